@@ -1,0 +1,102 @@
+//! Problems as data: what was met below a root, what it costs, where.
+
+use super::RelPath;
+
+/// The most bytes of a message; a longer one is cut at a character.
+const MAX_MESSAGE_BYTES: usize = 512;
+
+/// What kind of problem. The proto's `DiagnosticCode` documents cause and cure of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Code {
+    OutsideRoot,
+    LimitReached,
+    NotRegular,
+    Unreadable,
+    DanglingLink,
+    Alias,
+    WrongCase,
+    PassedOver,
+    NoFrontmatter,
+    YamlSyntax,
+    YamlRepaired,
+    MissingDescription,
+    NameInvalid,
+    FieldTooLong,
+    FieldInvalid,
+    FieldUnknown,
+    NotUtf8,
+    ManifestInvalid,
+    HandleTooLong,
+}
+
+/// What a problem costs. Orders from the worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Severity {
+    /// Something is left out.
+    Error,
+    /// It is used, but not as its author meant or as the format asks.
+    Warning,
+    /// Worth knowing.
+    Note,
+}
+
+/// A problem in one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// What kind.
+    pub code: Code,
+    /// What it costs.
+    pub severity: Severity,
+    /// Cause and cure for a person, at most 512 bytes.
+    pub message: Box<str>,
+    /// From 1; 0 for none.
+    pub line: u32,
+    /// In characters from 1; 0 for none.
+    pub column: u32,
+}
+
+impl Problem {
+    /// A problem without a position.
+    #[must_use]
+    pub fn new(code: Code, severity: Severity, message: impl Into<String>) -> Self {
+        let mut message = message.into();
+        let end = message.floor_char_boundary(MAX_MESSAGE_BYTES);
+        message.truncate(end);
+        Self { code, severity, message: message.into(), line: 0, column: 0 }
+    }
+
+    /// Something is left out.
+    #[must_use]
+    pub fn error(code: Code, message: impl Into<String>) -> Self {
+        Self::new(code, Severity::Error, message)
+    }
+
+    /// It is used, but not as meant.
+    #[must_use]
+    pub fn warning(code: Code, message: impl Into<String>) -> Self {
+        Self::new(code, Severity::Warning, message)
+    }
+
+    /// Worth knowing.
+    #[must_use]
+    pub fn note(code: Code, message: impl Into<String>) -> Self {
+        Self::new(code, Severity::Note, message)
+    }
+
+    /// The same problem at a line and column, both from 1.
+    #[must_use]
+    pub fn at(mut self, line: u32, column: u32) -> Self {
+        (self.line, self.column) = (line, column);
+        self
+    }
+}
+
+/// A problem at a place below a root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// The file or directory; `None` for the root as a whole, or where the place lies above it.
+    pub resource: Option<RelPath>,
+    /// What is wrong with it.
+    pub problem: Problem,
+}

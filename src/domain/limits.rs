@@ -1,0 +1,51 @@
+//! Every bound in force, in one value. Leaves enforcing to whoever meets one.
+
+/// The bounds of one daemon. `Default` gives what the contract names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)] // the proto's `Limits` says what each means and what happens beyond it
+pub struct Limits {
+    pub max_roots: usize,
+    pub max_depth: usize,
+    pub max_directories: usize,
+    pub max_entries: usize,
+    pub max_skills: usize,
+    pub max_file_bytes: u64,
+    pub max_warm_roots: usize,
+    pub max_reads: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_roots: 256,
+            max_depth: 16,
+            max_directories: 50_000,
+            max_entries: 500_000,
+            max_skills: 20_000,
+            max_file_bytes: 256 << 20,
+            max_warm_roots: 1_024,
+            max_reads: 64,
+        }
+    }
+}
+
+/// Bytes of frontmatter between its fences.
+pub const MAX_FRONTMATTER_BYTES: usize = 64 << 10;
+/// Bytes of a sidecar or a manifest.
+pub const MAX_MANIFEST_BYTES: usize = 256 << 10;
+/// What YAML aliases may expand to in one document, in bytes of the text they stand for.
+pub const MAX_ALIAS_BYTES: usize = 256 << 10;
+/// Levels of nesting in YAML and JSON.
+pub const MAX_NESTING: usize = 64;
+/// Bytes of a handle.
+pub const MAX_HANDLE_BYTES: usize = 2_048;
+/// Bytes of a page of a read.
+pub const MAX_READ_BYTES: usize = 1 << 20;
+/// Bytes of a page of a read where the caller does not say.
+pub const DEFAULT_READ_BYTES: usize = 8_192;
+/// Skills on a page of a list.
+pub const MAX_PAGE_SIZE: usize = 1_000;
+/// Bytes of a page of a list.
+pub const MAX_PAGE_BYTES: usize = 1 << 20;
+/// Diagnostics of one root in one answer.
+pub const MAX_DIAGNOSTICS: usize = 1_000;
