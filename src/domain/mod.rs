@@ -1,9 +1,16 @@
 //! The rules, as functions of plain data. Knows no tokio, tonic, notify, clock or file system.
 
 mod diagnostic;
+pub mod json;
 pub mod limits;
 mod path;
+mod position;
+pub mod repair;
+mod text;
+pub mod value;
+pub mod yaml;
 
 pub use diagnostic::{Code, Diagnostic, Problem, Severity};
 pub use limits::Limits;
 pub use path::RelPath;
+pub use value::Value;
