@@ -1,8 +1,10 @@
 //! The rules, as functions of plain data. Knows no tokio, tonic, notify, clock or file system.
 
 mod diagnostic;
+pub mod frontmatter;
 pub mod json;
 pub mod limits;
+mod names;
 mod path;
 mod position;
 pub mod repair;
@@ -11,6 +13,7 @@ pub mod value;
 pub mod yaml;
 
 pub use diagnostic::{Code, Diagnostic, Problem, Severity};
+pub use frontmatter::{Authored, Reading};
 pub use limits::Limits;
 pub use path::RelPath;
 pub use value::Value;
