@@ -196,7 +196,10 @@ fn absolute(dir: &PathBuf, env: &Env) -> Result<PathBuf, String> {
         return Ok(dir.clone());
     }
     let Some(current) = &env.current_dir else {
-        return Err(format!("{}: the current directory is gone; give an absolute path.", dir.display()));
+        return Err(format!(
+            "{}: the current directory is gone; give an absolute path.",
+            dir.display()
+        ));
     };
     Ok(current.join(dir).components().filter(|c| *c != Component::CurDir).collect())
 }

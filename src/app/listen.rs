@@ -3,7 +3,7 @@
 
 use super::StartError;
 use crate::config::Listener;
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, fchmod};
+use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
@@ -42,9 +42,10 @@ impl Bound {
                 make_own_directory(directory(path))?;
                 unix(path)
             }
-            Listener::Tcp(address) => TcpListener::bind(address).await.map(Self::Tcp).map_err(|e| {
-                StartError::listener(format!("cannot listen on tcp:{address}: {e}"))
-            }),
+            Listener::Tcp(address) => TcpListener::bind(address)
+                .await
+                .map(Self::Tcp)
+                .map_err(|e| StartError::listener(format!("cannot listen on tcp:{address}: {e}"))),
         }
     }
 
@@ -131,9 +132,8 @@ fn check_directory(dir: &Path) -> Result<(), StartError> {
 }
 
 fn look_at(dir: &Path) -> Result<Metadata, StartError> {
-    let fail = |e: String| {
-        StartError::listener(format!("the socket's directory {}: {e}", dir.display()))
-    };
+    let fail =
+        |e: String| StartError::listener(format!("the socket's directory {}: {e}", dir.display()));
     let meta = std::fs::metadata(dir).map_err(|e| fail(e.to_string()))?;
     if meta.is_dir() { Ok(meta) } else { Err(fail("not a directory".to_owned())) }
 }

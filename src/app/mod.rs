@@ -131,6 +131,8 @@ impl App {
 }
 
 /// What a caller is told of a panic: nothing of it but that the call is over.
+// The layer hands the panic over.
+#[allow(clippy::needless_pass_by_value)]
 fn internal(panic: Box<dyn Any + Send>) -> http::Response<Body> {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

@@ -3,8 +3,8 @@
 
 use super::walk::{Stop, walk, walk_from};
 use crate::domain::{Reason, RelPath, Spot};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, statat};
 use rustix::fs::AtFlags;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, statat};
 use rustix::io::{Errno, Result as Io};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
@@ -129,7 +129,7 @@ impl Ground {
 
     /// Resolves an absolute path.
     pub fn resolve(&self, path: &[u8]) -> Result<Spot, Blocked> {
-        self.place(walk(path))
+        self.place(&walk(path))
     }
 
     /// Resolves a link's target, which is relative to the directory that holds the link.
@@ -139,11 +139,11 @@ impl Ground {
             real.push(b'/');
             real.extend(segment);
         }
-        self.place(walk_from(real, target))
+        self.place(&walk_from(real, target))
     }
 
     /// Says the same of everything outside, whether it exists or not.
-    fn place(&self, walked: super::walk::Walked) -> Result<Spot, Blocked> {
+    fn place(&self, walked: &super::walk::Walked) -> Result<Spot, Blocked> {
         let found = self.roots.iter().enumerate().find_map(|(base, root)| {
             let rel = below(&walked.real, &root.path)?;
             Some(Spot { base, rel: RelPath::new(rel)? })
@@ -174,8 +174,7 @@ pub(super) fn open_beneath(base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<Owne
     if rel.is_empty() {
         return openat(base, c".", flags, Mode::empty());
     }
-    let resolve =
-        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     openat2(base, rel, flags, Mode::empty(), resolve)
 }
 

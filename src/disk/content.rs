@@ -1,7 +1,7 @@
 //! Reads and digests file contents in bounded memory.
 
-use crate::domain::limits::{MAX_FRONTMATTER_BYTES, MAX_MANIFEST_BYTES};
 use crate::domain::Digest;
+use crate::domain::limits::{MAX_FRONTMATTER_BYTES, MAX_MANIFEST_BYTES};
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io::{self, Read};

@@ -56,22 +56,14 @@ impl Lister<'_> {
     }
 
     /// What a link is; `None` where it leads to a file that does not matter.
-    fn link(
-        &self,
-        visit: &Visit,
-        dir: &OwnedFd,
-        name: &[u8],
-        main: Option<bool>,
-    ) -> Option<What> {
+    fn link(&self, visit: &Visit, dir: &OwnedFd, name: &[u8], main: Option<bool>) -> Option<What> {
         let target = match resource::follow_link(self.ground, &visit.spot, dir, name) {
             Ok(target) => target,
             Err(Unopened::NotRegular) => return Some(What::Special),
             Err(Unopened::Blocked(why)) => return Some(What::BadLink(bad_link(why))),
         };
         match FileType::from_raw_mode(target.stat.st_mode) {
-            FileType::Directory => {
-                Some(What::LinkedDirectory(target.spot, identity(&target.stat)))
-            }
+            FileType::Directory => Some(What::LinkedDirectory(target.spot, identity(&target.stat))),
             FileType::RegularFile if main.is_some() || is_skill_like(name) => {
                 let read = main.map(|sidecar| {
                     let opened = resource::open_at(self.ground, target.spot.clone());
@@ -96,8 +88,7 @@ impl Lister<'_> {
             .map_err(|_| unreadable(Blocked::Failed, Severity::Error))?;
         let name = visit.walked.file_name().or(self.root_name);
         let reading = frontmatter::read(&head.bytes, head.whole, name);
-        let sidecar =
-            if has_sidecar_directory { self.read_sidecar(&visit.spot) } else { None };
+        let sidecar = if has_sidecar_directory { self.read_sidecar(&visit.spot) } else { None };
         Ok(Box::new(MainFile { digest: head.digest, size, reading, sidecar }))
     }
 

@@ -26,7 +26,11 @@ impl<'a> Namespaces<'a> {
     }
 
     /// The plugin of a directory.
-    pub(super) fn nearest(&mut self, dir: &Spot, diagnostics: &mut Diagnostics) -> Option<&Namespace> {
+    pub(super) fn nearest(
+        &mut self,
+        dir: &Spot,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<&Namespace> {
         let mut climbed = Vec::new();
         let mut here = Some(dir.clone());
         let mut answer = None;

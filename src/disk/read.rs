@@ -114,7 +114,9 @@ pub fn read(root: &Resolved, page: &Page<'_>, versions: &Versions) -> Result<Rea
             },
         };
         let offset = match page.from {
-            Some((expected, _)) if expected != version => return Err(Unread::Changed(Some(digest))),
+            Some((expected, _)) if expected != version => {
+                return Err(Unread::Changed(Some(digest)));
+            }
             Some((_, offset)) => offset,
             None if page.unless.is_some_and(|d| d == digest.to_string()) => {
                 return Ok(Read { version, digest, body: None, next: None });
@@ -128,7 +130,12 @@ pub fn read(root: &Resolved, page: &Page<'_>, versions: &Versions) -> Result<Rea
         }
         let (body, taken) = if utf8 { text(bytes)? } else { (Body::Bytes(bytes), len) };
         let end = offset + taken as u64;
-        return Ok(Read { version, digest, body: Some(body), next: (end < version.size).then_some(end) });
+        return Ok(Read {
+            version,
+            digest,
+            body: Some(body),
+            next: (end < version.size).then_some(end),
+        });
     }
     Err(Unread::Changed(None))
 }

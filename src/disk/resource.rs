@@ -94,7 +94,12 @@ pub(super) fn regular(fd: OwnedFd, spot: Spot) -> Result<Regular, Unopened> {
 }
 
 /// The target of a link, beside what it leads to.
-pub(super) fn follow_link(ground: &Ground, dir: &Spot, dir_fd: &OwnedFd, name: &[u8]) -> Result<Target, Unopened> {
+pub(super) fn follow_link(
+    ground: &Ground,
+    dir: &Spot,
+    dir_fd: &OwnedFd,
+    name: &[u8],
+) -> Result<Target, Unopened> {
     let target = readlinkat(dir_fd, name, Vec::new()).map_err(blocked)?;
     let spot = ground.follow(dir, target.as_bytes())?;
     let stat = look(ground, &spot).map_err(blocked)?;

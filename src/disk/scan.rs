@@ -1,11 +1,11 @@
 //! One whole search of one root, from its path to its catalog. Blocking; reads directories and
 //! skills on a few threads of its own, so that a root that hangs holds up nobody else.
 
-use super::allowed::{Allowed, Ground, Resolved};
+use super::allowed::{Allowed, Ground};
 use super::list::{Lister, sidecar_path};
 use super::namespaces::Namespaces;
-use super::resource::blocked;
 use super::progress::Progress;
+use super::resource::blocked;
 use crate::domain::catalog::{Catalog, Header, Kind};
 use crate::domain::listing::{Listing, Visit};
 use crate::domain::search::{Found, Rules, Search};
@@ -34,8 +34,8 @@ pub struct Target {
 
 /// Searches the root. `progress` ticks with every directory that was listed.
 pub fn scan(allowed: &Allowed, target: &Target, progress: &Progress) -> Result<Catalog, Reason> {
-    allowed.look();
-    let Resolved { ground, spot: root } = allowed.resolve(&target.path)?;
+    let ground = allowed.look();
+    let root = ground.resolve(&target.path)?;
     // Says why, before a search would only find nothing.
     ground.open(&root, OFlags::RDONLY | OFlags::DIRECTORY).map_err(blocked)?;
     let mut rules = target.rules.clone();
@@ -60,7 +60,7 @@ pub fn scan(allowed: &Allowed, target: &Target, progress: &Progress) -> Result<C
         if round.is_empty() {
             return Ok(catalog(search.finish(), &ground, &root, scope, follow_links));
         }
-        search.absorb(list_all(&lister, round, progress));
+        search.absorb(list_all(&lister, &round, progress));
     }
 }
 
@@ -108,7 +108,7 @@ fn catalog(
 /// Lists the directories of a round, in its order.
 fn list_all(
     lister: &Lister<'_>,
-    round: Vec<Visit>,
+    round: &[Visit],
     progress: &Progress,
 ) -> Vec<(Visit, Result<Listing, Problem>)> {
     let listings: Vec<OnceLock<_>> = round.iter().map(|_| OnceLock::new()).collect();

@@ -1,6 +1,6 @@
 //! Resolves links in a path by reading them, one component at a time, without opening anything.
 //! What comes out is only a text: whoever opens it does so beneath a descriptor, links refused, and
-//! lets the kernel decide. Source: path_resolution(7).
+//! lets the kernel decide. Source: `path_resolution(7)`.
 
 use rustix::fs::{CWD, readlinkat};
 use rustix::io::Errno;

@@ -7,8 +7,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encod
 
 const SCHEME: &str = "skill://";
 /// Everything but the unreserved characters of RFC 3986.
-const ENCODED: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A package or resource of one root. Law: `parse(print(h)) == h`, and `print(parse(s)) == s` for
 /// every `s` that parses.
@@ -74,9 +73,7 @@ pub fn encoded_len(path: &RelPath) -> usize {
 }
 
 fn encoded_bytes(raw: &[u8]) -> usize {
-    raw.iter()
-        .map(|b| if b.is_ascii_alphanumeric() || b"-._~".contains(b) { 1 } else { 3 })
-        .sum()
+    raw.iter().map(|b| if b.is_ascii_alphanumeric() || b"-._~".contains(b) { 1 } else { 3 }).sum()
 }
 
 fn decode_path(text: &str) -> Option<RelPath> {
@@ -107,12 +104,36 @@ mod tests {
             assert!(Handle::parse(good).is_ok(), "{good}");
         }
         for bad in [
-            "", "skill:", "skill://", "skill:///a", "SKILL://r/a", "http://r/a", "skill://r/",
-            "skill://r//a", "skill://r/a/", "skill://r/./a", "skill://r/../a", "skill://r/%2E",
-            "skill://r/%2e%2e", "skill://r/%2F", "skill://r/a%2Fb", "skill://r/%00", "skill://r/%41",
-            "skill://r/%ff", "skill://r/a?q", "skill://r/a#f", "skill://u@r/a", "skill://r:1/a",
-            "skill://r/a b", "skill://r/ü", "skill://r/a\n", "skill://r/%", "skill://r/%4", "skill://%FF/a",
-            "skill://./a", "skill://r/a%",
+            "",
+            "skill:",
+            "skill://",
+            "skill:///a",
+            "SKILL://r/a",
+            "http://r/a",
+            "skill://r/",
+            "skill://r//a",
+            "skill://r/a/",
+            "skill://r/./a",
+            "skill://r/../a",
+            "skill://r/%2E",
+            "skill://r/%2e%2e",
+            "skill://r/%2F",
+            "skill://r/a%2Fb",
+            "skill://r/%00",
+            "skill://r/%41",
+            "skill://r/%ff",
+            "skill://r/a?q",
+            "skill://r/a#f",
+            "skill://u@r/a",
+            "skill://r:1/a",
+            "skill://r/a b",
+            "skill://r/ü",
+            "skill://r/a\n",
+            "skill://r/%",
+            "skill://r/%4",
+            "skill://%FF/a",
+            "skill://./a",
+            "skill://r/a%",
         ] {
             assert!(Handle::parse(bad).is_err(), "{bad}");
         }

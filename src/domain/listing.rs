@@ -67,4 +67,3 @@ impl Entry {
             && matches!(self.what, What::File(_) | What::LinkedFile(..))
     }
 }
-

@@ -110,7 +110,8 @@ impl Search {
             if round.is_empty() {
                 let Some((_, mut level)) = self.linked.pop_first() else { break };
                 level.sort_by(|a, b| a.0.walked.cmp(&b.0.walked));
-                round = level.into_iter().filter_map(|(v, id)| self.unless_entered(v, id)).collect();
+                round =
+                    level.into_iter().filter_map(|(v, id)| self.unless_entered(v, id)).collect();
             }
             // One more than fits, so that reaching the limit is seen by absorbing it.
             let room = self.rules.limits.max_directories - self.counts.directories as usize;
@@ -218,7 +219,6 @@ impl Search {
                 let Some(spot) = visit.spot.join(&entry.name) else { return };
                 self.queue(Visit { walked, spot, linked: visit.linked }, None);
             }
-            What::File(None) | What::LinkedFile(_, None) => {}
             What::File(Some(read)) => {
                 let Some(spot) = visit.spot.join(&entry.name) else { return };
                 self.candidate(visit, walked, spot, visit.linked, read);
@@ -237,7 +237,7 @@ impl Search {
             }
             What::BadLink(problem) => self.bad_link(walked, is_main, problem),
             What::Special if is_main => self.leave_out(walked, not_regular()),
-            What::Special => {}
+            What::Special | What::File(None) | What::LinkedFile(_, None) => {}
         }
     }
 
@@ -312,7 +312,7 @@ impl Search {
         if let Some((at, dirs)) = self.too_deep.take() {
             let limit = self.rules.limits.max_depth;
             let more = if dirs > 1 { format!(", nor {} more", dirs - 1) } else { String::new() };
-            self.limit(at, format!("max_depth is {limit}: this directory was not searched{more}"));
+            self.limit(at, &format!("max_depth is {limit}: this directory was not searched{more}"));
         }
         if self.counts.passed_over > 0 {
             let mut text = String::from("directories that were not searched, by name:");
@@ -333,10 +333,10 @@ impl Search {
 
     fn stop(&mut self, name: &str, value: usize, at: RelPath) {
         self.stopped = true;
-        self.limit(at, format!("{name} is {value}: the search stopped here"));
+        self.limit(at, &format!("{name} is {value}: the search stopped here"));
     }
 
-    fn limit(&mut self, at: RelPath, text: String) {
+    fn limit(&mut self, at: RelPath, text: &str) {
         self.truncated = true;
         let text = format!("{text}; raise the limit, or select a smaller root");
         self.report(at, Problem::warning(Code::LimitReached, text));

@@ -45,9 +45,8 @@ impl Cursor {
         }
         let mut number = || Some(u64::from_be_bytes(fields.take()?));
         let (device, inode, size, offset) = (number()?, number()?, number()?, number()?);
-        let mut time = || {
-            Some((i64::from_be_bytes(fields.take()?), u32::from_be_bytes(fields.take()?)))
-        };
+        let mut time =
+            || Some((i64::from_be_bytes(fields.take()?), u32::from_be_bytes(fields.take()?)));
         let (mtime, ctime) = (time()?, time()?);
         let version = Version { device, inode, size, mtime, ctime };
         (fields.0.is_empty() && offset <= size).then_some(Self { version, offset })

@@ -234,7 +234,9 @@ impl Keeper {
     async fn run(self, key: Key) {
         loop {
             let (shared, path) = (self.0.clone(), key.clone());
-            let Some(progress) = self.ledger().work(&key).map(|w| w.progress.clone()) else { return };
+            let Some(progress) = self.ledger().work(&key).map(|w| w.progress.clone()) else {
+                return;
+            };
             let searched = tokio::task::spawn_blocking(move || {
                 let target = Target {
                     path: (*path).into(),

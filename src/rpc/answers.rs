@@ -28,7 +28,9 @@ impl<'a> Shown<'a> {
     /// The skills with their indices in the catalog, from the given one on.
     pub(super) fn skills(&self, from: usize) -> impl Iterator<Item = (usize, &'a Skill)> {
         let skills = self.catalog.skills().iter().enumerate().skip(from);
-        skills.map(|(at, skill)| (at, &**skill)).filter(|(_, s)| self.fits(s) && s.is_for(self.product))
+        skills
+            .map(|(at, skill)| (at, &**skill))
+            .filter(|(_, s)| self.fits(s) && s.is_for(self.product))
     }
 
     fn fits(&self, skill: &Skill) -> bool {
@@ -117,7 +119,11 @@ pub(super) fn resolved_root(root: &RootView) -> pb::ResolvedRoot {
 }
 
 /// The published roots, as a platform can select them.
-pub(super) fn published(view: &View, roots: &[Published], environment: &str) -> Vec<pb::PublishedRoot> {
+pub(super) fn published(
+    view: &View,
+    roots: &[Published],
+    environment: &str,
+) -> Vec<pb::PublishedRoot> {
     let roots = roots.iter().zip(&view.roots).map(|(published, seen)| {
         let (state, reason, message) = state(&seen.state);
         pb::PublishedRoot {

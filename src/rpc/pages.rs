@@ -29,9 +29,10 @@ impl Question<'_> {
     /// give the same bytes.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![u8::from(self.view == pb::SkillView::Basic)];
-        let roots = self.selection.iter().flat_map(|s| {
-            [s.id.as_str(), &*s.location, &*s.environment, &*s.path]
-        });
+        let roots = self
+            .selection
+            .iter()
+            .flat_map(|s| [s.id.as_str(), &*s.location, &*s.environment, &*s.path]);
         for text in std::iter::once(self.product).chain(roots) {
             bytes.extend((text.len() as u64).to_be_bytes());
             bytes.extend(text.as_bytes());
@@ -40,7 +41,12 @@ impl Question<'_> {
     }
 
     /// The page that begins at a root and a skill.
-    pub(super) fn page(&self, epoch: u64, view: &View, begin: (usize, usize)) -> pb::ListSkillsResponse {
+    pub(super) fn page(
+        &self,
+        epoch: u64,
+        view: &View,
+        begin: (usize, usize),
+    ) -> pb::ListSkillsResponse {
         let first = begin == (0, 0);
         let mut page = pb::ListSkillsResponse {
             roots: view.roots.iter().map(|r| root_status(r, self.product)).collect(),
@@ -64,8 +70,8 @@ impl Question<'_> {
                 let must_take = page.skills.is_empty() && !first;
                 if page.skills.len() == self.page_size || (len > room && !must_take) {
                     let at = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-                    let (root, skill) = (at(root_at), at(skill_at));
-                    let token = PageToken { epoch, revision: view.revision, root, skill };
+                    let (root, at) = (at(root_at), at(skill_at));
+                    let token = PageToken { epoch, revision: view.revision, root, skill: at };
                     page.next_page_token = token.print(&self.bytes());
                     return page;
                 }

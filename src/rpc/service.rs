@@ -48,7 +48,10 @@ impl Service {
 
 #[tonic::async_trait]
 impl CapabilityService for Service {
-    async fn get_executor(&self, _: Request<pb::GetExecutorRequest>) -> Answer<pb::GetExecutorResponse> {
+    async fn get_executor(
+        &self,
+        _: Request<pb::GetExecutorRequest>,
+    ) -> Answer<pb::GetExecutorResponse> {
         self.serving()?;
         Ok(Response::new(pb::GetExecutorResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -61,7 +64,10 @@ impl CapabilityService for Service {
         }))
     }
 
-    async fn list_roots(&self, request: Request<pb::ListRootsRequest>) -> Answer<pb::ListRootsResponse> {
+    async fn list_roots(
+        &self,
+        request: Request<pb::ListRootsRequest>,
+    ) -> Answer<pb::ListRootsResponse> {
         self.serving()?;
         let patience = Patience::new(requests::timeout(request.metadata()));
         let published = self.keeper.published();
@@ -100,7 +106,10 @@ impl CapabilityService for Service {
         }))
     }
 
-    async fn list_skills(&self, request: Request<pb::ListSkillsRequest>) -> Answer<pb::ListSkillsResponse> {
+    async fn list_skills(
+        &self,
+        request: Request<pb::ListSkillsRequest>,
+    ) -> Answer<pb::ListSkillsResponse> {
         self.serving()?;
         let patience = Patience::new(requests::timeout(request.metadata()));
         let request = request.into_inner();
