@@ -47,13 +47,13 @@ fn fenced(head: &[u8], whole: bool) -> Result<&str, Problem> {
         end += if closes { 0 } else { line.len() };
         closes
     });
-    if end - start > MAX_FRONTMATTER_BYTES && (is_closed || !whole) || !is_closed && !whole {
-        let why = format!("the frontmatter is over {MAX_FRONTMATTER_BYTES} bytes; shorten it");
-        return Err(Problem::error(Code::YamlSyntax, why).at(1, 1));
-    }
-    if !is_closed {
+    if !is_closed && whole {
         let why = "the frontmatter is never closed; add a second `---` line behind it";
         return Err(Problem::error(Code::NoFrontmatter, why).at(1, 1));
+    }
+    if !is_closed || end - start > MAX_FRONTMATTER_BYTES {
+        let why = format!("the frontmatter is over {MAX_FRONTMATTER_BYTES} bytes; shorten it");
+        return Err(Problem::error(Code::YamlSyntax, why).at(1, 1));
     }
     std::str::from_utf8(&head[start..end]).map_err(|error| {
         let (line, column) = position::of_byte(head, start + error.valid_up_to());

@@ -4,7 +4,7 @@
 pub(super) fn of_byte(text: &[u8], index: usize) -> (u32, u32) {
     let before = &text[..index.min(text.len())];
     let start = before.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
-    let line = before[..start].iter().filter(|b| **b == b'\n').count() + 1;
+    let line = before[..start].split(|b| *b == b'\n').count();
     let column = String::from_utf8_lossy(&before[start..]).chars().count() + 1;
     (number(line), number(column))
 }

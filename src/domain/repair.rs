@@ -81,9 +81,9 @@ fn continuation(lines: &[&str]) -> usize {
     let Line { indent, parent, key, value } = split(lines[0]);
     let rest = &lines[1..];
     let deeper = |line: &&&str| is_blank(line) || blanks(line) > parent;
-    let count = match first_of_content(value) {
+    match first_of_content(value) {
         Some('|' | '>') => rest.iter().take_while(deeper).count(),
-        Some(quote @ ('"' | '\'')) => return quoted_lines(quote, value, rest),
+        Some(quote @ ('"' | '\'')) => quoted_lines(quote, value, rest),
         Some('[' | '{') => rest
             .iter()
             .take_while(|line| !is_blank(line) && (blanks(line) > indent || closes(line)))
@@ -93,9 +93,7 @@ fn continuation(lines: &[&str]) -> usize {
             rest.iter().take_while(|line| !is_blank(line) && blanks(line) > indent).count()
         }
         Some(_) => 0,
-    };
-    // Blank lines at the end of a block scalar belong to it or to nobody: it is all the same.
-    count
+    }
 }
 
 /// The first character of a value behind its anchor and tag.

@@ -47,11 +47,8 @@ pub(super) fn escaped(text: &str) -> String {
 pub(super) fn listed<'a>(words: impl ExactSizeIterator<Item = &'a str>) -> String {
     const MAX: usize = 8;
     let more = words.len().saturating_sub(MAX);
-    let mut out = words.take(MAX).map(shown).collect::<Vec<_>>().join(", ");
-    if more > 0 {
-        out.push_str(&format!(" and {more} more"));
-    }
-    out
+    let shown = words.take(MAX).map(shown).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
 }
 
 #[cfg(test)]

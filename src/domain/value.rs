@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::de::{self, DeserializeSeed, Deserializer, EnumAccess, IgnoredAny};
 use serde::de::{MapAccess, SeqAccess, VariantAccess, Visitor};
@@ -78,45 +78,9 @@ impl Value {
     /// As text: a scalar as itself (`null` for nothing), a list or mapping as compact JSON.
     #[must_use]
     pub fn printed(&self) -> Box<str> {
-        let mut out = String::new();
         match self {
-            Self::Text(text) => return text.clone(),
-            other => other.print(&mut out),
-        }
-        out.into()
-    }
-
-    fn print(&self, out: &mut String) {
-        match self {
-            Self::Null => out.push_str("null"),
-            Self::Bool(b) => out.push_str(if *b { "true" } else { "false" }),
-            Self::Int(n) => out.push_str(&n.to_string()),
-            Self::UInt(n) => out.push_str(&n.to_string()),
-            // Debug keeps `1.0` apart from `1`, and a large number short.
-            Self::Float(n) => out.push_str(&format!("{n:?}")),
-            Self::Text(text) => print_text(text, out),
-            Self::List(items) => {
-                out.push('[');
-                for (i, item) in items.iter().enumerate() {
-                    if i > 0 {
-                        out.push(',');
-                    }
-                    item.print(out);
-                }
-                out.push(']');
-            }
-            Self::Map(entries) => {
-                out.push('{');
-                for (i, (key, value)) in entries.iter().enumerate() {
-                    if i > 0 {
-                        out.push(',');
-                    }
-                    print_text(key, out);
-                    out.push(':');
-                    value.print(out);
-                }
-                out.push('}');
-            }
+            Self::Text(text) => text.clone(),
+            other => Json(other).to_string().into(),
         }
     }
 
@@ -135,20 +99,55 @@ impl Value {
     }
 }
 
-fn print_text(text: &str, out: &mut String) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            '\n' => out.push_str("\\n"),
-            c if c.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
+/// Compact JSON.
+struct Json<'a>(&'a Value);
+
+impl fmt::Display for Json<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let comma = |i: usize| if i == 0 { "" } else { "," };
+        match self.0 {
+            Value::Null => f.write_str("null"),
+            Value::Bool(b) => write!(f, "{b}"),
+            Value::Int(n) => write!(f, "{n}"),
+            Value::UInt(n) => write!(f, "{n}"),
+            // Debug keeps `1.0` apart from `1`, and a large number short.
+            Value::Float(n) => write!(f, "{n:?}"),
+            Value::Text(text) => write_text(text, f),
+            Value::List(items) => {
+                f.write_str("[")?;
+                for (i, item) in items.iter().enumerate() {
+                    write!(f, "{}{}", comma(i), Json(item))?;
+                }
+                f.write_str("]")
+            }
+            Value::Map(entries) => {
+                f.write_str("{")?;
+                for (i, (key, value)) in entries.iter().enumerate() {
+                    f.write_str(comma(i))?;
+                    write_text(key, f)?;
+                    write!(f, ":{}", Json(value))?;
+                }
+                f.write_str("}")
+            }
         }
     }
-    out.push('"');
 }
 
-/// What one document may still cost. Text costs its bytes + 1, everything else 1.
+fn write_text(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str("\"")?;
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => write!(f, "\\{c}")?,
+            '\n' => f.write_str("\\n")?,
+            c if c.is_control() => write!(f, "\\u{:04x}", u32::from(c))?,
+            c => f.write_char(c)?,
+        }
+    }
+    f.write_str("\"")
+}
+
+/// What one document may still cost. Text costs its bytes + 1, everything else 1; a key that is no
+/// text costs the bytes that it is printed in, too, since printing keys within keys doubles them.
 #[derive(Debug)]
 pub struct Budget {
     left: Cell<usize>,
@@ -178,7 +177,11 @@ impl Budget {
     fn charge<E: de::Error>(&self, cost: usize) -> Result<(), E> {
         match self.left.get().checked_sub(cost) {
             Some(left) => self.left.set(left),
-            None => return Err(self.refuse("too large once its aliases are expanded")),
+            None => {
+                return Err(
+                    self.refuse("too large once its aliases are expanded and its keys printed")
+                );
+            }
         }
         Ok(())
     }
@@ -217,6 +220,9 @@ impl Seed<'_> {
     fn checked<E: de::Error>(self, value: Value) -> Result<Value, E> {
         let Some(keys) = self.keys else { return Ok(value) };
         let key = value.printed();
+        if value.as_text().is_none() {
+            self.budget.charge(key.len())?;
+        }
         if keys.contains(&key) {
             let shown = super::text::shown(&key);
             return Err(self.budget.refuse(format_args!("the key {shown} is there twice")));

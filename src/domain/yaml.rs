@@ -36,7 +36,8 @@ pub enum YamlErrorKind {
 }
 
 /// Reads one document; nothing, or comments alone, is `Null`. Aliases may add `MAX_ALIAS_BYTES` to
-/// what the text itself holds; texts up to that size never meet the bound without aliases.
+/// what the text itself holds; texts up to that size meet the bound by nothing else but mappings as
+/// keys of mappings.
 pub fn parse(text: &str) -> Result<Value, YamlError> {
     if let Some(index) = too_many_open(text) {
         let (line, column) = position::of_byte(text.as_bytes(), index);

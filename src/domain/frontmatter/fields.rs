@@ -111,7 +111,7 @@ impl<'a> Fields<'a> {
                 self.warn(key, Code::FieldInvalid, why);
                 None
             }
-            _ => self.scalar(key).map(|t| Box::from(t.trim())).filter(|t: &Box<str>| !t.is_empty()),
+            _ => self.scalar(key).filter(|t| !t.trim().is_empty()).map(|t| t.trim().into()),
         }
     }
 
@@ -148,12 +148,12 @@ impl<'a> Fields<'a> {
         for breach in names::breaches(&name) {
             self.warn("name", Code::NameInvalid, breach);
         }
-        if let (Some(own), Some(dir)) = (own, dir_name) {
-            if own.as_bytes() != dir {
-                let dir = text::shown(&String::from_utf8_lossy(dir));
-                let why = format!("the name {} is not the directory's, {dir}", text::shown(&own));
-                self.warn("name", Code::NameInvalid, why);
-            }
+        if let (Some(own), Some(dir)) = (own, dir_name)
+            && own.as_bytes() != dir
+        {
+            let dir = text::shown(&String::from_utf8_lossy(dir));
+            let why = format!("the name {} is not the directory's, {dir}", text::shown(&own));
+            self.warn("name", Code::NameInvalid, why);
         }
         Some(name)
     }

@@ -67,7 +67,7 @@ fn only_the_head_must_be_utf_8() {
 fn the_frontmatter_is_bounded() {
     let of = |size: usize| {
         let yaml = format!("name: d\ndescription: {}\n", "x ".repeat(size / 2));
-        format!("---\n{}{}\n---\n", &yaml[..size - 1], "")
+        format!("---\n{}\n---\n", &yaml[..size - 1])
     };
     let fits = reading(&of(MAX_FRONTMATTER_BYTES), "d");
     assert_eq!(found(&fits), [(Code::FieldTooLong, Warning, 3, 1)]);
@@ -220,7 +220,8 @@ fn all_of_a_skill() {
 
 #[test]
 fn unknown_keys_are_counted_beyond_eight() {
-    let yaml: String = (0..12).map(|n| format!("k{n}: v\n")).collect();
+    let keys: Vec<String> = (0..12).map(|n| format!("k{n}")).collect();
+    let yaml = format!("{}: v\n", keys.join(": v\n"));
     let reading = reading(&format!("---\nname: d\ndescription: x\n{yaml}---\n"), "d");
     assert!(reading.problems[0].message.contains("`k7` and 4 more"), "{:?}", reading.problems);
 }
