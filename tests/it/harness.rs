@@ -81,7 +81,7 @@ impl Daemon {
         let (stop, stopped) = oneshot::channel::<()>();
         // A dropped sender stops the daemon too.
         let task = tokio::spawn(async move {
-            app.run(async move { drop(stopped.await) }).await;
+            app.run(async move { drop(stopped.await) }).await.expect("the daemon ends well");
         });
         let client = connect(&address).await;
         Self { client, address, stop, task }

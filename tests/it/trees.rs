@@ -20,8 +20,8 @@
 //!
 //! Below `expect`, `*` stands for any text within a line, for what the contract leaves open, and a
 //! diagnostic may end in ` contains "…"`, which is looked for in its message. A `read` line reads a
-//! file by its handle in the first root, to the end; `-` before the package sends no location for
-//! what follows. ANSWER is `text "…"`, `data "…"`, or the status and the reason of the refusal.
+//! file by its handle in the first root, to the end; handles take the escapes of `fixture.rs`. ANSWER
+//! is `text "…"`, `data "…"`, or the status and the reason of the refusal.
 //!
 //! A line that is empty or begins with `#` says nothing. `CAPROOT_BLESS=1 cargo test trees` rewrites
 //! the expectations from what the daemon says; then review the difference: the files are the
@@ -38,9 +38,9 @@ use caproot::proto::caproot::v1::{
 use tonic::Status;
 
 use crate::diff::diff;
-use crate::fixture::{Fixture, is_comment, is_root};
+use crate::fixture::{Fixture, is_comment, is_root, unescape};
 use crate::harness::{
-    Daemon, Setup, bytes_of, list_request, located, read_request, refusal, selected,
+    Daemon, Setup, bytes_of, list_request, read_request, refusal, selected,
 };
 use crate::listing::{self, Line};
 
@@ -203,12 +203,10 @@ async fn actual(case: &Case) -> Vec<Line> {
 }
 
 async fn read(daemon: &Daemon, root: &SelectedCapabilityRoot, asked: &str) -> String {
-    let words: Vec<_> = asked.split(' ').skip(1).collect();
-    let (root, words) = match words.split_first() {
-        Some((&"-", rest)) => (located(&root.id, ""), rest),
-        _ => (root.clone(), words.as_slice()),
-    };
-    let request = read_request(&root, words[0], words.get(1).unwrap_or(&""));
+    let handle = |text: &str| String::from_utf8(unescape(text)).expect("a handle in UTF-8");
+    let mut words = asked.split(' ').skip(1).map(handle);
+    let package = words.next().expect("read PACKAGE [RESOURCE]");
+    let request = read_request(root, &package, &words.next().unwrap_or_default());
     let outcome: Result<_, Status> = async {
         let first = daemon.read(request.clone()).await?;
         let all = daemon.read_all(request).await?;
