@@ -1,0 +1,267 @@
+//! Runs the cases in `tests/trees/*.txt`: a tree, and what the daemon must say of it.
+//!
+//! ```text
+//! == a plain name for the case
+//! root ID = DIR       selects DIR of the tree under ID; more lines select more roots, in order.
+//!                     Default: `root r = root`
+//! allow DIR           an allowed root; more lines allow more. Default: every selected DIR
+//! limit NAME VALUE    one of the daemon's limits, such as `max_depth 6`
+//! product NAME        the request's product
+//! view BASIC          the request's view
+//! show FIELD …        also shows, of a root: kind plugin left_out other_product passed_over
+//!                     directories entries; of a skill: license compatibility metadata tools
+//!                     frontmatter interface dependencies permissions
+//! not-as-root         cannot be tried by somebody who may read everything; skipped with a line
+//! …                   entries of the tree, as `fixture.rs` describes them
+//! expect
+//! …                   the canonical list, as `listing.rs` describes it
+//! read PACKAGE [RESOURCE] = ANSWER
+//! ```
+//!
+//! Below `expect`, `*` stands for any text within a line, for what the contract leaves open, and a
+//! diagnostic may end in ` contains "…"`, which is looked for in its message. A `read` line reads a
+//! file by its handle in the first root, to the end; handles take the escapes of `fixture.rs`. ANSWER
+//! is `text "…"`, `data "…"`, or the status and the reason of the refusal.
+//!
+//! A line that is empty or begins with `#` says nothing. `CAPROOT_BLESS=1 cargo test trees` rewrites
+//! the expectations from what the daemon says; then review the difference: the files are the
+//! specification, not a record.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+
+use caproot::proto::caproot::v1::{
+    ListSkillsRequest, ResolveRootsRequest, SelectedCapabilityRoot, SkillView,
+    read_resource_response::Body,
+};
+use tonic::Status;
+
+use crate::diff::diff;
+use crate::fixture::{Fixture, is_comment, is_root, unescape};
+use crate::harness::{
+    Daemon, Setup, bytes_of, list_request, read_request, refusal, selected,
+};
+use crate::listing::{self, Line};
+
+#[tokio::test]
+async fn discovery() {
+    run("discovery").await;
+}
+
+#[tokio::test]
+async fn namespaces() {
+    run("namespaces").await;
+}
+
+#[tokio::test]
+async fn parsing() {
+    run("parsing").await;
+}
+
+#[tokio::test]
+async fn sidecars() {
+    run("sidecars").await;
+}
+
+#[tokio::test]
+async fn reads() {
+    run("reads").await;
+}
+
+/// Everything that a case says before `expect`.
+#[derive(Default)]
+struct Case {
+    name: String,
+    roots: Vec<(String, String)>,
+    allow: Vec<String>,
+    limits: caproot::domain::Limits,
+    product: String,
+    basic: bool,
+    show: Vec<String>,
+    not_as_root: bool,
+    tree: String,
+    expected: Vec<String>,
+}
+
+/// Runs one file; with `CAPROOT_BLESS` writes it anew instead of failing.
+async fn run(theme: &str) {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/trees/{theme}.txt"));
+    let text = fs::read_to_string(&file).expect("the file of the theme");
+    let cases = split(&text);
+    assert!(!cases.is_empty(), "no case in {theme}");
+    let bless = std::env::var_os("CAPROOT_BLESS").is_some();
+    let (mut failures, mut blessed) = (String::new(), text.clone());
+    for source in cases {
+        let case = parse(source);
+        if case.not_as_root && is_root() {
+            println!("skipped as root: {}", case.name);
+            continue;
+        }
+        let actual = actual(&case).await;
+        let actual = spelled_as_expected(&case.expected, actual);
+        let expected = case.expected.join("\n");
+        if expected == actual {
+            continue;
+        }
+        if bless {
+            let (head, _) = source.split_once("\nexpect\n").expect("checked by parse");
+            let tail = if source.ends_with("\n\n") { "\n\n" } else { "\n" };
+            blessed = blessed.replace(source, &format!("{head}\nexpect\n{actual}{tail}"));
+        } else {
+            write!(failures, "\n== {}\n{}", case.name, diff(&expected, &actual)).expect("text");
+        }
+    }
+    if bless {
+        fs::write(&file, blessed).expect("the file can be written");
+    }
+    assert!(failures.is_empty(), "{theme}: - expected, + actual\n{failures}");
+}
+
+/// The text of each case, from its header to the next.
+fn split(text: &str) -> Vec<&str> {
+    let mut starts: Vec<usize> = text.match_indices("\n== ").map(|(at, _)| at + 1).collect();
+    if text.starts_with("== ") {
+        starts.insert(0, 0);
+    }
+    let ends = starts.iter().skip(1).copied().chain([text.len()]);
+    starts.iter().zip(ends).map(|(start, end)| &text[*start..end]).collect()
+}
+
+fn parse(source: &str) -> Case {
+    let (head, expected) = source.split_once("\nexpect\n").expect("a case has an `expect` line");
+    let mut case = Case::default();
+    case.expected = expected.lines().filter(|l| !is_comment(l)).map(str::to_owned).collect();
+    for line in head.lines() {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "==" => rest.clone_into(&mut case.name),
+            "root" => {
+                let (id, dir) = rest.split_once(" = ").expect("root ID = DIR");
+                case.roots.push((id.to_owned(), dir.to_owned()));
+            }
+            "allow" => case.allow.push(rest.to_owned()),
+            "limit" => limit(&mut case.limits, rest),
+            "product" => rest.clone_into(&mut case.product),
+            "view" => case.basic = rest == "BASIC",
+            "show" => case.show.extend(rest.split(' ').map(str::to_owned)),
+            "not-as-root" => case.not_as_root = true,
+            _ => writeln!(case.tree, "{line}").expect("text"),
+        }
+    }
+    if case.roots.is_empty() {
+        case.roots.push(("r".into(), "root".into()));
+    }
+    if case.allow.is_empty() {
+        case.allow = case.roots.iter().map(|(_, dir)| dir.clone()).collect();
+    }
+    case
+}
+
+fn limit(limits: &mut caproot::domain::Limits, rest: &str) {
+    let (name, value) = rest.split_once(' ').expect("limit NAME VALUE");
+    let value: usize = value.parse().expect("a number");
+    match name {
+        "max_depth" => limits.max_depth = value,
+        "max_directories" => limits.max_directories = value,
+        "max_entries" => limits.max_entries = value,
+        "max_skills" => limits.max_skills = value,
+        "max_file_bytes" => limits.max_file_bytes = value as u64,
+        _ => panic!("no such limit: {name}"),
+    }
+}
+
+/// What the daemon says of the tree.
+async fn actual(case: &Case) -> Vec<Line> {
+    let fixture = Fixture::new(&case.tree);
+    let mut setup = Setup::allowing(case.allow.iter().map(|dir| fixture.path(dir)));
+    setup.limits = case.limits.clone();
+    let daemon = Daemon::start(setup).await;
+    let roots: Vec<_> =
+        case.roots.iter().map(|(id, dir)| selected(id, fixture.path(dir))).collect();
+
+    let view = if case.basic { SkillView::Basic } else { SkillView::Unspecified };
+    let request = ListSkillsRequest {
+        product: case.product.clone(),
+        view: view.into(),
+        ..list_request(&roots)
+    };
+    let answer = daemon.try_list(request).await.expect("ListSkills");
+    assert!(answer.next_page_token.is_empty(), "{}: more than one page", case.name);
+    let request =
+        ResolveRootsRequest { selected_capability_roots: roots.clone(), ..Default::default() };
+    let resolved = daemon.client.clone().resolve_roots(request).await.expect("ResolveRoots");
+
+    let mut lines = listing::lines(&answer, &resolved.into_inner().roots, &case.show);
+    for line in case.expected.iter().filter(|l| l.starts_with("read ")) {
+        let (asked, _) = line.split_once(" = ").expect("read … = ANSWER");
+        let text = format!("{asked} = {}", read(&daemon, &roots[0], asked).await);
+        lines.push(Line { text, message: String::new() });
+    }
+    daemon.stop().await;
+    lines
+}
+
+async fn read(daemon: &Daemon, root: &SelectedCapabilityRoot, asked: &str) -> String {
+    let handle = |text: &str| String::from_utf8(unescape(text)).expect("a handle in UTF-8");
+    let mut words = asked.split(' ').skip(1).map(handle);
+    let package = words.next().expect("read PACKAGE [RESOURCE]");
+    let request = read_request(root, &package, &words.next().unwrap_or_default());
+    let outcome: Result<_, Status> = async {
+        let first = daemon.read(request.clone()).await?;
+        let all = daemon.read_all(request).await?;
+        assert!(all.starts_with(&bytes_of(&first)), "the same file twice");
+        let kind = if matches!(first.body, Some(Body::Contents(_))) { "text" } else { "data" };
+        Ok(format!("{kind} {}", printed(&all)))
+    }
+    .await;
+    outcome.unwrap_or_else(|status| {
+        let refused = refusal(&status);
+        let code = format!("{:?}", refused.code);
+        format!("{code} {}", refused.reason)
+    })
+}
+
+fn printed(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => listing::quote(text),
+        Err(_) => format!("\"{}\"", bytes.escape_ascii()),
+    }
+}
+
+/// Joins what the daemon said, each line spelled as an expected line that it satisfies.
+fn spelled_as_expected(expected: &[String], actual: Vec<Line>) -> String {
+    let mut open: Vec<&String> = expected.iter().collect();
+    let mut lines = Vec::new();
+    for line in actual {
+        let found = open.iter().position(|pattern| satisfies(&line, pattern));
+        lines.push(found.map_or(line.text, |at| open.remove(at).clone()));
+    }
+    lines.join("\n")
+}
+
+fn satisfies(line: &Line, pattern: &str) -> bool {
+    let (pattern, wanted) = match pattern.split_once(" contains \"") {
+        Some((pattern, wanted)) => (pattern, wanted.strip_suffix('"').expect("a closing quote")),
+        None => (pattern, ""),
+    };
+    line.message.contains(wanted) && matches(&line.text, pattern)
+}
+
+/// Whether `text` is `pattern`, where `*` in the pattern stands for any text.
+fn matches(text: &str, pattern: &str) -> bool {
+    match pattern.split_once('*') {
+        None => text == pattern,
+        Some((head, rest)) => text.strip_prefix(head).is_some_and(|tail| {
+            tail.char_indices().map(|(at, _)| at).chain([tail.len()]).any(|at| matches(&tail[at..], rest))
+        }),
+    }
+}
+
+#[test]
+fn patterns_match_whole_lines() {
+    assert!(matches("  NOTE ALIAS skill://r/a:1:2", "  NOTE ALIAS skill://r/a*"));
+    assert!(matches("  ERROR X", "  * X"));
+    assert!(!matches("  ERROR X", "  ERROR"));
+    assert!(!matches("  ERROR XY", "  * X"));
+}
