@@ -3,7 +3,7 @@
 
 use crate::domain::search::{OWN_DIRECTORIES, PASSED_OVER, Rules};
 use crate::domain::{Limits, Published, RootId, Scope};
-use crate::endpoint::Env;
+pub use crate::endpoint::Env;
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt as _;

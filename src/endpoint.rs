@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// What the process's surroundings say. Handed in, so that whoever reads it can be tested.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Env {
     /// The person's home directory, `HOME`.
     pub home: Option<PathBuf>,

@@ -1,9 +1,11 @@
 //! Everything one search of one root found, sorted and immutable, so that it can be shared.
 
-use super::diagnostic::{Diagnostic, Severity};
+use super::diagnostic::{Code, Diagnostic};
 use super::limits::MAX_DIAGNOSTICS;
 use super::skill::Skill;
-use super::{Manifest, RelPath, Scope};
+use super::{Manifest, RelPath, Scope, handle};
+use std::cmp::Ordering;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What a root turned out to be; the first that fits.
@@ -47,7 +49,7 @@ pub struct Header {
 pub struct Catalog {
     /// Of the root as a whole.
     pub header: Header,
-    /// By qualified name, then package.
+    /// By qualified name, then package, in the byte order of its handle.
     skills: Box<[Arc<Skill>]>,
     /// Indices into `skills`, by package.
     by_package: Box<[u32]>,
@@ -60,7 +62,9 @@ impl Catalog {
     #[must_use]
     pub fn new(skills: Vec<Arc<Skill>>, diagnostics: Diagnostics, rest: Header) -> Self {
         let (mut skills, mut diagnostics) = (skills, diagnostics);
-        skills.sort_by(|a, b| (&a.name, &a.package).cmp(&(&b.name, &b.package)));
+        skills.sort_by(|a, b| {
+            a.name.cmp(&b.name).then_with(|| handle::order(&a.package, &b.package))
+        });
         let mut by_package: Vec<u32> = (0u32..).take(skills.len()).collect();
         by_package.sort_by(|a, b| skills[*a as usize].package.cmp(&skills[*b as usize].package));
         diagnostics.settle();
@@ -126,11 +130,30 @@ impl Diagnostics {
     }
 
     fn settle(&mut self) {
-        fn key(d: &Diagnostic) -> (Severity, &Option<RelPath>, u32, u32, super::Code, &str) {
-            let p = &d.problem;
-            (p.severity, &d.resource, p.line, p.column, p.code, &p.message)
+        fn places(a: Option<&RelPath>, b: Option<&RelPath>) -> Ordering {
+            match (a, b) {
+                (Some(a), Some(b)) => handle::order(a, b),
+                (a, b) => a.is_some().cmp(&b.is_some()),
+            }
         }
-        self.kept.sort_by(|a, b| key(a).cmp(&key(b)));
+        self.kept.sort_by(|a, b| {
+            let (x, y) = (&a.problem, &b.problem);
+            (x.severity.cmp(&y.severity))
+                .then_with(|| places(a.resource.as_ref(), b.resource.as_ref()))
+                .then_with(|| (x.line, x.column, x.code).cmp(&(y.line, y.column, y.code)))
+                .then_with(|| x.message.cmp(&y.message))
+        });
+        // A link is met by the search and again by whoever needs the file behind it: said once, as
+        // its worst.
+        let mut said = HashSet::new();
+        let before = self.kept.len();
+        self.kept.retain(|d| {
+            let code = d.problem.code;
+            let once = matches!(code, Code::OutsideRoot | Code::DanglingLink | Code::Unreadable);
+            !once || said.insert((code, d.resource.clone()))
+        });
+        let again = u32::try_from(before - self.kept.len()).unwrap_or_default();
+        self.total -= again;
         self.kept.truncate(MAX_DIAGNOSTICS);
         self.kept.shrink_to_fit();
     }

@@ -4,6 +4,7 @@
 use super::limits::MAX_HANDLE_BYTES;
 use super::{RelPath, RootId};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
+use std::cmp::Ordering;
 
 const SCHEME: &str = "skill://";
 /// Everything but the unreserved characters of RFC 3986.
@@ -58,6 +59,14 @@ pub fn print(root: &RootId, path: &RelPath) -> String {
         text.extend(percent_encode(segment, ENCODED));
     }
     text
+}
+
+/// The order of two handles of one root, as bytes.
+#[must_use]
+pub fn order(a: &RelPath, b: &RelPath) -> Ordering {
+    const PATH: &AsciiSet = &ENCODED.remove(b'/');
+    let bytes = |path| percent_encode(RelPath::as_bytes(path), PATH).flat_map(str::bytes);
+    bytes(a).cmp(bytes(b))
 }
 
 /// How many bytes [`print`] gives for a path of this [`encoded_len`].
