@@ -46,7 +46,8 @@ pub fn parse(text: &str) -> Result<Value, YamlError> {
     }
     let budget = Budget::new(text.len() + MAX_ALIAS_BYTES);
     let deserializer = serde_yaml::Deserializer::from_str(text);
-    budget.seed().deserialize(deserializer).map_err(|error| {
+    let value = budget.seed().deserialize(deserializer);
+    value.map_err(|error| {
         let message = error.to_string();
         let unreadable = text.find(|c: char| !is_allowed(c));
         let index = match error.location() {
@@ -55,11 +56,12 @@ pub fn parse(text: &str) -> Result<Value, YamlError> {
             found => found.map(|at| at.index()),
         };
         let (line, column) = index.map_or((0, 0), |at| position::of_byte(text.as_bytes(), at));
-        let kind = if budget.has_refused() || is_refusal(&message) {
-            YamlErrorKind::Refused
-        } else {
-            YamlErrorKind::Syntax
-        };
+        if let Some(message) = budget.into_refusal() {
+            // Without the way there that the library puts before it, which can be long.
+            return YamlError { line, column, message, kind: YamlErrorKind::Refused };
+        }
+        let kind =
+            if is_refusal(&message) { YamlErrorKind::Refused } else { YamlErrorKind::Syntax };
         YamlError { line, column, message: text::escaped(&without_positions(&message)), kind }
     })
 }

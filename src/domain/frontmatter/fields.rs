@@ -1,7 +1,7 @@
 //! The fields of a skill's frontmatter, one by one: what each may hold, what it costs where it does
 //! not. Leaves finding and parsing the frontmatter to its parent.
 
-use super::super::{Code, Problem, Severity, Value, names, position, text};
+use crate::domain::{Code, Problem, Severity, Value, names, position, text};
 
 const KNOWN: [&str; 6] =
     ["name", "description", "license", "compatibility", "metadata", "allowed-tools"];

@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
-use super::super::Severity::{Error, Note, Warning};
-use super::super::{Code, Severity, limits::MAX_FRONTMATTER_BYTES};
 use super::{Authored, Reading, read};
+use crate::domain::Severity::{Error, Note, Warning};
+use crate::domain::{Code, Severity, limits::MAX_FRONTMATTER_BYTES};
 
 type Expected = (Code, Severity, u32, u32);
 

@@ -1,7 +1,7 @@
 //! The fields of a sidecar, one by one. Leaves parsing the file to its parent.
 
-use super::super::{Code, Problem, Severity, Value, position, text};
 use super::{Interface, Permissions, Policy, Sidecar, ToolDependency};
+use crate::domain::{Code, Problem, Severity, Value, position, text};
 
 /// Characters of a name or a kind.
 const MAX_WORD: usize = 64;

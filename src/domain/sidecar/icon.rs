@@ -1,7 +1,7 @@
 //! Where an icon lies that a sidecar names. Compares words only: whether a link leads elsewhere is
 //! for the room that opens files.
 
-use super::super::RelPath;
+use crate::domain::RelPath;
 
 /// The place, below the selected root, of an icon that `package` names relative to itself:
 /// `./assets/x.svg`, `assets/x.svg`, or with `../` before it. `None` unless that is below the

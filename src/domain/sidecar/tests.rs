@@ -1,9 +1,9 @@
 use proptest::prelude::*;
 
-use super::super::Severity::{Error, Note, Warning};
-use super::super::limits::MAX_MANIFEST_BYTES;
-use super::super::{Code, Severity};
 use super::{Interface, Permissions, Policy, Sidecar, ToolDependency, read};
+use crate::domain::Severity::{Error, Note, Warning};
+use crate::domain::limits::MAX_MANIFEST_BYTES;
+use crate::domain::{Code, Severity};
 
 fn found(yaml: &str) -> (Sidecar, Vec<(Code, Severity, u32, u32)>) {
     let (sidecar, problems) = read(yaml.as_bytes());
