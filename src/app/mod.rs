@@ -15,11 +15,12 @@ use std::future::Future;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use tokio_stream::wrappers::UnixListenerStream;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
 use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -97,7 +98,6 @@ impl App {
             let stopped = async move { drop(stopped.wait_for(|stop| *stop).await) };
             let server = Server::builder()
                 .http2_keepalive_interval(Some(KEEPALIVE))
-                .tcp_nodelay(true)
                 .layer(CatchPanicLayer::custom(internal))
                 .add_routes(routes.clone());
             match listener {
@@ -107,7 +107,8 @@ impl App {
                     servers.spawn(server.serve_with_incoming_shutdown(incoming, stopped));
                 }
                 Bound::Tcp(listener) => {
-                    let incoming = TcpListenerStream::new(listener);
+                    // Small answers must not wait for acknowledgements of earlier ones.
+                    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
                     servers.spawn(server.serve_with_incoming_shutdown(incoming, stopped));
                 }
             }
