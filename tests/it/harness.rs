@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use caproot::app;
-use caproot::config::{Config, Env, Flags, RootFlag};
+use caproot::config::{Config, Flags, RootFlag};
 use caproot::domain::Limits;
+use caproot::endpoint::Env;
 use caproot::proto::caproot::v1::{
     CapabilityRootLocation, ListSkillsRequest, ListSkillsResponse, ReadResourceRequest,
     ReadResourceResponse, SelectedCapabilityRoot,
@@ -26,7 +27,6 @@ pub(crate) const HANG: Duration = Duration::from_secs(60);
 pub(crate) type Client = CapabilityServiceClient<Channel>;
 
 /// What a daemon is started with.
-#[derive(Default)]
 pub(crate) struct Setup {
     /// Published and allowed, like `--root`.
     pub roots: Vec<(Option<String>, PathBuf)>,
@@ -38,6 +38,32 @@ pub(crate) struct Setup {
     pub env: Env,
     /// The bounds in force.
     pub limits: Limits,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            roots: Vec::new(),
+            allow: Vec::new(),
+            environment_ids: Vec::new(),
+            env: surroundings(Path::new("/nonexistent")),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Surroundings in which everything that the daemon looks for lies below one directory.
+pub(crate) fn surroundings(top: &Path) -> Env {
+    Env {
+        home: Some(top.join("home")),
+        codex_home: None,
+        etc: top.join("etc"),
+        unit_runtime_dir: None,
+        xdg_runtime_dir: None,
+        temp_dir: top.join("tmp"),
+        current_dir: Some(top.join("work")),
+        ..Env::of_process()
+    }
 }
 
 impl Setup {

@@ -1,1 +1,159 @@
+//! Reads of files that change: a page of another version is never given, and cursors outlive the
+//! daemon.
 
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use caproot::proto::caproot::v1::{Consistency, ReadResourceRequest};
+use tonic::Code;
+
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, Setup, assert_refused, bytes_of, read_request, refusal, selected};
+use crate::reads::digest;
+
+/// A package `a` with a file of 100 bytes, and a request for its first 10.
+async fn hundred() -> (Fixture, Daemon, ReadResourceRequest) {
+    let fixture = Fixture::new("skill root/a\nfile root/a/x\n| \\{100*o}\\");
+    let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
+    let root = selected("r", fixture.path("root"));
+    let request = read_request(&root, "skill://r/a", "skill://r/a/x");
+    (fixture, daemon, ReadResourceRequest { max_bytes: 10, ..request })
+}
+
+#[tokio::test]
+async fn an_edit_between_pages_is_told_with_the_new_digest() {
+    let (fixture, daemon, request) = hundred().await;
+    let in_place = "n".repeat(100);
+    let edits: [(&str, &dyn Fn()); 3] = [
+        (&in_place, &|| fixture.write("root/a/x", &in_place)),
+        ("no longer as long", &|| fixture.replace("root/a/x", "no longer as long")),
+        ("grown again, in place", &|| fixture.write("root/a/x", "grown again, in place")),
+    ];
+    for (content, edit) in edits {
+        let cursor = daemon.read(request.clone()).await.expect("a page").next_cursor;
+        edit();
+        let next = ReadResourceRequest { cursor, ..request.clone() };
+        let refused = assert_refused(daemon.read(next).await, Code::Aborted, "RESOURCE_CHANGED", None);
+        assert_eq!(refused.metadata.get("digest"), Some(&digest(content.as_bytes())));
+        assert_eq!(refused.metadata.get("root_id").map(String::as_str), Some("r"));
+        let again = daemon.read_all(request.clone()).await.expect("from the start");
+        assert_eq!(again, content.as_bytes());
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_gone_between_pages() {
+    let (fixture, daemon, request) = hundred().await;
+    let cursor = daemon.read(request.clone()).await.expect("a page").next_cursor;
+    fs::remove_file(fixture.path("root/a/x")).expect("remove");
+    let answer = daemon.read(ReadResourceRequest { cursor, ..request }).await;
+    assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_file_that_becomes_something_else() {
+    let (mut fixture, daemon, request) = hundred().await;
+    daemon.read(request.clone()).await.expect("a page");
+    for entry in ["fifo root/a/x", "dir root/a/x", "link root/a/x -> .env"] {
+        let path = fixture.path("root/a/x");
+        if path.is_dir() {
+            fs::remove_dir(&path).expect("remove");
+        } else {
+            fs::remove_file(&path).expect("remove");
+        }
+        fixture.add(entry);
+        let answer = daemon.read(request.clone()).await;
+        assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+    }
+    fs::remove_file(fixture.path("root/a/x")).expect("remove");
+    fixture.add("link root/a/x -> /etc/passwd");
+    let answer = daemon.read(request).await;
+    assert_refused(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_package_that_is_gone_is_not_found_by_a_fresh_read() {
+    let (fixture, daemon, request) = hundred().await;
+    daemon.read(request.clone()).await.expect("a page");
+    fs::remove_file(fixture.path("root/a/SKILL.md")).expect("remove");
+    let fresh = ReadResourceRequest { consistency: Consistency::Fresh.into(), ..request.clone() };
+    let answer = daemon.read(fresh).await;
+    assert_refused(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_cursor_outlives_the_daemon() {
+    let (fixture, daemon, request) = hundred().await;
+    let first = daemon.read(request.clone()).await.expect("a page");
+    daemon.stop().await;
+    let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
+    let next = ReadResourceRequest { cursor: first.next_cursor.clone(), ..request.clone() };
+    let second = daemon.read(next.clone()).await.expect("the next page");
+    assert_eq!((bytes_of(&second), second.digest), (vec![b'o'; 10], first.digest));
+    assert_ne!(second.epoch, first.epoch, "another daemon");
+    fixture.replace("root/a/x", "changed while nobody looked");
+    assert_refused(daemon.read(next).await, Code::Aborted, "RESOURCE_CHANGED", None);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_cursor_is_no_key_to_a_root_that_is_not_allowed() {
+    let (fixture, daemon, request) = hundred().await;
+    let cursor = daemon.read(request.clone()).await.expect("a page").next_cursor;
+    daemon.stop().await;
+    let mut fixture = fixture;
+    fixture.add("dir elsewhere");
+    let daemon = Daemon::start(Setup::allowing([fixture.path("elsewhere")])).await;
+    let answer = daemon.read(ReadResourceRequest { cursor, ..request }).await;
+    assert_refused(answer, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
+    daemon.stop().await;
+}
+
+/// Two versions that differ in every byte and in length, so that any mix shows.
+#[tokio::test]
+async fn a_read_during_rewrites_is_one_version_or_an_error() {
+    let (fixture, daemon, request) = hundred().await;
+    let versions = [vec![b'a'; 40_000], vec![b'b'; 50_000]];
+    fixture.replace("root/a/x", &versions[0]);
+    let fixture = Arc::new(fixture);
+    let done = Arc::new(AtomicBool::new(false));
+    let writer = {
+        let (fixture, done, versions) = (fixture.clone(), done.clone(), versions.clone());
+        std::thread::spawn(move || {
+            for version in versions.iter().cycle() {
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
+                fixture.replace("root/a/x", version);
+                fixture.write("root/a/x", version);
+            }
+        })
+    };
+    let request = ReadResourceRequest { max_bytes: 1 << 20, ..request };
+    let mut whole = 0;
+    for _ in 0..300 {
+        match daemon.read(request.clone()).await {
+            Ok(page) => {
+                let bytes = bytes_of(&page);
+                assert_eq!(page.digest, digest(&bytes), "the digest is of what was sent");
+                assert_eq!(page.total_bytes, bytes.len() as u64);
+                whole += 1;
+            }
+            Err(status) => {
+                let refused = refusal(&status);
+                assert_eq!((refused.code, &*refused.reason), (Code::Aborted, "RESOURCE_CHANGED"));
+            }
+        }
+    }
+    done.store(true, Ordering::Relaxed);
+    writer.join().expect("the writer");
+    println!("{whole} of 300 reads met a version at rest");
+    let last = daemon.read(request.clone()).await.expect("nobody writes any more");
+    assert!(versions.contains(&bytes_of(&last)));
+    daemon.stop().await;
+}

@@ -96,9 +96,15 @@ async fn run(theme: &str) {
             println!("skipped as root: {}", case.name);
             continue;
         }
-        let actual = actual(&case).await;
-        let actual = spelled_as_expected(&case.expected, actual);
-        let expected = case.expected.join("\n");
+        let (name, wanted) = (case.name.clone(), case.expected.clone());
+        // A task of its own: a case that panics fails alone.
+        let said = tokio::spawn(async move { actual(&case).await }).await;
+        let Ok(said) = said else {
+            write!(failures, "\n== {name}\nbroke off; see above\n").expect("text");
+            continue;
+        };
+        let actual = spelled_as_expected(&wanted, said);
+        let expected = wanted.join("\n");
         if expected == actual {
             continue;
         }
@@ -107,7 +113,7 @@ async fn run(theme: &str) {
             let tail = if source.ends_with("\n\n") { "\n\n" } else { "\n" };
             blessed = blessed.replace(source, &format!("{head}\nexpect\n{actual}{tail}"));
         } else {
-            write!(failures, "\n== {}\n{}", case.name, diff(&expected, &actual)).expect("text");
+            write!(failures, "\n== {name}\n{}", diff(&expected, &actual)).expect("text");
         }
     }
     if bless {
