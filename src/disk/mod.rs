@@ -3,8 +3,10 @@
 
 mod allowed;
 mod content;
+mod files;
 mod list;
 mod namespaces;
+mod package;
 mod progress;
 mod read;
 mod resource;
@@ -13,6 +15,8 @@ mod versions;
 mod walk;
 
 pub use allowed::{Allowed, Blocked, Ground, Resolved};
+pub use files::{FileFound, FilesFound, FilesPage, list_files};
+pub use package::Rule;
 pub use progress::Progress;
 pub use read::{Body, Page, Read, Unread, read};
 pub use scan::{Target, scan};

@@ -3,6 +3,7 @@
 pub mod catalog;
 mod diagnostic;
 mod digest;
+pub mod files;
 pub mod frontmatter;
 pub mod handle;
 pub mod json;

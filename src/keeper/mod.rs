@@ -1,10 +1,12 @@
 //! Owner of the catalogs: resolves selections, has roots searched, publishes what was found, and
 //! reads resources of what is published. Knows nothing of gRPC.
 
+mod files;
 mod ledger;
 mod reads;
 mod wait;
 
+pub use files::FilesRequest;
 pub use reads::{ReadError, ReadRequest};
 pub use wait::Patience;
 

@@ -2,6 +2,7 @@
 
 mod answers;
 mod errors;
+mod files;
 mod limits;
 mod pages;
 mod requests;

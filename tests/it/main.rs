@@ -12,6 +12,8 @@ mod no_paths;
 mod paging;
 mod reads;
 mod reads_live;
+mod resources;
+mod resources_law;
 mod roots;
 mod roots_live;
 mod trees;
