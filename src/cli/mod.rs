@@ -4,11 +4,17 @@
 mod args;
 pub mod exit;
 mod failure;
+mod generated;
+mod handle_arg;
 mod list;
 mod output;
+mod path;
 mod read;
 mod report;
+mod resolve;
+mod resources;
 mod root_arg;
+mod roots;
 mod serve;
 mod status;
 mod table;
@@ -17,7 +23,7 @@ mod text;
 pub use failure::{Failure, explain, report};
 
 use crate::endpoint::Env;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// Serves the skills and plugins below an executor's capability roots over gRPC.
 #[derive(Debug, Parser)]
@@ -42,8 +48,14 @@ pub struct Cli {
 enum Command {
     Serve(serve::ServeArgs),
     Status(status::StatusArgs),
+    Roots(roots::RootsArgs),
+    Resolve(resolve::ResolveArgs),
     List(list::ListArgs),
+    Resources(resources::ResourcesArgs),
     Read(read::ReadArgs),
+    Path(path::PathArgs),
+    Completions(generated::CompletionsArgs),
+    Man(generated::ManArgs),
 }
 
 /// Does what the command line says. `Ok` holds the exit code of an answer that was given.
@@ -53,5 +65,11 @@ pub async fn run(cli: Cli, env: &Env) -> Result<u8, Failure> {
         Command::Status(args) => status::run(args, env).await,
         Command::List(args) => list::run(args, env).await,
         Command::Read(args) => read::run(args, env).await,
+        Command::Roots(args) => roots::run(args, env).await,
+        Command::Resolve(args) => resolve::run(args, env).await,
+        Command::Resources(args) => resources::run(args, env).await,
+        Command::Path(args) => path::run(args, env).await,
+        Command::Completions(args) => generated::completions(&args, Cli::command()),
+        Command::Man(args) => generated::man(&args, Cli::command()),
     }
 }

@@ -5,6 +5,7 @@ mod allowed;
 mod content;
 mod files;
 mod list;
+mod locate;
 mod namespaces;
 mod package;
 mod progress;
@@ -16,6 +17,7 @@ mod walk;
 
 pub use allowed::{Allowed, Blocked, Ground, Resolved};
 pub use files::{FileFound, FilesFound, FilesPage, list_files};
+pub use locate::locate;
 pub use package::Rule;
 pub use progress::Progress;
 pub use read::{Body, Page, Read, Unread, read};
