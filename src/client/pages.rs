@@ -14,7 +14,7 @@ const MAX_TOKEN_BYTES: usize = 16 << 10;
 #[derive(Default)]
 pub(super) struct Pages {
     tokens: HashSet<String>,
-    pages: usize,
+    count: usize,
     bytes: usize,
 }
 
@@ -25,7 +25,7 @@ impl Pages {
         page: &impl Message,
         token: &str,
     ) -> Result<Option<String>, &'static str> {
-        self.pages += 1;
+        self.count += 1;
         self.bytes = self.bytes.saturating_add(page.encoded_len());
         if self.bytes > MAX_BYTES {
             return Err("the list is over 1 GiB");
@@ -33,7 +33,7 @@ impl Pages {
         if token.is_empty() {
             return Ok(None);
         }
-        if self.pages == MAX_PAGES {
+        if self.count == MAX_PAGES {
             return Err("the list has more than 10,000 pages");
         }
         if token.len() > MAX_TOKEN_BYTES || !self.tokens.insert(token.to_owned()) {
@@ -44,6 +44,6 @@ impl Pages {
 
     /// Whether the page that was counted last is the first.
     pub(super) fn is_first(&self) -> bool {
-        self.pages == 1
+        self.count == 1
     }
 }

@@ -2,6 +2,7 @@
 //! or the real binary where the process itself is what is tested.
 
 mod binary;
+mod commands;
 mod corpus;
 mod diff;
 mod errors;
@@ -16,4 +17,5 @@ mod resources;
 mod resources_law;
 mod roots;
 mod roots_live;
+mod terminal;
 mod trees;
