@@ -67,8 +67,8 @@ mod tests {
     fn pages_become_one_answer() {
         let mut list = Joined::default();
         assert_eq!(list.add(page("a", "1")), Ok(Some("1".into())));
-        let last = ListResourcesResponse { truncated: true, revision: 9, ..page("b", "") };
-        assert_eq!(list.add(last), Ok(None));
+        let end = ListResourcesResponse { truncated: true, revision: 9, ..page("b", "") };
+        assert_eq!(list.add(end), Ok(None));
         let names: Vec<_> = list.answer.resources.iter().map(|r| r.resource.as_str()).collect();
         assert_eq!((names, list.answer.truncated), (vec!["a", "b"], true));
         assert_eq!((list.answer.revision, list.answer.next_page_token.as_str()), (0, ""));

@@ -291,6 +291,9 @@ async fn limits_cut_and_say_so() {
     daemon.stop().await;
 }
 
+/// What is done to a request that is good otherwise.
+type Change<'a> = &'a dyn Fn(&mut ListResourcesRequest);
+
 #[tokio::test]
 async fn refusals() {
     let (fixture, daemon, root) = serving("file root/a/x\nskill root/b\nskill out/a").await;
@@ -302,7 +305,7 @@ async fn refusals() {
     };
     let token = with(&|r| r.page_size = 1).await.expect("a page").next_page_token;
     assert!(!token.is_empty());
-    let invalid: &[(&str, &dyn Fn(&mut ListResourcesRequest))] = &[
+    let invalid: &[(&str, Change)] = &[
         ("page_size", &|r| r.page_size = -1),
         ("page_size", &|r| r.page_size = i32::MIN),
         ("package", &|r| r.package = "skill://r/a/".into()),

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
-use unicode_width::UnicodeWidthStr as _;
+use unicode_width::UnicodeWidthStr;
 
 use crate::commands::asking;
 use crate::fixture::Fixture;
@@ -50,7 +50,7 @@ async fn tables_fit_the_terminal() {
             let printed = tokio::task::spawn_blocking(move || on_terminal(command, columns));
             let printed = in_time(printed).await.expect("no panic");
             assert_eq!(printed.lines().count(), lines, "{words}: {printed}");
-            let widths: Vec<_> = printed.lines().map(|line| line.width()).collect();
+            let widths: Vec<_> = printed.lines().map(UnicodeWidthStr::width).collect();
             let most = usize::from(columns);
             assert!(widths.iter().all(|width| *width <= most), "{words}, {columns}: {printed}");
             // One short where a wide character is cut off.
