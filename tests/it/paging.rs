@@ -81,11 +81,12 @@ async fn one_skill_a_page_is_the_same_list() {
 async fn diagnostics_and_warnings_are_on_the_first_page() {
     let fixture = Fixture::new("repeat 3 skill root/s{}\nfile root/bad/SKILL.md\n| broken");
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
-    let request = list_request(&[selected("r", fixture.path("root"))]);
-    let all = pages(&daemon, ListSkillsRequest { page_size: 1, ..request }).await.expect("pages");
+    let roots = ["root", "root/gone"].map(|dir| selected(dir, fixture.path(dir)));
+    let request = ListSkillsRequest { page_size: 1, ..list_request(&roots) };
+    let all = pages(&daemon, request).await.expect("pages");
     assert_eq!(sizes(&all), [1, 1, 1]);
     assert_eq!(all[0].diagnostics.len(), 1);
-    assert!(!all[0].warnings.is_empty(), "a skill that is left out is worth a warning");
+    assert!(!all[0].warnings.is_empty(), "a root that cannot be used is worth a warning");
     for page in &all[1..] {
         assert!(page.diagnostics.is_empty() && page.warnings.is_empty(), "{page:?}");
     }
