@@ -69,12 +69,17 @@ async fn no_skill_is_lost_in_silence() {
         let names: BTreeSet<_> = listed.iter().map(|s| s.main_resource.clone()).collect();
         let mut found = BTreeSet::new();
         main_resources(dir, &format!("skill://{id}"), &mut found);
-        let lost: Vec<_> = found.iter().filter(|h| !names.contains(*h) && !told.contains(*h)).collect();
+        let lost: Vec<_> =
+            found.iter().filter(|h| !names.contains(*h) && !told.contains(*h)).collect();
         assert!(lost.is_empty(), "{}: {lost:#?}", dir.display());
         for skill in &listed {
             let path = dir.join(native(&skill.main_resource, &id));
             let bytes = daemon.read_all(read_request(&root, &skill.package, "")).await;
-            assert!(bytes.expect("a read") == fs::read(path).expect("on disk"), "{}", skill.package);
+            assert!(
+                bytes.expect("a read") == fs::read(path).expect("on disk"),
+                "{}",
+                skill.package
+            );
         }
         println!("{}: {} listed of {} found", dir.display(), listed.len(), found.len());
     }

@@ -39,7 +39,8 @@ pub(crate) struct Fixture {
 impl Fixture {
     /// Builds the tree that `text` describes.
     pub(crate) fn new(text: &str) -> Self {
-        let dir = tempfile::Builder::new().prefix("caproot-it-").tempdir().expect("a temporary dir");
+        let dir =
+            tempfile::Builder::new().prefix("caproot-it-").tempdir().expect("a temporary dir");
         let top = dir.path().canonicalize().expect("the temporary directory has a real path");
         let mut fixture = Self { dir, top, closed: Vec::new() };
         fixture.add(text);
@@ -102,7 +103,8 @@ impl Fixture {
         let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
         if verb == "skill" {
             let name = rest.rsplit('/').next().expect("split gives at least one");
-            let head = format!("---\nname: {name}\ndescription: Does {name}.\n---\nBody of {name}.\n");
+            let head =
+                format!("---\nname: {name}\ndescription: Does {name}.\n---\nBody of {name}.\n");
             return self.write(&format!("{rest}/SKILL.md"), unescape(&head.replace('\n', "\\n")));
         }
         let (first, second) = match verb {

@@ -11,8 +11,8 @@ use caproot::domain::Limits;
 use caproot::endpoint::Env;
 use caproot::proto::caproot::v1::{
     CapabilityRootLocation, ListSkillsRequest, ListSkillsResponse, ReadResourceRequest,
-    ReadResourceResponse, SelectedCapabilityRoot, capability_service_client::CapabilityServiceClient,
-    read_resource_response::Body,
+    ReadResourceResponse, SelectedCapabilityRoot,
+    capability_service_client::CapabilityServiceClient, read_resource_response::Body,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

@@ -142,7 +142,8 @@ fn headline(skill: &Skill) -> String {
         assert!(skill.name.starts_with(&format!("{}:", skill.plugin)), "{skill:?}");
     }
     assert!(skill.digest.starts_with("sha256:") && skill.digest.len() == 71, "{skill:?}");
-    let mut text = format!("{} {} {}", skill.package, shorten(&skill.name), quote(&skill.description));
+    let mut text =
+        format!("{} {} {}", skill.package, shorten(&skill.name), quote(&skill.description));
     if !skill.short_description.is_empty() {
         write!(text, " short={}", quote(&skill.short_description)).expect("text");
     }
@@ -180,7 +181,10 @@ fn value(skill: &Skill, field: &str) -> String {
                 ("default_prompt", &face.default_prompt),
             ];
             let given = all.iter().filter(|(_, text)| !text.is_empty());
-            given.map(|(name, text)| format!("{name}={}", quote(text))).collect::<Vec<_>>().join(" ")
+            given
+                .map(|(name, text)| format!("{name}={}", quote(text)))
+                .collect::<Vec<_>>()
+                .join(" ")
         }),
         "dependencies" => {
             let tools = skill.dependencies.iter();
@@ -198,7 +202,8 @@ fn value(skill: &Skill, field: &str) -> String {
 }
 
 fn diagnostic(found: &Diagnostic) -> String {
-    let severity = name_of(Severity::try_from(found.severity).expect("known").as_str_name(), "SEVERITY_");
+    let severity =
+        name_of(Severity::try_from(found.severity).expect("known").as_str_name(), "SEVERITY_");
     let code = DiagnosticCode::try_from(found.code).expect("known").as_str_name();
     let code = name_of(code, "DIAGNOSTIC_CODE_");
     let whole = format!("skill://{}", found.root_id);

@@ -67,7 +67,8 @@ async fn sizes_of_pages() {
 async fn one_skill_a_page_is_the_same_list() {
     let (_fixture, daemon, request) = many(12).await;
     let whole = pages(&daemon, request.clone()).await.expect("pages");
-    let single = pages(&daemon, ListSkillsRequest { page_size: 1, ..request }).await.expect("pages");
+    let single =
+        pages(&daemon, ListSkillsRequest { page_size: 1, ..request }).await.expect("pages");
     assert_eq!((whole.len(), single.len()), (1, 12));
     assert_eq!(names(&whole), names(&single));
     for page in &single {
@@ -103,7 +104,14 @@ async fn pages_go_across_roots_in_request_order() {
     let packages: Vec<_> = all.iter().flat_map(|p| p.skills.iter().map(|s| &*s.package)).collect();
     assert_eq!(
         packages,
-        ["skill://z/s0", "skill://z/s1", "skill://z/s2", "skill://a/s0", "skill://a/s1", "skill://a/s2"]
+        [
+            "skill://z/s0",
+            "skill://z/s1",
+            "skill://z/s2",
+            "skill://a/s0",
+            "skill://a/s1",
+            "skill://a/s2"
+        ]
     );
     daemon.stop().await;
 }

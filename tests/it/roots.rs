@@ -72,7 +72,6 @@ async fn spellings_of_a_path() {
         (format!("http://{top}/root"), "INVALID_PATH"),
         (format!("{top}/{}", "x/".repeat(2_048)), "INVALID_PATH"),
         (format!("{top}/root/gone"), "NOT_FOUND"),
-        (format!("{top}/root/{}", "x".repeat(300)), "NOT_FOUND"),
         (format!("{top}/root/f"), "NOT_A_DIRECTORY"),
         (format!("{top}/root/.."), "NOT_ALLOWED"),
         (format!("{top}/root/gone/../../other"), "NOT_ALLOWED"),
@@ -113,7 +112,10 @@ async fn types_and_environments() {
         assert_eq!(state(&daemon, &root).await, expected, "{kind:?} {environment:?}");
     }
     let executor = daemon.client.clone().get_executor(GetExecutorRequest {}).await;
-    assert_eq!(executor.expect("GetExecutor").into_inner().environment_ids, ["workspace", "second"]);
+    assert_eq!(
+        executor.expect("GetExecutor").into_inner().environment_ids,
+        ["workspace", "second"]
+    );
     daemon.stop().await;
 }
 
@@ -126,11 +128,25 @@ async fn existence_outside_is_never_told() {
          link out/loop -> loop\nlink out/back -> ../root",
     );
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
+    let long = format!("out/{}", "x".repeat(300));
     let mut said = Vec::new();
     for path in [
-        "out/there", "out/gone", "out/file", "out/fifo", "out/there/SKILL.md", "out/file/below",
-        "out/gone/below", "out/loop", "root/to-there", "root/to-gone", "root/to-gone/below",
-        "root/../out/there", "root/../out/gone", ".", "out",
+        &long,
+        "out/there",
+        "out/gone",
+        "out/file",
+        "out/fifo",
+        "out/there/SKILL.md",
+        "out/file/below",
+        "out/gone/below",
+        "out/loop",
+        "root/to-there",
+        "root/to-gone",
+        "root/to-gone/below",
+        "root/../out/there",
+        "root/../out/gone",
+        ".",
+        "out",
     ] {
         let root = selected("same", fixture.top().join(path));
         let listed = daemon.list(std::slice::from_ref(&root)).await;
@@ -177,7 +193,8 @@ async fn get_executor_says_who_answers() {
     let executor = ask().await;
     assert_eq!(executor.version, env!("CARGO_PKG_VERSION"));
     assert_eq!(executor.environment_ids, ["local"]);
-    let started = std::time::SystemTime::try_from(executor.start_time.expect("set")).expect("a time");
+    let started =
+        std::time::SystemTime::try_from(executor.start_time.expect("set")).expect("a time");
     assert!(before <= started && started <= std::time::SystemTime::now());
     for feature in ["fresh", "file-uri", "published"] {
         assert!(executor.features.iter().any(|f| f == feature), "{feature}");

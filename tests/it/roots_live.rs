@@ -11,7 +11,14 @@ use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, list_request, located, selected, surroundings};
 
 async fn published(daemon: &Daemon) -> Vec<PublishedRoot> {
-    daemon.client.clone().list_roots(ListRootsRequest {}).await.expect("ListRoots").into_inner().roots
+    daemon
+        .client
+        .clone()
+        .list_roots(ListRootsRequest {})
+        .await
+        .expect("ListRoots")
+        .into_inner()
+        .roots
 }
 
 async fn fresh(daemon: &Daemon, root: &SelectedCapabilityRoot) -> ListSkillsResponse {

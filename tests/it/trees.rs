@@ -39,9 +39,7 @@ use tonic::Status;
 
 use crate::diff::diff;
 use crate::fixture::{Fixture, is_comment, is_root, unescape};
-use crate::harness::{
-    Daemon, Setup, bytes_of, list_request, read_request, refusal, selected,
-};
+use crate::harness::{Daemon, Setup, bytes_of, list_request, read_request, refusal, selected};
 use crate::listing::{self, Line};
 
 #[tokio::test]
@@ -259,7 +257,10 @@ fn matches(text: &str, pattern: &str) -> bool {
     match pattern.split_once('*') {
         None => text == pattern,
         Some((head, rest)) => text.strip_prefix(head).is_some_and(|tail| {
-            tail.char_indices().map(|(at, _)| at).chain([tail.len()]).any(|at| matches(&tail[at..], rest))
+            tail.char_indices()
+                .map(|(at, _)| at)
+                .chain([tail.len()])
+                .any(|at| matches(&tail[at..], rest))
         }),
     }
 }
