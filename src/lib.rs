@@ -1,2 +1,15 @@
+#![doc = include_str!("../README.md")]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("caproot runs on Linux only: it opens files with openat2(2)");
+
+pub mod app;
+pub mod cli;
+pub mod client;
+pub mod config;
+pub mod disk;
 pub mod domain;
+pub mod endpoint;
+pub mod keeper;
 pub mod proto;
+pub mod rpc;

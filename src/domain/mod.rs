@@ -1,9 +1,45 @@
 //! The rules, as functions of plain data. Knows no tokio, tonic, notify, clock or file system.
 
+pub mod catalog;
 mod diagnostic;
+mod digest;
+pub mod frontmatter;
+pub mod handle;
+pub mod json;
 pub mod limits;
+pub mod listing;
+pub mod manifest;
+mod names;
 mod path;
+pub mod permit;
+mod position;
+pub mod repair;
+mod root;
+pub mod search;
+pub mod sidecar;
+pub mod skill;
+mod spot;
+mod text;
+pub mod token;
+pub mod value;
+pub mod yaml;
 
+pub use catalog::Catalog;
 pub use diagnostic::{Code, Diagnostic, Problem, Severity};
+pub use digest::{Digest, Version};
+pub use frontmatter::{Authored, Reading};
+pub use handle::Handle;
 pub use limits::Limits;
+pub use manifest::Manifest;
 pub use path::RelPath;
+pub use root::{Published, Reason, RootId, RootPath, Scope, Selected};
+pub use sidecar::{Interface, Permissions, Policy, Sidecar, ToolDependency};
+pub use skill::Skill;
+pub use spot::Spot;
+pub use value::Value;
+
+/// The file that makes a directory a skill.
+#[must_use]
+pub fn main_file() -> RelPath {
+    RelPath::root().join(b"SKILL.md").unwrap_or_default()
+}

@@ -1,0 +1,190 @@
+//! Binds the listeners: a Unix socket that only its owner can reach, in a directory that nobody else
+//! can write; or a loopback port.
+
+use super::StartError;
+use crate::config::Listener;
+use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
+use std::fs::{DirBuilder, File, Metadata, symlink_metadata};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use tokio::net::{TcpListener, UnixListener};
+
+/// What the kernel keeps of connections that are not accepted yet.
+const BACKLOG: i32 = 1_024;
+
+/// A listener that is bound.
+#[derive(Debug)]
+pub(super) enum Bound {
+    Unix(UnixListener, Claim),
+    Tcp(TcpListener),
+}
+
+/// The right to a socket path. Dropped, it takes the socket away.
+#[derive(Debug)]
+pub(super) struct Claim {
+    path: PathBuf,
+    identity: (u64, u64),
+    /// Locked for as long as the daemon lives: whoever has it may replace a stale socket.
+    _lock: File,
+}
+
+impl Bound {
+    pub(super) async fn new(listener: &Listener) -> Result<Self, StartError> {
+        match listener {
+            Listener::Unix(path) => unix(path),
+            Listener::OwnUnix(path) => {
+                make_own_directory(directory(path))?;
+                unix(path)
+            }
+            Listener::Tcp(address) => TcpListener::bind(address)
+                .await
+                .map(Self::Tcp)
+                .map_err(|e| StartError::listener(format!("cannot listen on tcp:{address}: {e}"))),
+        }
+    }
+
+    /// As printed to whoever started the daemon: `unix:/…` or `tcp:127.0.0.1:43210`.
+    pub(super) fn address(&self) -> String {
+        match self {
+            Self::Unix(_, claim) => format!("unix:{}", claim.path.display()),
+            Self::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => format!("tcp:{address}"),
+                Err(_) => "tcp:".to_owned(),
+            },
+        }
+    }
+}
+
+fn unix(path: &Path) -> Result<Bound, StartError> {
+    check_directory(directory(path))?;
+    let fail = |e: io::Error| {
+        StartError::listener(format!("cannot listen on unix:{}: {e}", path.display()))
+    };
+    let lock = lock(path)?;
+    remove_stale(path)?;
+    let address = SocketAddrUnix::new(path).map_err(|_| {
+        StartError::listener(format!(
+            "cannot listen on unix:{}: the path is over 107 bytes; take a shorter one",
+            path.display()
+        ))
+    })?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket: OwnedFd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .map_err(|e| fail(e.into()))?;
+    // Before it has a name, so that there is no moment at which others could connect.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|e| fail(e.into()))?;
+    bind(&socket, &address).map_err(|e| fail(e.into()))?;
+    listen(&socket, BACKLOG).map_err(|e| fail(e.into()))?;
+    let identity = symlink_metadata(path).map(|m| (m.dev(), m.ino())).map_err(fail)?;
+    let listener = UnixListener::from_std(socket.into()).map_err(fail)?;
+    Ok(Bound::Unix(listener, Claim { path: path.to_owned(), identity, _lock: lock }))
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
+}
+
+fn make_own_directory(dir: &Path) -> Result<(), StartError> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => {}
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(e) => {
+            return Err(StartError::listener(format!("cannot make {}: {e}", dir.display())));
+        }
+    }
+    let meta = look_at(dir)?;
+    if meta.mode() & 0o077 != 0 {
+        return Err(StartError::listener(format!(
+            "{} is open to others; run `chmod 700` on it, or choose a socket with --listen",
+            dir.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses a directory in which somebody else could replace the socket.
+fn check_directory(dir: &Path) -> Result<(), StartError> {
+    let meta = look_at(dir)?;
+    let me = rustix::process::geteuid().as_raw();
+    let refuse = |why: String| {
+        Err(StartError::listener(format!(
+            "the socket's directory {} {why}; choose one that only you can write",
+            dir.display()
+        )))
+    };
+    if meta.uid() != me && meta.uid() != 0 {
+        return refuse(format!("belongs to uid {}", meta.uid()));
+    }
+    if meta.mode() & 0o002 != 0 {
+        return refuse("can be written by everybody".to_owned());
+    }
+    // A group of the user's own name, as many systems give each user, is nobody else.
+    if meta.mode() & 0o020 != 0 && meta.gid() != rustix::process::getegid().as_raw() {
+        return refuse(format!("can be written by the group {}", meta.gid()));
+    }
+    Ok(())
+}
+
+fn look_at(dir: &Path) -> Result<Metadata, StartError> {
+    let fail =
+        |e: String| StartError::listener(format!("the socket's directory {}: {e}", dir.display()));
+    let meta = std::fs::metadata(dir).map_err(|e| fail(e.to_string()))?;
+    if meta.is_dir() { Ok(meta) } else { Err(fail("not a directory".to_owned())) }
+}
+
+fn lock(path: &Path) -> Result<File, StartError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fail = |e: rustix::io::Errno| {
+        StartError::listener(format!("cannot lock {}: {e}", Path::new(&name).display()))
+    };
+    let file = rustix::fs::open(&name, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file.into()),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(taken(path)),
+        Err(e) => Err(fail(e)),
+    }
+}
+
+/// Takes away a socket that nobody listens on, and nothing else.
+fn remove_stale(path: &Path) -> Result<(), StartError> {
+    let fail = |e: String| StartError::listener(format!("{}: {e}", path.display()));
+    match symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(fail(e.to_string())),
+        Ok(meta) if !meta.file_type().is_socket() => {
+            return Err(fail("there is something that is no socket; move it away".to_owned()));
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(taken(path)),
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).map_err(|e| fail(e.to_string()))
+        }
+        Err(e) => Err(fail(e.to_string())),
+    }
+}
+
+fn taken(path: &Path) -> StartError {
+    StartError::listener(format!(
+        "another daemon listens on unix:{}; stop it, or choose a socket with --listen",
+        path.display()
+    ))
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let ours = symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.identity);
+        if ours && let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::warn!(%error, "the socket could not be taken away");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The flags that the client commands share, and what becomes of them: a connected client, a
+//! selection of roots.
+
+use super::exit;
+use super::failure::Failure;
+use super::root_arg::{RootArg, select};
+use crate::client::{Client, Endpoint, channel, first_that_answers, parse_selected};
+use crate::endpoint::Env;
+use crate::proto::caproot::v1::SelectedCapabilityRoot;
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The most bytes of a `--selected` file.
+const MAX_SELECTED_BYTES: u64 = 16 << 20;
+
+/// Which daemon, and how long to wait for it.
+#[derive(Debug, Args)]
+pub(super) struct ConnectionArgs {
+    /// The daemon's address: unix:PATH or tcp:HOST:PORT [default: the first default socket that
+    /// answers]
+    #[arg(long, value_name = "ENDPOINT", env = "CAPROOT_ENDPOINT")]
+    endpoint: Option<Endpoint>,
+    /// How long to wait for each answer of the daemon, such as 10s or 1m
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = timeout)]
+    timeout: Duration,
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    // gRPC cannot carry a deadline beyond this, nor would anybody wait for it.
+    let fits = !span.is_zero() && span <= Duration::from_hours(24);
+    fits.then_some(span).ok_or_else(|| "it must be more than nothing and at most a day".to_owned())
+}
+
+impl ConnectionArgs {
+    /// Connects; also gives the endpoint that it found.
+    pub(super) async fn client(&self, env: &Env) -> Result<(Client, Endpoint), Failure> {
+        let endpoint = match &self.endpoint {
+            Some(endpoint) => endpoint.clone(),
+            None => first_that_answers(env, self.timeout).await?,
+        };
+        let channel = channel(&endpoint, self.timeout).await?;
+        Ok((Client::new(channel, self.timeout), endpoint))
+    }
+}
+
+/// Which roots; without any flag, those that the daemon publishes.
+#[derive(Debug, Args)]
+pub(super) struct SelectionArgs {
+    /// A root: a directory on the executor, a file: URI or published:ID; repeat for more
+    /// [default: every published root]
+    #[arg(long, value_name = "[ID=]DIR", value_parser = root_arg())]
+    root: Vec<RootArg>,
+    /// A file (- for stdin) with the roots as JSON: an array of selected roots, or an object with a
+    /// selectedCapabilityRoots array
+    #[arg(long, value_name = "FILE", conflicts_with = "root")]
+    selected: Option<PathBuf>,
+    /// The environment that owns the --root directories [default: the daemon's first]
+    #[arg(long, value_name = "ID", requires = "root")]
+    environment_id: Option<String>,
+}
+
+/// Reads `[ID=]DIR`, bytes that are not UTF-8 included.
+pub(super) fn root_arg() -> impl TypedValueParser<Value = RootArg> {
+    OsStringValueParser::new().try_map(RootArg::parse)
+}
+
+impl SelectionArgs {
+    /// The selected roots; asks the daemon only for what the flags leave open.
+    pub(super) async fn roots(
+        &self,
+        client: &mut Client,
+        env: &Env,
+    ) -> Result<Vec<SelectedCapabilityRoot>, Failure> {
+        if let Some(file) = &self.selected {
+            return selected(file);
+        }
+        if self.root.is_empty() {
+            let published = client.roots().await?.roots;
+            return Ok(published.into_iter().filter_map(|r| r.selected_capability_root).collect());
+        }
+        let environment_id = match &self.environment_id {
+            Some(id) => id.clone(),
+            None => client.executor().await?.environment_ids.into_iter().next().unwrap_or_default(),
+        };
+        select(&self.root, &environment_id, env.current_dir.as_deref())
+            .map_err(|sentence| Failure::new(exit::CONFIG, sentence))
+    }
+}
+
+fn selected(file: &Path) -> Result<Vec<SelectedCapabilityRoot>, Failure> {
+    let bad = |cause: &dyn std::fmt::Display| {
+        Failure::new(exit::CONFIG, format!("--selected {} cannot be used: {cause}", file.display()))
+    };
+    let text = if file == Path::new("-") {
+        text_of(io::stdin().lock())
+    } else {
+        std::fs::File::open(file).and_then(text_of)
+    };
+    parse_selected(&text.map_err(|error| bad(&error))?).map_err(|error| bad(&error))
+}
+
+fn text_of(source: impl io::Read) -> io::Result<String> {
+    let mut text = String::new();
+    let read = source.take(MAX_SELECTED_BYTES + 1).read_to_string(&mut text)?;
+    if read as u64 > MAX_SELECTED_BYTES {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is over 16 MiB"));
+    }
+    Ok(text)
+}

@@ -1,0 +1,90 @@
+//! `caproot list`: the skills below roots. Leaves how problems are worded to `report`.
+
+use super::args::{ConnectionArgs, SelectionArgs};
+use super::exit;
+use super::failure::Failure;
+use super::output::{Output, print, print_json, say, width};
+use super::text::shown;
+use super::{report, table};
+use crate::client::json;
+use crate::endpoint::Env;
+use crate::proto::caproot::v1::{
+    Consistency, ListSkillsRequest, ListSkillsResponse, RootState, SkillView,
+};
+use clap::Args;
+
+/// List the skills below roots
+///
+/// The skills go to stdout; roots that are not ready, what is wrong with skills, and a summary go to
+/// stderr. Exits with 1 when a root is not ready.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  caproot list                                   every published root
+  caproot list --root ./skills --fresh           a directory, searched again
+  caproot list --root published:team --product codex
+  caproot list --selected thread-start.json      the roots that a platform selected
+  caproot list --output json | jq -r '.skills[].package'")]
+pub(super) struct ListArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    #[command(flatten)]
+    selection: SelectionArgs,
+    /// Only skills for this product, or for every product
+    #[arg(long, value_name = "PRODUCT", default_value = "", hide_default_value = true)]
+    product: String,
+    /// Include every change made before the call
+    #[arg(long)]
+    fresh: bool,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+/// Prints the skills.
+pub(super) async fn run(args: ListArgs, env: &Env) -> Result<u8, Failure> {
+    let (mut client, _) = args.connection.client(env).await?;
+    let roots = args.selection.roots(&mut client, env).await?;
+    let view = match args.output {
+        Output::Text => SkillView::Basic,
+        Output::Json => SkillView::Full,
+    };
+    let request = ListSkillsRequest {
+        selected_capability_roots: roots,
+        product: args.product,
+        view: view.into(),
+        consistency: consistency(args.fresh).into(),
+        ..ListSkillsRequest::default()
+    };
+    let list = client.list_skills(&request).await?;
+    match args.output {
+        Output::Text => {
+            let lines = table::lines(&rows(&list), width());
+            print(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))?;
+            say(&report::lines(&list));
+        }
+        Output::Json => {
+            print_json(&json::dynamic(&list).map_err(|error| Failure::nonsense(&error))?)?;
+        }
+    }
+    let ready = list.roots.iter().all(|root| root.state() == RootState::Ready);
+    Ok(if ready { exit::OK } else { exit::WRONG })
+}
+
+/// What `--fresh` asks for.
+pub(super) fn consistency(fresh: bool) -> Consistency {
+    if fresh { Consistency::Fresh } else { Consistency::Cached }
+}
+
+/// The table: a head, then one row a skill; nothing where there is no skill.
+fn rows(list: &ListSkillsResponse) -> Vec<[String; 3]> {
+    if list.skills.is_empty() {
+        return Vec::new();
+    }
+    let head = ["NAME", "ROOT", "DESCRIPTION"].map(String::from);
+    let skills = list.skills.iter().map(|skill| {
+        let root = skill.authority.as_ref().map_or("", |authority| &authority.id);
+        [shown(&skill.name), shown(root), shown(&skill.description)]
+    });
+    std::iter::once(head).chain(skills).collect()
+}

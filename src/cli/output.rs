@@ -1,0 +1,58 @@
+//! Writes results to stdout, and knows what it is: a terminal of some width, or not.
+
+use super::failure::Failure;
+use super::text::json_shown;
+use clap::ValueEnum;
+use serde::Serialize;
+use std::io::{self, BufWriter, IsTerminal as _, Write};
+
+/// In which form a result is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    /// For people.
+    Text,
+    /// For programs: the proto3 JSON of the daemon's answer.
+    Json,
+}
+
+/// Lets `write` print a result, and sees to it that it arrived.
+pub(super) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
+    let mut stdout = BufWriter::new(io::stdout().lock());
+    write(&mut stdout).and_then(|()| stdout.flush()).map_err(|error| Failure::output(&error))
+}
+
+/// Prints a value as JSON: over several lines on a terminal, on one otherwise.
+pub(super) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    // Made first, so that nothing is printed of a value that has no JSON form.
+    let text = if io::stdout().is_terminal() {
+        serde_json::to_string_pretty(value)
+    } else {
+        serde_json::to_string(value)
+    };
+    let text = text.map_err(|error| Failure::nonsense(&error))?;
+    print(|stdout| writeln!(stdout, "{}", json_shown(&text)))
+}
+
+/// Says something to a person, on stderr. That nobody listens is no failure.
+pub(super) fn say(lines: &[String]) {
+    let mut stderr = BufWriter::new(io::stderr().lock());
+    for line in lines {
+        let _ = writeln!(stderr, "{line}");
+    }
+    let _ = stderr.flush();
+}
+
+/// How many columns stdout's terminal has: `COLUMNS` if set, else what the terminal says, else 80.
+/// `None` where stdout is no terminal.
+pub(super) fn width() -> Option<usize> {
+    let stdout = io::stdout();
+    if !stdout.is_terminal() {
+        return None;
+    }
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let asked = || {
+        let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
+        Some(usize::from(size.ws_col))
+    };
+    columns.or_else(asked).filter(|columns| *columns > 0).or(Some(80))
+}

@@ -1,0 +1,136 @@
+//! `caproot read`: one file of a listed package, whole. Finds the root and the package that the
+//! handle belongs to.
+
+use super::args::{ConnectionArgs, SelectionArgs};
+use super::exit;
+use super::failure::Failure;
+use super::list::consistency;
+use super::output::{Output, print, print_json};
+use crate::client::{Client, json, package_of, root_id};
+use crate::endpoint::Env;
+use crate::proto::caproot::v1::read_resource_response::Body;
+use crate::proto::caproot::v1::{
+    Consistency, ListSkillsRequest, ReadResourceRequest, SelectedCapabilityRoot, SkillView,
+};
+use clap::Args;
+use std::io::{self, Write as _};
+
+/// Bytes that are held back before the first are printed, so that a file that changes meanwhile
+/// can be begun anew.
+const HELD_BYTES: usize = 4 << 20;
+/// The most bytes of a file that is printed as JSON, which is made in memory.
+const MAX_JSON_BYTES: usize = 256 << 20;
+
+/// Print one file of a listed skill
+///
+/// A package's handle stands for its SKILL.md. Prints the file's exact bytes, whatever they are.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  caproot read skill://skills/pdf                   a skill's SKILL.md
+  caproot read skill://skills/pdf/scripts/fill.py > fill.py
+  caproot read skill://deploy/a --root deploy=/opt/plugins/deploy
+  caproot read skill://skills/pdf --output json | jq -r .digest")]
+pub(super) struct ReadArgs {
+    /// The handle of a package or of a file in one, as `caproot list --output json` shows them
+    #[arg(value_name = "PACKAGE_OR_RESOURCE", value_parser = handle)]
+    handle: String,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    #[command(flatten)]
+    selection: SelectionArgs,
+    /// Bytes to ask for at once; 0 leaves it to the daemon
+    #[arg(long, value_name = "N", default_value_t = 1 << 20)]
+    #[arg(value_parser = clap::value_parser!(i64).range(0..))]
+    max_bytes: i64,
+    /// Look the package up in a catalog that includes every change made before the call
+    #[arg(long)]
+    fresh: bool,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+fn handle(text: &str) -> Result<String, &'static str> {
+    root_id(text).map(|_| text.to_owned()).ok_or("a handle is skill://ROOT or skill://ROOT/PATH")
+}
+
+/// Prints the file.
+pub(super) async fn run(args: ReadArgs, env: &Env) -> Result<u8, Failure> {
+    let (mut client, _) = args.connection.client(env).await?;
+    let roots = args.selection.roots(&mut client, env).await?;
+    let root = root_of(&args.handle, roots)?;
+    let consistency = consistency(args.fresh);
+    let package = package(&mut client, &root, &args.handle, consistency).await?;
+    let resource = if package == args.handle { String::new() } else { args.handle };
+    let request = ReadResourceRequest {
+        root: Some(root),
+        package,
+        resource,
+        max_bytes: args.max_bytes,
+        consistency: consistency.into(),
+        ..ReadResourceRequest::default()
+    };
+    match args.output {
+        Output::Text => {
+            let mut out = |bytes: &[u8]| io::stdout().lock().write_all(bytes);
+            client.read_resource(&request, HELD_BYTES, &mut out).await?;
+            print(|_| Ok(()))?;
+        }
+        Output::Json => print_as_json(&mut client, &request).await?,
+    }
+    Ok(exit::OK)
+}
+
+/// The selected root whose id the handle names.
+fn root_of(
+    handle: &str,
+    roots: Vec<SelectedCapabilityRoot>,
+) -> Result<SelectedCapabilityRoot, Failure> {
+    let id = root_id(handle).unwrap_or_default();
+    let ids: Vec<&str> = roots.iter().map(|root| root.id.as_str()).collect();
+    let known = if ids.is_empty() { "there is none".to_owned() } else { ids.join(", ") };
+    let sentence = format!("no root is named `{id}`; of the selected or published roots: {known}");
+    roots
+        .into_iter()
+        .find(|root| root.id == id)
+        .ok_or_else(|| Failure::new(exit::REFUSED, sentence))
+        .map_err(|failure| failure.hint("name it with --root ID=DIR or --selected FILE"))
+}
+
+/// The listed package that is the handle or holds it. Where none does, the handle itself: the
+/// daemon then says what is wrong with it, or with its root.
+async fn package(
+    client: &mut Client,
+    root: &SelectedCapabilityRoot,
+    handle: &str,
+    consistency: Consistency,
+) -> Result<String, Failure> {
+    let request = ListSkillsRequest {
+        selected_capability_roots: vec![root.clone()],
+        view: SkillView::Basic.into(),
+        consistency: consistency.into(),
+        ..ListSkillsRequest::default()
+    };
+    let list = client.list_skills(&request).await?;
+    let packages = list.skills.iter().map(|skill| skill.package.as_str());
+    Ok(package_of(handle, packages).unwrap_or(handle).to_owned())
+}
+
+async fn print_as_json(client: &mut Client, request: &ReadResourceRequest) -> Result<(), Failure> {
+    let mut content = Vec::new();
+    let mut collect = |bytes: &[u8]| {
+        content.extend_from_slice(bytes);
+        let fits = content.len() <= MAX_JSON_BYTES;
+        let too_large = || io::Error::new(io::ErrorKind::FileTooLarge, "over 256 MiB of JSON");
+        fits.then_some(()).ok_or_else(too_large)
+    };
+    let mut answer = client.read_resource(request, MAX_JSON_BYTES, &mut collect).await?;
+    answer.body = Some(match answer.body {
+        Some(Body::Contents(_)) => {
+            Body::Contents(String::from_utf8(content).map_err(|error| Failure::nonsense(&error))?)
+        }
+        Some(Body::Data(_)) | None => Body::Data(content),
+    });
+    print_json(&json::dynamic(&answer).map_err(|error| Failure::nonsense(&error))?)
+}

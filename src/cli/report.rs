@@ -1,0 +1,157 @@
+//! What is wrong in a list of skills, in the words of a compiler, and a summary.
+
+use super::text::Shown;
+use crate::proto::caproot::v1::{
+    Diagnostic, DiagnosticCode, ListSkillsResponse, RootReason, RootState, RootStatus, Severity,
+};
+use std::fmt::Write as _;
+
+/// Roots that are not ready, diagnostics from WARNING up, and a summary, one a line.
+pub(super) fn lines(list: &ListSkillsResponse) -> Vec<String> {
+    let mut lines: Vec<String> = list.roots.iter().filter_map(root_line).collect();
+    lines.extend(list.diagnostics.iter().filter_map(diagnostic_line));
+    lines.push(summary(list));
+    lines
+}
+
+fn root_line(root: &RootStatus) -> Option<String> {
+    let head = match root.state() {
+        RootState::Ready => return None,
+        RootState::Pending => "warning[PENDING]".to_owned(),
+        RootState::Unavailable | RootState::Unspecified => {
+            let reason = RootReason::try_from(root.reason).map_or_else(
+                |number| number.0.to_string(),
+                |reason| stem(reason.as_str_name(), "ROOT_REASON_").to_owned(),
+            );
+            format!("error[{reason}]")
+        }
+    };
+    Some(with_message(format!("{head} root {}", Shown(&root.id)), &root.message))
+}
+
+fn diagnostic_line(diagnostic: &Diagnostic) -> Option<String> {
+    let severity = match diagnostic.severity() {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+        Severity::Note | Severity::Unspecified => return None,
+    };
+    // A newer daemon may know codes that this client does not.
+    let code = DiagnosticCode::try_from(diagnostic.code).map_or_else(
+        |number| number.0.to_string(),
+        |code| stem(code.as_str_name(), "DIAGNOSTIC_CODE_").to_owned(),
+    );
+    let mut line = format!("{severity}[{code}] ");
+    if diagnostic.resource.is_empty() {
+        let _ = write!(line, "root {}", Shown(&diagnostic.root_id));
+    } else {
+        let _ = write!(line, "{}", Shown(&diagnostic.resource));
+    }
+    if diagnostic.line > 0 {
+        let _ = write!(line, ":{}", diagnostic.line);
+        if diagnostic.column > 0 {
+            let _ = write!(line, ":{}", diagnostic.column);
+        }
+    }
+    Some(with_message(line, &diagnostic.message))
+}
+
+fn with_message(mut line: String, message: &str) -> String {
+    if !message.is_empty() {
+        let _ = write!(line, ": {}", Shown(message));
+    }
+    line
+}
+
+fn stem<'a>(name: &'a str, prefix: &str) -> &'a str {
+    name.strip_prefix(prefix).unwrap_or(name)
+}
+
+fn summary(list: &ListSkillsResponse) -> String {
+    let mut line =
+        format!("{} in {}", counted(list.skills.len(), "skill"), counted(list.roots.len(), "root"));
+    let unready = list.roots.iter().filter(|root| root.state() != RootState::Ready).count();
+    if unready > 0 {
+        let _ = write!(line, " ({unready} not ready)");
+    }
+    for (severity, name) in [(Severity::Error, "error"), (Severity::Warning, "warning")] {
+        let count = list.diagnostics.iter().filter(|d| d.severity() == severity).count();
+        if count > 0 {
+            let _ = write!(line, ", {}", counted(count, name));
+        }
+    }
+    let total: u64 =
+        list.roots.iter().filter_map(|root| root.counts).map(|c| u64::from(c.diagnostics)).sum();
+    let unsent = total.saturating_sub(list.diagnostics.len() as u64);
+    if unsent > 0 {
+        let _ = write!(line, ", {unsent} more that the answer has no room for");
+    }
+    if list.truncated {
+        line.push_str("; a limit cut the search short");
+    }
+    line
+}
+
+fn counted(count: usize, thing: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {thing}{plural}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lines;
+    use crate::proto::caproot::v1::{
+        Diagnostic, DiagnosticCode, ListSkillsResponse, RootCounts, RootReason, RootState,
+        RootStatus, Severity, Skill,
+    };
+
+    #[test]
+    fn in_the_words_of_a_compiler() {
+        let root = |id: &str, state: RootState, reason: RootReason| RootStatus {
+            id: id.into(),
+            state: state.into(),
+            reason: reason.into(),
+            ..RootStatus::default()
+        };
+        let diagnostic = |severity: Severity, resource: &str, line, column| Diagnostic {
+            code: DiagnosticCode::YamlSyntax.into(),
+            severity: severity.into(),
+            root_id: "r".into(),
+            resource: resource.into(),
+            message: "a\u{202e}b".into(),
+            line,
+            column,
+        };
+        let list = ListSkillsResponse {
+            skills: vec![Skill::default()],
+            roots: vec![
+                RootStatus {
+                    counts: Some(RootCounts { diagnostics: 9, ..RootCounts::default() }),
+                    ..root("r", RootState::Ready, RootReason::Unspecified)
+                },
+                root("p", RootState::Pending, RootReason::Unspecified),
+                RootStatus {
+                    message: "Create it.".into(),
+                    ..root("u\x1b", RootState::Unavailable, RootReason::NotFound)
+                },
+            ],
+            diagnostics: vec![
+                diagnostic(Severity::Error, "skill://r/a/SKILL.md", 3, 7),
+                Diagnostic { code: 999, ..diagnostic(Severity::Warning, "", 0, 0) },
+                diagnostic(Severity::Note, "", 0, 0),
+            ],
+            truncated: true,
+            ..ListSkillsResponse::default()
+        };
+        assert_eq!(
+            lines(&list),
+            [
+                "warning[PENDING] root p",
+                r"error[NOT_FOUND] root u\u{1b}: Create it.",
+                r"error[YAML_SYNTAX] skill://r/a/SKILL.md:3:7: a\u{202e}b",
+                r"warning[999] root r: a\u{202e}b",
+                "1 skill in 3 roots (2 not ready), 1 error, 1 warning, 6 more that the answer has no \
+                 room for; a limit cut the search short",
+            ]
+        );
+    }
+}

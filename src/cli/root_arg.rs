@@ -1,0 +1,198 @@
+//! `--root [ID=]DIR`: how it is read, which id a root gets that was given none, and what is sent
+//! to a daemon for it.
+
+use crate::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Component, Path, PathBuf};
+
+/// What a `file:` URI's path holds as it is (RFC 3986).
+const ENCODED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// One `--root`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RootArg {
+    pub(super) id: Option<String>,
+    pub(super) dir: OsString,
+}
+
+impl RootArg {
+    /// Reads `[ID=]DIR`. What begins as a path or a URI does (`/`, `./`, `../`, `file:`,
+    /// `published:`) has no id, so that a directory with a `=` in its name can be given.
+    pub(super) fn parse(text: OsString) -> Result<Self, &'static str> {
+        let bytes = text.as_bytes();
+        let starts: [&[u8]; 5] = [b"/", b"./", b"../", b"file:", b"published:"];
+        let bare = starts.iter().any(|start| bytes.starts_with(start));
+        let Some(equals) = bytes.iter().position(|b| *b == b'=').filter(|_| !bare) else {
+            return Self::checked(None, text);
+        };
+        let id = std::str::from_utf8(&bytes[..equals]).map_err(|_| "the id is not UTF-8")?;
+        if id.is_empty() {
+            return Err("the id before `=` is empty");
+        }
+        Self::checked(Some(id.to_owned()), OsString::from_vec(bytes[equals + 1..].to_vec()))
+    }
+
+    fn checked(id: Option<String>, dir: OsString) -> Result<Self, &'static str> {
+        if dir.is_empty() { Err("the directory is empty") } else { Ok(Self { id, dir }) }
+    }
+}
+
+/// The selection that the arguments stand for. A relative directory is made absolute by its text
+/// alone: the executor, which may be another machine, resolves links and `..`.
+pub(super) fn select(
+    args: &[RootArg],
+    environment_id: &str,
+    current_dir: Option<&Path>,
+) -> Result<Vec<SelectedCapabilityRoot>, &'static str> {
+    let mut paths = Vec::with_capacity(args.len());
+    for arg in args {
+        paths.push(wire_path(&arg.dir, current_dir)?);
+    }
+    let ids = ids(args.iter().map(|arg| arg.id.as_deref()).zip(paths.iter().map(String::as_str)));
+    let root = |(id, path)| SelectedCapabilityRoot {
+        id,
+        location: Some(CapabilityRootLocation {
+            r#type: "environment".to_owned(),
+            environment_id: environment_id.to_owned(),
+            path,
+        }),
+    };
+    Ok(ids.into_iter().zip(paths).map(root).collect())
+}
+
+/// The directory as the daemon takes it: an absolute path, or the URI that it is or must become
+/// because its name is not UTF-8.
+fn wire_path(dir: &OsStr, current_dir: Option<&Path>) -> Result<String, &'static str> {
+    let is_uri = |text: &&str| text.starts_with("file:") || text.starts_with("published:");
+    if let Some(uri) = dir.to_str().filter(is_uri) {
+        return Ok(uri.to_owned());
+    }
+    let path = Path::new(dir);
+    let path = if path.is_absolute() {
+        path.to_owned()
+    } else {
+        current_dir
+            .ok_or("the current directory no longer exists; give --root an absolute path")?
+            .join(path)
+    };
+    // Going by components drops `.` and doubled slashes, and keeps `..`.
+    let path: PathBuf = path.components().collect();
+    path.into_os_string()
+        .into_string()
+        .or_else(|raw| Ok(format!("file://{}", percent_encode(raw.as_bytes(), ENCODED))))
+}
+
+/// An id for each root: the one given, else the last segment of its path with `-2`, `-3`, … behind
+/// it where that is taken.
+fn ids<'a>(roots: impl Iterator<Item = (Option<&'a str>, &'a str)>) -> Vec<String> {
+    let roots: Vec<_> = roots.collect();
+    let mut taken: HashSet<String> =
+        roots.iter().filter_map(|(id, _)| id.map(String::from)).collect();
+    let id = |(id, path): &(Option<&str>, &str)| {
+        if let Some(id) = id {
+            return (*id).to_owned();
+        }
+        let base = last_segment(path);
+        let mut id = base.clone();
+        let mut count = 1;
+        while !taken.insert(id.clone()) {
+            count += 1;
+            id = format!("{base}-{count}");
+        }
+        id
+    };
+    roots.iter().map(id).collect()
+}
+
+/// The name that a root goes by: a published root's id, a path's last segment, `root` for `/`.
+fn last_segment(path: &str) -> String {
+    if let Some(id) = path.strip_prefix("published:") {
+        return id.to_owned();
+    }
+    let path = match path.strip_prefix("file:") {
+        Some(uri) => percent_decode_str(uri).decode_utf8_lossy(),
+        None => path.into(),
+    };
+    let mut names = Vec::new();
+    for component in Path::new(&*path).components() {
+        match component {
+            Component::Normal(name) => names.push(name.to_string_lossy()),
+            Component::ParentDir => drop(names.pop()),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    names.pop().map_or_else(|| "root".to_owned(), String::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RootArg, select};
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt as _;
+    use std::path::Path;
+
+    fn arg(text: &str) -> RootArg {
+        RootArg::parse(text.into()).expect(text)
+    }
+
+    #[test]
+    fn ids_and_directories() {
+        for (text, id, dir) in [
+            ("skills", None, "skills"),
+            ("/a/b=c", None, "/a/b=c"),
+            ("./b=c", None, "./b=c"),
+            ("published:a=b", None, "published:a=b"),
+            ("x=published:a", Some("x"), "published:a"),
+            ("deploy@1=/opt/a=b", Some("deploy@1"), "/opt/a=b"),
+        ] {
+            assert_eq!(arg(text), RootArg { id: id.map(String::from), dir: dir.into() });
+        }
+        for bad in ["", "=", "=/a", "id="] {
+            assert!(RootArg::parse(bad.into()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_sent() {
+        let sent = |texts: &[&str]| -> Vec<(String, String)> {
+            let args: Vec<_> = texts.iter().map(|text| arg(text)).collect();
+            let roots = select(&args, "local", Some(Path::new("/home/me"))).expect("a directory");
+            let pair = |root: crate::proto::caproot::v1::SelectedCapabilityRoot| {
+                (root.id, root.location.expect("a location").path)
+            };
+            roots.into_iter().map(pair).collect()
+        };
+        let pairs = |list: &[(&str, &str)]| -> Vec<(String, String)> {
+            list.iter().map(|(id, path)| ((*id).into(), (*path).into())).collect()
+        };
+        assert_eq!(
+            sent(&["skills/", ".", "../other", "..", "/", "published:x", "file:///a/b%20c"]),
+            pairs(&[
+                ("skills", "/home/me/skills"),
+                ("me", "/home/me"),
+                ("other", "/home/me/../other"),
+                ("home", "/home/me/.."),
+                ("root", "/"),
+                ("x", "published:x"),
+                ("b c", "file:///a/b%20c"),
+            ])
+        );
+        assert_eq!(
+            sent(&["/a/x", "/b/x", "x-2=/c", "/d/x"]),
+            pairs(&[("x", "/a/x"), ("x-3", "/b/x"), ("x-2", "/c"), ("x-4", "/d/x")])
+        );
+        assert!(select(&[arg("skills")], "local", None).is_err());
+    }
+
+    #[test]
+    fn a_name_that_is_not_utf8_becomes_a_uri() {
+        let args = [RootArg::parse(OsString::from_vec(b"/a b/\xff".to_vec())).expect("a path")];
+        let roots = select(&args, "local", None).expect("an absolute path");
+        let location = roots[0].location.as_ref().expect("a location");
+        assert_eq!(location.path, "file:///a%20b/%FF");
+    }
+}

@@ -1,0 +1,54 @@
+//! The two things that a client must know of a handle: whose it is, and which package holds it.
+//! Everything else about handles is the daemon's.
+
+use percent_encoding::percent_decode_str;
+
+/// The id of the root that a handle belongs to; `None` where the text is no handle.
+#[must_use]
+pub fn root_id(handle: &str) -> Option<String> {
+    let rest = handle.strip_prefix("skill://")?;
+    let first = rest.split('/').next().filter(|segment| !segment.is_empty())?;
+    percent_decode_str(first).decode_utf8().ok().map(String::from)
+}
+
+/// The innermost of `packages` that is the handle or holds it.
+#[must_use]
+pub fn package_of<'a>(
+    handle: &str,
+    packages: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let holds = |package: &&str| {
+        let rest = handle.strip_prefix(*package);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    packages.into_iter().filter(holds).max_by_key(|package| package.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{package_of, root_id};
+
+    #[test]
+    fn whose() {
+        assert_eq!(root_id("skill://a%40b%2Fc/x/y").as_deref(), Some("a@b/c"));
+        assert_eq!(root_id("skill://a").as_deref(), Some("a"));
+        for bad in ["", "a/b", "skill:/a", "skill://", "skill:///x", "skill://%FF"] {
+            assert_eq!(root_id(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn innermost() {
+        let packages = ["skill://r", "skill://r/a", "skill://r/a/b"];
+        for (handle, package) in [
+            ("skill://r", Some("skill://r")),
+            ("skill://r/ab", Some("skill://r")),
+            ("skill://r/a/x", Some("skill://r/a")),
+            ("skill://r/a/b", Some("skill://r/a/b")),
+            ("skill://r/a/b/SKILL.md", Some("skill://r/a/b")),
+            ("skill://rr/a", None),
+        ] {
+            assert_eq!(package_of(handle, packages), package, "{handle}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Joins the pages of a read into the file's exact bytes, and stops a daemon that never ends one.
+
+use super::call::{CallError, Client, reason, within};
+use crate::proto::caproot::v1::read_resource_response::Body;
+use crate::proto::caproot::v1::{ReadResourceRequest, ReadResourceResponse};
+use std::io;
+
+/// How often a read is begun anew when the file changed before any of it was handed out.
+const RESTARTS: usize = 3;
+
+impl Client {
+    /// Reads a whole file. `request.cursor` and `request.if_none_match` must be empty. The bytes go
+    /// to `out` in order; the first `hold` of them only once more has come or the file is
+    /// complete, so that a small file that changes meanwhile is begun anew, three times at most.
+    /// The answer has no cursor, and an empty body of the kind that the file's is.
+    pub async fn read_resource(
+        &mut self,
+        request: &ReadResourceRequest,
+        hold: usize,
+        out: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<ReadResourceResponse, CallError> {
+        let mut restarts = 0;
+        loop {
+            let mut given = false;
+            let mut note = |bytes: &[u8]| {
+                given = true;
+                out(bytes)
+            };
+            match self.pages_of_file(request.clone(), hold, &mut note).await {
+                Err(CallError::Status(status))
+                    if reason(&status).as_deref() == Some("RESOURCE_CHANGED") =>
+                {
+                    if given {
+                        return Err(CallError::ChangedMidway);
+                    }
+                    if restarts == RESTARTS {
+                        return Err(CallError::Status(status));
+                    }
+                    restarts += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn pages_of_file(
+        &mut self,
+        mut request: ReadResourceRequest,
+        hold: usize,
+        out: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<ReadResourceResponse, CallError> {
+        let mut waiting = Vec::new();
+        let mut file = Joined::default();
+        loop {
+            let call = self.request(request.clone());
+            let page = within(self.timeout(), self.service.read_resource(call)).await?;
+            let cursor = file.add(page, &mut waiting).map_err(CallError::Nonsense)?;
+            if waiting.len() > hold || cursor.is_none() {
+                out(&waiting)?;
+                waiting.clear();
+            }
+            match cursor {
+                Some(cursor) => request.cursor = cursor,
+                None => return Ok(file.answer),
+            }
+        }
+    }
+}
+
+/// What the pages so far come to, without their bytes.
+#[derive(Default)]
+struct Joined {
+    answer: ReadResourceResponse,
+    bytes: u64,
+    begun: bool,
+}
+
+impl Joined {
+    /// Puts a page's bytes behind `bytes`; gives the cursor of the next page, if there is one. Each
+    /// page brings the end nearer, so there is one.
+    fn add(
+        &mut self,
+        page: ReadResourceResponse,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<String>, &'static str> {
+        let ReadResourceResponse { body, next_cursor, not_modified, .. } = page;
+        let (empty, content) = match body {
+            Some(Body::Contents(text)) => (Body::Contents(String::new()), text.into_bytes()),
+            Some(Body::Data(data)) => (Body::Data(Vec::new()), data),
+            None => return Err("a page of a file has no body"),
+        };
+        if not_modified {
+            return Err("a file is said to be unchanged, though nobody asked");
+        }
+        if self.begun {
+            if page.digest != self.answer.digest || page.total_bytes != self.answer.total_bytes {
+                return Err("the pages of one file are of different versions");
+            }
+            if self.answer.body.as_ref() != Some(&empty) {
+                return Err("the pages of one file are text and bytes in turn");
+            }
+        } else {
+            self.begun = true;
+            self.answer = ReadResourceResponse {
+                body: Some(empty),
+                next_cursor: String::new(),
+                truncated: false,
+                ..page
+            };
+        }
+        self.bytes = self.bytes.saturating_add(content.len() as u64);
+        if self.bytes > self.answer.total_bytes {
+            return Err("the pages of a file are more than the file");
+        }
+        if next_cursor.is_empty() {
+            let complete = self.bytes == self.answer.total_bytes;
+            bytes.extend(content);
+            return complete.then_some(None).ok_or("the pages of a file are less than the file");
+        }
+        if content.is_empty() {
+            return Err("a page of a file is empty, and more follows");
+        }
+        bytes.extend(content);
+        Ok(Some(next_cursor))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Joined;
+    use crate::proto::caproot::v1::ReadResourceResponse;
+    use crate::proto::caproot::v1::read_resource_response::Body;
+
+    fn page(contents: &str, total_bytes: u64, next: &str) -> ReadResourceResponse {
+        ReadResourceResponse {
+            body: Some(Body::Contents(contents.into())),
+            total_bytes,
+            next_cursor: next.into(),
+            truncated: !next.is_empty(),
+            digest: "sha256:1".into(),
+            ..ReadResourceResponse::default()
+        }
+    }
+
+    #[test]
+    fn pages_become_one_file() {
+        let (mut file, mut bytes) = (Joined::default(), Vec::new());
+        assert_eq!(file.add(page("ab", 3, "1"), &mut bytes), Ok(Some("1".into())));
+        assert_eq!(file.add(page("c", 3, ""), &mut bytes), Ok(None));
+        assert_eq!(bytes, b"abc");
+        assert_eq!(file.answer, page("", 3, ""));
+        assert_eq!(Joined::default().add(page("", 0, ""), &mut bytes), Ok(None), "an empty file");
+    }
+
+    #[test]
+    fn no_file_goes_on_for_ever_or_ends_early() {
+        let data = ReadResourceResponse { body: Some(Body::Data(vec![1])), ..page("", 9, "2") };
+        let other = ReadResourceResponse { digest: "sha256:2".into(), ..page("a", 9, "2") };
+        let bare = ReadResourceResponse { body: None, ..page("", 9, "2") };
+        let same = ReadResourceResponse { not_modified: true, ..page("a", 9, "2") };
+        for second in [
+            page("", 9, "2"),
+            page("0123456789", 9, "2"),
+            page("b", 9, ""),
+            page("b", 8, "2"),
+            data,
+            other,
+            bare,
+            same,
+        ] {
+            let (mut file, mut bytes) = (Joined::default(), Vec::new());
+            assert!(file.add(page("a", 9, "1"), &mut bytes).is_ok());
+            assert!(file.add(second.clone(), &mut bytes).is_err(), "{second:?}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Reads and digests file contents in bounded memory.
+
+use crate::domain::Digest;
+use crate::domain::limits::{MAX_FRONTMATTER_BYTES, MAX_MANIFEST_BYTES};
+use sha2::{Digest as _, Sha256};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt as _;
+
+/// What of a SKILL.md is held while it is read: the frontmatter, its fences and a line more.
+pub(super) const HEAD_BYTES: usize = MAX_FRONTMATTER_BYTES + 4_096;
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// The beginning of a file, and the digest of all of it.
+pub(super) struct Head {
+    pub(super) bytes: Vec<u8>,
+    /// Whether `bytes` is all of the file.
+    pub(super) whole: bool,
+    /// `None` where the file is over the bound.
+    pub(super) digest: Option<Digest>,
+}
+
+/// Reads a file's head and digests the whole, unless it is over `max_bytes`.
+pub(super) fn head(mut file: &File, size: u64, max_bytes: u64) -> io::Result<Head> {
+    let room = HEAD_BYTES.min(usize::try_from(size).unwrap_or(HEAD_BYTES)) + 1;
+    let mut bytes = Vec::with_capacity(room);
+    file.take(HEAD_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    let whole = bytes.len() <= HEAD_BYTES;
+    let digest = if size > max_bytes {
+        None
+    } else {
+        let mut hasher = Sha256::new();
+        hasher.update(&bytes);
+        let mut rest = if whole { Vec::new() } else { vec![0; CHUNK_BYTES] };
+        let mut seen = bytes.len() as u64;
+        while !whole && seen <= max_bytes {
+            let n = file.read(&mut rest)?;
+            if n == 0 {
+                break;
+            }
+            seen += n as u64;
+            hasher.update(&rest[..n]);
+        }
+        (seen <= max_bytes).then(|| Digest(hasher.finalize().into()))
+    };
+    bytes.truncate(HEAD_BYTES);
+    Ok(Head { bytes, whole, digest })
+}
+
+/// Reads a small file whole, and one byte more where it is over the bound, so that its reader sees
+/// that it is.
+pub(super) fn small(file: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(MAX_MANIFEST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The digest of a file's first `size` bytes, and whether they are UTF-8. Fewer bytes than `size`
+/// are an error, since the file shrank.
+pub(super) fn digest(file: &File, size: u64) -> io::Result<(Digest, bool)> {
+    let mut hasher = Sha256::new();
+    let mut utf8 = Utf8::default();
+    let mut buffer = vec![0; CHUNK_BYTES.min(usize::try_from(size).unwrap_or(CHUNK_BYTES))];
+    let mut at = 0;
+    while at < size {
+        let want = buffer.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
+        let n = file.read_at(&mut buffer[..want], at)?;
+        if n == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        hasher.update(&buffer[..n]);
+        utf8.take(&buffer[..n]);
+        at += n as u64;
+    }
+    Ok((Digest(hasher.finalize().into()), utf8.is_valid()))
+}
+
+/// Reads up to `len` bytes at `offset`.
+pub(super) fn page(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let mut filled = 0;
+    while filled < len {
+        let n = file.read_at(&mut bytes[filled..], offset + filled as u64)?;
+        if n == 0 {
+            break;
+        }
+        filled += n;
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+/// Whether text that comes in pieces is UTF-8.
+#[derive(Default)]
+struct Utf8 {
+    broken: bool,
+    /// The beginning of a character whose end is in the next piece.
+    open: Vec<u8>,
+}
+
+impl Utf8 {
+    fn take(&mut self, piece: &[u8]) {
+        if self.broken {
+            return;
+        }
+        let mut piece = piece;
+        while !self.open.is_empty() {
+            let Some((first, rest)) = piece.split_first() else { return };
+            self.open.push(*first);
+            piece = rest;
+            match std::str::from_utf8(&self.open) {
+                Ok(_) => self.open.clear(),
+                Err(e) if e.error_len().is_none() => {}
+                Err(_) => {
+                    self.broken = true;
+                    return;
+                }
+            }
+        }
+        if let Err(e) = std::str::from_utf8(piece) {
+            match e.error_len() {
+                None => self.open.extend(&piece[e.valid_up_to()..]),
+                Some(_) => self.broken = true,
+            }
+        }
+    }
+
+    fn is_valid(&self) -> bool {
+        !self.broken && self.open.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Utf8;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pieces_are_judged_like_the_whole(text: String, junk: Vec<u8>, cut in 1usize..7) {
+            for whole in [text.as_bytes(), &[text.as_bytes(), &junk].concat()] {
+                let mut pieces = Utf8::default();
+                whole.chunks(cut).for_each(|p| pieces.take(p));
+                prop_assert_eq!(pieces.is_valid(), std::str::from_utf8(whole).is_ok());
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Lists one directory for the search, and reads the skill in it. Leaves every decision to
+//! `domain::search`.
+
+use super::allowed::{Blocked, Ground, identity};
+use super::content;
+use super::resource::{self, Regular, Unopened, blocked};
+use crate::domain::listing::{Entry, Listing, Visit, What};
+use crate::domain::sidecar::{self, Sidecar};
+use crate::domain::skill::MainFile;
+use crate::domain::{Code, Limits, Problem, RelPath, Severity, Spot, frontmatter, manifest};
+use rustix::fs::{AtFlags, FileType, OFlags, RawDir, fstat, statat};
+use std::os::fd::OwnedFd;
+
+/// What one listing needs to know.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lister<'a> {
+    pub(super) ground: &'a Ground,
+    pub(super) limits: &'a Limits,
+    /// The name of the root itself, should it be a skill without one.
+    pub(super) root_name: Option<&'a [u8]>,
+}
+
+impl Lister<'_> {
+    /// Lists a directory; the problem says why it cannot be.
+    pub(super) fn list(&self, visit: &Visit) -> Result<Listing, Problem> {
+        let unreadable = |error| unreadable(blocked(error), Severity::Warning);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let dir = self.ground.open(&visit.spot, flags).map_err(unreadable)?;
+        let stat = fstat(&dir).map_err(unreadable)?;
+        let names = read_names(&dir, self.limits.max_entries).map_err(unreadable)?;
+        let total = names.len();
+        let has = |wanted: &[u8]| names.binary_search_by(|(n, _)| (**n).cmp(wanted)).is_ok();
+        let may_hold_manifest = MANIFEST_DIRECTORIES.iter().any(|d| has(d.as_bytes()));
+        let has_sidecar_directory = has(b"agents");
+        let mut entries = Vec::new();
+        for (ordinal, (name, kind)) in names.into_iter().enumerate() {
+            let main = (&*name == b"SKILL.md").then_some(has_sidecar_directory);
+            let what = match kind {
+                FileType::RegularFile if main.is_some() || is_skill_like(&name) => {
+                    What::File(main.map(|sidecar| {
+                        let spot = visit.spot.join(&name).ok_or_else(gone)?;
+                        self.read_main(visit, resource::open_at(self.ground, spot), sidecar)
+                    }))
+                }
+                FileType::RegularFile => continue,
+                FileType::Directory => What::Directory,
+                FileType::Symlink => match self.link(visit, &dir, &name, main) {
+                    Some(what) => what,
+                    None => continue,
+                },
+                _ => What::Special,
+            };
+            entries.push(Entry { name, ordinal, what });
+        }
+        Ok(Listing { identity: identity(&stat), total, entries, may_hold_manifest })
+    }
+
+    /// What a link is; `None` where it leads to a file that does not matter.
+    fn link(&self, visit: &Visit, dir: &OwnedFd, name: &[u8], main: Option<bool>) -> Option<What> {
+        let target = match resource::follow_link(self.ground, &visit.spot, dir, name) {
+            Ok(target) => target,
+            Err(Unopened::NotRegular) => return Some(What::Special),
+            Err(Unopened::Blocked(why)) => return Some(What::BadLink(bad_link(why))),
+        };
+        match FileType::from_raw_mode(target.stat.st_mode) {
+            FileType::Directory => Some(What::LinkedDirectory(target.spot, identity(&target.stat))),
+            FileType::RegularFile if main.is_some() || is_skill_like(name) => {
+                let read = main.map(|sidecar| {
+                    let opened = resource::open_at(self.ground, target.spot.clone());
+                    self.read_main(visit, opened, sidecar)
+                });
+                Some(What::LinkedFile(target.spot, read))
+            }
+            FileType::RegularFile => None,
+            _ => Some(What::Special),
+        }
+    }
+
+    fn read_main(
+        &self,
+        visit: &Visit,
+        opened: Result<Regular, Unopened>,
+        has_sidecar_directory: bool,
+    ) -> Result<Box<MainFile>, Problem> {
+        let opened = opened.map_err(|e| unopened(e, Severity::Error))?;
+        let size = opened.version.size;
+        let head = content::head(&opened.file, size, self.limits.max_file_bytes)
+            .map_err(|_| unreadable(Blocked::Failed, Severity::Error))?;
+        let name = visit.walked.file_name().or(self.root_name);
+        let reading = frontmatter::read(&head.bytes, head.whole, name);
+        let sidecar = if has_sidecar_directory { self.read_sidecar(&visit.spot) } else { None };
+        Ok(Box::new(MainFile { digest: head.digest, size, reading, sidecar }))
+    }
+
+    /// `None` where there is none. One that cannot be read closes the skill to models.
+    fn read_sidecar(&self, package: &Spot) -> Option<(Sidecar, Vec<Problem>)> {
+        let walked = sidecar_path();
+        let read = match resource::open(self.ground, package, &walked) {
+            Err(Unopened::Blocked(Blocked::Missing | Blocked::NotADirectory)) => return None,
+            Err(e) => Err(unopened(e, Severity::Error)),
+            Ok(opened) => content::small(&opened.file)
+                .map_err(|_| unreadable(Blocked::Failed, Severity::Error)),
+        };
+        Some(match read {
+            Ok(bytes) => sidecar::read(&bytes),
+            Err(problem) => (Sidecar::closed(), vec![problem]),
+        })
+    }
+}
+
+/// Where a skill's sidecar is, below its package.
+pub(super) fn sidecar_path() -> RelPath {
+    RelPath::new(b"agents/openai.yaml").expect("two segments")
+}
+
+const MANIFEST_DIRECTORIES: [&str; 3] = [".codex-plugin", ".claude-plugin", ".cursor-plugin"];
+const _: () = assert!(MANIFEST_DIRECTORIES.len() == manifest::PATHS.len());
+
+fn is_skill_like(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"SKILL.md")
+}
+
+/// The names in a directory with their kinds, in byte order; beyond `most`, and one more to show
+/// that there are more, the last by name are dropped, so that memory is bounded.
+fn read_names(dir: &OwnedFd, most: usize) -> rustix::io::Result<Vec<(Box<[u8]>, FileType)>> {
+    let mut names: Vec<(Box<[u8]>, FileType)> = Vec::new();
+    let mut buffer = Vec::with_capacity(32 << 10);
+    let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            // Some filesystems do not say.
+            FileType::Unknown => match statat(dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                Err(_) => continue,
+            },
+            kind => kind,
+        };
+        names.push((name.into(), kind));
+        if names.len() > 2 * most + 2 {
+            names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+            names.truncate(most + 1);
+        }
+    }
+    names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    names.truncate(most + 1);
+    Ok(names)
+}
+
+fn gone() -> Problem {
+    unreadable(Blocked::Missing, Severity::Error)
+}
+
+/// What a file that cannot be opened means for whoever needs it.
+pub(super) fn unopened(error: Unopened, severity: Severity) -> Problem {
+    match error {
+        Unopened::NotRegular => {
+            Problem::new(Code::NotRegular, severity, "not a regular file; it was not opened")
+        }
+        Unopened::Blocked(why @ (Blocked::Outside | Blocked::Missing | Blocked::Loop)) => {
+            Problem { severity, ..bad_link(why) }
+        }
+        Unopened::Blocked(why) => unreadable(why, severity),
+    }
+}
+
+fn bad_link(why: Blocked) -> Problem {
+    match why {
+        Blocked::Outside => Problem::warning(
+            Code::OutsideRoot,
+            "leads outside every allowed root; allow the target's directory, or replace the link",
+        ),
+        Blocked::Missing | Blocked::NotADirectory => {
+            Problem::note(Code::DanglingLink, "leads to nothing; mend or remove the link")
+        }
+        Blocked::Loop => Problem::note(
+            Code::DanglingLink,
+            "its links go round in a circle, or are over 40; mend or remove the link",
+        ),
+        Blocked::Denied | Blocked::Failed => unreadable(why, Severity::Warning),
+    }
+}
+
+fn unreadable(why: Blocked, severity: Severity) -> Problem {
+    let message = match why {
+        Blocked::Denied => "may not be read by the daemon's user; give it permission",
+        Blocked::Missing => "vanished while it was read",
+        Blocked::Outside | Blocked::NotADirectory | Blocked::Loop | Blocked::Failed => {
+            "could not be read; look at the filesystem"
+        }
+    };
+    Problem::new(Code::Unreadable, severity, message)
+}

@@ -1,0 +1,43 @@
+//! Tells a search that is long from one that is stuck.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// When work last went on.
+#[derive(Debug)]
+pub struct Progress {
+    began: Instant,
+    last_ms: AtomicU64,
+}
+
+impl Progress {
+    /// Work that begins now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { began: Instant::now(), last_ms: AtomicU64::new(0) }
+    }
+
+    pub(super) fn tick(&self) {
+        let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_ms.fetch_max(ms, Ordering::Relaxed);
+    }
+
+    /// How long ago the work began.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// How long nothing has gone on.
+    #[must_use]
+    pub fn quiet(&self) -> Duration {
+        let last = Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
+        self.began.elapsed().saturating_sub(last)
+    }
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,125 @@
+//! Resolves links in a path by reading them, one component at a time, without opening anything.
+//! What comes out is only a text: whoever opens it does so beneath a descriptor, links refused, and
+//! lets the kernel decide. Source: `path_resolution(7)`.
+
+use rustix::fs::{CWD, readlinkat};
+use rustix::io::Errno;
+
+/// The kernel's own bound, `MAXSYMLINKS`.
+const MAX_LINKS: u32 = 40;
+
+/// A path without links, `.` and `..`, as far as it exists.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Walked {
+    /// Absolute, raw bytes, no trailing `/` (the root of the file system is empty). What does not
+    /// exist is kept as it was written, `..` taken away.
+    pub(super) real: Vec<u8>,
+    /// Why the walk ended before the last component, if it did.
+    pub(super) stopped: Option<Stop>,
+}
+
+/// Why a walk ended early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    Missing,
+    NotADirectory,
+    Denied,
+    Loop,
+    Failed,
+}
+
+/// Walks an absolute path.
+pub(super) fn walk(path: &[u8]) -> Walked {
+    walk_from(Vec::new(), path)
+}
+
+/// Walks a path that is relative to `real`, a directory that is itself without links.
+pub(super) fn walk_from(real: Vec<u8>, path: &[u8]) -> Walked {
+    let mut real = real;
+    let mut stopped = None;
+    let mut links = 0;
+    let mut pending: Vec<Vec<u8>> = Vec::new();
+    push_segments(&mut pending, path, &mut real);
+    while let Some(segment) = pending.pop() {
+        if segment == b".." {
+            let parent = real.iter().rposition(|b| *b == b'/').unwrap_or(0);
+            real.truncate(parent);
+            continue;
+        }
+        let parent = real.len();
+        real.push(b'/');
+        real.extend(&segment);
+        if stopped.is_some() {
+            continue;
+        }
+        match readlinkat(CWD, &*real, Vec::new()) {
+            Ok(target) => {
+                links += 1;
+                if links > MAX_LINKS {
+                    stopped = Some(Stop::Loop);
+                    continue;
+                }
+                real.truncate(parent);
+                push_segments(&mut pending, target.as_bytes(), &mut real);
+            }
+            // It is there, and no link.
+            Err(Errno::INVAL) => {}
+            Err(error) => stopped = Some(stop(error)),
+        }
+    }
+    Walked { real, stopped }
+}
+
+/// Puts a path's segments before those that are pending, and starts over where it is absolute.
+fn push_segments(pending: &mut Vec<Vec<u8>>, path: &[u8], real: &mut Vec<u8>) {
+    if path.first() == Some(&b'/') {
+        real.clear();
+    }
+    let segments = path.split(|b| *b == b'/').filter(|s| !s.is_empty() && *s != b".");
+    pending.extend(segments.rev().map(<[u8]>::to_vec));
+}
+
+fn stop(error: Errno) -> Stop {
+    match error {
+        Errno::NOENT => Stop::Missing,
+        Errno::NOTDIR => Stop::NotADirectory,
+        Errno::ACCESS | Errno::PERM => Stop::Denied,
+        Errno::LOOP => Stop::Loop,
+        _ => Stop::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Stop, walk};
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn resolves_like_the_kernel() {
+        let tmp = tempfile::tempdir().expect("temp dir");
+        let base = tmp.path().canonicalize().expect("real");
+        std::fs::create_dir_all(base.join("a/b")).expect("dirs");
+        std::fs::write(base.join("a/f"), "").expect("file");
+        symlink("b", base.join("a/rel")).expect("link");
+        symlink(base.join("a"), base.join("abs")).expect("link");
+        symlink("../abs/rel/..", base.join("a/chain")).expect("link");
+        symlink("round", base.join("round")).expect("link");
+        symlink("nowhere/x", base.join("gone")).expect("link");
+        for (path, real, stopped) in [
+            ("a/b", "a/b", None),
+            ("a/./rel//", "a/b", None),
+            ("abs/rel", "a/b", None),
+            ("a/chain", "a", None),
+            ("a/b/../f", "a/f", None),
+            ("gone", "nowhere/x", Some(Stop::Missing)),
+            ("nowhere/../a", "a", Some(Stop::Missing)),
+            ("a/f/x", "a/f/x", Some(Stop::NotADirectory)),
+            ("round/x", "round/x", Some(Stop::Loop)),
+        ] {
+            let walked = walk(base.join(path).as_os_str().as_bytes());
+            assert_eq!(walked.real, base.join(real).as_os_str().as_bytes(), "{path}");
+            assert_eq!(walked.stopped, stopped, "{path}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Everything one search of one root found, sorted and immutable, so that it can be shared.
+
+use super::diagnostic::{Code, Diagnostic};
+use super::limits::MAX_DIAGNOSTICS;
+use super::skill::Skill;
+use super::{Manifest, RelPath, Scope, handle};
+use std::cmp::Ordering;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// What a root turned out to be; the first that fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // the proto's `RootKind` says what each means
+pub enum Kind {
+    Plugin,
+    Skill,
+    SkillSet,
+}
+
+/// What a search met, in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs)] // the proto's `RootCounts` says what each means
+pub struct Counts {
+    pub left_out: u32,
+    pub directories: u32,
+    pub entries: u32,
+    pub passed_over: u32,
+}
+
+/// What is said of a root as a whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Header {
+    /// Who the root is for, where it is published.
+    pub scope: Option<Scope>,
+    /// Whether links below it are followed.
+    pub follow_links: bool,
+    /// What the root is.
+    pub kind: Kind,
+    /// The root's own manifest.
+    pub plugin: Option<Manifest>,
+    /// What was met.
+    pub counts: Counts,
+    /// Whether a limit cut the search short.
+    pub truncated: bool,
+}
+
+/// The catalog of one root. Handles are made from it for each id under which it was selected.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Catalog {
+    /// Of the root as a whole.
+    pub header: Header,
+    /// By qualified name, then package, in the byte order of its handle.
+    skills: Box<[Arc<Skill>]>,
+    /// Indices into `skills`, by package.
+    by_package: Box<[u32]>,
+    /// The worst, ordered by severity, resource and line.
+    pub diagnostics: Diagnostics,
+}
+
+impl Catalog {
+    /// Sorts skills and diagnostics. Everything else is as in `rest`.
+    #[must_use]
+    pub fn new(skills: Vec<Arc<Skill>>, diagnostics: Diagnostics, rest: Header) -> Self {
+        let (mut skills, mut diagnostics) = (skills, diagnostics);
+        skills.sort_by(|a, b| {
+            a.name.cmp(&b.name).then_with(|| handle::order(&a.package, &b.package))
+        });
+        let mut by_package: Vec<u32> = (0u32..).take(skills.len()).collect();
+        by_package.sort_by(|a, b| skills[*a as usize].package.cmp(&skills[*b as usize].package));
+        diagnostics.settle();
+        Self { header: rest, skills: skills.into(), by_package: by_package.into(), diagnostics }
+    }
+
+    /// The skills, by qualified name, then package.
+    #[must_use]
+    pub fn skills(&self) -> &[Arc<Skill>] {
+        &self.skills
+    }
+
+    /// The skill of a package.
+    #[must_use]
+    pub fn skill(&self, package: &RelPath) -> Option<&Arc<Skill>> {
+        self.by_package
+            .binary_search_by(|i| self.skills[*i as usize].package.cmp(package))
+            .ok()
+            .map(|at| &self.skills[self.by_package[at] as usize])
+    }
+
+    /// The same catalog with each skill that is as it was in `old` shared with it, so that two
+    /// revisions cost little more than one.
+    #[must_use]
+    pub fn sharing(mut self, old: &Self) -> Self {
+        for skill in &mut self.skills {
+            if let Some(same) = old.skill(&skill.package).filter(|o| *o == skill) {
+                *skill = same.clone();
+            }
+        }
+        self
+    }
+}
+
+/// Diagnostics under collection: counts all, keeps the worst in bounded memory. Which ones are kept
+/// does not depend on the order of arrival.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Diagnostics {
+    total: u32,
+    kept: Vec<Diagnostic>,
+}
+
+impl Diagnostics {
+    /// Takes one more.
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        self.total = self.total.saturating_add(1);
+        self.kept.push(diagnostic);
+        if self.kept.len() >= 4 * MAX_DIAGNOSTICS {
+            self.settle();
+        }
+    }
+
+    /// How many there are in all.
+    #[must_use]
+    pub fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// Those kept; sorted once they are in a catalog.
+    #[must_use]
+    pub fn kept(&self) -> &[Diagnostic] {
+        &self.kept
+    }
+
+    fn settle(&mut self) {
+        fn places(a: Option<&RelPath>, b: Option<&RelPath>) -> Ordering {
+            match (a, b) {
+                (Some(a), Some(b)) => handle::order(a, b),
+                (a, b) => a.is_some().cmp(&b.is_some()),
+            }
+        }
+        self.kept.sort_by(|a, b| {
+            let (x, y) = (&a.problem, &b.problem);
+            (x.severity.cmp(&y.severity))
+                .then_with(|| places(a.resource.as_ref(), b.resource.as_ref()))
+                .then_with(|| (x.line, x.column, x.code).cmp(&(y.line, y.column, y.code)))
+                .then_with(|| x.message.cmp(&y.message))
+        });
+        // A link is met by the search and again by whoever needs the file behind it: said once, as
+        // its worst.
+        let mut said = HashSet::new();
+        let before = self.kept.len();
+        self.kept.retain(|d| {
+            let code = d.problem.code;
+            let once = matches!(code, Code::OutsideRoot | Code::DanglingLink | Code::Unreadable);
+            !once || said.insert((code, d.resource.clone()))
+        });
+        let again = u32::try_from(before - self.kept.len()).unwrap_or_default();
+        self.total -= again;
+        self.kept.truncate(MAX_DIAGNOSTICS);
+        self.kept.shrink_to_fit();
+    }
+}

@@ -1,0 +1,27 @@
+//! Content digests as values. Leaves hashing to `disk`.
+
+use std::fmt;
+
+/// The SHA-256 of a whole file. Prints as `sha256:` and 64 hex digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Digest(pub [u8; 32]);
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sha256:")?;
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+/// One version of one file: what must stay the same for pages to belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub struct Version {
+    pub device: u64,
+    pub inode: u64,
+    pub size: u64,
+    /// Seconds and nanoseconds.
+    pub mtime: (i64, u32),
+    /// Seconds and nanoseconds.
+    pub ctime: (i64, u32),
+}

@@ -1,0 +1,257 @@
+use proptest::prelude::*;
+
+use super::{Authored, Reading, read};
+use crate::domain::Severity::{Error, Note, Warning};
+use crate::domain::{Code, Severity, limits::MAX_FRONTMATTER_BYTES};
+
+type Expected = (Code, Severity, u32, u32);
+
+fn reading(file: &str, dir: &str) -> Reading {
+    read(file.as_bytes(), true, Some(dir.as_bytes()))
+}
+
+fn found(reading: &Reading) -> Vec<Expected> {
+    reading.problems.iter().map(|p| (p.code, p.severity, p.line, p.column)).collect()
+}
+
+/// A skill from lines of frontmatter in the directory `d`, and its problems.
+fn skill(yaml: &str) -> (Authored, Vec<Expected>) {
+    let reading = reading(&format!("---\n{yaml}\n---\n"), "d");
+    let problems = found(&reading);
+    (reading.skill.unwrap_or_else(|| panic!("{yaml:?}: {:?}", reading.problems)), problems)
+}
+
+#[test]
+fn fences() {
+    let error = |code, line, column| vec![(code, Error, line, column)];
+    for (file, expected) in [
+        ("---\nname: d\ndescription: x\n---\nbody", vec![]),
+        ("---\nname: d\ndescription: x\n---", vec![]),
+        ("--- \t\r\nname: d\r\ndescription: x\r\n---  \r\nbody\r\n", vec![]),
+        ("\u{feff}---\nname: d\ndescription: x\n---\n", vec![]),
+        ("---\nname: d\ndescription: x\n----\n---\n", error(Code::YamlSyntax, 5, 1)),
+        ("---\nname: d\ndescription: |\n  ---\n---\n", vec![]),
+        ("", error(Code::NoFrontmatter, 1, 1)),
+        ("\n---\nname: d\n---\n", error(Code::NoFrontmatter, 1, 1)),
+        ("----\n", error(Code::NoFrontmatter, 1, 1)),
+        ("---", error(Code::NoFrontmatter, 1, 1)),
+        ("---\nname: d\ndescription: x\n", error(Code::NoFrontmatter, 1, 1)),
+        ("---\n---\n", error(Code::MissingDescription, 1, 1)),
+        ("---\n# nothing\n---\n", error(Code::MissingDescription, 1, 1)),
+        ("---\n- a\n---\n", error(Code::YamlSyntax, 2, 1)),
+        ("---\ntext\n---\n", error(Code::YamlSyntax, 2, 1)),
+        ("---\nname: d\ndescription: \"a\" b\n---\n", error(Code::YamlSyntax, 3, 18)),
+        ("---\nname: d\nname: e\n---\n", error(Code::YamlSyntax, 3, 1)),
+        ("---\nname: d\n...\nx: y\n---\n", error(Code::YamlSyntax, 1, 1)),
+    ] {
+        let reading = reading(file, "d");
+        assert_eq!(found(&reading), expected, "{file:?} {:?}", reading.problems);
+        assert_eq!(reading.skill.is_some(), expected.is_empty(), "{file:?}");
+    }
+    let unclosed = &reading("---\na: b\n", "d").problems[0].message;
+    let unopened = &reading("a: b\n", "d").problems[0].message;
+    assert_ne!(unclosed, unopened);
+}
+
+#[test]
+fn only_the_head_must_be_utf_8() {
+    let reading = read(b"---\nname: d\ndescription: x\n---\ncaf\xe9", true, Some(b"d"));
+    assert!(reading.skill.is_some() && reading.problems.is_empty());
+    let reading = read("---\nname: d\ndescription: é\u{0}\n---\n".as_bytes(), true, None);
+    assert_eq!(found(&reading), [(Code::YamlSyntax, Error, 3, 15)]);
+    let reading = read(b"---\nname: d\ndescription: \xc3\xa9\xe9\n---\n", true, Some(b"d"));
+    assert_eq!(found(&reading), [(Code::NotUtf8, Error, 3, 15)]);
+}
+
+#[test]
+fn the_frontmatter_is_bounded() {
+    let of = |size: usize| {
+        let yaml = format!("name: d\ndescription: {}\n", "x ".repeat(size / 2));
+        format!("---\n{}\n---\n", &yaml[..size - 1])
+    };
+    let fits = reading(&of(MAX_FRONTMATTER_BYTES), "d");
+    assert_eq!(found(&fits), [(Code::FieldTooLong, Warning, 3, 1)]);
+    let over = reading(&of(MAX_FRONTMATTER_BYTES + 1), "d");
+    assert_eq!(found(&over), [(Code::YamlSyntax, Error, 1, 1)]);
+    let head = "---\n".to_owned() + &"a: b\n".repeat(14_000);
+    assert_eq!(found(&read(head.as_bytes(), false, None)), [(Code::YamlSyntax, Error, 1, 1)]);
+    assert_eq!(found(&read(head.as_bytes(), true, None)), [(Code::NoFrontmatter, Error, 1, 1)]);
+}
+
+#[test]
+fn names() {
+    let no_name = (Code::NameInvalid, Warning, 0, 0);
+    for (line, name, expected) in [
+        ("name: d", "d", vec![]),
+        ("name: \"  a \\n b \"", "a b", vec![(Code::NameInvalid, Warning, 2, 1); 2]),
+        ("x: y", "d", vec![no_name, (Code::FieldUnknown, Note, 2, 1)]),
+        ("name:", "d", vec![(Code::NameInvalid, Warning, 2, 1)]),
+        ("name: ' '", "d", vec![(Code::NameInvalid, Warning, 2, 1)]),
+        ("name: [a]", "d", vec![(Code::FieldInvalid, Warning, 2, 1)]),
+        (
+            "name: 12",
+            "12",
+            vec![(Code::FieldInvalid, Warning, 2, 1), (Code::NameInvalid, Warning, 2, 1)],
+        ),
+        ("name: e", "e", vec![(Code::NameInvalid, Warning, 2, 1)]),
+    ] {
+        let (skill, problems) = skill(&format!("{line}\ndescription: x"));
+        assert_eq!((&*skill.name, problems), (name, expected), "{line}");
+    }
+    for name in ["\"a\\x01\"", &"x".repeat(65)] {
+        let reading = reading(&format!("---\nname: {name}\ndescription: x\n---\n"), "d");
+        assert_eq!(reading.skill, None);
+        assert_eq!(found(&reading), [(Code::NameInvalid, Error, 2, 1)]);
+    }
+}
+
+#[test]
+fn names_from_the_directory() {
+    let file = b"---\ndescription: x\n---\n";
+    let reading = read(file, true, Some(b"caf\xe9"));
+    let problems = [(Code::NameInvalid, Warning, 0, 0), (Code::NotUtf8, Warning, 0, 0)];
+    assert_eq!(found(&reading)[..2], problems);
+    assert_eq!(&*reading.skill.expect("listed").name, "caf\u{fffd}");
+    for dir in [None, Some(b" ".as_slice()), Some(&[b'x'; 65]), Some(b"a\x01")] {
+        let reading = read(file, true, dir);
+        assert_eq!(reading.skill, None, "{dir:?}");
+        assert_eq!(found(&reading)[1..], [(Code::NameInvalid, Error, 0, 0)], "{dir:?}");
+    }
+}
+
+#[test]
+fn descriptions() {
+    let long = "ä".repeat(1_025);
+    for (lines, description, expected) in [
+        ("description: >\n  two\n  lines", "two lines", vec![]),
+        ("description: two\n  lines", "two lines", vec![]),
+        ("description: 1.0", "1.0", vec![(Code::FieldInvalid, Warning, 3, 1)]),
+        (
+            &format!("description: {long}"),
+            &long[..2_048],
+            vec![(Code::FieldTooLong, Warning, 3, 1)],
+        ),
+        ("description: A: b, c", "A: b, c", vec![(Code::YamlRepaired, Warning, 3, 1)]),
+    ] {
+        let (skill, problems) = skill(&format!("name: d\n{lines}"));
+        assert_eq!((&*skill.description, problems), (description, expected), "{lines}");
+    }
+    for (lines, expected) in [
+        ("", (Code::MissingDescription, Error, 1, 1)),
+        ("description:", (Code::MissingDescription, Error, 1, 1)),
+        ("description: ' '", (Code::MissingDescription, Error, 1, 1)),
+        ("description: [a]", (Code::FieldInvalid, Error, 3, 1)),
+        ("description: {a: b}", (Code::FieldInvalid, Error, 3, 1)),
+    ] {
+        let reading = reading(&format!("---\nname: d\n{lines}\n---\n"), "d");
+        assert_eq!((reading.skill.as_ref(), found(&reading)), (None, vec![expected]), "{lines}");
+    }
+}
+
+#[test]
+fn repairs() {
+    for (lines, key, line) in [
+        ("argument-hint: <d: e.g. 7d>\ndescription: x", "argument-hint", 3),
+        ("description: x\ntags: [next,@supabase/ssr]", "tags", 4),
+        (
+            "description: x\nmetadata:\n  short-description: It's short: here",
+            "short-description",
+            5,
+        ),
+    ] {
+        let reading = reading(&format!("---\nname: d\n{lines}\n---\n"), "d");
+        let problem = &reading.problems[0];
+        assert_eq!((problem.code, problem.line), (Code::YamlRepaired, line), "{lines}");
+        assert!(problem.message.contains(&format!("`{key}`")), "{lines} {}", problem.message);
+        let skill = reading.skill.expect(lines);
+        assert_eq!(&*skill.description, "x");
+        if key == "short-description" {
+            assert_eq!(skill.short_description.as_deref(), Some("It's short: here"));
+        }
+    }
+}
+
+#[test]
+fn other_fields() {
+    let (note, warning) =
+        (vec![(Code::FieldInvalid, Note, 4, 1)], vec![(Code::FieldInvalid, Warning, 4, 1)]);
+    let long = format!("compatibility: {}", "x".repeat(501));
+    let wordy = format!("metadata:\n  short-description: {}", "wordy ".repeat(2_000));
+    for (lines, expected) in [
+        ("license: MIT\ncompatibility: any\nmetadata: {a: b}\nallowed-tools: Read", vec![]),
+        ("license:\ncompatibility: ''\nmetadata:\nallowed-tools:", vec![]),
+        ("license: 2", warning.clone()),
+        ("license: [MIT]", warning.clone()),
+        ("metadata: text", warning.clone()),
+        ("metadata: {a: 1, b: [c], d: e}", note.clone()),
+        ("allowed-tools: [Read, 'Bash(git add:*)']", note),
+        ("allowed-tools: [1]", warning.clone()),
+        ("allowed-tools: {a: b}", warning),
+        ("version: 1\nuser-invocable: true", vec![(Code::FieldUnknown, Note, 4, 1)]),
+        (&long, vec![(Code::FieldTooLong, Warning, 4, 1)]),
+        (&wordy, vec![]),
+    ] {
+        let (_, problems) = skill(&format!("name: d\ndescription: x\n{lines}"));
+        assert_eq!(problems, expected, "{lines}");
+    }
+}
+
+#[test]
+fn all_of_a_skill() {
+    let (skill, _) = skill(
+        "name: d\ndescription: x\nlicense: 2\ncompatibility: |\n  any\n\
+         metadata: {version: 1.0, n: , l: [1, a], short-description: \"a \\n b\"}\n\
+         allowed-tools: Bash(git add:*), Read,Write  Edit\nextra: {a: [1]}",
+    );
+    let tools: Vec<&str> = skill.allowed_tools.iter().map(|tool| &**tool).collect();
+    assert_eq!(tools, ["Bash(git add:*)", "Read", "Write", "Edit"]);
+    let metadata: Vec<_> = skill.metadata.iter().map(|(k, v)| (&**k, &**v)).collect();
+    let expected =
+        [("version", "1.0"), ("n", ""), ("l", "[1,\"a\"]"), ("short-description", "a \n b")];
+    assert_eq!(metadata, expected);
+    assert_eq!(skill.short_description.as_deref(), Some("a b"));
+    assert_eq!(
+        (skill.license.as_deref(), skill.compatibility.as_deref()),
+        (Some("2"), Some("any"))
+    );
+    let frontmatter = skill.frontmatter.expect("small");
+    assert_eq!(&*frontmatter.get("extra").expect("kept").printed(), "{\"a\":[1]}");
+}
+
+#[test]
+fn unknown_keys_are_counted_beyond_eight() {
+    let keys: Vec<String> = (0..12).map(|n| format!("k{n}")).collect();
+    let yaml = format!("{}: v\n", keys.join(": v\n"));
+    let reading = reading(&format!("---\nname: d\ndescription: x\n{yaml}---\n"), "d");
+    assert!(reading.problems[0].message.contains("`k7` and 4 more"), "{:?}", reading.problems);
+}
+
+#[test]
+fn what_aliases_blow_up_is_left_out() {
+    let blow_up = |key: &str, times| {
+        let big = format!("big: &b {}", "x".repeat(10_000));
+        skill(&format!("name: d\ndescription: x\n{big}\n{key}: {times}"))
+    };
+    let (skill, problems) =
+        blow_up("metadata", "{a: *b, b: *b, c: *b, d: *b, e: *b, f: *b, g: *b}");
+    assert!(skill.metadata.is_empty() && skill.frontmatter.is_some());
+    assert!(problems.contains(&(Code::FieldTooLong, Warning, 5, 1)), "{problems:?}");
+    let (skill, problems) = blow_up("allowed-tools", "[*b, *b, *b, *b, *b, *b, *b]");
+    assert!(skill.allowed_tools.is_empty() && skill.frontmatter.is_some());
+    assert!(problems.contains(&(Code::FieldTooLong, Warning, 5, 1)), "{problems:?}");
+    let (skill, problems) = blow_up("extra", &format!("[{}]", vec!["*b"; 26].join(",")));
+    assert!(skill.frontmatter.is_none());
+    assert!(problems.contains(&(Code::FieldTooLong, Warning, 1, 1)), "{problems:?}");
+}
+
+proptest! {
+    #[test]
+    fn never_panics(bytes: Vec<u8>, dir: Option<Vec<u8>>, whole: bool, yaml in "(name|description|metadata|allowed-tools|: |\n|  |- |a|'|\"|\\[|\\]|\\{|\\}|@|&x|\\*x|,|\\||#|é|\u{1}){0,30}") {
+        let _ = read(&bytes, whole, dir.as_deref());
+        let fenced = [b"---\n".as_slice(), &bytes, b"\n---\n"].concat();
+        let _ = read(&fenced, whole, dir.as_deref());
+        let reading = read(format!("---\n{yaml}\n---\n").as_bytes(), whole, dir.as_deref());
+        let left_out = reading.problems.iter().any(|p| p.severity == Error);
+        prop_assert_eq!(reading.skill.is_none(), left_out);
+    }
+}

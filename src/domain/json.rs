@@ -1,0 +1,101 @@
+//! JSON bytes to a `Value`, under the same bounds as YAML. Leaves what keys mean to others.
+
+use serde::de::DeserializeSeed;
+
+use super::value::{Budget, Value};
+use super::{position, text};
+
+/// Why bytes have no value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JsonError {
+    /// From 1.
+    pub line: u32,
+    /// In characters from 1.
+    pub column: u32,
+    /// For a person, without the position.
+    pub message: String,
+}
+
+/// Reads one document of UTF-8; a byte order mark before it is passed over.
+pub fn parse(bytes: &[u8]) -> Result<Value, JsonError> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let (line, column) = position::of_byte(bytes, error.valid_up_to());
+        JsonError { line, column, message: "it is not UTF-8".into() }
+    })?;
+    let budget = Budget::new(text.len());
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let value = budget.seed().deserialize(&mut deserializer);
+    value.and_then(|value| deserializer.end().map(|()| value)).map_err(|error| placed(text, &error))
+}
+
+/// The library counts columns in bytes, up to and with the one that it stopped at.
+fn placed(text: &str, error: &serde_json::Error) -> JsonError {
+    let line_start = text
+        .split_inclusive('\n')
+        .take(error.line().saturating_sub(1))
+        .map(str::len)
+        .sum::<usize>();
+    let (line, column) =
+        position::of_byte(text.as_bytes(), line_start + error.column().saturating_sub(1));
+    let message = error.to_string();
+    let suffix = format!(" at line {} column {}", error.line(), error.column());
+    let message = text::escaped(message.strip_suffix(&suffix).unwrap_or(&message));
+    JsonError { line, column, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Value, parse};
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_json_with_or_without_a_mark() {
+        for (json, printed) in [
+            (
+                "{\"b\":1,\"a\":[true,null,-1.5,18446744073709551615]}",
+                "{\"b\":1,\"a\":[true,null,-1.5,18446744073709551615]}",
+            ),
+            ("\u{feff}{}", "{}"),
+            ("1", "1"),
+            (" \"\" ", ""),
+            ("\"\\ud83d\\ude00\"", "😀"),
+        ] {
+            assert_eq!(&*parse(json.as_bytes()).expect(json).printed(), printed);
+        }
+    }
+
+    #[test]
+    fn mistakes_say_where() {
+        for (json, line, column, words) in [
+            ("", 1, 1, "EOF"),
+            ("{\n  \"ä\": x}", 2, 8, "expected value"),
+            ("{\"a\":1,\n\"a\":2}", 2, 3, "`a` is there twice"),
+            ("[1] 2", 1, 5, "trailing"),
+        ] {
+            let error = parse(json.as_bytes()).expect_err(json);
+            assert_eq!((error.line, error.column), (line, column), "{json} {error:?}");
+            assert!(error.message.contains(words), "{json} {error:?}");
+        }
+        let error = parse(b"{\"a\":\n\"\xff\"}").expect_err("not UTF-8");
+        assert_eq!((error.line, error.column), (2, 2));
+        assert!(
+            parse("[".repeat(65).as_bytes()).expect_err("deep").message.contains("nested over 64")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(bytes: Vec<u8>, dense in "[\\[\\]{}:,\"a0-9.eE+\\\\u \n-]{0,60}") {
+            let _ = (parse(&bytes), parse(dense.as_bytes()));
+        }
+
+        #[test]
+        fn what_is_printed_reads_the_same(json in "(\\[|\\{\"a\":|1|,|\"b\\\\n\"|\\]|\\}|null){1,20}") {
+            if let Ok(value) = parse(json.as_bytes()) {
+                let list = Value::List([value].into());
+                prop_assert_eq!(parse(list.printed().as_bytes()), Ok(list));
+            }
+        }
+    }
+}

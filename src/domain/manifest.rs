@@ -1,0 +1,154 @@
+//! A plugin's manifest, `plugin.json`: the name that its skills go by. Leaves finding it, and asking
+//! further up where it cannot be used, to others.
+
+use super::limits::MAX_MANIFEST_BYTES;
+use super::{Code, Problem, Value, json, names, text};
+
+/// Where a manifest lies below its plugin, in order: the first that exists decides.
+pub const PATHS: [&str; 3] =
+    [".codex-plugin/plugin.json", ".claude-plugin/plugin.json", ".cursor-plugin/plugin.json"];
+
+/// Characters of a version.
+const MAX_VERSION: usize = 64;
+
+/// What a manifest says. Untrusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manifest {
+    /// 1 to 64 characters, white space collapsed, no control characters.
+    pub name: Box<str>,
+    /// At most 64 characters; empty if there is none.
+    pub version: Box<str>,
+}
+
+/// Reads a manifest: all its bytes, or `MAX_MANIFEST_BYTES` + 1 of them. `dir_name` is the name of the
+/// plugin's directory, which stands in for a name that is absent or blank. `None` where a problem of
+/// severity `Error` says why the manifest cannot be used.
+#[must_use]
+pub fn read(bytes: &[u8], dir_name: Option<&[u8]>) -> (Option<Manifest>, Vec<Problem>) {
+    let mut problems = Vec::new();
+    let manifest = manifest(bytes, dir_name, &mut problems);
+    (manifest.map_err(|problem| problems.push(problem)).ok(), problems)
+}
+
+fn manifest(
+    bytes: &[u8],
+    dir_name: Option<&[u8]>,
+    problems: &mut Vec<Problem>,
+) -> Result<Manifest, Problem> {
+    let invalid = |why: String| Problem::error(Code::ManifestInvalid, why);
+    if bytes.len() > MAX_MANIFEST_BYTES {
+        return Err(invalid(format!("the manifest is over {MAX_MANIFEST_BYTES} bytes")));
+    }
+    let value = json::parse(bytes).map_err(|e| invalid(e.message).at(e.line, e.column))?;
+    if value.as_map().is_none() {
+        let why = format!("the manifest is {}, and must be an object", value.kind());
+        return Err(invalid(why).at(1, 1));
+    }
+    let name = name(&value, dir_name, problems).map_err(invalid)?;
+    Ok(Manifest { name, version: version(&value, problems) })
+}
+
+fn name(
+    value: &Value,
+    dir_name: Option<&[u8]>,
+    problems: &mut Vec<Problem>,
+) -> Result<Box<str>, String> {
+    let own = match value.get("name") {
+        None | Some(Value::Null) => Box::default(),
+        Some(Value::Text(name)) => text::collapsed(name),
+        Some(other) => return Err(format!("`name` is {}, and must be text", other.kind())),
+    };
+    let name = match dir_name {
+        Some(dir_name) if own.is_empty() => {
+            let (name, problem) = names::of_directory(dir_name);
+            problems.extend(problem);
+            name
+        }
+        _ => own,
+    };
+    names::check(&name).map(|()| name)
+}
+
+fn version(value: &Value, problems: &mut Vec<Problem>) -> Box<str> {
+    let why = match value.get("version") {
+        None | Some(Value::Null) => return Box::default(),
+        Some(Value::Text(version)) => {
+            let version = text::collapsed(version);
+            if !text::is_over(&version, MAX_VERSION) {
+                return version;
+            }
+            format!("`version` is over {MAX_VERSION} characters; left out")
+        }
+        Some(other) => format!("`version` is {}, and must be text; left out", other.kind()),
+    };
+    problems.push(Problem::warning(Code::FieldInvalid, why));
+    Box::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::Severity::{Error, Warning};
+    use super::{Code, MAX_MANIFEST_BYTES, read};
+
+    #[test]
+    fn names_and_versions() {
+        for (json, name, version, code) in [
+            ("{\"name\": \" demo \\n plugin \", \"version\": \"1.0\"}", "demo plugin", "1.0", None),
+            ("\u{feff}{\"name\":\"a\",\"other\":[{}]}", "a", "", None),
+            ("{}", "dir", "", None),
+            ("{\"name\":null,\"version\":null}", "dir", "", None),
+            ("{\"name\":\" \"}", "dir", "", None),
+            ("{\"name\":\"a\",\"version\":1}", "a", "", Some(Code::FieldInvalid)),
+            (
+                &format!("{{\"name\":\"a\",\"version\":\"{}\"}}", "1".repeat(65)),
+                "a",
+                "",
+                Some(Code::FieldInvalid),
+            ),
+        ] {
+            let (manifest, problems) = read(json.as_bytes(), Some(b"dir"));
+            let manifest = manifest.expect(json);
+            assert_eq!((&*manifest.name, &*manifest.version), (name, version), "{json}");
+            let found = problems.iter().map(|p| (p.code, p.severity)).collect::<Vec<_>>();
+            assert_eq!(found, code.map(|code| (code, Warning)).into_iter().collect::<Vec<_>>());
+        }
+        let (manifest, problems) = read(b"{}", Some(b"caf\xe9"));
+        assert_eq!(&*manifest.expect("usable").name, "caf\u{fffd}");
+        assert_eq!(problems[0].code, Code::NotUtf8);
+    }
+
+    #[test]
+    fn what_cannot_be_used() {
+        for (json, dir_name, line, column) in [
+            ("{\n  x}", Some("dir"), 2, 3),
+            ("", Some("dir"), 1, 1),
+            ("[]", Some("dir"), 1, 1),
+            ("{\"name\": 1}", Some("dir"), 0, 0),
+            ("{\"name\": \"a\\u0001\"}", Some("dir"), 0, 0),
+            (&format!("{{\"name\": \"{}\"}}", "ä".repeat(65)), Some("dir"), 0, 0),
+            ("{}", None, 0, 0),
+            ("{}", Some("a\u{1}"), 0, 0),
+            (&" ".repeat(MAX_MANIFEST_BYTES + 1), Some("dir"), 0, 0),
+        ] {
+            let (manifest, problems) = read(json.as_bytes(), dir_name.map(str::as_bytes));
+            assert_eq!(manifest, None, "{json}");
+            let [problem] = &problems[..] else { panic!("{problems:?}") };
+            assert_eq!((problem.code, problem.severity), (Code::ManifestInvalid, Error));
+            assert_eq!((problem.line, problem.column), (line, column), "{json} {problem:?}");
+        }
+        let (manifest, problems) = read(b"{\"name\": \"\xff\"}", Some(b"dir"));
+        assert_eq!((manifest, problems[0].code), (None, Code::ManifestInvalid));
+        assert_eq!((problems[0].line, problems[0].column), (1, 11));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(bytes: Vec<u8>, dir_name: Option<Vec<u8>>) {
+            let _ = read(&bytes, dir_name.as_deref());
+            let object = [b"{\"name\":\"".as_slice(), &bytes, b"\"}"].concat();
+            let _ = read(&object, dir_name.as_deref());
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Which files of a package are its resources at all. Leaves finding them to `disk`.
+
+use super::RelPath;
+
+/// Whether a file may be listed and read: not below a passed-over directory, and nothing on its path
+/// is named `.env…`, where secrets are kept.
+#[must_use]
+pub fn may_read(path: &RelPath, passed_over: &[Box<[u8]>]) -> bool {
+    path.segments().all(|segment| {
+        !segment.starts_with(b".env") && !passed_over.iter().any(|name| **name == *segment)
+    })
+}

@@ -1,0 +1,85 @@
+//! Where in a text something is, in lines and characters from 1, as editors count them.
+
+/// The line and column of the byte at `index`; beyond the end, those of the end.
+pub(super) fn of_byte(text: &[u8], index: usize) -> (u32, u32) {
+    let before = &text[..index.min(text.len())];
+    let start = before.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
+    let line = before[..start].split(|b| *b == b'\n').count();
+    let column = String::from_utf8_lossy(&before[start..]).chars().count() + 1;
+    (number(line), number(column))
+}
+
+/// The line and column of a key in block-style YAML: the first key of `path` begins its line, each
+/// further one is looked for in the lines below it, up to the next line that is not indented.
+/// (0, 0) where it is not found, as in flow style.
+pub(super) fn of_key(yaml: &str, path: &[&str]) -> (u32, u32) {
+    let mut lines = yaml.lines().zip(1..).peekable();
+    let mut found = (0, 0);
+    for (level, key) in path.iter().enumerate() {
+        loop {
+            let Some((line, number)) = lines.next() else { return (0, 0) };
+            let key_text = line.trim_start_matches([' ', '-']);
+            if level > 0 && line.len() == key_text.len() && !is_blank(line) {
+                return (0, 0);
+            }
+            if (level > 0 || line.len() == key_text.len()) && is_key(key_text, key) {
+                found = (number, self::number(line.len() - key_text.len() + 1));
+                break;
+            }
+        }
+    }
+    found
+}
+
+fn is_blank(line: &str) -> bool {
+    let text = line.trim();
+    text.is_empty() || text.starts_with('#')
+}
+
+fn is_key(line: &str, key: &str) -> bool {
+    let quote = line.chars().next().filter(|c| matches!(c, '"' | '\''));
+    let rest = match quote {
+        Some(quote) => line[1..].strip_prefix(key).and_then(|rest| rest.strip_prefix(quote)),
+        None => line.strip_prefix(key),
+    };
+    rest.is_some_and(|rest| rest.trim_start().starts_with(':'))
+}
+
+fn number(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{of_byte, of_key};
+
+    #[test]
+    fn counts_lines_and_characters_from_one() {
+        for (text, index, expected) in [
+            ("", 0, (1, 1)),
+            ("ab", 1, (1, 2)),
+            ("ä:b", 2, (1, 2)),
+            ("a\nb", 2, (2, 1)),
+            ("a\r\nbc", 4, (2, 2)),
+            ("a\n", 99, (2, 1)),
+        ] {
+            assert_eq!(of_byte(text.as_bytes(), index), expected, "{text:?} {index}");
+        }
+    }
+
+    #[test]
+    fn finds_keys_by_their_path() {
+        let yaml = "a: 1\n\"b\" :\n  # x\n  c: 2\n\n  - d: 3\ne: 4\n";
+        for (path, expected) in [
+            (vec!["a"], (1, 1)),
+            (vec!["b"], (2, 1)),
+            (vec!["b", "c"], (4, 3)),
+            (vec!["b", "d"], (6, 5)),
+            (vec!["b", "e"], (0, 0)),
+            (vec!["c"], (0, 0)),
+            (vec!["e"], (7, 1)),
+        ] {
+            assert_eq!(of_key(yaml, &path), expected, "{path:?}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The search over trees that exist only in memory.
+
+use super::{OWN_DIRECTORIES, PASSED_OVER, Rules, Search};
+use crate::domain::frontmatter::Reading;
+use crate::domain::listing::{Entry, Listing, Visit, What};
+use crate::domain::skill::MainFile;
+use crate::domain::{Limits, RelPath, Spot};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+/// Directories and what is in them; a name that ends in `/` is a directory, `a -> b` a link to the
+/// directory `b` of the same tree, all else a file.
+struct Tree(BTreeMap<RelPath, BTreeSet<String>>);
+
+fn rel(text: &str) -> RelPath {
+    RelPath::new(text.as_bytes()).expect(text)
+}
+
+fn spot(path: &RelPath) -> Spot {
+    Spot { base: 0, rel: path.clone() }
+}
+
+impl Tree {
+    fn new(lines: &[&str]) -> Self {
+        let mut dirs = BTreeMap::from([(RelPath::root(), BTreeSet::new())]);
+        for line in lines {
+            let mut dir = RelPath::root();
+            let (path, link) = line.split_once(" -> ").map_or((*line, None), |(p, t)| (p, Some(t)));
+            let mut segments = path.split('/').peekable();
+            while let Some(name) = segments.next() {
+                let entries = dirs.entry(dir.clone()).or_default();
+                match (segments.peek(), link) {
+                    (Some(_), _) => {
+                        entries.insert(format!("{name}/"));
+                        dir = dir.join(name.as_bytes()).expect("name");
+                        dirs.entry(dir.clone()).or_default();
+                    }
+                    (None, Some(target)) => drop(entries.insert(format!("{name} -> {target}"))),
+                    (None, None) => drop(entries.insert(name.to_owned())),
+                }
+            }
+        }
+        Self(dirs)
+    }
+
+    fn identity(&self, dir: &RelPath) -> (u64, u64) {
+        (0, self.0.range(..dir).count() as u64)
+    }
+
+    fn list(&self, visit: &Visit) -> Listing {
+        let names = &self.0[&visit.spot.rel];
+        let entries = names.iter().enumerate().map(|(ordinal, text)| {
+            let (name, what) = if let Some(name) = text.strip_suffix('/') {
+                (name, What::Directory)
+            } else if let Some((name, target)) = text.split_once(" -> ") {
+                let target = rel(target);
+                (name, What::LinkedDirectory(spot(&target), self.identity(&target)))
+            } else {
+                let file = MainFile {
+                    digest: None,
+                    size: 0,
+                    reading: Reading { skill: None, problems: Vec::new() },
+                    sidecar: None,
+                };
+                (&**text, What::File((text == "SKILL.md").then(|| Ok(Box::new(file)))))
+            };
+            Entry { name: name.as_bytes().into(), ordinal, what }
+        });
+        Listing {
+            identity: self.identity(&visit.spot.rel),
+            total: names.len(),
+            entries: entries.collect(),
+            may_hold_manifest: false,
+        }
+    }
+}
+
+fn rules(limits: Limits) -> Rules {
+    let names = |names: &[&str]| names.iter().map(|n| n.as_bytes().into()).collect();
+    Rules {
+        limits,
+        passed_over: names(&PASSED_OVER),
+        own_directories: names(&OWN_DIRECTORIES),
+        follow_links: true,
+        fences: HashSet::new(),
+    }
+}
+
+/// The packages found, then the diagnostics as `CODE place`.
+fn find(tree: &Tree, rules: Rules) -> (Vec<String>, Vec<String>) {
+    let mut search = Search::new(spot(&RelPath::root()), rules);
+    loop {
+        let round = search.round();
+        if round.is_empty() {
+            break;
+        }
+        search.absorb(
+            round
+                .into_iter()
+                .map(|v| {
+                    let l = tree.list(&v);
+                    (v, Ok(l))
+                })
+                .collect(),
+        );
+    }
+    let found = search.finish();
+    let packages = found.candidates.iter().map(|c| c.package.to_string());
+    let said = found
+        .diagnostics
+        .kept()
+        .iter()
+        .map(|d| format!("{:?} {}", d.problem.code, d.resource.as_ref().expect("a place")));
+    (packages.collect(), said.collect())
+}
+
+#[test]
+fn a_path_without_links_names_before_one_with() {
+    let tree = Tree::new(&["a -> z/deep/dir", "b -> a2", "a2/x -> z", "z/deep/dir/SKILL.md"]);
+    let (packages, said) = find(&tree, rules(Limits::default()));
+    assert_eq!(packages, ["z/deep/dir"]);
+    assert_eq!(said, ["Alias a", "Alias b", "Alias a2/x"]);
+}
+
+#[test]
+fn circles_end() {
+    let tree = Tree::new(&["a/SKILL.md", "a/loop -> a", "a/up -> "]);
+    let (packages, said) = find(&tree, rules(Limits::default()));
+    assert_eq!(packages, ["a"]);
+    assert_eq!(said, ["Alias a/loop", "Alias a/up"]);
+}
+
+#[test]
+fn a_fence_keeps_other_roots_out() {
+    let tree = Tree::new(&["a/SKILL.md", ".system/b/SKILL.md"]);
+    let mut rules = rules(Limits::default());
+    rules.fences.insert(spot(&rel(".system")));
+    assert_eq!(find(&tree, rules).0, ["a"]);
+}
+
+#[test]
+fn limits_cut_in_order() {
+    let tree = Tree::new(&["a/SKILL.md", "b/SKILL.md", "c/x/SKILL.md", "c/SKILL.md"]);
+    let limits = Limits::default();
+    for (limits, packages, said) in [
+        (Limits { max_depth: 1, ..limits.clone() }, vec!["a", "b", "c"], "LimitReached c/x"),
+        (Limits { max_directories: 3, ..limits.clone() }, vec!["a", "b"], "LimitReached c"),
+        (Limits { max_entries: 4, ..limits.clone() }, vec!["a"], "LimitReached b"),
+        (Limits { max_skills: 1, ..limits.clone() }, vec!["a"], "LimitReached b/SKILL.md"),
+    ] {
+        assert_eq!(
+            find(&tree, rules(limits)),
+            (packages.iter().map(|p| (*p).to_owned()).collect(), vec![said.to_owned()])
+        );
+    }
+}
+
+proptest! {
+    /// Whatever the tree, each SKILL.md is found, or lies below a directory that is passed over.
+    #[test]
+    fn nothing_is_dropped(paths in proptest::collection::vec(
+        proptest::collection::vec(prop::sample::select(vec!["a", "b", "scripts", "target", ".git", "c"]), 0..5), 0..12,
+    )) {
+        let lines: Vec<String> = paths.iter().map(|p| [&p[..], &["SKILL.md"]].concat().join("/")).collect();
+        let tree = Tree::new(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+        let (packages, _) = find(&tree, rules(Limits::default()));
+        let is_skill = |dir: &RelPath| tree.0.get(dir).is_some_and(|e| e.contains("SKILL.md"));
+        for dir in tree.0.keys().filter(|d| is_skill(d)) {
+            let mut above = Some(dir.clone());
+            let mut passed_over = false;
+            while let Some(here) = above {
+                let name = here.file_name().unwrap_or_default();
+                let name = std::str::from_utf8(name).expect("text");
+                passed_over |= PASSED_OVER.contains(&name);
+                above = here.parent();
+                passed_over |= OWN_DIRECTORIES.contains(&name) && above.as_ref().is_some_and(is_skill);
+            }
+            prop_assert_eq!(packages.contains(&dir.to_string()), !passed_over, "{}", dir);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! A skill as it is listed: what its author wrote, joined with where it lies and whose it is.
+
+use super::diagnostic::{Code, Problem};
+use super::frontmatter::{self, Authored};
+use super::sidecar::{self, Sidecar};
+use super::{Digest, RelPath, handle};
+use std::sync::Arc;
+
+/// The most characters of a qualified name.
+const MAX_QUALIFIED_CHARS: usize = 128;
+
+/// One listed skill.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Skill {
+    /// Its directory as walked, below the root.
+    pub package: RelPath,
+    /// `<plugin>:<name>`, or the bare name.
+    pub name: Box<str>,
+    /// The namespace in `name`.
+    pub plugin: Option<Arc<str>>,
+    /// Of the whole SKILL.md; `None` where it is over `max_file_bytes`.
+    pub digest: Option<Digest>,
+    /// The size of the SKILL.md in bytes.
+    pub size: u64,
+    /// What its frontmatter says.
+    pub authored: Authored,
+    /// What its agents/openai.yaml says; `None` where it has none.
+    pub sidecar: Option<Box<Sidecar>>,
+    /// The place of the small icon below the root.
+    pub icon_small: Option<RelPath>,
+    /// The place of the large icon below the root.
+    pub icon_large: Option<RelPath>,
+    /// The bytes that the handle of its SKILL.md takes behind the root's own.
+    pub handle_len: usize,
+}
+
+/// What was read of one SKILL.md and its sidecar.
+#[derive(Debug, Clone)]
+pub struct MainFile {
+    /// Of the whole file; `None` where it is over `max_file_bytes`.
+    pub digest: Option<Digest>,
+    /// In bytes.
+    pub size: u64,
+    /// What the frontmatter says.
+    pub reading: frontmatter::Reading,
+    /// What agents/openai.yaml says, and what is wrong with it.
+    pub sidecar: Option<(Sidecar, Vec<Problem>)>,
+}
+
+/// The plugin that a skill belongs to.
+#[derive(Debug, Clone)]
+pub struct Namespace {
+    /// The plugin's name.
+    pub name: Arc<str>,
+    /// Where the plugin lies below the selected root; `None` for one at or above it elsewhere.
+    pub dir: Option<RelPath>,
+}
+
+/// Joins what was read to a skill; `None` where a problem says why it is left out. Problems are
+/// about the SKILL.md (first list) and its sidecar (second list).
+#[must_use]
+pub fn assemble(
+    package: RelPath,
+    file: MainFile,
+    namespace: Option<&Namespace>,
+) -> (Option<Skill>, Vec<Problem>, Vec<Problem>) {
+    let mut problems = file.reading.problems;
+    let (sidecar, mut sidecar_problems) = match file.sidecar {
+        None => (None, Vec::new()),
+        Some((sidecar, problems)) => (Some(Box::new(sidecar)), problems),
+    };
+    let Some(authored) = file.reading.skill else {
+        return (None, problems, sidecar_problems);
+    };
+    let name = match namespace {
+        None => authored.name.clone(),
+        Some(ns) => format!("{}:{}", ns.name, authored.name).into(),
+    };
+    if name.chars().count() > MAX_QUALIFIED_CHARS {
+        problems.push(Problem::error(
+            Code::NameInvalid,
+            "the plugin's name and the skill's are over 128 characters together; shorten one",
+        ));
+        return (None, problems, sidecar_problems);
+    }
+    let icons = sidecar.as_ref().and_then(|s| s.interface.as_ref());
+    let mut icon = |text: Option<&str>, key: &str| {
+        let text = text?;
+        let place = sidecar::icon(&package, namespace.and_then(|ns| ns.dir.as_ref()), text);
+        if place.is_none() {
+            sidecar_problems.push(Problem::warning(
+                Code::FieldInvalid,
+                format!("`interface.{key}` must lie in `assets` of the skill or its plugin"),
+            ));
+        }
+        place
+    };
+    let icon_small = icon(icons.and_then(|i| i.icon_small.as_deref()), "icon_small");
+    let icon_large = icon(icons.and_then(|i| i.icon_large.as_deref()), "icon_large");
+    let skill = Skill {
+        handle_len: handle::encoded_len(&package) + "/SKILL.md".len(),
+        package,
+        name,
+        plugin: namespace.map(|ns| ns.name.clone()),
+        digest: file.digest,
+        size: file.size,
+        authored,
+        sidecar,
+        icon_small,
+        icon_large,
+    };
+    (Some(skill), problems, sidecar_problems)
+}
+
+impl Skill {
+    /// Whether a caller of this product sees the skill; an empty product sees all.
+    #[must_use]
+    pub fn is_for(&self, product: &str) -> bool {
+        let products = self.sidecar.as_ref().map_or(&[][..], |s| &s.policy.products);
+        product.is_empty()
+            || products.is_empty()
+            || products.iter().any(|p| p.eq_ignore_ascii_case(product))
+    }
+
+    /// Where its SKILL.md is, as walked.
+    #[must_use]
+    pub fn main_resource(&self) -> RelPath {
+        self.package.join_all(&super::main_file())
+    }
+}

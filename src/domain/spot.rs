@@ -1,0 +1,27 @@
+//! Where something really is, with every link resolved, as opposed to how it was walked to.
+
+use super::RelPath;
+
+/// A place below one of the allowed roots, no link in it. Two spots of one resolution are the same
+/// place exactly when they are equal; spots of different resolutions do not compare.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Spot {
+    /// The index of the allowed root.
+    pub base: usize,
+    /// The path below it.
+    pub rel: RelPath,
+}
+
+impl Spot {
+    /// The place of an entry of this directory; `None` where `name` is no segment.
+    #[must_use]
+    pub fn join(&self, name: &[u8]) -> Option<Self> {
+        Some(Self { base: self.base, rel: self.rel.join(name)? })
+    }
+
+    /// The directory that holds this place; `None` for the allowed root itself.
+    #[must_use]
+    pub fn parent(&self) -> Option<Self> {
+        Some(Self { base: self.base, rel: self.rel.parent()? })
+    }
+}

@@ -1,0 +1,68 @@
+//! Small rules about text: white space, lengths, and how a foreign word is shown in a message.
+
+/// The most characters of a foreign word in a message.
+const MAX_SHOWN: usize = 64;
+
+/// The words with one space between them, none around them.
+pub(super) fn collapsed(text: &str) -> Box<str> {
+    let mut out = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        if !out.is_empty() {
+            out.push(' ');
+        }
+        out.push_str(word);
+    }
+    out.into()
+}
+
+/// Whether `text` has more than `max` characters.
+pub(super) fn is_over(text: &str, max: usize) -> bool {
+    text.len() > max && text.chars().nth(max).is_some()
+}
+
+/// The first `max` characters.
+pub(super) fn cut(text: &str, max: usize) -> &str {
+    text.char_indices().nth(max).map_or(text, |(end, _)| &text[..end])
+}
+
+/// A foreign word in back quotes: cut, control characters escaped, so that it cannot pose as more
+/// than a word of the message.
+pub(super) fn shown(text: &str) -> String {
+    let mut out = String::from("`");
+    out.push_str(&escaped(cut(text, MAX_SHOWN)));
+    out.push_str(if is_over(text, MAX_SHOWN) { "…`" } else { "`" });
+    out
+}
+
+/// `text` with its control characters escaped.
+pub(super) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
+}
+
+/// Foreign words for a message: at most eight of them, then how many more.
+pub(super) fn listed<'a>(words: impl ExactSizeIterator<Item = &'a str>) -> String {
+    const MAX: usize = 8;
+    let more = words.len().saturating_sub(MAX);
+    let shown = words.take(MAX).map(shown).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{collapsed, cut, is_over, listed, shown};
+
+    #[test]
+    fn collapses_cuts_and_shows() {
+        assert_eq!(&*collapsed(" a \r\n\tb\u{a0}c "), "a b c");
+        assert_eq!(cut("äöü", 2), "äö");
+        assert_eq!(cut("äö", 2), "äö");
+        assert!(is_over("äöü", 2) && !is_over("äöü", 3));
+        assert_eq!(shown("a\u{1b}[2J"), "`a\\u{1b}[2J`");
+        assert_eq!(listed(["a"; 10].into_iter()).matches("`a`").count(), 8);
+        assert!(listed(["a"; 10].into_iter()).ends_with(" and 2 more"));
+    }
+}

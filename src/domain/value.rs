@@ -1,0 +1,169 @@
+//! What an author wrote, as plain data, and what can be asked of it. Leaves building it from a format
+//! to `seed`, and the formats, and where their mistakes lie, to `yaml` and `json`.
+
+mod seed;
+
+use std::fmt::{self, Write as _};
+
+pub use seed::{Budget, Seed};
+
+/// One value of YAML or JSON. Maps keep the author's order and hold no key twice.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// Nothing: `null`, `~`, or left out.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A whole number that fits.
+    Int(i64),
+    /// A whole number beyond `i64::MAX`; one beyond `u64` is text.
+    UInt(u64),
+    /// Any other number, always finite: `.inf` and `.nan` are text, so that values equal themselves.
+    Float(f64),
+    /// Text as the author means it, unescaped.
+    Text(Box<str>),
+    /// A list.
+    List(Box<[Value]>),
+    /// A mapping. Keys that are no text are printed.
+    Map(Box<[(Box<str>, Value)]>),
+}
+
+impl Value {
+    /// The value under `key`; `None` where there is none or this is no mapping.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        self.as_map()?.iter().find(|(k, _)| &**k == key).map(|(_, v)| v)
+    }
+
+    /// The text, if it is one.
+    #[must_use]
+    pub fn as_text(&self) -> Option<&str> {
+        if let Self::Text(text) = self { Some(text) } else { None }
+    }
+
+    /// The entries, if it is a mapping.
+    #[must_use]
+    pub fn as_map(&self) -> Option<&[(Box<str>, Self)]> {
+        if let Self::Map(entries) = self { Some(entries) } else { None }
+    }
+
+    /// The items, if it is a list.
+    #[must_use]
+    pub fn as_list(&self) -> Option<&[Self]> {
+        if let Self::List(items) = self { Some(items) } else { None }
+    }
+
+    /// Whether it is neither list nor mapping.
+    #[must_use]
+    pub fn is_scalar(&self) -> bool {
+        !matches!(self, Self::List(_) | Self::Map(_))
+    }
+
+    /// What it is, for a message: `a list`, `a number`, …
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool(_) => "a boolean",
+            Self::Int(_) | Self::UInt(_) | Self::Float(_) => "a number",
+            Self::Text(_) => "text",
+            Self::List(_) => "a list",
+            Self::Map(_) => "a mapping",
+        }
+    }
+
+    /// As text: a scalar as itself (`null` for nothing), a list or mapping as compact JSON.
+    #[must_use]
+    pub fn printed(&self) -> Box<str> {
+        match self {
+            Self::Text(text) => text.clone(),
+            other => Json(other).to_string().into(),
+        }
+    }
+
+    /// About how many bytes it takes on the wire as a `google.protobuf.Value`.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Null | Self::Bool(_) => 4,
+            Self::Int(_) | Self::UInt(_) | Self::Float(_) => 11,
+            Self::Text(text) => text.len() + 6,
+            Self::List(items) => items.iter().fold(6, |sum, item| sum + item.weight()),
+            Self::Map(entries) => {
+                entries.iter().fold(6, |sum, (key, value)| sum + key.len() + 6 + value.weight())
+            }
+        }
+    }
+}
+
+/// Compact JSON.
+struct Json<'a>(&'a Value);
+
+impl fmt::Display for Json<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let comma = |i: usize| if i == 0 { "" } else { "," };
+        match self.0 {
+            Value::Null => f.write_str("null"),
+            Value::Bool(b) => write!(f, "{b}"),
+            Value::Int(n) => write!(f, "{n}"),
+            Value::UInt(n) => write!(f, "{n}"),
+            // Debug keeps `1.0` apart from `1`, and a large number short.
+            Value::Float(n) => write!(f, "{n:?}"),
+            Value::Text(text) => write_text(text, f),
+            Value::List(items) => {
+                f.write_str("[")?;
+                for (i, item) in items.iter().enumerate() {
+                    write!(f, "{}{}", comma(i), Json(item))?;
+                }
+                f.write_str("]")
+            }
+            Value::Map(entries) => {
+                f.write_str("{")?;
+                for (i, (key, value)) in entries.iter().enumerate() {
+                    f.write_str(comma(i))?;
+                    write_text(key, f)?;
+                    write!(f, ":{}", Json(value))?;
+                }
+                f.write_str("}")
+            }
+        }
+    }
+}
+
+fn write_text(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str("\"")?;
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => write!(f, "\\{c}")?,
+            '\n' => f.write_str("\\n")?,
+            c if c.is_control() => write!(f, "\\u{:04x}", u32::from(c))?,
+            c => f.write_char(c)?,
+        }
+    }
+    f.write_str("\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Value;
+
+    fn text(text: &str) -> Value {
+        Value::Text(text.into())
+    }
+
+    #[test]
+    fn prints_scalars_bare_and_containers_as_json() {
+        let list = Value::List([Value::Null, text("a\"\u{1}\n"), Value::Float(1.0)].into());
+        let map = Value::Map([("k".into(), list), ("n".into(), Value::Int(-1))].into());
+        for (value, printed) in [
+            (Value::Null, "null"),
+            (Value::Bool(true), "true"),
+            (Value::UInt(u64::MAX), "18446744073709551615"),
+            (Value::Float(1e300), "1e300"),
+            (text("a\"b"), "a\"b"),
+            (map, "{\"k\":[null,\"a\\\"\\u0001\\n\",1.0],\"n\":-1}"),
+        ] {
+            assert_eq!(&*value.printed(), printed);
+        }
+    }
+}

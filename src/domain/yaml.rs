@@ -1,0 +1,121 @@
+//! YAML text to a `Value`, in bounded time and memory. Names the YAML library, and nothing else does;
+//! leaves what keys mean, and quoting what is broken, to others.
+
+use serde::de::DeserializeSeed;
+
+use super::limits::{MAX_ALIAS_BYTES, MAX_NESTING};
+use super::value::{Budget, Value};
+use super::{position, text};
+
+/// How many `[` and `{` may be open at once, counted without regard to quotes. The library keeps a
+/// candidate key for each one that is open, up to 1,024 of them, and looks at all of them at each
+/// token. Far under that, and far over what prose leaves open.
+const MAX_OPEN: usize = 4 * MAX_NESTING;
+
+/// Why a text has no value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct YamlError {
+    /// From 1; 0 where the whole document is meant.
+    pub line: u32,
+    /// In characters from 1; 0 where the whole document is meant.
+    pub column: u32,
+    /// For a person, without the position.
+    pub message: String,
+    /// Whether it can be read at all.
+    pub kind: YamlErrorKind,
+}
+
+/// What a `YamlError` is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum YamlErrorKind {
+    /// It is no YAML.
+    Syntax,
+    /// It is YAML, over a bound or with a key, an anchor or a document that it cannot have: quoting
+    /// would hide that.
+    Refused,
+}
+
+/// Reads one document; nothing, or comments alone, is `Null`. Aliases may add `MAX_ALIAS_BYTES` to
+/// what the text itself holds; texts up to that size meet the bound by nothing else but mappings as
+/// keys of mappings.
+pub fn parse(text: &str) -> Result<Value, YamlError> {
+    if let Some(index) = too_many_open(text) {
+        let (line, column) = position::of_byte(text.as_bytes(), index);
+        let message = format!("nested over {MAX_NESTING} levels deep");
+        return Err(YamlError { line, column, message, kind: YamlErrorKind::Refused });
+    }
+    let budget = Budget::new(text.len() + MAX_ALIAS_BYTES);
+    let deserializer = serde_yaml::Deserializer::from_str(text);
+    let value = budget.seed().deserialize(deserializer);
+    value.map_err(|error| {
+        let message = error.to_string();
+        let unreadable = text.find(|c: char| !is_allowed(c));
+        let index = match error.location() {
+            // The library gives no place for a character that YAML does not allow.
+            _ if message.starts_with("control characters") => unreadable,
+            found => found.map(|at| at.index()),
+        };
+        let (line, column) = index.map_or((0, 0), |at| position::of_byte(text.as_bytes(), at));
+        if let Some(message) = budget.into_refusal() {
+            // Without the way there that the library puts before it, which can be long.
+            return YamlError { line, column, message, kind: YamlErrorKind::Refused };
+        }
+        let kind =
+            if is_refusal(&message) { YamlErrorKind::Refused } else { YamlErrorKind::Syntax };
+        YamlError { line, column, message: text::escaped(&without_positions(&message)), kind }
+    })
+}
+
+fn too_many_open(text: &str) -> Option<usize> {
+    let mut open = 0_usize;
+    text.bytes().position(|b| {
+        match b {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        open > MAX_OPEN
+    })
+}
+
+/// The library's own words for what is well-formed and yet has no value.
+fn is_refusal(message: &str) -> bool {
+    ["unknown anchor", "more than one document", "repetition limit", "recursion limit"]
+        .iter()
+        .any(|words| message.contains(words))
+}
+
+fn is_allowed(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{7e}' | '\u{85}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..)
+}
+
+/// Drops the library's ` at line 2 column 3` and ` at position 4`: they count within the document,
+/// and the caller says where in the file it is.
+fn without_positions(message: &str) -> String {
+    let mut out = String::with_capacity(message.len());
+    let mut rest = message;
+    while let Some(at) = rest.find(" at ") {
+        let (before, after) = rest.split_at(at);
+        out.push_str(before);
+        rest = position_end(after).unwrap_or_else(|| {
+            out.push_str(" at ");
+            &after[4..]
+        });
+    }
+    out.push_str(rest);
+    out
+}
+
+fn position_end(text: &str) -> Option<&str> {
+    let digits =
+        |text: &'_ str| text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    if let Some(rest) = text.strip_prefix(" at position ") {
+        return (digits(rest) > 0).then(|| &rest[digits(rest)..]);
+    }
+    let rest = text.strip_prefix(" at line ")?;
+    let rest = rest[digits(rest)..].strip_prefix(" column ")?;
+    Some(&rest[digits(rest)..])
+}
+
+#[cfg(test)]
+mod tests;

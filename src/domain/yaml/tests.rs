@@ -1,0 +1,169 @@
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::{YamlErrorKind, parse};
+use crate::domain::value::Value;
+
+fn printed(yaml: &str) -> String {
+    parse(yaml).unwrap_or_else(|e| panic!("{yaml:?}: {e:?}")).printed().into()
+}
+
+#[test]
+fn values_as_yaml_1_2_means_them() {
+    for (yaml, expected) in [
+        ("", "null"),
+        ("# only a comment\n", "null"),
+        ("a", "a"),
+        (
+            "[1, -2, 18446744073709551615, 1.5, true, yes, ~, 2024-01-01]",
+            "[1,-2,18446744073709551615,1.5,true,\"yes\",null,\"2024-01-01\"]",
+        ),
+        (
+            "[.inf, -.inf, .nan, 340282366920938463463374607431768211455]",
+            "[\".inf\",\"-.inf\",\".nan\",\"340282366920938463463374607431768211455\"]",
+        ),
+        ("b: 1\na: 2", "{\"b\":1,\"a\":2}"),
+        (
+            "1: a\ntrue: b\n[x, y]: c",
+            "{\"1\":\"a\",\"true\":\"b\",\"[\\\"x\\\",\\\"y\\\"]\":\"c\"}",
+        ),
+        ("a: !tag {b: !x [1, !y z]}", "{\"a\":{\"b\":[1,\"z\"]}}"),
+        ("a: &x [1]\nb: *x", "{\"a\":[1],\"b\":[1]}"),
+        ("a: |\n  x: y\n  z\nb: >\n  c\n  d\n", "{\"a\":\"x: y\\nz\\n\",\"b\":\"c d\\n\"}"),
+    ] {
+        assert_eq!(printed(yaml), expected, "{yaml:?}");
+    }
+}
+
+#[test]
+fn mistakes_say_where() {
+    use YamlErrorKind::{Refused, Syntax};
+    for (yaml, line, column, kind, words) in [
+        ("a: b: c", 1, 5, Syntax, "mapping values are not allowed"),
+        ("a: 1\nä: \"ö\" x", 2, 8, Syntax, "did not find expected key"),
+        ("a: 1\nb: 2\na: 3\nc: 4", 3, 1, Refused, "`a` is there twice"),
+        ("a:\n  b: 1\n  b: 2", 3, 3, Refused, "`b` is there twice"),
+        ("1: a\n'1': b", 2, 1, Refused, "`1` is there twice"),
+        ("a: 1\n...\nb: 2\n", 0, 0, Refused, "more than one document"),
+        ("a: *b", 1, 4, Refused, "unknown anchor"),
+        ("a: x\u{1}y", 1, 5, Syntax, "control characters"),
+        ("a:\n\tb: c", 2, 1, Syntax, "found character that cannot start any token"),
+    ] {
+        let error = parse(yaml).expect_err(yaml);
+        assert_eq!(
+            (error.line, error.column, error.kind),
+            (line, column, kind),
+            "{yaml:?} {error:?}"
+        );
+        assert!(error.message.contains(words), "{yaml:?} {error:?}");
+        assert!(!error.message.contains(" at "), "{yaml:?} {error:?}");
+    }
+}
+
+/// Nothing may take longer than this, unoptimized and beside other tests.
+const SOON: Duration = Duration::from_secs(3);
+
+#[test]
+fn bombs_end_soon_with_an_error() {
+    let mut laughs = String::from("a0: &a0 [lol,lol,lol,lol,lol,lol,lol,lol,lol]\n");
+    for level in 1..=9 {
+        let aliases = vec![format!("*a{}", level - 1); 9].join(",");
+        writeln!(laughs, "a{level}: &a{level} [{aliases}]").expect("a string");
+    }
+    let quadratic = format!("a: &a {}\nb: [{}]", "x".repeat(28 << 10), vec!["*a"; 9_000].join(","));
+    let wide =
+        format!("a: &a [{}]\nb: [{}]", vec!["[]"; 9_000].join(","), vec!["*a"; 9_000].join(","));
+    let recursive = "a: &a [*a]".to_owned();
+    let keys = format!("{}k{}", "{? ".repeat(60), ": \"\"}".repeat(60));
+    for bomb in [laughs, quadratic, wide, recursive, keys] {
+        let start = Instant::now();
+        let error = parse(&bomb).expect_err(&bomb[..9]);
+        assert_eq!(error.kind, YamlErrorKind::Refused, "{error:?}");
+        assert!(start.elapsed() < SOON, "{:?} {}", start.elapsed(), &bomb[..9]);
+    }
+}
+
+#[test]
+fn any_shape_of_64_kib_ends_soon() {
+    const SIZE: usize = 64 << 10;
+    let repeated = |unit: &str| unit.repeat(SIZE / unit.len());
+    for unit in [
+        "[",
+        "{",
+        "[{",
+        "{a: ",
+        "[a, ",
+        "- ",
+        "? ",
+        "a: ",
+        "- - ",
+        "!a ",
+        "&a ",
+        "*a ",
+        "'",
+        "\"",
+        "x",
+        " ",
+        "\t",
+        "\n",
+        "#",
+        "%",
+        "a:\n",
+        "- a\n",
+        "? a\n",
+        "\\",
+        "{?",
+        "[?",
+        "\"a\": ",
+        ",",
+        "]",
+        "[]",
+        "[],",
+        "!<",
+        "%TAG ! a\n",
+        "a\n\n",
+        "ä",
+        "\u{85}",
+        "[a: ,",
+        "&a\n",
+        "---\n",
+        "...\n",
+        "|\n",
+        "[\"]\",",
+        "['}',{a: ",
+        "[\n",
+        "[a: b, ",
+        ">\n ",
+    ] {
+        for text in
+            [repeated(unit), format!("a: {}", repeated(unit)), format!("a: [{}]", repeated(unit))]
+        {
+            let start = Instant::now();
+            let _ = parse(&text);
+            assert!(start.elapsed() < SOON, "{unit:?} {:?}", start.elapsed());
+        }
+    }
+    let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    assert!(parse(&nested(64)).is_ok());
+    assert_eq!(parse(&nested(65)).expect_err("deep").kind, YamlErrorKind::Refused);
+    assert!(matches!(parse(&repeated("x")), Ok(Value::Text(text)) if text.len() == SIZE));
+}
+
+proptest! {
+    #[test]
+    fn never_panics(text in "\\PC{0,200}", dense in "[-?:,\\[\\]{}#&*!|>'\"%@` ab\n\t]{0,80}") {
+        let _ = (parse(&text), parse(&dense));
+    }
+
+    #[test]
+    fn without_aliases_the_budget_is_never_met(
+        dense in "[-, \\[\\]{}ab0\"\\\\L\n]{0,120}",
+        times in 1_usize..2_000,
+    ) {
+        if let Err(error) = parse(&dense.repeat(times)) {
+            prop_assert!(!error.message.contains("too large"), "{error:?}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Where a daemon listens when nobody says otherwise, and how an endpoint is spelled. Touches
+//! nothing: binding and connecting are others' work.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// What the process's surroundings say. Handed in, so that whoever reads it can be tested.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Env {
+    /// The person's home directory, `HOME`.
+    pub home: Option<PathBuf>,
+    /// Where Codex keeps its files, `CODEX_HOME`, if that is set.
+    pub codex_home: Option<PathBuf>,
+    /// The machine's configuration directory: `/etc`.
+    pub etc: PathBuf,
+    /// The runtime directory that systemd made for the unit, if this is one: `RUNTIME_DIRECTORY`.
+    pub unit_runtime_dir: Option<PathBuf>,
+    /// `XDG_RUNTIME_DIR`, if it is set to an absolute path; the specification tells to ignore others.
+    pub xdg_runtime_dir: Option<PathBuf>,
+    /// The directory for temporary files: `TMPDIR`, else `/tmp`.
+    pub temp_dir: PathBuf,
+    /// The directory that relative paths start from; `None` where it no longer exists.
+    pub current_dir: Option<PathBuf>,
+    /// The effective user id.
+    pub uid: u32,
+}
+
+impl Env {
+    /// Those of this process.
+    #[must_use]
+    pub fn of_process() -> Self {
+        let directory = |name| {
+            let dir = std::env::var_os(name).map(PathBuf::from);
+            dir.filter(|dir| dir.is_absolute())
+        };
+        Self {
+            home: directory("HOME"),
+            codex_home: directory("CODEX_HOME"),
+            etc: PathBuf::from("/etc"),
+            unit_runtime_dir: directory("RUNTIME_DIRECTORY"),
+            xdg_runtime_dir: directory("XDG_RUNTIME_DIR"),
+            temp_dir: std::env::temp_dir(),
+            current_dir: std::env::current_dir().ok(),
+            uid: rustix::process::geteuid().as_raw(),
+        }
+    }
+}
+
+/// The sockets that clients try, in this order; a daemon without `--listen` takes one of them. The
+/// first is the unit's, the last is for a user without a session.
+#[must_use]
+pub fn default_sockets(env: &Env) -> Vec<PathBuf> {
+    let mut sockets = vec![PathBuf::from("/run/caproot/caproot.sock")];
+    sockets.extend(env.xdg_runtime_dir.as_ref().map(|dir| dir.join("caproot.sock")));
+    sockets.push(env.temp_dir.join(format!("caproot-{}/caproot.sock", env.uid)));
+    sockets
+}
+
+/// The most bytes of a Unix socket's path: `sun_path` of unix(7) less its closing NUL.
+const MAX_SOCKET_PATH_BYTES: usize = 107;
+
+/// One daemon's address. Prints as it is spelled on the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint(Address);
+
+/// The two kinds of address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Address {
+    /// The absolute path of a Unix socket.
+    Unix(PathBuf),
+    /// `HOST:PORT`, the host of a v6 address in brackets.
+    Tcp(String),
+}
+
+/// Why a text is no endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}; an endpoint is unix:/PATH, tcp:HOST:PORT or http://HOST:PORT")]
+pub struct EndpointError(&'static str);
+
+impl Endpoint {
+    /// The Unix socket at an absolute path.
+    pub fn unix(path: impl Into<PathBuf>) -> Result<Self, EndpointError> {
+        let path = path.into();
+        let bytes = path.as_os_str().as_encoded_bytes();
+        if !path.is_absolute() {
+            return Err(EndpointError("the socket's path must be absolute"));
+        }
+        if bytes.contains(&0) || bytes.ends_with(b"/") {
+            return Err(EndpointError("the path names no socket"));
+        }
+        if bytes.len() > MAX_SOCKET_PATH_BYTES {
+            return Err(EndpointError("the socket's path is over 107 bytes, the kernel's limit"));
+        }
+        Ok(Self(Address::Unix(path)))
+    }
+
+    /// `HOST:PORT`.
+    fn tcp(address: &str) -> Result<Self, EndpointError> {
+        let (host, port) = address.rsplit_once(':').ok_or(EndpointError("the port is missing"))?;
+        if port.parse::<u16>().ok().is_none_or(|port| port == 0) {
+            return Err(EndpointError("the port must be a number from 1 to 65535"));
+        }
+        if !is_host(host) {
+            return Err(EndpointError("the host must be a name, a v4 address or a [v6 address]"));
+        }
+        Ok(Self(Address::Tcp(address.to_owned())))
+    }
+
+    /// The address, for whoever connects.
+    pub(crate) fn address(&self) -> &Address {
+        &self.0
+    }
+}
+
+fn is_host(host: &str) -> bool {
+    if let Some(v6) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        return v6.parse::<Ipv6Addr>().is_ok();
+    }
+    !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+}
+
+impl FromStr for Endpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
+        if let Some(path) = text.strip_prefix("unix://").or_else(|| text.strip_prefix("unix:")) {
+            Self::unix(path)
+        } else if text.starts_with('/') {
+            Self::unix(text)
+        } else if let Some(address) = text.strip_prefix("tcp:") {
+            Self::tcp(address)
+        } else if let Some(address) = text.strip_prefix("http://") {
+            Self::tcp(address.strip_suffix('/').unwrap_or(address))
+        } else if text.starts_with("https://") {
+            Err(EndpointError("TLS is not supported"))
+        } else {
+            Err(EndpointError("its kind is missing"))
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Tcp(address) => write!(f, "tcp:{address}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Endpoint, Env, default_sockets};
+    use std::path::PathBuf;
+
+    #[test]
+    fn spellings() {
+        for (text, printed) in [
+            ("unix:/run/a.sock", "unix:/run/a.sock"),
+            ("unix:///run/a.sock", "unix:/run/a.sock"),
+            ("/run/a.sock", "unix:/run/a.sock"),
+            ("tcp:127.0.0.1:5000", "tcp:127.0.0.1:5000"),
+            ("tcp:[::1]:5000", "tcp:[::1]:5000"),
+            ("http://localhost:80", "tcp:localhost:80"),
+            ("http://my-host.example:80/", "tcp:my-host.example:80"),
+        ] {
+            assert_eq!(text.parse::<Endpoint>().map(|e| e.to_string()).as_deref(), Ok(printed));
+        }
+    }
+
+    #[test]
+    fn mistakes() {
+        let long = format!("unix:/{}", "a".repeat(107));
+        for (text, part) in [
+            ("", "its kind"),
+            ("run/a.sock", "its kind"),
+            ("localhost:80", "its kind"),
+            ("unix:", "absolute"),
+            ("unix:a.sock", "absolute"),
+            ("unix://a/b", "absolute"),
+            ("unix:/run/", "no socket"),
+            ("unix:/a\0b", "no socket"),
+            (long.as_str(), "107 bytes"),
+            ("tcp:localhost", "port is missing"),
+            ("tcp:localhost:", "port must"),
+            ("tcp:localhost:0", "port must"),
+            ("tcp:localhost:65536", "port must"),
+            ("tcp::80", "host must"),
+            ("tcp:::1:80", "host must"),
+            ("tcp:[x]:80", "host must"),
+            ("http://user@host:80", "host must"),
+            ("http://host:80/path", "port must"),
+            ("https://host:443", "TLS"),
+        ] {
+            let error = text.parse::<Endpoint>().expect_err(text).to_string();
+            assert!(error.contains(part), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn default_sockets_in_order() {
+        let mut env = Env {
+            home: None,
+            codex_home: None,
+            etc: "/etc".into(),
+            unit_runtime_dir: None,
+            xdg_runtime_dir: Some("/run/user/7".into()),
+            temp_dir: "/tmp".into(),
+            current_dir: None,
+            uid: 7,
+        };
+        let unit = PathBuf::from("/run/caproot/caproot.sock");
+        let session = PathBuf::from("/run/user/7/caproot.sock");
+        let temp = PathBuf::from("/tmp/caproot-7/caproot.sock");
+        assert_eq!(default_sockets(&env), [unit.clone(), session, temp.clone()]);
+        env.xdg_runtime_dir = None;
+        assert_eq!(default_sockets(&env), [unit, temp]);
+    }
+}

@@ -1,0 +1,82 @@
+//! Reads of resources: permitted by the published catalog, then done on the disk.
+
+use super::{Consistency, Keeper, Late, Patience, RootState};
+use crate::disk::{Page, Read, Unread, read};
+use crate::domain::limits::MAX_READ_BYTES;
+use crate::domain::{Reason, RelPath, Selected, Version, main_file};
+
+/// One page of one file.
+#[derive(Debug)]
+pub struct ReadRequest {
+    /// The root that listed the package.
+    pub root: Selected,
+    /// The package below the root.
+    pub package: RelPath,
+    /// The file below the package; its SKILL.md where there is none.
+    pub resource: Option<RelPath>,
+    /// The version and offset of a page that goes on.
+    pub from: Option<(Version, u64)>,
+    /// The most bytes, at least 4.
+    pub max_bytes: usize,
+    /// A digest for which no content is wanted.
+    pub unless: Option<String>,
+    /// How recent the catalog must be.
+    pub consistency: Consistency,
+}
+
+/// Why nothing was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadError {
+    /// The root cannot be used.
+    Root(Reason),
+    /// The root's first search goes on.
+    Pending,
+    /// The package is not in the catalog.
+    NoPackage,
+    /// The file cannot be read.
+    Unread(Unread),
+    /// The catalog could not be made fresh in time.
+    Late,
+}
+
+impl Keeper {
+    /// Reads one page.
+    pub async fn read(&self, request: ReadRequest, patience: Patience) -> Result<Read, ReadError> {
+        let roots = std::slice::from_ref(&request.root);
+        let view = self.view(roots, request.consistency, patience).await;
+        let state = view.map_err(|Late| ReadError::Late)?.roots.pop().map(|r| r.state);
+        let catalog = match state {
+            Some(RootState::Ready(catalog)) => catalog,
+            Some(RootState::Unavailable(reason)) => return Err(ReadError::Root(reason)),
+            Some(RootState::Pending) | None => return Err(ReadError::Pending),
+        };
+        if catalog.skill(&request.package).is_none() {
+            return Err(ReadError::NoPackage);
+        }
+        let key = self.key(&request.root).map_err(ReadError::Root)?;
+        let reads = self.ledger().work(&key).map(|work| work.reads.clone());
+        let Some(reads) = reads else { return Err(ReadError::NoPackage) };
+        // Closed never: the semaphore lives as long as this clone of it.
+        let permit = reads.acquire_owned().await.map_err(|_| ReadError::Late)?;
+        let shared = self.0.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let root = shared.allowed.resolve(&key).map_err(|b| ReadError::Root(b.into()))?;
+            let page = Page {
+                package: &request.package,
+                resource: &request.resource.unwrap_or_else(main_file),
+                from: request.from,
+                max_bytes: request.max_bytes.min(MAX_READ_BYTES),
+                unless: request.unless.as_deref(),
+                passed_over: &shared.rules.passed_over,
+                follow_links: catalog.header.follow_links,
+                max_file_bytes: shared.rules.limits.max_file_bytes,
+            };
+            read(&root, &page, &shared.versions).map_err(ReadError::Unread)
+        });
+        done.await.unwrap_or_else(|panic| {
+            tracing::error!(%panic, "a read ended by a defect");
+            Err(ReadError::Unread(Unread::Failed))
+        })
+    }
+}

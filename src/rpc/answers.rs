@@ -1,0 +1,226 @@
+//! What the domain knows, in the words of the wire. Handles are made here, for the id under which a
+//! root was selected.
+
+use crate::domain::catalog::{Catalog, Counts, Kind};
+use crate::domain::limits::MAX_HANDLE_BYTES;
+use crate::domain::{
+    Code, Diagnostic, Problem, Published, Reason, RelPath, RootId, Scope, Severity, Skill, handle,
+};
+use crate::keeper::{RootState, RootView, View};
+use crate::proto::caproot::v1 as pb;
+
+/// One root as one answer shows it: what a caller of this product sees under this id.
+pub(super) struct Shown<'a> {
+    pub(super) id: &'a RootId,
+    pub(super) catalog: &'a Catalog,
+    product: &'a str,
+}
+
+impl<'a> Shown<'a> {
+    /// `None` for a root that is not ready.
+    pub(super) fn new(root: &'a RootView, product: &'a str) -> Option<Self> {
+        match &root.state {
+            RootState::Ready(catalog) => Some(Self { id: &root.id, catalog, product }),
+            RootState::Pending | RootState::Unavailable(_) => None,
+        }
+    }
+
+    /// The skills with their indices in the catalog, from the given one on.
+    pub(super) fn skills(&self, from: usize) -> impl Iterator<Item = (usize, &'a Skill)> {
+        let skills = self.catalog.skills().iter().enumerate().skip(from);
+        skills
+            .map(|(at, skill)| (at, &**skill))
+            .filter(|(_, s)| self.fits(s) && s.is_for(self.product))
+    }
+
+    fn fits(&self, skill: &Skill) -> bool {
+        handle::printed_len(self.id, skill.handle_len) <= MAX_HANDLE_BYTES
+    }
+
+    /// Diagnostics, most severe first: the catalog's, and those that only this id brings about.
+    pub(super) fn diagnostics(&self) -> Vec<pb::Diagnostic> {
+        let too_long = self.catalog.skills().iter().filter(|s| !self.fits(s)).map(|_| Diagnostic {
+            resource: None,
+            problem: Problem::error(
+                Code::HandleTooLong,
+                "a skill's handle would be over 2,048 bytes; shorten its path or the root's id",
+            ),
+        });
+        let own: Vec<_> = too_long.collect();
+        let all = own.iter().chain(self.catalog.diagnostics.kept());
+        all.map(|d| diagnostic(self.id, d)).collect()
+    }
+
+    pub(super) fn counts(&self) -> pb::RootCounts {
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let skills = self.catalog.skills();
+        let listed = self.skills(0).count();
+        let too_long = skills.iter().filter(|s| !self.fits(s)).count();
+        let Counts { left_out, directories, entries, passed_over } = self.catalog.header.counts;
+        pb::RootCounts {
+            skills: number(listed),
+            other_product: number(skills.len() - too_long - listed),
+            left_out: left_out + number(too_long),
+            directories,
+            entries,
+            passed_over,
+            diagnostics: self.catalog.diagnostics.total() + number(too_long),
+        }
+    }
+}
+
+/// A root's state, reason and message.
+pub(super) fn state(state: &RootState) -> (pb::RootState, pb::RootReason, String) {
+    match state {
+        RootState::Ready(_) => (pb::RootState::Ready, pb::RootReason::Unspecified, String::new()),
+        RootState::Pending => (
+            pb::RootState::Pending,
+            pb::RootReason::Unspecified,
+            "the first search of the root goes on; ask again".to_owned(),
+        ),
+        RootState::Unavailable(why) => {
+            (pb::RootState::Unavailable, reason(*why), why.message().to_owned())
+        }
+    }
+}
+
+pub(super) fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
+    let (state, reason, message) = state(&root.state);
+    let shown = Shown::new(root, product);
+    pb::RootStatus {
+        id: root.id.as_str().to_owned(),
+        state: state.into(),
+        reason: reason.into(),
+        message,
+        counts: shown.as_ref().map(Shown::counts),
+        truncated: shown.is_some_and(|s| s.catalog.header.truncated),
+    }
+}
+
+pub(super) fn resolved_root(root: &RootView) -> pb::ResolvedRoot {
+    let status = root_status(root, "");
+    let shown = Shown::new(root, "");
+    let header = shown.as_ref().map(|s| &s.catalog.header);
+    pb::ResolvedRoot {
+        id: status.id,
+        state: status.state,
+        reason: status.reason,
+        message: status.message,
+        kind: header.map_or(pb::RootKind::Unspecified, |h| kind(h.kind)).into(),
+        plugin: header.and_then(|h| h.plugin.as_ref()).map(|m| pb::PluginSummary {
+            name: (*m.name).to_owned(),
+            version: (*m.version).to_owned(),
+        }),
+        counts: status.counts,
+        diagnostics: Vec::new(),
+        truncated: status.truncated,
+        scope: header.and_then(|h| h.scope).map(|s| scope(s).into()),
+    }
+}
+
+/// The published roots, as a platform can select them.
+pub(super) fn published(
+    view: &View,
+    roots: &[Published],
+    environment: &str,
+) -> Vec<pb::PublishedRoot> {
+    let roots = roots.iter().zip(&view.roots).map(|(published, seen)| {
+        let (state, reason, message) = state(&seen.state);
+        pb::PublishedRoot {
+            id: published.id.as_str().to_owned(),
+            scope: scope(published.scope).into(),
+            selected_capability_root: Some(pb::SelectedCapabilityRoot {
+                id: published.id.as_str().to_owned(),
+                location: Some(pb::CapabilityRootLocation {
+                    r#type: "environment".to_owned(),
+                    environment_id: environment.to_owned(),
+                    path: format!("published:{}", published.id.as_str()),
+                }),
+            }),
+            state: state.into(),
+            reason: reason.into(),
+            message,
+        }
+    });
+    roots.collect()
+}
+
+fn diagnostic(root: &RootId, diagnostic: &Diagnostic) -> pb::Diagnostic {
+    let Problem { code, severity, message, line, column } = &diagnostic.problem;
+    let resource = diagnostic.resource.as_ref().map(|place| handle::print(root, place));
+    pb::Diagnostic {
+        code: self::code(*code).into(),
+        severity: match severity {
+            Severity::Error => pb::Severity::Error,
+            Severity::Warning => pb::Severity::Warning,
+            Severity::Note => pb::Severity::Note,
+        }
+        .into(),
+        root_id: root.as_str().to_owned(),
+        resource: resource.filter(|h| h.len() <= MAX_HANDLE_BYTES).unwrap_or_default(),
+        message: (**message).to_owned(),
+        line: *line,
+        column: *column,
+    }
+}
+
+/// A handle for a place below a root; empty where it would be too long.
+pub(super) fn place(root: &RootId, place: Option<&RelPath>) -> String {
+    let text = place.map(|place| handle::print(root, place));
+    text.filter(|h| h.len() <= MAX_HANDLE_BYTES).unwrap_or_default()
+}
+
+pub(super) fn scope(scope: Scope) -> pb::Scope {
+    match scope {
+        Scope::Repo => pb::Scope::Repo,
+        Scope::User => pb::Scope::User,
+        Scope::System => pb::Scope::System,
+        Scope::Admin => pb::Scope::Admin,
+    }
+}
+
+fn kind(kind: Kind) -> pb::RootKind {
+    match kind {
+        Kind::Plugin => pb::RootKind::Plugin,
+        Kind::Skill => pb::RootKind::Skill,
+        Kind::SkillSet => pb::RootKind::SkillSet,
+    }
+}
+
+fn reason(reason: Reason) -> pb::RootReason {
+    match reason {
+        Reason::NotFound => pb::RootReason::NotFound,
+        Reason::NotADirectory => pb::RootReason::NotADirectory,
+        Reason::PermissionDenied => pb::RootReason::PermissionDenied,
+        Reason::NotAllowed => pb::RootReason::NotAllowed,
+        Reason::WrongEnvironment => pb::RootReason::WrongEnvironment,
+        Reason::InvalidPath => pb::RootReason::InvalidPath,
+        Reason::UnsupportedLocation => pb::RootReason::UnsupportedLocation,
+        Reason::Timeout => pb::RootReason::Timeout,
+        Reason::IoError => pb::RootReason::IoError,
+    }
+}
+
+fn code(code: Code) -> pb::DiagnosticCode {
+    match code {
+        Code::OutsideRoot => pb::DiagnosticCode::OutsideRoot,
+        Code::LimitReached => pb::DiagnosticCode::LimitReached,
+        Code::NotRegular => pb::DiagnosticCode::NotRegular,
+        Code::Unreadable => pb::DiagnosticCode::Unreadable,
+        Code::DanglingLink => pb::DiagnosticCode::DanglingLink,
+        Code::Alias => pb::DiagnosticCode::Alias,
+        Code::WrongCase => pb::DiagnosticCode::WrongCase,
+        Code::PassedOver => pb::DiagnosticCode::PassedOver,
+        Code::NoFrontmatter => pb::DiagnosticCode::NoFrontmatter,
+        Code::YamlSyntax => pb::DiagnosticCode::YamlSyntax,
+        Code::YamlRepaired => pb::DiagnosticCode::YamlRepaired,
+        Code::MissingDescription => pb::DiagnosticCode::MissingDescription,
+        Code::NameInvalid => pb::DiagnosticCode::NameInvalid,
+        Code::FieldTooLong => pb::DiagnosticCode::FieldTooLong,
+        Code::FieldInvalid => pb::DiagnosticCode::FieldInvalid,
+        Code::FieldUnknown => pb::DiagnosticCode::FieldUnknown,
+        Code::NotUtf8 => pb::DiagnosticCode::NotUtf8,
+        Code::ManifestInvalid => pb::DiagnosticCode::ManifestInvalid,
+        Code::HandleTooLong => pb::DiagnosticCode::HandleTooLong,
+    }
+}

@@ -1,0 +1,148 @@
+//! The one table that turns an error into a status with `google.rpc` details. No wildcard arm: a new
+//! error does not compile until it is placed.
+
+use crate::disk::Unread;
+use crate::domain::Reason;
+use crate::keeper::{Late, ReadError};
+use std::collections::HashMap;
+use std::time::Duration;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+const DOMAIN: &str = "caproot";
+
+/// An argument that breaks a rule.
+#[derive(Debug)]
+pub(super) struct BadField {
+    pub(super) field: String,
+    pub(super) problem: String,
+    pub(super) reason: &'static str,
+}
+
+impl BadField {
+    pub(super) fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { field: field.into(), problem: problem.into(), reason: "INVALID_ARGUMENT" }
+    }
+}
+
+impl From<BadField> for Status {
+    fn from(bad: BadField) -> Self {
+        let BadField { field, problem, reason } = bad;
+        let mut details = ErrorDetails::with_bad_request_violation(&field, &problem);
+        details.set_error_info(reason, DOMAIN, HashMap::new());
+        Self::with_error_details(Code::InvalidArgument, format!("`{field}` {problem}"), details)
+    }
+}
+
+/// A failure that is about one root, or about none.
+#[derive(Debug)]
+pub(super) enum Failure {
+    AuthorityMismatch,
+    CatalogChanged,
+    Read(ReadError),
+    Late,
+}
+
+impl From<Late> for Failure {
+    fn from(_: Late) -> Self {
+        Self::Late
+    }
+}
+
+impl Failure {
+    pub(super) fn status(self, root: Option<&str>) -> Status {
+        let mut metadata = HashMap::new();
+        if let Some(root) = root {
+            metadata.insert("root_id".to_owned(), root.to_owned());
+        }
+        let (code, reason, message) = match self {
+            Self::AuthorityMismatch => (
+                Code::FailedPrecondition,
+                "AUTHORITY_MISMATCH",
+                "the authority is not the root's; send it back as it was listed",
+            ),
+            Self::CatalogChanged => (
+                Code::Aborted,
+                "CATALOG_CHANGED",
+                "the revision of the page token is gone; list again from the first page",
+            ),
+            Self::Late | Self::Read(ReadError::Late) => (
+                Code::DeadlineExceeded,
+                "DEADLINE_EXCEEDED",
+                "the root could not be searched in time; allow more time, or ask for CACHED",
+            ),
+            Self::Read(ReadError::Pending) => (
+                Code::FailedPrecondition,
+                "ROOT_UNAVAILABLE",
+                "the first search of the root goes on; try again later",
+            ),
+            Self::Read(ReadError::Root(reason)) => root_error(reason),
+            Self::Read(ReadError::NoPackage) => (
+                Code::NotFound,
+                "PACKAGE_NOT_FOUND",
+                "the package is not in the root's catalog now; list again",
+            ),
+            Self::Read(ReadError::Unread(unread)) => unread_error(unread, &mut metadata),
+        };
+        let details = ErrorDetails::with_error_info(reason, DOMAIN, metadata);
+        Status::with_error_details(code, message, details)
+    }
+}
+
+fn root_error(reason: Reason) -> (Code, &'static str, &'static str) {
+    let (code, name) = match reason {
+        Reason::NotAllowed => (Code::PermissionDenied, "ROOT_NOT_ALLOWED"),
+        Reason::WrongEnvironment => (Code::FailedPrecondition, "WRONG_ENVIRONMENT"),
+        Reason::NotFound
+        | Reason::NotADirectory
+        | Reason::PermissionDenied
+        | Reason::InvalidPath
+        | Reason::UnsupportedLocation
+        | Reason::Timeout
+        | Reason::IoError => (Code::FailedPrecondition, "ROOT_UNAVAILABLE"),
+    };
+    (code, name, reason.message())
+}
+
+fn unread_error(
+    unread: Unread,
+    metadata: &mut HashMap<String, String>,
+) -> (Code, &'static str, &'static str) {
+    match unread {
+        Unread::NotFound => {
+            (Code::NotFound, "RESOURCE_NOT_FOUND", "no such regular file in the package")
+        }
+        Unread::Outside => (
+            Code::PermissionDenied,
+            "OUTSIDE_ROOT",
+            "a link leads outside the allowed roots, or may not be followed below this root",
+        ),
+        Unread::TooLarge { size } => {
+            metadata.insert("size_bytes".to_owned(), size.to_string());
+            (Code::FailedPrecondition, "TOO_LARGE", "the file is over `max_file_bytes`")
+        }
+        Unread::Changed(digest) => {
+            if let Some(digest) = digest {
+                metadata.insert("digest".to_owned(), digest.to_string());
+            }
+            (Code::Aborted, "RESOURCE_CHANGED", "the file changed; read again from the start")
+        }
+        Unread::Denied => (
+            Code::NotFound,
+            "RESOURCE_NOT_FOUND",
+            "the daemon's user may not read the file; give it permission",
+        ),
+        Unread::Failed => (
+            Code::FailedPrecondition,
+            "ROOT_UNAVAILABLE",
+            "the file could not be read; look at the filesystem below the root",
+        ),
+    }
+}
+
+/// The daemon stops; worth a retry elsewhere or later.
+pub(super) fn shutting_down() -> Status {
+    let mut details = ErrorDetails::with_retry_info(Some(Duration::from_secs(1)));
+    details.set_error_info("SHUTTING_DOWN", DOMAIN, HashMap::new());
+    Status::with_error_details(Code::Unavailable, "the daemon stops", details)
+}

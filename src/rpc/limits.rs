@@ -1,0 +1,39 @@
+//! The limits in force, in the words of the wire.
+
+use crate::domain::limits::{
+    DEFAULT_READ_BYTES, Limits, MAX_DIAGNOSTICS, MAX_FRONTMATTER_BYTES, MAX_HANDLE_BYTES,
+    MAX_MANIFEST_BYTES, MAX_PAGE_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES,
+};
+use crate::proto::caproot::v1 as pb;
+
+pub(super) fn limits(limits: &Limits) -> pb::Limits {
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let Limits {
+        max_roots,
+        max_depth,
+        max_directories,
+        max_entries,
+        max_skills,
+        max_file_bytes,
+        max_warm_roots,
+        max_reads,
+    } = *limits;
+    pb::Limits {
+        max_roots: number(max_roots),
+        max_depth: number(max_depth),
+        max_directories: number(max_directories),
+        max_entries: number(max_entries),
+        max_skills: number(max_skills),
+        max_file_bytes,
+        max_read_bytes: number(MAX_READ_BYTES),
+        default_read_bytes: number(DEFAULT_READ_BYTES),
+        max_page_size: number(MAX_PAGE_SIZE),
+        max_page_bytes: number(MAX_PAGE_BYTES),
+        max_diagnostics: number(MAX_DIAGNOSTICS),
+        max_frontmatter_bytes: number(MAX_FRONTMATTER_BYTES),
+        max_manifest_bytes: number(MAX_MANIFEST_BYTES),
+        max_handle_bytes: number(MAX_HANDLE_BYTES),
+        max_warm_roots: number(max_warm_roots),
+        max_reads: number(max_reads),
+    }
+}

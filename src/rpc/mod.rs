@@ -1,0 +1,11 @@
+//! The door: the only daemon room that knows tonic and the generated types.
+
+mod answers;
+mod errors;
+mod limits;
+mod pages;
+mod requests;
+mod service;
+mod skills;
+
+pub use service::Service;

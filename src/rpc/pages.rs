@@ -1,0 +1,145 @@
+//! Pages of `ListSkills`: how much fits, and where the next one begins.
+
+use super::answers::{Shown, resolved_root, root_status};
+use super::skills::skill;
+use crate::domain::Selected;
+use crate::domain::limits::MAX_PAGE_BYTES;
+use crate::domain::token::PageToken;
+use crate::keeper::View;
+use crate::proto::caproot::v1 as pb;
+use prost::Message as _;
+
+/// What diagnostics may take of an answer.
+const MAX_DIAGNOSTIC_BYTES: usize = 512 << 10;
+/// Kept free for the token, the epoch and the framing.
+const SPARE_BYTES: usize = 1 << 10;
+const MAX_WARNINGS: usize = 16;
+const MAX_WARNING_BYTES: usize = 256;
+
+/// What is asked, apart from where to begin.
+pub(super) struct Question<'a> {
+    pub(super) selection: &'a [Selected],
+    pub(super) product: &'a str,
+    pub(super) view: pb::SkillView,
+    pub(super) page_size: usize,
+}
+
+impl Question<'_> {
+    /// What a page token is bound to. Each text is preceded by its length, so that no two questions
+    /// give the same bytes.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![u8::from(self.view == pb::SkillView::Basic)];
+        let roots = self
+            .selection
+            .iter()
+            .flat_map(|s| [s.id.as_str(), &*s.location, &*s.environment, &*s.path]);
+        for text in std::iter::once(self.product).chain(roots) {
+            bytes.extend((text.len() as u64).to_be_bytes());
+            bytes.extend(text.as_bytes());
+        }
+        bytes
+    }
+
+    /// The page that begins at a root and a skill.
+    pub(super) fn page(
+        &self,
+        epoch: u64,
+        view: &View,
+        begin: (usize, usize),
+    ) -> pb::ListSkillsResponse {
+        let first = begin == (0, 0);
+        let mut page = pb::ListSkillsResponse {
+            roots: view.roots.iter().map(|r| root_status(r, self.product)).collect(),
+            epoch: print_epoch(epoch),
+            revision: view.revision,
+            ..pb::ListSkillsResponse::default()
+        };
+        page.truncated = page.roots.iter().any(|r| r.truncated);
+        if first {
+            page.warnings = warnings(&page.roots);
+            page.diagnostics = diagnostics(view, self.product).into_iter().flatten().collect();
+        }
+        let mut room = (MAX_PAGE_BYTES - SPARE_BYTES).saturating_sub(page.encoded_len());
+        for (root_at, root) in view.roots.iter().enumerate().skip(begin.0) {
+            let Some(shown) = Shown::new(root, self.product) else { continue };
+            let from = if root_at == begin.0 { begin.1 } else { 0 };
+            for (skill_at, listed) in shown.skills(from) {
+                let next = skill(&root.id, shown.catalog.header.scope, listed, self.view);
+                let len = next.encoded_len() + 1 + prost::length_delimiter_len(next.encoded_len());
+                // A later page has room for any skill; the first may be full of diagnostics.
+                let must_take = page.skills.is_empty() && !first;
+                if page.skills.len() == self.page_size || (len > room && !must_take) {
+                    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+                    let token = PageToken {
+                        epoch,
+                        revision: view.revision,
+                        root: number(root_at),
+                        skill: number(skill_at),
+                    };
+                    page.next_page_token = token.print(&self.bytes());
+                    return page;
+                }
+                room = room.saturating_sub(len);
+                page.skills.push(next);
+            }
+        }
+        page
+    }
+}
+
+/// The epoch in the words of the wire.
+pub(super) fn print_epoch(epoch: u64) -> String {
+    format!("{epoch:016x}")
+}
+
+/// Resolved roots, with their diagnostics.
+pub(super) fn resolved(view: &View) -> Vec<pb::ResolvedRoot> {
+    let roots = view.roots.iter().map(resolved_root);
+    let with = |(root, diagnostics)| pb::ResolvedRoot { diagnostics, ..root };
+    roots.zip(diagnostics(view, "")).map(with).collect()
+}
+
+/// The diagnostics of each root, most severe first; all together within their bound, of which each
+/// root has the same share.
+fn diagnostics(view: &View, product: &str) -> Vec<Vec<pb::Diagnostic>> {
+    let all = view.roots.iter().map(|root| Shown::new(root, product));
+    let mut all: Vec<_> = all.map(|s| s.map(|s| s.diagnostics()).unwrap_or_default()).collect();
+    let sharers = all.iter().filter(|d| !d.is_empty()).count().max(1);
+    for diagnostics in &mut all {
+        diagnostics.truncate(crate::domain::limits::MAX_DIAGNOSTICS);
+        let mut room = MAX_DIAGNOSTIC_BYTES / sharers;
+        let fit = diagnostics.iter().take_while(|d| {
+            let len = d.encoded_len() + 4;
+            let fits = len <= room;
+            room = room.saturating_sub(len);
+            fits
+        });
+        let fit = fit.count();
+        diagnostics.truncate(fit);
+    }
+    all
+}
+
+/// What a model or a person should know, one line a root.
+fn warnings(roots: &[pb::RootStatus]) -> Vec<String> {
+    let mut all: Vec<String> = roots.iter().filter_map(warning).collect();
+    if all.len() > MAX_WARNINGS {
+        let more = all.len() - (MAX_WARNINGS - 1);
+        all.truncate(MAX_WARNINGS - 1);
+        all.push(format!("{more} more roots have warnings; see their states"));
+    }
+    for text in &mut all {
+        text.truncate(text.floor_char_boundary(MAX_WARNING_BYTES));
+    }
+    all
+}
+
+fn warning(root: &pb::RootStatus) -> Option<String> {
+    if !root.message.is_empty() {
+        return Some(format!("{}: {}", root.message, root.id));
+    }
+    if root.truncated {
+        return Some(format!("a limit cut the search of a root short: {}", root.id));
+    }
+    None
+}

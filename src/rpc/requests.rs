@@ -1,0 +1,147 @@
+//! What callers send, checked and turned into the domain's types.
+
+use super::errors::BadField;
+use crate::domain::limits::{DEFAULT_READ_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES};
+use crate::domain::token::Cursor;
+use crate::domain::{Handle, RelPath, RootId, Selected, main_file};
+use crate::keeper::{self, ReadRequest};
+use crate::proto::caproot::v1 as pb;
+use std::collections::HashMap;
+use std::time::Duration;
+use tonic::metadata::MetadataMap;
+
+/// Checks a selection. A root that comes again with the same location is answered once.
+pub(super) fn selection(
+    roots: Vec<pb::SelectedCapabilityRoot>,
+    max_roots: usize,
+) -> Result<Vec<Selected>, BadField> {
+    const FIELD: &str = "selected_capability_roots";
+    if roots.len() > max_roots {
+        return Err(BadField {
+            reason: "TOO_MANY_ROOTS",
+            ..BadField::new(FIELD, format!("has {} roots; the limit is {max_roots}", roots.len()))
+        });
+    }
+    let mut seen: HashMap<RootId, usize> = HashMap::new();
+    let mut selection: Vec<Selected> = Vec::with_capacity(roots.len());
+    for (index, root) in roots.into_iter().enumerate() {
+        let root = selected(root, &format!("{FIELD}[{index}]"))?;
+        match seen.get(&root.id) {
+            None => {
+                seen.insert(root.id.clone(), selection.len());
+                selection.push(root);
+            }
+            Some(first) if selection[*first] == root => {}
+            Some(_) => {
+                return Err(BadField::new(
+                    format!("{FIELD}[{index}].id"),
+                    "names two roots with different locations; give each its own id",
+                ));
+            }
+        }
+    }
+    Ok(selection)
+}
+
+fn selected(root: pb::SelectedCapabilityRoot, field: &str) -> Result<Selected, BadField> {
+    let id = RootId::new(&root.id).map_err(|e| BadField::new(format!("{field}.id"), e))?;
+    let location = root.location.unwrap_or_default();
+    Ok(Selected {
+        id,
+        location: location.r#type.into(),
+        environment: location.environment_id.into(),
+        path: location.path.into(),
+    })
+}
+
+/// How many skills a page may have.
+pub(super) fn page_size(asked: i32) -> Result<usize, BadField> {
+    match usize::try_from(asked) {
+        Ok(0) => Ok(MAX_PAGE_SIZE),
+        Ok(asked) => Ok(asked.min(MAX_PAGE_SIZE)),
+        Err(_) => Err(BadField::new("page_size", "is negative; 0 means 1,000")),
+    }
+}
+
+pub(super) fn consistency(asked: i32) -> Result<keeper::Consistency, BadField> {
+    match pb::Consistency::try_from(asked) {
+        Ok(pb::Consistency::Unspecified | pb::Consistency::Cached) => {
+            Ok(keeper::Consistency::Cached)
+        }
+        Ok(pb::Consistency::Fresh) => Ok(keeper::Consistency::Fresh),
+        Err(_) => Err(BadField::new("consistency", "is no value of Consistency")),
+    }
+}
+
+pub(super) fn view(asked: i32) -> Result<pb::SkillView, BadField> {
+    match pb::SkillView::try_from(asked) {
+        Ok(pb::SkillView::Unspecified) => Ok(pb::SkillView::Full),
+        Ok(view) => Ok(view),
+        Err(_) => Err(BadField::new("view", "is no value of SkillView")),
+    }
+}
+
+/// Checks a read; the authority is compared by the caller of this.
+pub(super) fn read(request: pb::ReadResourceRequest) -> Result<ReadRequest, BadField> {
+    let root = selected(request.root.unwrap_or_default(), "root")?;
+    let package = handle("package", &request.package, &root.id)?;
+    let resource = match &*request.resource {
+        "" => None,
+        text => Some(handle("resource", text, &root.id)?),
+    };
+    let max_bytes = match usize::try_from(request.max_bytes) {
+        Ok(0) => DEFAULT_READ_BYTES,
+        Ok(asked @ 4..) => asked.min(MAX_READ_BYTES),
+        Ok(1..=3) => {
+            return Err(BadField::new("max_bytes", "is under 4, which may not hold a character"));
+        }
+        Err(_) => return Err(BadField::new("max_bytes", "is negative; 0 means 8,192")),
+    };
+    let place = resource.clone().unwrap_or_else(|| package.join_all(&main_file()));
+    let from = match &*request.cursor {
+        "" => None,
+        text => {
+            let cursor = Cursor::parse(text, &root.id, &place);
+            let none = || BadField::new("cursor", "is no cursor of this resource; start again");
+            Some(cursor.ok_or_else(none)?)
+        }
+    };
+    Ok(ReadRequest {
+        // One that is in no package is not found later, like one that does not exist.
+        resource: resource.map(|r| r.below(&package).unwrap_or_else(RelPath::root)),
+        root,
+        package,
+        from: from.map(|c| (c.version, c.offset)),
+        max_bytes,
+        unless: (!request.if_none_match.is_empty()).then_some(request.if_none_match),
+        consistency: consistency(request.consistency)?,
+    })
+}
+
+fn handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadField> {
+    let handle = Handle::parse(text).map_err(|e| BadField::new(field, e))?;
+    if handle.root != *root {
+        return Err(BadField::new(field, "is a handle of another root"));
+    }
+    Ok(handle.path)
+}
+
+/// The time that the caller gives the call: the `grpc-timeout` header, up to 8 digits and a unit.
+/// Source: gRPC over HTTP/2, "Timeout".
+pub(super) fn timeout(metadata: &MetadataMap) -> Option<Duration> {
+    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.len() > 8 {
+        return None;
+    }
+    let value: u64 = digits.parse().ok()?;
+    match unit {
+        "H" => Some(Duration::from_secs(value * 3_600)),
+        "M" => Some(Duration::from_secs(value * 60)),
+        "S" => Some(Duration::from_secs(value)),
+        "m" => Some(Duration::from_millis(value)),
+        "u" => Some(Duration::from_micros(value)),
+        "n" => Some(Duration::from_nanos(value)),
+        _ => None,
+    }
+}

@@ -1,0 +1,186 @@
+//! The service: check, ask the keeper, answer. Leaves rules to `domain` and waiting to `keeper`.
+
+use super::errors::{BadField, Failure, shutting_down};
+use super::{answers, limits, pages, requests};
+use crate::disk::Body;
+use crate::domain::token::{Cursor, PageToken};
+use crate::domain::{Published, RelPath, Selected, handle, main_file};
+use crate::keeper::{Consistency, Keeper, Patience};
+use crate::proto::caproot::v1 as pb;
+use pb::capability_service_server::CapabilityService;
+use std::time::SystemTime;
+use tokio::sync::watch;
+use tonic::{Request, Response, Status};
+
+/// Abilities that a client may rely on.
+const FEATURES: [&str; 3] = ["fresh", "file-uri", "published"];
+
+/// `caproot.v1.CapabilityService`.
+#[derive(Debug)]
+pub struct Service {
+    keeper: Keeper,
+    started: SystemTime,
+    /// Whether the daemon stops. A watch holds only the latest, so it is never full.
+    stopping: watch::Receiver<bool>,
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+impl Service {
+    /// Serves what the keeper keeps, until `stopping` turns true.
+    #[must_use]
+    pub fn new(keeper: Keeper, started: SystemTime, stopping: watch::Receiver<bool>) -> Self {
+        Self { keeper, started, stopping }
+    }
+
+    fn serving(&self) -> Result<(), Status> {
+        if *self.stopping.borrow() { Err(shutting_down()) } else { Ok(()) }
+    }
+
+    fn epoch(&self) -> String {
+        pages::print_epoch(self.keeper.epoch())
+    }
+
+    fn selection(&self, roots: Vec<pb::SelectedCapabilityRoot>) -> Result<Vec<Selected>, BadField> {
+        requests::selection(roots, self.keeper.limits().max_roots)
+    }
+}
+
+#[tonic::async_trait]
+impl CapabilityService for Service {
+    async fn get_executor(
+        &self,
+        _: Request<pb::GetExecutorRequest>,
+    ) -> Answer<pb::GetExecutorResponse> {
+        self.serving()?;
+        Ok(Response::new(pb::GetExecutorResponse {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            environment_ids: self.keeper.environments().to_vec(),
+            start_time: Some(self.started.into()),
+            limits: Some(limits::limits(self.keeper.limits())),
+            features: FEATURES.map(str::to_owned).to_vec(),
+            epoch: self.epoch(),
+            revision: self.keeper.revision(),
+        }))
+    }
+
+    async fn list_roots(
+        &self,
+        request: Request<pb::ListRootsRequest>,
+    ) -> Answer<pb::ListRootsResponse> {
+        self.serving()?;
+        let patience = Patience::new(requests::timeout(request.metadata()));
+        let published = self.keeper.published();
+        let environment = &self.keeper.environments()[0];
+        let select = |p: &Published| Selected {
+            id: p.id.clone(),
+            location: "environment".into(),
+            environment: environment.as_str().into(),
+            path: format!("published:{}", p.id.as_str()).into(),
+        };
+        let selection: Vec<_> = published.iter().map(select).collect();
+        let view = self.keeper.view(&selection, Consistency::Cached, patience).await;
+        let view = view.map_err(|late| Failure::from(late).status(None))?;
+        Ok(Response::new(pb::ListRootsResponse {
+            roots: answers::published(&view, published, environment),
+            epoch: self.epoch(),
+            revision: view.revision,
+        }))
+    }
+
+    async fn resolve_roots(
+        &self,
+        request: Request<pb::ResolveRootsRequest>,
+    ) -> Answer<pb::ResolveRootsResponse> {
+        self.serving()?;
+        let patience = Patience::new(requests::timeout(request.metadata()));
+        let request = request.into_inner();
+        let selection = self.selection(request.selected_capability_roots)?;
+        let consistency = requests::consistency(request.consistency)?;
+        let view = self.keeper.view(&selection, consistency, patience).await;
+        let view = view.map_err(|late| Failure::from(late).status(None))?;
+        Ok(Response::new(pb::ResolveRootsResponse {
+            roots: pages::resolved(&view),
+            epoch: self.epoch(),
+            revision: view.revision,
+        }))
+    }
+
+    async fn list_skills(
+        &self,
+        request: Request<pb::ListSkillsRequest>,
+    ) -> Answer<pb::ListSkillsResponse> {
+        self.serving()?;
+        let patience = Patience::new(requests::timeout(request.metadata()));
+        let request = request.into_inner();
+        let selection = self.selection(request.selected_capability_roots)?;
+        let question = pages::Question {
+            selection: &selection,
+            product: &request.product,
+            view: requests::view(request.view)?,
+            page_size: requests::page_size(request.page_size)?,
+        };
+        let consistency = requests::consistency(request.consistency)?;
+        let epoch = self.keeper.epoch();
+        let (view, begin) = if request.page_token.is_empty() {
+            let view = self.keeper.view(&selection, consistency, patience).await;
+            (view.map_err(|late| Failure::from(late).status(None))?, (0, 0))
+        } else {
+            let token = PageToken::parse(&request.page_token, &question.bytes());
+            let refuse = || BadField::new("page_token", "was not given for this list; start again");
+            let token = token.ok_or_else(refuse)?;
+            let view = (token.epoch == epoch)
+                .then(|| self.keeper.view_at(&selection, token.revision))
+                .flatten();
+            let view = view.ok_or_else(|| Failure::CatalogChanged.status(None))?;
+            (view, (token.root as usize, token.skill as usize))
+        };
+        Ok(Response::new(question.page(epoch, &view, begin)))
+    }
+
+    async fn read_resource(
+        &self,
+        request: Request<pb::ReadResourceRequest>,
+    ) -> Answer<pb::ReadResourceResponse> {
+        self.serving()?;
+        let patience = Patience::new(requests::timeout(request.metadata()));
+        let mut request = request.into_inner();
+        let authority = request.authority.take();
+        let read = requests::read(request)?;
+        let root = read.root.id.clone();
+        let fail = |failure: Failure| failure.status(Some(root.as_str()));
+        if authority.is_some_and(|a| a.kind != "executor" || a.id != root.as_str()) {
+            return Err(fail(Failure::AuthorityMismatch));
+        }
+        let resource = read.resource.clone().unwrap_or_else(main_file);
+        let place = read.package.join_all(&resource);
+        let done = self.keeper.read(read, patience).await.map_err(|e| fail(Failure::Read(e)))?;
+        let next = done.next.map(|offset| Cursor { version: done.version, offset });
+        Ok(Response::new(pb::ReadResourceResponse {
+            resource: handle::print(&root, &place),
+            not_modified: done.body.is_none(),
+            digest: done.digest.to_string(),
+            total_bytes: done.version.size,
+            truncated: next.is_some(),
+            next_cursor: next.map(|c| c.print(&root, &place)).unwrap_or_default(),
+            media_type: media_type(&place, done.body.as_ref()),
+            body: done.body.map(|body| match body {
+                Body::Text(text) => pb::read_resource_response::Body::Contents(text),
+                Body::Bytes(bytes) => pb::read_resource_response::Body::Data(bytes),
+            }),
+            epoch: self.epoch(),
+            revision: self.keeper.revision(),
+        }))
+    }
+}
+
+/// Guessed from the name; where that says nothing, from whether it is text.
+fn media_type(place: &RelPath, body: Option<&Body>) -> String {
+    let name = place.file_name().unwrap_or_default();
+    let guess = mime_guess::from_path(&*String::from_utf8_lossy(name)).first_raw();
+    let otherwise = || match body {
+        Some(Body::Text(_)) => "text/plain",
+        Some(Body::Bytes(_)) | None => "application/octet-stream",
+    };
+    guess.unwrap_or_else(otherwise).to_owned()
+}
