@@ -1,4 +1,4 @@
-//! Pages of ListSkills: bounds, order, and the revision that a token pins.
+//! Pages of `ListSkills`: bounds, order, and the revision that a token pins.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Roots as data: states and reasons, spellings of a path, what is never told, and GetExecutor.
+//! Roots as data: states and reasons, spellings of a path, what is never told, and `GetExecutor`.
 
 use caproot::domain::Limits;
 use caproot::proto::caproot::v1::{
@@ -10,7 +10,7 @@ use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, located, selected};
 use crate::listing::name_of;
 
-/// The state and reason of one root, as ListSkills and ResolveRoots agree on it.
+/// The state and reason of one root, as `ListSkills` and `ResolveRoots` agree on it.
 async fn state(daemon: &Daemon, root: &SelectedCapabilityRoot) -> String {
     let listed = daemon.list(std::slice::from_ref(root)).await;
     let resolved = resolve(daemon, std::slice::from_ref(root)).await;
