@@ -50,10 +50,9 @@ run() {
   [[ $package == skill://* ]] || fail "$way: ListSkills gave no skill: ${listed:0:400}"
   root=$(python3 -c '
 import json, sys
-listed, selected = json.loads(sys.argv[1]), json.load(open(sys.argv[2]))
-wanted = listed["skills"][0]["authority"]["id"]
-print(json.dumps(next(r for r in selected["selectedCapabilityRoots"] if r["id"] == wanted)))
-' "$listed" "$selected")
+roots = json.load(sys.stdin)["selectedCapabilityRoots"]
+print(json.dumps(next(root for root in roots if root["id"] == sys.argv[1])))
+' "$(at skills 0 authority id <<<"$listed")" <"$selected")
 
   local pages=0 cursor="" text="" whole page
   while :; do
