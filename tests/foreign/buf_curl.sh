@@ -56,7 +56,7 @@ print(json.dumps(next(root for root in roots if root["id"] == sys.argv[1])))
 
   local pages=0 cursor="" text="" whole page
   while :; do
-    page=$(curl -d "{\"root\": $root, \"package\": \"$package\", \"cursor\": \"$cursor\", \"maxBytes\": \"128\"}" \
+    page=$(curl -d "{\"root\": $root, \"package\": \"$package\", \"cursor\": \"$cursor\", \"maxBytes\": \"512\"}" \
       "$url/$service/ReadResource")
     # The dot keeps the newlines at the end of a page from being dropped.
     text+=$(at contents <<<"$page"; echo .)

@@ -192,3 +192,39 @@ async fn an_unknown_published_name_is_an_invalid_path() {
     assert_eq!(answer.skills[0].package, "skill://y/a", "handles carry the selection's id");
     daemon.stop().await;
 }
+
+#[tokio::test]
+async fn a_published_root_that_goes_away_says_so() {
+    let fixture = Fixture::new("skill top/root/a\nskill top/other/b");
+    let mut setup = Setup::publishing("p", fixture.path("top/root"));
+    setup.allow.push(fixture.path("top"));
+    let daemon = Daemon::start(setup).await;
+    assert_eq!(published(&daemon).await[0].state(), RootState::Ready);
+    fs::remove_dir_all(fixture.path("top/root")).expect("remove");
+    let root = located("p", "published:p");
+    assert_eq!(fresh(&daemon, &root).await.roots[0].reason(), RootReason::NotFound);
+    let listed = published(&daemon).await.remove(0);
+    assert_eq!((listed.state(), listed.reason()), (RootState::Unavailable, RootReason::NotFound));
+    assert!(!listed.message.is_empty());
+    daemon.stop().await;
+}
+
+/// The same tree is the same catalog on every start, apart from what names the start itself.
+#[tokio::test]
+async fn two_daemons_say_the_same_of_one_tree() {
+    let fixture = Fixture::new(
+        "repeat 40 skill root/s{}\nrepeat 9 link root/l{} -> s0{}\nskill root/.git/x\n\
+         repeat 5 file root/bad{}/SKILL.md\n| {}\nlink root/out -> ..",
+    );
+    let root = selected("r", fixture.path("root"));
+    let mut said = Vec::new();
+    for _ in 0..2 {
+        let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
+        let mut answer = daemon.list(std::slice::from_ref(&root)).await;
+        (answer.epoch, answer.revision) = (String::new(), 0);
+        assert_eq!(answer.skills.len(), 40);
+        said.push(answer);
+        daemon.stop().await;
+    }
+    assert_eq!(said[0], said[1]);
+}
