@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::net::Ipv6Addr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// What the process's surroundings say. Handed in, so that whoever reads it can be tested.
@@ -138,14 +138,6 @@ impl FromStr for Endpoint {
         } else {
             Err(EndpointError("its kind is missing"))
         }
-    }
-}
-
-impl TryFrom<&Path> for Endpoint {
-    type Error = EndpointError;
-
-    fn try_from(path: &Path) -> Result<Self, EndpointError> {
-        Self::unix(path)
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct ConnectionArgs {
 fn timeout(text: &str) -> Result<Duration, String> {
     let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     // gRPC cannot carry a deadline beyond this, nor would anybody wait for it.
-    let fits = !span.is_zero() && span <= Duration::from_secs(24 * 60 * 60);
+    let fits = !span.is_zero() && span <= Duration::from_hours(24);
     fits.then_some(span).ok_or_else(|| "it must be more than nothing and at most a day".to_owned())
 }
 

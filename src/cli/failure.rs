@@ -8,7 +8,7 @@ use std::error::Error as _;
 use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
-use tonic::Status;
+use tonic::{Code, Status};
 
 /// Why a command failed. What it says is safe to show, whoever wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,11 +77,19 @@ impl From<ConnectError> for Failure {
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
         match &error {
-            CallError::Status(status) if speaks_no_grpc(status) => {
-                Self::new(exit::NO_DAEMON, format!("what answers is no caproot daemon: {error}"))
-                    .hint("check --endpoint and CAPROOT_ENDPOINT")
-            }
-            CallError::Status(status) => Self::new(exit::of(status.code()), &error),
+            CallError::Status(status) => match broken(status) {
+                Some(Broken::Lost) => {
+                    let sentence = "the connection was lost before the daemon answered";
+                    Self::new(exit::TRY_LATER, sentence)
+                        .hint("try again; if it stays so, check --endpoint and the daemon's log")
+                }
+                Some(Broken::Foreign) => {
+                    let sentence = format!("what answers is no caproot daemon: {error}");
+                    Self::new(exit::NO_DAEMON, sentence)
+                        .hint("check --endpoint and CAPROOT_ENDPOINT")
+                }
+                None => Self::new(exit::of(status.code()), &error),
+            },
             CallError::Nonsense(why) => Self::nonsense(why),
             CallError::ChangedMidway => Self::new(exit::REFUSED, &error).hint("read it again"),
             CallError::Output(io) => Self::output(io),
@@ -89,11 +97,23 @@ impl From<CallError> for Failure {
     }
 }
 
-/// Whether the call failed on this side of the wire because the other side's bytes are no HTTP/2:
-/// a status that the peer sent has no source.
-fn speaks_no_grpc(status: &Status) -> bool {
-    let ours = status.source().is_some();
-    ours && matches!(status.code(), tonic::Code::Unknown | tonic::Code::Internal)
+/// What ended a call on this side of the wire.
+#[derive(Debug, PartialEq, Eq)]
+enum Broken {
+    /// The connection went away.
+    Lost,
+    /// The other side's bytes are no HTTP/2.
+    Foreign,
+}
+
+/// Whether a status was made on this side, and of what: one that the peer sent has no source.
+fn broken(status: &Status) -> Option<Broken> {
+    status.source()?;
+    match status.code() {
+        Code::Unknown | Code::Cancelled | Code::Unavailable => Some(Broken::Lost),
+        Code::Internal => Some(Broken::Foreign),
+        _ => None,
+    }
 }
 
 /// Says how it went, and gives the process's exit code.

@@ -1,6 +1,7 @@
 //! Writes results to stdout, and knows what it is: a terminal of some width, or not.
 
 use super::failure::Failure;
+use super::text::json_shown;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
@@ -29,7 +30,7 @@ pub(super) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
         serde_json::to_string(value)
     };
     let text = text.map_err(|error| Failure::nonsense(&error))?;
-    print(|stdout| writeln!(stdout, "{text}"))
+    print(|stdout| writeln!(stdout, "{}", json_shown(&text)))
 }
 
 /// Says something to a person, on stderr. That nobody listens is no failure.

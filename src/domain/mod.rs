@@ -41,5 +41,5 @@ pub use value::Value;
 /// The file that makes a directory a skill.
 #[must_use]
 pub fn main_file() -> RelPath {
-    RelPath::new(b"SKILL.md").expect("one segment")
+    RelPath::root().join(b"SKILL.md").unwrap_or_default()
 }

@@ -61,6 +61,7 @@ impl RelPath {
     }
 
     /// The segments, outermost first; none for the root.
+    #[must_use]
     pub fn segments(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.0.split(|b| *b == b'/').filter(|s| !s.is_empty())
     }

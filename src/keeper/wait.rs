@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 /// The most that a first answer waits.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
 /// The most that a fresh answer waits for a search that goes on, if its caller sets no deadline.
-const FRESH_WAIT: Duration = Duration::from_secs(60);
+const FRESH_WAIT: Duration = Duration::from_mins(1);
 /// A search that listed nothing for so long is stuck.
 const STUCK: Duration = Duration::from_secs(2);
 
