@@ -11,5 +11,6 @@ pub mod disk;
 pub mod domain;
 pub mod endpoint;
 pub mod keeper;
+pub mod locate;
 pub mod proto;
 pub mod rpc;

@@ -10,14 +10,14 @@ use super::root_arg::{RootArg, file_uri, select};
 use super::text::shown;
 use crate::client::Client;
 use crate::config::{Config, Flags};
-use crate::disk::{Allowed, Unread, locate};
-use crate::domain::{Handle, RootPath};
 use crate::endpoint::Env;
+use crate::locate::{NotHere, Place, path_of};
 use crate::proto::caproot::v1::{Consistency, ListResourcesRequest, SelectedCapabilityRoot, Skill};
 use clap::Args;
 use serde_json::json;
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// Print where a listed skill, or a file of it, is on this machine
@@ -50,21 +50,15 @@ pub(super) struct PathArgs {
 
 /// Prints the path.
 pub(super) async fn run(args: PathArgs, env: &Env) -> Result<u8, Failure> {
-    let asked = Handle::parse(&args.handle)
-        .map_err(|problem| Failure::new(exit::REFUSED, format!("the handle {problem}")))?;
     let (mut client, _) = args.connection.client(env).await?;
     let roots = args.selection.roots(&mut client, env).await?;
     let root = root_of(&args.handle, roots)?;
     let (root, dir) = directory(&mut client, root, &args.handle, env).await?;
     let package = listed(&mut client, &root, &args.handle).await?;
-    let package = Handle::parse(&package).map_err(|problem| Failure::nonsense(&problem))?.path;
-    let resource = asked.path.below(&package).filter(|below| !below.is_root());
     let current = env.current_dir.clone().unwrap_or_default();
     let allow = args.allow.iter().map(|dir| current.join(dir));
-    let allowed = Allowed::new(std::iter::once(dir.clone()).chain(allow).collect());
-    let found = allowed.resolve(dir.as_os_str().as_bytes()).map_err(|_| not_here(&dir));
-    let found = locate(&found?, &package, resource.as_ref());
-    print_path(&args.handle, &found.map_err(|why| unfound(why, &dir))?, args.output)?;
+    let path = path_of(&args.handle, &package, &dir, allow).map_err(|why| failure(why, &dir))?;
+    print_path(&args.handle, &path, args.output)?;
     Ok(exit::OK)
 }
 
@@ -100,9 +94,9 @@ async fn directory(
     env: &Env,
 ) -> Result<(SelectedCapabilityRoot, PathBuf), Failure> {
     let location = root.location.clone().unwrap_or_default();
-    let published = match RootPath::parse(&location.path) {
-        Some(RootPath::Native(path)) => return Ok((root, native(&path))),
-        Some(RootPath::Published(id)) => id,
+    let published = match Place::parse(&location.path) {
+        Some(Place::Directory(dir)) => return Ok((root, dir)),
+        Some(Place::Published(id)) => id,
         None => {
             let sentence = format!("the root `{}` has no path that names a directory", root.id);
             return Err(Failure::new(exit::CONFIG, sentence));
@@ -113,8 +107,9 @@ async fn directory(
         Failure::new(exit::CONFIG, sentence).hint("say where with --root ID=DIR")
     };
     let places = Config::from_flags(Flags::default(), env).map(|usual| usual.published);
-    let place = places.unwrap_or_default().into_iter().find(|p| p.id.as_str() == &*published);
-    let dir = native(&place.ok_or_else(|| unknown("the daemon does not say"))?.path);
+    let place = places.unwrap_or_default().into_iter().find(|p| p.id.as_str() == published);
+    let place = place.ok_or_else(|| unknown("the daemon does not say"))?;
+    let dir = PathBuf::from(OsStr::from_bytes(&place.path));
     let arg = RootArg { id: Some(root.id.clone()), dir: dir.clone().into_os_string() };
     let same = select(&[arg], &location.environment_id, None).ok().and_then(|mut s| s.pop());
     let same = same.ok_or_else(|| unknown("the daemon does not say"))?;
@@ -128,32 +123,28 @@ async fn directory(
     Ok((same, dir))
 }
 
-fn native(path: &[u8]) -> PathBuf {
-    PathBuf::from(std::ffi::OsString::from_vec(path.to_vec()))
-}
-
-fn not_here(dir: &Path) -> Failure {
-    let sentence = format!("the root's directory {} cannot be opened by this user", dir.display());
-    Failure::new(exit::WRONG, sentence).hint("run this on the executor, as a user who may read it")
-}
-
 /// Why what the daemon lists is not found by this user.
-fn unfound(why: Unread, dir: &Path) -> Failure {
+fn failure(why: NotHere, dir: &Path) -> Failure {
+    const HERE: &str = "run this on the executor, as a user who may read the root";
     let below = dir.display();
     match why {
-        Unread::Outside => {
-            let sentence = format!("a link leads out of {below}, and out of every --allow");
-            Failure::new(exit::CONFIG, sentence)
-                .hint("allow its target's directory with --allow DIR")
+        NotHere::Handle(problem) => Failure::nonsense(&format!("a handle {problem}")),
+        NotHere::Root => {
+            let sentence = format!("the root's directory {below} cannot be opened by this user");
+            Failure::new(exit::WRONG, sentence).hint(HERE)
         }
-        Unread::Denied => {
+        NotHere::Missing => {
+            Failure::new(exit::WRONG, format!("the daemon lists it, and it is not below {below}"))
+                .hint(HERE)
+        }
+        NotHere::Outside => {
+            let sentence = format!("a link leads out of {below}, and out of every --allow");
+            Failure::new(exit::CONFIG, sentence).hint("allow its target's directory: --allow DIR")
+        }
+        NotHere::Denied => {
             Failure::new(exit::NOT_PERMITTED, format!("this user may not read it below {below}"))
         }
-        Unread::NotFound | Unread::Changed(_) | Unread::TooLarge { .. } => {
-            Failure::new(exit::WRONG, format!("the daemon lists it, and it is not below {below}"))
-                .hint("run this on the executor; if you do, the file is gone since")
-        }
-        Unread::Failed => Failure::new(exit::WRONG, format!("the filesystem below {below} fails")),
+        NotHere::Failed => Failure::new(exit::WRONG, format!("the filesystem below {below} fails")),
     }
 }
 
