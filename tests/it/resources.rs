@@ -105,7 +105,8 @@ async fn what_is_passed_over_is_not_listed() {
         file root/a/x/env\nfile root/a/.gitignore\nfile root/node_modules/m\nfile root/.git/g
         link root/a/modules -> ../node_modules\nlink root/a/one -> ../.git/g
         link root/a/inner -> .git\nlink root/a/secret -> .env\nfile also/.git/o
-        link root/a/foreign -> $TMP/also/.git";
+        link root/a/foreign -> $TMP/also/.git\nfile root/b/q\nlink root/.git/back -> ../b
+        link root/a/git -> ../.git";
     assert_eq!(listed(tree).await, [".gitignore", "SKILL.md", "x/env"]);
 }
 
@@ -128,6 +129,33 @@ async fn links_that_go_round_end() {
     // What leads back to a directory on its own way is not entered; another way to it is.
     let expected = ["SKILL.md", "d/x", "root/b/y", "to-b/y"];
     assert_eq!(listed(tree).await, expected);
+}
+
+#[tokio::test]
+async fn a_link_above_a_root_that_lies_where_nothing_is_read() {
+    let fixture = Fixture::new(
+        "skill target/root/a\nlink target/root/a/up -> ../..\nfile target/root/b/y\nfile target/z
+        link target/root/a/main -> up/root/b",
+    );
+    let daemon = Daemon::start(Setup::allowing([fixture.path(".")])).await;
+    let root = selected("r", fixture.path("target/root"));
+    let (resources, _) = all(&daemon, request(&root)).await;
+    assert_eq!(names(&resources), ["SKILL.md", "main/y", "up/root/b/y"]);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_main_resource_is_listed_wherever_it_lies() {
+    let fixture = Fixture::new(
+        "skill root/.git\nlink root/a/SKILL.md -> ../.git/SKILL.md
+        link root/a/other.md -> ../.git/SKILL.md",
+    );
+    let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
+    let root = selected("r", fixture.path("root"));
+    let (resources, _) = all(&daemon, request(&root)).await;
+    assert_eq!(names(&resources), ["SKILL.md"]);
+    daemon.read(read_request(&root, "skill://r/a", "")).await.expect("what is listed");
+    daemon.stop().await;
 }
 
 #[tokio::test]

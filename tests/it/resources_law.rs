@@ -21,24 +21,38 @@ enum Thing {
     Fifo,
 }
 
-const NAMES: [&str; 8] = ["d", "e", "x", "d-", ".git", ".env", "SKILL.md", "target"];
+/// Few names and few places for links to lead to, so that they often meet.
+const TOPS: [&str; 6] = ["root/a", "root/a", "root/a", "root", "also", "out"];
+const NAMES: [&str; 8] = ["d", "d", "e", "e", "x", ".git", ".env", "d-"];
+const TARGETS: [&str; 12] = [
+    "root",
+    "root/a",
+    "root/a/d",
+    "root/a/e",
+    "root/a/d/e",
+    "root/a/.git",
+    "root/d",
+    "root/.git",
+    "also",
+    "also/d",
+    "out",
+    "root/a/x",
+];
 
 fn places() -> impl Strategy<Value = String> {
-    let name = || proptest::sample::select(&NAMES[..]);
-    let top =
-        prop_oneof![8 => Just("root/a"), 2 => Just("root"), 1 => Just("also"), 1 => Just("out")];
-    (top, proptest::collection::vec(name(), 0..4)).prop_map(|(top, names)| {
-        names.iter().fold(top.to_owned(), |place, name| format!("{place}/{name}"))
-    })
+    let names = proptest::collection::vec(proptest::sample::select(&NAMES[..]), 1..4);
+    (proptest::sample::select(&TOPS[..]), names)
+        .prop_map(|(top, names)| format!("{top}/{}", names.join("/")))
 }
 
 fn trees() -> impl Strategy<Value = BTreeMap<String, Thing>> {
+    let target = proptest::sample::select(&TARGETS[..]).prop_map(str::to_owned);
     let thing = prop_oneof![
-        4 => Just(Thing::File),
-        3 => places().prop_map(Thing::Link),
+        5 => Just(Thing::File),
+        4 => prop_oneof![3 => target, 1 => places()].prop_map(Thing::Link),
         1 => Just(Thing::Fifo),
     ];
-    proptest::collection::btree_map(places(), thing, 0..24)
+    proptest::collection::btree_map(places(), thing, 4..32)
 }
 
 /// Builds a tree as far as its entries do not stand in each other's way.
@@ -141,7 +155,7 @@ fn is_behind_a_passed_over_place(path: &Path, fixture: &Fixture) -> bool {
     dirs.any(|dir| {
         let real = dir.canonicalize().expect("it is there");
         let below = [&package, &root, &also].into_iter().find_map(|d| real.strip_prefix(d).ok());
-        let is_barred = |name: &str| matches!(name, ".git" | "target") || name.starts_with(".env");
+        let is_barred = |name: &str| name == ".git" || name.starts_with(".env");
         below.is_none_or(|b| b.iter().any(|name| name.to_str().is_none_or(is_barred)))
     })
 }
