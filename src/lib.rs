@@ -13,3 +13,4 @@ pub mod endpoint;
 pub mod keeper;
 pub mod proto;
 pub mod rpc;
+pub mod watch;

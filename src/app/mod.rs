@@ -60,6 +60,8 @@ pub async fn build(config: Config) -> Result<App, StartError> {
             allowed: config.allowed,
             published: config.published,
             rules,
+            timing: config.timing,
+            max_history: config.max_history,
         },
         epoch,
     );

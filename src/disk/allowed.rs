@@ -121,6 +121,15 @@ impl Ground {
         identity(&held) == identity(&now)
     }
 
+    /// Whether the allowed roots are where they were.
+    pub(super) fn is_as(&self, other: &Self) -> bool {
+        let of = |base: &Base| {
+            let stat = base.fd.as_ref().and_then(|fd| fstat(fd).ok());
+            (base.path.clone(), stat.map(|stat| identity(&stat)))
+        };
+        self.roots.iter().map(of).eq(other.roots.iter().map(of))
+    }
+
     /// What the directory at a spot is called; `None` for the root of the file system.
     pub(super) fn name<'a>(&'a self, spot: &'a Spot) -> Option<&'a [u8]> {
         let base = || self.roots[spot.base].path.rsplit(|b| *b == b'/').next();

@@ -86,6 +86,20 @@ impl Catalog {
             .map(|at| &self.skills[self.by_package[at] as usize])
     }
 
+    /// Whether nothing that an author or a caller would call a change lies between the two: how many
+    /// unrelated files there are does not count.
+    #[must_use]
+    pub fn means_the_same(&self, other: &Self) -> bool {
+        let counted = |header: &Header| {
+            let counts = Counts { directories: 0, entries: 0, ..header.counts };
+            Header { counts, ..header.clone() }
+        };
+        counted(&self.header) == counted(&other.header)
+            && self.diagnostics == other.diagnostics
+            && self.skills.len() == other.skills.len()
+            && self.skills.iter().zip(&other.skills).all(|(a, b)| Arc::ptr_eq(a, b) || a == b)
+    }
+
     /// The same catalog with each skill that is as it was in `old` shared with it, so that two
     /// revisions cost little more than one.
     #[must_use]

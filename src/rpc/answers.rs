@@ -19,10 +19,8 @@ pub(super) struct Shown<'a> {
 impl<'a> Shown<'a> {
     /// `None` for a root that is not ready.
     pub(super) fn new(root: &'a RootView, product: &'a str) -> Option<Self> {
-        match &root.state {
-            RootState::Ready(catalog) => Some(Self { id: &root.id, catalog, product }),
-            RootState::Pending | RootState::Unavailable(_) => None,
-        }
+        let catalog = root.state.catalog()?;
+        Some(Self { id: &root.id, catalog, product })
     }
 
     /// The skills with their indices in the catalog, from the given one on.
@@ -71,17 +69,14 @@ impl<'a> Shown<'a> {
 
 /// A root's state, reason and message.
 pub(super) fn state(state: &RootState) -> (pb::RootState, pb::RootReason, String) {
-    match state {
-        RootState::Ready(_) => (pb::RootState::Ready, pb::RootReason::Unspecified, String::new()),
-        RootState::Pending => (
-            pb::RootState::Pending,
-            pb::RootReason::Unspecified,
-            "the first search of the root goes on; ask again".to_owned(),
-        ),
-        RootState::Unavailable(why) => {
-            (pb::RootState::Unavailable, reason(*why), why.message().to_owned())
-        }
+    if let Some(why) = state.reason() {
+        return (pb::RootState::Unavailable, reason(why), why.message().to_owned());
     }
+    let (state, message) = match state.catalog() {
+        Some(_) => (pb::RootState::Ready, ""),
+        None => (pb::RootState::Pending, "the first search of the root goes on; ask again"),
+    };
+    (state, pb::RootReason::Unspecified, message.to_owned())
 }
 
 pub(super) fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
