@@ -1,5 +1,5 @@
-//! From flags and surroundings to a checked configuration, or every mistake at once. Binds and
-//! opens nothing.
+//! From flags and surroundings to a checked configuration, or every mistake at once. Binds
+//! nothing.
 
 use crate::domain::search::{OWN_DIRECTORIES, PASSED_OVER, Rules};
 use crate::domain::{Limits, Published, RootId, Scope};
@@ -133,6 +133,11 @@ fn named_roots(roots: &[RootFlag], env: &Env, mistakes: &mut Mistakes) -> Vec<Pu
     let (given, derived): (Vec<_>, Vec<_>) = roots.iter().partition(|r| r.id.is_some());
     for flag in given.into_iter().chain(derived) {
         let dir = match absolute(&flag.dir, env) {
+            // One that is missing may come later; what is something else is a slip.
+            Ok(dir) if dir.exists() && !dir.is_dir() => {
+                mistakes.add(format!("--root {}: not a directory.", dir.display()));
+                continue;
+            }
             Ok(dir) => dir,
             Err(sentence) => {
                 mistakes.add(sentence);
