@@ -47,8 +47,6 @@ pub struct Config {
     pub limits: Limits,
     /// When roots are looked at.
     pub timing: Timing,
-    /// Revisions of one root that a stream can be resumed from.
-    pub max_history: usize,
 }
 
 /// A place to listen.
@@ -86,7 +84,6 @@ impl Config {
             published,
             limits: Limits::default(),
             timing: Timing::default(),
-            max_history: 64,
         })
     }
 

@@ -61,7 +61,6 @@ pub async fn build(config: Config) -> Result<App, StartError> {
             published: config.published,
             rules,
             timing: config.timing,
-            max_history: config.max_history,
         },
         epoch,
     );

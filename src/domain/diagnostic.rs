@@ -28,6 +28,7 @@ pub enum Code {
     NotUtf8,
     ManifestInvalid,
     HandleTooLong,
+    WatchDegraded,
 }
 
 /// What a problem costs. Orders from the worst.

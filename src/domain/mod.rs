@@ -2,6 +2,7 @@
 
 pub mod catalog;
 mod diagnostic;
+pub mod diff;
 mod digest;
 pub mod frontmatter;
 pub mod handle;

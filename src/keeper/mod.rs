@@ -37,8 +37,6 @@ pub struct Settings {
     pub rules: Rules,
     /// When roots are looked at.
     pub timing: Timing,
-    /// Revisions of one root that can still be asked for.
-    pub max_history: usize,
 }
 
 /// How recent an answer must be.
@@ -162,7 +160,8 @@ impl Keeper {
     /// A keeper that has searched nothing yet.
     #[must_use]
     pub fn new(settings: Settings, epoch: u64) -> Self {
-        let Settings { environments, allowed, published, rules, timing, max_history } = settings;
+        let Settings { environments, allowed, published, rules, timing } = settings;
+        let max_history = rules.limits.max_history;
         Self(Arc::new(Shared {
             epoch,
             environments,
@@ -284,6 +283,7 @@ impl Keeper {
         Watching {
             has_events: self.0.watcher.is_running(),
             used: self.0.watcher.used(),
+            allowed: self.0.watcher.allowed(),
             overflows: self.0.watcher.overflows(),
             audit_repairs: self.0.audit_repairs.load(Ordering::Relaxed),
             roots: ledger.all().count(),
@@ -393,6 +393,7 @@ pub struct Lease {
 pub struct Watching {
     pub has_events: bool,
     pub used: usize,
+    pub allowed: u64,
     pub overflows: u64,
     pub audit_repairs: u64,
     pub roots: usize,

@@ -4,6 +4,7 @@ use crate::domain::limits::{
     DEFAULT_READ_BYTES, Limits, MAX_DIAGNOSTICS, MAX_FRONTMATTER_BYTES, MAX_HANDLE_BYTES,
     MAX_MANIFEST_BYTES, MAX_PAGE_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES,
 };
+use crate::keeper::Watching;
 use crate::proto::caproot::v1 as pb;
 
 pub(super) fn limits(limits: &Limits) -> pb::Limits {
@@ -17,6 +18,8 @@ pub(super) fn limits(limits: &Limits) -> pb::Limits {
         max_file_bytes,
         max_warm_roots,
         max_reads,
+        max_streams,
+        max_history,
     } = *limits;
     pb::Limits {
         max_roots: number(max_roots),
@@ -35,5 +38,22 @@ pub(super) fn limits(limits: &Limits) -> pb::Limits {
         max_handle_bytes: number(MAX_HANDLE_BYTES),
         max_warm_roots: number(max_warm_roots),
         max_reads: number(max_reads),
+        max_streams: number(max_streams),
+        max_history: number(max_history),
+    }
+}
+
+/// How changes are noticed.
+pub(super) fn watching(watching: Watching) -> pb::WatchStatus {
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let backend = if watching.has_events { "inotify" } else { "polling" };
+    pb::WatchStatus {
+        backend: backend.to_owned(),
+        watches_used: watching.used as u64,
+        watches_allowed: watching.allowed,
+        overflows: watching.overflows,
+        audit_repairs: watching.audit_repairs,
+        roots: number(watching.roots),
+        polling_roots: number(watching.polling_roots),
     }
 }

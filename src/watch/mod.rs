@@ -114,6 +114,13 @@ impl Watcher {
         self.0.lock().registry.len()
     }
 
+    /// How many directories the daemon's user may watch, in all of its processes; 0 if not known.
+    #[must_use]
+    pub fn allowed(&self) -> u64 {
+        let text = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches");
+        text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    }
+
     /// How often the kernel's queue overflowed.
     #[must_use]
     pub fn overflows(&self) -> u64 {
