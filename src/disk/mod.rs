@@ -9,6 +9,7 @@ mod progress;
 mod read;
 mod resource;
 mod scan;
+mod source;
 mod versions;
 mod walk;
 
@@ -16,4 +17,5 @@ pub use allowed::{Allowed, Blocked, Ground, Resolved};
 pub use progress::Progress;
 pub use read::{Body, Page, Read, Unread, read};
 pub use scan::{Target, scan};
+pub use source::source;
 pub use versions::Versions;
