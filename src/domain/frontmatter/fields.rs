@@ -3,7 +3,8 @@
 
 use crate::domain::{Code, Problem, Severity, Value, names, position, text};
 
-const KNOWN: [&str; 6] =
+/// The fields that the Agent Skills format defines.
+pub const KNOWN: [&str; 6] =
     ["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
 /// Characters of a description on the wire.
 const MAX_DESCRIPTION: usize = 1_024;
