@@ -196,7 +196,7 @@ pub fn of(code: Code) -> Explanation {
                 cut, kept or left out.",
             cure: "Shorten the field. Details belong in the text below the frontmatter, which is \
                 read when the skill is used.",
-            help: "shorten it; details belong in the text below the frontmatter",
+            help: "shorten it; details belong in the text of the SKILL.md",
             example: Example::File {
                 path: "skills/pdf/agents/openai.yaml",
                 before: "interface:\n  display_name: Fill in, sign, flatten, merge and split all \

@@ -89,7 +89,8 @@ pub fn check(subject: &Subject, progress: &Progress) -> Result<Checked, Reason> 
     }
     let kept = catalog.diagnostics.kept();
     // Only what lies above the root has no place below it, and nothing above it is looked at.
-    problems.extend(kept.iter().map(|d| (d.resource.clone().unwrap_or_default(), d.problem.clone())));
+    problems
+        .extend(kept.iter().map(|d| (d.resource.clone().unwrap_or_default(), d.problem.clone())));
     problems.sort_by(|(a, p), (b, q)| {
         let key = |p: &Problem| (p.line, p.column, p.severity, p.code);
         a.cmp(b).then_with(|| key(p).cmp(&key(q)))

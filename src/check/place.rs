@@ -44,11 +44,11 @@ impl Place {
         let path = Path::new(std::ffi::OsStr::from_bytes(&self.0));
         let below = current_dir.and_then(|dir| path.strip_prefix(dir).ok());
         let (start, path) = match below {
-            Some(below) if below.as_os_str().is_empty() => ("", Path::new(".")),
             Some(below) => ("", below),
             None if path.is_absolute() => ("file://", path),
             None => ("", path.strip_prefix(".").unwrap_or(path)),
         };
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         format!("{start}{}", percent_encode(path.as_os_str().as_bytes(), ENCODED))
     }
 }

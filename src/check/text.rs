@@ -3,7 +3,7 @@
 use super::Finding;
 use crate::domain::Severity;
 use crate::domain::shown::shown;
-use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Level, Origin, Padding, Renderer, Snippet};
 
 /// Columns that a line which begins with its number may have; lines are cut before they come here.
 const MAX_COLUMNS: usize = 400;
@@ -40,13 +40,28 @@ pub fn block(finding: &Finding, colour: Colour) -> String {
                 .line_start(problem.line as usize)
                 .annotation(AnnotationKind::Primary.span(excerpt.span.clone())),
         );
+    } else {
+        group = group.element(Padding);
     }
     let group = group.element(Level::HELP.message(shown(&finding.help)));
     let renderer = match colour {
         Colour::Never => Renderer::plain(),
         Colour::Always => Renderer::styled(),
     };
-    let mut text = renderer.term_width(MAX_COLUMNS).render(&[group]);
-    text.push_str("\n\n");
+    let mut text = String::new();
+    for (at, line) in renderer.term_width(MAX_COLUMNS).render(&[group]).lines().enumerate() {
+        // A line counts in the file and not in the excerpt, so its place comes before the excerpt;
+        // the library then leaves room for the name of a second file.
+        if at == 3 && line.contains(":::") {
+            continue;
+        }
+        // Aligned as if there were a line's number.
+        if at > 0 && finding.excerpt.is_none() {
+            text.push(' ');
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text.push('\n');
     text
 }

@@ -80,7 +80,10 @@ pub(super) async fn run(args: CheckArgs, env: &Env) -> Result<u8, Failure> {
     }
     if !unchecked.is_empty() {
         let sentence = |(dir, why): &(String, String)| format!("{dir} cannot be checked: {why}");
-        return Err(Failure::all(exit::CONFIG, &unchecked.iter().map(sentence).collect::<Vec<_>>()));
+        return Err(Failure::all(
+            exit::CONFIG,
+            &unchecked.iter().map(sentence).collect::<Vec<_>>(),
+        ));
     }
     let Summary { errors, warnings, .. } = Summary::of(&all);
     let is_wrong = errors > 0 || args.deny_warnings && warnings > 0;
@@ -156,7 +159,8 @@ fn subject(dir: &Path, env: &Env) -> Result<Subject, String> {
 
 fn spinner() -> ProgressBar {
     let style = ProgressStyle::with_template("{spinner} {msg}");
-    ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+    ProgressBar::new_spinner()
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }
 
 fn sentence(reason: Reason, dir: &Path) -> &'static str {

@@ -2,8 +2,8 @@
 
 use super::diagnostic::{Code, Problem};
 use super::frontmatter::{self, Authored};
-use super::sidecar::{self, Sidecar};
 use super::limits::MAX_HANDLE_BYTES;
+use super::sidecar::{self, Sidecar};
 use super::{Digest, RelPath, RootId, handle};
 use std::sync::Arc;
 

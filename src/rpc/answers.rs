@@ -40,8 +40,7 @@ impl<'a> Shown<'a> {
     /// Diagnostics, most severe first: the catalog's, and those that only this id brings about.
     pub(super) fn diagnostics(&self) -> Vec<pb::Diagnostic> {
         let too_long = self.catalog.skills().iter().filter_map(|s| s.check_handle(self.id).err());
-        let own: Vec<_> =
-            too_long.map(|problem| Diagnostic { resource: None, problem }).collect();
+        let own: Vec<_> = too_long.map(|problem| Diagnostic { resource: None, problem }).collect();
         let all = own.iter().chain(self.catalog.diagnostics.kept());
         all.map(|d| diagnostic(self.id, d)).collect()
     }
