@@ -121,7 +121,7 @@ fn corpus() -> Option<PathBuf> {
     Some(PathBuf::from(corpus).canonicalize().expect("CAPROOT_CORPUS is a directory"))
 }
 
-/// `CAPROOT_PYTHON` names an interpreter that has ruamel.yaml or PyYAML.
+/// `CAPROOT_PYTHON` names an interpreter that has `ruamel.yaml` or `PyYAML`.
 #[test]
 fn another_reader_of_yaml_agrees() {
     let python = std::env::var_os("CAPROOT_PYTHON").filter(|path| !path.is_empty());

@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::process::{Command, Stdio};
 
 /// Everything at once that may be wrong with a tree.
-const BROKEN: &str = r##"
+const BROKEN: &str = r#"
 file root/binary/SKILL.md
 | \x00\x01\xff\xfe\x80ELF\x1b[31m
 file root/half/SKILL.md
@@ -58,7 +58,7 @@ file root/\xff\xfe/SKILL.md
 | ---
 | name:
 | description: x
-"##;
+"#;
 
 #[test]
 fn nothing_broken_panics_or_reaches_the_terminal() {
