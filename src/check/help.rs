@@ -12,9 +12,23 @@ pub(super) fn of(problem: &Problem, skill: Option<&Skill>) -> String {
         }
         (Code::NameInvalid, _) => skill.and_then(name),
         (Code::FieldUnknown, _) => skill.and_then(unknown),
+        (Code::YamlSyntax, _) => syntax(&problem.message).map(str::to_owned),
         _ => None,
     };
     exact.unwrap_or_else(|| explain(problem.code).help.to_owned())
+}
+
+/// What mends a mistake in YAML that is made often, by the words that are said of it.
+fn syntax(message: &str) -> Option<&'static str> {
+    let often = [
+        ("scanning a quoted scalar", "close the quote that opens here"),
+        ("cannot start any token", "indent with spaces, and quote values that begin with a sign"),
+        ("there twice", "remove one of the two"),
+        ("must be a mapping", "write a line `key: value` for each field"),
+        ("bytes; shorten it", "move what is long into the text below the frontmatter"),
+        ("levels deep", "nest less deeply, or quote the value"),
+    ];
+    often.into_iter().find(|(words, _)| message.contains(words)).map(|(_, help)| help)
 }
 
 /// A name that keeps to the rules, where this one does not.

@@ -73,3 +73,19 @@ impl fmt::Display for Counted {
         write!(f, "{count} {thing}{}", if *count == 1 { "" } else { "s" })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Summary;
+
+    #[test]
+    fn in_words() {
+        let one = Summary { skills: 1, errors: 1, warnings: 1, notes: 1, files: 1, dropped: 0 };
+        assert_eq!(one.to_string(), "1 skill, 1 error, 1 warning, 1 note in 1 file");
+        let more = Summary { dropped: 2, ..Summary::default() };
+        assert_eq!(
+            more.to_string(),
+            "0 skills, 0 errors, 0 warnings, 0 notes in 0 files; 2 more problems that are not shown"
+        );
+    }
+}

@@ -164,3 +164,25 @@ impl Diagnostics {
         self.kept.shrink_to_fit();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Code, Diagnostic, Diagnostics};
+    use crate::domain::{Problem, Severity};
+
+    #[test]
+    fn keeps_the_worst_in_any_order() {
+        for turn in 0..4_u32 {
+            let mut diagnostics = Diagnostics::keeping(2);
+            for n in 0..20_u32 {
+                let is_worst = n % 10 == turn;
+                let severity = if is_worst { Severity::Error } else { Severity::Note };
+                let problem = Problem::new(Code::NotUtf8, severity, "").at(n + 1, 1);
+                diagnostics.push(Diagnostic { resource: None, problem });
+            }
+            diagnostics.settle();
+            assert_eq!((diagnostics.total(), diagnostics.kept().len()), (20, 2));
+            assert!(diagnostics.kept().iter().all(|d| d.problem.severity == Severity::Error));
+        }
+    }
+}
