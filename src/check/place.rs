@@ -78,15 +78,15 @@ mod tests {
 
     #[test]
     fn in_the_words_of_whoever_gave_it() {
-        let current = Path::new("/work");
+        let current = Path::new("/home");
         for (given, below, shown, uri) in [
             (".", b"a/SKILL.md".as_slice(), "a/SKILL.md", "a/SKILL.md"),
             (".", b"", ".", "."),
             ("skills", b"", "skills", "skills"),
             ("./skills/", b"a b", "./skills/a b", "skills/a%20b"),
             ("../x", b"a", "../x/a", "../x/a"),
-            ("/work/x", b"a", "/work/x/a", "x/a"),
-            ("/work", b"", "/work", "."),
+            ("/home/x", b"a", "/home/x/a", "x/a"),
+            ("/home", b"", "/home", "."),
             ("/", b"a", "/a", "file:///a"),
             ("x", b"\xff\x1b\n", r"x/\xff\u{1b}\u{a}", "x/%FF%1B%0A"),
             ("x", "\u{202e}é".as_bytes(), r"x/\u{202e}é", "x/%E2%80%AE%C3%A9"),
