@@ -2,7 +2,9 @@
 //! stderr for everything else.
 
 mod args;
+mod check;
 pub mod exit;
+mod explain;
 mod failure;
 mod list;
 mod output;
@@ -27,6 +29,7 @@ Examples:
   caproot serve --root ./skills      publish a directory of skills
   caproot list                       what the running daemon publishes
   caproot read skill://skills/pdf    one skill's instructions
+  caproot check ./skills             what is wrong with your skills
   caproot help list                  more about a command
 
 Exit codes:
@@ -44,6 +47,8 @@ enum Command {
     Status(status::StatusArgs),
     List(list::ListArgs),
     Read(read::ReadArgs),
+    Check(check::CheckArgs),
+    Explain(explain::ExplainArgs),
 }
 
 /// Does what the command line says. `Ok` holds the exit code of an answer that was given.
@@ -53,5 +58,7 @@ pub async fn run(cli: Cli, env: &Env) -> Result<u8, Failure> {
         Command::Status(args) => status::run(args, env).await,
         Command::List(args) => list::run(args, env).await,
         Command::Read(args) => read::run(args, env).await,
+        Command::Check(args) => check::run(args, env).await,
+        Command::Explain(args) => explain::run(&args),
     }
 }

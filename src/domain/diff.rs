@@ -121,7 +121,7 @@ mod tests {
             counts: Counts::default(),
             truncated: false,
         };
-        Catalog::new(skills.iter().map(skill).collect(), Diagnostics::default(), header)
+        Catalog::new(skills.iter().map(skill).collect(), Diagnostics::keeping(10), header)
     }
 
     proptest! {

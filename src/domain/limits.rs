@@ -14,6 +14,7 @@ pub struct Limits {
     pub max_reads: usize,
     pub max_streams: usize,
     pub max_history: usize,
+    pub max_diagnostics: usize,
 }
 
 impl Default for Limits {
@@ -29,6 +30,7 @@ impl Default for Limits {
             max_reads: 64,
             max_streams: 2_048,
             max_history: 64,
+            max_diagnostics: MAX_DIAGNOSTICS,
         }
     }
 }

@@ -17,6 +17,7 @@ mod position;
 pub mod repair;
 mod root;
 pub mod search;
+pub mod shown;
 pub mod sidecar;
 pub mod skill;
 mod spot;

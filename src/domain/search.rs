@@ -94,6 +94,7 @@ impl Search {
     #[must_use]
     pub fn new(root: Spot, rules: Rules) -> Self {
         let first = Visit { walked: RelPath::root(), spot: root.clone(), linked: false };
+        let diagnostics = Diagnostics::keeping(rules.limits.max_diagnostics);
         Self {
             rules,
             root,
@@ -102,7 +103,7 @@ impl Search {
             entered: HashMap::new(),
             spots: HashMap::new(),
             candidates: Vec::new(),
-            diagnostics: Diagnostics::default(),
+            diagnostics,
             counts: Counts::default(),
             passed_over: BTreeMap::new(),
             too_deep: None,

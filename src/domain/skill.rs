@@ -2,8 +2,9 @@
 
 use super::diagnostic::{Code, Problem};
 use super::frontmatter::Authored;
+use super::limits::MAX_HANDLE_BYTES;
 use super::sidecar::{self, Sidecar};
-use super::{Digest, RelPath, handle};
+use super::{Digest, RelPath, RootId, handle};
 use std::sync::Arc;
 
 /// The most characters of a qualified name.
@@ -143,6 +144,16 @@ impl Skill {
         product.is_empty()
             || products.is_empty()
             || products.iter().any(|p| p.eq_ignore_ascii_case(product))
+    }
+
+    /// Whether its handles below a root of this id keep to their bound; the problem is for one that is
+    /// left out because they do not.
+    pub fn check_handle(&self, root: &RootId) -> Result<(), Problem> {
+        if handle::printed_len(root, self.handle_len) <= MAX_HANDLE_BYTES {
+            return Ok(());
+        }
+        let why = "a skill's handle would be over 2,048 bytes; shorten its path or the root's id";
+        Err(Problem::error(Code::HandleTooLong, why))
     }
 
     /// Where its SKILL.md is, as walked.

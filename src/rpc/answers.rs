@@ -38,18 +38,13 @@ impl<'a> Shown<'a> {
     }
 
     fn fits(&self, skill: &Skill) -> bool {
-        handle::printed_len(self.id, skill.handle_len) <= MAX_HANDLE_BYTES
+        skill.check_handle(self.id).is_ok()
     }
 
     /// Diagnostics, most severe first: the catalog's, and those that only this id brings about.
     pub(super) fn diagnostics(&self) -> Vec<pb::Diagnostic> {
-        let too_long = self.catalog.skills().iter().filter(|s| !self.fits(s)).map(|_| Diagnostic {
-            resource: None,
-            problem: Problem::error(
-                Code::HandleTooLong,
-                "a skill's handle would be over 2,048 bytes; shorten its path or the root's id",
-            ),
-        });
+        let too_long = self.catalog.skills().iter().filter_map(|s| s.check_handle(self.id).err());
+        let too_long = too_long.map(|problem| Diagnostic { resource: None, problem });
         let own: Vec<_> = too_long.chain(self.degraded()).collect();
         let all = own.iter().chain(self.catalog.diagnostics.kept());
         let mut all: Vec<_> = all.collect();

@@ -20,6 +20,7 @@ pub(super) fn limits(limits: &Limits) -> pb::Limits {
         max_reads,
         max_streams,
         max_history,
+        max_diagnostics,
     } = *limits;
     pb::Limits {
         max_roots: number(max_roots),
@@ -32,7 +33,7 @@ pub(super) fn limits(limits: &Limits) -> pb::Limits {
         default_read_bytes: number(DEFAULT_READ_BYTES),
         max_page_size: number(MAX_PAGE_SIZE),
         max_page_bytes: number(MAX_PAGE_BYTES),
-        max_diagnostics: number(MAX_DIAGNOSTICS),
+        max_diagnostics: number(max_diagnostics.min(MAX_DIAGNOSTICS)),
         max_frontmatter_bytes: number(MAX_FRONTMATTER_BYTES),
         max_manifest_bytes: number(MAX_MANIFEST_BYTES),
         max_handle_bytes: number(MAX_HANDLE_BYTES),

@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 mod binary;
+mod check;
 mod corpus;
 mod diff;
 mod errors;
