@@ -67,7 +67,9 @@ pub fn markdown(code: Code) -> String {
     }
     let (place, language, before, after) = match example {
         Example::File { path, before, after } => (format!(", in `{path}`"), "", before, after),
-        Example::Shell { before, after } | Example::Daemon { before, after } => (String::new(), "sh", before, after),
+        Example::Shell { before, after } | Example::Daemon { before, after } => {
+            (String::new(), "sh", before, after)
+        }
     };
     // A string takes everything.
     let _ = write!(

@@ -4,9 +4,12 @@
 mod allowed;
 mod assembly;
 mod content;
+mod files;
 mod kinds;
 mod list;
+mod locate;
 mod namespaces;
+mod package;
 mod progress;
 mod read;
 mod resource;
@@ -17,6 +20,9 @@ mod walk;
 mod watching;
 
 pub use allowed::{Allowed, Blocked, Ground, Resolved};
+pub use files::{FileFound, FilesFound, FilesPage, list_files};
+pub use locate::locate;
+pub use package::Rule;
 pub use progress::Progress;
 pub use read::{Body, Page, Read, Unread, read};
 pub use source::source;
