@@ -4,6 +4,7 @@
 use crate::domain::search::{OWN_DIRECTORIES, PASSED_OVER, Rules};
 use crate::domain::{Limits, Published, RootId, Scope};
 pub use crate::endpoint::Env;
+use crate::keeper::Timing;
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt as _;
@@ -44,6 +45,8 @@ pub struct Config {
     pub published: Vec<Published>,
     /// The limits in force.
     pub limits: Limits,
+    /// When roots are looked at.
+    pub timing: Timing,
 }
 
 /// A place to listen.
@@ -80,6 +83,7 @@ impl Config {
             allowed: dirs.chain(allow).collect(),
             published,
             limits: Limits::default(),
+            timing: Timing::default(),
         })
     }
 

@@ -2,7 +2,9 @@
 //! stderr for everything else.
 
 mod args;
+mod check;
 pub mod exit;
+mod explain;
 mod failure;
 mod generated;
 mod handle_arg;
@@ -33,6 +35,7 @@ Examples:
   caproot serve --root ./skills      publish a directory of skills
   caproot list                       what the running daemon publishes
   caproot read skill://skills/pdf    one skill's instructions
+  caproot check ./skills             what is wrong with your skills
   caproot help list                  more about a command
 
 Exit codes:
@@ -53,6 +56,8 @@ enum Command {
     List(list::ListArgs),
     Resources(resources::ResourcesArgs),
     Read(read::ReadArgs),
+    Check(check::CheckArgs),
+    Explain(explain::ExplainArgs),
     Path(path::PathArgs),
     Completions(generated::CompletionsArgs),
     Man(generated::ManArgs),
@@ -71,5 +76,7 @@ pub async fn run(cli: Cli, env: &Env) -> Result<u8, Failure> {
         Command::Path(args) => path::run(args, env).await,
         Command::Completions(args) => generated::completions(&args, Cli::command()),
         Command::Man(args) => generated::man(&args, Cli::command()),
+        Command::Check(args) => check::run(args, env).await,
+        Command::Explain(args) => explain::run(&args),
     }
 }

@@ -22,6 +22,7 @@ pub(super) fn resolved(answer: &ResolveRootsResponse) -> Vec<String> {
         message: root.message.clone(),
         counts: root.counts,
         truncated: root.truncated,
+        ..RootStatus::default()
     };
     let roots: Vec<_> = answer.roots.iter().map(status).collect();
     let diagnostics: Vec<_> = answer.roots.iter().flat_map(|r| r.diagnostics.clone()).collect();

@@ -2,8 +2,10 @@
 //! Everything here blocks.
 
 mod allowed;
+mod assembly;
 mod content;
 mod files;
+mod kinds;
 mod list;
 mod locate;
 mod namespaces;
@@ -11,9 +13,11 @@ mod package;
 mod progress;
 mod read;
 mod resource;
-mod scan;
+mod source;
+mod survey;
 mod versions;
 mod walk;
+mod watching;
 
 pub use allowed::{Allowed, Blocked, Ground, Resolved};
 pub use files::{FileFound, FilesFound, FilesPage, list_files};
@@ -21,5 +25,7 @@ pub use locate::locate;
 pub use package::Rule;
 pub use progress::Progress;
 pub use read::{Body, Page, Read, Unread, read};
-pub use scan::{Target, scan};
+pub use source::source;
+pub use survey::{Survey, Surveyed, Target, scan};
 pub use versions::Versions;
+pub use watching::{Guard, Unwatched, WatchDirs};

@@ -1,7 +1,7 @@
 //! Reads of resources: permitted by the published catalog, then done on the disk.
 
 use super::ledger::Key;
-use super::{Consistency, Keeper, Late, Patience, RootState, Shared};
+use super::{Consistency, Keeper, Late, Patience, Shared};
 use crate::disk::{Page, Read, Rule, Unread, read};
 use crate::domain::limits::MAX_READ_BYTES;
 use crate::domain::{Catalog, Reason, RelPath, Selected, Version, main_file};
@@ -86,11 +86,11 @@ impl Keeper {
     ) -> Result<Turn, ReadError> {
         let view = self.view(std::slice::from_ref(root), consistency, patience).await;
         let state = view.map_err(|Late| ReadError::Late)?.roots.pop().map(|r| r.state);
-        let catalog = match state {
-            Some(RootState::Ready(catalog)) => catalog,
-            Some(RootState::Unavailable(reason)) => return Err(ReadError::Root(reason)),
-            Some(RootState::Pending) | None => return Err(ReadError::Pending),
-        };
+        let Some(state) = state else { return Err(ReadError::Pending) };
+        if let Some(reason) = state.reason() {
+            return Err(ReadError::Root(reason));
+        }
+        let catalog = state.catalog().cloned().ok_or(ReadError::Pending)?;
         if catalog.skill(package).is_none() {
             return Err(ReadError::NoPackage);
         }

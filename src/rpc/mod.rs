@@ -1,6 +1,7 @@
 //! The door: the only daemon room that knows tonic and the generated types.
 
 mod answers;
+mod changes;
 mod errors;
 mod files;
 mod limits;
@@ -8,5 +9,6 @@ mod pages;
 mod requests;
 mod service;
 mod skills;
+mod stream;
 
 pub use service::Service;

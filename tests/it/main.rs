@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 mod binary;
+mod check;
 mod commands;
 mod corpus;
 mod diff;
@@ -17,6 +18,7 @@ mod paging;
 mod readme;
 mod reads;
 mod reads_live;
+mod replica;
 mod resources;
 mod resources_law;
 mod rooms;
@@ -24,3 +26,4 @@ mod roots;
 mod roots_live;
 mod terminal;
 mod trees;
+mod watching;
