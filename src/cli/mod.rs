@@ -2,6 +2,7 @@
 //! stderr for everything else.
 
 mod args;
+mod config;
 pub mod exit;
 mod failure;
 mod list;
@@ -44,6 +45,7 @@ enum Command {
     Status(status::StatusArgs),
     List(list::ListArgs),
     Read(read::ReadArgs),
+    Config(config::ConfigArgs),
 }
 
 /// Does what the command line says. `Ok` holds the exit code of an answer that was given.
@@ -53,5 +55,6 @@ pub async fn run(cli: Cli, env: &Env) -> Result<u8, Failure> {
         Command::Status(args) => status::run(args, env).await,
         Command::List(args) => list::run(args, env).await,
         Command::Read(args) => read::run(args, env).await,
+        Command::Config(args) => config::run(&args, env),
     }
 }

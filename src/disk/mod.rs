@@ -5,6 +5,7 @@ mod allowed;
 mod content;
 mod list;
 mod namespaces;
+mod off;
 mod progress;
 mod read;
 mod resource;
@@ -14,6 +15,6 @@ mod walk;
 
 pub use allowed::{Allowed, Blocked, Ground, Resolved};
 pub use progress::Progress;
-pub use read::{Body, Page, Read, Unread, read};
+pub use read::{Body, Off, Page, Read, Unread, read};
 pub use scan::{Target, scan};
 pub use versions::Versions;

@@ -1,10 +1,11 @@
 //! One page of one file, from one version of it. Blocking.
 
-use super::allowed::{Blocked, Resolved};
+use super::allowed::{Blocked, Ground, Resolved};
 use super::content;
+use super::off;
 use super::resource::{self, Unopened};
 use super::versions::Versions;
-use crate::domain::{Digest, RelPath, Spot, Version, permit};
+use crate::domain::{Digest, OffPackages, Published, RelPath, Spot, SwitchedOff, Version, permit};
 use rustix::fs::fstat;
 
 /// Which page.
@@ -22,10 +23,35 @@ pub struct Page<'a> {
     pub unless: Option<&'a str>,
     /// Directories that are never read in.
     pub passed_over: &'a [Box<[u8]>],
+    /// Skills that are switched off.
+    pub off: Off<'a>,
     /// Whether links are followed.
     pub follow_links: bool,
     /// The most bytes of a file.
     pub max_file_bytes: u64,
+}
+
+/// Skills whose files are not read, not even as files of a skill around them.
+#[derive(Debug, Clone, Copy)]
+pub struct Off<'a> {
+    /// Those that the root's search found.
+    pub packages: &'a OffPackages,
+    /// The operator's rules, for what links lead to elsewhere.
+    pub rules: &'a SwitchedOff,
+    /// The published roots, which the rules name.
+    pub published: &'a [Published],
+}
+
+impl Off<'_> {
+    /// Whether a file, of which `real` is where it really is, lies in a skill that is off.
+    fn covers(&self, ground: &Ground, root: &Spot, page: &Page<'_>, real: [&Spot; 2]) -> bool {
+        let [file, package] = real;
+        let walked = page.package.join_all(page.resource);
+        let below = file.below(root);
+        self.packages.cover_walked(&walked, page.package)
+            || below.is_some_and(|f| self.packages.cover_real(&f, package.below(root).as_ref()))
+            || off::places(ground, self.published, self.rules).cover(file, package)
+    }
 }
 
 /// What was read.
@@ -90,6 +116,9 @@ pub fn read(root: &Resolved, page: &Page<'_>, versions: &Versions) -> Result<Rea
         let is_main = *page.resource == crate::domain::main_file();
         let below = place_to_judge(&opened.spot, &package, root_spot);
         if !is_main && !permit::may_read(&below, page.passed_over) {
+            return Err(Unread::NotFound);
+        }
+        if page.off.covers(ground, root_spot, page, [&opened.spot, &package]) {
             return Err(Unread::NotFound);
         }
         let version = opened.version;

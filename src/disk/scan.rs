@@ -4,13 +4,18 @@
 use super::allowed::{Allowed, Ground};
 use super::list::{Lister, sidecar_path};
 use super::namespaces::Namespaces;
+use super::off;
 use super::progress::Progress;
 use super::resource::blocked;
 use crate::domain::catalog::{Catalog, Header, Kind};
 use crate::domain::listing::{Listing, Visit};
 use crate::domain::search::{Found, Rules, Search};
 use crate::domain::skill::assemble;
-use crate::domain::{Diagnostic, Problem, Published, Reason, RelPath, Scope, Spot, main_file};
+use crate::domain::switched_off::Places;
+use crate::domain::{
+    Diagnostic, OffPackages, Problem, Published, Reason, RelPath, Scope, Spot, SwitchedOff,
+    main_file,
+};
 use rustix::fs::OFlags;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,13 +57,24 @@ pub fn scan(allowed: &Allowed, target: &Target, progress: &Progress) -> Result<C
     }
     let follow_links = rules.follow_links;
     let limits = rules.limits.clone();
+    let switched_off = Off {
+        places: off::places(&ground, &target.published, &target.rules.switched_off),
+        rules: &target.rules.switched_off,
+        packages: Vec::new(),
+    };
     let root_name = target.path.split(|b| *b == b'/').rfind(|s| !s.is_empty());
     let lister = Lister { ground: &ground, limits: &limits, root_name };
     let mut search = Search::new(root.clone(), rules);
     loop {
         let round = search.round();
         if round.is_empty() {
-            return Ok(catalog(search.finish(), &ground, &root, scope, follow_links));
+            return Ok(catalog(
+                search.finish(),
+                switched_off,
+                &ground,
+                &root,
+                (scope, follow_links),
+            ));
         }
         search.absorb(list_all(&lister, &round, progress));
     }
@@ -67,10 +83,10 @@ pub fn scan(allowed: &Allowed, target: &Target, progress: &Progress) -> Result<C
 /// Gives each skill its namespace, and joins all to a catalog.
 fn catalog(
     found: Found,
+    mut off: Off<'_>,
     ground: &Ground,
     root: &Spot,
-    scope: Option<Scope>,
-    follow_links: bool,
+    (scope, follow_links): (Option<Scope>, bool),
 ) -> Catalog {
     let Found { candidates, mut diagnostics, mut counts, truncated, entered } = found;
     let mut namespaces = Namespaces::new(ground, root, entered);
@@ -79,11 +95,16 @@ fn catalog(
     for candidate in candidates {
         root_is_skill |= candidate.package.is_root();
         let home = candidate.spot.parent();
-        let namespace = home.and_then(|home| namespaces.nearest(&home, &mut diagnostics));
-        let main = candidate.package.join_all(&main_file());
-        let sidecar = candidate.package.join_all(&sidecar_path());
+        let namespace = home.as_ref().and_then(|home| namespaces.nearest(home, &mut diagnostics));
+        let package = candidate.package.clone();
+        let main = package.join_all(&main_file());
+        let sidecar = package.join_all(&sidecar_path());
         let (skill, problems, sidecar_problems) =
             assemble(candidate.package, candidate.file, namespace);
+        if off.takes(package, home.as_ref(), root, skill.as_ref().map(|s| &*s.name)) {
+            counts.disabled += 1;
+            continue;
+        }
         counts.left_out += u32::from(skill.is_none());
         skills.extend(skill.map(Arc::new));
         let mut report = |at: RelPath, problems: Vec<Problem>| {
@@ -102,7 +123,34 @@ fn catalog(
         (None, false) => Kind::SkillSet,
     };
     let header = Header { scope, follow_links, kind, plugin, counts, truncated };
-    Catalog::new(skills, diagnostics, header)
+    Catalog::new(skills, diagnostics, header).without(OffPackages::new(off.packages))
+}
+
+/// The skills that the operator switched off, under collection.
+struct Off<'a> {
+    places: Places<'a>,
+    rules: &'a SwitchedOff,
+    packages: Vec<(RelPath, Option<RelPath>)>,
+}
+
+impl Off<'_> {
+    /// Whether a skill is off: by where it was walked to, by where it is, or by its name.
+    fn takes(
+        &mut self,
+        package: RelPath,
+        home: Option<&Spot>,
+        root: &Spot,
+        name: Option<&str>,
+    ) -> bool {
+        let walked = Spot { base: root.base, rel: root.rel.join_all(&package) };
+        let off = self.places.hold(&walked)
+            || home.is_some_and(|home| self.places.hold(home))
+            || name.is_some_and(|name| self.rules.has_name(name));
+        if off {
+            self.packages.push((package, home.and_then(|home| home.below(root))));
+        }
+        off
+    }
 }
 
 /// Lists the directories of a round, in its order.

@@ -3,7 +3,7 @@
 use super::diagnostic::{Code, Diagnostic};
 use super::limits::MAX_DIAGNOSTICS;
 use super::skill::Skill;
-use super::{Manifest, RelPath, Scope, handle};
+use super::{Manifest, OffPackages, RelPath, Scope, handle};
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ pub enum Kind {
 #[allow(missing_docs)] // the proto's `RootCounts` says what each means
 pub struct Counts {
     pub left_out: u32,
+    pub disabled: u32,
     pub directories: u32,
     pub entries: u32,
     pub passed_over: u32,
@@ -53,6 +54,8 @@ pub struct Catalog {
     skills: Box<[Arc<Skill>]>,
     /// Indices into `skills`, by package.
     by_package: Box<[u32]>,
+    /// Packages that would be listed if the operator had not switched them off.
+    off: OffPackages,
     /// The worst, ordered by severity, resource and line.
     pub diagnostics: Diagnostics,
 }
@@ -68,7 +71,20 @@ impl Catalog {
         let mut by_package: Vec<u32> = (0u32..).take(skills.len()).collect();
         by_package.sort_by(|a, b| skills[*a as usize].package.cmp(&skills[*b as usize].package));
         diagnostics.settle();
-        Self { header: rest, skills: skills.into(), by_package: by_package.into(), diagnostics }
+        let (skills, by_package) = (skills.into(), by_package.into());
+        Self { header: rest, skills, by_package, off: OffPackages::default(), diagnostics }
+    }
+
+    /// The same catalog with the packages that the operator switched off.
+    #[must_use]
+    pub fn without(self, off: OffPackages) -> Self {
+        Self { off, ..self }
+    }
+
+    /// The packages that the operator switched off.
+    #[must_use]
+    pub fn off(&self) -> &OffPackages {
+        &self.off
     }
 
     /// The skills, by qualified name, then package.

@@ -1,7 +1,7 @@
 //! Reads of resources: permitted by the published catalog, then done on the disk.
 
 use super::{Consistency, Keeper, Late, Patience, RootState};
-use crate::disk::{Page, Read, Unread, read};
+use crate::disk::{Off, Page, Read, Unread, read};
 use crate::domain::limits::MAX_READ_BYTES;
 use crate::domain::{Reason, RelPath, Selected, Version, main_file};
 
@@ -69,6 +69,11 @@ impl Keeper {
                 max_bytes: request.max_bytes.min(MAX_READ_BYTES),
                 unless: request.unless.as_deref(),
                 passed_over: &shared.rules.passed_over,
+                off: Off {
+                    packages: catalog.off(),
+                    rules: &shared.rules.switched_off,
+                    published: &shared.published,
+                },
                 follow_links: catalog.header.follow_links,
                 max_file_bytes: shared.rules.limits.max_file_bytes,
             };

@@ -56,11 +56,13 @@ impl<'a> Shown<'a> {
         let skills = self.catalog.skills();
         let listed = self.skills(0).count();
         let too_long = skills.iter().filter(|s| !self.fits(s)).count();
-        let Counts { left_out, directories, entries, passed_over } = self.catalog.header.counts;
+        let Counts { left_out, disabled, directories, entries, passed_over } =
+            self.catalog.header.counts;
         pb::RootCounts {
             skills: number(listed),
             other_product: number(skills.len() - too_long - listed),
             left_out: left_out + number(too_long),
+            disabled,
             directories,
             entries,
             passed_over,

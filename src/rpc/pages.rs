@@ -70,7 +70,12 @@ impl Question<'_> {
                 let must_take = page.skills.is_empty() && !first;
                 if page.skills.len() == self.page_size || (len > room && !must_take) {
                     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-                    let token = PageToken { epoch, revision: view.revision, root: number(root_at), skill: number(skill_at) };
+                    let token = PageToken {
+                        epoch,
+                        revision: view.revision,
+                        root: number(root_at),
+                        skill: number(skill_at),
+                    };
                     page.next_page_token = token.print(&self.bytes());
                     return page;
                 }

@@ -74,8 +74,7 @@ async fn too_many_roots() {
     let limits = Limits { max_roots: 3, ..Limits::default() };
     let setup = Setup { limits, ..Setup::allowing([fixture.path("root")]) };
     let daemon = Daemon::start(setup).await;
-    let roots: Vec<_> =
-        (0..4).map(|n| selected(&format!("r{n}"), fixture.path("root"))).collect();
+    let roots: Vec<_> = (0..4).map(|n| selected(&format!("r{n}"), fixture.path("root"))).collect();
     assert_eq!(daemon.list(&roots[..3]).await.skills.len(), 3);
     let field = Some("selected_capability_roots");
     let answer = daemon.try_list(list_request(&roots)).await;
@@ -117,7 +116,8 @@ async fn bad_arguments_of_a_read() {
         daemon.read(ReadResourceRequest { max_bytes, ..good.clone() }).await.expect("a good bound");
     }
     for cursor in ["0", "5", "AAAA", "-", "\u{fffd}", &"A".repeat(100_000)] {
-        let answer = daemon.read(ReadResourceRequest { cursor: cursor.into(), ..good.clone() }).await;
+        let answer =
+            daemon.read(ReadResourceRequest { cursor: cursor.into(), ..good.clone() }).await;
         assert_refused(answer, INVALID, "INVALID_ARGUMENT", Some("cursor"));
     }
     for package in ["", "a", "skill://other/a", "skill://r/a/", "skill://r/./a"] {
@@ -150,7 +150,8 @@ async fn not_found() {
 #[tokio::test]
 async fn a_root_that_is_not_allowed() {
     let (fixture, daemon, _) = one_skill().await;
-    let places = [fixture.path("other"), fixture.path("nothing"), "/etc".into(), "/no/where".into()];
+    let places =
+        [fixture.path("other"), fixture.path("nothing"), "/etc".into(), "/no/where".into()];
     let mut said = Vec::new();
     for place in places {
         let answer = daemon.read(read_request(&selected("r", place), "skill://r/b", "")).await;
@@ -235,7 +236,10 @@ async fn another_authority() {
         assert_eq!(root_of(&refused), Some("r"));
     }
     for right in [authority("executor", "r"), None] {
-        daemon.read(ReadResourceRequest { authority: right, ..good.clone() }).await.expect("its own");
+        daemon
+            .read(ReadResourceRequest { authority: right, ..good.clone() })
+            .await
+            .expect("its own");
     }
     daemon.stop().await;
 }

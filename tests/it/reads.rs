@@ -174,7 +174,8 @@ async fn cursors_that_are_not_this_files() {
         let refused = crate::harness::refusal(
             &daemon.read(with(&text)).await.expect_err("a cursor that nobody gave"),
         );
-        let expected = [(Code::InvalidArgument, "INVALID_ARGUMENT"), (Code::Aborted, "RESOURCE_CHANGED")];
+        let expected =
+            [(Code::InvalidArgument, "INVALID_ARGUMENT"), (Code::Aborted, "RESOURCE_CHANGED")];
         assert!(expected.contains(&(refused.code, &refused.reason)), "{text}: {refused:?}");
     }
 

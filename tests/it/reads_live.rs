@@ -34,7 +34,8 @@ async fn an_edit_between_pages_is_told_with_the_new_digest() {
         let cursor = daemon.read(request.clone()).await.expect("a page").next_cursor;
         edit();
         let next = ReadResourceRequest { cursor, ..request.clone() };
-        let refused = assert_refused(daemon.read(next).await, Code::Aborted, "RESOURCE_CHANGED", None);
+        let refused =
+            assert_refused(daemon.read(next).await, Code::Aborted, "RESOURCE_CHANGED", None);
         assert_eq!(refused.metadata.get("digest"), Some(&digest(content.as_bytes())));
         assert_eq!(refused.metadata.get("root_id").map(String::as_str), Some("r"));
         let again = daemon.read_all(request.clone()).await.expect("from the start");

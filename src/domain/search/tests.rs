@@ -7,6 +7,7 @@ use crate::domain::skill::MainFile;
 use crate::domain::{Limits, RelPath, Spot};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 
 /// Directories and what is in them; a name that ends in `/` is a directory, `a -> b` a link to the
 /// directory `b` of the same tree, all else a file.
@@ -83,6 +84,7 @@ fn rules(limits: Limits) -> Rules {
         own_directories: names(&OWN_DIRECTORIES),
         follow_links: true,
         fences: HashSet::new(),
+        switched_off: Arc::default(),
     }
 }
 

@@ -1,0 +1,186 @@
+//! What a config file says, key by key. Leaves defaults that depend on the surroundings, and flags, to
+//! `Config`.
+
+use super::document::Node;
+use super::log::{self, Log};
+use super::mistake::Mistakes;
+use super::section::{Checker, Item, Section};
+use super::{Listener, limits, place, switches};
+use crate::domain::search::{OWN_DIRECTORIES, PASSED_OVER};
+use crate::domain::{Limits, Published, RelPath, RootId, Scope, SwitchedOff};
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+/// Keys of the file, by section.
+#[cfg(test)]
+pub(super) const SECTIONS: [(&str, &[&str]); 6] = [
+    ("", &TOP),
+    ("roots", &ROOT),
+    ("disabled_skills", &switches::KEYS),
+    ("search", &SEARCH),
+    ("limits", &limits::KEYS),
+    ("log", &LOG),
+];
+const TOP: [&str; 8] =
+    ["environment_ids", "listen", "allow", "roots", "disabled_skills", "search", "limits", "log"];
+const ROOT: [&str; 4] = ["id", "path", "scope", "follow_links"];
+const SEARCH: [&str; 2] = ["passed_over", "own_directories"];
+const LOG: [&str; 2] = ["filter", "format"];
+
+/// What the file says; `None` where it says nothing.
+#[derive(Debug, Default)]
+pub(super) struct Settings {
+    pub(super) environment_ids: Option<Vec<String>>,
+    pub(super) listeners: Option<Vec<Listener>>,
+    pub(super) allowed: Option<Vec<PathBuf>>,
+    pub(super) published: Option<Vec<Published>>,
+    pub(super) switched_off: SwitchedOff,
+    pub(super) passed_over: Option<Vec<Box<[u8]>>>,
+    pub(super) own_directories: Option<Vec<Box<[u8]>>>,
+    pub(super) limits: Limits,
+    pub(super) log: Log,
+}
+
+/// Reads a file's document. `elsewhere` says which roots are published by other means than the file,
+/// should the file itself publish none.
+pub(super) fn read(
+    node: &Node,
+    file: &Path,
+    base: Option<&Path>,
+    elsewhere: impl Fn(&RootId) -> bool,
+    mistakes: &mut Mistakes,
+) -> Settings {
+    let checker = &mut Checker { file, mistakes };
+    let top = checker.document(node, &TOP);
+    let mut settings = Settings::default();
+    settings.environment_ids = top.get("environment_ids").map(|item| {
+        let none = Some("names none; leave the key out for `local`");
+        checker.each(&item, none, |text| RootId::new(text).map(|_| text.to_owned()))
+    });
+    settings.listeners = top.get("listen").map(|item| {
+        let none = Some("names none; leave the key out for a socket that clients find");
+        checker.each(&item, none, |text| place::listener(text, base))
+    });
+    settings.allowed =
+        top.get("allow").map(|item| checker.each(&item, None, |text| directory(text, base)));
+    settings.published = top.get("roots").map(|item| roots(&item, base, checker));
+    if let Some(item) = top.get("disabled_skills") {
+        let published = settings.published.as_deref().unwrap_or_default();
+        let known = |id: &RootId| published.iter().any(|p| p.id == *id) || elsewhere(id);
+        settings.switched_off = switches::read(&item, known, checker);
+    }
+    if let Some(search) = section(&top, "search", &SEARCH, checker) {
+        let names = |checker: &mut Checker<'_>, key| {
+            search.get(key).map(|item| checker.each(&item, None, segment))
+        };
+        settings.passed_over = names(checker, "passed_over");
+        settings.own_directories = names(checker, "own_directories");
+    }
+    if let Some(section) = section(&top, "limits", &limits::KEYS, checker) {
+        settings.limits = limits::read(&section, checker);
+    }
+    if let Some(section) = section(&top, "log", &LOG, checker) {
+        let filter = section.get("filter").and_then(|item| {
+            checker.parsed(&item, |text| {
+                log::filter(text).map_err(|e| format!("is no log filter: {e}"))
+            })
+        });
+        let format = section.get("format").and_then(|item| checker.parsed(&item, log::format));
+        let default = Log::default();
+        settings.log = Log {
+            filter: filter.unwrap_or(default.filter),
+            format: format.unwrap_or(default.format),
+        };
+    }
+    settings
+}
+
+impl Settings {
+    /// Directories that are never entered, by name.
+    pub(super) fn passed_over(&self) -> Vec<Box<[u8]>> {
+        self.passed_over.clone().unwrap_or_else(|| names(&PASSED_OVER))
+    }
+
+    /// Directories that are not entered directly inside a skill, by name.
+    pub(super) fn own_directories(&self) -> Vec<Box<[u8]>> {
+        self.own_directories.clone().unwrap_or_else(|| names(&OWN_DIRECTORIES))
+    }
+}
+
+fn names(names: &[&str]) -> Vec<Box<[u8]>> {
+    names.iter().map(|name| name.as_bytes().into()).collect()
+}
+
+fn section<'a>(
+    top: &Section<'a>,
+    key: &str,
+    known: &'static [&'static str],
+    checker: &mut Checker<'_>,
+) -> Option<Section<'a>> {
+    checker.section(&top.get(key)?, known)
+}
+
+fn roots(item: &Item<'_>, base: Option<&Path>, checker: &mut Checker<'_>) -> Vec<Published> {
+    let mut lines: HashMap<RootId, u32> = HashMap::new();
+    let mut roots = Vec::new();
+    for item in checker.list(item) {
+        let Some(section) = checker.section(&item, &ROOT) else { continue };
+        let id = checker.required(&section, "id");
+        let path = checker.required(&section, "path");
+        let scope = section.get("scope").map(|item| checker.parsed(&item, scope));
+        let scope = scope.unwrap_or(Some(Scope::User));
+        let path = path.and_then(|item| checker.parsed(&item, |text| directory(text, base)));
+        let links = section.get("follow_links").map(|item| (checker.boolean(&item), item));
+        if let (Some((Some(true), item)), Some(Scope::System)) = (&links, scope) {
+            checker.refuse(item, "cannot be: links are not followed in scope system");
+        }
+        let follow_links = links.and_then(|(given, _)| given);
+        let Some(id) = id else { continue };
+        let line = id.line();
+        let taken = |id: RootId| match lines.get(&id) {
+            Some(line) => Err(format!("is taken by the root in line {line}; give each its own")),
+            None => Ok(id),
+        };
+        let parsed =
+            checker.parsed(&id, |text| RootId::new(text).map_err(str::to_owned).and_then(taken));
+        let (Some(id), Some(path), Some(scope)) = (parsed, path, scope) else { continue };
+        lines.insert(id.clone(), line);
+        roots.push(Published {
+            id,
+            path: path.as_os_str().as_bytes().into(),
+            scope,
+            follow_links: follow_links.unwrap_or(scope != Scope::System),
+        });
+    }
+    roots
+}
+
+fn scope(text: &str) -> Result<Scope, &'static str> {
+    match text {
+        "repo" => Ok(Scope::Repo),
+        "user" => Ok(Scope::User),
+        "system" => Ok(Scope::System),
+        "admin" => Ok(Scope::Admin),
+        _ => Err("is no scope; the scopes are repo, user, system, admin"),
+    }
+}
+
+/// A directory that is there, or may yet be made.
+fn directory(text: &str, base: Option<&Path>) -> Result<PathBuf, String> {
+    if text == "~" || text.starts_with("~/") {
+        return Err("begins with `~`, which means nothing here; write the whole path".to_owned());
+    }
+    let dir = place::absolute(text.as_ref(), base)?;
+    if dir.exists() && !dir.is_dir() {
+        return Err("is not a directory".to_owned());
+    }
+    Ok(dir)
+}
+
+/// The name of a directory.
+fn segment(text: &str) -> Result<Box<[u8]>, &'static str> {
+    let one = RelPath::root().join(text.as_bytes());
+    let why = "is no name of a directory: it must not hold `/`, nor be `.` or `..`";
+    one.map(|path| path.as_bytes().into()).ok_or(why)
+}
