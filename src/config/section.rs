@@ -220,7 +220,7 @@ impl Item<'_> {
 /// A size as it is best read.
 pub(super) fn size(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match units.into_iter().find(|(unit, _)| bytes >= *unit && bytes % unit == 0) {
+    match units.into_iter().find(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit)) {
         Some((unit, name)) => format!("{}{name}", bytes / unit),
         None => bytes.to_string(),
     }

@@ -51,49 +51,51 @@ pub(super) fn read(
     elsewhere: impl Fn(&RootId) -> bool,
     mistakes: &mut Mistakes,
 ) -> Settings {
-    let checker = &mut Checker { file, mistakes };
-    let top = checker.document(node, &TOP);
-    let mut settings = Settings::default();
-    settings.environment_ids = top.get("environment_ids").map(|item| {
-        let none = Some("names none; leave the key out for `local`");
-        checker.each(&item, none, |text| RootId::new(text).map(|_| text.to_owned()))
+    let mut c = Checker { file, mistakes };
+    let top = c.document(node, &TOP);
+    let environment_ids = top.get("environment_ids").map(|item| {
+        let empty = Some("names none; leave the key out for `local`");
+        c.each(&item, empty, |text| RootId::new(text).map(|_| text.to_owned()))
     });
-    settings.listeners = top.get("listen").map(|item| {
-        let none = Some("names none; leave the key out for a socket that clients find");
-        checker.each(&item, none, |text| place::listener(text, base))
+    let listeners = top.get("listen").map(|item| {
+        let empty = Some("names none; leave the key out for a socket that clients find");
+        c.each(&item, empty, |text| place::listener(text, base))
     });
-    settings.allowed =
-        top.get("allow").map(|item| checker.each(&item, None, |text| directory(text, base)));
-    settings.published = top.get("roots").map(|item| roots(&item, base, checker));
-    if let Some(item) = top.get("disabled_skills") {
-        let published = settings.published.as_deref().unwrap_or_default();
-        let known = |id: &RootId| published.iter().any(|p| p.id == *id) || elsewhere(id);
-        settings.switched_off = switches::read(&item, known, checker);
+    let allowed = top.get("allow").map(|item| c.each(&item, None, |text| directory(text, base)));
+    let published = top.get("roots").map(|item| roots(&item, base, &mut c));
+    let switched_off = top.get("disabled_skills").map(|item| {
+        let here = published.as_deref().unwrap_or_default();
+        let known = |id: &RootId| here.iter().any(|p| p.id == *id) || elsewhere(id);
+        switches::read(&item, known, &mut c)
+    });
+    let search = section(&top, "search", &SEARCH, &mut c);
+    let mut names = |key| {
+        let item = search.as_ref()?.get(key)?;
+        Some(c.each(&item, None, segment))
+    };
+    let (passed_over, own_directories) = (names("passed_over"), names("own_directories"));
+    let limits = section(&top, "limits", &limits::KEYS, &mut c);
+    let limits = limits.map(|section| limits::read(&section, &mut c)).unwrap_or_default();
+    let log = section(&top, "log", &LOG, &mut c);
+    Settings {
+        environment_ids,
+        listeners,
+        allowed,
+        published,
+        switched_off: switched_off.unwrap_or_default(),
+        passed_over,
+        own_directories,
+        limits,
+        log: log.map(|section| read_log(&section, &mut c)).unwrap_or_default(),
     }
-    if let Some(search) = section(&top, "search", &SEARCH, checker) {
-        let names = |checker: &mut Checker<'_>, key| {
-            search.get(key).map(|item| checker.each(&item, None, segment))
-        };
-        settings.passed_over = names(checker, "passed_over");
-        settings.own_directories = names(checker, "own_directories");
-    }
-    if let Some(section) = section(&top, "limits", &limits::KEYS, checker) {
-        settings.limits = limits::read(&section, checker);
-    }
-    if let Some(section) = section(&top, "log", &LOG, checker) {
-        let filter = section.get("filter").and_then(|item| {
-            checker.parsed(&item, |text| {
-                log::filter(text).map_err(|e| format!("is no log filter: {e}"))
-            })
-        });
-        let format = section.get("format").and_then(|item| checker.parsed(&item, log::format));
-        let default = Log::default();
-        settings.log = Log {
-            filter: filter.unwrap_or(default.filter),
-            format: format.unwrap_or(default.format),
-        };
-    }
-    settings
+}
+
+fn read_log(section: &Section<'_>, checker: &mut Checker<'_>) -> Log {
+    let filter = |text: &str| log::filter(text).map_err(|e| format!("is no log filter: {e}"));
+    let filter = section.get("filter").and_then(|item| checker.parsed(&item, filter));
+    let format = section.get("format").and_then(|item| checker.parsed(&item, log::format));
+    let default = Log::default();
+    Log { filter: filter.unwrap_or(default.filter), format: format.unwrap_or(default.format) }
 }
 
 impl Settings {
@@ -124,18 +126,18 @@ fn section<'a>(
 fn roots(item: &Item<'_>, base: Option<&Path>, checker: &mut Checker<'_>) -> Vec<Published> {
     let mut lines: HashMap<RootId, u32> = HashMap::new();
     let mut roots = Vec::new();
-    for item in checker.list(item) {
-        let Some(section) = checker.section(&item, &ROOT) else { continue };
+    for entry in checker.list(item) {
+        let Some(section) = checker.section(&entry, &ROOT) else { continue };
         let id = checker.required(&section, "id");
         let path = checker.required(&section, "path");
         let scope = section.get("scope").map(|item| checker.parsed(&item, scope));
         let scope = scope.unwrap_or(Some(Scope::User));
         let path = path.and_then(|item| checker.parsed(&item, |text| directory(text, base)));
-        let links = section.get("follow_links").map(|item| (checker.boolean(&item), item));
-        if let (Some((Some(true), item)), Some(Scope::System)) = (&links, scope) {
+        let follow = section.get("follow_links").map(|item| (checker.boolean(&item), item));
+        if let (Some((Some(true), item)), Some(Scope::System)) = (&follow, scope) {
             checker.refuse(item, "cannot be: links are not followed in scope system");
         }
-        let follow_links = links.and_then(|(given, _)| given);
+        let follow_links = follow.and_then(|(given, _)| given);
         let Some(id) = id else { continue };
         let line = id.line();
         let taken = |id: RootId| match lines.get(&id) {

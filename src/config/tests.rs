@@ -1,4 +1,6 @@
-//! The loader as a table: a file, and every mistake in it.
+//! The loader: what files say, what they cannot say, and the example.
+
+mod mistakes;
 
 use super::{Config, Env, Flags, Listener, LogFormat, RootFlag, example, limits, settings};
 use crate::domain::{Limits, RootId, Scope};
@@ -21,135 +23,9 @@ fn load_bytes(bytes: &[u8]) -> Result<Config, String> {
 
 #[test]
 fn mistakes() {
-    let deep = "[".repeat(20);
-    let long = format!("environment_ids: [{}]", "x".repeat(300));
-    for (text, expected) in [
-        ("lisen: []", "f:1:1: lisen: is no key here; did you mean `listen`?"),
-        (
-            "Environment-IDs: [a]",
-            "Environment-IDs: is no key here; did you mean `environment_ids`?",
-        ),
-        ("colour: red", "f:1:1: colour: is no key here; the keys are environment_ids, listen,"),
-        (
-            "\nlimits:\n  max_dept: 3",
-            "f:3:3: limits.max_dept: is no key here; did you mean `max_depth`?",
-        ),
-        ("limits: {max_depth: 0}", "f:1:21: limits.max_depth: 0 is no whole number from 1 to 1000"),
-        ("limits: {max_depth: 1001}", "limits.max_depth: 1001 is no whole number from 1 to 1000"),
-        ("limits: {max_depth: -1}", "limits.max_depth: -1 is no whole number"),
-        ("limits: {max_depth: 1.5}", "limits.max_depth: 1.5 is no whole number"),
-        ("limits: {max_depth: '3'}", "limits.max_depth: \"3\" is no whole number"),
-        ("limits: {max_depth: 99999999999999999999}", "is no whole number"),
-        ("limits: {max_depth: 3MiB}", "limits.max_depth: \"3MiB\" is no whole number"),
-        (
-            "limits: {max_file_bytes: 17GiB}",
-            "limits.max_file_bytes: \"17GiB\" is no size from 1KiB to 16GiB",
-        ),
-        ("limits: {max_file_bytes: 1}", "limits.max_file_bytes: 1 is no size from 1KiB"),
-        ("limits: {max_file_bytes: big}", "limits.max_file_bytes: \"big\" is no size"),
-        ("limits: {max_file_bytes: [1]}", "limits.max_file_bytes: a list is no size"),
-        ("limits: {max_warm_roots: 10}", "leaves max_warm_roots, 10, under max_roots, 256"),
-        (
-            "limits: {max_roots: 2000}",
-            "f:1:21: limits.max_roots: 2000 leaves max_warm_roots, 1024, under",
-        ),
-        ("limits: []", "f:1:9: limits: a list is no mapping; its keys are max_roots,"),
-        ("limits:", "f:1:1: limits: says nothing; give a value, or leave the key out"),
-        ("log: {filter: inof}", "f:1:15: log.filter: \"inof\" is no log filter:"),
-        ("log: {format: xml}", "f:1:15: log.format: \"xml\" is neither text nor json"),
-        ("environment_ids: local", "f:1:18: environment_ids: \"local\" is no list; write `[a, b]`"),
-        (
-            "environment_ids: []",
-            "environment_ids: a list names none; leave the key out for `local`",
-        ),
-        ("environment_ids: [a, a]", "f:1:22: environment_ids[1]: \"a\" is given twice"),
-        ("environment_ids: ['']", "environment_ids[0]: \"\" is empty"),
-        ("environment_ids: [..]", "environment_ids[0]: \"..\" must not be `.` or `..`"),
-        ("environment_ids: [1]", "environment_ids[0]: 1 is no text; put it in quotes"),
-        ("environment_ids: [true]", "environment_ids[0]: true is no text"),
-        ("environment_ids: [~]", "environment_ids[0]: says nothing"),
-        (&long, "… is over 256 bytes"),
-        ("listen: []", "listen: a list names none"),
-        ("listen: [here]", "listen[0]: \"here\" is neither unix:PATH nor tcp:HOST:PORT"),
-        (
-            "listen: ['tcp:0.0.0.0:1']",
-            "listen[0]: \"tcp:0.0.0.0:1\" would serve without TLS beyond",
-        ),
-        ("listen: ['tcp:here:1']", "is not tcp:HOST:PORT with an IP address"),
-        ("allow: ['']", "allow[0]: \"\" is empty"),
-        ("allow: [/dev/null]", "allow[0]: \"/dev/null\" is not a directory"),
-        ("allow: [~/x]", "allow[0]: \"~/x\" begins with `~`, which means nothing here"),
-        ("allow: [\"a\\0b\"]", "allow[0]: \"a\\0b\" holds a NUL"),
-        ("roots: {a: /x}", "roots: a mapping is no list"),
-        ("roots: [/x]", "roots[0]: \"/x\" is no mapping; its keys are id, path,"),
-        ("roots:\n  - path: /x", "f:2:5: roots[0].id: is missing"),
-        ("roots:\n  - id: a", "f:2:5: roots[0].path: is missing"),
-        ("roots: [{id: , path: /x}]", "f:1:10: roots[0].id: says nothing"),
-        (
-            "roots: [{id: a, path: /x, scope: me}]",
-            "roots[0].scope: \"me\" is no scope; the scopes are repo,",
-        ),
-        (
-            "roots: [{id: a, path: /x, follow_links: yes}]",
-            "roots[0].follow_links: \"yes\" is neither true nor false",
-        ),
-        (
-            "roots: [{id: a, path: /x, scope: system, follow_links: true}]",
-            "roots[0].follow_links: true cannot be: links are not followed in scope system",
-        ),
-        (
-            "roots:\n  - {id: a, path: /x}\n  - {id: a, path: /y}",
-            "f:3:10: roots[1].id: \"a\" is taken by the root in line 2; give each its own",
-        ),
-        (
-            "roots: [{id: a, path: /x, follow: no}]",
-            "roots[0].follow: is no key here; did you mean `follow_links`?",
-        ),
-        (
-            "disabled_skills: [x]",
-            "disabled_skills[0]: \"x\" is no mapping; its keys are root, path, name",
-        ),
-        (
-            "disabled_skills: [{}]",
-            "disabled_skills[0]: a mapping needs either `name`, or `root` and `path`",
-        ),
-        ("disabled_skills: [{name: a, root: user}]", "needs either `name`, or `root` and `path`"),
-        ("disabled_skills: [{root: user}]", "f:1:19: disabled_skills[0].path: is missing"),
-        ("disabled_skills: [{path: a}]", "disabled_skills[0].root: is missing"),
-        (
-            "disabled_skills: [{root: gone, path: a}]",
-            "disabled_skills[0].root: \"gone\" is the id of no published root",
-        ),
-        (
-            "disabled_skills: [{root: user, path: /a}]",
-            "disabled_skills[0].path: \"/a\" is no path below the root",
-        ),
-        ("disabled_skills: [{root: user, path: a/../b}]", "is no path below the root"),
-        (
-            "disabled_skills: [{root: user, path: 'a[b'}]",
-            "\"a[b\" is no glob: unclosed character class",
-        ),
-        (
-            "disabled_skills: [{root: user, path: a/SKILL.md}]",
-            "names a file; name the skill's directory",
-        ),
-        ("disabled_skills: [{name: ' a'}]", "disabled_skills[0].name: \" a\" is no skill's name"),
-        (
-            "search: {passed_over: [a/b]}",
-            "search.passed_over[0]: \"a/b\" is no name of a directory",
-        ),
-        (
-            "search: {own_directories: [..]}",
-            "search.own_directories[0]: \"..\" is no name of a directory",
-        ),
-        ("limits: {}\nlimits: {}", "f:2:1: limits: is given again; it is in line 1 too"),
-        ("- a", "f:1:1: a list is no mapping; its keys are environment_ids,"),
-        ("a", "f:1:1: \"a\" is no mapping"),
-        ("a: [1\nb: 2", "f:2:2: YAML: "),
-        ("a: &x 1", "f:1:4: anchors are not used here"),
-        (&deep, "f:1:17: is nested too deep"),
-    ] {
-        let told = load(text).expect_err(text);
+    for (text, expected) in mistakes::CASES {
+        let text = text.replace("LONG", &"x".repeat(300));
+        let told = load(&text).expect_err(&text);
         assert!(told.contains(expected), "{text:?}\n  {expected}\n  {told}");
         assert_eq!(told.lines().count(), 1, "{told}");
     }

@@ -2,6 +2,7 @@
 //! or the real binary where the process itself is what is tested.
 
 mod binary;
+mod config;
 mod corpus;
 mod diff;
 mod errors;
