@@ -92,10 +92,7 @@ impl Config {
         let mut mistakes = Mistakes::default();
         let flags = flags::check(flags, env, &mut mistakes);
         let by_flag = |id: &RootId| flags.published.iter().flatten().any(|p| p.id == *id);
-        let settings = file.map(|(path, text)| {
-            let elsewhere = |id: &RootId| by_flag(id) || flags::USUAL_IDS.contains(&id.as_str());
-            from_text(path, text, elsewhere, env, &mut mistakes)
-        });
+        let settings = file.map(|(path, text)| from_text(path, text, by_flag, env, &mut mistakes));
         mistakes.none_or_all()?;
         let file = settings.unwrap_or_default();
         let (passed_over, own_directories) = (file.passed_over(), file.own_directories());
@@ -140,7 +137,7 @@ impl Config {
 fn from_text(
     path: &Path,
     text: Result<String, Mistake>,
-    elsewhere: impl Fn(&RootId) -> bool,
+    by_flag: impl Fn(&RootId) -> bool,
     env: &Env,
     mistakes: &mut Mistakes,
 ) -> Settings {
@@ -150,7 +147,7 @@ fn from_text(
     let absolute = place::absolute(path, env.current_dir.as_deref()).ok();
     let base = absolute.as_deref().and_then(Path::parent);
     match document {
-        Ok(node) => settings::read(&node, path, base, elsewhere, mistakes),
+        Ok(node) => settings::read(&node, path, base, by_flag, mistakes),
         Err(mistake) => {
             mistakes.add(mistake);
             Settings::default()

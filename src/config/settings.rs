@@ -2,6 +2,7 @@
 //! `Config`.
 
 use super::document::Node;
+use super::flags::USUAL_IDS;
 use super::log::{self, Log};
 use super::mistake::Mistakes;
 use super::section::{Checker, Item, Section};
@@ -42,13 +43,12 @@ pub(super) struct Settings {
     pub(super) log: Log,
 }
 
-/// Reads a file's document. `elsewhere` says which roots are published by other means than the file,
-/// should the file itself publish none.
+/// Reads a file's document. `by_flag` says which roots a flag publishes.
 pub(super) fn read(
     node: &Node,
     file: &Path,
     base: Option<&Path>,
-    elsewhere: impl Fn(&RootId) -> bool,
+    by_flag: impl Fn(&RootId) -> bool,
     mistakes: &mut Mistakes,
 ) -> Settings {
     let mut c = Checker { file, mistakes };
@@ -65,7 +65,12 @@ pub(super) fn read(
     let published = top.get("roots").map(|item| roots(&item, base, &mut c));
     let switched_off = top.get("disabled_skills").map(|item| {
         let here = published.as_deref().unwrap_or_default();
-        let known = |id: &RootId| here.iter().any(|p| p.id == *id) || elsewhere(id);
+        let usual = published.is_none() && allowed.is_none();
+        let known = |id: &RootId| {
+            here.iter().any(|p| p.id == *id)
+                || by_flag(id)
+                || usual && USUAL_IDS.contains(&id.as_str())
+        };
         switches::read(&item, known, &mut c)
     });
     let search = section(&top, "search", &SEARCH, &mut c);

@@ -230,6 +230,18 @@ fn the_example_has_every_key_and_the_bounds_of_every_limit() {
     }
 }
 
+#[test]
+fn the_worst_rules_take_no_time() {
+    for glob in ["{{a,b},{c,d}}*", "[!a-z]", "**/", "?*", "{a*,", "*{*}"] {
+        let glob = format!("{}x", glob.repeat(255 / glob.len()));
+        let rule = format!("- {{root: user, path: '{glob}'}}\n");
+        let begun = Instant::now();
+        drop(load(&format!("disabled_skills:\n{}", rule.repeat(1_000))));
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(20), "{glob} took {took:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 

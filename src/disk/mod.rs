@@ -14,7 +14,8 @@ mod versions;
 mod walk;
 
 pub use allowed::{Allowed, Blocked, Ground, Resolved};
+pub use off::Off;
 pub use progress::Progress;
-pub use read::{Body, Off, Page, Read, Unread, read};
+pub use read::{Body, Page, Read, Unread, read};
 pub use scan::{Target, scan};
 pub use versions::Versions;

@@ -1,9 +1,58 @@
 //! Where the operator's rules for switched-off skills hold: below published roots, wherever these are
-//! now.
+//! now; and which files that keeps from the skills around them.
 
 use super::allowed::Ground;
 use crate::domain::switched_off::Places;
-use crate::domain::{Published, SwitchedOff};
+use crate::domain::{OffPackages, Published, RelPath, Spot, SwitchedOff};
+
+/// Skills whose files are nobody's, not even those of a skill around them.
+#[derive(Debug, Clone, Copy)]
+pub struct Off<'a> {
+    /// Those that the root's search found.
+    pub packages: &'a OffPackages,
+    /// The operator's rules, for what links lead to elsewhere.
+    pub rules: &'a SwitchedOff,
+    /// The published roots, which the rules name.
+    pub published: &'a [Published],
+}
+
+/// The same, seen from one package that is on.
+#[derive(Debug)]
+pub(super) struct Seen<'a> {
+    packages: &'a OffPackages,
+    places: Places<'a>,
+    root: &'a Spot,
+    package: &'a RelPath,
+    /// Where the package really is, and that below the root.
+    home: &'a Spot,
+    home_below: Option<RelPath>,
+}
+
+impl<'a> Off<'a> {
+    /// Looks up what the rules mean on this ground. The package is named as walked, and as it is.
+    pub(super) fn seen_from(
+        &self,
+        ground: &Ground,
+        root: &'a Spot,
+        package: &'a RelPath,
+        home: &'a Spot,
+    ) -> Seen<'a> {
+        let places = places(ground, self.published, self.rules);
+        Seen { packages: self.packages, places, root, package, home, home_below: home.below(root) }
+    }
+}
+
+impl Seen<'_> {
+    /// Whether a file of the package lies in a skill that is off: as walked, or as `real`, where it
+    /// really is.
+    pub(super) fn covers(&self, resource: &RelPath, real: &Spot) -> bool {
+        let walked = self.package.join_all(resource);
+        let below = real.below(self.root);
+        self.packages.cover_walked(&walked, self.package)
+            || below.is_some_and(|file| self.packages.cover_real(&file, self.home_below.as_ref()))
+            || self.places.cover(real, self.home)
+    }
+}
 
 /// The rules by place, below those of the published roots that are there.
 pub(super) fn places<'a>(

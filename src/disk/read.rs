@@ -1,11 +1,11 @@
 //! One page of one file, from one version of it. Blocking.
 
-use super::allowed::{Blocked, Ground, Resolved};
+use super::allowed::{Blocked, Resolved};
 use super::content;
-use super::off;
+use super::off::Off;
 use super::resource::{self, Unopened};
 use super::versions::Versions;
-use crate::domain::{Digest, OffPackages, Published, RelPath, Spot, SwitchedOff, Version, permit};
+use crate::domain::{Digest, RelPath, Spot, Version, permit};
 use rustix::fs::fstat;
 
 /// Which page.
@@ -29,29 +29,6 @@ pub struct Page<'a> {
     pub follow_links: bool,
     /// The most bytes of a file.
     pub max_file_bytes: u64,
-}
-
-/// Skills whose files are not read, not even as files of a skill around them.
-#[derive(Debug, Clone, Copy)]
-pub struct Off<'a> {
-    /// Those that the root's search found.
-    pub packages: &'a OffPackages,
-    /// The operator's rules, for what links lead to elsewhere.
-    pub rules: &'a SwitchedOff,
-    /// The published roots, which the rules name.
-    pub published: &'a [Published],
-}
-
-impl Off<'_> {
-    /// Whether a file, of which `real` is where it really is, lies in a skill that is off.
-    fn covers(&self, ground: &Ground, root: &Spot, page: &Page<'_>, real: [&Spot; 2]) -> bool {
-        let [file, package] = real;
-        let walked = page.package.join_all(page.resource);
-        let below = file.below(root);
-        self.packages.cover_walked(&walked, page.package)
-            || below.is_some_and(|f| self.packages.cover_real(&f, package.below(root).as_ref()))
-            || off::places(ground, self.published, self.rules).cover(file, package)
-    }
 }
 
 /// What was read.
@@ -106,6 +83,7 @@ pub fn read(root: &Resolved, page: &Page<'_>, versions: &Versions) -> Result<Rea
     if !permit::may_read(page.resource, page.passed_over) {
         return Err(Unread::NotFound);
     }
+    let off = page.off.seen_from(ground, root_spot, page.package, &package);
     for _ in 0..TRIES {
         let opened = resource::open(ground, &package, page.resource)?;
         let walked = root_spot.rel.join_all(page.package).join_all(page.resource);
@@ -118,7 +96,7 @@ pub fn read(root: &Resolved, page: &Page<'_>, versions: &Versions) -> Result<Rea
         if !is_main && !permit::may_read(&below, page.passed_over) {
             return Err(Unread::NotFound);
         }
-        if page.off.covers(ground, root_spot, page, [&opened.spot, &package]) {
+        if off.covers(page.resource, &opened.spot) {
             return Err(Unread::NotFound);
         }
         let version = opened.version;

@@ -57,7 +57,7 @@ pub fn scan(allowed: &Allowed, target: &Target, progress: &Progress) -> Result<C
     }
     let follow_links = rules.follow_links;
     let limits = rules.limits.clone();
-    let switched_off = Off {
+    let switched_off = Sieve {
         places: off::places(&ground, &target.published, &target.rules.switched_off),
         rules: &target.rules.switched_off,
         packages: Vec::new(),
@@ -83,7 +83,7 @@ pub fn scan(allowed: &Allowed, target: &Target, progress: &Progress) -> Result<C
 /// Gives each skill its namespace, and joins all to a catalog.
 fn catalog(
     found: Found,
-    mut off: Off<'_>,
+    mut off: Sieve<'_>,
     ground: &Ground,
     root: &Spot,
     (scope, follow_links): (Option<Scope>, bool),
@@ -126,14 +126,14 @@ fn catalog(
     Catalog::new(skills, diagnostics, header).without(OffPackages::new(off.packages))
 }
 
-/// The skills that the operator switched off, under collection.
-struct Off<'a> {
+/// Holds back the skills that the operator switched off.
+struct Sieve<'a> {
     places: Places<'a>,
     rules: &'a SwitchedOff,
     packages: Vec<(RelPath, Option<RelPath>)>,
 }
 
-impl Off<'_> {
+impl Sieve<'_> {
     /// Whether a skill is off: by where it was walked to, by where it is, or by its name.
     fn takes(
         &mut self,

@@ -114,4 +114,8 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ("a: [1\nb: 2", "f:2:2: YAML: "),
     ("a: &x 1", "f:1:4: anchors are not used here"),
     ("[[[[[[[[[[[[[[[[[[[[", "f:1:17: is nested too deep"),
+    (
+        "roots: []\ndisabled_skills: [{root: user, path: a}]",
+        "f:2:26: disabled_skills[0].root: \"user\" is the id of no published root",
+    ),
 ];

@@ -6,13 +6,13 @@ mod switched_off;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use caproot::proto::caproot::v1::{
-    DiagnosticCode, GetExecutorRequest, GetExecutorResponse, ListRootsRequest, ListSkillsResponse,
-    RootReason, Scope, SelectedCapabilityRoot,
+    Diagnostic, DiagnosticCode, GetExecutorRequest, GetExecutorResponse, ListRootsRequest,
+    ListSkillsResponse, RootReason, Scope, SelectedCapabilityRoot,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tonic::Code;
@@ -41,7 +41,7 @@ struct Served {
     child: Child,
     /// What it printed on stdout.
     listening: Vec<String>,
-    client: Client,
+    client: Option<Client>,
 }
 
 impl Served {
@@ -59,24 +59,27 @@ impl Served {
         let file = file.to_str().expect("a path in UTF-8");
         // Not where the file is, so that relative paths must be taken from there.
         let mut command = caproot(&[&["serve", "--config", file], flags].concat());
-        let mut child = command.current_dir("/").spawn().expect("the binary runs");
-        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-        let mut listening = Vec::new();
+        let child = command.current_dir("/").spawn().expect("the binary runs");
+        let mut served = Self { child, listening: Vec::new(), client: None };
+        let mut lines = BufReader::new(served.child.stdout.take().expect("piped")).lines();
         while let Some(Ok(line)) = lines.next() {
             let address = line.strip_prefix("listening ").expect("a line `listening …`");
-            listening.push(address.to_owned());
+            served.listening.push(address.to_owned());
             if let Some(address) = address.strip_prefix("tcp:") {
-                let client = connect(address).await;
-                return Self { child, listening, client };
+                served.client = Some(connect(address).await);
+                return served;
             }
         }
-        let mut log = String::new();
-        child.stderr.take().expect("piped").read_to_string(&mut log).expect("text");
-        panic!("no TCP listener: {listening:?} {log}");
+        let log = collect(served.child.stderr.take().expect("piped"));
+        panic!("no TCP listener: {:?} {log}", served.listening);
+    }
+
+    fn client(&self) -> Client {
+        self.client.clone().expect("connected")
     }
 
     async fn list(&self, roots: &[SelectedCapabilityRoot]) -> ListSkillsResponse {
-        let mut client = self.client.clone();
+        let mut client = self.client();
         in_time(client.list_skills(list_request(roots))).await.expect("a list").into_inner()
     }
 
@@ -86,7 +89,7 @@ impl Served {
     }
 
     async fn executor(&self) -> GetExecutorResponse {
-        let mut client = self.client.clone();
+        let mut client = self.client();
         in_time(client.get_executor(GetExecutorRequest {})).await.expect("an answer").into_inner()
     }
 
@@ -97,20 +100,25 @@ impl Served {
         package: &str,
         resource: &str,
     ) -> Result<Vec<u8>, tonic::Status> {
-        let mut client = self.client.clone();
+        let mut client = self.client();
         let answer = in_time(client.read_resource(read_request(root, package, resource))).await;
         answer.map(|page| bytes_of(&page.into_inner()))
     }
 
     /// Asks it to end, and gives its log.
-    fn log(mut self) -> String {
+    async fn log(mut self) -> String {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
         kill_process(pid, Signal::TERM).expect("a signal");
-        let mut log = String::new();
-        let mut stderr = self.child.stderr.take().expect("piped");
-        stderr.read_to_string(&mut log).expect("text");
-        log
+        let stderr = self.child.stderr.take().expect("piped");
+        // Elsewhere, so that the client hears meanwhile that the daemon goes.
+        tokio::task::spawn_blocking(|| collect(stderr)).await.expect("no panic")
     }
+}
+
+fn collect(mut pipe: impl std::io::Read) -> String {
+    let mut text = String::new();
+    pipe.read_to_string(&mut text).expect("text");
+    text
 }
 
 impl Drop for Served {
@@ -162,7 +170,7 @@ async fn allow() {
     assert_eq!(packages, ["skill://i/a", "skill://i/l"]);
     assert_eq!(list.roots[1].reason(), RootReason::NotAllowed);
     assert!(
-        in_time(served.client.clone().list_roots(ListRootsRequest {}))
+        in_time(served.client().list_roots(ListRootsRequest {}))
             .await
             .expect("roots")
             .into_inner()
@@ -177,7 +185,7 @@ async fn roots_in_the_order_of_their_scopes() {
     let config = "roots:\n- {id: d, path: a, scope: admin}\n- {id: c, path: s, scope: system}\n\
                   - {id: b, path: u}\n- {id: z, path: r, scope: repo}\n- {id: a, path: gone}\n";
     let served = Served::start(&fixture, config).await;
-    let mut client = served.client.clone();
+    let mut client = served.client();
     let roots = in_time(client.list_roots(ListRootsRequest {})).await.expect("roots").into_inner();
     let order: Vec<_> = roots.roots.iter().map(|r| (r.id.as_str(), r.scope())).collect();
     let expected = [
@@ -208,7 +216,7 @@ async fn follow_links_switched_off() {
     for id in ["off", "sys"] {
         let list = served.list(&[published(id)]).await;
         assert_eq!(list.skills.len(), 1, "{id}");
-        let codes: Vec<_> = list.diagnostics.iter().map(|d| d.code()).collect();
+        let codes: Vec<_> = list.diagnostics.iter().map(Diagnostic::code).collect();
         assert!(codes.contains(&DiagnosticCode::OutsideRoot), "{id}: {codes:?}");
     }
     let answer = served.read(&published("off"), "skill://off/a", "skill://off/a/x").await;
@@ -257,7 +265,7 @@ async fn log() {
         let fixture = &fixture;
         async move {
             let config = format!("allow: [root]\n{log}");
-            Served::start_with(fixture, &config, flags).await.log()
+            Served::start_with(fixture, &config, flags).await.log().await
         }
     };
     let text = served("", &[]).await;
