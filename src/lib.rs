@@ -4,6 +4,7 @@
 compile_error!("caproot runs on Linux only: it opens files with openat2(2)");
 
 pub mod app;
+pub mod check;
 pub mod cli;
 pub mod client;
 pub mod config;
@@ -13,3 +14,4 @@ pub mod endpoint;
 pub mod keeper;
 pub mod proto;
 pub mod rpc;
+pub mod watch;

@@ -60,6 +60,7 @@ pub async fn build(config: Config) -> Result<App, StartError> {
             allowed: config.allowed,
             published: config.published,
             rules,
+            timing: config.timing,
         },
         epoch,
     );

@@ -2,8 +2,10 @@
 //! stderr for everything else.
 
 mod args;
+mod check;
 mod config;
 pub mod exit;
+mod explain;
 mod failure;
 mod list;
 mod output;
@@ -28,6 +30,7 @@ Examples:
   caproot serve --root ./skills      publish a directory of skills
   caproot list                       what the running daemon publishes
   caproot read skill://skills/pdf    one skill's instructions
+  caproot check ./skills             what is wrong with your skills
   caproot help list                  more about a command
 
 Exit codes:
@@ -46,6 +49,8 @@ enum Command {
     List(list::ListArgs),
     Read(read::ReadArgs),
     Config(config::ConfigArgs),
+    Check(check::CheckArgs),
+    Explain(explain::ExplainArgs),
 }
 
 /// Does what the command line says. `Ok` holds the exit code of an answer that was given.
@@ -56,5 +61,7 @@ pub async fn run(cli: Cli, env: &Env) -> Result<u8, Failure> {
         Command::List(args) => list::run(args, env).await,
         Command::Read(args) => read::run(args, env).await,
         Command::Config(args) => config::run(&args, env),
+        Command::Check(args) => check::run(args, env).await,
+        Command::Explain(args) => explain::run(&args),
     }
 }

@@ -42,6 +42,13 @@ pub(super) fn say(lines: &[String]) {
     let _ = stderr.flush();
 }
 
+/// Whether colours are welcome on stdout: it is a terminal that has some, and `NO_COLOR` is not set.
+pub(super) fn has_colours() -> bool {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let is_dumb = set("TERM").is_none_or(|term| term == "dumb");
+    io::stdout().is_terminal() && set("NO_COLOR").is_none() && !is_dumb
+}
+
 /// How many columns stdout's terminal has: `COLUMNS` if set, else what the terminal says, else 80.
 /// `None` where stdout is no terminal.
 pub(super) fn width() -> Option<usize> {

@@ -1,29 +1,7 @@
-//! Makes text from strangers safe to show: one line, and no way to command a terminal, to turn the
-//! reading order round or to hide.
+//! Text from strangers, made safe to show.
 
-use std::fmt;
-
-/// A text that prints with whatever could mislead escaped as `\u{…}`.
-pub(super) struct Shown<'a>(pub(super) &'a str);
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use fmt::Write as _;
-        for c in self.0.chars() {
-            if misleads(c) {
-                write!(f, "{}", c.escape_unicode())?;
-            } else {
-                f.write_char(c)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// [`Shown`], as a string.
-pub(super) fn shown(text: &str) -> String {
-    Shown(text).to_string()
-}
+use crate::domain::shown::misleads;
+pub(super) use crate::domain::shown::{Shown, shown};
 
 /// The same JSON value, spelled so that no string in it misleads who looks at it on a terminal.
 pub(super) fn json_shown(json: &str) -> String {
@@ -40,38 +18,9 @@ pub(super) fn json_shown(json: &str) -> String {
     shown
 }
 
-fn misleads(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            // Soft hyphen; bidi marks, embeddings, overrides and isolates (Unicode annex 9).
-            '\u{ad}' | '\u{61c}' | '\u{200e}' | '\u{200f}'
-            | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-            // Invisible: zero width (the joiners are needed by scripts and emoji), line and
-            // paragraph separators, word joiner and invisible operators, byte order mark.
-            | '\u{200b}' | '\u{2028}' | '\u{2029}' | '\u{2060}'..='\u{2065}'
-            | '\u{206a}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
-            // Tags: whole sentences that no reader sees.
-            | '\u{e0000}'..='\u{e007f}')
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{json_shown, shown};
-
-    #[test]
-    fn what_misleads_is_escaped() {
-        for (text, safe) in [
-            ("plain é 漢字 👩\u{200d}🚀", "plain é 漢字 👩\u{200d}🚀"),
-            ("a\u{202e}b", r"a\u{202e}b"),
-            ("\x1b[31mred", r"\u{1b}[31mred"),
-            ("two\nlines\r\t", r"two\u{a}lines\u{d}\u{9}"),
-            ("\u{9b}c1", r"\u{9b}c1"),
-            ("\u{2066}x\u{2069}", r"\u{2066}x\u{2069}"),
-            ("\u{e0041}\u{feff}\u{200b}", r"\u{e0041}\u{feff}\u{200b}"),
-        ] {
-            assert_eq!(shown(text), safe);
-        }
-    }
+    use super::json_shown;
 
     #[test]
     fn json_keeps_its_value() {

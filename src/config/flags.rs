@@ -100,17 +100,10 @@ fn named_roots(roots: &[RootFlag], env: &Env, mistakes: &mut Mistakes) -> Vec<Pu
     published
 }
 
-/// A directory that whoever gives the flag has before them, so it must be there.
+/// A directory that is there, or may come later; what is something else is a slip.
 fn named_directory(dir: &Path, env: &Env) -> Result<PathBuf, String> {
     let dir = place::absolute(dir, env.current_dir.as_deref())?;
-    match std::fs::metadata(&dir) {
-        Ok(meta) if !meta.is_dir() => Err("is not a directory".to_owned()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err("is not there; create the directory, or publish it in a config file".to_owned())
-        }
-        // What cannot be looked at is said in the root's state.
-        Ok(_) | Err(_) => Ok(dir),
-    }
+    if dir.exists() && !dir.is_dir() { Err("is not a directory".to_owned()) } else { Ok(dir) }
 }
 
 /// The directory's name, or the first of `name-2`, `name-3` … that is free.

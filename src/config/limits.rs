@@ -2,6 +2,7 @@
 
 use super::section::{Checker, Section};
 use crate::domain::Limits;
+use crate::domain::limits::MAX_DIAGNOSTICS;
 
 /// One limit: its key, which is that of the wire, and its bounds.
 pub(super) struct Limit {
@@ -22,10 +23,13 @@ pub(super) const ALL: [Limit; KEYS.len()] = [
     Limit { key: "max_file_bytes", least: 1 << 10, most: 16 << 30, bytes: true },
     count("max_warm_roots", 1, 65_536),
     count("max_reads", 1, 1_024),
+    count("max_streams", 1, 65_536),
+    count("max_history", 1, 1_024),
+    count("max_diagnostics", 1, MAX_DIAGNOSTICS as u64),
 ];
 
 /// The keys of `limits`.
-pub(super) const KEYS: [&str; 8] = [
+pub(super) const KEYS: [&str; 11] = [
     "max_roots",
     "max_depth",
     "max_directories",
@@ -34,6 +38,9 @@ pub(super) const KEYS: [&str; 8] = [
     "max_file_bytes",
     "max_warm_roots",
     "max_reads",
+    "max_streams",
+    "max_history",
+    "max_diagnostics",
 ];
 
 const fn count(key: &'static str, least: u64, most: u64) -> Limit {
@@ -61,6 +68,9 @@ pub(super) fn read(section: &Section<'_>, checker: &mut Checker<'_>) -> Limits {
         max_skills: count("max_skills", default.max_skills),
         max_warm_roots: count("max_warm_roots", default.max_warm_roots),
         max_reads: count("max_reads", default.max_reads),
+        max_streams: count("max_streams", default.max_streams),
+        max_history: count("max_history", default.max_history),
+        max_diagnostics: count("max_diagnostics", default.max_diagnostics),
         max_file_bytes: given("max_file_bytes").unwrap_or(default.max_file_bytes),
     };
     if limits.max_warm_roots < limits.max_roots {

@@ -20,6 +20,7 @@ pub use crate::endpoint::Env;
 
 use crate::domain::search::Rules;
 use crate::domain::{Limits, Published, RootId, SwitchedOff};
+use crate::keeper::Timing;
 use mistake::Mistakes;
 use settings::Settings;
 use std::collections::HashSet;
@@ -47,6 +48,8 @@ pub struct Config {
     pub own_directories: Vec<Box<[u8]>>,
     /// The limits in force.
     pub limits: Limits,
+    /// When roots are looked at.
+    pub timing: Timing,
     /// How the daemon logs.
     pub log: Log,
 }
@@ -115,6 +118,7 @@ impl Config {
             passed_over,
             own_directories,
             limits: file.limits,
+            timing: file.timing,
             log: file.log,
         })
     }

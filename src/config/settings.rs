@@ -9,25 +9,41 @@ use super::section::{Checker, Item, Section};
 use super::{Listener, limits, place, switches};
 use crate::domain::search::{OWN_DIRECTORIES, PASSED_OVER};
 use crate::domain::{Limits, Published, RelPath, RootId, Scope, SwitchedOff};
+use crate::keeper::Timing;
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Keys of the file, by section.
 #[cfg(test)]
-pub(super) const SECTIONS: [(&str, &[&str]); 6] = [
+pub(super) const SECTIONS: [(&str, &[&str]); 7] = [
     ("", &TOP),
     ("roots", &ROOT),
     ("disabled_skills", &switches::KEYS),
     ("search", &SEARCH),
     ("limits", &limits::KEYS),
+    ("watch", &WATCH),
     ("log", &LOG),
 ];
-const TOP: [&str; 8] =
-    ["environment_ids", "listen", "allow", "roots", "disabled_skills", "search", "limits", "log"];
+const TOP: [&str; 9] = [
+    "environment_ids",
+    "listen",
+    "allow",
+    "roots",
+    "disabled_skills",
+    "search",
+    "limits",
+    "watch",
+    "log",
+];
 const ROOT: [&str; 4] = ["id", "path", "scope", "follow_links"];
 const SEARCH: [&str; 2] = ["passed_over", "own_directories"];
+const WATCH: [&str; 2] = ["settle", "settle_cap"];
 const LOG: [&str; 2] = ["filter", "format"];
+
+/// The longest that a change may be held back.
+const MAX_SETTLE: Duration = Duration::from_secs(10);
 
 /// What the file says; `None` where it says nothing.
 #[derive(Debug, Default)]
@@ -40,6 +56,7 @@ pub(super) struct Settings {
     pub(super) passed_over: Option<Vec<Box<[u8]>>>,
     pub(super) own_directories: Option<Vec<Box<[u8]>>>,
     pub(super) limits: Limits,
+    pub(super) timing: Timing,
     pub(super) log: Log,
 }
 
@@ -81,6 +98,8 @@ pub(super) fn read(
     let (passed_over, own_directories) = (names("passed_over"), names("own_directories"));
     let limits = section(&top, "limits", &limits::KEYS, &mut c);
     let limits = limits.map(|section| limits::read(&section, &mut c)).unwrap_or_default();
+    let watch = section(&top, "watch", &WATCH, &mut c);
+    let timing = watch.map(|section| read_timing(&section, &mut c)).unwrap_or_default();
     let log = section(&top, "log", &LOG, &mut c);
     Settings {
         environment_ids,
@@ -91,8 +110,28 @@ pub(super) fn read(
         passed_over,
         own_directories,
         limits,
+        timing,
         log: log.map(|section| read_log(&section, &mut c)).unwrap_or_default(),
     }
+}
+
+fn read_timing(section: &Section<'_>, checker: &mut Checker<'_>) -> Timing {
+    let mut span = |key| {
+        let item = section.get(key)?;
+        checker.parsed(&item, |text| match humantime::parse_duration(text) {
+            Ok(span) if span <= MAX_SETTLE => Ok(span),
+            _ => Err("is no span of time from 0ms to 10s, such as 50ms"),
+        })
+    };
+    let default = Timing::default();
+    let settle = span("settle").unwrap_or(default.settle);
+    let settle_cap = span("settle_cap").unwrap_or(default.settle_cap);
+    let given = WATCH.into_iter().find_map(|key| section.get(key));
+    if let Some(item) = given.filter(|_| settle_cap < settle) {
+        let reason = format!("leaves settle_cap, {settle_cap:?}, under settle, {settle:?}");
+        checker.refuse(&item, reason);
+    }
+    Timing { settle, settle_cap, ..default }
 }
 
 fn read_log(section: &Section<'_>, checker: &mut Checker<'_>) -> Log {

@@ -44,7 +44,7 @@ fn every_mistake_at_once_in_the_order_of_the_file() {
             "f:3:14: limits.max_depth: \"none\" is no whole number from 1 to 1000",
             "f:4:14: limits.max_reads: 0 is no whole number from 1 to 1024",
             "f:5:1: nope: is no key here; the keys are environment_ids, listen, allow, roots, \
-             disabled_skills, search, limits, log",
+             disabled_skills, search, limits, watch, log",
             "--listen \"nonsense\" is neither unix:PATH nor tcp:HOST:PORT",
         ]
     );
@@ -95,6 +95,7 @@ fn everything_that_can_be_said() {
          disabled_skills: [{root: z, path: 'a/*'}, {name: 'p:n'}]\n\
          search: {passed_over: [], own_directories: [bin]}\n\
          limits: {max_file_bytes: 1 MiB, max_depth: 3}\n\
+         watch: {settle: 0ms, settle_cap: 1s}\n\
          log: {filter: caproot=debug, format: json}\n",
     );
     let config = config.expect("good");
@@ -120,6 +121,8 @@ fn everything_that_can_be_said() {
     assert_eq!(config.own_directories, [Box::from(b"bin".as_slice())]);
     let limits = Limits { max_file_bytes: 1 << 20, max_depth: 3, ..Limits::default() };
     assert_eq!(config.limits, limits);
+    let timing = (config.timing.settle, config.timing.settle_cap);
+    assert_eq!(timing, (Duration::ZERO, Duration::from_secs(1)));
     assert_eq!((&*config.log.filter, config.log.format), ("caproot=debug", LogFormat::Json));
 }
 
@@ -173,18 +176,16 @@ fn flags_replace_what_the_file_says() {
 }
 
 #[test]
-fn a_root_that_a_flag_names_must_be_a_directory() {
-    for (dir, reason) in [
-        ("/dev/null", "--root \"/dev/null\" is not a directory"),
-        ("/no/such", "--root \"/no/such\" is not there;"),
-        ("", "--root \"\" is empty"),
-    ] {
+fn a_root_that_a_flag_names_is_no_other_thing() {
+    for (dir, reason) in
+        [("/dev/null", "--root \"/dev/null\" is not a directory"), ("", "--root \"\" is empty")]
+    {
         let flags =
             Flags { roots: vec![RootFlag { id: None, dir: dir.into() }], ..Flags::default() };
         let told = Config::from_flags(flags, &env()).expect_err(dir);
         assert!(told[0].to_string().starts_with(reason), "{told:?}");
     }
-    assert!(load("roots: [{id: a, path: /no/such}]").is_ok(), "a file's root may come later");
+    assert!(load("roots: [{id: a, path: /no/such}]").is_ok(), "a root may come later");
 }
 
 /// The example with what is commented out taken in.

@@ -5,7 +5,7 @@ use super::walk::{Stop, walk, walk_from};
 use crate::domain::{Reason, RelPath, Spot};
 use rustix::fs::AtFlags;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, statat};
-use rustix::io::{Errno, Result as Io};
+use rustix::io::Result as Io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -30,8 +30,8 @@ pub struct Ground {
 struct Base {
     /// Absolute, without links; raw bytes, no trailing `/`.
     path: Vec<u8>,
-    /// `None` where it does not exist now.
-    fd: Option<OwnedFd>,
+    /// The error says why it is no directory that can be opened now.
+    fd: Io<OwnedFd>,
 }
 
 /// A path that was resolved, and the ground on which its spot counts.
@@ -103,7 +103,7 @@ impl Ground {
         let open = |path: &[u8]| {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-            openat2(CWD, slashed(path), flags, Mode::empty(), resolve).ok()
+            openat2(CWD, slashed(path), flags, Mode::empty(), resolve)
         };
         let roots = outer.into_iter().map(|path| Base { fd: open(&path), path }).collect();
         Self { roots }
@@ -112,13 +112,22 @@ impl Ground {
     /// Whether the base of a spot is still the directory at its path.
     fn holds(&self, spot: &Spot) -> bool {
         let base = &self.roots[spot.base];
-        let Some(fd) = &base.fd else { return false };
+        let Ok(fd) = &base.fd else { return false };
         let (Ok(held), Ok(now)) =
             (fstat(fd), statat(CWD, slashed(&base.path), AtFlags::SYMLINK_NOFOLLOW))
         else {
             return false;
         };
         identity(&held) == identity(&now)
+    }
+
+    /// Whether the allowed roots are where they were.
+    pub(super) fn is_as(&self, other: &Self) -> bool {
+        let of = |base: &Base| {
+            let stat = base.fd.as_ref().ok().and_then(|fd| fstat(fd).ok());
+            (base.path.clone(), stat.map(|stat| identity(&stat)))
+        };
+        self.roots.iter().map(of).eq(other.roots.iter().map(of))
     }
 
     /// What the directory at a spot is called; `None` for the root of the file system.
@@ -162,7 +171,7 @@ impl Ground {
     /// Opens a spot beneath the descriptor of its allowed root. The kernel refuses every link, so
     /// whatever was exchanged since the spot was resolved, nothing outside is opened: openat2(2).
     pub(super) fn open(&self, spot: &Spot, flags: OFlags) -> Io<OwnedFd> {
-        let base = self.roots[spot.base].fd.as_ref().ok_or(Errno::NOENT)?;
+        let base = self.roots[spot.base].fd.as_ref().map_err(|error| *error)?;
         open_beneath(base, spot.rel.as_bytes(), flags)
     }
 }

@@ -4,12 +4,14 @@
 use super::allowed::{Blocked, Ground, identity};
 use super::content;
 use super::resource::{self, Regular, Unopened, blocked};
+use super::watching::{Guard, WatchDirs};
 use crate::domain::listing::{Entry, Listing, Visit, What};
 use crate::domain::sidecar::{self, Sidecar};
 use crate::domain::skill::MainFile;
 use crate::domain::{Code, Limits, Problem, RelPath, Severity, Spot, frontmatter, manifest};
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, fstat, statat};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 
 /// What one listing needs to know.
 #[derive(Debug, Clone, Copy)]
@@ -18,12 +20,37 @@ pub(super) struct Lister<'a> {
     pub(super) limits: &'a Limits,
     /// The name of the root itself, should it be a skill without one.
     pub(super) root_name: Option<&'a [u8]>,
+    /// Who wants to know of changes.
+    pub(super) watching: &'a dyn WatchDirs,
+}
+
+/// A listing, and what keeps watch over it.
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub(super) listing: Result<Listing, Problem>,
+    pub(super) guards: Vec<Guard>,
 }
 
 impl Lister<'_> {
-    /// Lists a directory; the problem says why it cannot be.
-    pub(super) fn list(&self, visit: &Visit) -> Result<Listing, Problem> {
+    /// Watches a directory under a token, then lists it: what changes in between is told, and what
+    /// changed before is seen. A problem says why it cannot be listed.
+    pub(super) fn list(&self, visit: &Visit, token: u64) -> Listed {
+        let mut guards = Vec::new();
+        let listing = self.watch_and_list(visit, token, &mut guards);
+        Listed { listing, guards }
+    }
+
+    fn watch_and_list(
+        &self,
+        visit: &Visit,
+        token: u64,
+        guards: &mut Vec<Guard>,
+    ) -> Result<Listing, Problem> {
         let unreadable = |error| unreadable(blocked(error), Severity::Warning);
+        // May be watched even where it may not be read, so that permission is noticed when it comes.
+        if let Ok(dir) = self.ground.open(&visit.spot, OFlags::PATH | OFlags::DIRECTORY) {
+            guards.extend(self.watching.watch(dir.as_fd(), token, None));
+        }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let dir = self.ground.open(&visit.spot, flags).map_err(unreadable)?;
         let stat = fstat(&dir).map_err(unreadable)?;
@@ -44,10 +71,13 @@ impl Lister<'_> {
                 }
                 FileType::RegularFile => continue,
                 FileType::Directory => What::Directory,
-                FileType::Symlink => match self.link(visit, &dir, &name, main) {
-                    Some(what) => what,
-                    None => continue,
-                },
+                FileType::Symlink => {
+                    let what = self.link(visit, &dir, &name, main);
+                    if let What::LinkedFile(target, Some(_)) = &what {
+                        guards.extend(self.watch_target(target, token));
+                    }
+                    what
+                }
                 _ => What::Special,
             };
             entries.push(Entry { name, ordinal, what });
@@ -55,24 +85,28 @@ impl Lister<'_> {
         Ok(Listing { identity: identity(&stat), total, entries, may_hold_manifest })
     }
 
-    /// What a link is; `None` where it leads to a file that does not matter.
-    fn link(&self, visit: &Visit, dir: &OwnedFd, name: &[u8], main: Option<bool>) -> Option<What> {
+    /// Watches the directory of a file that a link leads to, for what happens to that file.
+    fn watch_target(&self, target: &Spot, token: u64) -> Option<Guard> {
+        let dir = self.ground.open(&target.parent()?, OFlags::PATH | OFlags::DIRECTORY).ok()?;
+        self.watching.watch(dir.as_fd(), token, target.rel.file_name())
+    }
+
+    fn link(&self, visit: &Visit, dir: &OwnedFd, name: &[u8], main: Option<bool>) -> What {
         let target = match resource::follow_link(self.ground, &visit.spot, dir, name) {
             Ok(target) => target,
-            Err(Unopened::NotRegular) => return Some(What::Special),
-            Err(Unopened::Blocked(why)) => return Some(What::BadLink(bad_link(why))),
+            Err(Unopened::NotRegular) => return What::Special,
+            Err(Unopened::Blocked(why)) => return What::BadLink(bad_link(why)),
         };
         match FileType::from_raw_mode(target.stat.st_mode) {
-            FileType::Directory => Some(What::LinkedDirectory(target.spot, identity(&target.stat))),
-            FileType::RegularFile if main.is_some() || is_skill_like(name) => {
+            FileType::Directory => What::LinkedDirectory(target.spot, identity(&target.stat)),
+            FileType::RegularFile => {
                 let read = main.map(|sidecar| {
                     let opened = resource::open_at(self.ground, target.spot.clone());
                     self.read_main(visit, opened, sidecar)
                 });
-                Some(What::LinkedFile(target.spot, read))
+                What::LinkedFile(target.spot, read)
             }
-            FileType::RegularFile => None,
-            _ => Some(What::Special),
+            _ => What::Special,
         }
     }
 
@@ -81,7 +115,7 @@ impl Lister<'_> {
         visit: &Visit,
         opened: Result<Regular, Unopened>,
         has_sidecar_directory: bool,
-    ) -> Result<Box<MainFile>, Problem> {
+    ) -> Result<Arc<MainFile>, Problem> {
         let opened = opened.map_err(|e| unopened(e, Severity::Error))?;
         let size = opened.version.size;
         let head = content::head(&opened.file, size, self.limits.max_file_bytes)
@@ -89,7 +123,14 @@ impl Lister<'_> {
         let name = visit.walked.file_name().or(self.root_name);
         let reading = frontmatter::read(&head.bytes, head.whole, name);
         let sidecar = if has_sidecar_directory { self.read_sidecar(&visit.spot) } else { None };
-        Ok(Box::new(MainFile { digest: head.digest, size, reading, sidecar }))
+        Ok(Arc::new(MainFile {
+            digest: head.digest,
+            size,
+            authored: reading.skill.map(Arc::new),
+            problems: reading.problems,
+            sidecar: sidecar.map(|(sidecar, problems)| (Arc::new(sidecar), problems)),
+            stale: false,
+        }))
     }
 
     /// `None` where there is none. One that cannot be read closes the skill to models.
@@ -113,7 +154,8 @@ pub(super) fn sidecar_path() -> RelPath {
     RelPath::new(b"agents/openai.yaml").expect("two segments")
 }
 
-const MANIFEST_DIRECTORIES: [&str; 3] = [".codex-plugin", ".claude-plugin", ".cursor-plugin"];
+pub(super) const MANIFEST_DIRECTORIES: [&str; 3] =
+    [".codex-plugin", ".claude-plugin", ".cursor-plugin"];
 const _: () = assert!(MANIFEST_DIRECTORIES.len() == manifest::PATHS.len());
 
 fn is_skill_like(name: &[u8]) -> bool {
@@ -151,7 +193,7 @@ fn read_names(dir: &OwnedFd, most: usize) -> rustix::io::Result<Vec<(Box<[u8]>, 
     Ok(names)
 }
 
-fn gone() -> Problem {
+pub(super) fn gone() -> Problem {
     unreadable(Blocked::Missing, Severity::Error)
 }
 

@@ -9,22 +9,30 @@ use crate::domain::catalog::Diagnostics;
 use crate::domain::skill::Namespace;
 use crate::domain::{Code, Diagnostic, Manifest, Problem, RelPath, Severity, Spot, manifest};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
-/// The manifests that one scan has looked for.
-pub(super) struct Namespaces<'a> {
-    ground: &'a Ground,
-    root: &'a Spot,
-    /// Directories that were searched, and whether they may hold a manifest.
-    entered: HashMap<Spot, bool>,
-    known: HashMap<Spot, Option<Namespace>>,
-    own: Option<Manifest>,
+/// What was read of the manifests of each directory that was asked for one.
+pub(super) type Manifests = HashMap<Spot, Read>;
+
+/// What the places for a manifest in one directory hold.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Read {
+    manifest: Option<Manifest>,
+    /// About the file at a place below the directory.
+    problems: Vec<(RelPath, Problem)>,
 }
 
-impl<'a> Namespaces<'a> {
-    pub(super) fn new(ground: &'a Ground, root: &'a Spot, entered: HashMap<Spot, bool>) -> Self {
-        Self { ground, root, entered, known: HashMap::new(), own: None }
-    }
+/// The plugins of the directories of one search.
+pub(super) struct Namespaces<'a> {
+    pub(super) ground: &'a Ground,
+    pub(super) root: &'a Spot,
+    /// Directories that were searched, and whether they may hold a manifest.
+    pub(super) entered: &'a HashMap<Spot, bool>,
+    pub(super) manifests: &'a mut Manifests,
+    pub(super) known: HashMap<Spot, Option<Namespace>>,
+}
 
+impl Namespaces<'_> {
     /// The plugin of a directory.
     pub(super) fn nearest(
         &mut self,
@@ -53,40 +61,47 @@ impl<'a> Namespaces<'a> {
     }
 
     /// The manifest of the root itself, once [`Self::nearest`] was asked for the root.
-    pub(super) fn own(self) -> Option<Manifest> {
-        self.own
+    pub(super) fn own(&self) -> Option<Manifest> {
+        self.manifests.get(self.root)?.manifest.clone()
     }
 
     fn at(&mut self, dir: &Spot, diagnostics: &mut Diagnostics) -> Option<Namespace> {
         if self.entered.get(dir) == Some(&false) {
+            self.manifests.remove(dir);
             return None;
         }
-        let (path, read) = manifest::PATHS.into_iter().find_map(|path| {
-            let path = RelPath::new(path.as_bytes())?;
-            match resource::open(self.ground, dir, &path) {
-                Err(Unopened::Blocked(Blocked::Missing | Blocked::NotADirectory)) => None,
-                Err(e) => Some((path, Err(unopened(e, Severity::Error)))),
-                Ok(opened) => Some((path, Ok(content::small(&opened.file)))),
-            }
-        })?;
-        let (manifest, problems) = match read {
-            Ok(Ok(bytes)) => manifest::read(&bytes, self.ground.name(dir)),
-            Ok(Err(_)) => {
-                let text = "could not be read; look at the filesystem";
-                (None, vec![Problem::error(Code::ManifestInvalid, text)])
-            }
-            Err(problem) => (None, vec![problem]),
+        let read = match self.manifests.entry(dir.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(read(self.ground, dir)),
         };
         let below = (dir.base == self.root.base).then(|| dir.rel.below(&self.root.rel)).flatten();
-        for problem in problems {
-            let resource = below.as_ref().map(|dir| dir.join_all(&path));
-            diagnostics.push(Diagnostic { resource, problem });
+        for (path, problem) in &read.problems {
+            let resource = below.as_ref().map(|dir| dir.join_all(path));
+            diagnostics.push(Diagnostic { resource, problem: problem.clone() });
         }
-        let manifest = manifest?;
-        let name = (&*manifest.name).into();
-        if dir == self.root {
-            self.own = Some(manifest);
-        }
+        let name = (&*read.manifest.as_ref()?.name).into();
         Some(Namespace { name, dir: below })
     }
+}
+
+/// Reads the first manifest that exists in a directory.
+fn read(ground: &Ground, dir: &Spot) -> Read {
+    let first = manifest::PATHS.into_iter().find_map(|path| {
+        let path = RelPath::new(path.as_bytes())?;
+        match resource::open(ground, dir, &path) {
+            Err(Unopened::Blocked(Blocked::Missing | Blocked::NotADirectory)) => None,
+            Err(e) => Some((path, Err(unopened(e, Severity::Error)))),
+            Ok(opened) => Some((path, Ok(content::small(&opened.file)))),
+        }
+    });
+    let Some((path, read)) = first else { return Read::default() };
+    let (manifest, problems) = match read {
+        Ok(Ok(bytes)) => manifest::read(&bytes, ground.name(dir)),
+        Ok(Err(_)) => {
+            let text = "could not be read; look at the filesystem";
+            (None, vec![Problem::error(Code::ManifestInvalid, text)])
+        }
+        Err(problem) => (None, vec![problem]),
+    };
+    Read { manifest, problems: problems.into_iter().map(|p| (path.clone(), p)).collect() }
 }

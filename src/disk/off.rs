@@ -54,12 +54,51 @@ impl Seen<'_> {
     }
 }
 
-/// The rules by place, below those of the published roots that are there.
-pub(super) fn places<'a>(
-    ground: &Ground,
-    published: &[Published],
+/// Holds back the skills of one root that are off.
+#[derive(Debug)]
+pub(super) struct Sieve<'a> {
     rules: &'a SwitchedOff,
-) -> Places<'a> {
+    places: Places<'a>,
+    root: &'a Spot,
+    taken: Vec<(RelPath, Option<RelPath>)>,
+}
+
+impl<'a> Sieve<'a> {
+    /// Looks up what the rules mean on this ground.
+    pub(super) fn new(
+        ground: &Ground,
+        root: &'a Spot,
+        published: &[Published],
+        rules: &'a SwitchedOff,
+    ) -> Self {
+        Self { rules, places: places(ground, published, rules), root, taken: Vec::new() }
+    }
+
+    /// Whether a skill is off: by where it was walked to, by where it is, or by its name.
+    pub(super) fn takes(
+        &mut self,
+        package: &RelPath,
+        home: Option<&Spot>,
+        name: Option<&str>,
+    ) -> bool {
+        let walked = Spot { base: self.root.base, rel: self.root.rel.join_all(package) };
+        let off = self.places.hold(&walked)
+            || home.is_some_and(|home| self.places.hold(home))
+            || name.is_some_and(|name| self.rules.has_name(name));
+        if off {
+            self.taken.push((package.clone(), home.and_then(|home| home.below(self.root))));
+        }
+        off
+    }
+
+    /// The packages that were held back.
+    pub(super) fn taken(self) -> OffPackages {
+        OffPackages::new(self.taken)
+    }
+}
+
+/// The rules by place, below those of the published roots that are there.
+fn places<'a>(ground: &Ground, published: &[Published], rules: &'a SwitchedOff) -> Places<'a> {
     rules.places(|id| {
         let root = published.iter().find(|root| root.id == *id)?;
         ground.resolve(&root.path).ok()

@@ -8,18 +8,26 @@ use std::time::{Duration, Instant};
 pub struct Progress {
     began: Instant,
     last_ms: AtomicU64,
+    ticks: AtomicU64,
 }
 
 impl Progress {
     /// Work that begins now.
     #[must_use]
     pub fn new() -> Self {
-        Self { began: Instant::now(), last_ms: AtomicU64::new(0) }
+        Self { began: Instant::now(), last_ms: AtomicU64::new(0), ticks: AtomicU64::new(0) }
     }
 
     pub(super) fn tick(&self) {
         let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_ms.fetch_max(ms, Ordering::Relaxed);
+        self.ticks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many directories were listed.
+    #[must_use]
+    pub fn directories(&self) -> u64 {
+        self.ticks.load(Ordering::Relaxed)
     }
 
     /// How long ago the work began.

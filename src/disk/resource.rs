@@ -106,6 +106,12 @@ pub(super) fn follow_link(
     Ok(Target { spot, stat })
 }
 
+/// What a link of a directory leads to now; `None` where it is no link, or leads nowhere.
+pub(super) fn look_at_link(ground: &Ground, dir: &Spot, name: &[u8]) -> Option<Target> {
+    let fd = ground.open(dir, OFlags::PATH | OFlags::DIRECTORY).ok()?;
+    follow_link(ground, dir, &fd, name).ok()
+}
+
 fn look(ground: &Ground, spot: &Spot) -> rustix::io::Result<Stat> {
     fstat(ground.open(spot, OFlags::PATH | OFlags::NOFOLLOW)?)
 }

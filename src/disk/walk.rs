@@ -33,8 +33,20 @@ pub(super) fn walk(path: &[u8]) -> Walked {
     walk_from(Vec::new(), path)
 }
 
+/// Every directory that the walk of an absolute path looks into, and for which name: where a change
+/// may make the path lead elsewhere. What does not exist yet is in it with its deepest ancestor.
+pub(super) fn steps(path: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut steps = Vec::new();
+    walk_noting(Vec::new(), path, |dir, name| steps.push((dir.to_vec(), name.to_vec())));
+    steps
+}
+
 /// Walks a path that is relative to `real`, a directory that is itself without links.
 pub(super) fn walk_from(real: Vec<u8>, path: &[u8]) -> Walked {
+    walk_noting(real, path, |_, _| {})
+}
+
+fn walk_noting(real: Vec<u8>, path: &[u8], mut note: impl FnMut(&[u8], &[u8])) -> Walked {
     let mut real = real;
     let mut stopped = None;
     let mut links = 0;
@@ -52,6 +64,7 @@ pub(super) fn walk_from(real: Vec<u8>, path: &[u8]) -> Walked {
         if stopped.is_some() {
             continue;
         }
+        note(&real[..parent], &segment);
         match readlinkat(CWD, &*real, Vec::new()) {
             Ok(target) => {
                 links += 1;

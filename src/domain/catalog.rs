@@ -1,7 +1,6 @@
 //! Everything one search of one root found, sorted and immutable, so that it can be shared.
 
 use super::diagnostic::{Code, Diagnostic};
-use super::limits::MAX_DIAGNOSTICS;
 use super::skill::Skill;
 use super::{Manifest, OffPackages, RelPath, Scope, handle};
 use std::cmp::Ordering;
@@ -102,6 +101,21 @@ impl Catalog {
             .map(|at| &self.skills[self.by_package[at] as usize])
     }
 
+    /// Whether nothing that an author or a caller would call a change lies between the two: how many
+    /// unrelated files there are does not count.
+    #[must_use]
+    pub fn means_the_same(&self, other: &Self) -> bool {
+        let counted = |header: &Header| {
+            let counts = Counts { directories: 0, entries: 0, ..header.counts };
+            Header { counts, ..header.clone() }
+        };
+        counted(&self.header) == counted(&other.header)
+            && self.diagnostics == other.diagnostics
+            && self.off == other.off
+            && self.skills.len() == other.skills.len()
+            && self.skills.iter().zip(&other.skills).all(|(a, b)| Arc::ptr_eq(a, b) || a == b)
+    }
+
     /// The same catalog with each skill that is as it was in `old` shared with it, so that two
     /// revisions cost little more than one.
     #[must_use]
@@ -117,18 +131,25 @@ impl Catalog {
 
 /// Diagnostics under collection: counts all, keeps the worst in bounded memory. Which ones are kept
 /// does not depend on the order of arrival.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Diagnostics {
+    most: usize,
     total: u32,
     kept: Vec<Diagnostic>,
 }
 
 impl Diagnostics {
+    /// Keeps at most so many.
+    #[must_use]
+    pub fn keeping(most: usize) -> Self {
+        Self { most, total: 0, kept: Vec::new() }
+    }
+
     /// Takes one more.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         self.total = self.total.saturating_add(1);
         self.kept.push(diagnostic);
-        if self.kept.len() >= 4 * MAX_DIAGNOSTICS {
+        if self.kept.len() >= self.most.saturating_mul(4).max(1) {
             self.settle();
         }
     }
@@ -170,7 +191,29 @@ impl Diagnostics {
         });
         let again = u32::try_from(before - self.kept.len()).unwrap_or_default();
         self.total -= again;
-        self.kept.truncate(MAX_DIAGNOSTICS);
+        self.kept.truncate(self.most);
         self.kept.shrink_to_fit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Code, Diagnostic, Diagnostics};
+    use crate::domain::{Problem, Severity};
+
+    #[test]
+    fn keeps_the_worst_in_any_order() {
+        for turn in 0..4_u32 {
+            let mut diagnostics = Diagnostics::keeping(2);
+            for n in 0..20_u32 {
+                let is_worst = n % 10 == turn;
+                let severity = if is_worst { Severity::Error } else { Severity::Note };
+                let problem = Problem::new(Code::NotUtf8, severity, "").at(n + 1, 1);
+                diagnostics.push(Diagnostic { resource: None, problem });
+            }
+            diagnostics.settle();
+            assert_eq!((diagnostics.total(), diagnostics.kept().len()), (20, 2));
+            assert!(diagnostics.kept().iter().all(|d| d.problem.severity == Severity::Error));
+        }
     }
 }

@@ -28,6 +28,60 @@ pub enum Code {
     NotUtf8,
     ManifestInvalid,
     HandleTooLong,
+    WatchDegraded,
+}
+
+impl Code {
+    /// Every code, in the order of the proto.
+    pub const ALL: [Self; 20] = [
+        Self::OutsideRoot,
+        Self::LimitReached,
+        Self::NotRegular,
+        Self::Unreadable,
+        Self::DanglingLink,
+        Self::Alias,
+        Self::WrongCase,
+        Self::PassedOver,
+        Self::NoFrontmatter,
+        Self::YamlSyntax,
+        Self::YamlRepaired,
+        Self::MissingDescription,
+        Self::NameInvalid,
+        Self::FieldTooLong,
+        Self::FieldInvalid,
+        Self::FieldUnknown,
+        Self::NotUtf8,
+        Self::ManifestInvalid,
+        Self::HandleTooLong,
+        Self::WatchDegraded,
+    ];
+
+    /// Its name in the proto, without the enum's prefix.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OutsideRoot => "OUTSIDE_ROOT",
+            Self::LimitReached => "LIMIT_REACHED",
+            Self::NotRegular => "NOT_REGULAR",
+            Self::Unreadable => "UNREADABLE",
+            Self::DanglingLink => "DANGLING_LINK",
+            Self::Alias => "ALIAS",
+            Self::WrongCase => "WRONG_CASE",
+            Self::PassedOver => "PASSED_OVER",
+            Self::NoFrontmatter => "NO_FRONTMATTER",
+            Self::YamlSyntax => "YAML_SYNTAX",
+            Self::YamlRepaired => "YAML_REPAIRED",
+            Self::MissingDescription => "MISSING_DESCRIPTION",
+            Self::NameInvalid => "NAME_INVALID",
+            Self::FieldTooLong => "FIELD_TOO_LONG",
+            Self::FieldInvalid => "FIELD_INVALID",
+            Self::FieldUnknown => "FIELD_UNKNOWN",
+            Self::NotUtf8 => "NOT_UTF8",
+            Self::ManifestInvalid => "MANIFEST_INVALID",
+            Self::HandleTooLong => "HANDLE_TOO_LONG",
+            Self::WatchDegraded => "WATCH_DEGRADED",
+        }
+    }
 }
 
 /// What a problem costs. Orders from the worst.
@@ -39,6 +93,18 @@ pub enum Severity {
     Warning,
     /// Worth knowing.
     Note,
+}
+
+impl Severity {
+    /// Its name in the proto, without the enum's prefix.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Error => "ERROR",
+            Self::Warning => "WARNING",
+            Self::Note => "NOTE",
+        }
+    }
 }
 
 /// A problem in one file.

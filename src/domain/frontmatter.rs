@@ -7,7 +7,7 @@ use super::limits::MAX_FRONTMATTER_BYTES;
 use super::yaml::{self, YamlError, YamlErrorKind};
 use super::{Code, Problem, Value, position, repair, text};
 
-pub use fields::Authored;
+pub use fields::{Authored, KNOWN};
 
 /// What reading a SKILL.md gave.
 #[derive(Debug, Clone, PartialEq)]

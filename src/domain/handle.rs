@@ -69,7 +69,7 @@ pub fn order(a: &RelPath, b: &RelPath) -> Ordering {
     bytes(a).cmp(bytes(b))
 }
 
-/// How many bytes [`print`] gives for a path of this [`encoded_len`].
+/// How many bytes [`print()`] gives for a path of this [`encoded_len`].
 #[must_use]
 pub fn printed_len(root: &RootId, encoded_path_len: usize) -> usize {
     SCHEME.len() + encoded_bytes(root.as_str().as_bytes()) + encoded_path_len

@@ -12,6 +12,9 @@ pub struct Limits {
     pub max_file_bytes: u64,
     pub max_warm_roots: usize,
     pub max_reads: usize,
+    pub max_streams: usize,
+    pub max_history: usize,
+    pub max_diagnostics: usize,
 }
 
 impl Default for Limits {
@@ -25,6 +28,9 @@ impl Default for Limits {
             max_file_bytes: 256 << 20,
             max_warm_roots: 1_024,
             max_reads: 64,
+            max_streams: 2_048,
+            max_history: 64,
+            max_diagnostics: MAX_DIAGNOSTICS,
         }
     }
 }

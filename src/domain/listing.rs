@@ -3,6 +3,7 @@
 use super::diagnostic::Problem;
 use super::skill::MainFile;
 use super::{RelPath, Spot};
+use std::sync::Arc;
 
 /// Device and inode: two paths with the same are one directory.
 pub type Identity = (u64, u64);
@@ -19,7 +20,7 @@ pub struct Visit {
 }
 
 /// What a directory holds, names in byte order.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Listing {
     /// Of the directory itself.
     pub identity: Identity,
@@ -31,8 +32,38 @@ pub struct Listing {
     pub may_hold_manifest: bool,
 }
 
+impl Listing {
+    /// Whether a search would make the same of both: how many unrelated entries there are does not
+    /// count, as long as no limit is near.
+    #[must_use]
+    pub fn means_the_same(&self, other: &Self) -> bool {
+        let same = |(a, b): (&Entry, &Entry)| a.name == b.name && a.what == b.what;
+        self.identity == other.identity
+            && self.may_hold_manifest == other.may_hold_manifest
+            && self.entries.len() == other.entries.len()
+            && self.entries.iter().zip(&other.entries).all(same)
+    }
+
+    /// The SKILL.md, if there is one that could be read.
+    #[must_use]
+    pub fn main(&self) -> Option<&Arc<MainFile>> {
+        self.entries.iter().find_map(|entry| match &entry.what {
+            What::File(Some(Ok(file))) | What::LinkedFile(_, Some(Ok(file))) => Some(file),
+            _ => None,
+        })
+    }
+
+    /// The same, to be replaced.
+    pub fn main_mut(&mut self) -> Option<&mut Arc<MainFile>> {
+        self.entries.iter_mut().find_map(|entry| match &mut entry.what {
+            What::File(Some(Ok(file))) | What::LinkedFile(_, Some(Ok(file))) => Some(file),
+            _ => None,
+        })
+    }
+}
+
 /// An entry that matters.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Entry {
     /// Raw bytes.
     pub name: Box<[u8]>,
@@ -43,16 +74,16 @@ pub struct Entry {
 }
 
 /// What an entry is.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub enum What {
     /// A directory.
     Directory,
     /// A regular file; what it holds where it is a `SKILL.md`.
-    File(Option<Result<Box<MainFile>, Problem>>),
+    File(Option<Result<Arc<MainFile>, Problem>>),
     /// A link to a directory.
     LinkedDirectory(Spot, Identity),
     /// A link to a regular file; what it holds where it is a `SKILL.md`.
-    LinkedFile(Spot, Option<Result<Box<MainFile>, Problem>>),
+    LinkedFile(Spot, Option<Result<Arc<MainFile>, Problem>>),
     /// A link that leads outside, nowhere or in circles: the problem says which.
     BadLink(Problem),
     /// A fifo, socket or device, or a link to one. Never opened.

@@ -2,6 +2,7 @@
 
 pub mod catalog;
 mod diagnostic;
+pub mod diff;
 mod digest;
 pub mod frontmatter;
 pub mod handle;
@@ -16,6 +17,7 @@ mod position;
 pub mod repair;
 mod root;
 pub mod search;
+pub mod shown;
 pub mod sidecar;
 pub mod skill;
 mod spot;

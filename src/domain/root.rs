@@ -174,7 +174,13 @@ fn file_uri_path(rest: &str) -> Option<Vec<u8>> {
             path
         }
     };
-    Some(percent_decode_str(path).collect())
+    // A `%` that begins no escape makes it no URI; a lenient reader would take it as it is.
+    let is_escape = |at: usize| {
+        let digits = path.as_bytes().get(at + 1..at + 3);
+        digits.is_some_and(|d| d.iter().all(u8::is_ascii_hexdigit))
+    };
+    let ok = path.match_indices('%').all(|(at, _)| is_escape(at));
+    ok.then(|| percent_decode_str(path).collect())
 }
 
 #[cfg(test)]
@@ -206,6 +212,8 @@ mod tests {
             ("file:///opt#x", None),
             ("file:///a%00b", None),
             ("file:opt", None),
+            ("file:///a%zz", None),
+            ("file:///a%4", None),
             ("published:", None),
             ("relative", None),
             ("", None),

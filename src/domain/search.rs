@@ -46,12 +46,21 @@ pub struct Candidate {
     /// Where the file really is.
     pub spot: Spot,
     /// What it holds.
-    pub file: MainFile,
+    pub file: Arc<MainFile>,
 }
 
 /// All that a search found.
 #[derive(Debug)]
 pub struct Found {
+    /// What it found.
+    pub rest: Rest,
+    /// Each directory that was entered, and whether it may hold a manifest.
+    pub entered: HashMap<Spot, bool>,
+}
+
+/// What a search found, but for where it has been.
+#[derive(Debug)]
+pub struct Rest {
     /// Every SKILL.md that could be read.
     pub candidates: Vec<Candidate>,
     /// What was wrong on the way.
@@ -60,8 +69,6 @@ pub struct Found {
     pub counts: Counts,
     /// Whether a limit cut the search short.
     pub truncated: bool,
-    /// Each directory that was entered, and whether it may hold a manifest.
-    pub entered: HashMap<Spot, bool>,
 }
 
 /// A search under way. Ask [`Search::round`], list what it gives, hand it to [`Search::absorb`] in
@@ -89,6 +96,7 @@ impl Search {
     #[must_use]
     pub fn new(root: Spot, rules: Rules) -> Self {
         let first = Visit { walked: RelPath::root(), spot: root.clone(), linked: false };
+        let diagnostics = Diagnostics::keeping(rules.limits.max_diagnostics);
         Self {
             rules,
             root,
@@ -97,7 +105,7 @@ impl Search {
             entered: HashMap::new(),
             spots: HashMap::new(),
             candidates: Vec::new(),
-            diagnostics: Diagnostics::default(),
+            diagnostics,
             counts: Counts::default(),
             passed_over: BTreeMap::new(),
             too_deep: None,
@@ -136,7 +144,7 @@ impl Search {
     }
 
     /// Takes the listings of a round, in the round's order.
-    pub fn absorb(&mut self, listed: Vec<(Visit, Result<Listing, Problem>)>) {
+    pub fn absorb(&mut self, listed: Vec<(Visit, Result<Arc<Listing>, Problem>)>) {
         for (visit, listing) in listed {
             if self.stopped {
                 return;
@@ -147,13 +155,13 @@ impl Search {
                 return;
             }
             match listing {
-                Ok(listing) => self.enter(visit, listing),
+                Ok(listing) => self.enter(visit, &listing),
                 Err(problem) => self.report(visit.walked, problem),
             }
         }
     }
 
-    fn enter(&mut self, visit: Visit, listing: Listing) {
+    fn enter(&mut self, visit: Visit, listing: &Listing) {
         if let Some(visit) = self.unless_entered(visit, Some(listing.identity)) {
             self.entered.insert(listing.identity, visit.walked.clone());
             self.spots.insert(visit.spot.clone(), listing.may_hold_manifest);
@@ -162,7 +170,7 @@ impl Search {
         }
     }
 
-    fn look_at(&mut self, visit: &Visit, listing: Listing) {
+    fn look_at(&mut self, visit: &Visit, listing: &Listing) {
         let room = self.rules.limits.max_entries - self.counts.entries as usize;
         let seen = listing.total.min(room);
         self.counts.entries += u32::try_from(seen).unwrap_or(u32::MAX);
@@ -171,10 +179,10 @@ impl Search {
             &*e.name == b"SKILL.md" && matches!(e.what, What::File(_) | What::LinkedFile(..))
         });
         let named = entries().any(|e| &*e.name == b"SKILL.md");
-        for entry in listing.entries.into_iter().filter(|e| e.ordinal < room) {
+        for entry in entries() {
             // Only a name that holds no `/` or NUL can come from a directory.
             let Some(walked) = visit.walked.join(&entry.name) else { continue };
-            if self.is_passed_over(&entry, is_skill) {
+            if self.is_passed_over(entry, is_skill) {
                 continue;
             }
             if !named && entry.is_wrong_case() {
@@ -212,9 +220,9 @@ impl Search {
         *self.passed_over.entry(name.into()).or_default() += 1;
     }
 
-    fn take(&mut self, visit: &Visit, walked: RelPath, entry: Entry) {
+    fn take(&mut self, visit: &Visit, walked: RelPath, entry: &Entry) {
         let is_main = &*entry.name == b"SKILL.md";
-        match entry.what {
+        match &entry.what {
             What::Directory => {
                 if is_main {
                     self.leave_out(walked.clone(), not_regular());
@@ -231,14 +239,17 @@ impl Search {
             {
                 self.bad_link(walked, is_main, not_followed());
             }
-            What::LinkedFile(spot, Some(read)) => self.candidate(visit, walked, spot, true, read),
+            What::LinkedFile(spot, Some(read)) => {
+                self.candidate(visit, walked, spot.clone(), true, read);
+            }
             What::LinkedDirectory(spot, identity) => {
                 if is_main {
                     self.leave_out(walked.clone(), not_regular());
                 }
-                self.queue(Visit { walked, spot, linked: true }, Some(identity));
+                let visit = Visit { walked, spot: spot.clone(), linked: true };
+                self.queue(visit, Some(*identity));
             }
-            What::BadLink(problem) => self.bad_link(walked, is_main, problem),
+            What::BadLink(problem) => self.bad_link(walked, is_main, problem.clone()),
             What::Special if is_main => self.leave_out(walked, not_regular()),
             What::Special | What::File(None) | What::LinkedFile(_, None) => {}
         }
@@ -275,17 +286,18 @@ impl Search {
         walked: RelPath,
         spot: Spot,
         linked: bool,
-        read: Result<Box<MainFile>, Problem>,
+        read: &Result<Arc<MainFile>, Problem>,
     ) {
         match read {
-            Err(problem) => self.leave_out(walked, problem),
+            Err(problem) => self.leave_out(walked, problem.clone()),
             // Links may yet turn out to be other names of the same, so only these surely count.
             Ok(_) if !linked && self.candidates.len() >= self.rules.limits.max_skills => {
                 self.stop("max_skills", self.rules.limits.max_skills, walked);
             }
             Ok(file) => {
                 let package = visit.walked.clone();
-                self.candidates.push((Candidate { package, spot, file: *file }, linked));
+                let file = file.clone();
+                self.candidates.push((Candidate { package, spot, file }, linked));
             }
         }
     }
@@ -325,13 +337,13 @@ impl Search {
             }
             self.report(RelPath::root(), Problem::note(Code::PassedOver, text));
         }
-        Found {
+        let rest = Rest {
             candidates,
             diagnostics: self.diagnostics,
             counts: self.counts,
             truncated: self.truncated,
-            entered: self.spots,
-        }
+        };
+        Found { rest, entered: self.spots }
     }
 
     fn stop(&mut self, name: &str, value: usize, at: RelPath) {

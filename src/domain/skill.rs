@@ -1,9 +1,10 @@
 //! A skill as it is listed: what its author wrote, joined with where it lies and whose it is.
 
 use super::diagnostic::{Code, Problem};
-use super::frontmatter::{self, Authored};
+use super::frontmatter::Authored;
+use super::limits::MAX_HANDLE_BYTES;
 use super::sidecar::{self, Sidecar};
-use super::{Digest, RelPath, handle};
+use super::{Digest, RelPath, RootId, handle};
 use std::sync::Arc;
 
 /// The most characters of a qualified name.
@@ -23,9 +24,11 @@ pub struct Skill {
     /// The size of the SKILL.md in bytes.
     pub size: u64,
     /// What its frontmatter says.
-    pub authored: Authored,
+    pub authored: Arc<Authored>,
     /// What its agents/openai.yaml says; `None` where it has none.
-    pub sidecar: Option<Box<Sidecar>>,
+    pub sidecar: Option<Arc<Sidecar>>,
+    /// Whether the file no longer parses, and this is what it last said.
+    pub stale: bool,
     /// The place of the small icon below the root.
     pub icon_small: Option<RelPath>,
     /// The place of the large icon below the root.
@@ -35,20 +38,42 @@ pub struct Skill {
 }
 
 /// What was read of one SKILL.md and its sidecar.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct MainFile {
     /// Of the whole file; `None` where it is over `max_file_bytes`.
     pub digest: Option<Digest>,
     /// In bytes.
     pub size: u64,
-    /// What the frontmatter says.
-    pub reading: frontmatter::Reading,
+    /// What the frontmatter says; `None` where a problem says why it says nothing.
+    pub authored: Option<Arc<Authored>>,
+    /// What is wrong with the frontmatter.
+    pub problems: Vec<Problem>,
     /// What agents/openai.yaml says, and what is wrong with it.
-    pub sidecar: Option<(Sidecar, Vec<Problem>)>,
+    pub sidecar: Option<(Arc<Sidecar>, Vec<Problem>)>,
+    /// Whether `authored`, `digest` and `size` are those of an earlier version, since this one does
+    /// not parse.
+    pub stale: bool,
+}
+
+impl MainFile {
+    /// This file, as it last could be used: a half-written save must not empty a catalog.
+    #[must_use]
+    pub fn or_last_good(self, last: Option<&Self>) -> Self {
+        match last {
+            Some(last) if self.authored.is_none() && last.authored.is_some() => Self {
+                digest: last.digest,
+                size: last.size,
+                authored: last.authored.clone(),
+                stale: true,
+                ..self
+            },
+            _ => self,
+        }
+    }
 }
 
 /// The plugin that a skill belongs to.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespace {
     /// The plugin's name.
     pub name: Arc<str>,
@@ -60,16 +85,14 @@ pub struct Namespace {
 /// about the SKILL.md (first list) and its sidecar (second list).
 #[must_use]
 pub fn assemble(
-    package: RelPath,
-    file: MainFile,
+    package: &RelPath,
+    file: &MainFile,
     namespace: Option<&Namespace>,
 ) -> (Option<Skill>, Vec<Problem>, Vec<Problem>) {
-    let mut problems = file.reading.problems;
-    let (sidecar, mut sidecar_problems) = match file.sidecar {
-        None => (None, Vec::new()),
-        Some((sidecar, problems)) => (Some(Box::new(sidecar)), problems),
-    };
-    let Some(authored) = file.reading.skill else {
+    let mut problems = file.problems.clone();
+    let (sidecar, mut sidecar_problems) = file.sidecar.clone().unzip();
+    let mut sidecar_problems = sidecar_problems.take().unwrap_or_default();
+    let Some(authored) = file.authored.clone() else {
         return (None, problems, sidecar_problems);
     };
     let name = match namespace {
@@ -86,7 +109,7 @@ pub fn assemble(
     let icons = sidecar.as_ref().and_then(|s| s.interface.as_ref());
     let mut icon = |text: Option<&str>, key: &str| {
         let text = text?;
-        let place = sidecar::icon(&package, namespace.and_then(|ns| ns.dir.as_ref()), text);
+        let place = sidecar::icon(package, namespace.and_then(|ns| ns.dir.as_ref()), text);
         if place.is_none() {
             sidecar_problems.push(Problem::warning(
                 Code::FieldInvalid,
@@ -98,8 +121,9 @@ pub fn assemble(
     let icon_small = icon(icons.and_then(|i| i.icon_small.as_deref()), "icon_small");
     let icon_large = icon(icons.and_then(|i| i.icon_large.as_deref()), "icon_large");
     let skill = Skill {
-        handle_len: handle::encoded_len(&package) + "/SKILL.md".len(),
-        package,
+        handle_len: handle::encoded_len(package) + "/SKILL.md".len(),
+        package: package.clone(),
+        stale: file.stale,
         name,
         plugin: namespace.map(|ns| ns.name.clone()),
         digest: file.digest,
@@ -120,6 +144,16 @@ impl Skill {
         product.is_empty()
             || products.is_empty()
             || products.iter().any(|p| p.eq_ignore_ascii_case(product))
+    }
+
+    /// Whether its handles below a root of this id keep to their bound; the problem is for one that is
+    /// left out because they do not.
+    pub fn check_handle(&self, root: &RootId) -> Result<(), Problem> {
+        if handle::printed_len(root, self.handle_len) <= MAX_HANDLE_BYTES {
+            return Ok(());
+        }
+        let why = "a skill's handle would be over 2,048 bytes; shorten its path or the root's id";
+        Err(Problem::error(Code::HandleTooLong, why))
     }
 
     /// Where its SKILL.md is, as walked.

@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 const CHECK_BYTES: usize = 8;
 const CURSOR_TAG: u8 = 1;
 const PAGE_TAG: u8 = 2;
+const RESUME_TAG: u8 = 3;
 
 /// Where a paged read goes on: which version of which resource, and from which byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,6 +97,51 @@ impl PageToken {
     }
 }
 
+/// Where a stream goes on: which revision of which daemon, of which question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResumeToken {
+    /// The daemon's epoch.
+    pub epoch: u64,
+    /// The revision that the caller holds.
+    pub revision: u64,
+    /// Of the question: the caller may have another by now, which is no mistake.
+    pub question: [u8; CHECK_BYTES],
+}
+
+impl ResumeToken {
+    /// A token for a question, by its bytes.
+    #[must_use]
+    pub fn new(epoch: u64, revision: u64, question: &[u8]) -> Self {
+        Self { epoch, revision, question: check(question, b"question") }
+    }
+
+    /// The text for the caller.
+    #[must_use]
+    pub fn print(&self) -> String {
+        let mut body = vec![RESUME_TAG];
+        body.extend(self.epoch.to_be_bytes());
+        body.extend(self.revision.to_be_bytes());
+        body.extend(self.question);
+        seal(body, b"")
+    }
+
+    /// `None` for a text that no caproot made.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let body = open(text, b"")?;
+        let mut fields = Fields(&body);
+        if fields.take::<1>()? != [RESUME_TAG] {
+            return None;
+        }
+        let token = Self {
+            epoch: u64::from_be_bytes(fields.take()?),
+            revision: u64::from_be_bytes(fields.take()?),
+            question: fields.take()?,
+        };
+        fields.0.is_empty().then_some(token)
+    }
+}
+
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -131,7 +177,7 @@ fn check(body: &[u8], bound_to: &[u8]) -> [u8; CHECK_BYTES] {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cursor, PageToken};
+    use super::{Cursor, PageToken, ResumeToken};
     use crate::domain::{RelPath, RootId, Version};
     use proptest::prelude::*;
 
@@ -168,6 +214,9 @@ mod tests {
             prop_assert_eq!(PageToken::parse(&token.print(b"q"), b"q"), Some(token));
             prop_assert_eq!(PageToken::parse(&token.print(b"q"), b"p"), None);
             prop_assert_eq!(PageToken::parse(&garbage, b"q"), None);
+            let token = ResumeToken::new(epoch, revision, garbage.as_bytes());
+            prop_assert_eq!(ResumeToken::parse(&token.print()), Some(token));
+            prop_assert_eq!(ResumeToken::parse(&garbage), None);
         }
     }
 }

@@ -55,7 +55,8 @@ pub fn parse(text: &str) -> Result<Value, YamlError> {
             _ if message.starts_with("control characters") => unreadable,
             found => found.map(|at| at.index()),
         };
-        let (line, column) = index.map_or((0, 0), |at| position::of_byte(text.as_bytes(), at));
+        let (line, column) = never_closed(&message)
+            .unwrap_or_else(|| index.map_or((0, 0), |at| position::of_byte(text.as_bytes(), at)));
         if let Some(message) = budget.into_refusal() {
             // Without the way there that the library puts before it, which can be long.
             return YamlError { line, column, message, kind: YamlErrorKind::Refused };
@@ -87,6 +88,15 @@ fn is_refusal(message: &str) -> bool {
 
 fn is_allowed(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{7e}' | '\u{85}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..)
+}
+
+/// Where that begins which the end of the text cuts off: the end itself tells its author nothing. The
+/// library says it only in its words.
+fn never_closed(message: &str) -> Option<(u32, u32)> {
+    let rest = message.strip_prefix("found unexpected end of stream")?;
+    let (_, place) = rest.rsplit_once(", while scanning a quoted scalar at line ")?;
+    let (line, column) = place.split_once(" column ")?;
+    Some((line.parse().ok()?, column.parse().ok()?))
 }
 
 /// Drops the library's ` at line 2 column 3` and ` at position 4`: they count within the document,

@@ -5,19 +5,46 @@ use crate::domain::{Catalog, Reason};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Revisions of one root that can still be asked for.
-const MAX_HISTORY: usize = 16;
-
 /// A root's path, absolute, as selected: what its catalog depends on.
 pub(super) type Key = Arc<[u8]>;
 
-/// What one search gave.
-pub(super) type State = Result<Arc<Catalog>, Reason>;
+/// What is known of a root.
+#[derive(Debug, Clone)]
+pub struct Held {
+    /// What it holds, or why it cannot be used.
+    pub content: Result<Arc<Catalog>, Reason>,
+    /// How changes are noticed.
+    pub watch: WatchMode,
+}
+
+/// How changes of a root are noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WatchMode {
+    /// By events of the kernel.
+    Events,
+    /// By searching again and again.
+    Polling(Degraded),
+}
+
+/// Why a root is polled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Degraded {
+    /// The user's limit of inotify watches is reached.
+    WatchLimit,
+    /// No inotify instance can be made.
+    NoInstance,
+    /// The kernel refuses to watch a directory.
+    Refused,
+    /// The filesystem tells no events of what others change.
+    Eventless(&'static str),
+}
 
 /// The states of all roots in use. One revision counts for all.
 #[derive(Debug)]
 pub(super) struct Ledger<T> {
     revision: u64,
+    /// Revisions of one root that can still be asked for.
+    max_history: usize,
     uses: u64,
     roots: HashMap<Key, Root<T>>,
 }
@@ -25,14 +52,27 @@ pub(super) struct Ledger<T> {
 #[derive(Debug)]
 struct Root<T> {
     /// Oldest first, with the revision in which each began.
-    history: VecDeque<(u64, State)>,
+    history: VecDeque<(u64, Held)>,
     last_use: u64,
     work: T,
 }
 
+impl Held {
+    /// Whether the two are one: a catalog that means the same was kept, and not made anew.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        let content = match (&self.content, &other.content) {
+            (Ok(a), Ok(b)) => Arc::ptr_eq(a, b),
+            (Err(a), Err(b)) => a == b,
+            _ => false,
+        };
+        content && self.watch == other.watch
+    }
+}
+
 impl<T> Ledger<T> {
-    pub(super) fn new() -> Self {
-        Self { revision: 0, uses: 0, roots: HashMap::new() }
+    pub(super) fn new(max_history: usize) -> Self {
+        Self { revision: 0, max_history, uses: 0, roots: HashMap::new() }
     }
 
     /// Grows with every change of any root.
@@ -53,6 +93,16 @@ impl<T> Ledger<T> {
     }
 
     /// The root's work, if the root is still known.
+    /// Forgets a root.
+    pub(super) fn forget(&mut self, key: &Key) {
+        self.roots.remove(key);
+    }
+
+    /// Every root in use.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&T, Option<&Held>)> {
+        self.roots.values().map(|root| (&root.work, root.history.back().map(|(_, held)| held)))
+    }
+
     pub(super) fn work(&mut self, key: &Key) -> Option<&mut T> {
         Some(&mut self.roots.get_mut(key)?.work)
     }
@@ -68,30 +118,43 @@ impl<T> Ledger<T> {
         }
     }
 
-    /// Takes what a search gave. What is as it was makes no revision.
-    pub(super) fn publish(&mut self, key: &Key, state: Result<Catalog, Reason>) {
-        let Some(root) = self.roots.get_mut(key) else { return };
-        let state = match (root.history.back(), state) {
-            (Some((_, Ok(old))), Ok(new)) if **old == new => return,
-            (Some((_, Ok(old))), Ok(new)) => Ok(Arc::new(new.sharing(old))),
-            (Some((_, Err(old))), Err(new)) if *old == new => return,
-            (_, state) => state.map(Arc::new),
+    /// Takes what a search gave, if it gave anything. What is as it was makes no revision; says
+    /// whether there is one.
+    pub(super) fn publish(
+        &mut self,
+        key: &Key,
+        content: Option<Result<Catalog, Reason>>,
+        watch: WatchMode,
+    ) -> bool {
+        let Some(root) = self.roots.get_mut(key) else { return false };
+        let last = root.history.back().map(|(_, held)| held);
+        let content = match (last.map(|held| &held.content), content) {
+            (None, None) => return false,
+            (Some(old), None) => old.clone(),
+            (Some(Ok(old)), Some(Ok(new))) if old.means_the_same(&new) => Ok(old.clone()),
+            (Some(Ok(old)), Some(Ok(new))) => Ok(Arc::new(new.sharing(old))),
+            (_, Some(new)) => new.map(Arc::new),
         };
+        let held = Held { content, watch };
+        if last.is_some_and(|last| last.is(&held)) {
+            return false;
+        }
         self.revision += 1;
-        root.history.push_back((self.revision, state));
-        if root.history.len() > MAX_HISTORY {
+        root.history.push_back((self.revision, held));
+        if root.history.len() > self.max_history {
             root.history.pop_front();
         }
+        true
     }
 
     /// What is known of a root now.
-    pub(super) fn latest(&self, key: &Key) -> Option<&State> {
-        self.roots.get(key)?.history.back().map(|(_, state)| state)
+    pub(super) fn latest(&self, key: &Key) -> Option<&Held> {
+        self.roots.get(key)?.history.back().map(|(_, held)| held)
     }
 
     /// What was known of a root at a revision; `None` where that is forgotten, or was nothing yet.
-    pub(super) fn at(&self, key: &Key, revision: u64) -> Option<&State> {
+    pub(super) fn at(&self, key: &Key, revision: u64) -> Option<&Held> {
         let history = &self.roots.get(key)?.history;
-        history.iter().rev().find(|(began, _)| *began <= revision).map(|(_, state)| state)
+        history.iter().rev().find(|(began, _)| *began <= revision).map(|(_, held)| held)
     }
 }

@@ -1,20 +1,28 @@
 //! Owner of the catalogs: resolves selections, has roots searched, publishes what was found, and
 //! reads resources of what is published. Knows nothing of gRPC.
 
+mod bell;
 mod ledger;
 mod reads;
+mod tend;
 mod wait;
 
+pub use ledger::{Degraded, Held, WatchMode};
 pub use reads::{ReadError, ReadRequest};
+pub use tend::Timing;
 pub use wait::Patience;
 
-use crate::disk::{Allowed, Progress, Target, Versions, scan};
+use crate::disk::{Allowed, Progress, Versions};
 use crate::domain::search::Rules;
 use crate::domain::{Catalog, Limits, Published, Reason, RootId, RootPath, Selected};
+use crate::watch::Watcher;
+use bell::Bell;
 use ledger::{Key, Ledger};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 
 /// What a keeper keeps.
 #[derive(Debug)]
@@ -27,6 +35,8 @@ pub struct Settings {
     pub published: Vec<Published>,
     /// What a search may do.
     pub rules: Rules,
+    /// When roots are looked at.
+    pub timing: Timing,
 }
 
 /// How recent an answer must be.
@@ -63,12 +73,44 @@ pub struct RootView {
 /// What is known of a root.
 #[derive(Debug, Clone)]
 pub enum RootState {
-    /// What it holds.
-    Ready(Arc<Catalog>),
+    /// What it holds, or why it cannot be used, and how changes are noticed.
+    Held(Held),
     /// The first search goes on.
     Pending,
-    /// It cannot be used.
+    /// It cannot be used, and is not looked after.
     Unavailable(Reason),
+}
+
+impl RootState {
+    /// What the root holds, where it is ready.
+    #[must_use]
+    pub fn catalog(&self) -> Option<&Arc<Catalog>> {
+        match self {
+            Self::Held(held) => held.content.as_ref().ok(),
+            Self::Pending | Self::Unavailable(_) => None,
+        }
+    }
+
+    /// Why it cannot be used, where it cannot.
+    #[must_use]
+    pub fn reason(&self) -> Option<Reason> {
+        match self {
+            Self::Held(held) => held.content.as_ref().err().copied(),
+            Self::Pending => None,
+            Self::Unavailable(reason) => Some(*reason),
+        }
+    }
+
+    /// Whether two are one, and not only alike.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Held(a), Self::Held(b)) => a.is(b),
+            (Self::Pending, Self::Pending) => true,
+            (Self::Unavailable(a), Self::Unavailable(b)) => a == b,
+            _ => false,
+        }
+    }
 }
 
 /// Owner of the catalogs. Cheap to clone; all clones are one.
@@ -83,7 +125,13 @@ struct Shared {
     published: Arc<[Published]>,
     rules: Rules,
     versions: Versions,
+    timing: Timing,
+    watcher: Watcher,
     ledger: Mutex<Ledger<Work>>,
+    /// The revision now. A watch holds only the latest, so it is never full.
+    revisions: watch::Sender<u64>,
+    /// Changes that an audit found and no event told.
+    audit_repairs: AtomicU64,
 }
 
 /// The searches and reads of one root.
@@ -97,6 +145,12 @@ struct Work {
     done: watch::Sender<u64>,
     /// Of the latest that began.
     progress: Arc<Progress>,
+    /// Where the watcher and all who want a search ring.
+    bell: Arc<Bell>,
+    /// When somebody last asked.
+    last_use: Instant,
+    /// Held by every stream that shows the root.
+    users: Arc<()>,
     /// Reads of this root at once; further ones wait here, and a root that hangs holds up only its
     /// own.
     reads: Arc<Semaphore>,
@@ -106,7 +160,8 @@ impl Keeper {
     /// A keeper that has searched nothing yet.
     #[must_use]
     pub fn new(settings: Settings, epoch: u64) -> Self {
-        let Settings { environments, allowed, published, rules } = settings;
+        let Settings { environments, allowed, published, rules, timing } = settings;
+        let max_history = rules.limits.max_history;
         Self(Arc::new(Shared {
             epoch,
             environments,
@@ -114,7 +169,11 @@ impl Keeper {
             published: published.into(),
             rules,
             versions: Versions::default(),
-            ledger: Mutex::new(Ledger::new()),
+            timing,
+            watcher: Watcher::new(),
+            ledger: Mutex::new(Ledger::new(max_history)),
+            revisions: watch::Sender::new(0),
+            audit_repairs: AtomicU64::new(0),
         }))
     }
 
@@ -156,6 +215,15 @@ impl Keeper {
         patience: Patience,
     ) -> Result<View, Late> {
         let keys: Vec<_> = selection.iter().map(|s| self.key(s)).collect();
+        if consistency == Consistency::Fresh && !patience.barrier(&self.0.watcher).await {
+            // Nothing tells what changed: look at everything.
+            let mut ledger = self.ledger();
+            for key in keys.iter().flatten() {
+                if let Some(work) = ledger.work(key) {
+                    work.bell.note(|notes| notes.lost = true);
+                }
+            }
+        }
         // All searches run at once; the waits are then one after the other.
         let searches: Vec<_> = keys
             .iter()
@@ -169,16 +237,58 @@ impl Keeper {
             });
         }
         let ledger = self.ledger();
-        let state = |key: &Result<Key, Reason>, unanswered: Option<RootState>| match key {
-            Err(reason) => RootState::Unavailable(*reason),
-            Ok(key) => unanswered.unwrap_or_else(|| match ledger.latest(key) {
-                Some(state) => state.into(),
-                None => RootState::Pending,
-            }),
-        };
         let roots = selection.iter().zip(keys.iter().zip(unanswered));
-        let roots = roots.map(|(s, (key, u))| RootView { id: s.id.clone(), state: state(key, u) });
+        let roots = roots.map(|(selected, (key, unanswered))| {
+            let state = unanswered.unwrap_or_else(|| known(&ledger, key));
+            RootView { id: selected.id.clone(), state }
+        });
         Ok(View { revision: ledger.revision(), roots: roots.collect() })
+    }
+
+    /// What is known of the selected roots now, at once.
+    #[must_use]
+    pub fn view_now(&self, selection: &[Selected]) -> View {
+        let keys: Vec<_> = selection.iter().map(|s| self.key(s)).collect();
+        let ledger = self.ledger();
+        let roots = selection.iter().zip(&keys);
+        let roots = roots.map(|(selected, key)| RootView {
+            id: selected.id.clone(),
+            state: known(&ledger, key),
+        });
+        View { revision: ledger.revision(), roots: roots.collect() }
+    }
+
+    /// Has the selected roots looked after for as long as the answer is held.
+    #[must_use]
+    pub fn lease(&self, selection: &[Selected]) -> Lease {
+        let keys = selection.iter().filter_map(|s| self.key(s).ok());
+        let users = keys.filter_map(|key| {
+            self.search(&key, Consistency::Cached);
+            Some(self.ledger().work(&key)?.users.clone())
+        });
+        Lease { _users: users.collect() }
+    }
+
+    /// The revision now, and each later one. Whoever is slow sees only the latest.
+    #[must_use]
+    pub fn revisions(&self) -> watch::Receiver<u64> {
+        self.0.revisions.subscribe()
+    }
+
+    /// What is noticed by events, and what by polling.
+    #[must_use]
+    pub fn watching(&self) -> Watching {
+        let ledger = self.ledger();
+        let polling = |held: Option<&Held>| held.is_some_and(|h| h.watch != WatchMode::Events);
+        Watching {
+            has_events: self.0.watcher.is_running(),
+            used: self.0.watcher.used(),
+            allowed: self.0.watcher.allowed(),
+            overflows: self.0.watcher.overflows(),
+            audit_repairs: self.0.audit_repairs.load(Ordering::Relaxed),
+            roots: ledger.all().count(),
+            polling_roots: ledger.all().filter(|(_, held)| polling(*held)).count(),
+        }
     }
 
     /// What was known at a revision of this epoch; `None` where that is forgotten.
@@ -188,7 +298,7 @@ impl Keeper {
         let roots = selection.iter().map(|selected| {
             let state = match self.key(selected) {
                 Err(reason) => RootState::Unavailable(reason),
-                Ok(key) => ledger.at(&key, revision)?.into(),
+                Ok(key) => RootState::Held(ledger.at(&key, revision)?.clone()),
             };
             Some(RootView { id: selected.id.clone(), state })
         });
@@ -206,58 +316,35 @@ impl Keeper {
         }
     }
 
-    /// The search to wait for; `None` where what is held will do.
+    /// The search to wait for; `None` where what is held will do. Has the root looked after, if it is
+    /// not yet.
     fn search(&self, key: &Key, consistency: Consistency) -> Option<wait::Search> {
         let limits = self.limits();
+        if let Err(error) = self.0.watcher.start() {
+            tracing::debug!(%error, "there is no inotify instance; roots are polled");
+        }
         let mut ledger = self.ledger();
-        ledger.used(key, || Work::new(limits.max_reads));
-        ledger.shrink(limits.max_warm_roots, Work::is_busy);
-        let held = matches!(ledger.latest(key), Some(Ok(_)));
+        let work = ledger.used(key, || {
+            let work = Work::new(limits.max_reads);
+            // Ends by itself when nobody needs the root any more.
+            tokio::spawn(tend::tend(self.clone(), key.clone(), work.bell.clone()));
+            work
+        });
+        work.last_use = Instant::now();
+        ledger.shrink(limits.max_warm_roots, |work| work.is_busy() || work.is_used());
+        let held = ledger.latest(key).map(|held| &held.content);
+        let is_held = held.is_some();
         let work = ledger.work(key)?;
         let number = match consistency {
-            Consistency::Cached if held => return None,
+            Consistency::Cached if is_held => return None,
             Consistency::Cached if work.is_busy() => work.started,
             // A search that is under way may have passed by the change already.
             Consistency::Cached | Consistency::Fresh => work.started + 1,
         };
         work.wanted = work.wanted.max(number);
-        if !work.is_busy() {
-            work.begin();
-            // Ends by itself when nobody wants a further search.
-            tokio::spawn(self.clone().run(key.clone()));
-        }
+        work.bell.ring();
         let (done, progress) = (work.done.subscribe(), work.progress.clone());
-        Some(wait::Search { number, done, progress, first: !held })
-    }
-
-    /// Searches a root until nobody wants another search of it.
-    async fn run(self, key: Key) {
-        loop {
-            let (shared, path) = (self.0.clone(), key.clone());
-            let Some(progress) = self.ledger().work(&key).map(|w| w.progress.clone()) else {
-                return;
-            };
-            let searched = tokio::task::spawn_blocking(move || {
-                let target = Target {
-                    path: (*path).into(),
-                    rules: shared.rules.clone(),
-                    published: shared.published.clone(),
-                };
-                scan(&shared.allowed, &target, &progress)
-            });
-            let state = searched.await.unwrap_or_else(|panic| {
-                tracing::error!(%panic, "a search ended by a defect");
-                Err(Reason::IoError)
-            });
-            let mut ledger = self.ledger();
-            ledger.publish(&key, state);
-            let Some(work) = ledger.work(&key) else { return };
-            work.done.send_replace(work.started);
-            if work.wanted <= work.started {
-                return;
-            }
-            work.begin();
-        }
+        Some(wait::Search { number, done, progress, first: !is_held })
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger<Work>> {
@@ -272,6 +359,9 @@ impl Work {
             started: 0,
             done: watch::Sender::new(0),
             progress: Arc::default(),
+            bell: Arc::default(),
+            last_use: Instant::now(),
+            users: Arc::default(),
             reads: Arc::new(Semaphore::new(max_reads)),
         }
     }
@@ -280,17 +370,39 @@ impl Work {
         self.started > *self.done.borrow()
     }
 
-    fn begin(&mut self) {
+    fn is_used(&self) -> bool {
+        Arc::strong_count(&self.users) > 1
+    }
+
+    fn begin(&mut self) -> Arc<Progress> {
         self.started += 1;
         self.progress = Arc::default();
+        self.progress.clone()
     }
 }
 
-impl From<&ledger::State> for RootState {
-    fn from(state: &ledger::State) -> Self {
-        match state {
-            Ok(catalog) => Self::Ready(catalog.clone()),
-            Err(reason) => Self::Unavailable(*reason),
-        }
+/// Roots are looked after while it is held.
+#[derive(Debug)]
+pub struct Lease {
+    _users: Vec<Arc<()>>,
+}
+
+/// How changes are noticed, in numbers.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)] // the proto's `WatchStatus` says what each means
+pub struct Watching {
+    pub has_events: bool,
+    pub used: usize,
+    pub allowed: u64,
+    pub overflows: u64,
+    pub audit_repairs: u64,
+    pub roots: usize,
+    pub polling_roots: usize,
+}
+
+fn known(ledger: &Ledger<Work>, key: &Result<Key, Reason>) -> RootState {
+    match key {
+        Err(reason) => RootState::Unavailable(*reason),
+        Ok(key) => ledger.latest(key).map_or(RootState::Pending, |h| RootState::Held(h.clone())),
     }
 }

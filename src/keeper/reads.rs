@@ -1,6 +1,6 @@
 //! Reads of resources: permitted by the published catalog, then done on the disk.
 
-use super::{Consistency, Keeper, Late, Patience, RootState};
+use super::{Consistency, Keeper, Late, Patience};
 use crate::disk::{Off, Page, Read, Unread, read};
 use crate::domain::limits::MAX_READ_BYTES;
 use crate::domain::{Reason, RelPath, Selected, Version, main_file};
@@ -45,11 +45,11 @@ impl Keeper {
         let roots = std::slice::from_ref(&request.root);
         let view = self.view(roots, request.consistency, patience).await;
         let state = view.map_err(|Late| ReadError::Late)?.roots.pop().map(|r| r.state);
-        let catalog = match state {
-            Some(RootState::Ready(catalog)) => catalog,
-            Some(RootState::Unavailable(reason)) => return Err(ReadError::Root(reason)),
-            Some(RootState::Pending) | None => return Err(ReadError::Pending),
-        };
+        let Some(state) = state else { return Err(ReadError::Pending) };
+        if let Some(reason) = state.reason() {
+            return Err(ReadError::Root(reason));
+        }
+        let catalog = state.catalog().cloned().ok_or(ReadError::Pending)?;
         if catalog.skill(&request.package).is_none() {
             return Err(ReadError::NoPackage);
         }

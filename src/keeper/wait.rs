@@ -3,6 +3,7 @@
 use super::{Consistency, Late, RootState};
 use crate::disk::Progress;
 use crate::domain::Reason;
+use crate::watch::Watcher;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -42,6 +43,11 @@ impl Patience {
         let most = timeout.map(|t| t.mul_f64(0.8));
         let short = most.map_or(FIRST_WAIT, |most| most.min(FIRST_WAIT));
         Self { short: now + short, long: now + most.unwrap_or(FRESH_WAIT).min(FRESH_WAIT) }
+    }
+
+    /// Waits until all that the kernel reported is known; `false` where there is nobody to tell.
+    pub(super) async fn barrier(&self, watcher: &Watcher) -> bool {
+        timeout_at(self.short, watcher.barrier()).await.unwrap_or(false)
     }
 
     /// `Ok(None)` once the search is done; else what to say of the root.

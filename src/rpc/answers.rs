@@ -2,53 +2,60 @@
 //! root was selected.
 
 use crate::domain::catalog::{Catalog, Counts, Kind};
+use crate::domain::diff::Removal;
 use crate::domain::limits::MAX_HANDLE_BYTES;
 use crate::domain::{
     Code, Diagnostic, Problem, Published, Reason, RelPath, RootId, Scope, Severity, Skill, handle,
 };
-use crate::keeper::{RootState, RootView, View};
+use crate::keeper::{Degraded, RootState, RootView, View, WatchMode};
 use crate::proto::caproot::v1 as pb;
 
 /// One root as one answer shows it: what a caller of this product sees under this id.
 pub(super) struct Shown<'a> {
     pub(super) id: &'a RootId,
     pub(super) catalog: &'a Catalog,
+    watch: WatchMode,
     product: &'a str,
 }
 
 impl<'a> Shown<'a> {
     /// `None` for a root that is not ready.
     pub(super) fn new(root: &'a RootView, product: &'a str) -> Option<Self> {
-        match &root.state {
-            RootState::Ready(catalog) => Some(Self { id: &root.id, catalog, product }),
-            RootState::Pending | RootState::Unavailable(_) => None,
-        }
+        let RootState::Held(held) = &root.state else { return None };
+        let catalog = held.content.as_ref().ok()?;
+        Some(Self { id: &root.id, catalog, watch: held.watch, product })
     }
 
     /// The skills with their indices in the catalog, from the given one on.
     pub(super) fn skills(&self, from: usize) -> impl Iterator<Item = (usize, &'a Skill)> {
         let skills = self.catalog.skills().iter().enumerate().skip(from);
-        skills
-            .map(|(at, skill)| (at, &**skill))
-            .filter(|(_, s)| self.fits(s) && s.is_for(self.product))
+        skills.map(|(at, skill)| (at, &**skill)).filter(|(_, s)| self.lists(s))
+    }
+
+    /// Whether a skill of the catalog is listed for this caller.
+    pub(super) fn lists(&self, skill: &Skill) -> bool {
+        self.fits(skill) && skill.is_for(self.product)
     }
 
     fn fits(&self, skill: &Skill) -> bool {
-        handle::printed_len(self.id, skill.handle_len) <= MAX_HANDLE_BYTES
+        skill.check_handle(self.id).is_ok()
     }
 
     /// Diagnostics, most severe first: the catalog's, and those that only this id brings about.
     pub(super) fn diagnostics(&self) -> Vec<pb::Diagnostic> {
-        let too_long = self.catalog.skills().iter().filter(|s| !self.fits(s)).map(|_| Diagnostic {
-            resource: None,
-            problem: Problem::error(
-                Code::HandleTooLong,
-                "a skill's handle would be over 2,048 bytes; shorten its path or the root's id",
-            ),
-        });
-        let own: Vec<_> = too_long.collect();
+        let too_long = self.catalog.skills().iter().filter_map(|s| s.check_handle(self.id).err());
+        let too_long = too_long.map(|problem| Diagnostic { resource: None, problem });
+        let own: Vec<_> = too_long.chain(self.degraded()).collect();
         let all = own.iter().chain(self.catalog.diagnostics.kept());
-        all.map(|d| diagnostic(self.id, d)).collect()
+        let mut all: Vec<_> = all.collect();
+        all.sort_by_key(|d| d.problem.severity);
+        all.into_iter().map(|d| diagnostic(self.id, d)).collect()
+    }
+
+    fn degraded(&self) -> Option<Diagnostic> {
+        let WatchMode::Polling(why) = self.watch else { return None };
+        let problem = Problem::warning(Code::WatchDegraded, degraded(why));
+        Some(Diagnostic { resource: None, problem })
     }
 
     pub(super) fn counts(&self) -> pb::RootCounts {
@@ -66,29 +73,37 @@ impl<'a> Shown<'a> {
             directories,
             entries,
             passed_over,
-            diagnostics: self.catalog.diagnostics.total() + number(too_long),
+            diagnostics: self.catalog.diagnostics.total()
+                + number(too_long)
+                + u32::from(self.degraded().is_some()),
         }
     }
 }
 
 /// A root's state, reason and message.
 pub(super) fn state(state: &RootState) -> (pb::RootState, pb::RootReason, String) {
-    match state {
-        RootState::Ready(_) => (pb::RootState::Ready, pb::RootReason::Unspecified, String::new()),
-        RootState::Pending => (
-            pb::RootState::Pending,
-            pb::RootReason::Unspecified,
-            "the first search of the root goes on; ask again".to_owned(),
-        ),
-        RootState::Unavailable(why) => {
-            (pb::RootState::Unavailable, reason(*why), why.message().to_owned())
-        }
+    if let Some(why) = state.reason() {
+        return (pb::RootState::Unavailable, reason(why), why.message().to_owned());
     }
+    let (state, message) = match state.catalog() {
+        Some(_) => (pb::RootState::Ready, ""),
+        None => (pb::RootState::Pending, "the first search of the root goes on; ask again"),
+    };
+    (state, pb::RootReason::Unspecified, message.to_owned())
 }
 
 pub(super) fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
     let (state, reason, message) = state(&root.state);
     let shown = Shown::new(root, product);
+    let (watch_mode, watch_message) = match &root.state {
+        RootState::Held(held) => match held.watch {
+            WatchMode::Events => (pb::WatchMode::Events, String::new()),
+            WatchMode::Polling(why) => (pb::WatchMode::Polling, degraded(why)),
+        },
+        RootState::Pending | RootState::Unavailable(_) => {
+            (pb::WatchMode::Unspecified, String::new())
+        }
+    };
     pb::RootStatus {
         id: root.id.as_str().to_owned(),
         state: state.into(),
@@ -96,6 +111,8 @@ pub(super) fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
         message,
         counts: shown.as_ref().map(Shown::counts),
         truncated: shown.is_some_and(|s| s.catalog.header.truncated),
+        watch_mode: watch_mode.into(),
+        watch_message,
     }
 }
 
@@ -172,6 +189,39 @@ pub(super) fn place(root: &RootId, place: Option<&RelPath>) -> String {
     text.filter(|h| h.len() <= MAX_HANDLE_BYTES).unwrap_or_default()
 }
 
+/// Why a root is polled, and what to do about it.
+fn degraded(why: Degraded) -> String {
+    let (why, cure) = match why {
+        Degraded::WatchLimit => (
+            "the limit of inotify watches is reached".to_owned(),
+            "raise fs.inotify.max_user_watches",
+        ),
+        Degraded::NoInstance => (
+            "no inotify instance can be had".to_owned(),
+            "raise fs.inotify.max_user_instances, or the daemon's limit of open files",
+        ),
+        Degraded::Refused => (
+            "the kernel refused to watch a directory".to_owned(),
+            "give the daemon's user permission to read it",
+        ),
+        Degraded::Eventless(name) => (
+            format!("{name} tells no events of what others change"),
+            "keep the root on a local filesystem for faster news",
+        ),
+    };
+    format!("polled every few seconds, since {why}; {cure}")
+}
+
+pub(super) fn removal(why: Removal) -> pb::RemovalReason {
+    match why {
+        Removal::Deleted => pb::RemovalReason::Deleted,
+        Removal::Invalid => pb::RemovalReason::Invalid,
+        Removal::Disabled => pb::RemovalReason::Disabled,
+        Removal::OverLimit => pb::RemovalReason::OverLimit,
+        Removal::Renamed => pb::RemovalReason::Renamed,
+    }
+}
+
 pub(super) fn scope(scope: Scope) -> pb::Scope {
     match scope {
         Scope::Repo => pb::Scope::Repo,
@@ -224,5 +274,6 @@ fn code(code: Code) -> pb::DiagnosticCode {
         Code::NotUtf8 => pb::DiagnosticCode::NotUtf8,
         Code::ManifestInvalid => pb::DiagnosticCode::ManifestInvalid,
         Code::HandleTooLong => pb::DiagnosticCode::HandleTooLong,
+        Code::WatchDegraded => pb::DiagnosticCode::WatchDegraded,
     }
 }

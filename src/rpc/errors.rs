@@ -146,3 +146,16 @@ pub(super) fn shutting_down() -> Status {
     details.set_error_info("SHUTTING_DOWN", DOMAIN, HashMap::new());
     Status::with_error_details(Code::Unavailable, "the daemon stops", details)
 }
+
+/// As many streams are open as may be.
+pub(super) fn too_many_streams(limit: usize) -> Status {
+    let metadata = HashMap::from([
+        ("limit_name".to_owned(), "max_streams".to_owned()),
+        ("limit".to_owned(), limit.to_string()),
+    ]);
+    let mut details = ErrorDetails::with_retry_info(Some(Duration::from_secs(5)));
+    details.set_error_info("TOO_MANY_STREAMS", DOMAIN, metadata);
+    let message =
+        format!("max_streams is {limit}, and so many are open; close one, or retry later");
+    Status::with_error_details(Code::ResourceExhausted, message, details)
+}

@@ -4,6 +4,7 @@ use crate::domain::limits::{
     DEFAULT_READ_BYTES, Limits, MAX_DIAGNOSTICS, MAX_FRONTMATTER_BYTES, MAX_HANDLE_BYTES,
     MAX_MANIFEST_BYTES, MAX_PAGE_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES,
 };
+use crate::keeper::Watching;
 use crate::proto::caproot::v1 as pb;
 
 pub(super) fn limits(limits: &Limits) -> pb::Limits {
@@ -17,6 +18,9 @@ pub(super) fn limits(limits: &Limits) -> pb::Limits {
         max_file_bytes,
         max_warm_roots,
         max_reads,
+        max_streams,
+        max_history,
+        max_diagnostics,
     } = *limits;
     pb::Limits {
         max_roots: number(max_roots),
@@ -29,11 +33,28 @@ pub(super) fn limits(limits: &Limits) -> pb::Limits {
         default_read_bytes: number(DEFAULT_READ_BYTES),
         max_page_size: number(MAX_PAGE_SIZE),
         max_page_bytes: number(MAX_PAGE_BYTES),
-        max_diagnostics: number(MAX_DIAGNOSTICS),
+        max_diagnostics: number(max_diagnostics.min(MAX_DIAGNOSTICS)),
         max_frontmatter_bytes: number(MAX_FRONTMATTER_BYTES),
         max_manifest_bytes: number(MAX_MANIFEST_BYTES),
         max_handle_bytes: number(MAX_HANDLE_BYTES),
         max_warm_roots: number(max_warm_roots),
         max_reads: number(max_reads),
+        max_streams: number(max_streams),
+        max_history: number(max_history),
+    }
+}
+
+/// How changes are noticed.
+pub(super) fn watching(watching: Watching) -> pb::WatchStatus {
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let backend = if watching.has_events { "inotify" } else { "polling" };
+    pb::WatchStatus {
+        backend: backend.to_owned(),
+        watches_used: watching.used as u64,
+        watches_allowed: watching.allowed,
+        overflows: watching.overflows,
+        audit_repairs: watching.audit_repairs,
+        roots: number(watching.roots),
+        polling_roots: number(watching.polling_roots),
     }
 }

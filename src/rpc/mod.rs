@@ -1,11 +1,13 @@
 //! The door: the only daemon room that knows tonic and the generated types.
 
 mod answers;
+mod changes;
 mod errors;
 mod limits;
 mod pages;
 mod requests;
 mod service;
 mod skills;
+mod stream;
 
 pub use service::Service;

@@ -4,7 +4,7 @@ use super::answers::{Shown, resolved_root, root_status};
 use super::skills::skill;
 use crate::domain::Selected;
 use crate::domain::limits::MAX_PAGE_BYTES;
-use crate::domain::token::PageToken;
+use crate::domain::token::{PageToken, ResumeToken};
 use crate::keeper::View;
 use crate::proto::caproot::v1 as pb;
 use prost::Message as _;
@@ -83,6 +83,7 @@ impl Question<'_> {
                 page.skills.push(next);
             }
         }
+        page.resume_token = ResumeToken::new(epoch, view.revision, &self.bytes()).print();
         page
     }
 }
@@ -101,7 +102,7 @@ pub(super) fn resolved(view: &View) -> Vec<pb::ResolvedRoot> {
 
 /// The diagnostics of each root, most severe first; all together within their bound, of which each
 /// root has the same share.
-fn diagnostics(view: &View, product: &str) -> Vec<Vec<pb::Diagnostic>> {
+pub(super) fn diagnostics(view: &View, product: &str) -> Vec<Vec<pb::Diagnostic>> {
     let all = view.roots.iter().map(|root| Shown::new(root, product));
     let mut all: Vec<_> = all.map(|s| s.map(|s| s.diagnostics()).unwrap_or_default()).collect();
     let sharers = all.iter().filter(|d| !d.is_empty()).count().max(1);

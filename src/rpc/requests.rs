@@ -81,6 +81,21 @@ pub(super) fn view(asked: i32) -> Result<pb::SkillView, BadField> {
     }
 }
 
+/// How often an idle stream says that it lives.
+pub(super) fn bookmark_interval(
+    asked: Option<prost_types::Duration>,
+) -> Result<Duration, BadField> {
+    const DEFAULT: Duration = Duration::from_secs(30);
+    const LEAST: Duration = Duration::from_secs(1);
+    const MOST: Duration = Duration::from_mins(5);
+    let asked = asked.map_or(Ok(Duration::ZERO), Duration::try_from);
+    match asked {
+        Ok(Duration::ZERO) => Ok(DEFAULT),
+        Ok(asked) => Ok(asked.clamp(LEAST, MOST)),
+        Err(_) => Err(BadField::new("bookmark_interval", "is negative or no duration")),
+    }
+}
+
 /// Checks a read; the authority is compared by the caller of this.
 pub(super) fn read(request: pb::ReadResourceRequest) -> Result<ReadRequest, BadField> {
     let root = selected(request.root.unwrap_or_default(), "root")?;

@@ -1,6 +1,7 @@
 //! The service: check, ask the keeper, answer. Leaves rules to `domain` and waiting to `keeper`.
 
-use super::errors::{BadField, Failure, shutting_down};
+use super::errors::{BadField, Failure, shutting_down, too_many_streams};
+use super::stream::Stream;
 use super::{answers, limits, pages, requests};
 use crate::disk::Body;
 use crate::domain::token::{Cursor, PageToken};
@@ -8,8 +9,12 @@ use crate::domain::{Published, RelPath, Selected, handle, main_file};
 use crate::keeper::{Consistency, Keeper, Patience};
 use crate::proto::caproot::v1 as pb;
 use pb::capability_service_server::CapabilityService;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::SystemTime;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 /// Abilities that a client may rely on.
@@ -22,15 +27,21 @@ pub struct Service {
     started: SystemTime,
     /// Whether the daemon stops. A watch holds only the latest, so it is never full.
     stopping: watch::Receiver<bool>,
+    /// Streams that may be open.
+    streams: Arc<Semaphore>,
 }
 
 type Answer<T> = Result<Response<T>, Status>;
+/// The events of one stream.
+type Events =
+    Pin<Box<dyn futures_util::Stream<Item = Result<pb::WatchSkillsResponse, Status>> + Send>>;
 
 impl Service {
     /// Serves what the keeper keeps, until `stopping` turns true.
     #[must_use]
     pub fn new(keeper: Keeper, started: SystemTime, stopping: watch::Receiver<bool>) -> Self {
-        Self { keeper, started, stopping }
+        let streams = Arc::new(Semaphore::new(keeper.limits().max_streams));
+        Self { keeper, started, stopping, streams }
     }
 
     fn serving(&self) -> Result<(), Status> {
@@ -61,6 +72,7 @@ impl CapabilityService for Service {
             features: FEATURES.map(str::to_owned).to_vec(),
             epoch: self.epoch(),
             revision: self.keeper.revision(),
+            watch: Some(limits::watching(self.keeper.watching())),
         }))
     }
 
@@ -136,6 +148,38 @@ impl CapabilityService for Service {
             (view, (token.root as usize, token.skill as usize))
         };
         Ok(Response::new(question.page(epoch, &view, begin)))
+    }
+
+    type WatchSkillsStream = Events;
+
+    async fn watch_skills(
+        &self,
+        request: Request<pb::WatchSkillsRequest>,
+    ) -> Answer<Self::WatchSkillsStream> {
+        self.serving()?;
+        let request = request.into_inner();
+        let selection = self.selection(request.selected_capability_roots)?;
+        let view = requests::view(request.view)?;
+        let bookmark = requests::bookmark_interval(request.bookmark_interval)?;
+        let permit = self.streams.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| too_many_streams(self.keeper.limits().max_streams))?;
+        let (events, sent) = mpsc::channel(1);
+        let stream = Stream {
+            keeper: self.keeper.clone(),
+            selection,
+            product: request.product,
+            view,
+            bookmark,
+            events,
+            stopping: self.stopping.clone(),
+            permit,
+            closed: None,
+        };
+        // Ends with its caller, or with the daemon.
+        tokio::spawn(stream.run(request.resume_token));
+        // Only a daemon that stops ends a stream that is still read.
+        let end = futures_util::stream::once(async { Err(shutting_down()) });
+        Ok(Response::new(Box::pin(ReceiverStream::new(sent).chain(end))))
     }
 
     async fn read_resource(

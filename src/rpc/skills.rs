@@ -33,6 +33,7 @@ pub(super) fn skill(
         digest: skill.digest.as_ref().map(Digest::to_string).unwrap_or_default(),
         size_bytes: skill.size,
         policy: Some(policy(skill.sidecar.as_deref())),
+        stale: skill.stale,
         ..pb::Skill::default()
     };
     if view == pb::SkillView::Basic {

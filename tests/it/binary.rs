@@ -1,1 +1,288 @@
+//! The real binary as a process: what it prints, how it ends, and whom it lets have its socket.
 
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::fixture::Fixture;
+use crate::harness::HANG;
+
+const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trees/demo");
+
+/// The binary, with surroundings of its own.
+fn caproot<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_caproot"));
+    command.args(args).env_clear().env("HOME", "/nonexistent").stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Reads a pipe to its end elsewhere, so that a full one stops nobody.
+fn collect(mut pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (send, receive) = channel();
+    thread::spawn(move || {
+        let mut text = String::new();
+        pipe.read_to_string(&mut text).expect("text");
+        drop(send.send(text));
+    });
+    receive
+}
+
+/// How a process ended, and what it said.
+struct Ended {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+/// Waits for the end of a process that is to end by itself.
+fn ended(mut child: Child) -> Ended {
+    let stdout = collect(child.stdout.take().expect("piped"));
+    let stderr = collect(child.stderr.take().expect("piped"));
+    let Ok(stdout) = stdout.recv_timeout(HANG) else {
+        child.kill().expect("kill");
+        panic!("the process does not end");
+    };
+    let stderr = stderr.recv_timeout(HANG).expect("stderr ends with stdout");
+    Ended { code: child.wait().expect("wait").code(), stdout, stderr }
+}
+
+fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ended {
+    ended(caproot(args).spawn().expect("the binary runs"))
+}
+
+/// A start that must fail with one sentence and a code of its own.
+fn assert_refuses<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>, code: i32, says: &str) {
+    let mut child = caproot(args).spawn().expect("the binary runs");
+    let mut line = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+    stdout.read_line(&mut line).expect("text");
+    if !line.is_empty() {
+        child.kill().expect("kill");
+        panic!("it starts: {line}, instead of saying {says:?}");
+    }
+    let stderr = collect(child.stderr.take().expect("piped"));
+    let stderr = stderr.recv_timeout(HANG).expect("it ends");
+    assert_eq!(child.wait().expect("wait").code(), Some(code), "{stderr}");
+    assert_eq!(stderr.trim_end().lines().count(), 1, "one sentence: {stderr}");
+    assert!(stderr.contains(says), "{says:?} in {stderr}");
+}
+
+/// `caproot serve`, ready.
+pub(crate) struct Serving {
+    child: Child,
+    endpoints: Vec<String>,
+    stderr: Receiver<String>,
+}
+
+impl Serving {
+    /// Starts it with flags, and waits for its `listening` line.
+    pub(crate) fn start(flags: &[&OsStr]) -> Self {
+        Self::spawn(&mut caproot([&[OsStr::new("serve")], flags].concat()), 1)
+    }
+
+    fn spawn(command: &mut Command, listeners: usize) -> Self {
+        let mut child = command.spawn().expect("the binary runs");
+        let stderr = collect(child.stderr.take().expect("piped"));
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let endpoints = (0..listeners).map(|_| {
+            let line = lines.next().map(|l| l.expect("text"));
+            let line =
+                line.unwrap_or_else(|| panic!("no listener: {}", stderr.recv().expect("end")));
+            line.strip_prefix("listening ").expect("a line `listening …`").to_owned()
+        });
+        let endpoints = endpoints.collect();
+        thread::spawn(move || {
+            assert_eq!(lines.count(), 0, "stdout is for `listening` lines only");
+        });
+        Self { child, endpoints, stderr }
+    }
+
+    /// The address of its first listener, as it printed it.
+    pub(crate) fn endpoint(&self) -> &str {
+        &self.endpoints[0]
+    }
+
+    /// Asks it to end, waits, and gives its exit code and its log.
+    pub(crate) fn terminate(self) -> (Option<i32>, String) {
+        self.signal(Signal::TERM)
+    }
+
+    fn signal(mut self, signal: Signal) -> (Option<i32>, String) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
+        kill_process(pid, signal).expect("a signal");
+        let log = self.stderr.recv_timeout(HANG).expect("it ends");
+        (self.child.wait().expect("wait").code(), log)
+    }
+}
+
+impl Drop for Serving {
+    /// A test that failed leaves no daemon behind.
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// A directory that only we can write, and a socket's path in it.
+fn private() -> (Fixture, PathBuf, String) {
+    let fixture = Fixture::new("dir run\nmode 0700 run");
+    let socket = fixture.path("run/c.sock");
+    let listen = format!("unix:{}", socket.display());
+    (fixture, socket, listen)
+}
+
+#[test]
+fn serves_the_demo_until_it_is_told_to_stop() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let (fixture, _, _) = private();
+        let mut command = caproot(["serve", "--root", DEMO]);
+        let serving = Serving::spawn(command.env("XDG_RUNTIME_DIR", fixture.path("run")), 1);
+        let socket = fixture.path("run/caproot.sock");
+        assert_eq!(serving.endpoint(), format!("unix:{}", socket.display()));
+        assert!(fs::metadata(&socket).expect("the socket").file_type().is_socket());
+        let mode = fs::metadata(&socket).expect("the socket").permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "nobody else may connect");
+        let (code, log) = serving.signal(signal);
+        assert_eq!(code, Some(0), "{log}");
+        assert!(!socket.exists(), "the socket goes with the daemon");
+    }
+}
+
+#[test]
+fn without_a_runtime_directory_it_makes_one_of_its_own() {
+    let fixture = Fixture::new("dir tmp");
+    let mut command = caproot(["serve", "--root", DEMO]);
+    let serving = Serving::spawn(command.env("TMPDIR", fixture.path("tmp")), 1);
+    let uid = rustix::process::geteuid().as_raw();
+    let dir = fixture.path("tmp").join(format!("caproot-{uid}"));
+    assert_eq!(serving.endpoint(), format!("unix:{}/caproot.sock", dir.display()));
+    let mode = fs::metadata(&dir).expect("its directory").permissions().mode() & 0o777;
+    assert_eq!(mode, 0o700);
+    assert_eq!(serving.terminate().0, Some(0));
+}
+
+#[test]
+fn several_listeners_have_a_line_each() {
+    let (_fixture, _, listen) = private();
+    let flags = ["serve", "--root", DEMO, "--listen", &listen, "--listen", "tcp:127.0.0.1:0"];
+    let serving = Serving::spawn(&mut caproot(flags), 2);
+    assert_eq!(serving.endpoints[0], listen);
+    let port = serving.endpoints[1].strip_prefix("tcp:127.0.0.1:").expect("the real port");
+    assert_ne!(port.parse::<u16>().expect("a port"), 0);
+    assert_eq!(serving.terminate().0, Some(0));
+}
+
+#[test]
+fn a_socket_that_is_taken() {
+    let (_fixture, socket, listen) = private();
+    let serving = Serving::start(&["--root", DEMO, "--listen", &listen].map(OsStr::new));
+    assert_refuses(["serve", "--root", DEMO, "--listen", &listen], 73, "c.sock");
+    assert!(socket.exists(), "the first keeps its socket");
+    assert_eq!(run(["status", "--endpoint", &listen]).code, Some(0), "the first still serves");
+    assert_eq!(serving.terminate().0, Some(0));
+}
+
+#[test]
+fn a_port_that_is_taken() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let listen = format!("tcp:{}", taken.local_addr().expect("an address"));
+    assert_refuses(["serve", "--root", DEMO, "--listen", &listen], 73, &listen[4..]);
+}
+
+#[test]
+fn a_stale_socket_is_replaced() {
+    let (_fixture, socket, listen) = private();
+    drop(UnixListener::bind(&socket).expect("bind"));
+    assert!(socket.exists(), "nobody listens, the file stays");
+    let serving = Serving::start(&["--root", DEMO, "--listen", &listen].map(OsStr::new));
+    assert_eq!(run(["status", "--endpoint", &listen]).code, Some(0));
+    assert_eq!(serving.terminate().0, Some(0));
+}
+
+#[test]
+fn what_is_no_socket_is_left_alone() {
+    let (fixture, socket, listen) = private();
+    fs::write(&socket, "precious").expect("write");
+    assert_refuses(["serve", "--root", DEMO, "--listen", &listen], 73, "c.sock");
+    assert_eq!(fs::read(&socket).expect("read"), b"precious");
+    fs::remove_file(&socket).expect("remove");
+    symlink(fixture.path("run/target"), &socket).expect("link");
+    assert_refuses(["serve", "--root", DEMO, "--listen", &listen], 73, "c.sock");
+    assert!(!fixture.path("run/target").exists(), "nothing was made through the link");
+}
+
+#[test]
+fn a_directory_that_others_can_write_is_no_place_for_a_socket() {
+    let (fixture, _, listen) = private();
+    fs::set_permissions(fixture.path("run"), fs::Permissions::from_mode(0o777)).expect("chmod");
+    assert_refuses(["serve", "--root", DEMO, "--listen", &listen], 73, "run");
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_no_place_for_a_socket() {
+    let (fixture, _, _) = private();
+    let listen = format!("unix:{}", fixture.path("run/none/c.sock").display());
+    assert_refuses(["serve", "--root", DEMO, "--listen", &listen], 73, "none");
+}
+
+#[test]
+fn bad_configuration() {
+    let (_fixture, _, listen) = private();
+    let listen = listen.as_str();
+    for (flags, says) in [
+        (["--root", "/etc/passwd", "--listen", listen], "/etc/passwd"),
+        (["--root", DEMO, "--listen", "nonsense"], "nonsense"),
+        (["--root", DEMO, "--listen", "tcp:0.0.0.0:0"], "0.0.0.0"),
+        (["--root", DEMO, "--environment-id", ""], "environment-id"),
+    ] {
+        assert_refuses(std::iter::once("serve").chain(flags), 78, says);
+    }
+}
+
+#[test]
+fn bad_usage() {
+    for args in [&["serve", "--no-such-flag"][..], &["no-such-command"], &["serve", "--root"]] {
+        let ended = run(args);
+        assert_eq!(ended.code, Some(2), "{args:?}: {}", ended.stderr);
+        assert!(ended.stdout.is_empty() && !ended.stderr.is_empty());
+    }
+}
+
+#[test]
+fn a_client_of_the_demo() {
+    let (_fixture, _, listen) = private();
+    let serving = Serving::start(&["--root", DEMO, "--listen", &listen].map(OsStr::new));
+    let status = run(["status", "--endpoint", &listen]);
+    assert_eq!(status.code, Some(0), "{}", status.stderr);
+
+    let list = run(["list", "--endpoint", &listen, "--output", "json"]);
+    assert_eq!(list.code, Some(0), "{}", list.stderr);
+    let list: Value = serde_json::from_str(&list.stdout).expect("JSON");
+    let names: Vec<_> =
+        list["skills"].as_array().expect("skills").iter().map(|s| s["name"].clone()).collect();
+    assert_eq!(names, ["review-kit:review-diff", "triage-logs", "write-changelog"]);
+    let severe: Vec<_> = list["diagnostics"].as_array().into_iter().flatten().collect();
+    assert!(severe.iter().all(|d| d["severity"] == "SEVERITY_NOTE"), "a clean demo: {severe:?}");
+
+    let handle = "skill://demo/write-changelog";
+    let read = run(["read", "--endpoint", &listen, handle]);
+    assert_eq!(read.code, Some(0), "{}", read.stderr);
+    let on_disk = fs::read_to_string(format!("{DEMO}/write-changelog/SKILL.md")).expect("on disk");
+    assert_eq!(read.stdout, on_disk);
+
+    let gone = run(["read", "--endpoint", &listen, "skill://demo/gone"]);
+    assert_eq!(gone.code, Some(4), "{}", gone.stderr);
+    assert_eq!(gone.stdout, "", "stdout is for results");
+    assert_eq!(serving.terminate().0, Some(0));
+    assert_eq!(run(["status", "--endpoint", &listen]).code, Some(3), "nobody answers");
+}

@@ -21,7 +21,7 @@ use tonic::{Code, Response, Status};
 use tonic_types::StatusExt as _;
 
 /// A wait that only a hang can reach.
-pub(crate) const HANG: Duration = Duration::from_secs(60);
+pub(crate) const HANG: Duration = Duration::from_secs(45);
 
 /// The stock client.
 pub(crate) type Client = CapabilityServiceClient<Channel>;
@@ -125,7 +125,7 @@ impl Daemon {
         self.try_list(list_request(roots)).await.expect("ListSkills")
     }
 
-    /// One call of ListSkills.
+    /// One call of `ListSkills`.
     pub(crate) async fn try_list(
         &self,
         request: ListSkillsRequest,
@@ -134,7 +134,7 @@ impl Daemon {
         in_time(client.list_skills(request)).await.map(Response::into_inner)
     }
 
-    /// One call of ReadResource.
+    /// One call of `ReadResource`.
     pub(crate) async fn read(
         &self,
         request: ReadResourceRequest,

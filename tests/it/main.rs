@@ -1,7 +1,11 @@
 //! The one integration binary: a real client and the real daemon, in one process over TCP loopback,
 //! or the real binary where the process itself is what is tested.
 
+// What was skipped, and how much a real tree held, is said on stdout.
+#![allow(clippy::print_stdout)]
+
 mod binary;
+mod check;
 mod config;
 mod corpus;
 mod diff;
@@ -11,8 +15,12 @@ mod harness;
 mod listing;
 mod no_paths;
 mod paging;
+mod readme;
 mod reads;
 mod reads_live;
+mod replica;
+mod rooms;
 mod roots;
 mod roots_live;
 mod trees;
+mod watching;

@@ -1,1 +1,174 @@
+//! No answer and no log line holds a path of the executor that the daemon made: everything that the
+//! server sends is recorded as it goes over the wire and searched. Errors travel in compressed
+//! headers, so those are searched as the client unpacked them.
 
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use caproot::proto::caproot::v1::{
+    GetExecutorRequest, ListRootsRequest, ResolveRootsRequest, SelectedCapabilityRoot,
+};
+
+use tonic::Status;
+
+use crate::fixture::Fixture;
+use crate::harness::{
+    Client, Daemon, Setup, connect, list_request, located, read_request, selected,
+};
+
+/// Forwards one listener's connections to `to` and keeps what comes back.
+struct Recorder {
+    address: String,
+    answers: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Recorder {
+    fn before(to: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let answers = Arc::new(Mutex::new(Vec::new()));
+        let (to, kept) = (to.to_owned(), answers.clone());
+        // Ends with the process; it only waits for more connections.
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let client = client.expect("a connection");
+                let server = TcpStream::connect(&to).expect("the daemon");
+                let twin = |s: &TcpStream| s.try_clone().expect("another handle");
+                let (up_from, up_to) = (twin(&client), twin(&server));
+                thread::spawn(move || copy(up_from, up_to, |_| {}));
+                let kept = kept.clone();
+                thread::spawn(move || {
+                    copy(server, client, |bytes| kept.lock().expect("the record").extend(bytes));
+                });
+            }
+        });
+        Self { address, answers }
+    }
+}
+
+fn copy(mut from: TcpStream, mut to: TcpStream, see: impl Fn(&[u8])) {
+    let mut buffer = [0; 16_384];
+    while let Ok(length @ 1..) = from.read(&mut buffer) {
+        see(&buffer[..length]);
+        if to.write_all(&buffer[..length]).is_err() {
+            break;
+        }
+    }
+    drop(to.shutdown(Shutdown::Write));
+}
+
+/// A tree with something wrong of every kind, so that diagnostics and errors have much to say.
+fn troubled() -> Fixture {
+    Fixture::new(
+        "skill root/a\n\
+         file root/a/x.md\n| text\n\
+         file root/broken/SKILL.md\n| ---\n| description: \"open\n| ---\n\
+         file root/bare/SKILL.md\n| none\n\
+         file root/p/.codex-plugin/plugin.json\n| {\n\
+         skill root/p/one\n\
+         skill root/q\n\
+         file root/q/agents/openai.yaml\n| interface: [\n\
+         link root/q/abs -> $TMP/root/a/x.md\n\
+         link root/out -> $TMP/out\n\
+         link root/gone -> $TMP/root/nothing\n\
+         link root/alias -> $TMP/root/a\n\
+         link root/l/SKILL.md -> $TMP/out/x\n\
+         link root/m/SKILL.md -> $TMP/root/nothing\n\
+         link root/a/out.md -> $TMP/out/x\n\
+         fifo root/f/SKILL.md\n\
+         dir root/node_modules/x\n\
+         skill out/z\n\
+         file file\n| text",
+    )
+}
+
+/// Calls every RPC with every root, good and bad; gives all errors.
+async fn call_everything(client: &mut Client, roots: &[SelectedCapabilityRoot]) -> Vec<Status> {
+    let mut refused = Vec::new();
+    client.get_executor(GetExecutorRequest {}).await.expect("GetExecutor");
+    client.list_roots(ListRootsRequest {}).await.expect("ListRoots");
+    client.list_skills(list_request(roots)).await.expect("ListSkills");
+    let selected_capability_roots = roots.to_vec();
+    let request = ResolveRootsRequest { selected_capability_roots, consistency: 2 };
+    client.resolve_roots(request).await.expect("ResolveRoots");
+    for root in roots {
+        let id = &root.id;
+        for (package, resource) in [
+            ("a", ""),
+            ("a", "a/x.md"),
+            ("a", "a/out.md"),
+            ("a", "a/none"),
+            ("q", "q/abs"),
+            ("broken", ""),
+            ("a/../b", ""),
+        ] {
+            let handle = |path: &str| match path {
+                "" => String::new(),
+                _ => format!("skill://{id}/{path}"),
+            };
+            let request = read_request(root, &handle(package), &handle(resource));
+            refused.extend(client.read_resource(request).await.err());
+        }
+    }
+    let mut request = list_request(roots);
+    request.page_size = -1;
+    refused.extend(client.list_skills(request).await.err());
+    refused
+}
+
+#[tokio::test]
+async fn the_wire_holds_no_path() {
+    let fixture = troubled();
+    let setup = Setup::publishing("pub", fixture.path("root"));
+    let daemon = Daemon::start(setup).await;
+    let recorder = Recorder::before(&daemon.address);
+    let mut client = connect(&recorder.address).await;
+    let roots = [
+        selected("r", fixture.path("root")),
+        located("p", "published:pub"),
+        selected("gone", fixture.path("root/gone")),
+        selected("file", fixture.path("root/a/x.md")),
+        selected("out", fixture.path("out")),
+        selected("other", fixture.path("file")),
+        located("bad", "relative"),
+    ];
+    let refused = call_everything(&mut client, &roots).await;
+    assert!(refused.len() > 20, "{} calls were refused", refused.len());
+
+    let mut answers = recorder.answers.lock().expect("the record").clone();
+    for status in &refused {
+        answers.extend(status.message().bytes());
+        answers.extend(status.details());
+        answers.extend(format!("{:?}", status.metadata()).bytes());
+    }
+    let holds = |text: &str| answers.windows(text.len()).any(|w| w == text.as_bytes());
+    assert!(holds("skill://r/a") && holds("OUTSIDE_ROOT"), "the record is of these answers");
+    let name = fixture.top().file_name().and_then(|n| n.to_str()).expect("UTF-8");
+    assert!(!holds(name), "{} went over the wire", fixture.top().display());
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn the_log_holds_no_path() {
+    let fixture = troubled();
+    let binary = crate::binary::Serving::start(&[
+        "--root".as_ref(),
+        fixture.path("root").as_os_str(),
+        "--listen".as_ref(),
+        "tcp:127.0.0.1:0".as_ref(),
+    ]);
+    let mut client = connect(binary.endpoint().strip_prefix("tcp:").expect("TCP")).await;
+    let roots = [
+        selected("r", fixture.path("root")),
+        selected("out", fixture.path("out")),
+        located("root", "published:root"),
+    ];
+    call_everything(&mut client, &roots).await;
+    let (status, log) = binary.terminate();
+    assert_eq!(status, Some(0), "{log}");
+    assert!(!log.is_empty(), "the daemon logs something at level info");
+    let name = fixture.top().file_name().and_then(|n| n.to_str()).expect("UTF-8");
+    assert!(!log.contains(name), "{log}");
+}

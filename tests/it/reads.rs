@@ -27,8 +27,7 @@ async fn serving(content: &[u8]) -> (Fixture, Daemon, ReadResourceRequest) {
 
 /// The digest as the daemon prints it.
 pub(crate) fn digest(bytes: &[u8]) -> String {
-    let hex: String = Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
-    format!("sha256:{hex}")
+    Sha256::digest(bytes).iter().fold("sha256:".to_owned(), |text, b| format!("{text}{b:02x}"))
 }
 
 /// Text and binary content, often with characters of several bytes.

@@ -136,14 +136,12 @@ async fn a_read_during_rewrites_is_one_version_or_an_error() {
         })
     };
     let request = ReadResourceRequest { max_bytes: 1 << 20, ..request };
-    let mut whole = 0;
     for _ in 0..300 {
         match daemon.read(request.clone()).await {
             Ok(page) => {
                 let bytes = bytes_of(&page);
                 assert_eq!(page.digest, digest(&bytes), "the digest is of what was sent");
                 assert_eq!(page.total_bytes, bytes.len() as u64);
-                whole += 1;
             }
             Err(status) => {
                 let refused = refusal(&status);
@@ -153,7 +151,6 @@ async fn a_read_during_rewrites_is_one_version_or_an_error() {
     }
     done.store(true, Ordering::Relaxed);
     writer.join().expect("the writer");
-    println!("{whole} of 300 reads met a version at rest");
     let last = daemon.read(request.clone()).await.expect("nobody writes any more");
     assert!(versions.contains(&bytes_of(&last)));
     daemon.stop().await;

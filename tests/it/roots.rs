@@ -1,1 +1,217 @@
+//! Roots as data: states and reasons, spellings of a path, what is never told, and `GetExecutor`.
 
+use caproot::domain::Limits;
+use caproot::proto::caproot::v1::{
+    CapabilityRootLocation, GetExecutorRequest, ResolveRootsRequest, ResolveRootsResponse,
+    RootReason, RootState, SelectedCapabilityRoot,
+};
+
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, Setup, located, selected};
+use crate::listing::name_of;
+
+/// The state and reason of one root, as `ListSkills` and `ResolveRoots` agree on it.
+async fn state(daemon: &Daemon, root: &SelectedCapabilityRoot) -> String {
+    let listed = daemon.list(std::slice::from_ref(root)).await;
+    let resolved = resolve(daemon, std::slice::from_ref(root)).await;
+    let (listed, resolved) = (&listed.roots[0], &resolved.roots[0]);
+    assert_eq!((listed.state, listed.reason), (resolved.state, resolved.reason));
+    assert_eq!(listed.message, resolved.message);
+    assert_eq!(listed.id, root.id);
+    match listed.reason() {
+        RootReason::Unspecified => {
+            assert_eq!(listed.state(), RootState::Ready, "{listed:?}");
+            "READY".into()
+        }
+        reason => {
+            assert_eq!(listed.state(), RootState::Unavailable, "{listed:?}");
+            name_of(reason.as_str_name(), "ROOT_REASON_").into()
+        }
+    }
+}
+
+async fn resolve(daemon: &Daemon, roots: &[SelectedCapabilityRoot]) -> ResolveRootsResponse {
+    let request =
+        ResolveRootsRequest { selected_capability_roots: roots.to_vec(), ..Default::default() };
+    daemon.client.clone().resolve_roots(request).await.expect("ResolveRoots").into_inner()
+}
+
+#[tokio::test]
+async fn spellings_of_a_path() {
+    let fixture = Fixture::new("skill root/a\ndir root/a b%\nfile root/f");
+    let setup = Setup::publishing("pub", fixture.path("root"));
+    let daemon = Daemon::start(setup).await;
+    let top = fixture.top().to_str().expect("UTF-8");
+    let mut wrong = Vec::new();
+    for (path, expected) in [
+        (format!("{top}/root"), "READY"),
+        (format!("{top}/root/"), "READY"),
+        (format!("{top}//root/./a"), "READY"),
+        (format!("{top}/root/a/.."), "READY"),
+        (format!("file://{top}/root"), "READY"),
+        (format!("file://localhost{top}/root"), "READY"),
+        (format!("file://{top}/root/a%20b%25"), "READY"),
+        (format!("file://{top}/%72oot"), "READY"),
+        (format!("file://{top}/root/f"), "NOT_A_DIRECTORY"),
+        (format!("file://{top}/root/gone"), "NOT_FOUND"),
+        (format!("file://elsewhere{top}/root"), "INVALID_PATH"),
+        (format!("file://127.0.0.1{top}/root"), "INVALID_PATH"),
+        (format!("file://{top}/root%00"), "INVALID_PATH"),
+        (format!("file://{top}/root?x"), "INVALID_PATH"),
+        (format!("file://{top}/root#x"), "INVALID_PATH"),
+        (format!("file://{top}/root%zz"), "INVALID_PATH"),
+        (format!("file:{}", &top[1..]), "INVALID_PATH"),
+        ("published:pub".into(), "READY"),
+        ("published:other".into(), "INVALID_PATH"),
+        ("published:".into(), "INVALID_PATH"),
+        (String::new(), "INVALID_PATH"),
+        ("relative".into(), "INVALID_PATH"),
+        ("./root".into(), "INVALID_PATH"),
+        ("~/root".into(), "INVALID_PATH"),
+        (format!("{top}/root\0"), "INVALID_PATH"),
+        (format!("http://{top}/root"), "INVALID_PATH"),
+        (format!("{top}/{}", "x/".repeat(2_048)), "INVALID_PATH"),
+        (format!("{top}/root/gone"), "NOT_FOUND"),
+        (format!("{top}/root/f"), "NOT_A_DIRECTORY"),
+        (format!("{top}/root/.."), "NOT_ALLOWED"),
+        (format!("{top}/root/gone/../../other"), "NOT_ALLOWED"),
+        ("/".into(), "NOT_ALLOWED"),
+    ] {
+        let found = state(&daemon, &located("r", &path)).await;
+        if found != expected {
+            wrong.push(format!("{path:?}: {found}, not {expected}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn types_and_environments() {
+    let fixture = Fixture::new("skill root/a");
+    let mut setup = Setup::allowing([fixture.path("root")]);
+    setup.environment_ids = vec!["workspace".into(), "second".into()];
+    let daemon = Daemon::start(setup).await;
+    let path = fixture.path("root").to_str().expect("UTF-8").to_owned();
+    for (kind, environment, expected) in [
+        ("environment", "workspace", "READY"),
+        ("environment", "second", "READY"),
+        ("", "workspace", "READY"),
+        ("environment", "local", "WRONG_ENVIRONMENT"),
+        ("environment", "", "WRONG_ENVIRONMENT"),
+        ("environment", "Workspace", "WRONG_ENVIRONMENT"),
+        ("Environment", "workspace", "UNSUPPORTED_LOCATION"),
+        ("host", "workspace", "UNSUPPORTED_LOCATION"),
+    ] {
+        let location = CapabilityRootLocation {
+            r#type: kind.into(),
+            environment_id: environment.into(),
+            path: path.clone(),
+        };
+        let root = SelectedCapabilityRoot { id: "r".into(), location: Some(location) };
+        assert_eq!(state(&daemon, &root).await, expected, "{kind:?} {environment:?}");
+    }
+    let executor = daemon.client.clone().get_executor(GetExecutorRequest {}).await;
+    assert_eq!(
+        executor.expect("GetExecutor").into_inner().environment_ids,
+        ["workspace", "second"]
+    );
+    daemon.stop().await;
+}
+
+/// What lies outside is answered for in the same words, byte for byte, whether it is there or not.
+#[tokio::test]
+async fn existence_outside_is_never_told() {
+    let fixture = Fixture::new(
+        "dir root\nskill out/there\nfile out/file\n| text\nfifo out/fifo\n\
+         link root/to-there -> $TMP/out/there\nlink root/to-gone -> $TMP/out/gone\n\
+         link out/loop -> loop\nlink out/back -> ../root",
+    );
+    let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
+    let long = format!("out/{}", "x".repeat(300));
+    let mut said = Vec::new();
+    for path in [
+        &long,
+        "out/there",
+        "out/gone",
+        "out/file",
+        "out/fifo",
+        "out/there/SKILL.md",
+        "out/file/below",
+        "out/gone/below",
+        "out/loop",
+        "root/to-there",
+        "root/to-gone",
+        "root/to-gone/below",
+        "root/../out/there",
+        "root/../out/gone",
+        ".",
+        "out",
+    ] {
+        let root = selected("same", fixture.top().join(path));
+        let listed = daemon.list(std::slice::from_ref(&root)).await;
+        assert_eq!(listed.roots[0].reason(), RootReason::NotAllowed, "{path}");
+        let resolved = resolve(&daemon, std::slice::from_ref(&root)).await;
+        said.push((path, listed.roots, listed.warnings, listed.diagnostics, resolved.roots));
+    }
+    for other in &said[1..] {
+        let (one, other) = (&said[0], other);
+        assert_eq!((&one.1, &one.2, &one.3, &one.4), (&other.1, &other.2, &other.3, &other.4));
+    }
+    assert_eq!(state(&daemon, &selected("r", fixture.path("out/back"))).await, "READY");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn as_many_roots_as_may_be() {
+    let fixture = Fixture::new("skill root/a");
+    let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
+    let roots: Vec<_> =
+        (0..257).map(|n| selected(&format!("r{n}"), fixture.path("root"))).collect();
+    for count in [129, 256] {
+        let answer = daemon.list(&roots[..count]).await;
+        assert_eq!((answer.roots.len(), answer.skills.len()), (count, count));
+        let order: Vec<_> = answer.roots.iter().map(|r| &r.id).collect();
+        assert_eq!(order, roots[..count].iter().map(|r| &r.id).collect::<Vec<_>>());
+    }
+    let answer = daemon.try_list(crate::harness::list_request(&roots)).await;
+    assert_eq!(crate::harness::refusal(&answer.expect_err("257")).reason, "TOO_MANY_ROOTS");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn get_executor_says_who_answers() {
+    let fixture = Fixture::new("skill root/a");
+    let limits = Limits { max_depth: 7, max_file_bytes: 12_345, ..Limits::default() };
+    let before = std::time::SystemTime::now();
+    let setup = Setup { limits, ..Setup::allowing([fixture.path("root")]) };
+    let daemon = Daemon::start(setup).await;
+    let ask = async || {
+        let mut client = daemon.client.clone();
+        client.get_executor(GetExecutorRequest {}).await.expect("GetExecutor").into_inner()
+    };
+    let executor = ask().await;
+    assert_eq!(executor.version, env!("CARGO_PKG_VERSION"));
+    assert_eq!(executor.environment_ids, ["local"]);
+    let started =
+        std::time::SystemTime::try_from(executor.start_time.expect("set")).expect("a time");
+    assert!(before <= started && started <= std::time::SystemTime::now());
+    for feature in ["fresh", "file-uri", "published"] {
+        assert!(executor.features.iter().any(|f| f == feature), "{feature}");
+    }
+    let limits = executor.limits.expect("limits");
+    assert_eq!((limits.max_depth, limits.max_file_bytes), (7, 12_345), "those in force");
+    assert_eq!((limits.max_roots, limits.max_directories), (256, 50_000));
+    assert_eq!((limits.max_entries, limits.max_skills), (500_000, 20_000));
+    assert_eq!((limits.max_read_bytes, limits.default_read_bytes), (1 << 20, 8_192));
+    assert_eq!((limits.max_page_size, limits.max_page_bytes), (1_000, 1 << 20));
+    assert_eq!((limits.max_diagnostics, limits.max_handle_bytes), (1_000, 2_048));
+    assert_eq!((limits.max_frontmatter_bytes, limits.max_manifest_bytes), (64 << 10, 256 << 10));
+
+    let listed = daemon.list(&[selected("r", fixture.path("root"))]).await;
+    assert_eq!(listed.epoch, executor.epoch, "one epoch per daemon");
+    let later = ask().await;
+    assert!(later.revision >= listed.revision && listed.revision >= executor.revision);
+    assert_eq!(later.start_time, executor.start_time);
+    daemon.stop().await;
+}

@@ -134,8 +134,8 @@ fn split(text: &str) -> Vec<&str> {
 
 fn parse(source: &str) -> Case {
     let (head, expected) = source.split_once("\nexpect\n").expect("a case has an `expect` line");
-    let mut case = Case::default();
-    case.expected = expected.lines().filter(|l| !is_comment(l)).map(str::to_owned).collect();
+    let expected = expected.lines().filter(|l| !is_comment(l)).map(str::to_owned).collect();
+    let mut case = Case { expected, ..Case::default() };
     for line in head.lines() {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {

@@ -118,4 +118,11 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "roots: []\ndisabled_skills: [{root: user, path: a}]",
         "f:2:26: disabled_skills[0].root: \"user\" is the id of no published root",
     ),
+    ("watch: {settle: 11s}", "f:1:17: watch.settle: \"11s\" is no span of time from 0ms to 10s"),
+    ("watch: {settle: soon}", "watch.settle: \"soon\" is no span of time"),
+    ("watch: {settle: 1s}", "watch.settle: \"1s\" leaves settle_cap, 500ms, under settle, 1s"),
+    (
+        "limits: {max_diagnostics: 1001}",
+        "limits.max_diagnostics: 1001 is no whole number from 1 to 1000",
+    ),
 ];

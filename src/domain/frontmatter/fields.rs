@@ -3,7 +3,8 @@
 
 use crate::domain::{Code, Problem, Severity, Value, names, position, text};
 
-const KNOWN: [&str; 6] =
+/// The fields that the Agent Skills format defines.
+pub const KNOWN: [&str; 6] =
     ["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
 /// Characters of a description on the wire.
 const MAX_DESCRIPTION: usize = 1_024;
@@ -168,7 +169,10 @@ impl<'a> Fields<'a> {
         let text = self.scalar(key).map(|text| text::collapsed(&text)).unwrap_or_default();
         if text.is_empty() {
             let why = "no `description`; say what the skill does and when to use it";
-            self.problems.push(Problem::error(Code::MissingDescription, why).at(1, 1));
+            self.report(key, Severity::Error, Code::MissingDescription, why);
+            if let Some(problem) = self.problems.last_mut().filter(|problem| problem.line == 0) {
+                (problem.line, problem.column) = (1, 1);
+            }
             return None;
         }
         if text::is_over(&text, MAX_DESCRIPTION) {

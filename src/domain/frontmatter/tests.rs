@@ -138,8 +138,8 @@ fn descriptions() {
     }
     for (lines, expected) in [
         ("", (Code::MissingDescription, Error, 1, 1)),
-        ("description:", (Code::MissingDescription, Error, 1, 1)),
-        ("description: ' '", (Code::MissingDescription, Error, 1, 1)),
+        ("description:", (Code::MissingDescription, Error, 3, 1)),
+        ("description: ' '", (Code::MissingDescription, Error, 3, 1)),
         ("description: [a]", (Code::FieldInvalid, Error, 3, 1)),
         ("description: {a: b}", (Code::FieldInvalid, Error, 3, 1)),
     ] {

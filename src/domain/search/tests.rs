@@ -1,7 +1,6 @@
 //! The search over trees that exist only in memory.
 
 use super::{OWN_DIRECTORIES, PASSED_OVER, Rules, Search};
-use crate::domain::frontmatter::Reading;
 use crate::domain::listing::{Entry, Listing, Visit, What};
 use crate::domain::skill::MainFile;
 use crate::domain::{Limits, RelPath, Spot};
@@ -60,10 +59,12 @@ impl Tree {
                 let file = MainFile {
                     digest: None,
                     size: 0,
-                    reading: Reading { skill: None, problems: Vec::new() },
+                    authored: None,
+                    problems: Vec::new(),
                     sidecar: None,
+                    stale: false,
                 };
-                (&**text, What::File((text == "SKILL.md").then(|| Ok(Box::new(file)))))
+                (&**text, What::File((text == "SKILL.md").then(|| Ok(Arc::new(file)))))
             };
             Entry { name: name.as_bytes().into(), ordinal, what }
         });
@@ -101,12 +102,12 @@ fn find(tree: &Tree, rules: Rules) -> (Vec<String>, Vec<String>) {
                 .into_iter()
                 .map(|v| {
                     let l = tree.list(&v);
-                    (v, Ok(l))
+                    (v, Ok(Arc::new(l)))
                 })
                 .collect(),
         );
     }
-    let found = search.finish();
+    let found = search.finish().rest;
     let packages = found.candidates.iter().map(|c| c.package.to_string());
     let said = found
         .diagnostics

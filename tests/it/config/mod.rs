@@ -3,6 +3,7 @@
 mod command;
 mod limits;
 mod switched_off;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use caproot::proto::caproot::v1::{
-    Diagnostic, DiagnosticCode, GetExecutorRequest, GetExecutorResponse, ListRootsRequest,
-    ListSkillsResponse, RootReason, Scope, SelectedCapabilityRoot,
+    Consistency, Diagnostic, DiagnosticCode, GetExecutorRequest, GetExecutorResponse,
+    ListRootsRequest, ListSkillsResponse, RootReason, Scope, SelectedCapabilityRoot,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tonic::Code;
@@ -198,7 +199,10 @@ async fn roots_in_the_order_of_their_scopes() {
     assert_eq!(order, expected);
     assert_eq!(roots.roots[1].reason(), RootReason::NotFound, "a root may come later");
     fixture.write("gone/five/SKILL.md", "---\nname: five\ndescription: Five.\n---\n");
-    assert_eq!(served.packages(&[published("a")]).await, ["skill://a/five"]);
+    let mut fresh = list_request(&[published("a")]);
+    fresh.set_consistency(Consistency::Fresh);
+    let came = in_time(client.list_skills(fresh)).await.expect("a list").into_inner();
+    assert_eq!(came.skills.len(), 1);
 }
 
 #[tokio::test]

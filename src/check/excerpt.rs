@@ -1,0 +1,159 @@
+//! The line of a file that a diagnostic is about, made safe and short, and what of it to point at.
+
+use super::place::write_shown;
+use std::ops::Range;
+use unicode_width::UnicodeWidthStr as _;
+
+/// Columns of a line that are shown.
+const MAX_COLUMNS: usize = 100;
+/// Columns before what is pointed at, where a long line is cut.
+const LEAD_COLUMNS: usize = 40;
+/// Characters of a key that is pointed at as a whole.
+const MAX_KEY: usize = 64;
+
+/// One line, ready to be shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Excerpt {
+    /// The line or, with `…` where it is cut, the part around the column.
+    pub text: String,
+    /// The bytes of `text` to point at; empty at the line's end.
+    pub span: Range<usize>,
+}
+
+impl Excerpt {
+    /// Cuts a line out of a file; line and column as diagnostics count them. `None` where the file
+    /// has no such line, as where it changed since.
+    #[must_use]
+    pub fn new(file: &[u8], line: u32, column: u32) -> Option<Self> {
+        let file = file.strip_prefix(b"\xef\xbb\xbf").unwrap_or(file);
+        let line = file.split(|b| *b == b'\n').nth(usize::try_from(line).ok()?.checked_sub(1)?)?;
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let pieces = pieces(line);
+        let at = (column.max(1) as usize - 1).min(pieces.len());
+        let end = at + key_len(&pieces[at..]);
+        let widths: Vec<usize> = pieces.iter().map(|piece| piece.width()).collect();
+        let (from, to) = window(&widths, at);
+        let mut text = String::from(if from > 0 { "…" } else { "" });
+        let mut span = text.len()..text.len();
+        for (n, piece) in pieces.iter().enumerate().take(to).skip(from) {
+            if n == at {
+                span = text.len()..text.len();
+            }
+            text.push_str(piece);
+            if n < end {
+                span.end = text.len();
+            }
+        }
+        if at >= to {
+            span = text.len()..text.len();
+        }
+        span.start = span.start.min(span.end);
+        if to < pieces.len() {
+            text.push('…');
+        }
+        Some(Self { text, span })
+    }
+}
+
+/// The line, each character (or run of bytes that are none) as it is shown.
+fn pieces(line: &[u8]) -> Vec<String> {
+    let mut pieces = Vec::new();
+    let shown = |bytes: &[u8]| {
+        let mut piece = String::new();
+        // A string takes everything.
+        let _ = write_shown(&mut piece, bytes);
+        piece
+    };
+    for chunk in line.utf8_chunks() {
+        pieces.extend(chunk.valid().chars().map(|c| shown(c.encode_utf8(&mut [0; 4]).as_bytes())));
+        if !chunk.invalid().is_empty() {
+            pieces.push(shown(chunk.invalid()));
+        }
+    }
+    pieces
+}
+
+/// How much to point at: a key as a whole where one begins here, else one character.
+fn key_len(rest: &[String]) -> usize {
+    let is_key = |p: &&String| p.chars().all(|c| c.is_alphanumeric() || "-_\"'.".contains(c));
+    let len = rest.iter().take(MAX_KEY + 1).take_while(is_key).count();
+    let is_whole = rest[len..].iter().find(|p| *p != " ").is_some_and(|p| p == ":");
+    if is_whole && len > 0 { len } else { rest.len().min(1) }
+}
+
+/// Which pieces are shown.
+fn window(widths: &[usize], at: usize) -> (usize, usize) {
+    if widths.iter().sum::<usize>() <= MAX_COLUMNS {
+        return (0, widths.len());
+    }
+    let fits = |widths: &mut dyn Iterator<Item = &usize>, mut room: usize| {
+        widths
+            .take_while(|width| {
+                let fits = **width <= room;
+                room = room.saturating_sub(**width);
+                fits
+            })
+            .count()
+    };
+    let before = fits(&mut widths[..at].iter().rev(), LEAD_COLUMNS);
+    // The beginning is worth more than what little would be cut off it.
+    let all_before = fits(&mut widths[..at].iter().rev(), 2 * LEAD_COLUMNS);
+    let from = if all_before == at { 0 } else { at - before };
+    (from, from + fits(&mut widths[from..].iter(), MAX_COLUMNS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Excerpt;
+    use proptest::prelude::*;
+    use unicode_width::UnicodeWidthStr as _;
+
+    fn marked(file: &[u8], line: u32, column: u32) -> Option<String> {
+        let Excerpt { text, span } = Excerpt::new(file, line, column)?;
+        let (before, rest) = text.split_at(span.start);
+        let (inside, after) = rest.split_at(span.len());
+        Some(format!("{before}<{inside}>{after}"))
+    }
+
+    #[test]
+    fn lines_and_what_is_pointed_at() {
+        for (file, line, column, expected) in [
+            (b"---\nname: x\n".as_slice(), 2, 1, Some("<name>: x")),
+            (b"a\n  \"allowed-tools\" : x\r\n", 2, 3, Some("  <\"allowed-tools\"> : x")),
+            (b"a: b: c", 1, 5, Some("a: b<:> c")),
+            (b"---", 1, 1, Some("<->--")),
+            (b"\xef\xbb\xbf---", 1, 1, Some("<->--")),
+            (b"ab", 1, 3, Some("ab<>")),
+            (b"ab", 1, 99, Some("ab<>")),
+            (b"", 1, 1, Some("<>")),
+            (b"a\tb", 1, 2, Some(r"a<\u{9}>b")),
+            ("\u{202e}é: x".as_bytes(), 1, 2, Some(r"\u{202e}<é>: x")),
+            (b"caf\xe9 au lait", 1, 4, Some(r"caf<\xe9> au lait")),
+            (b"a", 2, 1, None),
+            (b"a", 0, 0, None),
+        ] {
+            assert_eq!(marked(file, line, column).as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn long_lines_are_cut_around_the_column() {
+        let line = format!("{}!{}", "a".repeat(500), "b".repeat(500));
+        let at = marked(line.as_bytes(), 1, 501).expect("a line");
+        assert_eq!(at, format!("…{}<!>{}…", "a".repeat(40), "b".repeat(59)));
+        let start = marked(line.as_bytes(), 1, 1).expect("a line");
+        assert_eq!(start, format!("<a>{}…", "a".repeat(99)));
+        let end = marked(line.as_bytes(), 1, 9_999).expect("a line");
+        assert_eq!(end, format!("…{}<>", "b".repeat(40)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_can_be_shown(file: Vec<u8>, line in 0u32..9, column in 0u32..300) {
+            if let Some(Excerpt { text, span }) = Excerpt::new(&file, line, column) {
+                prop_assert!(text.get(span).is_some());
+                prop_assert!(text.width() <= super::MAX_COLUMNS + 2);
+            }
+        }
+    }
+}

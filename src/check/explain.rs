@@ -1,0 +1,134 @@
+//! What each diagnostic code means: finding the explanation and laying it out. Leaves the words to
+//! `explanations`.
+
+pub use super::explanations::of;
+
+use crate::domain::{Code, Severity};
+use std::fmt::Write as _;
+
+/// Columns of a paragraph.
+const MAX_COLUMNS: usize = 80;
+/// How like a known word a slip must be, from 0 to 1.
+const ALIKE: f64 = 0.75;
+
+/// One code, explained to the author of a skill.
+#[derive(Debug, Clone, Copy)]
+pub struct Explanation {
+    /// What it mostly costs; a single diagnostic may say otherwise.
+    pub usual: Severity,
+    /// In a few words.
+    pub summary: &'static str,
+    /// How it comes about, and what it costs.
+    pub cause: &'static str,
+    /// How to mend it.
+    pub cure: &'static str,
+    /// What to do next, in a sentence without capital and full stop.
+    pub help: &'static str,
+    /// A case of it.
+    pub example: Example,
+}
+
+/// A case of a code, and the same mended.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)]
+pub enum Example {
+    /// A file.
+    File { path: &'static str, before: &'static str, after: &'static str },
+    /// What leads to it in a shell, and what mends it then.
+    Shell { before: &'static str, after: &'static str },
+    /// The same, for what only a daemon says: no check of files shows it.
+    Daemon { before: &'static str, after: &'static str },
+}
+
+/// The code that a person means: in any letter case, with `-` for `_`, with the proto's prefix or
+/// without. The error is the name that was probably meant.
+pub fn find(text: &str) -> Result<Code, Option<&'static str>> {
+    let name = text.trim().to_uppercase().replace('-', "_");
+    let name = name.strip_prefix("DIAGNOSTIC_CODE_").unwrap_or(&name);
+    let found = Code::ALL.into_iter().find(|code| code.name() == name);
+    found.ok_or_else(|| nearest(name, Code::ALL.into_iter().map(Code::name)))
+}
+
+/// The most similar of some words, if any is similar at all.
+pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let scored = known.map(|known| (strsim::jaro_winkler(word, known), known));
+    let best = scored.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (best.0 >= ALIKE).then_some(best.1)
+}
+
+/// The whole explanation, in Markdown.
+#[must_use]
+pub fn markdown(code: Code) -> String {
+    let Explanation { usual, summary, cause, cure, example, .. } = of(code);
+    let mut text = format!("# {} ({}): {summary}\n\n", code.name(), usual.name());
+    for paragraph in [cause, cure] {
+        wrap(&mut text, paragraph);
+        text.push('\n');
+    }
+    let (place, language, before, after) = match example {
+        Example::File { path, before, after } => (format!(", in `{path}`"), "", before, after),
+        Example::Shell { before, after } | Example::Daemon { before, after } => {
+            (String::new(), "sh", before, after)
+        }
+    };
+    // A string takes everything.
+    let _ = write!(
+        text,
+        "Before{place}:\n\n```{language}\n{before}\n```\n\nAfter:\n\n```{language}\n{after}\n```\n"
+    );
+    text
+}
+
+fn wrap(text: &mut String, paragraph: &str) {
+    let mut column = 0;
+    for word in paragraph.split_whitespace() {
+        let width = word.chars().count();
+        if column > 0 && column + 1 + width > MAX_COLUMNS {
+            text.push('\n');
+            column = 0;
+        } else if column > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += width;
+    }
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{find, markdown, of};
+    use crate::domain::Code;
+
+    #[test]
+    fn codes_as_people_write_them() {
+        for text in ["YAML_SYNTAX", "yaml_syntax", "Yaml-Syntax ", "DIAGNOSTIC_CODE_YAML_SYNTAX"] {
+            assert_eq!(find(text), Ok(Code::YamlSyntax), "{text}");
+        }
+        for (slip, meant) in [
+            ("YAML_SYNTEX", Some("YAML_SYNTAX")),
+            ("missing-descripton", Some("MISSING_DESCRIPTION")),
+            ("NOT_UTF-8", Some("NOT_UTF8")),
+            ("E0308", None),
+            ("", None),
+        ] {
+            assert_eq!(find(slip), Err(meant), "{slip}");
+        }
+    }
+
+    #[test]
+    fn every_explanation_is_whole() {
+        for code in Code::ALL {
+            let all = of(code);
+            for text in [all.summary, all.help] {
+                assert!(!text.is_empty() && !text.ends_with('.') && text.len() <= 110, "{text}");
+            }
+            for text in [all.cause, all.cure] {
+                assert!(text.ends_with('.'), "{text}");
+            }
+            let text = markdown(code);
+            assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        }
+    }
+}

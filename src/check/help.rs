@@ -1,0 +1,97 @@
+//! What to do next about one diagnostic: as exact as the skill at hand allows, else what helps with
+//! any of its kind.
+
+use super::explain::{nearest, of as explain};
+use crate::domain::{Code, Problem, Severity, Skill, frontmatter};
+
+/// The sentence for a problem. `skill` is the one that is listed where the problem is.
+pub(super) fn of(problem: &Problem, skill: Option<&Skill>) -> String {
+    let exact = match (problem.code, problem.severity) {
+        (Code::NameInvalid, Severity::Error) => {
+            Some("give the skill a name of 1 to 64 plain characters".to_owned())
+        }
+        (Code::NameInvalid, _) => skill.and_then(name),
+        (Code::FieldUnknown, _) => skill.and_then(unknown),
+        (Code::YamlSyntax, _) => syntax(&problem.message).map(str::to_owned),
+        _ => None,
+    };
+    exact.unwrap_or_else(|| explain(problem.code).help.to_owned())
+}
+
+/// What mends a mistake in YAML that is made often, by the words that are said of it.
+fn syntax(message: &str) -> Option<&'static str> {
+    let often = [
+        ("scanning a quoted scalar", "close the quote that opens here"),
+        ("cannot start any token", "indent with spaces, and quote values that begin with a sign"),
+        ("there twice", "remove one of the two"),
+        ("must be a mapping", "write a line `key: value` for each field"),
+        ("bytes; shorten it", "move what is long into the text below the frontmatter"),
+        ("levels deep", "nest less deeply, or quote the value"),
+    ];
+    often.into_iter().find(|(words, _)| message.contains(words)).map(|(_, help)| help)
+}
+
+/// A name that keeps to the rules, where this one does not.
+fn name(skill: &Skill) -> Option<String> {
+    let name = &*skill.authored.name;
+    let better = better_name(name);
+    let written = skill.authored.frontmatter.as_ref().and_then(|fields| fields.get("name"));
+    if better.is_empty() {
+        None
+    } else if written.is_none_or(|written| written.printed().trim().is_empty()) {
+        Some(format!("add `name: {better}` to the frontmatter"))
+    } else if better != name {
+        Some(format!("call the skill and its directory `{better}`"))
+    } else {
+        Some(format!("rename the directory to `{better}`, or change the name"))
+    }
+}
+
+/// Letters and digits in lower case, everything else a single hyphen.
+fn better_name(name: &str) -> String {
+    let mut better = String::new();
+    let mut was_lower = false;
+    for c in name.chars() {
+        // `mySkill` becomes `my-skill`.
+        let begins_word = c.is_uppercase() && was_lower;
+        if (begins_word || !c.is_alphanumeric()) && !better.is_empty() && !better.ends_with('-') {
+            better.push('-');
+        }
+        if c.is_alphanumeric() {
+            better.extend(c.to_lowercase());
+        }
+        was_lower = c.is_lowercase();
+    }
+    better.trim_end_matches('-').to_owned()
+}
+
+/// The field that was probably meant by an unknown one.
+fn unknown(skill: &Skill) -> Option<String> {
+    let fields = skill.authored.frontmatter.as_ref()?.as_map()?;
+    let slips = fields.iter().filter(|(key, _)| !frontmatter::KNOWN.contains(&&**key));
+    let mut meant = slips.filter_map(|(key, _)| {
+        nearest(&key.to_lowercase().replace('_', "-"), frontmatter::KNOWN.into_iter())
+    });
+    meant.next().map(|meant| format!("did you mean `{meant}`? Other fields go below `metadata`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::better_name;
+
+    #[test]
+    fn names_that_keep_to_the_rules() {
+        for (name, better) in [
+            ("MySkill", "my-skill"),
+            ("a_b", "a-b"),
+            ("a--b", "a-b"),
+            ("-a-", "a"),
+            ("PDF Tools 2", "pdf-tools-2"),
+            ("мой-навык", "мой-навык"),
+            ("Ünïcode", "ünïcode"),
+            ("🚀", ""),
+        ] {
+            assert_eq!(better_name(name), better, "{name}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The linter: what the daemon would list below a directory and what it would say of it, with the
+//! lines that it is about. Searches and parses by the daemon's own code and has no server. Leaves
+//! flags, progress and exit codes to `cli`.
+
+mod excerpt;
+pub mod explain;
+mod explanations;
+mod help;
+pub mod json;
+mod place;
+pub mod sarif;
+mod summary;
+pub mod text;
+
+pub use excerpt::Excerpt;
+pub use place::Place;
+pub use summary::Summary;
+
+use crate::disk::{self, Allowed, Progress, Resolved, Target};
+use crate::domain::catalog::Catalog;
+use crate::domain::{Code, Problem, Reason, RelPath, RootId, Severity, Skill};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// How many diagnostics of one directory are kept, far beyond what anybody reads.
+pub const MAX_FINDINGS: usize = 100_000;
+
+/// One directory to check.
+#[derive(Debug, Clone)]
+pub struct Subject {
+    /// As it was given: what places are shown below.
+    pub given: PathBuf,
+    /// The id under which a daemon would publish it.
+    pub id: RootId,
+    /// The directories below which links may lead, absolute.
+    pub allowed: Vec<PathBuf>,
+    /// What a daemon would search, and how.
+    pub target: Target,
+}
+
+/// What was found below one directory.
+#[derive(Debug, Clone, Default)]
+pub struct Checked {
+    /// By qualified name, then place.
+    pub skills: Vec<Listed>,
+    /// By place, then line.
+    pub findings: Vec<Finding>,
+    /// How many findings there was no room for; those kept are the worst.
+    pub dropped: u32,
+}
+
+/// A skill that a daemon would list.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// Its SKILL.md.
+    pub place: Place,
+    /// The skill.
+    pub skill: Arc<Skill>,
+}
+
+/// A diagnostic, with all that is needed to show it.
+#[derive(Debug, Clone)]
+pub struct Finding {
+    /// What it is about.
+    pub place: Place,
+    /// What is wrong, and where in the file.
+    pub problem: Problem,
+    /// What to do next, in a sentence.
+    pub help: String,
+    /// The line that it is about, where there is one.
+    pub excerpt: Option<Excerpt>,
+}
+
+/// Searches one directory. `progress` counts the directories that were listed.
+pub fn check(subject: &Subject, progress: &Progress) -> Result<Checked, Reason> {
+    let allowed = Allowed::new(subject.allowed.clone());
+    let catalog = disk::scan(&allowed, &subject.target, progress)?;
+    let mut problems: Vec<(RelPath, Problem)> = Vec::new();
+    let mut skills = Vec::with_capacity(catalog.skills().len());
+    for skill in catalog.skills() {
+        let main = skill.main_resource();
+        match skill.check_handle(&subject.id) {
+            Ok(()) => {
+                let place = Place::new(&subject.given, &main);
+                skills.push(Listed { place, skill: skill.clone() });
+            }
+            Err(problem) => problems.push((main, problem)),
+        }
+    }
+    let kept = catalog.diagnostics.kept();
+    // Only what lies above the root has no place below it, and nothing above it is looked at.
+    problems
+        .extend(kept.iter().map(|d| (d.resource.clone().unwrap_or_default(), d.problem.clone())));
+    problems.sort_by(|(a, p), (b, q)| {
+        let key = |p: &Problem| (p.line, p.column, p.severity, p.code);
+        a.cmp(b).then_with(|| key(p).cmp(&key(q)))
+    });
+    let dropped = catalog.diagnostics.total().saturating_sub(count(kept.len()));
+    // A root that vanished meanwhile has no lines to show.
+    let root = allowed.resolve(&subject.target.path).ok();
+    let findings = findings(subject, &catalog, root.as_ref(), problems);
+    Ok(Checked { skills, findings, dropped })
+}
+
+/// Adds to each problem what shows it. Problems of one file follow each other, so each is read once.
+fn findings(
+    subject: &Subject,
+    catalog: &Catalog,
+    root: Option<&Resolved>,
+    problems: Vec<(RelPath, Problem)>,
+) -> Vec<Finding> {
+    let mut last: Option<(RelPath, Option<Vec<u8>>)> = None;
+    let mut findings = Vec::with_capacity(problems.len());
+    for (at, problem) in problems {
+        let mut excerpt = None;
+        if problem.line > 0 {
+            if last.as_ref().is_none_or(|(read, _)| *read != at) {
+                last = Some((at.clone(), root.and_then(|root| disk::source(root, &at))));
+            }
+            let text = last.as_ref().and_then(|(_, text)| text.as_deref());
+            excerpt = text.and_then(|text| Excerpt::new(text, problem.line, problem.column));
+        }
+        let skill = at.parent().and_then(|package| catalog.skill(&package));
+        let help = help::of(&problem, skill.map(|skill| &**skill));
+        findings.push(Finding { place: Place::new(&subject.given, &at), problem, help, excerpt });
+    }
+    findings
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+impl Finding {
+    /// What kind of problem.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        self.problem.code
+    }
+
+    /// What it costs.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        self.problem.severity
+    }
+}

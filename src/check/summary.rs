@@ -1,0 +1,91 @@
+//! What was found, in numbers.
+
+use super::{Checked, Place};
+use crate::domain::{Code, Severity};
+use std::collections::HashSet;
+use std::fmt;
+
+/// Counts over all that was checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Summary {
+    /// Skills that a daemon would list.
+    pub skills: usize,
+    /// Problems for which something is left out.
+    pub errors: usize,
+    /// Problems for which something is not used as meant.
+    pub warnings: usize,
+    /// What is worth knowing.
+    pub notes: usize,
+    /// Files that hold a skill or a problem.
+    pub files: usize,
+    /// Further problems that there was no room for.
+    pub dropped: u64,
+}
+
+impl Summary {
+    /// Counts.
+    #[must_use]
+    pub fn of(all: &[Checked]) -> Self {
+        let mut summary = Self::default();
+        let mut files: HashSet<&Place> = HashSet::new();
+        for checked in all {
+            summary.skills += checked.skills.len();
+            summary.dropped += u64::from(checked.dropped);
+            files.extend(checked.skills.iter().map(|listed| &listed.place));
+            for finding in &checked.findings {
+                match finding.severity() {
+                    Severity::Error => summary.errors += 1,
+                    Severity::Warning => summary.warnings += 1,
+                    Severity::Note => summary.notes += 1,
+                }
+                // These are about directories.
+                if !matches!(finding.code(), Code::PassedOver | Code::LimitReached) {
+                    files.insert(&finding.place);
+                }
+            }
+        }
+        summary.files = files.len();
+        summary
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { skills, errors, warnings, notes, files, dropped } = *self;
+        let counts = [(skills, "skill"), (errors, "error"), (warnings, "warning"), (notes, "note")];
+        for (at, (count, thing)) in counts.into_iter().enumerate() {
+            let comma = if at > 0 { ", " } else { "" };
+            write!(f, "{comma}{}", Counted(count, thing))?;
+        }
+        write!(f, " in {}", Counted(files, "file"))?;
+        if dropped > 0 {
+            write!(f, "; {dropped} more problems that are not shown")?;
+        }
+        Ok(())
+    }
+}
+
+struct Counted(usize, &'static str);
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(count, thing) = self;
+        write!(f, "{count} {thing}{}", if *count == 1 { "" } else { "s" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Summary;
+
+    #[test]
+    fn in_words() {
+        let one = Summary { skills: 1, errors: 1, warnings: 1, notes: 1, files: 1, dropped: 0 };
+        assert_eq!(one.to_string(), "1 skill, 1 error, 1 warning, 1 note in 1 file");
+        let more = Summary { dropped: 2, ..Summary::default() };
+        assert_eq!(
+            more.to_string(),
+            "0 skills, 0 errors, 0 warnings, 0 notes in 0 files; 2 more problems that are not shown"
+        );
+    }
+}

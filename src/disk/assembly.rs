@@ -1,0 +1,90 @@
+//! From what a search found to a catalog. A skill whose file and namespace are as they were is the
+//! very same value as before, so that comparing two catalogs costs little.
+
+use super::list::sidecar_path;
+use super::namespaces::Namespaces;
+use super::off::Sieve;
+use crate::domain::catalog::{Catalog, Header, Kind};
+use crate::domain::search::Rest;
+use crate::domain::skill::{MainFile, Namespace, Skill, assemble};
+use crate::domain::{Diagnostic, Problem, RelPath, Scope, main_file};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The skills of the last catalog, by package.
+#[derive(Debug, Default)]
+pub(super) struct Assembly(HashMap<RelPath, Assembled>);
+
+#[derive(Debug)]
+struct Assembled {
+    file: Arc<MainFile>,
+    namespace: Option<Namespace>,
+    skill: Option<Arc<Skill>>,
+    problems: Vec<Problem>,
+    sidecar_problems: Vec<Problem>,
+}
+
+impl Assembly {
+    /// Gives each skill its namespace, and joins all to a catalog.
+    pub(super) fn catalog(
+        &mut self,
+        mut namespaces: Namespaces<'_>,
+        mut sieve: Sieve<'_>,
+        found: Rest,
+        scope: Option<Scope>,
+        follow_links: bool,
+    ) -> Catalog {
+        let Rest { candidates, mut diagnostics, mut counts, truncated } = found;
+        let mut old = std::mem::take(&mut self.0);
+        let mut skills = Vec::with_capacity(candidates.len());
+        for candidate in candidates {
+            let home = candidate.spot.parent();
+            let namespace =
+                home.as_ref().and_then(|home| namespaces.nearest(home, &mut diagnostics));
+            let is_same = |old: &Assembled| {
+                Arc::ptr_eq(&old.file, &candidate.file) && old.namespace.as_ref() == namespace
+            };
+            let assembled = match old.remove(&candidate.package).filter(is_same) {
+                Some(same) => same,
+                None => {
+                    let (skill, problems, sidecar_problems) =
+                        assemble(&candidate.package, &candidate.file, namespace);
+                    let skill = skill.map(Arc::new);
+                    let (namespace, file) = (namespace.cloned(), candidate.file);
+                    Assembled { file, namespace, skill, problems, sidecar_problems }
+                }
+            };
+            let name = assembled.skill.as_ref().map(|skill| &*skill.name);
+            if sieve.takes(&candidate.package, home.as_ref(), name) {
+                counts.disabled += 1;
+                self.0.insert(candidate.package, assembled);
+                continue;
+            }
+            counts.left_out += u32::from(assembled.skill.is_none());
+            skills.extend(assembled.skill.clone());
+            let mut report = |at: RelPath, problems: &[Problem]| {
+                for problem in problems {
+                    let problem = problem.clone();
+                    diagnostics.push(Diagnostic { resource: Some(at.clone()), problem });
+                }
+            };
+            if !assembled.problems.is_empty() {
+                report(candidate.package.join_all(&main_file()), &assembled.problems);
+            }
+            if !assembled.sidecar_problems.is_empty() {
+                report(candidate.package.join_all(&sidecar_path()), &assembled.sidecar_problems);
+            }
+            self.0.insert(candidate.package, assembled);
+        }
+        let root = namespaces.root.clone();
+        namespaces.nearest(&root, &mut diagnostics);
+        let plugin = namespaces.own();
+        let kind = match (&plugin, self.0.contains_key(&RelPath::root())) {
+            (Some(_), _) => Kind::Plugin,
+            (None, true) => Kind::Skill,
+            (None, false) => Kind::SkillSet,
+        };
+        let header = Header { scope, follow_links, kind, plugin, counts, truncated };
+        Catalog::new(skills, diagnostics, header).without(sieve.taken())
+    }
+}

@@ -1,0 +1,37 @@
+//! What the disk room asks of a watcher, so that it need not know one.
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+
+/// Keeps a watch for as long as it lives.
+pub struct Guard(#[allow(dead_code)] Box<dyn Send + Sync>);
+
+/// Told of directories that matter.
+pub trait WatchDirs: Sync + fmt::Debug {
+    /// Watches the directory behind a descriptor under a token; with `only`, for what happens to
+    /// that entry of it. `None` where it is not watched.
+    fn watch(&self, dir: BorrowedFd<'_>, token: u64, only: Option<&[u8]>) -> Option<Guard>;
+}
+
+/// Watches nothing: for one search whose findings need not stay right.
+#[derive(Debug)]
+pub struct Unwatched;
+
+impl WatchDirs for Unwatched {
+    fn watch(&self, _: BorrowedFd<'_>, _: u64, _: Option<&[u8]>) -> Option<Guard> {
+        None
+    }
+}
+
+impl Guard {
+    /// Keeps a watch.
+    pub fn new(watch: impl Send + Sync + 'static) -> Self {
+        Self(Box::new(watch))
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Guard")
+    }
+}

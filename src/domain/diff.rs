@@ -1,0 +1,159 @@
+//! The difference between two catalogs of one root. Law: `apply(old, diff(old, new)) == new`.
+
+use super::catalog::Catalog;
+use super::skill::Skill;
+use super::{RelPath, Severity, main_file};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// What changed.
+#[derive(Debug, Default)]
+pub struct Diff {
+    /// New, or in the place of the one with the same package. In the new catalog's order.
+    pub upserted: Vec<Arc<Skill>>,
+    /// No longer listed. By package.
+    pub removed: Vec<(RelPath, Removal)>,
+    /// Whether the diagnostics changed.
+    pub diagnostics: bool,
+    /// Whether anything about the root as a whole changed, its counts included.
+    pub header: bool,
+}
+
+/// Why a skill is no longer listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // the proto's `RemovalReason` says what each means
+pub enum Removal {
+    Deleted,
+    Invalid,
+    Disabled,
+    OverLimit,
+    Renamed,
+}
+
+/// Compares two catalogs of one root. Skills that are shared cost no more than a look.
+#[must_use]
+pub fn diff(old: &Catalog, new: &Catalog) -> Diff {
+    let mut upserted = Vec::new();
+    for skill in new.skills() {
+        let is_same =
+            old.skill(&skill.package).is_some_and(|o| Arc::ptr_eq(o, skill) || o == skill);
+        if !is_same {
+            upserted.push(skill.clone());
+        }
+    }
+    let gone = old.skills().iter().filter(|skill| new.skill(&skill.package).is_none());
+    let mut gone: Vec<_> = gone.collect();
+    gone.sort_by(|a, b| a.package.cmp(&b.package));
+    let removed = if gone.is_empty() { Vec::new() } else { reasons(&gone, &upserted, old, new) };
+    Diff {
+        upserted,
+        removed,
+        diagnostics: old.diagnostics != new.diagnostics,
+        header: old.header != new.header,
+    }
+}
+
+fn reasons(
+    gone: &[&Arc<Skill>],
+    upserted: &[Arc<Skill>],
+    old: &Catalog,
+    new: &Catalog,
+) -> Vec<(RelPath, Removal)> {
+    let came = upserted.iter().filter(|skill| old.skill(&skill.package).is_none());
+    let came: HashSet<_> = came.filter_map(|skill| skill.digest).collect();
+    let errors = new.diagnostics.kept().iter().filter(|d| d.problem.severity == Severity::Error);
+    let invalid: HashSet<_> = errors.filter_map(|d| d.resource.as_ref()).collect();
+    let reason = |skill: &Skill| {
+        if skill.digest.is_some_and(|digest| came.contains(&digest)) {
+            Removal::Renamed
+        } else if new.off().walked().binary_search(&skill.package).is_ok() {
+            Removal::Disabled
+        } else if invalid.contains(&skill.package.join_all(&main_file())) {
+            Removal::Invalid
+        } else if new.header.truncated && !old.header.truncated {
+            Removal::OverLimit
+        } else {
+            Removal::Deleted
+        }
+    };
+    gone.iter().map(|skill| (skill.package.clone(), reason(skill))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Removal, diff};
+    use crate::domain::catalog::{Catalog, Counts, Diagnostics, Header, Kind};
+    use crate::domain::{Authored, Digest, RelPath, Skill};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    /// A catalog of packages, each with a number that stands for its content.
+    fn catalog(skills: &BTreeMap<String, u8>) -> Catalog {
+        let skill = |(package, content): (&String, &u8)| {
+            let authored = Authored {
+                name: package.as_str().into(),
+                description: format!("Content {content}.").into(),
+                short_description: None,
+                license: None,
+                compatibility: None,
+                metadata: Box::default(),
+                allowed_tools: Box::default(),
+                frontmatter: None,
+            };
+            Arc::new(Skill {
+                package: RelPath::new(package.as_bytes()).expect("a path"),
+                name: package.as_str().into(),
+                plugin: None,
+                digest: Some(Digest([*content; 32])),
+                size: 1,
+                authored: Arc::new(authored),
+                sidecar: None,
+                stale: false,
+                icon_small: None,
+                icon_large: None,
+                handle_len: 0,
+            })
+        };
+        let header = Header {
+            scope: None,
+            follow_links: true,
+            kind: Kind::SkillSet,
+            plugin: None,
+            counts: Counts::default(),
+            truncated: false,
+        };
+        Catalog::new(skills.iter().map(skill).collect(), Diagnostics::keeping(10), header)
+    }
+
+    proptest! {
+        #[test]
+        fn applied_it_gives_the_new(
+            old in proptest::collection::btree_map("[a-d]{1,2}", 0u8..4, 0..8),
+            new in proptest::collection::btree_map("[a-d]{1,2}", 0u8..4, 0..8),
+        ) {
+            let (from, to) = (catalog(&old), catalog(&new));
+            let change = diff(&from, &to);
+            let mut held: BTreeMap<_, _> =
+                from.skills().iter().map(|s| (s.package.clone(), s.clone())).collect();
+            for (package, _) in &change.removed {
+                prop_assert!(held.remove(package).is_some());
+            }
+            for skill in &change.upserted {
+                let before = held.insert(skill.package.clone(), skill.clone());
+                prop_assert_ne!(before.as_ref(), Some(skill), "nothing is sent that did not change");
+            }
+            let want: BTreeMap<_, _> =
+                to.skills().iter().map(|s| (s.package.clone(), s.clone())).collect();
+            prop_assert_eq!(held, want);
+        }
+    }
+
+    #[test]
+    fn a_package_that_moved_is_renamed() {
+        let old = catalog(&BTreeMap::from([("a".into(), 1), ("b".into(), 2)]));
+        let new = catalog(&BTreeMap::from([("c".into(), 1)]));
+        let reasons: Vec<_> = diff(&old, &new).removed.into_iter().map(|(_, why)| why).collect();
+        assert_eq!(reasons, [Removal::Renamed, Removal::Deleted]);
+    }
+}

@@ -1,0 +1,64 @@
+//! Makes text from strangers safe to show: one line, and no way to command a terminal, to turn the
+//! reading order round or to hide.
+
+use std::fmt;
+
+/// A text that prints with whatever could mislead escaped as `\u{…}`.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown<'a>(pub &'a str);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write as _;
+        for c in self.0.chars() {
+            if misleads(c) {
+                write!(f, "{}", c.escape_unicode())?;
+            } else {
+                f.write_char(c)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// [`Shown`], as a string.
+#[must_use]
+pub fn shown(text: &str) -> String {
+    Shown(text).to_string()
+}
+
+/// Whether a character could mislead a reader.
+#[must_use]
+pub fn misleads(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            // Soft hyphen; bidi marks, embeddings, overrides and isolates (Unicode annex 9).
+            '\u{ad}' | '\u{61c}' | '\u{200e}' | '\u{200f}'
+            | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+            // Invisible: zero width (the joiners are needed by scripts and emoji), line and
+            // paragraph separators, word joiner and invisible operators, byte order mark.
+            | '\u{200b}' | '\u{2028}' | '\u{2029}' | '\u{2060}'..='\u{2065}'
+            | '\u{206a}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            // Tags: whole sentences that no reader sees.
+            | '\u{e0000}'..='\u{e007f}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shown;
+
+    #[test]
+    fn what_misleads_is_escaped() {
+        for (text, safe) in [
+            ("plain é 漢字 👩\u{200d}🚀", "plain é 漢字 👩\u{200d}🚀"),
+            ("a\u{202e}b", r"a\u{202e}b"),
+            ("\x1b[31mred", r"\u{1b}[31mred"),
+            ("two\nlines\r\t", r"two\u{a}lines\u{d}\u{9}"),
+            ("\u{9b}c1", r"\u{9b}c1"),
+            ("\u{2066}x\u{2069}", r"\u{2066}x\u{2069}"),
+            ("\u{e0041}\u{feff}\u{200b}", r"\u{e0041}\u{feff}\u{200b}"),
+        ] {
+            assert_eq!(shown(text), safe);
+        }
+    }
+}

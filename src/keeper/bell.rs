@@ -1,0 +1,108 @@
+//! Where the watcher notes what changed below one root, and where everybody rings who wants the root
+//! looked at.
+
+use crate::disk::{Guard, WatchDirs};
+use crate::keeper::Degraded;
+use crate::watch::{Listener, Unwatched, Watcher};
+use std::collections::HashSet;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// What was noted of one root, since it was looked at last.
+#[derive(Debug, Default)]
+pub(super) struct Bell {
+    notes: Mutex<Notes>,
+    ring: Notify,
+}
+
+/// Bounded by the directories of the root.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    /// Tokens of the directories that changed.
+    pub(super) dirty: HashSet<u64>,
+    /// Anything may have changed.
+    pub(super) lost: bool,
+    /// When the first of these was noted.
+    pub(super) first: Option<Instant>,
+    /// When the last was.
+    pub(super) last: Option<Instant>,
+}
+
+impl Bell {
+    pub(super) fn ring(&self) {
+        self.ring.notify_one();
+    }
+
+    /// Waits for a ring; one that came while nobody waited counts.
+    pub(super) async fn heard(&self) {
+        self.ring.notified().await;
+    }
+
+    pub(super) fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what was noted, and begins anew.
+    pub(super) fn take(&self) -> Notes {
+        std::mem::take(&mut *self.notes())
+    }
+
+    pub(super) fn note(&self, note: impl FnOnce(&mut Notes)) {
+        let now = Instant::now();
+        let mut notes = self.notes();
+        note(&mut notes);
+        notes.first.get_or_insert(now);
+        notes.last = Some(now);
+        drop(notes);
+        self.ring();
+    }
+}
+
+impl Listener for Bell {
+    fn dirty(&self, token: u64, _: Option<&[u8]>) {
+        self.note(|notes| notes.dirty.extend([token]));
+    }
+
+    fn lost(&self) {
+        self.note(|notes| notes.lost = true);
+    }
+}
+
+/// Aims the watcher at the directories of one root.
+#[derive(Debug)]
+pub(super) struct Aim {
+    watcher: Watcher,
+    listener: Arc<dyn Listener>,
+    /// The first reason for which a directory is not watched.
+    failed: Mutex<Option<Degraded>>,
+}
+
+impl Aim {
+    pub(super) fn new(watcher: &Watcher, bell: &Arc<Bell>) -> Self {
+        let listener: Arc<dyn Listener> = bell.clone();
+        Self { watcher: watcher.clone(), listener, failed: Mutex::default() }
+    }
+
+    pub(super) fn failed(&self) -> Option<Degraded> {
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WatchDirs for Aim {
+    fn watch(&self, dir: BorrowedFd<'_>, token: u64, only: Option<&[u8]>) -> Option<Guard> {
+        match self.watcher.watch(dir, &self.listener, token, only) {
+            Ok(watch) => Some(Guard::new(watch)),
+            Err(why) => {
+                let why = match why {
+                    Unwatched::Exhausted => Degraded::WatchLimit,
+                    Unwatched::NoInstance => Degraded::NoInstance,
+                    Unwatched::Refused => Degraded::Refused,
+                };
+                self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+                None
+            }
+        }
+    }
+}

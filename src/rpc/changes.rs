@@ -1,0 +1,185 @@
+//! From what a caller holds to what is now, in events of at most about 64 KiB. Leaves sending to
+//! `stream`.
+
+use super::answers::{Shown, place, removal, root_status};
+use super::pages::{Question, diagnostics};
+use super::skills::skill;
+use crate::domain::diff::diff;
+use crate::domain::{RelPath, RootId, Skill};
+use crate::keeper::{RootView, View};
+use crate::proto::caproot::v1 as pb;
+use pb::watch_skills_response::Event;
+use prost::Message as _;
+
+/// The size at which an event is full.
+const FRAGMENT_BYTES: usize = 64 << 10;
+
+/// The events that lead from one view of a question's roots to another, in order. Lazy: only what
+/// is asked for is made.
+pub(super) fn changes<'a>(
+    question: &'a Question<'a>,
+    old: Option<&'a View>,
+    new: &'a View,
+) -> impl Iterator<Item = Event> + Send + 'a {
+    let pairs = move || {
+        let before = move |at: usize| old.and_then(|view| view.roots.get(at));
+        new.roots.iter().enumerate().map(move |(at, root)| (before(at), root))
+    };
+    let statuses = pairs().filter_map(|(before, now)| {
+        let status = root_status(now, question.product);
+        let is_same = before.is_some_and(|before| root_status(before, question.product) == status);
+        (!is_same).then_some(Event::RootStatus(status))
+    });
+    let skills = pairs().flat_map(|(before, now)| Deltas::new(question, before, now));
+    let may_differ =
+        pairs().any(|(before, now)| match (before, before.map(|b| b.state.catalog())) {
+            (Some(before), Some(Some(old))) if !before.state.is(&now.state) => {
+                let new = now.state.catalog();
+                new.is_none_or(|new| new.diagnostics != old.diagnostics)
+                    || root_status(before, question.product) != root_status(now, question.product)
+            }
+            (before, _) => before.is_none_or(|before| !before.state.is(&now.state)),
+        });
+    let problems = may_differ.then(|| {
+        let now = diagnostics(new, question.product);
+        let before = old.map(|old| diagnostics(old, question.product));
+        let differs = now.into_iter().enumerate().filter(move |(at, list)| match &before {
+            Some(before) => before[*at] != *list,
+            None => !list.is_empty(),
+        });
+        differs.flat_map(|(at, list)| diagnostic_lists(&new.roots[at].id, list))
+    });
+    statuses.chain(skills).chain(problems.into_iter().flatten())
+}
+
+fn diagnostic_lists(root: &RootId, list: Vec<pb::Diagnostic>) -> Vec<Event> {
+    let mut lists = vec![pb::DiagnosticList {
+        root_id: root.as_str().to_owned(),
+        ..pb::DiagnosticList::default()
+    }];
+    let mut size = 0;
+    for diagnostic in list {
+        size += diagnostic.encoded_len() + 4;
+        if size > FRAGMENT_BYTES {
+            size = 0;
+            lists.push(pb::DiagnosticList {
+                root_id: root.as_str().to_owned(),
+                diagnostics: Vec::new(),
+                continued: true,
+            });
+        }
+        if let Some(last) = lists.last_mut() {
+            last.diagnostics.push(diagnostic);
+        }
+    }
+    lists.into_iter().map(Event::Diagnostics).collect()
+}
+
+/// The deltas of one root.
+struct Deltas<'a> {
+    root: &'a RootView,
+    removed: std::vec::IntoIter<pb::RemovedSkill>,
+    upserted: Box<dyn Iterator<Item = pb::Skill> + Send + 'a>,
+    /// One that did not fit the fragment before.
+    next: Option<pb::Skill>,
+}
+
+impl<'a> Deltas<'a> {
+    fn new(question: &'a Question<'a>, before: Option<&'a RootView>, now: &'a RootView) -> Self {
+        let shown = |root: &'a RootView| Shown::new(root, question.product);
+        let (old, new) = (before.and_then(shown), shown(now));
+        let (removed, upserted): (_, Box<dyn Iterator<Item = pb::Skill> + Send>) = match (old, new)
+        {
+            (None, None) => (Vec::new(), Box::new(std::iter::empty())),
+            (Some(old), None) => {
+                let gone = |(_, skill): (_, &Skill)| {
+                    removed(old.id, &skill.package, pb::RemovalReason::RootUnavailable)
+                };
+                (old.skills(0).map(gone).collect(), Box::new(std::iter::empty()))
+            }
+            (None, Some(new)) => (Vec::new(), Box::new(all(question, &new))),
+            (Some(old), Some(new)) => between(question, &old, &new),
+        };
+        Self { root: now, removed: removed.into_iter(), upserted, next: None }
+    }
+}
+
+/// Every skill of a root.
+fn all<'a>(
+    question: &'a Question<'a>,
+    new: &Shown<'a>,
+) -> impl Iterator<Item = pb::Skill> + use<'a> {
+    let (id, scope) = (new.id, new.catalog.header.scope);
+    new.skills(0)
+        .map(move |(_, s)| skill(id, scope, s, question.view))
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+type Both<'a> = (Vec<pb::RemovedSkill>, Box<dyn Iterator<Item = pb::Skill> + Send + 'a>);
+
+fn between<'a>(question: &'a Question<'a>, old: &Shown<'a>, new: &Shown<'a>) -> Both<'a> {
+    let scopes = (old.catalog.header.scope, new.catalog.header.scope);
+    if std::ptr::eq(old.catalog, new.catalog) {
+        return (Vec::new(), Box::new(std::iter::empty()));
+    }
+    let change = diff(old.catalog, new.catalog);
+    let was_listed = |package: &RelPath| {
+        old.catalog.skill(package).filter(|skill| old.lists(skill)).map(|skill| &**skill)
+    };
+    let mut gone: Vec<_> = (change.removed.iter())
+        .filter(|(package, _)| was_listed(package).is_some())
+        .map(|(package, why)| removed(new.id, package, removal(*why)))
+        .collect();
+    if scopes.0 != scopes.1 {
+        return (gone, Box::new(all(question, new)));
+    }
+    let mut upserted = Vec::new();
+    for now in &change.upserted {
+        let before = was_listed(&now.package);
+        if !new.lists(now) {
+            if before.is_some() {
+                gone.push(removed(new.id, &now.package, pb::RemovalReason::Disabled));
+            }
+            continue;
+        }
+        let sent = skill(new.id, scopes.1, now, question.view);
+        // What changed may be nothing that this view shows.
+        if before.is_none_or(|b| skill(old.id, scopes.0, b, question.view) != sent) {
+            upserted.push(sent);
+        }
+    }
+    (gone, Box::new(upserted.into_iter()))
+}
+
+fn removed(root: &RootId, package: &RelPath, why: pb::RemovalReason) -> pb::RemovedSkill {
+    pb::RemovedSkill { package: place(root, Some(package)), reason: why.into() }
+}
+
+impl Iterator for Deltas<'_> {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        let mut delta = pb::SkillDelta {
+            root_id: self.root.id.as_str().to_owned(),
+            ..pb::SkillDelta::default()
+        };
+        let mut size = 0;
+        while size < FRAGMENT_BYTES {
+            let Some(removed) = self.removed.next() else { break };
+            size += removed.encoded_len() + 4;
+            delta.removed.push(removed);
+        }
+        while size < FRAGMENT_BYTES {
+            let Some(skill) = self.next.take().or_else(|| self.upserted.next()) else { break };
+            let len = skill.encoded_len() + 4;
+            if size > 0 && size + len > FRAGMENT_BYTES {
+                self.next = Some(skill);
+                break;
+            }
+            size += len;
+            delta.upserted.push(skill);
+        }
+        (size > 0).then_some(Event::Delta(delta))
+    }
+}

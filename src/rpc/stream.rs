@@ -1,0 +1,208 @@
+//! One `WatchSkills` stream. A task of its own holds the view that was sent last, and sends the
+//! difference to now whenever there is room: a slow reader slows nobody and costs no more than that.
+
+use super::changes::changes;
+use super::pages::{Question, print_epoch};
+use crate::domain::Selected;
+use crate::domain::token::ResumeToken;
+use crate::keeper::{Consistency, Keeper, Lease, Patience, View};
+use crate::proto::caproot::v1 as pb;
+use pb::watch_skills_response::Event;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+use tonic::Status;
+
+/// How long a reader may stop in the middle of a state before it loses its place.
+const STUCK: Duration = Duration::from_secs(10);
+
+/// What one stream shows, and to whom.
+pub(super) struct Stream {
+    pub(super) keeper: Keeper,
+    pub(super) selection: Vec<Selected>,
+    pub(super) product: String,
+    pub(super) view: pb::SkillView,
+    pub(super) bookmark: Duration,
+    /// Holds one event: while it is full, nothing more is made.
+    pub(super) events: mpsc::Sender<Result<pb::WatchSkillsResponse, Status>>,
+    pub(super) stopping: watch::Receiver<bool>,
+    /// Of the streams that may be open.
+    pub(super) permit: OwnedSemaphorePermit,
+    /// The revision that the caller holds whole; `None` in the middle of a state.
+    pub(super) closed: Option<u64>,
+}
+
+/// Why a stream does not go on as it was.
+enum Cut {
+    /// Nobody reads any more, or the daemon stops.
+    End,
+    /// The reader stopped in the middle of a state.
+    Stuck,
+}
+
+impl Stream {
+    /// Sends until the caller goes or the daemon stops.
+    pub(super) async fn run(mut self, token: String) {
+        let mut revisions = self.keeper.revisions();
+        // Whatever the roots' way, they are looked after while this stream lives.
+        let _lease: Lease = self.keeper.lease(&self.selection);
+        let mut stopping = self.stopping.clone();
+        tokio::select! {
+            () = self.serve(&token, &mut revisions) => {}
+            _ = stopping.wait_for(|stop| *stop) => {
+                if let Some(revision) = self.closed {
+                    // One who has no room for it has the token of what came before.
+                    let _ = self.events.try_send(Ok(self.bookmark_event(revision)));
+                }
+            }
+        }
+        // Whoever is refused for too many streams may come in now.
+        drop(self.permit);
+    }
+
+    async fn serve(&mut self, token: &str, revisions: &mut watch::Receiver<u64>) {
+        let (mut held, mut reason) = self.begin(token);
+        let patience = Patience::new(None);
+        let first = self.keeper.view(&self.selection, Consistency::Cached, patience).await;
+        let mut now = first.unwrap_or_else(|_| self.keeper.view_now(&self.selection));
+        loop {
+            revisions.mark_unchanged();
+            let is_first = self.closed.is_none();
+            match self.send(held.as_ref(), reason, &now, is_first).await {
+                Ok(()) => self.closed = Some(now.revision),
+                Err(Cut::End) => return,
+                Err(Cut::Stuck) => {
+                    // Holds nothing of what was sent, and waits until there is room.
+                    held = None;
+                    reason = Some(pb::ResetReason::Resync);
+                    if self.events.reserve().await.is_err() {
+                        return;
+                    }
+                    now = self.keeper.view_now(&self.selection);
+                    continue;
+                }
+            }
+            reason = None;
+            let sent = now;
+            now = match self.wait(revisions, &sent).await {
+                Some(view) => view,
+                None => return,
+            };
+            held = Some(sent);
+        }
+    }
+
+    /// What the caller holds already, or why it begins anew.
+    fn begin(&self, token: &str) -> (Option<View>, Option<pb::ResetReason>) {
+        let question = self.question().bytes();
+        let anew = |reason| (None, Some(reason));
+        let Some(token) = ResumeToken::parse(token) else {
+            return anew(pb::ResetReason::Initial);
+        };
+        let here = ResumeToken::new(self.keeper.epoch(), token.revision, &question);
+        if token.epoch != here.epoch {
+            return anew(pb::ResetReason::EpochChanged);
+        }
+        if token != here {
+            return anew(pb::ResetReason::SelectionChanged);
+        }
+        match self.keeper.view_at(&self.selection, token.revision) {
+            None => anew(pb::ResetReason::Compacted),
+            Some(view) => (Some(view), None),
+        }
+    }
+
+    /// Waits until the roots are no longer as they were sent and there is room for an event; sends
+    /// bookmarks meanwhile. `None` at the end.
+    async fn wait(&mut self, revisions: &mut watch::Receiver<u64>, sent: &View) -> Option<View> {
+        let mut bookmark_at = Instant::now() + self.bookmark;
+        loop {
+            tokio::select! {
+                changed = revisions.changed() => changed.ok()?,
+                () = self.events.closed() => return None,
+                () = sleep_until(bookmark_at) => {
+                    let room = self.events.reserve().await.ok()?;
+                    let now = self.keeper.view_now(&self.selection);
+                    if !is_same(sent, &now) {
+                        return Some(now);
+                    }
+                    room.send(Ok(self.bookmark_event(now.revision)));
+                    self.closed = Some(now.revision);
+                    bookmark_at = Instant::now() + self.bookmark;
+                    continue;
+                }
+            }
+            drop(self.events.reserve().await.ok()?);
+            revisions.mark_unchanged();
+            let now = self.keeper.view_now(&self.selection);
+            if !is_same(sent, &now) {
+                return Some(now);
+            }
+        }
+    }
+
+    /// Sends what leads from one view to the next, closed by `synced`.
+    async fn send(
+        &mut self,
+        held: Option<&View>,
+        reason: Option<pb::ResetReason>,
+        now: &View,
+        is_first: bool,
+    ) -> Result<(), Cut> {
+        let reset = reason.map(|reason| Event::Reset(pb::Reset { reason: reason.into() }));
+        let token = self.token(now.revision);
+        let synced = Event::Synced(pb::Synced { resume_token: token });
+        let question = Question {
+            selection: &self.selection,
+            product: &self.product,
+            view: self.view,
+            page_size: 0,
+        };
+        let mut events = reset.into_iter().chain(changes(&question, held, now)).peekable();
+        // Nothing changed that this caller sees: no event is owed.
+        if events.peek().is_none() && !is_first {
+            return Ok(());
+        }
+        self.closed = None;
+        for event in events.chain(std::iter::once(synced)) {
+            let event = self.event(now.revision, event);
+            match timeout(STUCK, self.events.reserve()).await {
+                Ok(Ok(room)) => room.send(Ok(event)),
+                Ok(Err(_)) => return Err(Cut::End),
+                Err(_) => return Err(Cut::Stuck),
+            }
+        }
+        Ok(())
+    }
+
+    fn question(&self) -> Question<'_> {
+        Question {
+            selection: &self.selection,
+            product: &self.product,
+            view: self.view,
+            page_size: 0,
+        }
+    }
+
+    fn token(&self, revision: u64) -> String {
+        ResumeToken::new(self.keeper.epoch(), revision, &self.question().bytes()).print()
+    }
+
+    fn bookmark_event(&self, revision: u64) -> pb::WatchSkillsResponse {
+        let resume_token = self.token(revision);
+        self.event(revision, Event::Bookmark(pb::Bookmark { resume_token }))
+    }
+
+    fn event(&self, revision: u64, event: Event) -> pb::WatchSkillsResponse {
+        pb::WatchSkillsResponse {
+            epoch: print_epoch(self.keeper.epoch()),
+            revision,
+            event: Some(event),
+        }
+    }
+}
+
+/// Whether every root is the very same in both.
+fn is_same(a: &View, b: &View) -> bool {
+    a.roots.iter().zip(&b.roots).all(|(a, b)| a.state.is(&b.state))
+}

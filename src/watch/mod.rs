@@ -1,0 +1,257 @@
+//! The only room that knows inotify: it turns kernel events into "this directory is dirty", nothing
+//! more. Events are hints; whoever is told looks for itself. Source: inotify(7).
+//!
+//! One inotify instance serves the daemon. Watches are set through a descriptor of the directory, so
+//! that they stay with the directory whatever happens to its path, and are shared by everybody who
+//! is interested in the same directory.
+
+mod registry;
+
+use futures_util::StreamExt as _;
+use inotify::{Event, EventMask, Inotify, WatchMask, Watches};
+use registry::{Interest, Registry};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+
+/// What of a directory's life is told: everything that may change a listing or a file in it, and
+/// nothing that reading does.
+const MASK: WatchMask = WatchMask::CREATE
+    .union(WatchMask::DELETE)
+    .union(WatchMask::MODIFY)
+    .union(WatchMask::CLOSE_WRITE)
+    .union(WatchMask::ATTRIB)
+    .union(WatchMask::MOVED_FROM)
+    .union(WatchMask::MOVED_TO)
+    .union(WatchMask::DELETE_SELF)
+    .union(WatchMask::MOVE_SELF)
+    .union(WatchMask::ONLYDIR)
+    .union(WatchMask::EXCL_UNLINK);
+
+/// Bytes of events that are read at once.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Where events about watched directories go. Called on the watcher's own task, so it only notes.
+pub trait Listener: Send + Sync + std::fmt::Debug {
+    /// Something about the directory of this token changed; `name` is the entry, if it is about one.
+    fn dirty(&self, token: u64, name: Option<&[u8]>);
+    /// Events were lost, or the watcher died: anything may have changed.
+    fn lost(&self);
+}
+
+/// Why a directory is not watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unwatched {
+    /// There is no inotify instance.
+    NoInstance,
+    /// The user's limit of watches is reached.
+    Exhausted,
+    /// The kernel refused for another reason, as when the directory is gone.
+    Refused,
+}
+
+/// The daemon's watcher. Cheap to clone; all clones are one.
+#[derive(Debug, Clone)]
+pub struct Watcher(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    overflows: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// `None` where there is no instance, or it died.
+    watches: Option<Watches>,
+    registry: Registry,
+    /// Barriers that wait for their own event, by watch descriptor.
+    barriers: Vec<(i32, oneshot::Sender<()>)>,
+}
+
+/// One interest in one directory; given back when it is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    shared: Arc<Shared>,
+    interest: Interest,
+}
+
+impl Watcher {
+    /// A watcher that has no instance yet.
+    #[must_use]
+    pub fn new() -> Self {
+        let state = Mutex::new(State::default());
+        Self(Arc::new(Shared { state, overflows: AtomicU64::new(0) }))
+    }
+
+    /// Makes an instance where there is none, and reads its events on a task of its own until it
+    /// dies. Must be called within the runtime.
+    pub fn start(&self) -> io::Result<()> {
+        let mut state = self.0.lock();
+        if state.watches.is_some() {
+            return Ok(());
+        }
+        let instance = Inotify::init()?;
+        state.watches = Some(instance.watches());
+        // Ends when the instance fails; then everybody is told, and the next start makes another.
+        tokio::spawn(Arc::clone(&self.0).read(instance));
+        Ok(())
+    }
+
+    /// Whether there is an instance.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.0.lock().watches.is_some()
+    }
+
+    /// How many directories are watched.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.0.lock().registry.len()
+    }
+
+    /// How many directories the daemon's user may watch, in all of its processes; 0 if not known.
+    #[must_use]
+    pub fn allowed(&self) -> u64 {
+        let text = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches");
+        text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    }
+
+    /// How often the kernel's queue overflowed.
+    #[must_use]
+    pub fn overflows(&self) -> u64 {
+        self.0.overflows.load(Ordering::Relaxed)
+    }
+
+    /// Watches the directory behind a descriptor, not what is below it; with `only`, for what happens
+    /// to the directory itself and to that entry. Events that came before are
+    /// not told, so look at the directory after this, not before.
+    pub fn watch(
+        &self,
+        dir: BorrowedFd<'_>,
+        listener: &Arc<dyn Listener>,
+        token: u64,
+        only: Option<&[u8]>,
+    ) -> Result<Watch, Unwatched> {
+        let mut state = self.0.lock();
+        let watches = state.watches.as_mut().ok_or(Unwatched::NoInstance)?;
+        let path = format!("/proc/self/fd/{}", dir.as_raw_fd());
+        let added = watches.add(path, MASK).map_err(|e| match e.raw_os_error() {
+            Some(code) if code == rustix::io::Errno::NOSPC.raw_os_error() => Unwatched::Exhausted,
+            _ => Unwatched::Refused,
+        })?;
+        let interest = state.registry.add(added, listener.clone(), token, only);
+        Ok(Watch { shared: self.0.clone(), interest })
+    }
+
+    /// Waits until every event that the kernel queued before this call was told. `false` where there
+    /// is no instance to tell them.
+    ///
+    /// A watch on an anonymous file is added and taken away again: the kernel queues `IN_IGNORED`
+    /// for it behind everything else, and nothing is written anywhere.
+    pub async fn barrier(&self) -> bool {
+        let Ok(file) = rustix::fs::memfd_create("barrier", rustix::fs::MemfdFlags::CLOEXEC) else {
+            return false;
+        };
+        let told = {
+            let mut state = self.0.lock();
+            let Some(watches) = state.watches.as_mut() else { return false };
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let Ok(added) = watches.add(path, WatchMask::DELETE_SELF) else { return false };
+            let id = added.get_watch_descriptor_id();
+            if watches.remove(added).is_err() {
+                return false;
+            }
+            let (tell, told) = oneshot::channel();
+            state.barriers.push((id, tell));
+            told
+        };
+        told.await.is_ok()
+    }
+}
+
+impl Default for Watcher {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn read(self: Arc<Self>, instance: Inotify) {
+        let mut buffer = vec![0; BUFFER_BYTES];
+        match instance.into_event_stream(&mut buffer) {
+            Err(error) => tracing::error!(%error, "the watcher cannot be read"),
+            Ok(mut events) => {
+                while let Some(event) = events.next().await {
+                    match event {
+                        Ok(event) => self.tell(event),
+                        Err(error) => {
+                            tracing::error!(%error, "the watcher died; a new one takes its place");
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        let state = std::mem::take(&mut *self.lock());
+        // Dropping the barriers tells those who wait that they cannot be met.
+        state.registry.everybody().for_each(|listener| listener.lost());
+    }
+
+    fn tell(&self, event: Event<OsString>) {
+        let mut state = self.lock();
+        if event.mask.contains(EventMask::Q_OVERFLOW) {
+            self.overflows.fetch_add(1, Ordering::Relaxed);
+            // A barrier's own event may be among the lost; all is dirty, so it is met.
+            let barriers = std::mem::take(&mut state.barriers);
+            let everybody: Vec<_> = state.registry.everybody().collect();
+            drop(state);
+            everybody.iter().for_each(|listener| listener.lost());
+            barriers.into_iter().for_each(|(_, tell)| {
+                // Whoever waited may have gone.
+                let _ = tell.send(());
+            });
+            return;
+        }
+        let id = event.wd.get_watch_descriptor_id();
+        if event.mask.contains(EventMask::IGNORED) {
+            if let Some(at) = state.barriers.iter().position(|(barrier, _)| *barrier == id) {
+                let (_, tell) = state.barriers.swap_remove(at);
+                // Whoever waited may have gone.
+                let _ = tell.send(());
+                return;
+            }
+        }
+        let name = event.name.as_deref().map(OsStrExt::as_bytes);
+        let interested: Vec<_> = state.registry.interested(id, name).collect();
+        if event.mask.contains(EventMask::IGNORED) {
+            state.registry.forget(id);
+        }
+        drop(state);
+        for (listener, token) in interested {
+            listener.dirty(token, name);
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        let Some(unwanted) = state.registry.remove(&self.interest) else { return };
+        if let Some(watches) = state.watches.as_mut() {
+            // Fails where the kernel has dropped the watch already, with its directory.
+            let _ = watches.remove(unwanted);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

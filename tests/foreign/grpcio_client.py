@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""A stock Python client of a running caproot, knowing nothing but the address: the messages come
+from server reflection, v1 and v1alpha. Lists every skill of a selection, reads every main resource
+in pages and compares it with the file on disk.
+
+    grpcio_client.py ADDRESS SELECTED.json [MAX_BYTES]
+
+ADDRESS is what `caproot serve` listens on: HOST:PORT, or unix:/PATH. SELECTED.json holds
+{"selectedCapabilityRoots": [...]} with native paths on this machine. Needs grpcio, grpcio-reflection,
+grpcio-health-checking and protobuf.
+"""
+
+import json
+import os
+import sys
+import urllib.parse
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
+
+SERVICE = "caproot.v1.CapabilityService"
+DEADLINE = 60
+
+
+class Reflection:
+    """One version of server reflection; both have the same messages on the wire."""
+
+    def __init__(self, channel, version):
+        self.call = channel.stream_stream(
+            f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+            request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+            response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+        )
+        self.files = {}
+
+    def ask(self, **question):
+        request = reflection_pb2.ServerReflectionRequest(**question)
+        (answer,) = self.call(iter([request]), timeout=DEADLINE)
+        check(not answer.HasField("error_response"), f"{question}: {answer.error_response}")
+        return answer
+
+    def services(self):
+        listed = self.ask(list_services="").list_services_response.service
+        return {service.name for service in listed}
+
+    def learn(self, **question):
+        for raw in self.ask(**question).file_descriptor_response.file_descriptor_proto:
+            file = descriptor_pb2.FileDescriptorProto.FromString(raw)
+            if file.name not in self.files:
+                self.files[file.name] = file
+                for name in file.dependency:
+                    if name not in self.files:
+                        self.learn(file_by_filename=name)
+
+    def pool(self):
+        """All that the service needs, as a descriptor pool."""
+        self.learn(file_containing_symbol=SERVICE)
+        pool, added = descriptor_pool.DescriptorPool(), set()
+
+        def add(name):
+            if name not in added:
+                added.add(name)
+                for dependency in self.files[name].dependency:
+                    add(dependency)
+                pool.Add(self.files[name])
+
+        for name in self.files:
+            add(name)
+        return pool
+
+
+def check(holds, message):
+    if not holds:
+        sys.exit(f"grpcio_client: {message}")
+
+
+def caller(channel, pool):
+    """A function that calls one method with a dict and gives its answer as a message."""
+    service = pool.FindServiceByName(SERVICE)
+
+    def call(method, request):
+        described = service.FindMethodByName(method)
+        asked = message_factory.GetMessageClass(described.input_type)
+        answered = message_factory.GetMessageClass(described.output_type)
+        stub = channel.unary_unary(
+            f"/{SERVICE}/{method}",
+            request_serializer=asked.SerializeToString,
+            response_deserializer=answered.FromString,
+        )
+        return stub(json_format.ParseDict(request, asked()), timeout=DEADLINE)
+
+    return call
+
+
+def list_skills(call, selected):
+    token = ""
+    while True:
+        page = call("ListSkills", {**selected, "pageSize": 50, "pageToken": token})
+        check(page.ByteSize() < 1 << 20, f"a page of {page.ByteSize()} bytes")
+        for root in page.roots:
+            check(root.state == 1, f"root {root.id} is not ready: {root.message}")
+        yield from page.skills
+        token = page.next_page_token
+        if not token:
+            return
+
+
+def read(call, root, skill, max_bytes):
+    content, cursor, digest = b"", "", None
+    while True:
+        request = {"root": root, "package": skill.package, "cursor": cursor, "maxBytes": max_bytes}
+        page = call("ReadResource", request)
+        body = page.contents.encode() if page.WhichOneof("body") == "contents" else page.data
+        check(len(body) <= max_bytes, f"{skill.package}: a page of {len(body)} bytes")
+        check(digest in (None, page.digest), f"{skill.package}: pages of two versions")
+        content, cursor, digest = content + body, page.next_cursor, page.digest
+        if not cursor:
+            return content
+
+
+def on_disk(root, handle):
+    prefix = f"skill://{urllib.parse.quote(root['id'], safe='')}/"
+    check(handle.startswith(prefix), f"{handle} is not below {prefix}")
+    relative = urllib.parse.unquote_to_bytes(handle[len(prefix):])
+    with open(os.path.join(os.fsencode(root["location"]["path"]), relative), "rb") as file:
+        return file.read()
+
+
+def main(address, selected, max_bytes="4096"):
+    with open(selected, encoding="utf-8") as file:
+        selected = json.load(file)
+    roots = {root["id"]: root for root in selected["selectedCapabilityRoots"]}
+    with grpc.insecure_channel(address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        for name in ("", SERVICE):
+            status = health.Check(health_pb2.HealthCheckRequest(service=name), timeout=DEADLINE)
+            check(status.status == health_pb2.HealthCheckResponse.SERVING, f"health of {name!r}")
+
+        for version in ("v1", "v1alpha"):
+            reflection = Reflection(channel, version)
+            services = reflection.services()
+            for wanted in (SERVICE, "grpc.health.v1.Health"):
+                check(wanted in services, f"reflection {version} lists {services}")
+            call = caller(channel, reflection.pool())
+            executor = call("GetExecutor", {})
+            check("local" in executor.environment_ids, f"environments {executor.environment_ids}")
+
+        skills = bytes_read = 0
+        for skill in list_skills(call, selected):
+            root = roots[skill.authority.id]
+            content = read(call, root, skill, int(max_bytes))
+            check(content == on_disk(root, skill.main_resource), f"{skill.package} differs")
+            skills, bytes_read = skills + 1, bytes_read + len(content)
+        check(skills > 0, "no skill was listed")
+        print(f"grpcio: {skills} skills, {bytes_read} bytes in pages of {max_bytes}, all as on disk")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (3, 4):
+        sys.exit(__doc__)
+    main(*sys.argv[1:])

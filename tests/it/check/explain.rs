@@ -1,0 +1,70 @@
+//! `caproot explain`, and that its examples are true: what they show leads to the code, and what
+//! mends it does.
+
+use super::{caproot, json, said};
+use crate::fixture::{Fixture, is_root};
+use caproot::check::explain::{Example, of};
+use caproot::domain::Code;
+use std::path::Path;
+use std::process::Command;
+
+fn has(top: &Path, code: Code) -> bool {
+    let said = json(top, "skills");
+    let found = said["diagnostics"].as_array().expect("an array");
+    found.iter().any(|d| d["code"] == code.name())
+}
+
+#[test]
+fn the_examples_are_true() {
+    for code in Code::ALL {
+        if code == Code::Unreadable && is_root() {
+            eprintln!("SKIPPED as root, who may read everything: {}", code.name());
+            continue;
+        }
+        let build = || Fixture::new("skill skills/pdf\nskill shared/forms");
+        match of(code).example {
+            Example::File { path, before, after } => {
+                for (text, expected) in [(before, true), (after, false)] {
+                    let fixture = build();
+                    fixture.write(path, format!("{text}\n"));
+                    assert_eq!(has(fixture.top(), code), expected, "{}:\n{text}", code.name());
+                }
+            }
+            // Not for a test: it is the host's.
+            Example::Daemon { .. } => assert_eq!(code, Code::WatchDegraded),
+            Example::Shell { before, after } => {
+                for (script, expected) in
+                    [(before.to_owned(), true), (format!("{before}\n{after}"), false)]
+                {
+                    let fixture = build();
+                    let mut shell = Command::new("sh");
+                    let ran = shell.current_dir(fixture.top()).args(["-euc", &script]).status();
+                    assert!(ran.expect("a shell").success(), "{script}");
+                    assert_eq!(has(fixture.top(), code), expected, "{}:\n{script}", code.name());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn one_code_all_codes_and_slips() {
+    let top = Path::new("/");
+    let (exit, all, _) = said(&caproot(top, ["explain"]));
+    assert_eq!((exit, all.lines().count()), (0, Code::ALL.len()));
+    for code in Code::ALL {
+        let (exit, text, _) = said(&caproot(top, ["explain", &code.name().to_lowercase()]));
+        assert_eq!(exit, 0);
+        assert!(text.starts_with(&format!("# {} (", code.name())), "{text}");
+        assert!(all.contains(code.name()));
+    }
+    let (exit, stdout, stderr) = said(&caproot(top, ["explain", "yaml_sintax"]));
+    assert_eq!((exit, stdout.as_str()), (2, ""));
+    assert!(stderr.contains("there is no code yaml_sintax; did you mean YAML_SYNTAX?"), "{stderr}");
+    let (exit, _, stderr) = said(&caproot(top, ["explain", "\u{202e}\x1b[31m"]));
+    assert_eq!(exit, 2);
+    assert!(stderr.contains(r"there is no code \u{202e}\u{1b}[31m"), "{stderr}");
+    let (_, text, _) = said(&caproot(top, ["explain", "--output", "json"]));
+    let array: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(array.as_array().map(Vec::len), Some(Code::ALL.len()));
+}

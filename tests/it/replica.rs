@@ -1,0 +1,208 @@
+//! A client of `WatchSkills` that applies what it is sent, and checks the rules of the stream while
+//! it does.
+
+use std::collections::BTreeMap;
+
+use caproot::proto::caproot::v1::watch_skills_response::Event;
+use caproot::proto::caproot::v1::{
+    Diagnostic, ListSkillsRequest, ListSkillsResponse, RemovalReason, ResetReason, RootStatus,
+    Skill, WatchSkillsRequest, WatchSkillsResponse,
+};
+use tonic::{Status, Streaming};
+
+use crate::harness::{Daemon, in_time};
+
+/// What one stream made its client hold.
+#[derive(Default)]
+pub(crate) struct Replica {
+    request: WatchSkillsRequest,
+    stream: Option<Streaming<WatchSkillsResponse>>,
+    /// By root id.
+    pub roots: BTreeMap<String, RootStatus>,
+    /// By package.
+    pub skills: BTreeMap<String, Skill>,
+    /// By root id.
+    pub diagnostics: BTreeMap<String, Vec<Diagnostic>>,
+    /// Of the last `synced` or `bookmark`.
+    pub revision: u64,
+    /// Of the last `synced` or `bookmark`.
+    pub token: String,
+    epoch: String,
+}
+
+/// What happened up to a `synced` or `bookmark`.
+#[derive(Debug, Default)]
+pub(crate) struct Step {
+    /// Of a `reset`, if there was one.
+    pub reset: Option<ResetReason>,
+    /// Packages, in the order they came.
+    pub upserted: Vec<String>,
+    /// Packages and reasons, in the order they came.
+    pub removed: Vec<(String, RemovalReason)>,
+    /// Ids of roots whose state came.
+    pub statuses: Vec<String>,
+    /// Whether this is a bookmark: nothing may have come with it.
+    pub is_bookmark: bool,
+}
+
+impl Replica {
+    /// Opens a stream.
+    pub(crate) async fn open(daemon: &Daemon, request: WatchSkillsRequest) -> Self {
+        let mut replica = Self { request, ..Self::default() };
+        replica.resume(daemon).await;
+        replica
+    }
+
+    /// Opens a stream anew, with the token that is held.
+    pub(crate) async fn resume(&mut self, daemon: &Daemon) {
+        self.stream = None;
+        self.request.resume_token.clone_from(&self.token);
+        let mut client = daemon.client.clone();
+        let opened = in_time(client.watch_skills(self.request.clone())).await;
+        self.stream = Some(opened.expect("a stream").into_inner());
+    }
+
+    /// The next event; `None` at the end.
+    async fn event(&mut self) -> Result<Option<WatchSkillsResponse>, Status> {
+        in_time(self.stream.as_mut().expect("an open stream").message()).await
+    }
+
+    /// Applies all up to the next `synced` or `bookmark`; the status where the stream ends before.
+    pub(crate) async fn try_step(&mut self) -> Result<Step, Option<Status>> {
+        let mut step = Step::default();
+        loop {
+            let response = self.event().await.map_err(Some)?.ok_or(None)?;
+            let begins_anew = matches!(response.event, Some(Event::Reset(_)));
+            assert!(
+                begins_anew || (response.epoch == self.epoch && response.revision >= self.revision),
+                "revisions only grow within an epoch"
+            );
+            match response.event.expect("an event") {
+                Event::Reset(reset) => {
+                    step.reset = Some(reset.reason());
+                    (self.epoch, self.revision) = (response.epoch, 0);
+                    self.roots.clear();
+                    self.skills.clear();
+                    self.diagnostics.clear();
+                }
+                Event::RootStatus(status) => {
+                    step.statuses.push(status.id.clone());
+                    let before = self.roots.insert(status.id.clone(), status.clone());
+                    assert_ne!(before, Some(status), "no event where nothing changed");
+                }
+                Event::Delta(delta) => self.apply(delta, &mut step),
+                Event::Diagnostics(list) => {
+                    let held = self.diagnostics.entry(list.root_id).or_default();
+                    if !list.continued {
+                        held.clear();
+                    }
+                    held.extend(list.diagnostics);
+                }
+                Event::Synced(synced) => {
+                    assert!(
+                        response.revision > self.revision
+                            || step.reset.is_some()
+                            || step.is_empty()
+                    );
+                    (self.revision, self.token) = (response.revision, synced.resume_token);
+                    return Ok(step);
+                }
+                Event::Bookmark(bookmark) => {
+                    assert!(step.is_empty(), "a bookmark comes between states: {step:?}");
+                    (self.revision, self.token) = (response.revision, bookmark.resume_token);
+                    step.is_bookmark = true;
+                    return Ok(step);
+                }
+            }
+        }
+    }
+
+    /// Like [`Self::try_step`], of a stream that goes on.
+    pub(crate) async fn step(&mut self) -> Step {
+        self.try_step().await.expect("the stream goes on")
+    }
+
+    /// Like [`Self::step`], bookmarks aside.
+    pub(crate) async fn change(&mut self) -> Step {
+        loop {
+            let step = self.step().await;
+            if !step.is_bookmark {
+                return step;
+            }
+        }
+    }
+
+    fn apply(&mut self, delta: caproot::proto::caproot::v1::SkillDelta, step: &mut Step) {
+        for removed in delta.removed {
+            let reason = removed.reason();
+            assert!(self.skills.remove(&removed.package).is_some(), "{} was held", removed.package);
+            step.removed.push((removed.package, reason));
+        }
+        for skill in delta.upserted {
+            let package = skill.package.clone();
+            let before = self.skills.insert(package.clone(), skill);
+            assert_ne!(
+                before.as_ref(),
+                self.skills.get(&package),
+                "no event where nothing changed"
+            );
+            step.upserted.push(package);
+        }
+    }
+
+    /// What `ListSkills` would say of what is held.
+    pub(crate) fn assert_holds(&self, list: &ListSkillsResponse) {
+        let skills: BTreeMap<_, _> =
+            list.skills.iter().map(|s| (s.package.clone(), s.clone())).collect();
+        assert_eq!(self.skills, skills);
+        let roots: BTreeMap<_, _> = list.roots.iter().map(|r| (r.id.clone(), r.clone())).collect();
+        assert_eq!(self.roots, roots);
+        let held: Vec<_> = list
+            .roots
+            .iter()
+            .flat_map(|root| self.diagnostics.get(&root.id).cloned().unwrap_or_default())
+            .collect();
+        assert_eq!(held, list.diagnostics);
+    }
+
+    /// Compares with a fresh list, going on until both are at one revision.
+    pub(crate) async fn catch_up(&mut self, daemon: &Daemon) {
+        loop {
+            let list = daemon
+                .try_list(ListSkillsRequest {
+                    selected_capability_roots: self.request.selected_capability_roots.clone(),
+                    product: self.request.product.clone(),
+                    view: self.request.view,
+                    consistency: caproot::proto::caproot::v1::Consistency::Fresh.into(),
+                    ..ListSkillsRequest::default()
+                })
+                .await
+                .expect("a list");
+            assert!(list.next_page_token.is_empty(), "one page");
+            while self.revision < list.revision {
+                let before = self.revision;
+                if self.holds(&list) {
+                    // What came since is of other roots.
+                    break;
+                }
+                self.step().await;
+                assert!(self.revision > before);
+            }
+            if self.revision <= list.revision {
+                return self.assert_holds(&list);
+            }
+        }
+    }
+
+    fn holds(&self, list: &ListSkillsResponse) -> bool {
+        self.skills.len() == list.skills.len()
+            && list.skills.iter().all(|s| self.skills.get(&s.package) == Some(s))
+            && list.roots.iter().all(|r| self.roots.get(&r.id) == Some(r))
+    }
+}
+
+impl Step {
+    fn is_empty(&self) -> bool {
+        self.upserted.is_empty() && self.removed.is_empty() && self.statuses.is_empty()
+    }
+}
