@@ -6,7 +6,7 @@ use super::failure::Failure;
 use super::output::{has_colours, print, print_json};
 use crate::check::text::{Colour, block};
 use crate::check::{self, Checked, MAX_FINDINGS, Subject, Summary, json, sarif};
-use crate::config::{Config, Flags, RootFlag};
+use crate::config::{Config, Flags, Mistake, RootFlag};
 use crate::disk::{Progress, Target};
 use crate::domain::{Reason, Severity};
 use crate::endpoint::Env;
@@ -146,7 +146,7 @@ fn subject(dir: &Path, env: &Env) -> Result<Subject, String> {
     };
     let root = RootFlag { id: None, dir: named };
     let flags = Flags { roots: vec![root], ..Flags::default() };
-    let config = Config::from_flags(flags, env).map_err(|mistakes| mistakes.join(" "))?;
+    let config = Config::from_flags(flags, env).map_err(|mistakes| sentences(&mistakes))?;
     let mut rules = config.rules();
     rules.limits.max_diagnostics = MAX_FINDINGS;
     let [root] = &config.published[..] else {
@@ -158,6 +158,10 @@ fn subject(dir: &Path, env: &Env) -> Result<Subject, String> {
         target: Target { path: root.path.clone(), rules, published: config.published.into() },
         allowed: config.allowed,
     })
+}
+
+fn sentences(mistakes: &[Mistake]) -> String {
+    mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
 fn spinner() -> ProgressBar {

@@ -3,6 +3,7 @@
 
 mod args;
 mod check;
+mod config;
 pub mod exit;
 mod explain;
 mod failure;
@@ -56,6 +57,7 @@ enum Command {
     List(list::ListArgs),
     Resources(resources::ResourcesArgs),
     Read(read::ReadArgs),
+    Config(config::ConfigArgs),
     Check(check::CheckArgs),
     Explain(explain::ExplainArgs),
     Path(path::PathArgs),
@@ -76,6 +78,7 @@ pub async fn run(cli: Cli, env: &Env) -> Result<u8, Failure> {
         Command::Path(args) => path::run(args, env).await,
         Command::Completions(args) => generated::completions(&args, Cli::command()),
         Command::Man(args) => generated::man(&args, Cli::command()),
+        Command::Config(args) => config::run(&args, env),
         Command::Check(args) => check::run(args, env).await,
         Command::Explain(args) => explain::run(&args),
     }

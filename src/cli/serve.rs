@@ -7,26 +7,35 @@ use super::failure::Failure;
 use super::output::print;
 use super::root_arg::RootArg;
 use crate::app::{self, StartError};
-use crate::config::{Config, Flags, RootFlag};
+use crate::config::{Config, Flags, Log, LogFormat, RootFlag, log};
 use crate::endpoint::Env;
 use clap::Args;
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
 
 /// Run the daemon in the foreground
 ///
 /// Prints one line a listener on stdout when it is ready: `listening unix:/…` or
 /// `listening tcp:…`. Logs go to stderr. SIGTERM and SIGINT stop it.
+///
+/// With --config, every flag that is given replaces what the file says of it: --root the file's
+/// `roots`, --allow its `allow`, --environment-id its `environment_ids`, --listen its `listen`, --log
+/// its `log.filter`. Whatever has no flag is as the file says. `caproot config example` prints a file
+/// with every key.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   caproot serve --root ./skills                           publish ./skills as `skills`
   caproot serve --root team=/srv/skills --allow /opt      also let callers select below /opt
-  caproot serve --root ./skills --listen tcp:127.0.0.1:0  a free port; stdout says which")]
+  caproot serve --root ./skills --listen tcp:127.0.0.1:0  a free port; stdout says which
+  caproot serve --config /etc/caproot.yaml                what a file says")]
 pub(super) struct ServeArgs {
+    /// Read this config file; each flag below replaces what the file says of it, lists as a whole
+    /// [default: none]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Publish a directory and allow it; its id defaults to the directory's name; repeat for more
     #[arg(long, value_name = "[ID=]DIR", value_parser = root_arg())]
     root: Vec<RootArg>,
@@ -41,20 +50,9 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "ENDPOINT")]
     listen: Vec<String>,
     /// What to log: off, error, warn, info, debug, trace, or a filter such as
-    /// caproot=debug,h2=warn
-    #[arg(long, value_name = "LEVEL-FILTER", env = "CAPROOT_LOG", default_value = "info")]
-    #[arg(value_parser = log_filter)]
-    log: String,
-}
-
-/// Checks a log filter. A single word must be a level: the filter's own parser would take a
-/// misspelt one for the name of a module, and silence everything else.
-fn log_filter(text: &str) -> Result<String, String> {
-    if !text.contains(['=', ',', '[']) {
-        text.parse::<LevelFilter>().map_err(|error| error.to_string())?;
-    }
-    EnvFilter::try_new(text).map_err(|error| error.to_string())?;
-    Ok(text.to_owned())
+    /// caproot=debug,h2=warn [default: info]
+    #[arg(long, value_name = "LEVEL-FILTER", env = "CAPROOT_LOG", value_parser = log::filter)]
+    log: Option<String>,
 }
 
 impl From<StartError> for Failure {
@@ -65,7 +63,6 @@ impl From<StartError> for Failure {
 
 /// Runs the daemon until a signal stops it.
 pub(super) async fn run(args: ServeArgs, env: &Env) -> Result<u8, Failure> {
-    log_to_stderr(&args.log);
     let root = |root: RootArg| RootFlag { id: root.id, dir: root.dir.into() };
     let flags = Flags {
         roots: args.root.into_iter().map(root).collect(),
@@ -73,8 +70,11 @@ pub(super) async fn run(args: ServeArgs, env: &Env) -> Result<u8, Failure> {
         environment_ids: args.environment_id,
         listen: args.listen,
     };
-    let config =
-        Config::from_flags(flags, env).map_err(|mistakes| Failure::all(exit::CONFIG, &mistakes))?;
+    let config = Config::load(flags, args.config.as_deref(), env).map_err(|mistakes| {
+        let sentences: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
+        Failure::all(exit::CONFIG, &sentences)
+    })?;
+    log_to_stderr(&Log { filter: args.log.unwrap_or(config.log.filter.clone()), ..config.log });
     // Before anybody can know that there is a daemon to stop.
     let stop = stop_signal().map_err(|error| {
         Failure::new(exit::INTERNAL, format!("signals cannot be received: {error}"))
@@ -85,13 +85,15 @@ pub(super) async fn run(args: ServeArgs, env: &Env) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-fn log_to_stderr(filter: &str) {
+fn log_to_stderr(log: &Log) {
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new(&log.filter))
+        .with_writer(io::stderr);
     // A second subscriber, as in a test, leaves the first in place.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(filter))
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .try_init();
+    let _ = match log.format {
+        LogFormat::Text => subscriber.with_ansi(io::stderr().is_terminal()).try_init(),
+        LogFormat::Json => subscriber.json().with_ansi(false).try_init(),
+    };
 }
 
 /// Ends at the first SIGTERM or SIGINT from now on.
@@ -112,19 +114,4 @@ fn announce(listening: &[String]) -> Result<(), Failure> {
         listening.iter().try_for_each(|address| writeln!(stdout, "listening {address}"))
     });
     outcome.or_else(|failure| if failure.is_quiet() { Ok(()) } else { Err(failure) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::log_filter;
-
-    #[test]
-    fn a_misspelt_level_is_refused() {
-        for good in ["info", "OFF", "caproot=debug,h2=warn", "warn,caproot=trace"] {
-            assert_eq!(log_filter(good).as_deref(), Ok(good));
-        }
-        for bad in ["inof", "caproot=loud", "caproot=debug,h2=wran"] {
-            assert!(log_filter(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -3,6 +3,7 @@
 
 use super::list::sidecar_path;
 use super::namespaces::Namespaces;
+use super::off::Sieve;
 use crate::domain::catalog::{Catalog, Header, Kind};
 use crate::domain::search::Rest;
 use crate::domain::skill::{MainFile, Namespace, Skill, assemble};
@@ -51,6 +52,7 @@ impl Assembly {
     pub(super) fn catalog(
         &mut self,
         mut namespaces: Namespaces<'_>,
+        mut sieve: Sieve<'_>,
         found: Rest,
         scope: Option<Scope>,
         follow_links: bool,
@@ -60,7 +62,8 @@ impl Assembly {
         let mut skills = Vec::with_capacity(candidates.len());
         for candidate in candidates {
             let home = candidate.spot.parent();
-            let namespace = home.and_then(|home| namespaces.nearest(&home, &mut diagnostics));
+            let namespace =
+                home.as_ref().and_then(|home| namespaces.nearest(home, &mut diagnostics));
             let is_same = |old: &Assembled| {
                 let is_same_file =
                     Arc::ptr_eq(&old.file, &candidate.file) || old.file == candidate.file;
@@ -76,6 +79,12 @@ impl Assembly {
                     Assembled { file, namespace, skill, problems, sidecar_problems }
                 }
             };
+            let name = assembled.skill.as_ref().map(|skill| &*skill.name);
+            if sieve.takes(&candidate.package, home.as_ref(), name) {
+                counts.disabled += 1;
+                self.0.insert(candidate.package, assembled);
+                continue;
+            }
             counts.left_out += u32::from(assembled.skill.is_none());
             skills.extend(assembled.skill.clone());
             let mut report = |at: RelPath, problems: &[Problem]| {
@@ -101,6 +110,6 @@ impl Assembly {
             (None, false) => Kind::SkillSet,
         };
         let header = Header { scope, follow_links, kind, plugin, counts, truncated };
-        Catalog::new(skills, diagnostics, header)
+        Catalog::new(skills, diagnostics, header).without(sieve.taken())
     }
 }

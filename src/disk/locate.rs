@@ -1,10 +1,11 @@
 //! Where a package or one of its files is on this machine, for whoever runs there. Blocking.
 
 use super::allowed::Resolved;
+use super::off::Off;
 use super::package::{Package, Rule};
 use super::read::Unread;
 use super::resource;
-use crate::domain::RelPath;
+use crate::domain::{OffPackages, RelPath, SwitchedOff};
 use rustix::fs::FileType;
 use std::path::PathBuf;
 
@@ -17,7 +18,10 @@ pub fn locate(
 ) -> Result<PathBuf, Unread> {
     let Resolved { ground, spot: root_spot } = root;
     if let Some(resource) = resource {
-        let rule = Rule { passed_over: &[], follow_links: true };
+        // What is switched off is not listed, which the daemon has said already.
+        let (packages, rules) = (OffPackages::default(), SwitchedOff::default());
+        let off = Off { packages: &packages, rules: &rules, published: &[] };
+        let rule = Rule { passed_over: &[], follow_links: true, off };
         let opened = Package::find(root, package, rule)?.open(resource)?;
         return Ok(ground.native(&opened.spot));
     }

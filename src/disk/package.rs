@@ -1,6 +1,7 @@
 //! The one rule by which a package's files are read, whether they are asked for or listed.
 
 use super::allowed::{Ground, Resolved};
+use super::off::{Off, Seen};
 use super::read::Unread;
 use super::resource::{self, Regular};
 use crate::domain::{RelPath, Spot, main_file, permit};
@@ -12,6 +13,8 @@ pub struct Rule<'a> {
     pub passed_over: &'a [Box<[u8]>],
     /// Whether links are followed.
     pub follow_links: bool,
+    /// Skills that are switched off.
+    pub off: Off<'a>,
 }
 
 /// A package that was found.
@@ -23,6 +26,7 @@ pub(super) struct Package<'a> {
     /// Where it really is.
     pub(super) spot: Spot,
     pub(super) rule: Rule<'a>,
+    off: Seen<'a>,
 }
 
 impl<'a> Package<'a> {
@@ -33,12 +37,13 @@ impl<'a> Package<'a> {
     ) -> Result<Self, Unread> {
         let Resolved { ground, spot: root } = root;
         let spot = resource::find(ground, root, walked)?.spot;
-        Ok(Self { ground, root, walked, spot, rule })
+        let off = rule.off.seen_from(ground, root, walked, &spot);
+        Ok(Self { ground, root, walked, spot, rule, off })
     }
 
     /// Opens a file, as walked below the package, if it may be read.
     pub(super) fn open(&self, resource: &RelPath) -> Result<Regular, Unread> {
-        let Rule { passed_over, follow_links } = self.rule;
+        let Rule { passed_over, follow_links, .. } = self.rule;
         if !permit::may_read(resource, passed_over) {
             return Err(Unread::NotFound);
         }
@@ -50,6 +55,9 @@ impl<'a> Package<'a> {
         }
         let is_main = *resource == main_file();
         if !is_main && !permit::may_read(&self.place_to_judge(&opened.spot), passed_over) {
+            return Err(Unread::NotFound);
+        }
+        if self.off.covers(resource, &opened.spot) {
             return Err(Unread::NotFound);
         }
         Ok(opened)

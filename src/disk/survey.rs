@@ -7,6 +7,7 @@ use super::assembly::Assembly;
 use super::kinds::Kinds;
 use super::list::{Listed, Lister, MANIFEST_DIRECTORIES};
 use super::namespaces::{Manifests, Namespaces};
+use super::off::Sieve;
 use super::progress::Progress;
 use super::resource::{self, blocked};
 use super::walk::steps;
@@ -416,7 +417,8 @@ impl Survey {
         let Found { ground, root, rules, scope, manifests, assembly, .. } = found;
         let namespaces =
             Namespaces { ground, root, entered: &ended.entered, manifests, known: HashMap::new() };
-        let new = assembly.catalog(namespaces, ended.rest, *scope, rules.follow_links);
+        let sieve = Sieve::new(ground, root, &self.target.published, &rules.switched_off);
+        let new = assembly.catalog(namespaces, sieve, ended.rest, *scope, rules.follow_links);
         // One that means the same stays the very same, which costs nobody a look.
         let last = found.catalog.take().filter(|last| last.means_the_same(&new));
         found.catalog.insert(last.unwrap_or_else(|| Arc::new(new))).clone()

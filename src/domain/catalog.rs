@@ -4,7 +4,7 @@ use super::chunks::Chunks;
 use super::diagnostic::{Code, Diagnostic};
 use super::limits::MAX_HANDLE_BYTES;
 use super::skill::Skill;
-use super::{Manifest, RelPath, RootId, Scope, handle};
+use super::{Manifest, OffPackages, RelPath, RootId, Scope, handle};
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ pub enum Kind {
 #[allow(missing_docs)] // the proto's `RootCounts` says what each means
 pub struct Counts {
     pub left_out: u32,
+    pub disabled: u32,
     pub directories: u32,
     pub entries: u32,
     pub passed_over: u32,
@@ -54,6 +55,8 @@ pub struct Catalog {
     skills: Chunks,
     /// Indices into `skills`, by package.
     by_package: Arc<[u32]>,
+    /// Packages that would be listed if the operator had not switched them off.
+    off: OffPackages,
     /// The worst, ordered by severity, resource and line.
     pub diagnostics: Arc<Diagnostics>,
     /// At least what the longest handle of a skill takes behind the root's own.
@@ -82,7 +85,20 @@ impl Catalog {
             diagnostics: Arc::new(diagnostics),
             longest_handle,
             may_be_for_products,
+            off: OffPackages::default(),
         }
+    }
+
+    /// The same catalog with the packages that the operator switched off.
+    #[must_use]
+    pub fn without(self, off: OffPackages) -> Self {
+        Self { off, ..self }
+    }
+
+    /// The packages that the operator switched off.
+    #[must_use]
+    pub fn off(&self) -> &OffPackages {
+        &self.off
     }
 
     /// The same catalog with some skills in the place of those of the same package and name. Costs
@@ -158,6 +174,7 @@ impl Catalog {
         counted(&self.header) == counted(&other.header)
             && (Arc::ptr_eq(&self.diagnostics, &other.diagnostics)
                 || self.diagnostics == other.diagnostics)
+            && self.off == other.off
             && self.skills == other.skills
     }
 }

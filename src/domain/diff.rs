@@ -58,6 +58,8 @@ fn reasons(
     let reason = |skill: &Skill| {
         if skill.digest.is_some_and(|digest| came.contains(&digest)) {
             Removal::Renamed
+        } else if new.off().walked().binary_search(&skill.package).is_ok() {
+            Removal::Disabled
         } else if invalid.contains(&skill.package.join_all(&main_file())) {
             Removal::Invalid
         } else if new.header.truncated && !old.header.truncated {

@@ -23,6 +23,7 @@ pub mod shown;
 pub mod sidecar;
 pub mod skill;
 mod spot;
+pub mod switched_off;
 mod text;
 pub mod token;
 pub mod value;
@@ -40,6 +41,7 @@ pub use root::{Published, Reason, RootId, RootPath, Scope, Selected};
 pub use sidecar::{Interface, Permissions, Policy, Sidecar, ToolDependency};
 pub use skill::Skill;
 pub use spot::Spot;
+pub use switched_off::{OffPackages, SwitchedOff};
 pub use value::Value;
 
 /// The file that makes a directory a skill.

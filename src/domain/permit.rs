@@ -1,4 +1,5 @@
-//! Which files of a package are its resources at all. Leaves finding them to `disk`.
+//! Which files of a package are its resources at all. Leaves finding them to `disk`, and what the
+//! operator switched off to `switched_off`.
 
 use super::RelPath;
 

@@ -10,7 +10,7 @@ use super::diagnostic::{Code, Diagnostic, Problem};
 use super::limits::Limits;
 use super::listing::{Entry, Identity, Listing, Visit, What};
 use super::skill::MainFile;
-use super::{RelPath, Spot, main_file};
+use super::{RelPath, Spot, SwitchedOff, main_file};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -28,6 +28,8 @@ pub struct Rules {
     pub follow_links: bool,
     /// Other published roots, which are searched as themselves only.
     pub fences: HashSet<Spot>,
+    /// Skills that are found and not listed.
+    pub switched_off: Arc<SwitchedOff>,
 }
 
 /// The names that are passed over unless the operator says otherwise.

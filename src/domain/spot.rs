@@ -24,4 +24,10 @@ impl Spot {
     pub fn parent(&self) -> Option<Self> {
         Some(Self { base: self.base, rel: self.rel.parent()? })
     }
+
+    /// What is left of this place below `dir`; `None` where it is not `dir` or below it.
+    #[must_use]
+    pub fn below(&self, dir: &Self) -> Option<RelPath> {
+        if self.base == dir.base { self.rel.below(&dir.rel) } else { None }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::ledger::Key;
 use super::{Consistency, Keeper, Late, Patience, Shared};
-use crate::disk::{Page, Read, Rule, Unread, read};
+use crate::disk::{Off, Page, Read, Rule, Unread, read};
 use crate::domain::limits::MAX_READ_BYTES;
 use crate::domain::{Catalog, Reason, RelPath, Selected, Version, main_file};
 use std::sync::Arc;
@@ -105,8 +105,13 @@ impl Keeper {
 
 impl Shared {
     /// By what files of a root are read, and listed.
-    pub(super) fn rule(&self, catalog: &Catalog) -> Rule<'_> {
+    pub(super) fn rule<'a>(&'a self, catalog: &'a Catalog) -> Rule<'a> {
         let follow_links = catalog.header.follow_links;
-        Rule { passed_over: &self.rules.passed_over, follow_links }
+        let off = Off {
+            packages: catalog.off(),
+            rules: &self.rules.switched_off,
+            published: &self.published,
+        };
+        Rule { passed_over: &self.rules.passed_over, follow_links, off }
     }
 }

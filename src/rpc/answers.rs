@@ -69,11 +69,13 @@ impl<'a> Shown<'a> {
             let too_long = self.catalog.skills(0).filter(|s| !self.fits(s)).count();
             (self.skills(0).count(), too_long)
         };
-        let Counts { left_out, directories, entries, passed_over } = self.catalog.header.counts;
+        let Counts { left_out, disabled, directories, entries, passed_over } =
+            self.catalog.header.counts;
         pb::RootCounts {
             skills: number(listed),
             other_product: number(all - too_long - listed),
             left_out: left_out + number(too_long),
+            disabled,
             directories,
             entries,
             passed_over,

@@ -85,6 +85,7 @@ fn rules(limits: Limits) -> Rules {
         own_directories: names(&OWN_DIRECTORIES),
         follow_links: true,
         fences: HashSet::new(),
+        switched_off: Arc::default(),
     }
 }
 

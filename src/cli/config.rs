@@ -1,0 +1,128 @@
+//! `caproot config`: looks a config file over with the daemon's own loader, and prints one that
+//! explains itself.
+
+use super::exit;
+use super::failure::Failure;
+use super::output::{Output, print, print_json};
+use super::text::{Shown, shown};
+use crate::config::{Config, Flags, Mistake, example};
+use crate::endpoint::Env;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// Look a config file over, or print one that explains every key
+#[derive(Debug, Args)]
+pub(super) struct ConfigArgs {
+    #[command(subcommand)]
+    command: ConfigCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    Check(CheckArgs),
+    Example(ExampleArgs),
+}
+
+/// Check a config file as `caproot serve --config` would, without starting anything
+///
+/// Prints every mistake with its file, line, column, key and reason, and exits with 78; says what
+/// the file configures otherwise.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  caproot config check /etc/caproot.yaml
+  caproot config check caproot.yaml --output json | jq '.mistakes[].line'
+  caproot config example | caproot config check /dev/stdin")]
+struct CheckArgs {
+    /// The file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+/// Print a config file with every key, its default and its meaning
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  caproot config example > caproot.yaml")]
+struct ExampleArgs {}
+
+/// Does what the command line says.
+pub(super) fn run(args: &ConfigArgs, env: &Env) -> Result<u8, Failure> {
+    match &args.command {
+        ConfigCommand::Check(args) => check(args, env),
+        ConfigCommand::Example(ExampleArgs {}) => {
+            print(|stdout| stdout.write_all(example::TEXT.as_bytes()))?;
+            Ok(exit::OK)
+        }
+    }
+}
+
+fn check(args: &CheckArgs, env: &Env) -> Result<u8, Failure> {
+    let loaded = Config::load(Flags::default(), Some(&args.file), env);
+    let printed = match args.output {
+        Output::Json => print_json(&as_json(&args.file, &loaded)),
+        Output::Text => print(|stdout| match &loaded {
+            Ok(config) => {
+                writeln!(stdout, "ok: {}: {}", Shown(&args.file.to_string_lossy()), summary(config))
+            }
+            Err(mistakes) => {
+                mistakes.iter().try_for_each(|m| writeln!(stdout, "{}", shown(&m.to_string())))
+            }
+        }),
+    };
+    // The verdict counts even if nobody stays to read why.
+    printed.or_else(|failure| if failure.is_quiet() { Ok(()) } else { Err(failure) })?;
+    Ok(if loaded.is_ok() { exit::OK } else { exit::CONFIG })
+}
+
+/// What a file configures, in numbers.
+fn counts(config: &Config) -> [(&'static str, &'static str, usize); 5] {
+    let allowed = config.allowed.len() - config.published.len();
+    [
+        ("environment", "environments", config.environment_ids.len()),
+        ("listener", "listeners", config.listeners.len()),
+        ("published root", "published_roots", config.published.len()),
+        ("allowed directory beside them", "allowed_directories", allowed),
+        ("rule that switches skills off", "disabled_skills", config.switched_off.len()),
+    ]
+}
+
+fn summary(config: &Config) -> String {
+    let counts = counts(config).map(|(one, _, count)| match (count, one) {
+        (1, one) => format!("1 {one}"),
+        (n, "allowed directory beside them") => format!("{n} allowed directories beside them"),
+        (n, "rule that switches skills off") => format!("{n} rules that switch skills off"),
+        (n, one) => format!("{n} {one}s"),
+    });
+    counts.join(", ")
+}
+
+fn as_json(file: &Path, loaded: &Result<Config, Vec<Mistake>>) -> Value {
+    let file = file.to_string_lossy();
+    match loaded {
+        Ok(config) => {
+            let summary = counts(config).map(|(_, key, count)| (key.to_owned(), json!(count)));
+            json!({ "file": file, "ok": true, "summary": Value::Object(summary.into_iter().collect()) })
+        }
+        Err(mistakes) => {
+            let mistakes: Vec<_> = mistakes.iter().map(mistake).collect();
+            json!({ "file": file, "ok": false, "mistakes": mistakes })
+        }
+    }
+}
+
+/// `line` and `column` are 0 for the file as a whole, as in a diagnostic.
+fn mistake(mistake: &Mistake) -> Value {
+    let (line, column) = mistake.at.map_or((0, 0), |at| (at.line, at.column));
+    json!({
+        "line": line,
+        "column": column,
+        "key": mistake.key,
+        "value": mistake.value,
+        "reason": mistake.reason,
+    })
+}

@@ -1,0 +1,268 @@
+//! YAML text to a tree that knows where each part of it stands, in bounded time and memory. Names
+//! the YAML library, and nothing else in this room does. Leaves what keys mean to `section`.
+
+use super::mistake::{At, quoted};
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
+
+/// Levels of nesting; a configuration has 4.
+const MAX_NESTING: usize = 16;
+
+/// A part of the document.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Node {
+    pub(super) at: At,
+    pub(super) value: Value,
+}
+
+/// What a part is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Value {
+    Null,
+    Bool(bool),
+    /// A number, as it is written.
+    Number(Box<str>),
+    Text(Box<str>),
+    List(Vec<Node>),
+    Map(Vec<Entry>),
+}
+
+/// A key and what it says. A key may come twice.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Entry {
+    pub(super) key: Box<str>,
+    pub(super) at: At,
+    pub(super) node: Node,
+}
+
+/// Why a text is no such tree.
+#[derive(Debug, PartialEq)]
+pub(super) struct SyntaxError {
+    pub(super) at: At,
+    pub(super) reason: String,
+}
+
+impl Node {
+    /// The value as a message repeats it.
+    pub(super) fn shown(&self) -> Option<String> {
+        match &self.value {
+            Value::Null => None,
+            Value::Bool(value) => Some(value.to_string()),
+            Value::Number(text) => Some(text.chars().take(40).collect()),
+            Value::Text(text) => Some(quoted(text)),
+            Value::List(_) => Some("a list".to_owned()),
+            Value::Map(_) => Some("a mapping".to_owned()),
+        }
+    }
+}
+
+/// A list or mapping that is still open.
+enum Open {
+    List(At, Vec<Node>),
+    /// The last key waits for its value.
+    Map(At, Vec<Entry>, Option<(At, Box<str>)>),
+}
+
+/// Reads one document; nothing, or comments alone, is `Null`.
+pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
+    // YAML 1.2, 5.2: a byte order mark is no part of the text.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut parser = Parser::new_from_str(text);
+    let mut open: Vec<Open> = Vec::new();
+    let mut document = None;
+    let mut documents = 0;
+    while let Some(event) = parser.next_event() {
+        let (event, span) = event.map_err(|error| SyntaxError {
+            at: at(error.marker()),
+            reason: format!("YAML: {}", error.info()),
+        })?;
+        let here = at(&span.start);
+        let refuse = |reason: &str| Err(SyntaxError { at: here, reason: reason.to_owned() });
+        let done = match event {
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => None,
+            Event::DocumentStart(_) => {
+                documents += 1;
+                if documents > 1 {
+                    return refuse("a second document begins; a config file is one");
+                }
+                None
+            }
+            Event::Alias(_) => return refuse("aliases are not used here; write the value out"),
+            Event::Scalar(_, _, anchor, _)
+            | Event::SequenceStart(anchor, _)
+            | Event::MappingStart(anchor, _)
+                if anchor != 0 =>
+            {
+                return refuse("anchors are not used here; write the value out");
+            }
+            Event::Scalar(_, _, _, Some(_))
+            | Event::SequenceStart(_, Some(_))
+            | Event::MappingStart(_, Some(_)) => {
+                return refuse("tags are not used here; leave it out");
+            }
+            Event::SequenceStart(..) | Event::MappingStart(..) if open.len() >= MAX_NESTING => {
+                return refuse("is nested too deep for a config file");
+            }
+            Event::SequenceStart(..) => {
+                open.push(Open::List(here, Vec::new()));
+                None
+            }
+            Event::MappingStart(..) => {
+                open.push(Open::Map(here, Vec::new(), None));
+                None
+            }
+            Event::Scalar(text, style, ..) => Some(Node { at: here, value: scalar(&text, style) }),
+            Event::SequenceEnd | Event::MappingEnd => match open.pop() {
+                Some(Open::List(at, items)) => Some(Node { at, value: Value::List(items) }),
+                Some(Open::Map(at, entries, _)) => Some(Node { at, value: Value::Map(entries) }),
+                None => None,
+            },
+        };
+        if let Some(node) = done {
+            match open.last_mut() {
+                None => document = Some(node),
+                Some(Open::List(_, items)) => items.push(node),
+                Some(Open::Map(_, entries, key)) => match key.take() {
+                    Some((at, key)) => entries.push(Entry { key, at, node }),
+                    None => *key = Some((node.at, text_of(node)?)),
+                },
+            }
+        }
+    }
+    let start = At { line: 1, column: 1 };
+    Ok(document.unwrap_or(Node { at: start, value: Value::Null }))
+}
+
+/// The text of a key.
+fn text_of(key: Node) -> Result<Box<str>, SyntaxError> {
+    match key.value {
+        Value::Text(text) | Value::Number(text) => Ok(text),
+        Value::Bool(value) => Ok(value.to_string().into()),
+        Value::Null => Ok("null".into()),
+        Value::List(_) | Value::Map(_) => {
+            let reason = "a list or mapping cannot be a key".to_owned();
+            Err(SyntaxError { at: key.at, reason })
+        }
+    }
+}
+
+/// What a scalar is by YAML 1.2's core schema, 10.3.2; numbers keep their spelling.
+fn scalar(text: &str, style: ScalarStyle) -> Value {
+    match (style, text) {
+        (ScalarStyle::Plain, "" | "~" | "null" | "Null" | "NULL") => Value::Null,
+        (ScalarStyle::Plain, "true" | "True" | "TRUE") => Value::Bool(true),
+        (ScalarStyle::Plain, "false" | "False" | "FALSE") => Value::Bool(false),
+        (ScalarStyle::Plain, text) if is_number(text) => Value::Number(text.into()),
+        (_, text) => Value::Text(text.into()),
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let begins =
+        digits.strip_prefix('.').unwrap_or(digits).starts_with(|c: char| c.is_ascii_digit());
+    let prefixed = ["0x", "0o"].iter().find_map(|prefix| text.strip_prefix(prefix));
+    begins && text.parse::<f64>().is_ok()
+        || prefixed.is_some_and(|d| !d.is_empty() && d.chars().all(|c| c.is_ascii_hexdigit()))
+        || matches!(digits, ".inf" | ".Inf" | ".INF" | ".nan" | ".NaN" | ".NAN")
+}
+
+fn at(mark: &Marker) -> At {
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    At { line: number(mark.line()), column: number(mark.col() + 1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{At, Value, parse};
+    use proptest::prelude::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn what_scalars_are() {
+        for (text, value) in [
+            ("", Value::Null),
+            ("# nothing\n", Value::Null),
+            ("~", Value::Null),
+            ("true", Value::Bool(true)),
+            ("yes", Value::Text("yes".into())),
+            ("'1'", Value::Text("1".into())),
+            ("1", Value::Number("1".into())),
+            ("-1.5e3", Value::Number("-1.5e3".into())),
+            ("0x1F", Value::Number("0x1F".into())),
+            ("1MiB", Value::Text("1MiB".into())),
+            ("infinity", Value::Text("infinity".into())),
+            ("\u{feff}a\r\n", Value::Text("a".into())),
+            ("|\n  a\n  b\n", Value::Text("a\nb\n".into())),
+        ] {
+            assert_eq!(parse(text).map(|node| node.value), Ok(value), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn places() {
+        let Ok(node) = parse("# c\r\nä: x\r\nb:\r\n  - {c: 1}\r\n") else { panic!("good YAML") };
+        let Value::Map(top) = node.value else { panic!("a mapping") };
+        let at = |line, column| At { line, column };
+        assert_eq!((top[0].at, top[0].node.at, top[1].at), (at(2, 1), at(2, 4), at(3, 1)));
+        let Value::List(items) = &top[1].node.value else { panic!("a list") };
+        let Value::Map(inner) = &items[0].value else { panic!("a mapping") };
+        assert_eq!((inner[0].at, inner[0].node.at), (at(4, 6), at(4, 9)));
+    }
+
+    #[test]
+    fn refusals_have_their_place() {
+        for (text, line, column, reason) in [
+            ("a: [1\nb: 2\n", 2, 2, "YAML: "),
+            ("a:\n\t- b\n", 2, 2, "YAML: "),
+            ("a: b: c\n", 1, 5, "YAML: "),
+            ("a: &x 1\n", 1, 4, "anchors"),
+            ("a: !!str 1\n", 1, 4, "tags"),
+            ("a: 1\n---\nb: 1\n", 2, 1, "second document"),
+            ("? [a]\n: b\n", 1, 3, "cannot be a key"),
+            (&"[".repeat(17), 1, 17, "nested too deep"),
+        ] {
+            let error = parse(text).expect_err(text);
+            assert!(error.reason.contains(reason), "{text:?}: {error:?}");
+            assert_eq!((error.at.line, error.at.column), (line, column), "{text:?}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_one_megabyte_takes_no_time() {
+        let parts = [
+            "[", "{", "{a: ", "? ", "- ", "- a\n", "a: 1\n", "[],", "&a ", "*a ", "!a ", "'", "\"",
+            "a", " ", "\n", "\t", "#", ": ", "a: ", "--- ", "---\n", "...\n", "%", "|\n", ">\n",
+            "\u{feff}", "\\", "ä", "[a,\n", "{a,\n", "? a\n", "a:\n", "\r", "[\n", "- [\n", "{\"",
+        ];
+        for part in parts {
+            let begun = Instant::now();
+            let _ = parse(&part.repeat((1 << 20) / part.len()));
+            let took = begun.elapsed();
+            assert!(took < Duration::from_secs(20), "{part:?} took {took:?}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_text_is_a_panic(
+            parts in prop::collection::vec(
+                prop::sample::select(vec![
+                    "a", "1", ":", ": ", "-", "- ", "?", "? ", "[", "]", "{", "}", ",", "\n", "  ",
+                    "\t", "#", "&a", "*a", "!", "!!", "|", ">", "'", "\"", "%", "@", "`", "---",
+                    "...", "\\", "\u{feff}", "\r", "\u{85}", "\u{2028}", "ä", "\0", "~", "<<", "|2",
+                    "%YAML 1.2", "%TAG ! x", "\\x4", "\\u",
+                ]),
+                0..40,
+            ),
+        ) {
+            let _ = parse(&parts.concat());
+        }
+
+        #[test]
+        fn no_bytes_are_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse(&String::from_utf8_lossy(&bytes));
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! A mistake in a configuration: where it is and what is wrong. Leaves finding it to the others here.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// The most mistakes that are told of one configuration.
+const MAX_MISTAKES: usize = 100;
+/// The most characters of a value that are repeated.
+const MAX_VALUE_CHARS: usize = 80;
+
+/// One mistake. Prints as `FILE:LINE:COLUMN: KEY: VALUE REASON`, or as a sentence about a flag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// The file, as it was named; `None` for a flag.
+    pub file: Option<PathBuf>,
+    /// Where in the file; `None` for the file as a whole.
+    pub at: Option<At>,
+    /// The key with those around it, such as `limits.max_depth` or `roots[0].id`, or the flag. Empty
+    /// for the file as a whole.
+    pub key: String,
+    /// The value as it was given, cut when it is long; a list or mapping by what it is. `None` where
+    /// there is none.
+    pub value: Option<String>,
+    /// What is wrong, and what to do: goes on after the value.
+    pub reason: String,
+}
+
+/// A place in a text: line, and column in characters, both from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct At {
+    /// From 1.
+    pub line: u32,
+    /// In characters from 1.
+    pub column: u32,
+}
+
+impl Mistake {
+    /// A mistake in a flag.
+    pub(super) fn flag(flag: &str, value: &str, reason: impl Into<String>) -> Self {
+        let value = Some(quoted(value));
+        Self { file: None, at: None, key: flag.to_owned(), value, reason: reason.into() }
+    }
+
+    /// A mistake about a file as a whole, or about its text.
+    pub(super) fn file(file: &Path, at: Option<At>, reason: impl Into<String>) -> Self {
+        let (key, value, reason) = (String::new(), None, reason.into());
+        Self { file: Some(file.to_owned()), at, key, value, reason }
+    }
+}
+
+/// A text in quotes, cut when it is long.
+pub(super) fn quoted(text: &str) -> String {
+    match text.char_indices().nth(MAX_VALUE_CHARS) {
+        None => format!("{text:?}"),
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(file) = &self.file {
+            write!(f, "{}", file.display())?;
+            if let Some(At { line, column }) = self.at {
+                write!(f, ":{line}:{column}")?;
+            }
+            f.write_str(": ")?;
+        }
+        match (self.key.as_str(), self.file.is_some()) {
+            ("", _) => {}
+            (key, true) => write!(f, "{key}: ")?,
+            (flag, false) => write!(f, "{flag} ")?,
+        }
+        if let Some(value) = &self.value {
+            write!(f, "{value} ")?;
+        }
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+/// Mistakes under collection; counts those beyond the bound.
+#[derive(Debug, Default)]
+pub(super) struct Mistakes {
+    kept: Vec<Mistake>,
+    more: usize,
+}
+
+impl Mistakes {
+    pub(super) fn add(&mut self, mistake: Mistake) {
+        if self.kept.len() < MAX_MISTAKES {
+            self.kept.push(mistake);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// Whether there is one of which this holds.
+    pub(super) fn any(&self, of: impl FnMut(&Mistake) -> bool) -> bool {
+        self.kept.iter().any(of)
+    }
+
+    /// All of them, the file's in its order before those of flags; nothing if there are none.
+    pub(super) fn none_or_all(mut self) -> Result<(), Vec<Mistake>> {
+        if self.kept.is_empty() {
+            return Ok(());
+        }
+        self.kept.sort_by_key(|m| (m.file.is_none(), m.at));
+        if self.more > 0 {
+            let file = self.kept.iter().find_map(|m| m.file.clone()).unwrap_or_default();
+            self.kept.push(Mistake::file(&file, None, format!("{} mistakes more", self.more)));
+        }
+        Err(self.kept)
+    }
+}

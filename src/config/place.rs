@@ -1,0 +1,61 @@
+//! Directories and listeners as they are written, in a flag or in a file. What is wrong with one is
+//! said so that it goes on after the text.
+
+use super::Listener;
+use crate::endpoint::Env;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Component, Path, PathBuf};
+
+/// An absolute path in which `..` is left to the file system, since links may precede it; a relative
+/// one begins at `base`.
+pub(super) fn absolute(dir: &Path, base: Option<&Path>) -> Result<PathBuf, String> {
+    if dir.as_os_str().is_empty() {
+        return Err("is empty; give a directory".to_owned());
+    }
+    if dir.is_absolute() {
+        return Ok(dir.to_owned());
+    }
+    let Some(base) = base else {
+        return Err("is relative, and the current directory is gone; give an absolute path".into());
+    };
+    Ok(base.join(dir).components().filter(|c| *c != Component::CurDir).collect())
+}
+
+/// `unix:PATH` or `tcp:HOST:PORT`.
+pub(super) fn listener(text: &str, base: Option<&Path>) -> Result<Listener, String> {
+    if let Some(path) = text.strip_prefix("unix:").filter(|p| !p.is_empty()) {
+        let path = path.strip_prefix("//").unwrap_or(path);
+        return Ok(Listener::Unix(absolute(path.as_ref(), base)?));
+    }
+    let Some(address) = text.strip_prefix("tcp:") else {
+        return Err("is neither unix:PATH nor tcp:HOST:PORT".to_owned());
+    };
+    let address = match address.strip_prefix("localhost:") {
+        Some(port) => port.parse().ok().map(|port| (Ipv4Addr::LOCALHOST, port).into()),
+        None => address.parse::<SocketAddr>().ok(),
+    };
+    match address {
+        None => Err("is not tcp:HOST:PORT with an IP address or localhost as HOST".to_owned()),
+        Some(address) if !is_loopback(address.ip()) => Err(format!(
+            "would serve without TLS beyond this machine; take a loopback address, such as \
+             tcp:127.0.0.1:{}",
+            address.port()
+        )),
+        Some(address) => Ok(Listener::Tcp(address)),
+    }
+}
+
+fn is_loopback(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
+}
+
+/// Where a daemon listens that is not told otherwise.
+pub(super) fn default_listener(env: &Env) -> Listener {
+    if let Some(dir) = &env.unit_runtime_dir {
+        return Listener::Unix(dir.join("caproot.sock"));
+    }
+    if let Some(dir) = &env.xdg_runtime_dir {
+        return Listener::Unix(dir.join("caproot.sock"));
+    }
+    Listener::OwnUnix(env.temp_dir.join(format!("caproot-{}/caproot.sock", env.uid)))
+}

@@ -1,0 +1,232 @@
+//! What a config file says, key by key. Leaves defaults that depend on the surroundings, and flags, to
+//! `Config`.
+
+use super::document::Node;
+use super::flags::USUAL_IDS;
+use super::log::{self, Log};
+use super::mistake::Mistakes;
+use super::section::{Checker, Item, Section};
+use super::{Listener, limits, place, switches};
+use crate::domain::search::{OWN_DIRECTORIES, PASSED_OVER};
+use crate::domain::{Limits, Published, RelPath, RootId, Scope, SwitchedOff};
+use crate::keeper::Timing;
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Keys of the file, by section.
+#[cfg(test)]
+pub(super) const SECTIONS: [(&str, &[&str]); 7] = [
+    ("", &TOP),
+    ("roots", &ROOT),
+    ("disabled_skills", &switches::KEYS),
+    ("search", &SEARCH),
+    ("limits", &limits::KEYS),
+    ("watch", &WATCH),
+    ("log", &LOG),
+];
+const TOP: [&str; 9] = [
+    "environment_ids",
+    "listen",
+    "allow",
+    "roots",
+    "disabled_skills",
+    "search",
+    "limits",
+    "watch",
+    "log",
+];
+const ROOT: [&str; 4] = ["id", "path", "scope", "follow_links"];
+const SEARCH: [&str; 2] = ["passed_over", "own_directories"];
+const WATCH: [&str; 2] = ["settle", "settle_cap"];
+const LOG: [&str; 2] = ["filter", "format"];
+
+/// The longest that a change may be held back.
+const MAX_SETTLE: Duration = Duration::from_secs(10);
+
+/// What the file says; `None` where it says nothing.
+#[derive(Debug, Default)]
+pub(super) struct Settings {
+    pub(super) environment_ids: Option<Vec<String>>,
+    pub(super) listeners: Option<Vec<Listener>>,
+    pub(super) allowed: Option<Vec<PathBuf>>,
+    pub(super) published: Option<Vec<Published>>,
+    pub(super) switched_off: SwitchedOff,
+    pub(super) passed_over: Option<Vec<Box<[u8]>>>,
+    pub(super) own_directories: Option<Vec<Box<[u8]>>>,
+    pub(super) limits: Limits,
+    pub(super) timing: Timing,
+    pub(super) log: Log,
+}
+
+/// Reads a file's document. `by_flag` says which roots a flag publishes.
+pub(super) fn read(
+    node: &Node,
+    file: &Path,
+    base: Option<&Path>,
+    by_flag: impl Fn(&RootId) -> bool,
+    mistakes: &mut Mistakes,
+) -> Settings {
+    let mut c = Checker { file, mistakes };
+    let top = c.document(node, &TOP);
+    let environment_ids = top.get("environment_ids").map(|item| {
+        let empty = Some("names none; leave the key out for `local`");
+        c.each(&item, empty, |text| RootId::new(text).map(|_| text.to_owned()))
+    });
+    let listeners = top.get("listen").map(|item| {
+        let empty = Some("names none; leave the key out for a socket that clients find");
+        c.each(&item, empty, |text| place::listener(text, base))
+    });
+    let allowed = top.get("allow").map(|item| c.each(&item, None, |text| directory(text, base)));
+    let published = top.get("roots").map(|item| roots(&item, base, &mut c));
+    let switched_off = top.get("disabled_skills").map(|item| {
+        let here = published.as_deref().unwrap_or_default();
+        let usual = published.is_none() && allowed.is_none();
+        let known = |id: &RootId| {
+            here.iter().any(|p| p.id == *id)
+                || by_flag(id)
+                || usual && USUAL_IDS.contains(&id.as_str())
+        };
+        switches::read(&item, known, &mut c)
+    });
+    let search = section(&top, "search", &SEARCH, &mut c);
+    let mut names = |key| {
+        let item = search.as_ref()?.get(key)?;
+        Some(c.each(&item, None, segment))
+    };
+    let (passed_over, own_directories) = (names("passed_over"), names("own_directories"));
+    let limits = section(&top, "limits", &limits::KEYS, &mut c);
+    let limits = limits.map(|section| limits::read(&section, &mut c)).unwrap_or_default();
+    let watch = section(&top, "watch", &WATCH, &mut c);
+    let timing = watch.map(|section| read_timing(&section, &mut c)).unwrap_or_default();
+    let log = section(&top, "log", &LOG, &mut c);
+    Settings {
+        environment_ids,
+        listeners,
+        allowed,
+        published,
+        switched_off: switched_off.unwrap_or_default(),
+        passed_over,
+        own_directories,
+        limits,
+        timing,
+        log: log.map(|section| read_log(&section, &mut c)).unwrap_or_default(),
+    }
+}
+
+fn read_timing(section: &Section<'_>, checker: &mut Checker<'_>) -> Timing {
+    let mut span = |key| {
+        let item = section.get(key)?;
+        checker.parsed(&item, |text| match humantime::parse_duration(text) {
+            Ok(span) if span <= MAX_SETTLE => Ok(span),
+            _ => Err("is no span of time from 0ms to 10s, such as 50ms"),
+        })
+    };
+    let default = Timing::default();
+    let settle = span("settle").unwrap_or(default.settle);
+    let settle_cap = span("settle_cap").unwrap_or(default.settle_cap);
+    let given = WATCH.into_iter().find_map(|key| section.get(key));
+    if let Some(item) = given.filter(|_| settle_cap < settle) {
+        let reason = format!("leaves settle_cap, {settle_cap:?}, under settle, {settle:?}");
+        checker.refuse(&item, reason);
+    }
+    Timing { settle, settle_cap, ..default }
+}
+
+fn read_log(section: &Section<'_>, checker: &mut Checker<'_>) -> Log {
+    let filter = |text: &str| log::filter(text).map_err(|e| format!("is no log filter: {e}"));
+    let filter = section.get("filter").and_then(|item| checker.parsed(&item, filter));
+    let format = section.get("format").and_then(|item| checker.parsed(&item, log::format));
+    let default = Log::default();
+    Log { filter: filter.unwrap_or(default.filter), format: format.unwrap_or(default.format) }
+}
+
+impl Settings {
+    /// Directories that are never entered, by name.
+    pub(super) fn passed_over(&self) -> Vec<Box<[u8]>> {
+        self.passed_over.clone().unwrap_or_else(|| names(&PASSED_OVER))
+    }
+
+    /// Directories that are not entered directly inside a skill, by name.
+    pub(super) fn own_directories(&self) -> Vec<Box<[u8]>> {
+        self.own_directories.clone().unwrap_or_else(|| names(&OWN_DIRECTORIES))
+    }
+}
+
+fn names(names: &[&str]) -> Vec<Box<[u8]>> {
+    names.iter().map(|name| name.as_bytes().into()).collect()
+}
+
+fn section<'a>(
+    top: &Section<'a>,
+    key: &str,
+    known: &'static [&'static str],
+    checker: &mut Checker<'_>,
+) -> Option<Section<'a>> {
+    checker.section(&top.get(key)?, known)
+}
+
+fn roots(item: &Item<'_>, base: Option<&Path>, checker: &mut Checker<'_>) -> Vec<Published> {
+    let mut lines: HashMap<RootId, u32> = HashMap::new();
+    let mut roots = Vec::new();
+    for entry in checker.list(item) {
+        let Some(section) = checker.section(&entry, &ROOT) else { continue };
+        let id = checker.required(&section, "id");
+        let path = checker.required(&section, "path");
+        let scope = section.get("scope").map(|item| checker.parsed(&item, scope));
+        let scope = scope.unwrap_or(Some(Scope::User));
+        let path = path.and_then(|item| checker.parsed(&item, |text| directory(text, base)));
+        let follow = section.get("follow_links").map(|item| (checker.boolean(&item), item));
+        if let (Some((Some(true), item)), Some(Scope::System)) = (&follow, scope) {
+            checker.refuse(item, "cannot be: links are not followed in scope system");
+        }
+        let follow_links = follow.and_then(|(given, _)| given);
+        let Some(id) = id else { continue };
+        let line = id.line();
+        let taken = |id: RootId| match lines.get(&id) {
+            Some(line) => Err(format!("is taken by the root in line {line}; give each its own")),
+            None => Ok(id),
+        };
+        let parsed =
+            checker.parsed(&id, |text| RootId::new(text).map_err(str::to_owned).and_then(taken));
+        let (Some(id), Some(path), Some(scope)) = (parsed, path, scope) else { continue };
+        lines.insert(id.clone(), line);
+        roots.push(Published {
+            id,
+            path: path.as_os_str().as_bytes().into(),
+            scope,
+            follow_links: follow_links.unwrap_or(scope != Scope::System),
+        });
+    }
+    roots
+}
+
+fn scope(text: &str) -> Result<Scope, &'static str> {
+    match text {
+        "repo" => Ok(Scope::Repo),
+        "user" => Ok(Scope::User),
+        "system" => Ok(Scope::System),
+        "admin" => Ok(Scope::Admin),
+        _ => Err("is no scope; the scopes are repo, user, system, admin"),
+    }
+}
+
+/// A directory that is there, or may yet be made.
+fn directory(text: &str, base: Option<&Path>) -> Result<PathBuf, String> {
+    if text == "~" || text.starts_with("~/") {
+        return Err("begins with `~`, which means nothing here; write the whole path".to_owned());
+    }
+    let dir = place::absolute(text.as_ref(), base)?;
+    if dir.exists() && !dir.is_dir() {
+        return Err("is not a directory".to_owned());
+    }
+    Ok(dir)
+}
+
+/// The name of a directory.
+fn segment(text: &str) -> Result<Box<[u8]>, &'static str> {
+    let one = RelPath::root().join(text.as_bytes());
+    let why = "is no name of a directory: it must not hold `/`, nor be `.` or `..`";
+    one.map(|path| path.as_bytes().into()).ok_or(why)
+}

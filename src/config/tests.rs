@@ -1,0 +1,279 @@
+//! The loader: what files say, what they cannot say, and the example.
+
+mod mistakes;
+
+use super::{Config, Env, Flags, Listener, LogFormat, RootFlag, example, limits, settings};
+use crate::domain::{Limits, RootId, Scope};
+use proptest::prelude::*;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+fn env() -> Env {
+    Env { current_dir: Some("/work".into()), temp_dir: "/tmp".into(), ..Env::default() }
+}
+
+fn load(text: &str) -> Result<Config, String> {
+    load_bytes(text.as_bytes())
+}
+
+fn load_bytes(bytes: &[u8]) -> Result<Config, String> {
+    let config = Config::from_bytes(Flags::default(), Path::new("f"), bytes.to_vec(), &env());
+    config.map_err(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+}
+
+#[test]
+fn mistakes() {
+    for (text, expected) in mistakes::CASES {
+        let text = text.replace("LONG", &"x".repeat(300));
+        let told = load(&text).expect_err(&text);
+        assert!(told.contains(expected), "{text:?}\n  {expected}\n  {told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+    }
+}
+
+#[test]
+fn every_mistake_at_once_in_the_order_of_the_file() {
+    let text = "log: {format: xml}\nlimits:\n  max_depth: none\n  max_reads: 0\nnope: 1\n";
+    let flags = Flags { listen: vec!["nonsense".into()], ..Flags::default() };
+    let told = Config::from_bytes(flags, Path::new("f"), text.into(), &env()).expect_err("wrong");
+    let told: Vec<_> = told.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "f:1:15: log.format: \"xml\" is neither text nor json",
+            "f:3:14: limits.max_depth: \"none\" is no whole number from 1 to 1000",
+            "f:4:14: limits.max_reads: 0 is no whole number from 1 to 1024",
+            "f:5:1: nope: is no key here; the keys are environment_ids, listen, allow, roots, \
+             disabled_skills, search, limits, watch, log",
+            "--listen \"nonsense\" is neither unix:PATH nor tcp:HOST:PORT",
+        ]
+    );
+    let many = load(&format!("listen: [{}]", "x, ".repeat(1_000))).expect_err("wrong");
+    assert_eq!(many.lines().count(), 101, "{many}");
+    assert!(many.ends_with("f: 900 mistakes more"), "{many}");
+}
+
+#[test]
+fn bytes_that_are_no_text() {
+    assert_eq!(
+        load_bytes(b"log:\n  \xc3\xa4\xff").expect_err("no text"),
+        "f:2:4: is not UTF-8 from here on; save the file as UTF-8"
+    );
+    let large = load_bytes(&vec![b'#'; (1 << 20) + 1]).expect_err("too large");
+    assert_eq!(large, "f: is over 1 MiB, too large for a config file");
+    assert!(load_bytes(&vec![b'#'; 1 << 20]).is_ok());
+}
+
+/// What is in force, in a form that can be compared.
+fn in_force(config: &Config) -> String {
+    format!("{config:?}")
+}
+
+fn default() -> Config {
+    Config::from_flags(Flags::default(), &env()).expect("the default")
+}
+
+#[test]
+fn a_file_that_says_nothing_changes_nothing() {
+    for text in
+        ["", "# nothing\n", "---\n", "{}", "\u{feff}", "limits: {}", "search: {}\r\nlog: {}"]
+    {
+        assert_eq!(in_force(&load(text).expect(text)), in_force(&default()), "{text:?}");
+    }
+}
+
+#[test]
+fn everything_that_can_be_said() {
+    let config = load(
+        "environment_ids: [a, b]\n\
+         listen: ['unix:run/c.sock', 'unix:///x.sock', 'tcp:localhost:0', 'tcp:[::1]:1']\n\
+         allow: [opt, ./opt/../x]\n\
+         roots:\n\
+         - {id: z, path: skills}\n\
+         - {id: y, path: /sys-skills, scope: system}\n\
+         - {id: x, path: /r, scope: repo, follow_links: false}\n\
+         disabled_skills: [{root: z, path: 'a/*'}, {name: 'p:n'}]\n\
+         search: {passed_over: [], own_directories: [bin]}\n\
+         limits: {max_file_bytes: 1 MiB, max_depth: 3}\n\
+         watch: {settle: 0ms, settle_cap: 1s}\n\
+         log: {filter: caproot=debug, format: json}\n",
+    );
+    let config = config.expect("good");
+    assert_eq!(config.environment_ids, ["a", "b"]);
+    assert_eq!(
+        config.listeners,
+        [
+            Listener::Unix("/work/run/c.sock".into()),
+            Listener::Unix("/x.sock".into()),
+            Listener::Tcp(([127, 0, 0, 1], 0).into()),
+            Listener::Tcp("[::1]:1".parse().expect("an address")),
+        ]
+    );
+    let dirs = ["/r", "/work/skills", "/sys-skills", "/work/opt", "/work/opt/../x"];
+    assert_eq!(config.allowed, dirs.map(PathBuf::from));
+    let roots: Vec<_> =
+        config.published.iter().map(|r| (r.id.as_str(), r.scope, r.follow_links)).collect();
+    let expected =
+        [("x", Scope::Repo, false), ("z", Scope::User, true), ("y", Scope::System, false)];
+    assert_eq!(roots, expected);
+    assert!(config.switched_off.has_name("p:n"));
+    assert_eq!(config.passed_over.len(), 0);
+    assert_eq!(config.own_directories, [Box::from(b"bin".as_slice())]);
+    let limits = Limits { max_file_bytes: 1 << 20, max_depth: 3, ..Limits::default() };
+    assert_eq!(config.limits, limits);
+    let timing = (config.timing.settle, config.timing.settle_cap);
+    assert_eq!(timing, (Duration::ZERO, Duration::from_secs(1)));
+    assert_eq!((&*config.log.filter, config.log.format), ("caproot=debug", LogFormat::Json));
+}
+
+#[test]
+fn sizes() {
+    for (text, bytes) in
+        [("2048", 2_048), ("2KiB", 2_048), ("'2 KiB'", 2_048), ("2kB", 2_000), ("1.5MiB", 3 << 19)]
+    {
+        let config = load(&format!("limits: {{max_file_bytes: {text}}}")).expect(text);
+        assert_eq!(config.limits.max_file_bytes, bytes, "{text}");
+    }
+}
+
+#[test]
+fn relative_paths_begin_where_the_file_is() {
+    for (file, expected) in
+        [("f", "/work/x"), ("etc/f", "/work/etc/x"), ("../f", "/work/../x"), ("/etc/f", "/etc/x")]
+    {
+        let text = b"allow: [x]".to_vec();
+        let config = Config::from_bytes(Flags::default(), Path::new(file), text, &env());
+        assert_eq!(config.expect("good").allowed, [Path::new(expected)], "{file}");
+    }
+}
+
+#[test]
+fn flags_replace_what_the_file_says() {
+    let text = "environment_ids: [a]\nlisten: ['tcp:127.0.0.1:1']\nallow: [/a]\n\
+                roots: [{id: r, path: /r}]\nlimits: {max_depth: 3}\n\
+                disabled_skills: [{root: r, path: x}, {root: tmp, path: x}]\n";
+    let with = |flags| {
+        let config = Config::from_bytes(flags, Path::new("f"), text.into(), &env());
+        config.expect("good")
+    };
+    let root = RootFlag { id: Some("tmp".into()), dir: "/tmp".into() };
+    let flags = Flags { roots: vec![root.clone()], ..Flags::default() };
+    let config = with(flags);
+    assert_eq!(config.published.len(), 1);
+    assert_eq!(config.published[0].id, RootId::new("tmp").expect("an id"));
+    assert_eq!(config.allowed, ["/tmp", "/a"].map(PathBuf::from));
+    assert_eq!((&*config.environment_ids, config.limits.max_depth), (&["a".to_owned()][..], 3));
+    let flags = Flags {
+        roots: vec![root],
+        allow: vec!["b".into()],
+        environment_ids: vec!["e".into()],
+        listen: vec!["tcp:127.0.0.1:2".into()],
+    };
+    let config = with(flags);
+    assert_eq!(config.allowed, ["/tmp", "/work/b"].map(PathBuf::from));
+    assert_eq!(config.environment_ids, ["e"]);
+    assert_eq!(config.listeners, [Listener::Tcp(([127, 0, 0, 1], 2).into())]);
+}
+
+#[test]
+fn a_root_that_a_flag_names_is_no_other_thing() {
+    for (dir, reason) in
+        [("/dev/null", "--root \"/dev/null\" is not a directory"), ("", "--root \"\" is empty")]
+    {
+        let flags =
+            Flags { roots: vec![RootFlag { id: None, dir: dir.into() }], ..Flags::default() };
+        let told = Config::from_flags(flags, &env()).expect_err(dir);
+        assert!(told[0].to_string().starts_with(reason), "{told:?}");
+    }
+    assert!(load("roots: [{id: a, path: /no/such}]").is_ok(), "a root may come later");
+}
+
+/// The example with what is commented out taken in.
+fn whole_example() -> String {
+    let lines = example::TEXT.lines().map(|line| match line.strip_prefix('#') {
+        Some(rest) if !rest.starts_with([' ', '#']) || rest.starts_with("  ") => rest,
+        _ => line,
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_example_is_the_default() {
+    assert_eq!(in_force(&load(example::TEXT).expect("good")), in_force(&default()));
+    let whole = load(&whole_example()).expect("good too");
+    assert_eq!((whole.published.len(), whole.listeners.len(), whole.allowed.len()), (1, 2, 2));
+    assert!(whole.switched_off.has_name("deploy-plugin:roll-back"));
+}
+
+#[test]
+fn the_example_has_every_key_and_the_bounds_of_every_limit() {
+    let whole = whole_example();
+    let keys: Vec<&str> = whole
+        .lines()
+        .map(|line| line.trim_start().trim_start_matches("- "))
+        .filter_map(|line| line.split_once(':').map(|(key, _)| key))
+        .collect();
+    for (section, known) in settings::SECTIONS {
+        for key in known {
+            assert!(keys.contains(key), "{section} {key}");
+        }
+    }
+    for limit in limits::ALL {
+        let show = |n| if limit.bytes { super::section::size(n) } else { n.to_string() };
+        let bounds = format!("{} to {}", show(limit.least), show(limit.most));
+        let mut before = "";
+        let comment = whole.lines().find_map(|line| {
+            let found = line.trim_start().starts_with(&format!("{}:", limit.key));
+            let comment = std::mem::replace(&mut before, line);
+            found.then_some(comment)
+        });
+        assert!(comment.is_some_and(|c| c.contains(&bounds)), "{}: {bounds}", limit.key);
+    }
+}
+
+#[test]
+fn the_worst_rules_take_no_time() {
+    for glob in ["{{a,b},{c,d}}*", "[!a-z]", "**/", "?*", "{a*,", "*{*}"] {
+        let glob = format!("{}x", glob.repeat(255 / glob.len()));
+        let rule = format!("- {{root: user, path: '{glob}'}}\n");
+        let begun = Instant::now();
+        drop(load(&format!("disabled_skills:\n{}", rule.repeat(1_000))));
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(20), "{glob} took {took:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_bytes_are_a_panic_or_take_long(
+        lines in prop::collection::vec(
+            (
+                0..4_usize,
+                prop::sample::select(vec![
+                    "environment_ids", "listen", "allow", "roots", "disabled_skills", "search",
+                    "limits", "log", "id", "path", "scope", "follow_links", "root", "name",
+                    "passed_over", "max_depth", "max_file_bytes", "filter", "format", "-", "- id",
+                ]),
+                prop::sample::select(vec![
+                    "", "1", "x", "[]", "{}", "[a, b]", "{id: a, path: b}", "~", "true", "256MiB",
+                    "'", "\"\\", "- a", "&a", "*a", "[{root: user, path: '{a,b}**[!x]'}]", "99e999",
+                    "0x", "a=b[c{d}]=e", "1e30GiB", "-1KiB", "unix:", "tcp::", "|", "# x",
+                ]),
+            ),
+            0..12,
+        ),
+        junk in prop::collection::vec(any::<u8>(), 0..20),
+        at in any::<prop::sample::Index>(),
+    ) {
+        let lines = lines.iter().map(|(by, key, value)| format!("{}{key}: {value}\n", "  ".repeat(*by)));
+        let mut bytes = lines.collect::<String>().into_bytes();
+        let at = at.index(bytes.len() + 1);
+        let begun = Instant::now();
+        drop(load_bytes(&bytes));
+        bytes.splice(at..at, junk);
+        drop(load_bytes(&bytes));
+        prop_assert!(begun.elapsed() < Duration::from_secs(5));
+    }
+}

@@ -1,0 +1,108 @@
+//! `caproot config check`, `caproot config example`, and bad files given to `caproot serve`.
+
+use std::fs;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use super::{arg, caproot, run};
+use crate::fixture::Fixture;
+
+/// What `config check` says of a file, and its exit code.
+fn check(file: &str, more: &[&str]) -> (Option<i32>, String) {
+    let ended = run(&[&["config", "check", file], more].concat());
+    assert!(ended.stderr.is_empty(), "{}", String::from_utf8_lossy(&ended.stderr));
+    (ended.status.code(), String::from_utf8(ended.stdout).expect("text"))
+}
+
+#[test]
+fn the_example_is_good() {
+    let example = run(&["config", "example"]);
+    assert_eq!(example.status.code(), Some(0));
+    let fixture = Fixture::new("dir etc");
+    fixture.write("etc/caproot.yaml", &example.stdout);
+    let file = arg(fixture.path("etc/caproot.yaml"));
+    let (code, said) = check(&file, &[]);
+    assert_eq!(code, Some(0));
+    assert_eq!(
+        said,
+        format!(
+            "ok: {file}: 1 environment, 1 listener, 0 published roots, 0 allowed directories \
+             beside them, 0 rules that switch skills off\n"
+        )
+    );
+    let (code, said) = check(&file, &["--output", "json"]);
+    let said: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(
+        (code, &said["ok"], &said["summary"]["listeners"]),
+        (Some(0), &true.into(), &1.into())
+    );
+}
+
+const WRONG: &str = "listen: ['unix:run/c.sock', 'tcp:0.0.0.0:1']\nlimts: {}\nroots:\n- id: a\n";
+
+#[test]
+fn every_mistake_with_its_place() {
+    let fixture = Fixture::new("dir run\nmode 0700 run");
+    fixture.write("c.yaml", WRONG);
+    let file = arg(fixture.path("c.yaml"));
+    let expected = [
+        "1:29: listen[1]: \"tcp:0.0.0.0:1\" would serve without TLS beyond this machine; take a \
+         loopback address, such as tcp:127.0.0.1:1",
+        "2:1: limts: is no key here; did you mean `limits`?",
+        "4:3: roots[0].path: is missing",
+    ];
+    let (code, said) = check(&file, &[]);
+    assert_eq!(code, Some(78));
+    let lines = expected.map(|line| format!("{file}:{line}"));
+    assert_eq!(said.lines().collect::<Vec<_>>(), lines);
+    let (code, said) = check(&file, &["--output", "json"]);
+    let said: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!((code, &said["ok"]), (Some(78), &false.into()));
+    let first = &said["mistakes"][0];
+    assert_eq!((&first["line"], &first["column"]), (&1.into(), &29.into()));
+    assert_eq!(
+        (&first["key"], &first["value"]),
+        (&"listen[1]".into(), &"\"tcp:0.0.0.0:1\"".into())
+    );
+    // The daemon says the same, and binds nothing.
+    let served = run(&["serve", "--config", &file]);
+    assert_eq!(served.status.code(), Some(78));
+    let stderr = String::from_utf8(served.stderr).expect("text");
+    let lines = lines.map(|line| format!("caproot: {line}"));
+    assert_eq!(stderr.lines().collect::<Vec<_>>(), lines);
+    assert_eq!(fs::read_dir(fixture.path("run")).expect("a directory").count(), 0);
+}
+
+#[test]
+fn files_that_are_no_config() {
+    let fixture = Fixture::new(
+        "sparse 104857600 large\nfile latin\n| log:\n|   filter: \\xe9\nfile broken\n| a: [1\n| b: 2",
+    );
+    for (file, says) in [
+        (arg(fixture.path("large")), ": is over 1 MiB, too large for a config file"),
+        (arg(fixture.path("latin")), ":2:11: is not UTF-8 from here on; save the file as UTF-8"),
+        (arg(fixture.path("broken")), ":2:2: YAML: "),
+        (arg(fixture.path("none")), ": there is no such file"),
+        (arg(fixture.path(".")), ": is a directory; name the file in it"),
+        ("/dev/zero".to_owned(), ": is over 1 MiB, too large for a config file"),
+    ] {
+        let (code, said) = check(&file, &[]);
+        assert_eq!(code, Some(78), "{file}");
+        assert!(said.starts_with(&format!("{file}{says}")), "{said}");
+        let served = run(&["serve", "--config", &file]);
+        assert_eq!(served.status.code(), Some(78), "{file}");
+        assert_eq!(String::from_utf8(served.stderr).expect("text"), format!("caproot: {said}"));
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_early_changes_nothing() {
+    for (args, code) in [(&["config", "example"][..], 0), (&["config", "check", "/none"], 78)] {
+        let mut child = caproot(args).stdout(Stdio::piped()).spawn().expect("the binary runs");
+        drop(child.stdout.take());
+        let ended = child.wait_with_output().expect("it ends");
+        assert!(ended.stderr.is_empty(), "{}", String::from_utf8_lossy(&ended.stderr));
+        assert_eq!(ended.status.code(), Some(code), "{args:?}");
+    }
+}

@@ -1,0 +1,110 @@
+//! Each limit of a config file, as it is reported and as it is met.
+
+use std::time::Duration;
+
+use caproot::proto::caproot::v1::{DiagnosticCode, Limits};
+use tonic::Code;
+
+use super::{Served, published};
+use crate::fixture::Fixture;
+use crate::harness::{assert_refused, in_time, list_request};
+
+/// A daemon with one limit, and what it reports.
+async fn limited(fixture: &Fixture, limits: &str) -> (Served, Limits) {
+    let config = format!("roots: [{{id: r, path: root}}]\nlimits: {{{limits}}}");
+    let served = Served::start(fixture, &config).await;
+    let limits = served.executor().await.limits.expect("limits");
+    (served, limits)
+}
+
+/// A search that a limit cuts short; the diagnostic names the limit.
+async fn cut_short(limit: &str, reported: impl Fn(&Limits) -> u32, left: &[&str]) {
+    let fixture = Fixture::new("skill root/a\nskill root/a/b\nskill root/a/b/c\nskill root/z");
+    let (served, limits) = limited(&fixture, &format!("{limit}: 2")).await;
+    assert_eq!(reported(&limits), 2, "{limit}");
+    let list = served.list(&[published("r")]).await;
+    let packages: Vec<_> = list.skills.iter().map(|s| &*s.package).collect();
+    assert_eq!(packages, left, "{limit}");
+    assert!(list.truncated && list.roots[0].truncated, "{limit}");
+    let said = list.diagnostics.iter().find(|d| d.code() == DiagnosticCode::LimitReached);
+    let said = &said.expect("a diagnostic").message;
+    assert!(said.starts_with(&format!("{limit} is 2:")), "{said}");
+}
+
+#[tokio::test]
+async fn limits_of_a_search() {
+    let [a, b, z] = ["skill://r/a", "skill://r/a/b", "skill://r/z"];
+    cut_short("max_depth", |l| l.max_depth, &[a, b, z]).await;
+    cut_short("max_directories", |l| l.max_directories, &[a]).await;
+    cut_short("max_entries", |l| l.max_entries, &[]).await;
+    cut_short("max_skills", |l| l.max_skills, &[a, z]).await;
+}
+
+#[tokio::test]
+async fn max_roots() {
+    let fixture = Fixture::new("dir root");
+    let (served, limits) = limited(&fixture, "max_roots: 2").await;
+    assert_eq!(limits.max_roots, 2);
+    let roots = ["a", "b", "c"].map(published);
+    let mut client = served.client();
+    let answer = in_time(client.list_skills(list_request(&roots))).await;
+    let field = Some("selected_capability_roots");
+    assert_refused(answer, Code::InvalidArgument, "TOO_MANY_ROOTS", field);
+    assert_eq!(served.list(&roots[..2]).await.roots.len(), 2);
+}
+
+#[tokio::test]
+async fn max_file_bytes() {
+    let fixture = Fixture::new("skill root/a\nsparse 2048 root/a/fits\nsparse 2049 root/a/over");
+    let (served, limits) = limited(&fixture, "max_file_bytes: 2KiB").await;
+    assert_eq!(limits.max_file_bytes, 2_048);
+    let answer = served.read_file("r", "skill://r/a", "fits").await;
+    assert_eq!(answer.expect("a file").len(), 2_048);
+    let answer = served.read_file("r", "skill://r/a", "over").await;
+    assert_refused(answer, Code::FailedPrecondition, "TOO_LARGE", None);
+}
+
+#[tokio::test]
+async fn max_warm_roots() {
+    let fixture = Fixture::new("skill root/a\nskill root/b");
+    for (limits, searched_again) in
+        [("max_roots: 1, max_warm_roots: 1", true), ("max_roots: 1, max_warm_roots: 2", false)]
+    {
+        let config = format!("allow: [root]\nlimits: {{{limits}}}");
+        let served = Served::start(&fixture, &config).await;
+        let reported = served.executor().await.limits.expect("limits").max_warm_roots;
+        assert_eq!(reported, if searched_again { 1 } else { 2 });
+        let [a, b] =
+            ["a", "b"].map(|dir| crate::harness::selected(dir, fixture.path("root").join(dir)));
+        served.list(std::slice::from_ref(&a)).await;
+        let before = served.list(&[b]).await.revision;
+        // Nothing changed, so only a root that was forgotten makes a revision.
+        let after = served.list(&[a]).await.revision;
+        assert_eq!(after > before, searched_again, "{limits}");
+    }
+}
+
+#[tokio::test]
+async fn max_reads() {
+    let fixture =
+        Fixture::new("skill root/a\nsparse 250000000 root/a/large\nfile root/a/small\n| x");
+    for (limit, waits) in [(1, true), (2, false)] {
+        let (served, limits) = limited(&fixture, &format!("max_reads: {limit}")).await;
+        assert_eq!(limits.max_reads, limit);
+        served.list(&[published("r")]).await;
+        // Its digest takes far longer than anything else here.
+        let large = served.read_file("r", "skill://r/a", "large");
+        let small = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            served.read_file("r", "skill://r/a", "small").await
+        };
+        tokio::pin!(large, small);
+        let large_first = tokio::select! {
+            // Both may have come by the time that anybody looks.
+            biased;
+            answer = &mut large => { answer.expect("a file"); true }
+            answer = &mut small => { answer.expect("a file"); false }
+        };
+        assert_eq!(large_first, waits, "max_reads {limit}");
+    }
+}

@@ -1,0 +1,305 @@
+//! What each key of a config file does, seen from outside: the real binary, a file, a client.
+
+mod command;
+mod limits;
+mod switched_off;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use caproot::proto::caproot::v1::{
+    Consistency, Diagnostic, DiagnosticCode, GetExecutorRequest, GetExecutorResponse,
+    ListRootsRequest, ListSkillsResponse, RootReason, Scope, SelectedCapabilityRoot,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use tonic::Code;
+
+use crate::fixture::Fixture;
+use crate::harness::{
+    Client, assert_refused, bytes_of, connect, in_time, list_request, located, read_request,
+    selected,
+};
+
+/// The binary, with surroundings in which it finds nobody's skills.
+fn caproot(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_caproot"));
+    command.args(args).env_clear().env("HOME", "/nonexistent").stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs it to its end.
+fn run(args: &[&str]) -> Output {
+    caproot(args).output().expect("the binary runs")
+}
+
+/// A daemon with a config file, and a client of its first TCP listener.
+struct Served {
+    child: Child,
+    /// What it printed on stdout.
+    listening: Vec<String>,
+    client: Option<Client>,
+}
+
+impl Served {
+    /// Writes the file into the fixture and starts the daemon; `listen` is added unless it is there.
+    async fn start(fixture: &Fixture, config: &str) -> Self {
+        Self::start_with(fixture, config, &[]).await
+    }
+
+    async fn start_with(fixture: &Fixture, config: &str, flags: &[&str]) -> Self {
+        let listen = "listen: ['tcp:127.0.0.1:0']\n";
+        let listen = if config.contains("listen:") { "" } else { listen };
+        let config = format!("{config}\n{listen}");
+        let file = fixture.path("caproot.yaml");
+        fs::write(&file, &config).expect("a file");
+        let file = file.to_str().expect("a path in UTF-8");
+        // Not where the file is, so that relative paths must be taken from there.
+        let mut command = caproot(&[&["serve", "--config", file], flags].concat());
+        let child = command.current_dir("/").spawn().expect("the binary runs");
+        let mut served = Self { child, listening: Vec::new(), client: None };
+        let mut lines = BufReader::new(served.child.stdout.take().expect("piped")).lines();
+        while let Some(Ok(line)) = lines.next() {
+            let address = line.strip_prefix("listening ").expect("a line `listening …`");
+            served.listening.push(address.to_owned());
+            if let Some(address) = address.strip_prefix("tcp:") {
+                served.client = Some(connect(address).await);
+                return served;
+            }
+        }
+        let log = collect(served.child.stderr.take().expect("piped"));
+        panic!("no TCP listener: {:?} {log}", served.listening);
+    }
+
+    fn client(&self) -> Client {
+        self.client.clone().expect("connected")
+    }
+
+    async fn list(&self, roots: &[SelectedCapabilityRoot]) -> ListSkillsResponse {
+        let mut client = self.client();
+        in_time(client.list_skills(list_request(roots))).await.expect("a list").into_inner()
+    }
+
+    /// Packages that are listed, in order.
+    async fn packages(&self, roots: &[SelectedCapabilityRoot]) -> Vec<String> {
+        self.list(roots).await.skills.into_iter().map(|skill| skill.package).collect()
+    }
+
+    async fn executor(&self) -> GetExecutorResponse {
+        let mut client = self.client();
+        in_time(client.get_executor(GetExecutorRequest {})).await.expect("an answer").into_inner()
+    }
+
+    /// The bytes of a file, or why there are none.
+    async fn read(
+        &self,
+        root: &SelectedCapabilityRoot,
+        package: &str,
+        resource: &str,
+    ) -> Result<Vec<u8>, tonic::Status> {
+        let mut client = self.client();
+        let answer = in_time(client.read_resource(read_request(root, package, resource))).await;
+        answer.map(|page| bytes_of(&page.into_inner()))
+    }
+
+    /// Asks it to end, and gives its log.
+    async fn log(mut self) -> String {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
+        kill_process(pid, Signal::TERM).expect("a signal");
+        let stderr = self.child.stderr.take().expect("piped");
+        // Elsewhere, so that the client hears meanwhile that the daemon goes.
+        tokio::task::spawn_blocking(|| collect(stderr)).await.expect("no panic")
+    }
+}
+
+fn collect(mut pipe: impl std::io::Read) -> String {
+    let mut text = String::new();
+    pipe.read_to_string(&mut text).expect("text");
+    text
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn published(id: &str) -> SelectedCapabilityRoot {
+    located(id, &format!("published:{id}"))
+}
+
+#[tokio::test]
+async fn environment_ids() {
+    let fixture = Fixture::new("skill root/a");
+    let served = Served::start(&fixture, "environment_ids: [one, two]\nallow: [root]").await;
+    assert_eq!(served.executor().await.environment_ids, ["one", "two"]);
+    let root = |environment: &str| {
+        let mut root = selected("r", fixture.path("root"));
+        root.location.as_mut().expect("a location").environment_id = environment.into();
+        root
+    };
+    assert_eq!(served.packages(&[root("two")]).await, ["skill://r/a"]);
+    let status = &served.list(&[root("local")]).await.roots[0];
+    assert_eq!(status.reason(), RootReason::WrongEnvironment);
+}
+
+#[tokio::test]
+async fn listen() {
+    let fixture = Fixture::new("dir run\nmode 0700 run");
+    let config = "listen: ['unix:run/c.sock', 'tcp:localhost:0']\nallow: []";
+    let served = Served::start(&fixture, config).await;
+    let socket = format!("unix:{}", fixture.path("run/c.sock").display());
+    assert_eq!(served.listening[0], socket);
+    assert!(served.listening[1].starts_with("tcp:127.0.0.1:"), "{:?}", served.listening);
+    assert_eq!(run(&["status", "--endpoint", &socket]).status.code(), Some(0));
+}
+
+#[tokio::test]
+async fn allow() {
+    let fixture =
+        Fixture::new("skill in/root/a\nskill out/b\nlink in/root/l -> ../../more/c\nskill more/c");
+    let served = Served::start(&fixture, "allow: [in, more]").await;
+    let inside = selected("i", fixture.path("in/root"));
+    let outside = selected("o", fixture.path("out"));
+    let list = served.list(&[inside, outside]).await;
+    let packages: Vec<_> = list.skills.iter().map(|s| &*s.package).collect();
+    assert_eq!(packages, ["skill://i/a", "skill://i/l"]);
+    assert_eq!(list.roots[1].reason(), RootReason::NotAllowed);
+    assert!(
+        in_time(served.client().list_roots(ListRootsRequest {}))
+            .await
+            .expect("roots")
+            .into_inner()
+            .roots
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn roots_in_the_order_of_their_scopes() {
+    let fixture = Fixture::new("skill r/one\nskill u/two\nskill s/three\nskill a/four");
+    let config = "roots:\n- {id: d, path: a, scope: admin}\n- {id: c, path: s, scope: system}\n\
+                  - {id: b, path: u}\n- {id: z, path: r, scope: repo}\n- {id: a, path: gone}\n";
+    let served = Served::start(&fixture, config).await;
+    let mut client = served.client();
+    let roots = in_time(client.list_roots(ListRootsRequest {})).await.expect("roots").into_inner();
+    let order: Vec<_> = roots.roots.iter().map(|r| (r.id.as_str(), r.scope())).collect();
+    let expected = [
+        ("z", Scope::Repo),
+        ("a", Scope::User),
+        ("b", Scope::User),
+        ("c", Scope::System),
+        ("d", Scope::Admin),
+    ];
+    assert_eq!(order, expected);
+    assert_eq!(roots.roots[1].reason(), RootReason::NotFound, "a root may come later");
+    fixture.write("gone/five/SKILL.md", "---\nname: five\ndescription: Five.\n---\n");
+    let mut fresh = list_request(&[published("a")]);
+    fresh.set_consistency(Consistency::Fresh);
+    let came = in_time(client.list_skills(fresh)).await.expect("a list").into_inner();
+    assert_eq!(came.skills.len(), 1);
+}
+
+#[tokio::test]
+async fn follow_links_switched_off() {
+    let fixture = Fixture::new(
+        "skill on/a\nlink on/l -> ../more/b\nlink on/a/x -> ../../more/b/SKILL.md\n\
+         skill off/a\nlink off/l -> ../more/b\nlink off/a/x -> ../../more/b/SKILL.md\n\
+         skill sys/a\nlink sys/l -> ../more/b\nskill more/b",
+    );
+    let config = "allow: [more]\nroots: [{id: on, path: on}, {id: off, path: off, \
+                  follow_links: false}, {id: sys, path: sys, scope: system}]";
+    let served = Served::start(&fixture, config).await;
+    assert_eq!(served.packages(&[published("on")]).await, ["skill://on/a", "skill://on/l"]);
+    assert!(served.read(&published("on"), "skill://on/a", "skill://on/a/x").await.is_ok());
+    for id in ["off", "sys"] {
+        let list = served.list(&[published(id)]).await;
+        assert_eq!(list.skills.len(), 1, "{id}");
+        let codes: Vec<_> = list.diagnostics.iter().map(Diagnostic::code).collect();
+        assert!(codes.contains(&DiagnosticCode::OutsideRoot), "{id}: {codes:?}");
+    }
+    let answer = served.read(&published("off"), "skill://off/a", "skill://off/a/x").await;
+    assert_refused(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
+}
+
+#[tokio::test]
+async fn passed_over_and_own_directories() {
+    let fixture = Fixture::new(
+        "skill root/target/a\nskill root/vendor/b\nskill root/c\nskill root/c/scripts/d\n\
+         skill root/c/bin/e\nfile root/c/vendor/x\n| x\nfile root/c/target/x\n| x",
+    );
+    let roots = "roots: [{id: r, path: root}]\n";
+    let served = Served::start(&fixture, roots).await;
+    let default = ["skill://r/vendor/b", "skill://r/c", "skill://r/c/bin/e"];
+    assert_eq!(served.packages(&[published("r")]).await, default);
+    let config = "search:\n  passed_over: [vendor]\n  own_directories: [bin]\n";
+    let served = Served::start(&fixture, &format!("{roots}{config}")).await;
+    let list = served.list(&[published("r")]).await;
+    let packages: Vec<_> = list.skills.iter().map(|s| &*s.package).collect();
+    assert_eq!(packages, ["skill://r/target/a", "skill://r/c", "skill://r/c/scripts/d"]);
+    let said: BTreeMap<_, _> = list.diagnostics.iter().map(|d| (d.code(), &d.message)).collect();
+    let passed = said[&DiagnosticCode::PassedOver];
+    assert!(passed.ends_with("`bin` (1) `vendor` (2)"), "{passed}");
+    let read = |file: &'static str| served.read_file("r", "skill://r/c", file);
+    assert_refused(read("vendor/x").await, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+    assert!(read("target/x").await.is_ok() && read("bin/e/SKILL.md").await.is_ok());
+}
+
+impl Served {
+    /// A file of a package of a published root.
+    async fn read_file(
+        &self,
+        root: &str,
+        package: &str,
+        file: &str,
+    ) -> Result<Vec<u8>, tonic::Status> {
+        self.read(&published(root), package, &format!("{package}/{file}")).await
+    }
+}
+
+#[tokio::test]
+async fn log() {
+    let fixture = Fixture::new("dir root");
+    let served = |log: &'static str, flags: &'static [&str]| {
+        let fixture = &fixture;
+        async move {
+            let config = format!("allow: [root]\n{log}");
+            Served::start_with(fixture, &config, flags).await.log().await
+        }
+    };
+    let text = served("", &[]).await;
+    assert!(text.contains("INFO") && text.contains("stopping"), "{text}");
+    let json = served("log: {format: json}", &[]).await;
+    let lines: Vec<serde_json::Value> =
+        json.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(lines.iter().any(|l| l["fields"]["message"] == "stopping"), "{json}");
+    assert_eq!(served("log: {filter: warn}", &[]).await, "");
+    let loud = served("log: {filter: warn}", &["--log", "info"]).await;
+    assert!(loud.contains("stopping"), "{loud}");
+}
+
+#[tokio::test]
+async fn flags_replace_lists() {
+    let fixture = Fixture::new("skill a/one\nskill b/two");
+    let flag = format!("flag={}", fixture.path("b").display());
+    let config = "environment_ids: [x]\nroots: [{id: file, path: a}]\nlimits: {max_depth: 3}\n\
+                  disabled_skills: [{root: file, path: one}]";
+    let flags = ["--root", &flag, "--environment-id", "local", "--listen", "tcp:127.0.0.1:0"];
+    let served = Served::start_with(&fixture, config, &flags).await;
+    let executor = served.executor().await;
+    assert_eq!(executor.environment_ids, ["local"]);
+    assert_eq!(executor.limits.expect("limits").max_depth, 3, "no flag says anything of it");
+    assert_eq!(served.packages(&[published("flag")]).await, ["skill://flag/two"]);
+    let gone = served.list(&[published("file")]).await;
+    assert_eq!(gone.roots[0].reason(), RootReason::InvalidPath);
+}
+
+/// A path of the fixture as an argument.
+fn arg(path: impl AsRef<Path>) -> String {
+    PathBuf::from(path.as_ref()).into_os_string().into_string().expect("a path in UTF-8")
+}

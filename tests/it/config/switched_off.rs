@@ -1,0 +1,105 @@
+//! Skills that the operator switched off, by place and by name.
+
+use tonic::Code;
+
+use super::{Served, published};
+use crate::fixture::Fixture;
+use crate::harness::{assert_refused, selected};
+
+const TREE: &str = "\
+    skill root/keep\nskill root/drafts/one\nskill root/drafts/deep/two\nskill root/keep/inner\n\
+    file root/keep/x\n| x\nfile root/keep/inner/secret\n| s\nlink root/keep/way -> inner/secret\n\
+    file root/plugin/.codex-plugin/plugin.json\n| {\"name\": \"p\"}\nskill root/plugin/roll-back\n\
+    skill root/roll-back\nfile root/drafts/one/y\n| y\nlink root/keep/in -> ../drafts/one/y";
+
+#[tokio::test]
+async fn by_glob() {
+    let fixture = Fixture::new(TREE);
+    let config = "roots: [{id: r, path: root}]\n\
+                  disabled_skills: [{root: r, path: 'drafts/*'}, {root: r, path: keep/inner}]";
+    let served = Served::start(&fixture, config).await;
+    let list = served.list(&[published("r")]).await;
+    let packages: Vec<_> = list.skills.iter().map(|s| &*s.package).collect();
+    assert_eq!(
+        packages,
+        [
+            "skill://r/keep",
+            "skill://r/plugin/roll-back",
+            "skill://r/roll-back",
+            "skill://r/drafts/deep/two"
+        ]
+    );
+    let counts = list.roots[0].counts.expect("counts");
+    assert_eq!((counts.skills, counts.disabled, counts.left_out), (4, 2, 0));
+    for package in ["skill://r/drafts/one", "skill://r/keep/inner"] {
+        let answer = served.read(&published("r"), package, "").await;
+        assert_refused(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
+    }
+    // The files of what is off are no files of the skill around it, by whatever way.
+    for file in ["inner/SKILL.md", "inner/secret", "way", "in"] {
+        let answer = served.read_file("r", "skill://r/keep", file).await;
+        assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+    }
+    assert!(served.read_file("r", "skill://r/keep", "x").await.is_ok());
+}
+
+#[tokio::test]
+async fn by_glob_whichever_root_is_selected() {
+    let mut fixture = Fixture::new(TREE);
+    fixture.add("skill other/a\nlink other/b -> ../root/drafts/one\nlink other/a/z -> ../../root/drafts/one/y");
+    let config = "allow: [root, other]\nroots: [{id: r, path: root}, {id: o, path: other}]\n\
+                  disabled_skills: [{root: r, path: 'drafts/**'}]";
+    let served = Served::start(&fixture, config).await;
+    let inside = served.list(&[selected("d", fixture.path("root/drafts"))]).await;
+    assert!(inside.skills.is_empty(), "{:?}", inside.skills);
+    assert_eq!(inside.roots[0].counts.expect("counts").disabled, 2);
+    let itself = served.list(&[selected("d", fixture.path("root/drafts/one"))]).await;
+    assert!(itself.skills.is_empty(), "{:?}", itself.skills);
+    let same = served.list(&[selected("again", fixture.path("root"))]).await;
+    assert!(same.skills.iter().all(|s| !s.package.contains("drafts")), "{:?}", same.skills);
+    let linked = served.list(&[published("o")]).await;
+    let packages: Vec<_> = linked.skills.iter().map(|s| &*s.package).collect();
+    assert_eq!(packages, ["skill://o/a"]);
+    let answer = served.read_file("o", "skill://o/a", "z").await;
+    assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+}
+
+#[tokio::test]
+async fn the_root_itself() {
+    let fixture = Fixture::new("skill root\nskill root/inner");
+    let config = "roots: [{id: r, path: root}]\ndisabled_skills: [{root: r, path: .}]";
+    let served = Served::start(&fixture, config).await;
+    assert_eq!(served.packages(&[published("r")]).await, ["skill://r/inner"]);
+    assert!(served.read(&published("r"), "skill://r/inner", "").await.is_ok());
+}
+
+#[tokio::test]
+async fn by_qualified_name() {
+    let fixture = Fixture::new(TREE);
+    let config = "roots: [{id: r, path: root}]\n\
+                  disabled_skills: [{name: 'p:roll-back'}, {name: inner}]";
+    let served = Served::start(&fixture, config).await;
+    let list = served.list(&[published("r")]).await;
+    let names: Vec<_> = list.skills.iter().map(|s| &*s.name).collect();
+    assert_eq!(names, ["keep", "one", "roll-back", "two"], "another skill of the bare name stays");
+    assert_eq!(list.roots[0].counts.expect("counts").disabled, 2);
+    let answer = served.read(&published("r"), "skill://r/plugin/roll-back", "").await;
+    assert_refused(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
+    for file in ["inner/secret", "way"] {
+        let answer = served.read_file("r", "skill://r/keep", file).await;
+        assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_said_of_what_is_wrong_with_one_that_is_off() {
+    let fixture = Fixture::new("file root/a/SKILL.md\n| no frontmatter\nskill root/B_");
+    let roots = "roots: [{id: r, path: root}]\n";
+    let off = "disabled_skills: [{root: r, path: '*'}]";
+    let served = Served::start(&fixture, roots).await;
+    let counts = served.list(&[published("r")]).await.roots[0].counts.expect("counts");
+    assert!(counts.left_out == 1 && counts.diagnostics > 0, "{counts:?}");
+    let served = Served::start(&fixture, &format!("{roots}{off}")).await;
+    let counts = served.list(&[published("r")]).await.roots[0].counts.expect("counts");
+    assert_eq!((counts.disabled, counts.left_out, counts.diagnostics), (2, 0, 0));
+}
