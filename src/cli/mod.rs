@@ -2,6 +2,7 @@
 //! stderr for everything else.
 
 mod args;
+mod changes;
 pub mod exit;
 mod failure;
 mod list;
@@ -13,6 +14,7 @@ mod serve;
 mod status;
 mod table;
 mod text;
+mod watch;
 
 pub use failure::{Failure, explain, report};
 
@@ -44,6 +46,7 @@ enum Command {
     Status(status::StatusArgs),
     List(list::ListArgs),
     Read(read::ReadArgs),
+    Watch(watch::WatchArgs),
 }
 
 /// Does what the command line says. `Ok` holds the exit code of an answer that was given.
@@ -53,5 +56,6 @@ pub async fn run(cli: Cli, env: &Env) -> Result<u8, Failure> {
         Command::Status(args) => status::run(args, env).await,
         Command::List(args) => list::run(args, env).await,
         Command::Read(args) => read::run(args, env).await,
+        Command::Watch(args) => watch::run(args, env).await,
     }
 }

@@ -19,17 +19,22 @@ fn root_line(root: &RootStatus) -> Option<String> {
         RootState::Ready => return None,
         RootState::Pending => "warning[PENDING]".to_owned(),
         RootState::Unavailable | RootState::Unspecified => {
-            let reason = RootReason::try_from(root.reason).map_or_else(
-                |number| number.0.to_string(),
-                |reason| stem(reason.as_str_name(), "ROOT_REASON_").to_owned(),
-            );
-            format!("error[{reason}]")
+            format!("error[{}]", root_reason(root.reason))
         }
     };
     Some(with_message(format!("{head} root {}", Shown(&root.id)), &root.message))
 }
 
-fn diagnostic_line(diagnostic: &Diagnostic) -> Option<String> {
+/// Why a root cannot be used, by its name, or by its number where a newer daemon knows more.
+pub(super) fn root_reason(reason: i32) -> String {
+    RootReason::try_from(reason).map_or_else(
+        |number| number.0.to_string(),
+        |reason| stem(reason.as_str_name(), "ROOT_REASON_").to_owned(),
+    )
+}
+
+/// A diagnostic from WARNING up, on one line.
+pub(super) fn diagnostic_line(diagnostic: &Diagnostic) -> Option<String> {
     let severity = match diagnostic.severity() {
         Severity::Error => "error",
         Severity::Warning => "warning",

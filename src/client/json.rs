@@ -23,7 +23,13 @@ macro_rules! named {
     };
 }
 
-named!(GetExecutorResponse, ListSkillsResponse, ReadResourceResponse, SelectedCapabilityRoot);
+named!(
+    GetExecutorResponse,
+    ListSkillsResponse,
+    ReadResourceResponse,
+    SelectedCapabilityRoot,
+    WatchSkillsResponse,
+);
 
 fn descriptor<M: Named>() -> MessageDescriptor {
     let name = format!("caproot.v1.{}", M::NAME);

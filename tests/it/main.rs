@@ -21,4 +21,5 @@ mod rooms;
 mod roots;
 mod roots_live;
 mod trees;
+mod watch_command;
 mod watching;

@@ -16,11 +16,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("disk", &["domain"]),
     ("domain", &[]),
     ("endpoint", &[]),
-    ("keeper", &["disk", "domain"]),
+    ("keeper", &["disk", "domain", "watch"]),
     ("lib", &[]),
     ("main", &["cli", "endpoint"]),
     ("proto", &[]),
     ("rpc", &["disk::Body", "disk::Unread", "domain", "keeper", "proto"]),
+    ("watch", &[]),
 ];
 
 const UNKNOWN: &[(&str, &[&str])] = &[
