@@ -9,7 +9,7 @@ use crate::proto::caproot::v1::{
     Diagnostic, DiagnosticList, RemovalReason, RootState, RootStatus, Severity, Skill, WatchMode,
     WatchSkillsResponse,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most columns of a description.
 const DESCRIPTION: usize = 100;
@@ -94,7 +94,7 @@ impl Held {
         for skill in coming.upserted {
             let before = self.skills.get(&skill.package);
             let sign = if before.is_some() { '~' } else { '+' };
-            let cause = skill.stale.then(|| self.cause(&skill)).flatten();
+            let cause = skill.stale.then(|| cause(&self.problems, &skill)).flatten().cloned();
             if let Some(cause) = &cause {
                 // The skill's own line tells it.
                 fresh.retain(|problem| problem != cause);
@@ -113,10 +113,11 @@ impl Held {
 
     /// Turns a state that replaces all into what is not as it was.
     fn compare(&mut self, coming: &mut Coming) {
-        let now: BTreeMap<_, ()> =
-            coming.upserted.iter().map(|skill| (skill.package.as_str(), ())).collect();
-        let gone = self.skills.keys().filter(|package| !now.contains_key(package.as_str()));
-        coming.removed = gone.map(|p| (p.clone(), "no longer listed".to_owned())).collect();
+        let now: BTreeSet<_> = coming.upserted.iter().map(|s| s.package.as_str()).collect();
+        let gone = self.skills.values().filter(|skill| !now.contains(skill.package.as_str()));
+        let gone: Vec<_> =
+            gone.map(|skill| (skill.package.clone(), coming.why_gone(skill).to_owned())).collect();
+        coming.removed = gone;
         coming.upserted.retain(|skill| self.skills.get(&skill.package) != Some(skill));
         self.problems.retain(|root, _| coming.problems.contains_key(root));
         self.roots.retain(|id, _| coming.roots.iter().any(|root| root.id == *id));
@@ -148,18 +149,34 @@ impl Held {
         let is_news = before.map_or(now != "READY", |before| told(&before) != now);
         is_news.then(|| format!("! root {id}: {now}"))
     }
+}
 
-    /// Why a skill's file cannot be used now.
-    fn cause(&self, skill: &Skill) -> Option<Diagnostic> {
-        let root = &skill.authority.as_ref()?.id;
-        let is_cause = |problem: &&Diagnostic| {
-            problem.severity() == Severity::Error && problem.resource == skill.main_resource
-        };
-        self.problems.get(root)?.iter().find(is_cause).cloned()
-    }
+/// Why a skill's file cannot be used, if it cannot.
+fn cause<'a>(
+    problems: &'a BTreeMap<String, Vec<Diagnostic>>,
+    skill: &Skill,
+) -> Option<&'a Diagnostic> {
+    let root = &skill.authority.as_ref()?.id;
+    let is_cause = |problem: &&Diagnostic| {
+        problem.severity() == Severity::Error && problem.resource == skill.main_resource
+    };
+    problems.get(root)?.iter().find(is_cause)
 }
 
 impl Coming {
+    /// Why a skill is not in a state that replaces all, as far as that state tells.
+    fn why_gone(&self, skill: &Skill) -> &'static str {
+        let id = skill.authority.as_ref().map_or("", |authority| &authority.id);
+        let root = self.roots.iter().find(|root| root.id == id);
+        if root.is_some_and(|root| root.state() != RootState::Ready) {
+            "ROOT_UNAVAILABLE"
+        } else if cause(&self.problems, skill).is_some() {
+            "INVALID"
+        } else {
+            "no longer listed"
+        }
+    }
+
     fn add(&mut self, list: DiagnosticList) {
         let held = self.problems.entry(list.root_id).or_default();
         if !list.continued {

@@ -32,7 +32,7 @@ const UNKNOWN: &[(&str, &[&str])] = &[
             "tonic",
             "prost",
             "rustix",
-            "notify",
+            "inotify",
             "std::fs",
             "std::io",
             "std::net",
@@ -42,10 +42,10 @@ const UNKNOWN: &[(&str, &[&str])] = &[
             "SystemTime",
         ],
     ),
-    ("disk", &["tokio", "tonic", "prost"]),
-    ("keeper", &["tonic", "prost", "rustix", "std::fs"]),
-    ("rpc", &["rustix", "std::fs"]),
-    ("client", &["rustix", "std::fs"]),
+    ("disk", &["tokio", "tonic", "prost", "inotify"]),
+    ("keeper", &["tonic", "prost", "rustix", "std::fs", "inotify"]),
+    ("rpc", &["rustix", "std::fs", "inotify"]),
+    ("client", &["rustix", "std::fs", "inotify"]),
 ];
 
 /// One source file without its comments, and the room that it belongs to.
