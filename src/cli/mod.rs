@@ -4,6 +4,7 @@
 mod args;
 mod check;
 mod config;
+mod changes;
 pub mod exit;
 mod explain;
 mod failure;
@@ -22,6 +23,7 @@ mod serve;
 mod status;
 mod table;
 mod text;
+mod watch;
 
 pub use failure::{Failure, explain, report};
 
@@ -63,6 +65,7 @@ enum Command {
     Path(path::PathArgs),
     Completions(generated::CompletionsArgs),
     Man(generated::ManArgs),
+    Watch(watch::WatchArgs),
 }
 
 /// Does what the command line says. `Ok` holds the exit code of an answer that was given.
@@ -81,5 +84,6 @@ pub async fn run(cli: Cli, env: &Env) -> Result<u8, Failure> {
         Command::Config(args) => config::run(&args, env),
         Command::Check(args) => check::run(args, env).await,
         Command::Explain(args) => explain::run(&args),
+        Command::Watch(args) => watch::run(args, env).await,
     }
 }

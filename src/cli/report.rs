@@ -46,7 +46,7 @@ pub(super) fn published(answer: &ListRootsResponse) -> Vec<String> {
 pub(super) fn state(state: RootState, reason: i32) -> String {
     let name = stem(state.as_str_name(), "ROOT_STATE_");
     if state == RootState::Unavailable {
-        format!("{name} {}", reason_name(reason))
+        format!("{name} {}", root_reason(reason))
     } else {
         name.to_owned()
     }
@@ -64,21 +64,22 @@ fn root_line(root: &RootStatus) -> Option<String> {
         RootState::Ready => return None,
         RootState::Pending => "warning[PENDING]".to_owned(),
         RootState::Unavailable | RootState::Unspecified => {
-            format!("error[{}]", reason_name(root.reason))
+            format!("error[{}]", root_reason(root.reason))
         }
     };
     Some(with_message(format!("{head} root {}", Shown(&root.id)), &root.message))
 }
 
-// A newer daemon may know reasons that this client does not.
-fn reason_name(reason: i32) -> String {
+/// Why a root cannot be used, by its name, or by its number where a newer daemon knows more.
+pub(super) fn root_reason(reason: i32) -> String {
     RootReason::try_from(reason).map_or_else(
         |number| number.0.to_string(),
         |reason| stem(reason.as_str_name(), "ROOT_REASON_").to_owned(),
     )
 }
 
-fn diagnostic_line(diagnostic: &Diagnostic) -> Option<String> {
+/// A diagnostic from WARNING up, on one line.
+pub(super) fn diagnostic_line(diagnostic: &Diagnostic) -> Option<String> {
     let severity = match diagnostic.severity() {
         Severity::Error => "error",
         Severity::Warning => "warning",

@@ -97,7 +97,7 @@ fn log_to_stderr(log: &Log) {
 }
 
 /// Ends at the first SIGTERM or SIGINT from now on.
-fn stop_signal() -> io::Result<impl Future<Output = ()> + Send> {
+pub(super) fn stop_signal() -> io::Result<impl Future<Output = ()> + Send> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {

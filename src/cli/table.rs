@@ -42,7 +42,7 @@ fn padded(cell: &str, width: usize) -> String {
 }
 
 /// The text if it fits, else as much of it as fits before a `…`.
-fn cut(text: &str, width: usize) -> String {
+pub(super) fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }

@@ -31,6 +31,7 @@ named!(
     ReadResourceResponse,
     ResolveRootsResponse,
     SelectedCapabilityRoot,
+    WatchSkillsResponse,
 );
 
 fn descriptor<M: Named>() -> MessageDescriptor {

@@ -1,4 +1,4 @@
-//! A plain client of the gRPC surface: connects, calls, joins pages. Talks gRPC only and imports no
+//! A plain client of the gRPC surface: connects, calls, joins pages, watches. Talks gRPC only and imports no
 //! room of the daemon. Leaves printing and exit codes to whoever calls.
 
 mod call;
@@ -10,9 +10,11 @@ mod pages;
 mod read;
 mod resources;
 mod selected;
+mod watch;
 
 pub use crate::endpoint::{Endpoint, EndpointError};
 pub use call::{CallError, Client, code_name, reason};
 pub use connect::{ConnectError, candidates, channel, connect, first_that_answers};
 pub use handle::{package_of, root_id};
 pub use selected::{SelectedError, parse_selected};
+pub use watch::{Heard, SkillWatch};

@@ -27,4 +27,5 @@ mod roots;
 mod roots_live;
 mod terminal;
 mod trees;
+mod watch_command;
 mod watching;

@@ -1,10 +1,11 @@
-//! What README.md says, against the code: its command lines parse, and its tables of limits, exit
-//! codes, diagnostics and root reasons are those of the daemon.
+//! What README.md says, against the code: its command lines parse, and its tables of limits,
+//! timings, exit codes, diagnostics and root reasons are those of the daemon.
 
 use std::collections::BTreeSet;
 
 use caproot::cli::Cli;
 use caproot::client::json;
+use caproot::keeper::Timing;
 use caproot::proto::caproot::v1::{DiagnosticCode, GetExecutorRequest, RootReason};
 use clap::Parser as _;
 use prost_reflect::ReflectMessage as _;
@@ -83,6 +84,26 @@ async fn limits() {
     let said = table("| name | default | beyond |").into_iter();
     let said: Vec<_> = said.map(|row| (ticked(&row[0]).concat(), number(&row[1]))).collect();
     assert_eq!(said, real);
+}
+
+#[test]
+fn timings() {
+    let Timing { settle, settle_cap, recheck, poll, audit, overlay_audit, warm, stuck } =
+        Timing::default();
+    let real = [
+        ("settle", settle),
+        ("settle_cap", settle_cap),
+        ("recheck", recheck),
+        ("poll", poll),
+        ("audit", audit),
+        ("overlay_audit", overlay_audit),
+        ("warm", warm),
+        ("stuck", stuck),
+    ];
+    let span = |cell: &str| humantime::parse_duration(cell).expect("a duration");
+    let said = table("| timing | default | is |").into_iter();
+    let said: Vec<_> = said.map(|row| (ticked(&row[0]).concat(), span(&row[1]))).collect();
+    assert_eq!(said, real.map(|(name, span)| (name.to_owned(), span)));
 }
 
 #[test]

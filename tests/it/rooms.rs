@@ -16,12 +16,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("disk", &["domain"]),
     ("domain", &[]),
     ("endpoint", &[]),
-    ("keeper", &["disk", "domain"]),
+    ("keeper", &["disk", "domain", "watch"]),
     ("lib", &[]),
     ("locate", &["disk", "domain"]),
     ("main", &["cli", "endpoint"]),
     ("proto", &[]),
     ("rpc", &["disk::Body", "disk::FileFound", "disk::Unread", "domain", "keeper", "proto"]),
+    ("watch", &[]),
+    ("check", &["disk", "domain"]),
 ];
 
 const UNKNOWN: &[(&str, &[&str])] = &[
@@ -32,7 +34,7 @@ const UNKNOWN: &[(&str, &[&str])] = &[
             "tonic",
             "prost",
             "rustix",
-            "notify",
+            "inotify",
             "std::fs",
             "std::io",
             "std::net",
@@ -42,10 +44,10 @@ const UNKNOWN: &[(&str, &[&str])] = &[
             "SystemTime",
         ],
     ),
-    ("disk", &["tokio", "tonic", "prost"]),
-    ("keeper", &["tonic", "prost", "rustix", "std::fs"]),
-    ("rpc", &["rustix", "std::fs"]),
-    ("client", &["rustix", "std::fs"]),
+    ("disk", &["tokio", "tonic", "prost", "inotify"]),
+    ("keeper", &["tonic", "prost", "rustix", "std::fs", "inotify"]),
+    ("rpc", &["rustix", "std::fs", "inotify"]),
+    ("client", &["rustix", "std::fs", "inotify"]),
 ];
 
 /// One source file without its comments, and the room that it belongs to.

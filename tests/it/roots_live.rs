@@ -222,6 +222,8 @@ async fn two_daemons_say_the_same_of_one_tree() {
         let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
         let mut answer = daemon.list(std::slice::from_ref(&root)).await;
         (answer.epoch, answer.revision) = (String::new(), 0);
+        // Holds both.
+        answer.resume_token.clear();
         assert_eq!(answer.skills.len(), 40);
         said.push(answer);
         daemon.stop().await;

@@ -1,0 +1,329 @@
+//! What a stream of changes means to a person: holds what was told, and puts each state into lines.
+//! A state is told when it is whole. Leaves the time of day and printing to `watch`.
+
+use super::report::{diagnostic_line, root_reason};
+use super::table::cut;
+use super::text::{Shown, shown};
+use crate::proto::caproot::v1::watch_skills_response::Event;
+use crate::proto::caproot::v1::{
+    Diagnostic, DiagnosticList, RemovalReason, RootState, RootStatus, Severity, Skill, WatchMode,
+    WatchSkillsResponse,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most columns of a description.
+const DESCRIPTION: usize = 100;
+
+/// What the stream made its reader hold, and what came since.
+#[derive(Default)]
+pub(super) struct Held {
+    /// By package.
+    skills: BTreeMap<String, Skill>,
+    /// By root id.
+    roots: BTreeMap<String, RootStatus>,
+    /// By root id.
+    problems: BTreeMap<String, Vec<Diagnostic>>,
+    coming: Coming,
+}
+
+/// A state of which not all has come.
+#[derive(Default)]
+struct Coming {
+    /// Whether it replaces all that is held.
+    anew: bool,
+    roots: Vec<RootStatus>,
+    removed: Vec<(String, String)>,
+    upserted: Vec<Skill>,
+    /// Whole lists, by root id.
+    problems: BTreeMap<String, Vec<Diagnostic>>,
+}
+
+impl Held {
+    /// Forgets the state of which not all has come, and never will.
+    pub(super) fn lose(&mut self) {
+        self.coming = Coming::default();
+    }
+
+    /// Takes an event; gives the lines of the state that it makes whole.
+    pub(super) fn hear(&mut self, heard: WatchSkillsResponse) -> Vec<String> {
+        let revision = heard.revision;
+        let coming = &mut self.coming;
+        match heard.event {
+            Some(Event::Reset(_)) => *coming = Coming { anew: true, ..Coming::default() },
+            Some(Event::RootStatus(status)) => coming.roots.push(status),
+            Some(Event::Delta(delta)) => {
+                coming.removed.extend(delta.removed.into_iter().map(|removed| {
+                    let why = why(removed.reason);
+                    (removed.package, why)
+                }));
+                coming.upserted.extend(delta.upserted);
+            }
+            Some(Event::Diagnostics(list)) => coming.add(list),
+            Some(Event::Synced(_)) => {
+                let coming = std::mem::take(coming);
+                let anew = coming.anew;
+                let mut lines = self.apply(coming);
+                if anew {
+                    lines.push(format!("= in step at revision {revision}"));
+                }
+                return lines;
+            }
+            Some(Event::Bookmark(_)) => return vec![format!("= still in step at {revision}")],
+            // An event that a newer daemon knows.
+            None => {}
+        }
+        Vec::new()
+    }
+
+    fn apply(&mut self, mut coming: Coming) -> Vec<String> {
+        if coming.anew {
+            self.compare(&mut coming);
+        }
+        let mut lines: Vec<_> = coming.roots.into_iter().filter_map(|r| self.root(r)).collect();
+        let mut fresh = Vec::new();
+        for (root, list) in coming.problems {
+            let before = self.problems.get(&root).map_or(&[][..], Vec::as_slice);
+            fresh.extend(list.iter().filter(|problem| !before.contains(problem)).cloned());
+            self.problems.insert(root, list);
+        }
+        for (package, why) in coming.removed {
+            if let Some(skill) = self.skills.remove(&package) {
+                lines.push(line('-', &skill, &why));
+            }
+        }
+        for skill in coming.upserted {
+            let before = self.skills.get(&skill.package);
+            let sign = if before.is_some() { '~' } else { '+' };
+            let cause = skill.stale.then(|| cause(&self.problems, &skill)).flatten().cloned();
+            if let Some(cause) = &cause {
+                // The skill's own line tells it.
+                fresh.retain(|problem| problem != cause);
+            }
+            let what = match (skill.stale, cause) {
+                (true, Some(cause)) => format!("stale: {}", brief(&cause)),
+                (true, None) => "stale: its file can no longer be read".to_owned(),
+                (false, _) => cut(&shown(&skill.description), DESCRIPTION),
+            };
+            lines.push(line(sign, &skill, &what));
+            self.skills.insert(skill.package.clone(), skill);
+        }
+        lines.extend(fresh.iter().filter_map(diagnostic_line).map(|told| format!("! {told}")));
+        lines
+    }
+
+    /// Turns a state that replaces all into what is not as it was.
+    fn compare(&mut self, coming: &mut Coming) {
+        let now: BTreeSet<_> = coming.upserted.iter().map(|s| s.package.as_str()).collect();
+        let gone = self.skills.values().filter(|skill| !now.contains(skill.package.as_str()));
+        let gone: Vec<_> =
+            gone.map(|skill| (skill.package.clone(), coming.why_gone(skill).to_owned())).collect();
+        coming.removed = gone;
+        coming.upserted.retain(|skill| self.skills.get(&skill.package) != Some(skill));
+        self.problems.retain(|root, _| coming.problems.contains_key(root));
+        self.roots.retain(|id, _| coming.roots.iter().any(|root| root.id == *id));
+    }
+
+    /// The line of a root that is not as it was told last; one that is well is not told at first.
+    fn root(&mut self, root: RootStatus) -> Option<String> {
+        let told = |root: &RootStatus| {
+            let mut told = match root.state() {
+                RootState::Ready => "READY".to_owned(),
+                RootState::Pending => "PENDING".to_owned(),
+                RootState::Unavailable | RootState::Unspecified => {
+                    format!("UNAVAILABLE {}", root_reason(root.reason))
+                }
+            };
+            let polled = root.watch_mode() == WatchMode::Polling;
+            for message in [(true, &root.message), (polled, &root.watch_message)] {
+                if let (true, text) = message
+                    && !text.is_empty()
+                {
+                    told = format!("{told} {}", Shown(text));
+                }
+            }
+            told
+        };
+        let now = told(&root);
+        let id = shown(&root.id);
+        let before = self.roots.insert(root.id.clone(), root);
+        let is_news = before.map_or(now != "READY", |before| told(&before) != now);
+        is_news.then(|| format!("! root {id}: {now}"))
+    }
+}
+
+/// Why a skill's file cannot be used, if it cannot.
+fn cause<'a>(
+    problems: &'a BTreeMap<String, Vec<Diagnostic>>,
+    skill: &Skill,
+) -> Option<&'a Diagnostic> {
+    let root = &skill.authority.as_ref()?.id;
+    let is_cause = |problem: &&Diagnostic| {
+        problem.severity() == Severity::Error && problem.resource == skill.main_resource
+    };
+    problems.get(root)?.iter().find(is_cause)
+}
+
+impl Coming {
+    /// Why a skill is not in a state that replaces all, as far as that state tells.
+    fn why_gone(&self, skill: &Skill) -> &'static str {
+        let id = skill.authority.as_ref().map_or("", |authority| &authority.id);
+        let root = self.roots.iter().find(|root| root.id == id);
+        if root.is_some_and(|root| root.state() != RootState::Ready) {
+            "ROOT_UNAVAILABLE"
+        } else if cause(&self.problems, skill).is_some() {
+            "INVALID"
+        } else {
+            "no longer listed"
+        }
+    }
+
+    fn add(&mut self, list: DiagnosticList) {
+        let held = self.problems.entry(list.root_id).or_default();
+        if !list.continued {
+            held.clear();
+        }
+        held.extend(list.diagnostics);
+    }
+}
+
+fn line(sign: char, skill: &Skill, what: &str) -> String {
+    format!("{sign} {}  {}  {what}", Shown(&skill.name), Shown(&skill.package))
+}
+
+/// A problem where its file is named already.
+fn brief(problem: &Diagnostic) -> String {
+    let bare = Diagnostic { resource: String::new(), ..problem.clone() };
+    let line = diagnostic_line(&bare).unwrap_or_default();
+    let head = line.split_once(' ').map_or(line.as_str(), |(head, _)| head);
+    let place = match (problem.line, problem.column) {
+        (0, _) => String::new(),
+        (line, 0) => format!(" line {line}"),
+        (line, column) => format!(" line {line}:{column}"),
+    };
+    format!("{head}{place}: {}", Shown(&problem.message))
+}
+
+fn why(reason: i32) -> String {
+    RemovalReason::try_from(reason).map_or_else(
+        |number| number.0.to_string(),
+        |reason| reason.as_str_name().trim_start_matches("REMOVAL_REASON_").to_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Held;
+    use crate::proto::caproot::v1::watch_skills_response::Event;
+    use crate::proto::caproot::v1::{
+        Authority, Diagnostic, DiagnosticCode, DiagnosticList, RemovalReason, RemovedSkill, Reset,
+        RootReason, RootState, RootStatus, Severity, Skill, SkillDelta, Synced,
+        WatchSkillsResponse,
+    };
+
+    fn skill(name: &str, description: &str) -> Skill {
+        Skill {
+            authority: Some(Authority { kind: "executor".into(), id: "r".into() }),
+            package: format!("skill://r/{name}"),
+            main_resource: format!("skill://r/{name}/SKILL.md"),
+            name: name.into(),
+            description: description.into(),
+            ..Skill::default()
+        }
+    }
+
+    fn state(held: &mut Held, events: impl IntoIterator<Item = Event>) -> Vec<String> {
+        let events = events.into_iter().chain([Event::Synced(Synced::default())]);
+        let heard = |event| WatchSkillsResponse {
+            revision: 7,
+            event: Some(event),
+            ..WatchSkillsResponse::default()
+        };
+        events.flat_map(|event| held.hear(heard(event))).collect()
+    }
+
+    fn upserted(skills: Vec<Skill>) -> Event {
+        let root_id = "r".into();
+        Event::Delta(SkillDelta { root_id, upserted: skills, removed: Vec::new() })
+    }
+
+    fn root(state: RootState, reason: RootReason) -> Event {
+        let message = if state == RootState::Ready { "" } else { "Create it." };
+        Event::RootStatus(RootStatus {
+            id: "r".into(),
+            state: state.into(),
+            reason: reason.into(),
+            message: message.into(),
+            ..RootStatus::default()
+        })
+    }
+
+    #[test]
+    fn each_change_is_a_line() {
+        let held = &mut Held::default();
+        let first = state(
+            held,
+            [
+                Event::Reset(Reset::default()),
+                root(RootState::Ready, RootReason::Unspecified),
+                upserted(vec![skill("a", "One\x1b."), skill("b", &"x".repeat(200))]),
+            ],
+        );
+        let long = format!("+ b  skill://r/b  {}…", "x".repeat(99));
+        assert_eq!(first, [r"+ a  skill://r/a  One\u{1b}.", &long, "= in step at revision 7"]);
+
+        assert_eq!(state(held, [upserted(vec![skill("a", "Two.")])]), ["~ a  skill://r/a  Two."]);
+        let broken = Diagnostic {
+            code: DiagnosticCode::YamlSyntax.into(),
+            severity: Severity::Error.into(),
+            root_id: "r".into(),
+            resource: "skill://r/a/SKILL.md".into(),
+            message: "no YAML".into(),
+            line: 3,
+            column: 7,
+        };
+        let other = Diagnostic { resource: "skill://r/c/SKILL.md".into(), ..broken.clone() };
+        let problems = DiagnosticList {
+            root_id: "r".into(),
+            diagnostics: vec![broken, other],
+            continued: false,
+        };
+        let stale = Skill { stale: true, ..skill("a", "Two.") };
+        assert_eq!(
+            state(held, [upserted(vec![stale]), Event::Diagnostics(problems)]),
+            [
+                "~ a  skill://r/a  stale: error[YAML_SYNTAX] line 3:7: no YAML",
+                "! error[YAML_SYNTAX] skill://r/c/SKILL.md:3:7: no YAML",
+            ]
+        );
+        let removed = vec![RemovedSkill {
+            package: "skill://r/a".into(),
+            reason: RemovalReason::RootUnavailable.into(),
+        }];
+        let gone = Event::Delta(SkillDelta { root_id: "r".into(), upserted: vec![], removed });
+        assert_eq!(
+            state(held, [root(RootState::Unavailable, RootReason::NotFound), gone]),
+            ["! root r: UNAVAILABLE NOT_FOUND Create it.", "- a  skill://r/a  ROOT_UNAVAILABLE"]
+        );
+    }
+
+    #[test]
+    fn a_state_that_replaces_all_tells_what_differs() {
+        let held = &mut Held::default();
+        let reset = || Event::Reset(Reset::default());
+        state(held, [reset(), upserted(vec![skill("a", "A."), skill("b", "B.")])]);
+        let lost = WatchSkillsResponse {
+            event: Some(upserted(vec![skill("x", "X.")])),
+            ..WatchSkillsResponse::default()
+        };
+        assert!(held.hear(lost).is_empty());
+        held.lose();
+        assert_eq!(
+            state(held, [reset(), upserted(vec![skill("a", "A."), skill("c", "C.")])]),
+            [
+                "- b  skill://r/b  no longer listed",
+                "+ c  skill://r/c  C.",
+                "= in step at revision 7"
+            ]
+        );
+    }
+}
