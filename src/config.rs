@@ -4,7 +4,7 @@
 use crate::domain::search::{OWN_DIRECTORIES, PASSED_OVER, Rules};
 use crate::domain::{Limits, Published, RootId, Scope};
 pub use crate::endpoint::Env;
-use crate::keeper::Timing;
+use crate::keeper::{Faults, Timing};
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt as _;
@@ -47,6 +47,9 @@ pub struct Config {
     pub limits: Limits,
     /// When roots are looked at.
     pub timing: Timing,
+    /// Of the watcher, ordered by tests.
+    #[doc(hidden)]
+    pub faults: Faults,
 }
 
 /// A place to listen.
@@ -84,6 +87,7 @@ impl Config {
             published,
             limits: Limits::default(),
             timing: Timing::default(),
+            faults: Faults::default(),
         })
     }
 

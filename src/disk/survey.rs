@@ -11,7 +11,7 @@ use super::progress::Progress;
 use super::resource::{self, blocked};
 use super::walk::steps;
 use super::watching::{Guard, Unwatched, WatchDirs};
-use crate::domain::listing::{Listing, Visit, What};
+use crate::domain::listing::{Entry, Listing, Visit, What};
 use crate::domain::search::{Rules, Search};
 use crate::domain::{Catalog, Problem, Published, Reason, Scope, Spot};
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
@@ -55,8 +55,10 @@ pub struct Survey {
     target: Target,
     next_token: AtomicU64,
     tokens: HashMap<u64, Token>,
-    /// Watches on the way to the root, and on what lies above it.
+    /// Watches on the way to the root.
     way: Vec<Guard>,
+    /// Watches on the places for manifests above the root.
+    above: Vec<Guard>,
     /// Why the root could not be used, when it was looked at last.
     failed: Option<Reason>,
     found: Option<Found>,
@@ -94,6 +96,8 @@ struct Node {
     visit: Visit,
     token: u64,
     listing: Result<Arc<Listing>, Problem>,
+    /// Another directory may have taken its place with the one above it, so it must be listed again.
+    suspect: bool,
     _guards: Vec<Guard>,
 }
 
@@ -113,6 +117,7 @@ impl Survey {
             next_token: AtomicU64::new(0),
             tokens: HashMap::new(),
             way: Vec::new(),
+            above: Vec::new(),
             failed: None,
             found: None,
         }
@@ -127,7 +132,7 @@ impl Survey {
         progress: &Progress,
     ) -> Surveyed {
         self.tokens.clear();
-        let old_way = std::mem::take(&mut self.way);
+        let old = (std::mem::take(&mut self.way), std::mem::take(&mut self.above));
         self.watch_way(watching);
         let catalog = match self.resolve(allowed) {
             Err(reason) => {
@@ -143,7 +148,7 @@ impl Survey {
                 Ok(catalog)
             }
         };
-        drop(old_way);
+        drop(old);
         Surveyed { catalog: Some(catalog), unsettled: Vec::new() }
     }
 
@@ -157,23 +162,19 @@ impl Survey {
         watching: &dyn WatchDirs,
         progress: &Progress,
     ) -> Surveyed {
+        let mut search_again = self.rewatch_above(dirty, watching);
         let Some(found) = &mut self.found else {
             return self.full(allowed, watching, progress);
         };
         let mut relist: HashSet<Spot> = HashSet::new();
-        let mut search_again = false;
         for token in dirty {
             match self.tokens.get(token) {
-                // Of a directory that is no longer part of the root.
-                None => {}
+                // Of a directory that is no longer part of the root, or was looked at above.
+                None | Some(Token::Above(_)) => {}
                 Some(Token::Way) => {
                     if found.moved(allowed, &self.target.path) {
                         return self.full(allowed, watching, progress);
                     }
-                }
-                Some(Token::Above(dir)) => {
-                    found.manifests.remove(dir);
-                    search_again = true;
                 }
                 Some(Token::Listed(dir)) => {
                     let name = dir.rel.file_name().unwrap_or_default();
@@ -190,6 +191,7 @@ impl Survey {
             }
         }
         let mut unsettled = Vec::new();
+        let mut replaced = Vec::new();
         let lister = Lister {
             ground: &found.ground,
             limits: &found.rules.limits,
@@ -215,10 +217,14 @@ impl Survey {
             if !is_same {
                 found.manifests.remove(&dir);
                 search_again = true;
+                if let (Ok(new), Ok(old)) = (&listing, &node.listing) {
+                    replaced.extend(elsewhere(&dir, new, old));
+                }
             }
             node.listing = listing.map(Arc::new);
             node._guards = guards;
         }
+        found.suspect(&replaced);
         if !search_again {
             return Surveyed { catalog: None, unsettled };
         }
@@ -326,11 +332,34 @@ impl Survey {
                     let flags = OFlags::PATH | OFlags::DIRECTORY;
                     let opened = spot.map(|spot| found.ground.open(spot, flags));
                     let Some(Ok(fd)) = opened else { continue };
-                    self.way.extend(watching.watch(fd.as_fd(), token, only));
+                    self.above.extend(watching.watch(fd.as_fd(), token, only));
                 }
             }
             above = dir.parent();
         }
+    }
+
+    /// Watches the places above the root anew where one of them is dirty: a directory for a manifest
+    /// may have come. Says whether one was.
+    fn rewatch_above(&mut self, dirty: &HashSet<u64>, watching: &dyn WatchDirs) -> bool {
+        let is_above = |token: &u64| matches!(self.tokens.get(token), Some(Token::Above(_)));
+        if !dirty.iter().any(is_above) {
+            return false;
+        }
+        let Some(mut found) = self.found.take() else { return false };
+        let old = std::mem::take(&mut self.above);
+        // All of them are read again: a note with an old token means nothing from here on.
+        self.tokens.retain(|_, token| match token {
+            Token::Above(dir) => {
+                found.manifests.remove(dir);
+                false
+            }
+            Token::Listed(_) | Token::Way => true,
+        });
+        self.watch_above(&found, watching);
+        drop(old);
+        self.found = Some(found);
+        true
     }
 
     /// Runs a search over what is held in `old`, and lists what is not. With `trusted`, what is held
@@ -351,7 +380,7 @@ impl Survey {
                 break;
             }
             let held = |node: Option<&Node>, visit: &Visit| {
-                trusted && node.is_some_and(|n| n.visit.walked == visit.walked)
+                trusted && node.is_some_and(|n| !n.suspect && n.visit.walked == visit.walked)
             };
             let new: Vec<_> =
                 round.iter().filter(|v| !held(old.get(&v.spot), v)).cloned().collect();
@@ -369,7 +398,8 @@ impl Survey {
                 });
                 let spot = visit.spot.clone();
                 self.tokens.insert(token, Token::Listed(spot.clone()));
-                nodes.insert(spot, Node { visit, token, listing, _guards: listed.guards });
+                let _guards = listed.guards;
+                nodes.insert(spot, Node { visit, token, listing, suspect: false, _guards });
             }
             let listed = round.into_iter().map(|visit| {
                 if let Some(node) = old.remove(&visit.spot) {
@@ -395,6 +425,20 @@ impl Survey {
 }
 
 impl Found {
+    /// Trusts nothing any more that is known of directories at and below these.
+    fn suspect(&mut self, replaced: &[Spot]) {
+        let is_in = |spot: &Spot| {
+            replaced.iter().any(|top| spot.base == top.base && spot.rel.below(&top.rel).is_some())
+        };
+        if replaced.is_empty() {
+            return;
+        }
+        for (spot, node) in &mut self.nodes {
+            node.suspect |= is_in(spot);
+        }
+        self.manifests.retain(|spot, _| !is_in(spot));
+    }
+
     /// Whether the root's path leads elsewhere than it did.
     fn moved(&self, allowed: &Allowed, path: &[u8]) -> bool {
         let ground = allowed.look();
@@ -409,15 +453,13 @@ impl Node {
     fn has_stray_link(&self, ground: &Ground) -> bool {
         let Ok(listing) = &self.listing else { return false };
         listing.entries.iter().any(|entry| {
-            let target = |spot: &Spot| {
-                resource::look_at_link(ground, &self.visit.spot, &entry.name)
-                    .is_none_or(|now| now.spot != *spot)
-            };
+            let target = || resource::look_at_link(ground, &self.visit.spot, &entry.name);
             match &entry.what {
-                What::LinkedDirectory(spot, _) | What::LinkedFile(spot, _) => target(spot),
-                What::BadLink(_) => {
-                    resource::look_at_link(ground, &self.visit.spot, &entry.name).is_some()
+                What::LinkedDirectory(spot, was) => {
+                    target().is_none_or(|now| now.spot != *spot || identity(&now.stat) != *was)
                 }
+                What::LinkedFile(spot, _) => target().is_none_or(|now| now.spot != *spot),
+                What::BadLink(_) => target().is_some(),
                 What::Directory | What::File(_) | What::Special => false,
             }
         })
@@ -427,6 +469,22 @@ impl Node {
 /// The name of a root that is itself a skill and has none.
 fn root_name(path: &[u8]) -> Option<&[u8]> {
     path.split(|b| *b == b'/').rfind(|s| !s.is_empty())
+}
+
+/// Where a directory that is listed anew has other directories than before under the same name: all
+/// below it, where it is another itself, and targets of its links.
+fn elsewhere(dir: &Spot, new: &Listing, old: &Listing) -> Vec<Spot> {
+    if new.identity != old.identity {
+        return vec![dir.clone()];
+    }
+    let was = |entry: &Entry| old.entries.iter().find(|e| e.name == entry.name).map(|e| &e.what);
+    let replaced = new.entries.iter().filter_map(|entry| match (&entry.what, was(entry)) {
+        (What::LinkedDirectory(now, id), Some(What::LinkedDirectory(before, was))) => {
+            (now == before && id != was).then(|| now.clone())
+        }
+        _ => None,
+    });
+    replaced.collect()
 }
 
 /// Puts what a SKILL.md last said in the place of one that does not parse; while its directory is
