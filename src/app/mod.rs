@@ -61,6 +61,7 @@ pub async fn build(config: Config) -> Result<App, StartError> {
             published: config.published,
             rules,
             timing: config.timing,
+            faults: config.faults,
         },
         epoch,
     );

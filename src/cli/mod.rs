@@ -2,9 +2,9 @@
 //! stderr for everything else.
 
 mod args;
+mod changes;
 mod check;
 mod config;
-mod changes;
 pub mod exit;
 mod explain;
 mod failure;

@@ -20,7 +20,7 @@ pub use crate::endpoint::Env;
 
 use crate::domain::search::Rules;
 use crate::domain::{Limits, Published, RootId, SwitchedOff};
-use crate::keeper::Timing;
+use crate::keeper::{Faults, Timing};
 use mistake::Mistakes;
 use settings::Settings;
 use std::collections::HashSet;
@@ -50,6 +50,9 @@ pub struct Config {
     pub limits: Limits,
     /// When roots are looked at.
     pub timing: Timing,
+    /// Of the watcher, ordered by tests.
+    #[doc(hidden)]
+    pub faults: Faults,
     /// How the daemon logs.
     pub log: Log,
 }
@@ -119,6 +122,7 @@ impl Config {
             own_directories,
             limits: file.limits,
             timing: file.timing,
+            faults: Faults::default(),
             log: file.log,
         })
     }

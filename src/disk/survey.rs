@@ -2,33 +2,29 @@
 //! nothing else. Blocking; reads on a few threads of its own, so that a root that hangs holds up
 //! nobody else.
 
-use super::allowed::{Allowed, Ground, identity};
+use super::allowed::{Allowed, identity};
 use super::assembly::Assembly;
+use super::found::{Change, Found, Node, keep_last_good};
 use super::kinds::Kinds;
 use super::list::{Listed, Lister, MANIFEST_DIRECTORIES};
 use super::namespaces::{Manifests, Namespaces};
 use super::off::Sieve;
 use super::progress::Progress;
-use super::resource::{self, blocked};
+use super::resource::blocked;
+use super::sweep::list_all;
 use super::walk::steps;
 use super::watching::{Guard, Unwatched, WatchDirs};
-use crate::domain::listing::{Listing, Visit, What};
+use crate::domain::listing::Visit;
 use crate::domain::search::{Rules, Search};
-use crate::domain::{Catalog, Problem, Published, Reason, Scope, Spot};
+use crate::domain::{Catalog, Published, Reason, Spot};
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::num::NonZero;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
-
-/// More threads than this only wait for the disk.
-const MAX_THREADS: usize = 8;
-/// A round of fewer directories is not worth a thread.
-const INLINE_VISITS: usize = 8;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What to search, and how.
 #[derive(Debug, Clone)]
@@ -56,8 +52,10 @@ pub struct Survey {
     target: Target,
     next_token: AtomicU64,
     tokens: HashMap<u64, Token>,
-    /// Watches on the way to the root, and on what lies above it.
+    /// Watches on the way to the root.
     way: Vec<Guard>,
+    /// Watches on the places for manifests above the root.
+    above: Vec<Guard>,
     /// Why the root could not be used, when it was looked at last.
     failed: Option<Reason>,
     found: Option<Found>,
@@ -72,31 +70,6 @@ enum Token {
     Way,
     /// It is above the root, and may hold or is the directory of a manifest.
     Above(Spot),
-}
-
-/// What the last search of a root that can be used found.
-#[derive(Debug)]
-struct Found {
-    ground: Arc<Ground>,
-    root: Spot,
-    root_identity: (u64, u64),
-    rules: Rules,
-    scope: Option<Scope>,
-    nodes: HashMap<Spot, Node>,
-    manifests: Manifests,
-    assembly: Assembly,
-    kinds: Kinds,
-    /// What was found last.
-    catalog: Option<Arc<Catalog>>,
-}
-
-/// One directory that the search entered.
-#[derive(Debug)]
-struct Node {
-    visit: Visit,
-    token: u64,
-    listing: Result<Arc<Listing>, Problem>,
-    _guards: Vec<Guard>,
 }
 
 /// Searches a root once, and forgets all but the catalog.
@@ -119,6 +92,7 @@ impl Survey {
             next_token: AtomicU64::new(0),
             tokens: HashMap::new(),
             way: Vec::new(),
+            above: Vec::new(),
             failed: None,
             found: None,
         }
@@ -133,7 +107,7 @@ impl Survey {
         progress: &Progress,
     ) -> Surveyed {
         self.tokens.clear();
-        let old_way = std::mem::take(&mut self.way);
+        let old = (std::mem::take(&mut self.way), std::mem::take(&mut self.above));
         self.watch_way(watching);
         let catalog = match self.resolve(allowed) {
             Err(reason) => {
@@ -153,7 +127,7 @@ impl Survey {
                 Ok(catalog)
             }
         };
-        drop(old_way);
+        drop(old);
         Surveyed { catalog: Some(catalog), unsettled: Vec::new() }
     }
 
@@ -167,24 +141,20 @@ impl Survey {
         watching: &dyn WatchDirs,
         progress: &Progress,
     ) -> Surveyed {
+        let mut search_again = self.rewatch_above(dirty, watching);
         let Some(found) = &mut self.found else {
             return self.full(allowed, watching, progress);
         };
         let mut relist: HashSet<Spot> = HashSet::new();
         let truncated = found.catalog.as_ref().is_some_and(|c| c.header.truncated);
-        let mut search_again = false;
         for token in dirty {
             match self.tokens.get(token) {
-                // Of a directory that is no longer part of the root.
-                None => {}
+                // Of a directory that is no longer part of the root, or was looked at above.
+                None | Some(Token::Above(_)) => {}
                 Some(Token::Way) => {
                     if found.moved(allowed, &self.target.path) {
                         return self.full(allowed, watching, progress);
                     }
-                }
-                Some(Token::Above(dir)) => {
-                    found.manifests.remove(dir);
-                    search_again = true;
                 }
                 Some(Token::Listed(dir)) => {
                     let name = dir.rel.file_name().unwrap_or_default();
@@ -201,7 +171,7 @@ impl Survey {
             }
         }
         let mut unsettled = Vec::new();
-        let mut replaced = Vec::new();
+        let (mut skills, mut elsewhere) = (Vec::new(), Vec::new());
         let lister = Lister {
             ground: &found.ground,
             limits: &found.rules.limits,
@@ -219,32 +189,27 @@ impl Survey {
                 }
                 new
             });
-            let is_same = match (&listing, &node.listing) {
-                (Ok(new), Ok(old)) => new.means_the_same(old) && !truncated,
-                (Err(new), Err(old)) => new == old,
-                _ => false,
-            };
-            let mains = match (&listing, &node.listing) {
-                (Ok(new), Ok(old)) if !truncated => new.differs_in_main_only(old),
-                _ => None,
-            };
-            match mains {
-                _ if is_same => {}
-                Some((old, new)) => match found.assembly.replace(&node.visit.walked, &old, &new) {
-                    Some(skill) => replaced.push(skill),
-                    None => search_again = true,
-                },
-                None => {
+            match Change::between(&dir, &listing, &node.listing, truncated) {
+                Change::None => {}
+                Change::Main(old, new) => {
+                    match found.assembly.replace(&node.visit.walked, &old, &new) {
+                        Some(skill) => skills.push(skill),
+                        None => search_again = true,
+                    }
+                }
+                Change::Shape(moved) => {
                     found.manifests.remove(&dir);
                     search_again = true;
+                    elsewhere.extend(moved);
                 }
             }
             node.listing = listing.map(Arc::new);
-            node._guards = guards;
+            node.guards = guards;
         }
+        found.suspect(&elsewhere);
         if !search_again {
-            let catalog = found.catalog.as_ref().filter(|_| !replaced.is_empty());
-            let catalog = catalog.map(|last| Arc::new(last.with(&replaced)));
+            let catalog = found.catalog.as_ref().filter(|_| !skills.is_empty());
+            let catalog = catalog.map(|last| Arc::new(last.with(&skills)));
             if let Some(new) = &catalog {
                 found.catalog = Some(new.clone());
             }
@@ -354,11 +319,34 @@ impl Survey {
                     let flags = OFlags::PATH | OFlags::DIRECTORY;
                     let opened = spot.map(|spot| found.ground.open(spot, flags));
                     let Some(Ok(fd)) = opened else { continue };
-                    self.way.extend(watching.watch(fd.as_fd(), token, only));
+                    self.above.extend(watching.watch(fd.as_fd(), token, only));
                 }
             }
             above = dir.parent();
         }
+    }
+
+    /// Watches the places above the root anew where one of them is dirty: a directory for a manifest
+    /// may have come. Says whether one was.
+    fn rewatch_above(&mut self, dirty: &HashSet<u64>, watching: &dyn WatchDirs) -> bool {
+        let is_above = |token: &u64| matches!(self.tokens.get(token), Some(Token::Above(_)));
+        if !dirty.iter().any(is_above) {
+            return false;
+        }
+        let Some(mut found) = self.found.take() else { return false };
+        let old = std::mem::take(&mut self.above);
+        // All of them are read again: a note with an old token means nothing from here on.
+        self.tokens.retain(|_, token| match token {
+            Token::Above(dir) => {
+                found.manifests.remove(dir);
+                false
+            }
+            Token::Listed(_) | Token::Way => true,
+        });
+        self.watch_above(&found, watching);
+        drop(old);
+        self.found = Some(found);
+        true
     }
 
     /// Runs a search over what is held in `old`, and lists what is not. With `trusted`, what is held
@@ -379,7 +367,7 @@ impl Survey {
                 break;
             }
             let held = |node: Option<&Node>, visit: &Visit| {
-                trusted && node.is_some_and(|n| n.visit.walked == visit.walked)
+                trusted && node.is_some_and(|n| !n.suspect && n.visit.walked == visit.walked)
             };
             let new: Vec<_> =
                 round.iter().filter(|v| !held(old.get(&v.spot), v)).cloned().collect();
@@ -397,9 +385,10 @@ impl Survey {
                 });
                 let spot = visit.spot.clone();
                 self.tokens.insert(token, Token::Listed(spot.clone()));
-                nodes.insert(spot, Node { visit, token, listing, _guards: listed.guards });
+                let guards = listed.guards;
+                nodes.insert(spot, Node { visit, token, listing, suspect: false, guards });
             }
-            let listed = round.into_iter().map(|visit| {
+            let answers = round.into_iter().map(|visit| {
                 if let Some(node) = old.remove(&visit.spot) {
                     nodes.insert(visit.spot.clone(), node);
                 }
@@ -407,7 +396,7 @@ impl Survey {
                 let listing = node.unwrap_or_else(|| Err(super::list::gone()));
                 (visit, listing)
             });
-            search.absorb(listed.collect());
+            search.absorb(answers.collect());
         }
         for gone in old.into_values() {
             self.tokens.remove(&gone.token);
@@ -425,84 +414,7 @@ impl Survey {
     }
 }
 
-impl Found {
-    /// Whether the root's path leads elsewhere than it did.
-    fn moved(&self, allowed: &Allowed, path: &[u8]) -> bool {
-        let ground = allowed.look();
-        let Ok(spot) = ground.resolve(path) else { return true };
-        let Ok(fd) = ground.open(&spot, OFlags::PATH | OFlags::DIRECTORY) else { return true };
-        let is_same = fstat(&fd).is_ok_and(|stat| identity(&stat) == self.root_identity);
-        !is_same || !ground.is_as(&self.ground) || spot != self.root
-    }
-}
-
-impl Node {
-    fn has_stray_link(&self, ground: &Ground) -> bool {
-        let Ok(listing) = &self.listing else { return false };
-        listing.entries.iter().any(|entry| {
-            let target = |spot: &Spot| {
-                resource::look_at_link(ground, &self.visit.spot, &entry.name)
-                    .is_none_or(|now| now.spot != *spot)
-            };
-            match &entry.what {
-                What::LinkedDirectory(spot, _) | What::LinkedFile(spot, _) => target(spot),
-                What::BadLink(_) => {
-                    resource::look_at_link(ground, &self.visit.spot, &entry.name).is_some()
-                }
-                What::Directory | What::File(_) | What::Special => false,
-            }
-        })
-    }
-}
-
 /// The name of a root that is itself a skill and has none.
 fn root_name(path: &[u8]) -> Option<&[u8]> {
     path.split(|b| *b == b'/').rfind(|s| !s.is_empty())
-}
-
-/// Puts what a SKILL.md last said in the place of one that does not parse; while its directory is
-/// not quiet, as if nothing had happened to it. Also whether it is settled.
-fn keep_last_good(mut new: Listing, last: Option<&Listing>, quiet: bool) -> (Listing, bool) {
-    let last = last.and_then(Listing::main);
-    let Some(main) = new.main_mut() else { return (new, true) };
-    let (Some(last), None) = (last, &main.authored) else { return (new, true) };
-    if !quiet {
-        *main = last.clone();
-        return (new, false);
-    }
-    *main = Arc::new(main.as_ref().clone().or_last_good(Some(last)));
-    (new, true)
-}
-
-/// Lists directories under new tokens, on a few threads where there are many.
-fn list_all(
-    lister: &Lister<'_>,
-    visits: Vec<Visit>,
-    next_token: &AtomicU64,
-    progress: &Progress,
-) -> Vec<(Visit, u64, Listed)> {
-    let slots: Vec<OnceLock<(u64, Listed)>> = visits.iter().map(|_| OnceLock::new()).collect();
-    let next = AtomicUsize::new(0);
-    let work = || {
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(visit) = visits.get(at) else { return };
-            let token = next_token.fetch_add(1, Ordering::Relaxed);
-            let _ = slots[at].set((token, lister.list(visit, token)));
-            progress.tick();
-        }
-    };
-    if visits.len() <= INLINE_VISITS {
-        work();
-    } else {
-        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-        std::thread::scope(|scope| {
-            for _ in 1..threads.min(MAX_THREADS) {
-                scope.spawn(work);
-            }
-            work();
-        });
-    }
-    let listed = slots.into_iter().map(|s| s.into_inner().expect("every visit was made"));
-    visits.into_iter().zip(listed).map(|(visit, (token, listed))| (visit, token, listed)).collect()
 }

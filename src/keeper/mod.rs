@@ -17,6 +17,8 @@ pub use wait::Patience;
 use crate::disk::{Allowed, Progress, Versions};
 use crate::domain::search::Rules;
 use crate::domain::{Catalog, Limits, Published, Reason, RootId, RootPath, Selected};
+#[doc(hidden)]
+pub use crate::watch::Faults;
 use crate::watch::Watcher;
 use bell::Bell;
 use ledger::{Key, Ledger};
@@ -39,6 +41,9 @@ pub struct Settings {
     pub rules: Rules,
     /// When roots are looked at.
     pub timing: Timing,
+    /// Of the watcher, ordered by tests.
+    #[doc(hidden)]
+    pub faults: Faults,
 }
 
 /// How recent an answer must be.
@@ -162,7 +167,7 @@ impl Keeper {
     /// A keeper that has searched nothing yet.
     #[must_use]
     pub fn new(settings: Settings, epoch: u64) -> Self {
-        let Settings { environments, allowed, published, rules, timing } = settings;
+        let Settings { environments, allowed, published, rules, timing, faults } = settings;
         let max_history = rules.limits.max_history;
         Self(Arc::new(Shared {
             epoch,
@@ -172,7 +177,7 @@ impl Keeper {
             rules,
             versions: Versions::default(),
             timing,
-            watcher: Watcher::new(),
+            watcher: Watcher::with_faults(faults),
             ledger: Mutex::new(Ledger::new(max_history)),
             revisions: watch::Sender::new(0),
             audit_repairs: AtomicU64::new(0),

@@ -128,9 +128,13 @@ impl Tended {
             };
             if wanted || lost {
                 let is_found = self.survey.as_ref().is_some_and(Survey::is_found);
-                let all = lost || polling || !self.searched || !is_found;
-                let dirty = self.bell.take().dirty;
-                return if all { Job::Full(Why::Needed) } else { Job::Dirty(dirty, Quiet::Yes) };
+                let notes = self.bell.take();
+                let all = notes.lost || polling || !self.searched || !is_found;
+                return if all {
+                    Job::Full(Why::Needed)
+                } else {
+                    Job::Dirty(notes.dirty, Quiet::Yes)
+                };
             }
             let mut wake = self.search_at.min(self.recheck_at);
             if dirty {
@@ -138,7 +142,13 @@ impl Tended {
                 let cap_at = first.map_or(now, |first| first + timing.settle_cap);
                 if now >= quiet_at.min(cap_at) {
                     let quiet = if now >= quiet_at { Quiet::Yes } else { Quiet::No };
-                    return Job::Dirty(self.bell.take().dirty, quiet);
+                    let notes = self.bell.take();
+                    // Events may have been lost since the look at the notes.
+                    return if notes.lost {
+                        Job::Full(Why::Needed)
+                    } else {
+                        Job::Dirty(notes.dirty, quiet)
+                    };
                 }
                 wake = wake.min(quiet_at).min(cap_at);
             }
@@ -177,12 +187,17 @@ impl Tended {
             work.begin()
         };
         let is_full = dirty.is_none();
+        let watched = self.watch;
         let surveyed = if nothing {
             Surveyed { catalog: None, unsettled: Vec::new() }
         } else {
             let keeper = self.keeper.clone();
             let key = self.key.clone();
             let survey = self.survey.take().unwrap_or_else(|| Survey::new(keeper.0.target(&key)));
+            // A new instance takes the place of one that died; without one, roots are polled.
+            if let Err(error) = keeper.0.watcher.start() {
+                tracing::debug!(%error, "there is no inotify instance; the root is polled");
+            }
             let aim = Aim::new(&keeper.0.watcher, &self.bell);
             let work = progress.clone();
             let mut search = tokio::task::spawn_blocking(move || {
@@ -197,7 +212,6 @@ impl Tended {
                 let failed = aim.failed();
                 (survey, surveyed, failed)
             });
-            // A new instance takes the place of one that died; without one, roots are polled.
             let stuck = self.shared().timing.stuck;
             let ended = loop {
                 match timeout(stuck, &mut search).await {
@@ -222,6 +236,9 @@ impl Tended {
         };
         if is_full {
             self.searched = self.survey.is_some();
+        }
+        // A root that is polled from now on must not wait for the next audit.
+        if is_full || self.watch != watched {
             self.plan_search();
         }
         let changed = self.publish(surveyed.catalog, self.watch);

@@ -5,7 +5,11 @@
 //! that they stay with the directory whatever happens to its path, and are shared by everybody who
 //! is interested in the same directory.
 
+mod faults;
 mod registry;
+
+#[doc(hidden)]
+pub use faults::Faults;
 
 use futures_util::StreamExt as _;
 use inotify::{Event, EventMask, Inotify, WatchMask, Watches};
@@ -62,6 +66,7 @@ pub struct Watcher(Arc<Shared>);
 struct Shared {
     state: Mutex<State>,
     overflows: AtomicU64,
+    faults: Faults,
 }
 
 #[derive(Debug, Default)]
@@ -84,8 +89,15 @@ impl Watcher {
     /// A watcher that has no instance yet.
     #[must_use]
     pub fn new() -> Self {
+        Self::with_faults(Faults::default())
+    }
+
+    /// A watcher that has no instance yet, and fails as it is ordered.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_faults(faults: Faults) -> Self {
         let state = Mutex::new(State::default());
-        Self(Arc::new(Shared { state, overflows: AtomicU64::new(0) }))
+        Self(Arc::new(Shared { state, overflows: AtomicU64::new(0), faults }))
     }
 
     /// Makes an instance where there is none, and reads its events on a task of its own until it
@@ -189,19 +201,29 @@ impl Shared {
         let mut buffer = vec![0; BUFFER_BYTES];
         match instance.into_event_stream(&mut buffer) {
             Err(error) => tracing::error!(%error, "the watcher cannot be read"),
-            Ok(mut events) => {
-                while let Some(event) = events.next().await {
-                    match event {
-                        Ok(event) => self.tell(event),
-                        Err(error) => {
-                            tracing::error!(%error, "the watcher died; a new one takes its place");
-                            break;
-                        }
+            Ok(mut events) => loop {
+                let event = tokio::select! {
+                    event = events.next() => event,
+                    () = self.faults.death() => None,
+                };
+                let Some(event) = event else { break };
+                match event {
+                    Ok(event) => self.tell(event),
+                    Err(error) => {
+                        tracing::error!(%error, "the watcher died; a new one takes its place");
+                        break;
                     }
                 }
-            }
+            },
         }
-        let state = std::mem::take(&mut *self.lock());
+        let state = {
+            let mut state = self.lock();
+            State {
+                watches: state.watches.take(),
+                registry: state.registry.begin_anew(),
+                barriers: std::mem::take(&mut state.barriers),
+            }
+        };
         // Dropping the barriers tells those who wait that they cannot be met.
         state.registry.everybody().for_each(|listener| listener.lost());
     }
@@ -236,6 +258,9 @@ impl Shared {
             state.registry.forget(id);
         }
         drop(state);
+        if self.faults.drops() {
+            return;
+        }
         for (listener, token) in interested {
             listener.dirty(token, name);
         }

@@ -35,6 +35,13 @@ pub(super) struct Interest {
 }
 
 impl Registry {
+    /// Takes all out for an instance that died. Numbers go on, so that whoever gives back an interest
+    /// of before takes away none of after, which may have the same descriptor.
+    pub(super) fn begin_anew(&mut self) -> Self {
+        let next = self.next;
+        std::mem::replace(self, Self { next, ..Self::default() })
+    }
+
     pub(super) fn len(&self) -> usize {
         self.watched.len()
     }

@@ -9,6 +9,7 @@ use caproot::app;
 use caproot::config::{Config, Flags, RootFlag};
 use caproot::domain::Limits;
 use caproot::endpoint::Env;
+use caproot::keeper::{Faults, Timing};
 use caproot::proto::caproot::v1::{
     CapabilityRootLocation, ListSkillsRequest, ListSkillsResponse, ReadResourceRequest,
     ReadResourceResponse, SelectedCapabilityRoot,
@@ -38,6 +39,10 @@ pub(crate) struct Setup {
     pub env: Env,
     /// The bounds in force.
     pub limits: Limits,
+    /// When roots are looked at.
+    pub timing: Timing,
+    /// What the watcher is to do wrong.
+    pub faults: Faults,
 }
 
 impl Default for Setup {
@@ -48,6 +53,8 @@ impl Default for Setup {
             environment_ids: Vec::new(),
             env: surroundings(Path::new("/nonexistent")),
             limits: Limits::default(),
+            timing: Timing::default(),
+            faults: Faults::default(),
         }
     }
 }
@@ -100,6 +107,8 @@ impl Daemon {
         };
         let mut config = Config::from_flags(flags, &setup.env).expect("a good configuration");
         config.limits = setup.limits;
+        config.timing = setup.timing;
+        config.faults = setup.faults;
         let app = app::build(config).await.expect("the daemon starts");
         let listening = app.listening();
         let [listening] = listening.as_slice() else { panic!("one listener: {listening:?}") };

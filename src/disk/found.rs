@@ -1,0 +1,151 @@
+//! What is held of a root that can be used, and what a second look at a directory means for it.
+
+use super::allowed::{Allowed, Ground, identity};
+use super::assembly::Assembly;
+use super::kinds::Kinds;
+use super::namespaces::Manifests;
+use super::resource;
+use super::watching::Guard;
+use crate::domain::listing::{Entry, Listing, Visit, What};
+use crate::domain::search::Rules;
+use crate::domain::skill::MainFile;
+use crate::domain::{Catalog, Problem, Scope, Spot};
+use rustix::fs::{OFlags, fstat};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What the last search of a root that can be used found.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) ground: Arc<Ground>,
+    pub(super) root: Spot,
+    pub(super) root_identity: (u64, u64),
+    pub(super) rules: Rules,
+    pub(super) scope: Option<Scope>,
+    pub(super) nodes: HashMap<Spot, Node>,
+    pub(super) manifests: Manifests,
+    pub(super) assembly: Assembly,
+    pub(super) kinds: Kinds,
+    /// What was found last.
+    pub(super) catalog: Option<Arc<Catalog>>,
+}
+
+/// One directory that the search entered.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) visit: Visit,
+    pub(super) token: u64,
+    pub(super) listing: Result<Arc<Listing>, Problem>,
+    /// Another directory may have taken its place with the one above it, so it must be listed again.
+    pub(super) suspect: bool,
+    /// Watch over it while it is held.
+    #[allow(dead_code)] // held, and never looked at
+    pub(super) guards: Vec<Guard>,
+}
+
+/// What a second look at a directory found.
+pub(super) enum Change {
+    /// Nothing that a search would see.
+    None,
+    /// What its SKILL.md holds, and nothing else: before and now.
+    Main(Arc<MainFile>, Arc<MainFile>),
+    /// Something else; and where other directories are now under the same names.
+    Shape(Vec<Spot>),
+}
+
+impl Change {
+    /// Compares two looks at a directory. Where a limit cut the search, every entry counts.
+    pub(super) fn between(
+        dir: &Spot,
+        new: &Result<Listing, Problem>,
+        old: &Result<Arc<Listing>, Problem>,
+        truncated: bool,
+    ) -> Self {
+        match (new, old) {
+            (Ok(new), Ok(old)) if truncated => Self::Shape(elsewhere(dir, new, old)),
+            (Ok(new), Ok(old)) if new.means_the_same(old) => Self::None,
+            (Ok(new), Ok(old)) => match new.differs_in_main_only(old) {
+                Some((old, new)) => Self::Main(old, new),
+                None => Self::Shape(elsewhere(dir, new, old)),
+            },
+            (Err(new), Err(old)) if new == old => Self::None,
+            _ => Self::Shape(Vec::new()),
+        }
+    }
+}
+
+impl Found {
+    /// Trusts nothing any more that is known of directories at and below these.
+    pub(super) fn suspect(&mut self, replaced: &[Spot]) {
+        let is_in = |spot: &Spot| {
+            replaced.iter().any(|top| spot.base == top.base && spot.rel.below(&top.rel).is_some())
+        };
+        if replaced.is_empty() {
+            return;
+        }
+        for (spot, node) in &mut self.nodes {
+            node.suspect |= is_in(spot);
+        }
+        self.manifests.retain(|spot, _| !is_in(spot));
+    }
+
+    /// Whether the root's path leads elsewhere than it did.
+    pub(super) fn moved(&self, allowed: &Allowed, path: &[u8]) -> bool {
+        let ground = allowed.look();
+        let Ok(spot) = ground.resolve(path) else { return true };
+        let Ok(fd) = ground.open(&spot, OFlags::PATH | OFlags::DIRECTORY) else { return true };
+        let is_same = fstat(&fd).is_ok_and(|stat| identity(&stat) == self.root_identity);
+        !is_same || !ground.is_as(&self.ground) || spot != self.root
+    }
+}
+
+impl Node {
+    pub(super) fn has_stray_link(&self, ground: &Ground) -> bool {
+        let Ok(listing) = &self.listing else { return false };
+        listing.entries.iter().any(|entry| {
+            let target = || resource::look_at_link(ground, &self.visit.spot, &entry.name);
+            match &entry.what {
+                What::LinkedDirectory(spot, was) => {
+                    target().is_none_or(|now| now.spot != *spot || identity(&now.stat) != *was)
+                }
+                What::LinkedFile(spot, _) => target().is_none_or(|now| now.spot != *spot),
+                What::BadLink(_) => target().is_some(),
+                What::Directory | What::File(_) | What::Special => false,
+            }
+        })
+    }
+}
+
+/// Where a directory that is listed anew has other directories than before under the same name: all
+/// below it, where it is another itself, and targets of its links.
+fn elsewhere(dir: &Spot, new: &Listing, old: &Listing) -> Vec<Spot> {
+    if new.identity != old.identity {
+        return vec![dir.clone()];
+    }
+    let was = |entry: &Entry| old.entries.iter().find(|e| e.name == entry.name).map(|e| &e.what);
+    let replaced = new.entries.iter().filter_map(|entry| match (&entry.what, was(entry)) {
+        (What::LinkedDirectory(now, id), Some(What::LinkedDirectory(before, was))) => {
+            (now == before && id != was).then(|| now.clone())
+        }
+        _ => None,
+    });
+    replaced.collect()
+}
+
+/// Puts what a SKILL.md last said in the place of one that does not parse; while its directory is
+/// not quiet, as if nothing had happened to it. Also whether it is settled.
+pub(super) fn keep_last_good(
+    mut new: Listing,
+    last: Option<&Listing>,
+    quiet: bool,
+) -> (Listing, bool) {
+    let last = last.and_then(Listing::main);
+    let Some(main) = new.main_mut() else { return (new, true) };
+    let (Some(last), None) = (last, &main.authored) else { return (new, true) };
+    if !quiet {
+        *main = last.clone();
+        return (new, false);
+    }
+    *main = Arc::new(main.as_ref().clone().or_last_good(Some(last)));
+    (new, true)
+}
