@@ -12,6 +12,7 @@ pub mod disk;
 pub mod domain;
 pub mod endpoint;
 pub mod keeper;
+pub mod locate;
 pub mod proto;
 pub mod rpc;
 pub mod watch;

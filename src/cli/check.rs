@@ -113,6 +113,9 @@ fn print_text(all: &[Checked], notes: bool) -> Result<(), Failure> {
 
 /// Checks one directory as a daemon would see it that was started with `--root` for it alone.
 async fn check_one(dir: &Path, env: &Env) -> Result<Checked, String> {
+    if dir.exists() && !dir.is_dir() {
+        return Err(sentence(Reason::NotADirectory, dir).to_owned());
+    }
     let subject = subject(dir, env)?;
     let progress = Arc::new(Progress::new());
     let seen = progress.clone();

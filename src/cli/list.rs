@@ -3,10 +3,9 @@
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::Failure;
-use super::output::{Output, print, print_json, say, width};
+use super::output::{Output, print_message, print_table, say};
+use super::report;
 use super::text::shown;
-use super::{report, table};
-use crate::client::json;
 use crate::endpoint::Env;
 use crate::proto::caproot::v1::{
     Consistency, ListSkillsRequest, ListSkillsResponse, RootState, SkillView,
@@ -59,13 +58,10 @@ pub(super) async fn run(args: ListArgs, env: &Env) -> Result<u8, Failure> {
     let list = client.list_skills(&request).await?;
     match args.output {
         Output::Text => {
-            let lines = table::lines(&rows(&list), width());
-            print(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))?;
+            print_table(["NAME", "ROOT", "DESCRIPTION"], &rows(&list))?;
             say(&report::lines(&list));
         }
-        Output::Json => {
-            print_json(&json::dynamic(&list).map_err(|error| Failure::nonsense(&error))?)?;
-        }
+        Output::Json => print_message(&list)?,
     }
     let ready = list.roots.iter().all(|root| root.state() == RootState::Ready);
     Ok(if ready { exit::OK } else { exit::WRONG })
@@ -76,15 +72,10 @@ pub(super) fn consistency(fresh: bool) -> Consistency {
     if fresh { Consistency::Fresh } else { Consistency::Cached }
 }
 
-/// The table: a head, then one row a skill; nothing where there is no skill.
 fn rows(list: &ListSkillsResponse) -> Vec<[String; 3]> {
-    if list.skills.is_empty() {
-        return Vec::new();
-    }
-    let head = ["NAME", "ROOT", "DESCRIPTION"].map(String::from);
     let skills = list.skills.iter().map(|skill| {
         let root = skill.authority.as_ref().map_or("", |authority| &authority.id);
         [shown(&skill.name), shown(root), shown(&skill.description)]
     });
-    std::iter::once(head).chain(skills).collect()
+    skills.collect()
 }

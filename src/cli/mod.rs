@@ -7,11 +7,17 @@ mod config;
 pub mod exit;
 mod explain;
 mod failure;
+mod generated;
+mod handle_arg;
 mod list;
 mod output;
+mod path;
 mod read;
 mod report;
+mod resolve;
+mod resources;
 mod root_arg;
+mod roots;
 mod serve;
 mod status;
 mod table;
@@ -20,7 +26,7 @@ mod text;
 pub use failure::{Failure, explain, report};
 
 use crate::endpoint::Env;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// Serves the skills and plugins below an executor's capability roots over gRPC.
 #[derive(Debug, Parser)]
@@ -46,11 +52,17 @@ pub struct Cli {
 enum Command {
     Serve(serve::ServeArgs),
     Status(status::StatusArgs),
+    Roots(roots::RootsArgs),
+    Resolve(resolve::ResolveArgs),
     List(list::ListArgs),
+    Resources(resources::ResourcesArgs),
     Read(read::ReadArgs),
     Config(config::ConfigArgs),
     Check(check::CheckArgs),
     Explain(explain::ExplainArgs),
+    Path(path::PathArgs),
+    Completions(generated::CompletionsArgs),
+    Man(generated::ManArgs),
 }
 
 /// Does what the command line says. `Ok` holds the exit code of an answer that was given.
@@ -61,6 +73,12 @@ pub async fn run(cli: Cli, env: &Env) -> Result<u8, Failure> {
         Command::List(args) => list::run(args, env).await,
         Command::Read(args) => read::run(args, env).await,
         Command::Config(args) => config::run(&args, env),
+        Command::Roots(args) => roots::run(args, env).await,
+        Command::Resolve(args) => resolve::run(args, env).await,
+        Command::Resources(args) => resources::run(args, env).await,
+        Command::Path(args) => path::run(args, env).await,
+        Command::Completions(args) => generated::completions(&args, Cli::command()),
+        Command::Man(args) => generated::man(&args, Cli::command()),
         Command::Check(args) => check::run(args, env).await,
         Command::Explain(args) => explain::run(&args),
     }

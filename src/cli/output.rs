@@ -1,7 +1,9 @@
 //! Writes results to stdout, and knows what it is: a terminal of some width, or not.
 
 use super::failure::Failure;
+use super::table;
 use super::text::json_shown;
+use crate::client::json;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
@@ -33,6 +35,24 @@ pub(super) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(|stdout| writeln!(stdout, "{}", json_shown(&text)))
 }
 
+/// Prints rows in aligned columns that fit the terminal, below a head; nothing where there is no row.
+pub(super) fn print_table<const N: usize>(
+    head: [&str; N],
+    rows: &[[String; N]],
+) -> Result<(), Failure> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let all: Vec<_> = std::iter::once(head.map(String::from)).chain(rows.iter().cloned()).collect();
+    let lines = table::lines(&all, width());
+    print(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))
+}
+
+/// Prints an answer of the daemon as its proto3 JSON.
+pub(super) fn print_message(message: &impl json::Named) -> Result<(), Failure> {
+    print_json(&json::dynamic(message).map_err(|error| Failure::nonsense(&error))?)
+}
+
 /// Says something to a person, on stderr. That nobody listens is no failure.
 pub(super) fn say(lines: &[String]) {
     let mut stderr = BufWriter::new(io::stderr().lock());
@@ -51,7 +71,7 @@ pub(super) fn has_colours() -> bool {
 
 /// How many columns stdout's terminal has: `COLUMNS` if set, else what the terminal says, else 80.
 /// `None` where stdout is no terminal.
-pub(super) fn width() -> Option<usize> {
+fn width() -> Option<usize> {
     let stdout = io::stdout();
     if !stdout.is_terminal() {
         return None;

@@ -1,17 +1,15 @@
-//! `caproot read`: one file of a listed package, whole. Finds the root and the package that the
-//! handle belongs to.
+//! `caproot read`: one file of a listed package, whole.
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::Failure;
+use super::handle_arg::{handle, package, root_of};
 use super::list::consistency;
-use super::output::{Output, print, print_json};
-use crate::client::{Client, json, package_of, root_id};
+use super::output::{Output, print, print_message};
+use crate::client::Client;
 use crate::endpoint::Env;
+use crate::proto::caproot::v1::ReadResourceRequest;
 use crate::proto::caproot::v1::read_resource_response::Body;
-use crate::proto::caproot::v1::{
-    Consistency, ListSkillsRequest, ReadResourceRequest, SelectedCapabilityRoot, SkillView,
-};
 use clap::Args;
 use std::io::{self, Write as _};
 
@@ -51,10 +49,6 @@ pub(super) struct ReadArgs {
     output: Output,
 }
 
-fn handle(text: &str) -> Result<String, &'static str> {
-    root_id(text).map(|_| text.to_owned()).ok_or("a handle is skill://ROOT or skill://ROOT/PATH")
-}
-
 /// Prints the file.
 pub(super) async fn run(args: ReadArgs, env: &Env) -> Result<u8, Failure> {
     let (mut client, _) = args.connection.client(env).await?;
@@ -62,6 +56,7 @@ pub(super) async fn run(args: ReadArgs, env: &Env) -> Result<u8, Failure> {
     let root = root_of(&args.handle, roots)?;
     let consistency = consistency(args.fresh);
     let package = package(&mut client, &root, &args.handle, consistency).await?;
+    let package = package.map_or_else(|| args.handle.clone(), |skill| skill.package);
     let resource = if package == args.handle { String::new() } else { args.handle };
     let request = ReadResourceRequest {
         root: Some(root),
@@ -82,41 +77,6 @@ pub(super) async fn run(args: ReadArgs, env: &Env) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-/// The selected root whose id the handle names.
-fn root_of(
-    handle: &str,
-    roots: Vec<SelectedCapabilityRoot>,
-) -> Result<SelectedCapabilityRoot, Failure> {
-    let id = root_id(handle).unwrap_or_default();
-    let ids: Vec<&str> = roots.iter().map(|root| root.id.as_str()).collect();
-    let known = if ids.is_empty() { "there is none".to_owned() } else { ids.join(", ") };
-    let sentence = format!("no root is named `{id}`; of the selected or published roots: {known}");
-    roots
-        .into_iter()
-        .find(|root| root.id == id)
-        .ok_or_else(|| Failure::new(exit::REFUSED, sentence))
-        .map_err(|failure| failure.hint("name it with --root ID=DIR or --selected FILE"))
-}
-
-/// The listed package that is the handle or holds it. Where none does, the handle itself: the
-/// daemon then says what is wrong with it, or with its root.
-async fn package(
-    client: &mut Client,
-    root: &SelectedCapabilityRoot,
-    handle: &str,
-    consistency: Consistency,
-) -> Result<String, Failure> {
-    let request = ListSkillsRequest {
-        selected_capability_roots: vec![root.clone()],
-        view: SkillView::Basic.into(),
-        consistency: consistency.into(),
-        ..ListSkillsRequest::default()
-    };
-    let list = client.list_skills(&request).await?;
-    let packages = list.skills.iter().map(|skill| skill.package.as_str());
-    Ok(package_of(handle, packages).unwrap_or(handle).to_owned())
-}
-
 async fn print_as_json(client: &mut Client, request: &ReadResourceRequest) -> Result<(), Failure> {
     let mut content = Vec::new();
     let mut collect = |bytes: &[u8]| {
@@ -132,5 +92,5 @@ async fn print_as_json(client: &mut Client, request: &ReadResourceRequest) -> Re
         }
         Some(Body::Data(_)) | None => Body::Data(content),
     });
-    print_json(&json::dynamic(&answer).map_err(|error| Failure::nonsense(&error))?)
+    print_message(&answer)
 }

@@ -1,16 +1,61 @@
-//! What is wrong in a list of skills, in the words of a compiler, and a summary.
+//! What is wrong below roots, in the words of a compiler, and a summary.
 
 use super::text::Shown;
 use crate::proto::caproot::v1::{
-    Diagnostic, DiagnosticCode, ListSkillsResponse, RootReason, RootState, RootStatus, Severity,
+    Diagnostic, DiagnosticCode, ListRootsResponse, ListSkillsResponse, PublishedRoot,
+    ResolveRootsResponse, ResolvedRoot, RootReason, RootState, RootStatus, Severity,
 };
 use std::fmt::Write as _;
 
 /// Roots that are not ready, diagnostics from WARNING up, and a summary, one a line.
 pub(super) fn lines(list: &ListSkillsResponse) -> Vec<String> {
-    let mut lines: Vec<String> = list.roots.iter().filter_map(root_line).collect();
-    lines.extend(list.diagnostics.iter().filter_map(diagnostic_line));
-    lines.push(summary(list));
+    let what = format!("{} in ", counted(list.skills.len(), "skill"));
+    said(&what, &list.roots, &list.diagnostics, list.truncated)
+}
+
+/// The same of roots that were resolved.
+pub(super) fn resolved(answer: &ResolveRootsResponse) -> Vec<String> {
+    let status = |root: &ResolvedRoot| RootStatus {
+        id: root.id.clone(),
+        state: root.state,
+        reason: root.reason,
+        message: root.message.clone(),
+        counts: root.counts,
+        truncated: root.truncated,
+        ..RootStatus::default()
+    };
+    let roots: Vec<_> = answer.roots.iter().map(status).collect();
+    let diagnostics: Vec<_> = answer.roots.iter().flat_map(|r| r.diagnostics.clone()).collect();
+    said("", &roots, &diagnostics, roots.iter().any(|root| root.truncated))
+}
+
+/// The same of published roots.
+pub(super) fn published(answer: &ListRootsResponse) -> Vec<String> {
+    let status = |root: &PublishedRoot| RootStatus {
+        id: root.id.clone(),
+        state: root.state,
+        reason: root.reason,
+        message: root.message.clone(),
+        ..RootStatus::default()
+    };
+    let roots: Vec<_> = answer.roots.iter().map(status).collect();
+    said("published: ", &roots, &[], false)
+}
+
+/// A root's state, with the reason where there is one.
+pub(super) fn state(state: RootState, reason: i32) -> String {
+    let name = stem(state.as_str_name(), "ROOT_STATE_");
+    if state == RootState::Unavailable {
+        format!("{name} {}", reason_name(reason))
+    } else {
+        name.to_owned()
+    }
+}
+
+fn said(what: &str, roots: &[RootStatus], of: &[Diagnostic], truncated: bool) -> Vec<String> {
+    let mut lines: Vec<String> = roots.iter().filter_map(root_line).collect();
+    lines.extend(of.iter().filter_map(diagnostic_line));
+    lines.push(summary(what, roots, of, truncated));
     lines
 }
 
@@ -19,14 +64,18 @@ fn root_line(root: &RootStatus) -> Option<String> {
         RootState::Ready => return None,
         RootState::Pending => "warning[PENDING]".to_owned(),
         RootState::Unavailable | RootState::Unspecified => {
-            let reason = RootReason::try_from(root.reason).map_or_else(
-                |number| number.0.to_string(),
-                |reason| stem(reason.as_str_name(), "ROOT_REASON_").to_owned(),
-            );
-            format!("error[{reason}]")
+            format!("error[{}]", reason_name(root.reason))
         }
     };
     Some(with_message(format!("{head} root {}", Shown(&root.id)), &root.message))
+}
+
+// A newer daemon may know reasons that this client does not.
+fn reason_name(reason: i32) -> String {
+    RootReason::try_from(reason).map_or_else(
+        |number| number.0.to_string(),
+        |reason| stem(reason.as_str_name(), "ROOT_REASON_").to_owned(),
+    )
 }
 
 fn diagnostic_line(diagnostic: &Diagnostic) -> Option<String> {
@@ -62,36 +111,35 @@ fn with_message(mut line: String, message: &str) -> String {
     line
 }
 
-fn stem<'a>(name: &'a str, prefix: &str) -> &'a str {
+pub(super) fn stem<'a>(name: &'a str, prefix: &str) -> &'a str {
     name.strip_prefix(prefix).unwrap_or(name)
 }
 
-fn summary(list: &ListSkillsResponse) -> String {
-    let mut line =
-        format!("{} in {}", counted(list.skills.len(), "skill"), counted(list.roots.len(), "root"));
-    let unready = list.roots.iter().filter(|root| root.state() != RootState::Ready).count();
+fn summary(what: &str, roots: &[RootStatus], of: &[Diagnostic], truncated: bool) -> String {
+    let mut line = format!("{what}{}", counted(roots.len(), "root"));
+    let unready = roots.iter().filter(|root| root.state() != RootState::Ready).count();
     if unready > 0 {
         let _ = write!(line, " ({unready} not ready)");
     }
     for (severity, name) in [(Severity::Error, "error"), (Severity::Warning, "warning")] {
-        let count = list.diagnostics.iter().filter(|d| d.severity() == severity).count();
+        let count = of.iter().filter(|d| d.severity() == severity).count();
         if count > 0 {
             let _ = write!(line, ", {}", counted(count, name));
         }
     }
     let total: u64 =
-        list.roots.iter().filter_map(|root| root.counts).map(|c| u64::from(c.diagnostics)).sum();
-    let unsent = total.saturating_sub(list.diagnostics.len() as u64);
+        roots.iter().filter_map(|root| root.counts).map(|c| u64::from(c.diagnostics)).sum();
+    let unsent = total.saturating_sub(of.len() as u64);
     if unsent > 0 {
         let _ = write!(line, ", {unsent} more that the answer has no room for");
     }
-    if list.truncated {
+    if truncated {
         line.push_str("; a limit cut the search short");
     }
     line
 }
 
-fn counted(count: usize, thing: &str) -> String {
+pub(super) fn counted(count: usize, thing: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {thing}{plural}")
 }

@@ -81,9 +81,12 @@ fn wire_path(dir: &OsStr, current_dir: Option<&Path>) -> Result<String, &'static
     };
     // Going by components drops `.` and doubled slashes, and keeps `..`.
     let path: PathBuf = path.components().collect();
-    path.into_os_string()
-        .into_string()
-        .or_else(|raw| Ok(format!("file://{}", percent_encode(raw.as_bytes(), ENCODED))))
+    path.into_os_string().into_string().or_else(|raw| Ok(file_uri(raw.as_bytes())))
+}
+
+/// The `file:` URI of an absolute path.
+pub(super) fn file_uri(path: &[u8]) -> String {
+    format!("file://{}", percent_encode(path, ENCODED))
 }
 
 /// An id for each root: the one given, else the last segment of its path with `-2`, `-3`, … behind

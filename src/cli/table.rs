@@ -6,21 +6,29 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 /// Between columns.
 const GAP: &str = "  ";
 
-/// Lines of three columns, without trailing blanks. With a width, no line is wider: the first
-/// column then takes at most half of it, the second a quarter, the third the rest, and what is cut
-/// ends with `…`. Without one, nothing is cut.
-pub(super) fn lines(rows: &[[String; 3]], width: Option<usize>) -> Vec<String> {
-    let (most_first, most_second) =
-        width.map_or((usize::MAX, usize::MAX), |width| (width / 2, width / 4));
-    let widest = |column: usize| rows.iter().map(|row| row[column].width()).max().unwrap_or(0);
-    let first = widest(0).min(most_first);
-    let second = widest(1).min(most_second);
-    let line = |row: &[String; 3]| {
-        let mut line = padded(&row[0], first);
-        line.push_str(GAP);
-        line.push_str(&padded(&row[1], second));
-        line.push_str(GAP);
-        line.push_str(&row[2]);
+/// Lines of aligned columns, without trailing blanks. With a width, no line is wider: the first
+/// column then takes at most half of it, the last what is left, each other a quarter, and what is
+/// cut ends with `…`. Without one, nothing is cut.
+pub(super) fn lines<const N: usize>(rows: &[[String; N]], width: Option<usize>) -> Vec<String> {
+    let widths: [usize; N] = std::array::from_fn(|column| {
+        let widest = rows.iter().map(|row| row[column].width()).max().unwrap_or(0);
+        let most = match (column, width) {
+            (_, None) => usize::MAX,
+            (0, Some(width)) => width / 2,
+            (_, Some(width)) => width / 4,
+        };
+        widest.min(most)
+    });
+    let line = |row: &[String; N]| {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            if column + 1 == N {
+                line.push_str(cell);
+            } else {
+                line.push_str(&padded(cell, widths[column]));
+                line.push_str(GAP);
+            }
+        }
         cut(line.trim_end(), width.unwrap_or(usize::MAX))
     };
     rows.iter().map(line).collect()

@@ -1,9 +1,10 @@
-//! One daemon, its calls one by one, each within a deadline. Leaves joining pages to `list` and
-//! `read`.
+//! One daemon, its calls one by one, each within a deadline. Leaves joining pages to `list`,
+//! `resources` and `read`.
 
 use crate::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use crate::proto::caproot::v1::{
     GetExecutorRequest, GetExecutorResponse, ListRootsRequest, ListRootsResponse,
+    ResolveRootsRequest, ResolveRootsResponse,
 };
 use std::error::Error as _;
 use std::io;
@@ -61,6 +62,15 @@ impl Client {
     pub async fn roots(&mut self) -> Result<ListRootsResponse, CallError> {
         let request = self.request(ListRootsRequest {});
         Ok(within(self.timeout, self.service.list_roots(request)).await?)
+    }
+
+    /// What roots are.
+    pub async fn resolve_roots(
+        &mut self,
+        request: ResolveRootsRequest,
+    ) -> Result<ResolveRootsResponse, CallError> {
+        let request = self.request(request);
+        Ok(within(self.timeout, self.service.resolve_roots(request)).await?)
     }
 
     /// The health of the daemon as a whole; a number that `grpc.health.v1` does not know is

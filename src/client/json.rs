@@ -23,7 +23,15 @@ macro_rules! named {
     };
 }
 
-named!(GetExecutorResponse, ListSkillsResponse, ReadResourceResponse, SelectedCapabilityRoot);
+named!(
+    GetExecutorResponse,
+    ListResourcesResponse,
+    ListRootsResponse,
+    ListSkillsResponse,
+    ReadResourceResponse,
+    ResolveRootsResponse,
+    SelectedCapabilityRoot,
+);
 
 fn descriptor<M: Named>() -> MessageDescriptor {
     let name = format!("caproot.v1.{}", M::NAME);

@@ -1,18 +1,11 @@
-//! Joins the pages of a list of skills into one answer, and stops a daemon that never ends one.
+//! Joins the pages of a list of skills into one answer.
 
 use super::call::{CallError, Client, reason, within};
+use super::pages::Pages;
 use crate::proto::caproot::v1::{ListSkillsRequest, ListSkillsResponse};
-use prost::Message as _;
-use std::collections::HashSet;
 
 /// How often a list is begun anew when its revision is gone.
 const RESTARTS: usize = 3;
-/// The most pages of one list: ten million skills at the daemon's default of a page.
-const MAX_PAGES: usize = 10_000;
-/// The most bytes of one list: what 20,000 skills of 50 KiB each take.
-const MAX_BYTES: usize = 1 << 30;
-/// The most bytes of a page token.
-const MAX_TOKEN_BYTES: usize = 16 << 10;
 
 impl Client {
     /// All pages of a list as one answer without a page token. `request.page_token` must be empty.
@@ -55,21 +48,14 @@ impl Client {
 #[derive(Default)]
 struct Joined {
     answer: ListSkillsResponse,
-    tokens: HashSet<String>,
-    pages: usize,
-    bytes: usize,
+    pages: Pages,
 }
 
 impl Joined {
     /// Adds a page; gives the token of the next, if there is one.
     fn add(&mut self, page: ListSkillsResponse) -> Result<Option<String>, &'static str> {
-        self.pages += 1;
-        self.bytes = self.bytes.saturating_add(page.encoded_len());
-        if self.bytes > MAX_BYTES {
-            return Err("the list is over 1 GiB");
-        }
-        let token = page.next_page_token.clone();
-        if self.pages == 1 {
+        let next = self.pages.next(&page, &page.next_page_token)?;
+        if self.pages.is_first() {
             self.answer = ListSkillsResponse { next_page_token: String::new(), ..page };
         } else if (&page.epoch, page.revision) == (&self.answer.epoch, self.answer.revision) {
             self.answer.skills.extend(page.skills);
@@ -77,22 +63,14 @@ impl Joined {
         } else {
             return Err("the pages of one list are of different revisions");
         }
-        if token.is_empty() {
-            return Ok(None);
-        }
-        if self.pages == MAX_PAGES {
-            return Err("the list has more than 10,000 pages");
-        }
-        if token.len() > MAX_TOKEN_BYTES || !self.tokens.insert(token.clone()) {
-            return Err("a page token repeats, or is over 16 KiB");
-        }
-        Ok(Some(token))
+        Ok(next)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Joined, MAX_PAGES};
+    use super::Joined;
+    use crate::client::pages::MAX_PAGES;
     use crate::proto::caproot::v1::{ListSkillsResponse, RootStatus, Skill};
 
     fn page(name: &str, next: &str) -> ListSkillsResponse {

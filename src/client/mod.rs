@@ -6,7 +6,9 @@ mod connect;
 mod handle;
 pub mod json;
 mod list;
+mod pages;
 mod read;
+mod resources;
 mod selected;
 
 pub use crate::endpoint::{Endpoint, EndpointError};

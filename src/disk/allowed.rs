@@ -141,6 +141,13 @@ impl Ground {
         self.place(&walk(path))
     }
 
+    /// The absolute path of a spot.
+    pub(super) fn native(&self, spot: &Spot) -> PathBuf {
+        let rel = Path::new(std::ffi::OsStr::from_bytes(spot.rel.as_bytes()));
+        let base = slashed(&self.roots[spot.base].path);
+        if spot.rel.is_root() { base.to_owned() } else { base.join(rel) }
+    }
+
     /// Resolves a link's target, which is relative to the directory that holds the link.
     pub(super) fn follow(&self, holder: &Spot, target: &[u8]) -> Result<Spot, Blocked> {
         let mut real = self.roots[holder.base].path.clone();

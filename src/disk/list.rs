@@ -164,7 +164,10 @@ fn is_skill_like(name: &[u8]) -> bool {
 
 /// The names in a directory with their kinds, in byte order; beyond `most`, and one more to show
 /// that there are more, the last by name are dropped, so that memory is bounded.
-fn read_names(dir: &OwnedFd, most: usize) -> rustix::io::Result<Vec<(Box<[u8]>, FileType)>> {
+pub(super) fn read_names(
+    dir: &OwnedFd,
+    most: usize,
+) -> rustix::io::Result<Vec<(Box<[u8]>, FileType)>> {
     let mut names: Vec<(Box<[u8]>, FileType)> = Vec::new();
     let mut buffer = Vec::with_capacity(32 << 10);
     let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());

@@ -4,10 +4,13 @@
 mod allowed;
 mod assembly;
 mod content;
+mod files;
 mod kinds;
 mod list;
+mod locate;
 mod namespaces;
 mod off;
+mod package;
 mod progress;
 mod read;
 mod resource;
@@ -18,7 +21,10 @@ mod walk;
 mod watching;
 
 pub use allowed::{Allowed, Blocked, Ground, Resolved};
+pub use files::{FileFound, FilesFound, FilesPage, list_files};
+pub use locate::locate;
 pub use off::Off;
+pub use package::Rule;
 pub use progress::Progress;
 pub use read::{Body, Page, Read, Unread, read};
 pub use source::source;

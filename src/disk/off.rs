@@ -24,7 +24,7 @@ pub(super) struct Seen<'a> {
     root: &'a Spot,
     package: &'a RelPath,
     /// Where the package really is, and that below the root.
-    home: &'a Spot,
+    home: Spot,
     home_below: Option<RelPath>,
 }
 
@@ -35,10 +35,16 @@ impl<'a> Off<'a> {
         ground: &Ground,
         root: &'a Spot,
         package: &'a RelPath,
-        home: &'a Spot,
+        home: &Spot,
     ) -> Seen<'a> {
-        let places = places(ground, self.published, self.rules);
-        Seen { packages: self.packages, places, root, package, home, home_below: home.below(root) }
+        Seen {
+            packages: self.packages,
+            places: places(ground, self.published, self.rules),
+            root,
+            package,
+            home: home.clone(),
+            home_below: home.below(root),
+        }
     }
 }
 
@@ -50,7 +56,7 @@ impl Seen<'_> {
         let below = real.below(self.root);
         self.packages.cover_walked(&walked, self.package)
             || below.is_some_and(|file| self.packages.cover_real(&file, self.home_below.as_ref()))
-            || self.places.cover(real, self.home)
+            || self.places.cover(real, &self.home)
     }
 }
 

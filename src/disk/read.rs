@@ -2,11 +2,10 @@
 
 use super::allowed::{Blocked, Resolved};
 use super::content;
-use super::off::Off;
-use super::resource::{self, Unopened};
+use super::package::{Package, Rule};
+use super::resource::Unopened;
 use super::versions::Versions;
-use crate::domain::{Digest, RelPath, Spot, Version, permit};
-use rustix::fs::fstat;
+use crate::domain::{Digest, RelPath, Version};
 
 /// Which page.
 #[derive(Debug)]
@@ -21,12 +20,8 @@ pub struct Page<'a> {
     pub max_bytes: usize,
     /// A digest for which no content is wanted on the first page.
     pub unless: Option<&'a str>,
-    /// Directories that are never read in.
-    pub passed_over: &'a [Box<[u8]>],
-    /// Skills that are switched off.
-    pub off: Off<'a>,
-    /// Whether links are followed.
-    pub follow_links: bool,
+    /// What may be read.
+    pub rule: Rule<'a>,
     /// The most bytes of a file.
     pub max_file_bytes: u64,
 }
@@ -78,48 +73,14 @@ const TRIES: usize = 3;
 
 /// Reads a page of a file below a root.
 pub fn read(root: &Resolved, page: &Page<'_>, versions: &Versions) -> Result<Read, Unread> {
-    let Resolved { ground, spot: root_spot } = root;
-    let package = resource::find(ground, root_spot, page.package)?.spot;
-    if !permit::may_read(page.resource, page.passed_over) {
-        return Err(Unread::NotFound);
-    }
-    let off = page.off.seen_from(ground, root_spot, page.package, &package);
+    let package = Package::find(root, page.package, page.rule)?;
     for _ in 0..TRIES {
-        let opened = resource::open(ground, &package, page.resource)?;
-        let walked = root_spot.rel.join_all(page.package).join_all(page.resource);
-        let linked = opened.spot != Spot { base: root_spot.base, rel: walked };
-        if linked && !page.follow_links {
-            return Err(Unread::Outside);
-        }
-        let is_main = *page.resource == crate::domain::main_file();
-        let below = place_to_judge(&opened.spot, &package, root_spot);
-        if !is_main && !permit::may_read(&below, page.passed_over) {
-            return Err(Unread::NotFound);
-        }
-        if off.covers(page.resource, &opened.spot) {
-            return Err(Unread::NotFound);
-        }
+        let opened = package.open(page.resource)?;
         let version = opened.version;
         if version.size > page.max_file_bytes {
             return Err(Unread::TooLarge { size: version.size });
         }
-        let still = || -> Result<bool, Unread> {
-            let now = fstat(&opened.file).map_err(|_| Unread::Failed)?;
-            Ok(resource::version(&now) == version)
-        };
-        let known = versions.get(&version);
-        let (digest, utf8) = match known {
-            Some(known) => known,
-            None => match content::digest(&opened.file, version.size) {
-                Ok(found) if still()? => {
-                    versions.put(version, found);
-                    found
-                }
-                Ok(_) => continue,
-                Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => continue,
-                Err(_) => return Err(Unread::Failed),
-            },
-        };
+        let Some((digest, utf8)) = versions.digest(&opened)? else { continue };
         let offset = match page.from {
             Some((expected, _)) if expected != version => {
                 return Err(Unread::Changed(Some(digest)));
@@ -132,7 +93,7 @@ pub fn read(root: &Resolved, page: &Page<'_>, versions: &Versions) -> Result<Rea
         };
         let len = usize::try_from(version.size - offset).unwrap_or(usize::MAX).min(page.max_bytes);
         let bytes = content::page(&opened.file, offset, len).map_err(|_| Unread::Failed)?;
-        if !still()? || bytes.len() < len {
+        if !opened.is_still()? || bytes.len() < len {
             continue;
         }
         let (body, taken) = if utf8 { text(bytes)? } else { (Body::Bytes(bytes), len) };
@@ -145,12 +106,6 @@ pub fn read(root: &Resolved, page: &Page<'_>, versions: &Versions) -> Result<Rea
         });
     }
     Err(Unread::Changed(None))
-}
-
-/// The part of a resolved place that decides whether it may be read: what a link adds counts too.
-fn place_to_judge(spot: &Spot, package: &Spot, root: &Spot) -> RelPath {
-    let below = |dir: &Spot| (dir.base == spot.base).then(|| spot.rel.below(&dir.rel)).flatten();
-    below(package).or_else(|| below(root)).unwrap_or_else(|| spot.rel.clone())
 }
 
 /// Cuts a page of text between characters. A page begins between characters too, unless its cursor

@@ -16,7 +16,16 @@ const TRIES: usize = 4;
 pub(super) struct Regular {
     pub(super) file: File,
     pub(super) version: Version,
+    /// Whether anybody may execute it.
+    pub(super) executable: bool,
     pub(super) spot: Spot,
+}
+
+impl Regular {
+    /// Whether it is still the version that was opened.
+    pub(super) fn is_still(&self) -> Result<bool, Unopened> {
+        Ok(version(&fstat(&self.file).map_err(blocked)?) == self.version)
+    }
 }
 
 /// Why a file is not open.
@@ -90,7 +99,8 @@ pub(super) fn regular(fd: OwnedFd, spot: Spot) -> Result<Regular, Unopened> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(Unopened::NotRegular);
     }
-    Ok(Regular { file: File::from(fd), version: version(&stat), spot })
+    let executable = stat.st_mode & 0o111 != 0;
+    Ok(Regular { file: File::from(fd), version: version(&stat), executable, spot })
 }
 
 /// The target of a link, beside what it leads to.

@@ -1,7 +1,11 @@
 //! Remembers the digest of each version of a file, so that it is computed once. Bounded.
 
+use super::content;
+use super::read::Unread;
+use super::resource::Regular;
 use crate::domain::{Digest, Version};
 use lru::LruCache;
+use std::io::ErrorKind;
 use std::num::NonZero;
 use std::sync::{Mutex, PoisonError};
 
@@ -23,7 +27,21 @@ impl Versions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(version).copied()
     }
 
-    pub(super) fn put(&self, version: Version, found: (Digest, bool)) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).put(version, found);
+    /// The digest of an open file, read only where it is not known, and whether that version is
+    /// UTF-8. `None` where the file changed meanwhile.
+    pub(super) fn digest(&self, opened: &Regular) -> Result<Option<(Digest, bool)>, Unread> {
+        if let Some(known) = self.get(&opened.version) {
+            return Ok(Some(known));
+        }
+        match content::digest(&opened.file, opened.version.size) {
+            Ok(found) if opened.is_still()? => {
+                let mut versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                versions.put(opened.version, found);
+                Ok(Some(found))
+            }
+            Ok(_) => Ok(None),
+            Err(e) if e.kind() == ErrorKind::UnexpectedEof => Ok(None),
+            Err(_) => Err(Unread::Failed),
+        }
     }
 }

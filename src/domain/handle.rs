@@ -9,6 +9,8 @@ use std::cmp::Ordering;
 const SCHEME: &str = "skill://";
 /// Everything but the unreserved characters of RFC 3986.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// The same for several segments at once, whose `/` stay.
+const PATH: &AsciiSet = &ENCODED.remove(b'/');
 
 /// A package or resource of one root. Law: `parse(print(h)) == h`, and `print(parse(s)) == s` for
 /// every `s` that parses.
@@ -61,10 +63,15 @@ pub fn print(root: &RootId, path: &RelPath) -> String {
     text
 }
 
+/// How a path is spelled in a handle, without a `/` before it.
+#[must_use]
+pub fn encode(path: &RelPath) -> String {
+    percent_encode(path.as_bytes(), PATH).to_string()
+}
+
 /// The order of two handles of one root, as bytes.
 #[must_use]
 pub fn order(a: &RelPath, b: &RelPath) -> Ordering {
-    const PATH: &AsciiSet = &ENCODED.remove(b'/');
     let bytes = |path| percent_encode(RelPath::as_bytes(path), PATH).flat_map(str::bytes);
     bytes(a).cmp(bytes(b))
 }

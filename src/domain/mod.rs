@@ -4,6 +4,7 @@ pub mod catalog;
 mod diagnostic;
 pub mod diff;
 mod digest;
+pub mod files;
 pub mod frontmatter;
 pub mod handle;
 pub mod json;

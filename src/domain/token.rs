@@ -1,6 +1,7 @@
 //! Cursors and page tokens: opaque to callers, checked in full when they come back. No secret:
 //! whatever is in one is verified again, so a forged one gains nothing.
 
+use super::files::Bookmark;
 use super::{RelPath, RootId, Version, handle};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,6 +11,11 @@ const CHECK_BYTES: usize = 8;
 const CURSOR_TAG: u8 = 1;
 const PAGE_TAG: u8 = 2;
 const RESUME_TAG: u8 = 3;
+const BOOKMARK_TAG: u8 = 4;
+/// Those that hold only numbers.
+const MAX_CHARS: usize = 256;
+/// Those that hold a path, which is shorter than its handle.
+const MAX_CHARS_WITH_PATH: usize = 4_096;
 
 /// Where a paged read goes on: which version of which resource, and from which byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +45,7 @@ impl Cursor {
     /// `None` for a text that no caproot made, or that it made for another resource.
     #[must_use]
     pub fn parse(text: &str, root: &RootId, resource: &RelPath) -> Option<Self> {
-        let body = open(text, handle::print(root, resource).as_bytes())?;
+        let body = open(text, handle::print(root, resource).as_bytes(), MAX_CHARS)?;
         let mut fields = Fields(&body);
         if fields.take::<1>()? != [CURSOR_TAG] {
             return None;
@@ -82,7 +88,7 @@ impl PageToken {
     /// `None` for a text that no caproot made, or that it made for another question.
     #[must_use]
     pub fn parse(text: &str, question: &[u8]) -> Option<Self> {
-        let body = open(text, question)?;
+        let body = open(text, question, MAX_CHARS)?;
         let mut fields = Fields(&body);
         if fields.take::<1>()? != [PAGE_TAG] {
             return None;
@@ -128,7 +134,7 @@ impl ResumeToken {
     /// `None` for a text that no caproot made.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let body = open(text, b"")?;
+        let body = open(text, b"", MAX_CHARS)?;
         let mut fields = Fields(&body);
         if fields.take::<1>()? != [RESUME_TAG] {
             return None;
@@ -139,6 +145,28 @@ impl ResumeToken {
             question: fields.take()?,
         };
         fields.0.is_empty().then_some(token)
+    }
+}
+
+impl Bookmark {
+    /// The text for the caller, bound to the request by its `question` bytes.
+    #[must_use]
+    pub fn print(&self, question: &[u8]) -> String {
+        let mut body = vec![BOOKMARK_TAG, u8::from(self.truncated)];
+        body.extend(self.seen.to_be_bytes());
+        body.extend(self.last.as_bytes());
+        seal(body, question)
+    }
+
+    /// `None` for a text that no caproot made, or that it made for another question.
+    #[must_use]
+    pub fn parse(text: &str, question: &[u8]) -> Option<Self> {
+        let body = open(text, question, MAX_CHARS_WITH_PATH)?;
+        let mut fields = Fields(&body);
+        let [tag, truncated @ (0 | 1)] = fields.take()? else { return None };
+        let seen = u64::from_be_bytes(fields.take()?);
+        let last = RelPath::new(fields.0).filter(|last| !last.is_root())?;
+        (tag == BOOKMARK_TAG).then_some(Self { last, seen, truncated: truncated == 1 })
     }
 }
 
@@ -158,8 +186,8 @@ fn seal(mut body: Vec<u8>, bound_to: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(body)
 }
 
-fn open(text: &str, bound_to: &[u8]) -> Option<Vec<u8>> {
-    if text.len() > 256 {
+fn open(text: &str, bound_to: &[u8], max_chars: usize) -> Option<Vec<u8>> {
+    if text.len() > max_chars {
         return None;
     }
     let mut body = URL_SAFE_NO_PAD.decode(text).ok()?;
@@ -177,7 +205,7 @@ fn check(body: &[u8], bound_to: &[u8]) -> [u8; CHECK_BYTES] {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cursor, PageToken, ResumeToken};
+    use super::{Bookmark, Cursor, PageToken, ResumeToken};
     use crate::domain::{RelPath, RootId, Version};
     use proptest::prelude::*;
 
@@ -206,6 +234,19 @@ mod tests {
             text[at] = (text[at] ^ flip) & 0x7f;
             let text = String::from_utf8(text).expect("ASCII");
             prop_assert_eq!(Cursor::parse(&text, &root, &path), None);
+        }
+
+        #[test]
+        fn bookmarks_come_back(
+            raw in proptest::collection::vec(any::<u8>(), 1..2_048), seen: u64, truncated: bool
+        ) {
+            if let Some(last) = RelPath::new(&raw) {
+                let bookmark = Bookmark { last, seen, truncated };
+                let text = bookmark.print(b"q");
+                prop_assert_eq!(Bookmark::parse(&text, b"p"), None);
+                prop_assert_eq!(PageToken::parse(&text, b"q"), None);
+                prop_assert_eq!(Bookmark::parse(&text, b"q"), Some(bookmark));
+            }
         }
 
         #[test]

@@ -2,11 +2,13 @@
 //! reads resources of what is published. Knows nothing of gRPC.
 
 mod bell;
+mod files;
 mod ledger;
 mod reads;
 mod tend;
 mod wait;
 
+pub use files::FilesRequest;
 pub use ledger::{Degraded, Held, WatchMode};
 pub use reads::{ReadError, ReadRequest};
 pub use tend::Timing;

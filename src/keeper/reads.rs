@@ -1,9 +1,12 @@
 //! Reads of resources: permitted by the published catalog, then done on the disk.
 
-use super::{Consistency, Keeper, Late, Patience};
-use crate::disk::{Off, Page, Read, Unread, read};
+use super::ledger::Key;
+use super::{Consistency, Keeper, Late, Patience, Shared};
+use crate::disk::{Off, Page, Read, Rule, Unread, read};
 use crate::domain::limits::MAX_READ_BYTES;
-use crate::domain::{Reason, RelPath, Selected, Version, main_file};
+use crate::domain::{Catalog, Reason, RelPath, Selected, Version, main_file};
+use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// One page of one file.
 #[derive(Debug)]
@@ -39,25 +42,19 @@ pub enum ReadError {
     Late,
 }
 
+/// What a read of a package goes by, and its turn among the reads of its root.
+pub(super) struct Turn {
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) key: Key,
+    pub(super) permit: OwnedSemaphorePermit,
+}
+
 impl Keeper {
     /// Reads one page.
     pub async fn read(&self, request: ReadRequest, patience: Patience) -> Result<Read, ReadError> {
-        let roots = std::slice::from_ref(&request.root);
-        let view = self.view(roots, request.consistency, patience).await;
-        let state = view.map_err(|Late| ReadError::Late)?.roots.pop().map(|r| r.state);
-        let Some(state) = state else { return Err(ReadError::Pending) };
-        if let Some(reason) = state.reason() {
-            return Err(ReadError::Root(reason));
-        }
-        let catalog = state.catalog().cloned().ok_or(ReadError::Pending)?;
-        if catalog.skill(&request.package).is_none() {
-            return Err(ReadError::NoPackage);
-        }
-        let key = self.key(&request.root).map_err(ReadError::Root)?;
-        let reads = self.ledger().work(&key).map(|work| work.reads.clone());
-        let Some(reads) = reads else { return Err(ReadError::NoPackage) };
-        // Closed never: the semaphore lives as long as this clone of it.
-        let permit = reads.acquire_owned().await.map_err(|_| ReadError::Late)?;
+        let ReadRequest { root, package, consistency, .. } = &request;
+        let Turn { catalog, key, permit } =
+            self.turn(root, package, *consistency, patience).await?;
         let shared = self.0.clone();
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
@@ -68,13 +65,7 @@ impl Keeper {
                 from: request.from,
                 max_bytes: request.max_bytes.min(MAX_READ_BYTES),
                 unless: request.unless.as_deref(),
-                passed_over: &shared.rules.passed_over,
-                off: Off {
-                    packages: catalog.off(),
-                    rules: &shared.rules.switched_off,
-                    published: &shared.published,
-                },
-                follow_links: catalog.header.follow_links,
+                rule: shared.rule(&catalog),
                 max_file_bytes: shared.rules.limits.max_file_bytes,
             };
             read(&root, &page, &shared.versions).map_err(ReadError::Unread)
@@ -83,5 +74,46 @@ impl Keeper {
             tracing::error!(%panic, "a read ended by a defect");
             Err(ReadError::Unread(Unread::Failed))
         })
+    }
+
+    /// Looks a package up in its root's catalog, then waits for a turn to read in the root.
+    pub(super) async fn turn(
+        &self,
+        root: &Selected,
+        package: &RelPath,
+        consistency: Consistency,
+        patience: Patience,
+    ) -> Result<Turn, ReadError> {
+        let view = self.view(std::slice::from_ref(root), consistency, patience).await;
+        let state = view.map_err(|Late| ReadError::Late)?.roots.pop().map(|r| r.state);
+        let Some(state) = state else { return Err(ReadError::Pending) };
+        if let Some(reason) = state.reason() {
+            return Err(ReadError::Root(reason));
+        }
+        let catalog = state.catalog().cloned().ok_or(ReadError::Pending)?;
+        if catalog.skill(package).is_none() {
+            return Err(ReadError::NoPackage);
+        }
+        let key = self.key(root).map_err(ReadError::Root)?;
+        let reads = self.ledger().work(&key).map(|work| work.reads.clone());
+        let Some(reads) = reads else { return Err(ReadError::NoPackage) };
+        // Closed never: the semaphore lives as long as this clone of it.
+        let permit = reads.acquire_owned().await.map_err(|_| ReadError::Late)?;
+        Ok(Turn { catalog, key, permit })
+    }
+}
+
+impl Shared {
+    /// By what files of a root are read, and listed.
+    pub(super) fn rule<'a>(&'a self, catalog: &'a Catalog) -> Rule<'a> {
+        Rule {
+            passed_over: &self.rules.passed_over,
+            off: Off {
+                packages: catalog.off(),
+                rules: &self.rules.switched_off,
+                published: &self.published,
+            },
+            follow_links: catalog.header.follow_links,
+        }
     }
 }

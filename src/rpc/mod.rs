@@ -3,6 +3,7 @@
 mod answers;
 mod changes;
 mod errors;
+mod files;
 mod limits;
 mod pages;
 mod requests;

@@ -1,10 +1,12 @@
 //! What callers send, checked and turned into the domain's types.
 
 use super::errors::BadField;
+use super::files;
+use crate::domain::files::Bookmark;
 use crate::domain::limits::{DEFAULT_READ_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES};
 use crate::domain::token::Cursor;
 use crate::domain::{Handle, RelPath, RootId, Selected, main_file};
-use crate::keeper::{self, ReadRequest};
+use crate::keeper::{self, FilesRequest, ReadRequest};
 use crate::proto::caproot::v1 as pb;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -54,7 +56,7 @@ fn selected(root: pb::SelectedCapabilityRoot, field: &str) -> Result<Selected, B
     })
 }
 
-/// How many skills a page may have.
+/// How many skills or files a page may have.
 pub(super) fn page_size(asked: i32) -> Result<usize, BadField> {
     match usize::try_from(asked) {
         Ok(0) => Ok(MAX_PAGE_SIZE),
@@ -131,6 +133,22 @@ pub(super) fn read(request: pb::ReadResourceRequest) -> Result<ReadRequest, BadF
         unless: (!request.if_none_match.is_empty()).then_some(request.if_none_match),
         consistency: consistency(request.consistency)?,
     })
+}
+
+/// Checks a list of files; the authority is compared by the caller of this.
+pub(super) fn files(request: &pb::ListResourcesRequest) -> Result<FilesRequest, BadField> {
+    let root = selected(request.root.clone().unwrap_or_default(), "root")?;
+    let package = handle("package", &request.package, &root.id)?;
+    let max_files = page_size(request.page_size)?;
+    let from = match &*request.page_token {
+        "" => None,
+        text => {
+            let bookmark = Bookmark::parse(text, &files::question(request));
+            let none = || BadField::new("page_token", "was not given for this list; start again");
+            Some(bookmark.ok_or_else(none)?)
+        }
+    };
+    Ok(FilesRequest { root, package, from, max_files, digests: request.include_digests })
 }
 
 fn handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadField> {

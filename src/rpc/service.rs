@@ -2,10 +2,10 @@
 
 use super::errors::{BadField, Failure, shutting_down, too_many_streams};
 use super::stream::Stream;
-use super::{answers, limits, pages, requests};
+use super::{answers, files, limits, pages, requests};
 use crate::disk::Body;
 use crate::domain::token::{Cursor, PageToken};
-use crate::domain::{Published, RelPath, Selected, handle, main_file};
+use crate::domain::{Published, RootId, Selected, handle, main_file};
 use crate::keeper::{Consistency, Keeper, Patience};
 use crate::proto::caproot::v1 as pb;
 use pb::capability_service_server::CapabilityService;
@@ -182,6 +182,29 @@ impl CapabilityService for Service {
         Ok(Response::new(Box::pin(ReceiverStream::new(sent).chain(end))))
     }
 
+    async fn list_resources(
+        &self,
+        request: Request<pb::ListResourcesRequest>,
+    ) -> Answer<pb::ListResourcesResponse> {
+        self.serving()?;
+        let patience = Patience::new(requests::timeout(request.metadata()));
+        let mut request = request.into_inner();
+        let wanted = requests::files(&request)?;
+        let (root, package) = (wanted.root.id.clone(), wanted.package.clone());
+        check_authority(request.authority.take(), &root)?;
+        let fail = |e| Failure::Read(e).status(Some(root.as_str()));
+        let found = self.keeper.files(wanted, patience).await.map_err(fail)?;
+        let resources = found.files.iter().map(|file| files::resource(&root, &package, file));
+        let next = found.next.map(|bookmark| bookmark.print(&files::question(&request)));
+        Ok(Response::new(pb::ListResourcesResponse {
+            resources: resources.collect(),
+            next_page_token: next.unwrap_or_default(),
+            truncated: found.truncated,
+            epoch: self.epoch(),
+            revision: self.keeper.revision(),
+        }))
+    }
+
     async fn read_resource(
         &self,
         request: Request<pb::ReadResourceRequest>,
@@ -192,10 +215,8 @@ impl CapabilityService for Service {
         let authority = request.authority.take();
         let read = requests::read(request)?;
         let root = read.root.id.clone();
+        check_authority(authority, &root)?;
         let fail = |failure: Failure| failure.status(Some(root.as_str()));
-        if authority.is_some_and(|a| a.kind != "executor" || a.id != root.as_str()) {
-            return Err(fail(Failure::AuthorityMismatch));
-        }
         let resource = read.resource.clone().unwrap_or_else(main_file);
         let place = read.package.join_all(&resource);
         let done = self.keeper.read(read, patience).await.map_err(|e| fail(Failure::Read(e)))?;
@@ -207,7 +228,7 @@ impl CapabilityService for Service {
             total_bytes: done.version.size,
             truncated: next.is_some(),
             next_cursor: next.map(|c| c.print(&root, &place)).unwrap_or_default(),
-            media_type: media_type(&place, done.body.as_ref()),
+            media_type: files::media_type(&place, done.body.as_ref()),
             body: done.body.map(|body| match body {
                 Body::Text(text) => pb::read_resource_response::Body::Contents(text),
                 Body::Bytes(bytes) => pb::read_resource_response::Body::Data(bytes),
@@ -218,13 +239,12 @@ impl CapabilityService for Service {
     }
 }
 
-/// Guessed from the name; where that says nothing, from whether it is text.
-fn media_type(place: &RelPath, body: Option<&Body>) -> String {
-    let name = place.file_name().unwrap_or_default();
-    let guess = mime_guess::from_path(&*String::from_utf8_lossy(name)).first_raw();
-    let otherwise = || match body {
-        Some(Body::Text(_)) => "text/plain",
-        Some(Body::Bytes(_)) | None => "application/octet-stream",
-    };
-    guess.unwrap_or_else(otherwise).to_owned()
+/// Refuses an authority, if one is given, that is not the root's.
+fn check_authority(given: Option<pb::Authority>, root: &RootId) -> Result<(), Status> {
+    match given {
+        Some(given) if given.kind != "executor" || given.id != root.as_str() => {
+            Err(Failure::AuthorityMismatch.status(Some(root.as_str())))
+        }
+        _ => Ok(()),
+    }
 }

@@ -6,6 +6,7 @@
 
 mod binary;
 mod check;
+mod commands;
 mod config;
 mod corpus;
 mod diff;
@@ -19,8 +20,11 @@ mod readme;
 mod reads;
 mod reads_live;
 mod replica;
+mod resources;
+mod resources_law;
 mod rooms;
 mod roots;
 mod roots_live;
+mod terminal;
 mod trees;
 mod watching;

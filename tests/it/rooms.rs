@@ -10,7 +10,7 @@ use crate::readme;
 /// Each room, and what it may name: a room (`disk`), or single items of one (`disk::Body`).
 const ARROWS: &[(&str, &[&str])] = &[
     ("app", &["config", "keeper", "proto", "rpc"]),
-    ("cli", &["app", "client", "config", "endpoint", "proto"]),
+    ("cli", &["app", "client", "config", "endpoint", "locate", "proto"]),
     ("client", &["endpoint", "proto"]),
     ("config", &["domain", "endpoint"]),
     ("disk", &["domain"]),
@@ -18,9 +18,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("endpoint", &[]),
     ("keeper", &["disk", "domain"]),
     ("lib", &[]),
+    ("locate", &["disk", "domain"]),
     ("main", &["cli", "endpoint"]),
     ("proto", &[]),
-    ("rpc", &["disk::Body", "disk::Unread", "domain", "keeper", "proto"]),
+    ("rpc", &["disk::Body", "disk::FileFound", "disk::Unread", "domain", "keeper", "proto"]),
 ];
 
 const UNKNOWN: &[(&str, &[&str])] = &[

@@ -1,0 +1,94 @@
+//! `caproot resolve`: what roots are, without their skills.
+
+use super::args::{ConnectionArgs, SelectionArgs};
+use super::exit;
+use super::failure::Failure;
+use super::list::consistency;
+use super::output::{Output, print_message, print_table, say};
+use super::report;
+use super::text::{Shown, shown};
+use crate::endpoint::Env;
+use crate::proto::caproot::v1::{
+    ResolveRootsRequest, ResolveRootsResponse, ResolvedRoot, RootKind, RootState,
+};
+use clap::Args;
+use std::fmt::Write as _;
+
+/// Say what roots are: their state, kind, plugin and counts
+///
+/// The roots go to stdout; what is wrong below them, and a summary, go to stderr. Exits with 1 when
+/// a root is not ready.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  caproot resolve                                every published root
+  caproot resolve --root ./skills --fresh        a directory, searched again
+  caproot resolve --selected thread-start.json --output json | jq '.roots[].diagnostics'")]
+pub(super) struct ResolveArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    #[command(flatten)]
+    selection: SelectionArgs,
+    /// Include every change made before the call
+    #[arg(long)]
+    fresh: bool,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+/// Prints the roots.
+pub(super) async fn run(args: ResolveArgs, env: &Env) -> Result<u8, Failure> {
+    let (mut client, _) = args.connection.client(env).await?;
+    let request = ResolveRootsRequest {
+        selected_capability_roots: args.selection.roots(&mut client, env).await?,
+        consistency: consistency(args.fresh).into(),
+    };
+    let answer = client.resolve_roots(request).await?;
+    match args.output {
+        Output::Text => {
+            print_table(["ROOT", "STATE", "FOUND"], &rows(&answer))?;
+            say(&report::resolved(&answer));
+        }
+        Output::Json => print_message(&answer)?,
+    }
+    let ready = answer.roots.iter().all(|root| root.state() == RootState::Ready);
+    Ok(if ready { exit::OK } else { exit::WRONG })
+}
+
+fn rows(answer: &ResolveRootsResponse) -> Vec<[String; 3]> {
+    let row = |root: &ResolvedRoot| {
+        [shown(&root.id), report::state(root.state(), root.reason), found(root)]
+    };
+    answer.roots.iter().map(row).collect()
+}
+
+/// What a root is and holds, such as
+/// `PLUGIN deploy 1.0: 3 skills, 1 left out; directories: 12 searched`.
+fn found(root: &ResolvedRoot) -> String {
+    let Some(counts) = &root.counts else { return String::new() };
+    // A newer daemon may know kinds that this client does not.
+    let mut text = RootKind::try_from(root.kind).map_or_else(
+        |number| number.0.to_string(),
+        |kind| report::stem(kind.as_str_name(), "ROOT_KIND_").to_owned(),
+    );
+    if let Some(plugin) = &root.plugin {
+        let _ = write!(text, " {}", Shown(&plugin.name));
+        if !plugin.version.is_empty() {
+            let _ = write!(text, " {}", Shown(&plugin.version));
+        }
+    }
+    let _ = write!(text, ": {}", report::counted(counts.skills as usize, "skill"));
+    for (count, what) in
+        [(counts.left_out, "left out"), (counts.other_product, "for other products")]
+    {
+        if count > 0 {
+            let _ = write!(text, ", {count} {what}");
+        }
+    }
+    let _ = write!(text, "; directories: {} searched", counts.directories);
+    if counts.passed_over > 0 {
+        let _ = write!(text, ", {} passed over", counts.passed_over);
+    }
+    text
+}

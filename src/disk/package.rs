@@ -1,0 +1,80 @@
+//! The one rule by which a package's files are read, whether they are asked for or listed.
+
+use super::allowed::{Ground, Resolved};
+use super::off::{Off, Seen};
+use super::read::Unread;
+use super::resource::{self, Regular};
+use crate::domain::{RelPath, Spot, main_file, permit};
+
+/// What reading a package's files needs to know.
+#[derive(Debug, Clone, Copy)]
+pub struct Rule<'a> {
+    /// Directories that are never read in.
+    pub passed_over: &'a [Box<[u8]>],
+    /// Skills that are switched off.
+    pub off: Off<'a>,
+    /// Whether links are followed.
+    pub follow_links: bool,
+}
+
+/// A package that was found.
+pub(super) struct Package<'a> {
+    pub(super) ground: &'a Ground,
+    root: &'a Spot,
+    /// As walked below the root.
+    walked: &'a RelPath,
+    /// Where it really is.
+    pub(super) spot: Spot,
+    pub(super) rule: Rule<'a>,
+    off: Seen<'a>,
+}
+
+impl<'a> Package<'a> {
+    pub(super) fn find(
+        root: &'a Resolved,
+        walked: &'a RelPath,
+        rule: Rule<'a>,
+    ) -> Result<Self, Unread> {
+        let Resolved { ground, spot: root } = root;
+        let spot = resource::find(ground, root, walked)?.spot;
+        let off = rule.off.seen_from(ground, root, walked, &spot);
+        Ok(Self { ground, root, walked, spot, rule, off })
+    }
+
+    /// Opens a file, as walked below the package, if it may be read.
+    pub(super) fn open(&self, resource: &RelPath) -> Result<Regular, Unread> {
+        let Rule { passed_over, off: _, follow_links } = self.rule;
+        if !permit::may_read(resource, passed_over) {
+            return Err(Unread::NotFound);
+        }
+        let opened = resource::open(self.ground, &self.spot, resource)?;
+        let walked = self.root.rel.join_all(self.walked).join_all(resource);
+        let linked = opened.spot != Spot { base: self.root.base, rel: walked };
+        if linked && !follow_links {
+            return Err(Unread::Outside);
+        }
+        let is_main = *resource == main_file();
+        if !is_main && !permit::may_read(&self.place_to_judge(&opened.spot), passed_over) {
+            return Err(Unread::NotFound);
+        }
+        if self.off.covers(resource, &opened.spot) {
+            return Err(Unread::NotFound);
+        }
+        Ok(opened)
+    }
+
+    /// Whether a link may lead a list into a directory. One that holds the root may have something
+    /// to list below it, whatever it is called itself.
+    pub(super) fn may_enter(&self, dir: &Spot) -> bool {
+        let holds_root = dir.base == self.root.base && self.root.rel.below(&dir.rel).is_some();
+        holds_root || permit::may_read(&self.place_to_judge(dir), self.rule.passed_over)
+    }
+
+    /// The part of a resolved place that decides whether it may be read: what a link adds counts
+    /// too.
+    fn place_to_judge(&self, spot: &Spot) -> RelPath {
+        let below =
+            |dir: &Spot| (dir.base == spot.base).then(|| spot.rel.below(&dir.rel)).flatten();
+        below(&self.spot).or_else(|| below(self.root)).unwrap_or_else(|| spot.rel.clone())
+    }
+}
