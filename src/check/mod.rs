@@ -76,8 +76,8 @@ pub fn check(subject: &Subject, progress: &Progress) -> Result<Checked, Reason> 
     let allowed = Allowed::new(subject.allowed.clone());
     let catalog = disk::scan(&allowed, &subject.target, progress)?;
     let mut problems: Vec<(RelPath, Problem)> = Vec::new();
-    let mut skills = Vec::with_capacity(catalog.skills().len());
-    for skill in catalog.skills() {
+    let mut skills = Vec::with_capacity(catalog.len());
+    for skill in catalog.skills(0) {
         let main = skill.main_resource();
         match skill.check_handle(&subject.id) {
             Ok(()) => {

@@ -25,6 +25,29 @@ struct Assembled {
 }
 
 impl Assembly {
+    /// The skill that comes of a package whose file alone changed; `None` where the catalog would
+    /// change in other ways too, or where the package was not made of the old file.
+    pub(super) fn replace(
+        &mut self,
+        package: &RelPath,
+        old: &Arc<MainFile>,
+        new: &Arc<MainFile>,
+    ) -> Option<Arc<Skill>> {
+        let assembled = self.0.get_mut(package).filter(|a| Arc::ptr_eq(&a.file, old))?;
+        let (skill, problems, sidecar_problems) =
+            assemble(package, new, assembled.namespace.as_ref());
+        let (before, now) = (assembled.skill.as_ref()?, skill?);
+        let is_alike = before.name == now.name
+            && problems == assembled.problems
+            && sidecar_problems == assembled.sidecar_problems;
+        if !is_alike {
+            return None;
+        }
+        assembled.file = new.clone();
+        assembled.skill = Some(if **before == now { before.clone() } else { Arc::new(now) });
+        assembled.skill.clone()
+    }
+
     /// Gives each skill its namespace, and joins all to a catalog.
     pub(super) fn catalog(
         &mut self,
@@ -42,10 +65,12 @@ impl Assembly {
             let namespace =
                 home.as_ref().and_then(|home| namespaces.nearest(home, &mut diagnostics));
             let is_same = |old: &Assembled| {
-                Arc::ptr_eq(&old.file, &candidate.file) && old.namespace.as_ref() == namespace
+                let is_same_file =
+                    Arc::ptr_eq(&old.file, &candidate.file) || old.file == candidate.file;
+                is_same_file && old.namespace.as_ref() == namespace
             };
             let assembled = match old.remove(&candidate.package).filter(is_same) {
-                Some(same) => same,
+                Some(same) => Assembled { file: candidate.file, ..same },
                 None => {
                     let (skill, problems, sidecar_problems) =
                         assemble(&candidate.package, &candidate.file, namespace);

@@ -145,7 +145,7 @@ impl Listing<'_> {
 
     /// Goes into a directory, unless it is on the way already: then links go round in a circle.
     fn enter(&mut self, spot: Spot, path: RelPath) -> Result<(), Unread> {
-        let Rule { passed_over, off: _, follow_links } = self.page.rule;
+        let Rule { passed_over, follow_links, .. } = self.page.rule;
         let failed = |errno| Unread::from(Unopened::from(blocked(errno)));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = self.package.ground.open(&spot, flags).map_err(failed)?;

@@ -18,9 +18,10 @@ pub fn locate(
 ) -> Result<PathBuf, Unread> {
     let Resolved { ground, spot: root_spot } = root;
     if let Some(resource) = resource {
+        // What is switched off is not listed, which the daemon has said already.
         let (packages, rules) = (OffPackages::default(), SwitchedOff::default());
         let off = Off { packages: &packages, rules: &rules, published: &[] };
-        let rule = Rule { passed_over: &[], off, follow_links: true };
+        let rule = Rule { passed_over: &[], follow_links: true, off };
         let opened = Package::find(root, package, rule)?.open(resource)?;
         return Ok(ground.native(&opened.spot));
     }

@@ -37,14 +37,9 @@ impl<'a> Off<'a> {
         package: &'a RelPath,
         home: &Spot,
     ) -> Seen<'a> {
-        Seen {
-            packages: self.packages,
-            places: places(ground, self.published, self.rules),
-            root,
-            package,
-            home: home.clone(),
-            home_below: home.below(root),
-        }
+        let places = places(ground, self.published, self.rules);
+        let (home_below, home) = (home.below(root), home.clone());
+        Seen { packages: self.packages, places, root, package, home, home_below }
     }
 }
 

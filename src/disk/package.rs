@@ -11,10 +11,10 @@ use crate::domain::{RelPath, Spot, main_file, permit};
 pub struct Rule<'a> {
     /// Directories that are never read in.
     pub passed_over: &'a [Box<[u8]>],
-    /// Skills that are switched off.
-    pub off: Off<'a>,
     /// Whether links are followed.
     pub follow_links: bool,
+    /// Skills that are switched off.
+    pub off: Off<'a>,
 }
 
 /// A package that was found.
@@ -43,7 +43,7 @@ impl<'a> Package<'a> {
 
     /// Opens a file, as walked below the package, if it may be read.
     pub(super) fn open(&self, resource: &RelPath) -> Result<Regular, Unread> {
-        let Rule { passed_over, off: _, follow_links } = self.rule;
+        let Rule { passed_over, follow_links, .. } = self.rule;
         if !permit::may_read(resource, passed_over) {
             return Err(Unread::NotFound);
         }

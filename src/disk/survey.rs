@@ -45,7 +45,7 @@ pub struct Target {
 #[derive(Debug)]
 pub struct Surveyed {
     /// What the root holds; `None` where it is as it was.
-    pub catalog: Option<Result<Catalog, Reason>>,
+    pub catalog: Option<Result<Arc<Catalog>, Reason>>,
     /// Tokens of directories to look at again once they are quiet.
     pub unsettled: Vec<u64>,
 }
@@ -86,7 +86,8 @@ struct Found {
     manifests: Manifests,
     assembly: Assembly,
     kinds: Kinds,
-    truncated: bool,
+    /// What was found last.
+    catalog: Option<Arc<Catalog>>,
 }
 
 /// One directory that the search entered.
@@ -99,7 +100,11 @@ struct Node {
 }
 
 /// Searches a root once, and forgets all but the catalog.
-pub fn scan(allowed: &Allowed, target: &Target, progress: &Progress) -> Result<Catalog, Reason> {
+pub fn scan(
+    allowed: &Allowed,
+    target: &Target,
+    progress: &Progress,
+) -> Result<Arc<Catalog>, Reason> {
     let mut survey = Survey::new(target.clone());
     let surveyed = survey.full(allowed, &Unwatched, progress);
     surveyed.catalog.unwrap_or(Err(Reason::IoError))
@@ -137,7 +142,11 @@ impl Survey {
                 Err(reason)
             }
             Ok(mut found) => {
-                let old = self.found.take().map(|f| f.nodes).unwrap_or_default();
+                let mut old = HashMap::new();
+                if let Some(last) = self.found.take() {
+                    old = last.nodes;
+                    (found.assembly, found.catalog) = (last.assembly, last.catalog);
+                }
                 self.watch_above(&found, watching);
                 let catalog = self.search(&mut found, old, false, watching, progress);
                 self.found = Some(found);
@@ -162,6 +171,7 @@ impl Survey {
             return self.full(allowed, watching, progress);
         };
         let mut relist: HashSet<Spot> = HashSet::new();
+        let truncated = found.catalog.as_ref().is_some_and(|c| c.header.truncated);
         let mut search_again = false;
         for token in dirty {
             match self.tokens.get(token) {
@@ -191,6 +201,7 @@ impl Survey {
             }
         }
         let mut unsettled = Vec::new();
+        let mut replaced = Vec::new();
         let lister = Lister {
             ground: &found.ground,
             limits: &found.rules.limits,
@@ -209,19 +220,35 @@ impl Survey {
                 new
             });
             let is_same = match (&listing, &node.listing) {
-                (Ok(new), Ok(old)) => new.means_the_same(old) && !found.truncated,
+                (Ok(new), Ok(old)) => new.means_the_same(old) && !truncated,
                 (Err(new), Err(old)) => new == old,
                 _ => false,
             };
-            if !is_same {
-                found.manifests.remove(&dir);
-                search_again = true;
+            let mains = match (&listing, &node.listing) {
+                (Ok(new), Ok(old)) if !truncated => new.differs_in_main_only(old),
+                _ => None,
+            };
+            match mains {
+                _ if is_same => {}
+                Some((old, new)) => match found.assembly.replace(&node.visit.walked, &old, &new) {
+                    Some(skill) => replaced.push(skill),
+                    None => search_again = true,
+                },
+                None => {
+                    found.manifests.remove(&dir);
+                    search_again = true;
+                }
             }
             node.listing = listing.map(Arc::new);
             node._guards = guards;
         }
         if !search_again {
-            return Surveyed { catalog: None, unsettled };
+            let catalog = found.catalog.as_ref().filter(|_| !replaced.is_empty());
+            let catalog = catalog.map(|last| Arc::new(last.with(&replaced)));
+            if let Some(new) = &catalog {
+                found.catalog = Some(new.clone());
+            }
+            return Surveyed { catalog: catalog.map(Ok), unsettled };
         }
         let Some(mut found) = self.found.take() else {
             return Surveyed { catalog: None, unsettled };
@@ -294,7 +321,7 @@ impl Survey {
             manifests: Manifests::new(),
             assembly: Assembly::default(),
             kinds: Kinds::default(),
-            truncated: false,
+            catalog: None,
         })
     }
 
@@ -343,7 +370,7 @@ impl Survey {
         trusted: bool,
         watching: &dyn WatchDirs,
         progress: &Progress,
-    ) -> Catalog {
+    ) -> Arc<Catalog> {
         let mut search = Search::new(found.root.clone(), found.rules.clone());
         let mut nodes: HashMap<Spot, Node> = HashMap::with_capacity(old.len());
         loop {
@@ -387,12 +414,14 @@ impl Survey {
         }
         found.nodes = nodes;
         let ended = search.finish();
-        found.truncated = ended.rest.truncated;
         let Found { ground, root, rules, scope, manifests, assembly, .. } = found;
         let namespaces =
             Namespaces { ground, root, entered: &ended.entered, manifests, known: HashMap::new() };
         let sieve = Sieve::new(ground, root, &self.target.published, &rules.switched_off);
-        assembly.catalog(namespaces, sieve, ended.rest, *scope, rules.follow_links)
+        let new = assembly.catalog(namespaces, sieve, ended.rest, *scope, rules.follow_links);
+        // One that means the same stays the very same, which costs nobody a look.
+        let last = found.catalog.take().filter(|last| last.means_the_same(&new));
+        found.catalog.insert(last.unwrap_or_else(|| Arc::new(new))).clone()
     }
 }
 

@@ -1,8 +1,10 @@
 //! Everything one search of one root found, sorted and immutable, so that it can be shared.
 
+use super::chunks::Chunks;
 use super::diagnostic::{Code, Diagnostic};
+use super::limits::MAX_HANDLE_BYTES;
 use super::skill::Skill;
-use super::{Manifest, OffPackages, RelPath, Scope, handle};
+use super::{Manifest, OffPackages, RelPath, RootId, Scope, handle};
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -50,19 +52,23 @@ pub struct Catalog {
     /// Of the root as a whole.
     pub header: Header,
     /// By qualified name, then package, in the byte order of its handle.
-    skills: Box<[Arc<Skill>]>,
+    skills: Chunks,
     /// Indices into `skills`, by package.
-    by_package: Box<[u32]>,
+    by_package: Arc<[u32]>,
     /// Packages that would be listed if the operator had not switched them off.
     off: OffPackages,
     /// The worst, ordered by severity, resource and line.
-    pub diagnostics: Diagnostics,
+    pub diagnostics: Arc<Diagnostics>,
+    /// At least what the longest handle of a skill takes behind the root's own.
+    longest_handle: usize,
+    /// Whether any skill may be for certain products only.
+    may_be_for_products: bool,
 }
 
 impl Catalog {
-    /// Sorts skills and diagnostics. Everything else is as in `rest`.
+    /// Sorts skills and diagnostics.
     #[must_use]
-    pub fn new(skills: Vec<Arc<Skill>>, diagnostics: Diagnostics, rest: Header) -> Self {
+    pub fn new(skills: Vec<Arc<Skill>>, diagnostics: Diagnostics, header: Header) -> Self {
         let (mut skills, mut diagnostics) = (skills, diagnostics);
         skills.sort_by(|a, b| {
             a.name.cmp(&b.name).then_with(|| handle::order(&a.package, &b.package))
@@ -70,8 +76,17 @@ impl Catalog {
         let mut by_package: Vec<u32> = (0u32..).take(skills.len()).collect();
         by_package.sort_by(|a, b| skills[*a as usize].package.cmp(&skills[*b as usize].package));
         diagnostics.settle();
-        let (skills, by_package) = (skills.into(), by_package.into());
-        Self { header: rest, skills, by_package, off: OffPackages::default(), diagnostics }
+        let longest_handle = skills.iter().map(|s| s.handle_len).max().unwrap_or(0);
+        let may_be_for_products = skills.iter().any(|s| s.is_for_products());
+        Self {
+            header,
+            skills: Chunks::new(&skills),
+            by_package: by_package.into(),
+            diagnostics: Arc::new(diagnostics),
+            longest_handle,
+            may_be_for_products,
+            off: OffPackages::default(),
+        }
     }
 
     /// The same catalog with the packages that the operator switched off.
@@ -86,19 +101,66 @@ impl Catalog {
         &self.off
     }
 
-    /// The skills, by qualified name, then package.
+    /// The same catalog with some skills in the place of those of the same package and name. Costs
+    /// in proportion to these, and shares the rest.
     #[must_use]
-    pub fn skills(&self) -> &[Arc<Skill>] {
-        &self.skills
+    pub fn with(&self, changed: &[Arc<Skill>]) -> Self {
+        let mut new = self.clone();
+        for skill in changed {
+            if let Some(at) = self.position(&skill.package) {
+                new.longest_handle = new.longest_handle.max(skill.handle_len);
+                new.may_be_for_products |= skill.is_for_products();
+                new.skills.replace(at, skill.clone());
+            }
+        }
+        new
+    }
+
+    /// Whether every skill is listed under this id for this product, as far as can be said without
+    /// looking at each.
+    #[must_use]
+    pub fn lists_all(&self, root: &RootId, product: &str) -> bool {
+        (product.is_empty() || !self.may_be_for_products)
+            && handle::printed_len(root, self.longest_handle) <= MAX_HANDLE_BYTES
+    }
+
+    /// How many skills there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_package.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_package.is_empty()
+    }
+
+    /// The skills from an index on, by qualified name, then package.
+    pub fn skills(&self, from: usize) -> impl Iterator<Item = &Arc<Skill>> {
+        self.skills.iter(from)
     }
 
     /// The skill of a package.
     #[must_use]
     pub fn skill(&self, package: &RelPath) -> Option<&Arc<Skill>> {
-        self.by_package
-            .binary_search_by(|i| self.skills[*i as usize].package.cmp(package))
-            .ok()
-            .map(|at| &self.skills[self.by_package[at] as usize])
+        Some(self.skills.get(self.position(package)?))
+    }
+
+    fn position(&self, package: &RelPath) -> Option<usize> {
+        let found =
+            self.by_package.binary_search_by(|i| self.skills.get(*i as usize).package.cmp(package));
+        Some(self.by_package[found.ok()?] as usize)
+    }
+
+    /// The skills that are not the same in both, each with its counterpart in `old`, if they are at
+    /// the same places in both: what [`Catalog::with`] made of one another. Looks only at what is
+    /// not shared.
+    pub(super) fn replaced<'a>(
+        &'a self,
+        old: &'a Self,
+    ) -> Option<impl Iterator<Item = (&'a Arc<Skill>, &'a Arc<Skill>)>> {
+        Arc::ptr_eq(&self.by_package, &old.by_package).then(|| self.skills.replaced(&old.skills))
     }
 
     /// Whether nothing that an author or a caller would call a change lies between the two: how many
@@ -110,22 +172,10 @@ impl Catalog {
             Header { counts, ..header.clone() }
         };
         counted(&self.header) == counted(&other.header)
-            && self.diagnostics == other.diagnostics
+            && (Arc::ptr_eq(&self.diagnostics, &other.diagnostics)
+                || self.diagnostics == other.diagnostics)
             && self.off == other.off
-            && self.skills.len() == other.skills.len()
-            && self.skills.iter().zip(&other.skills).all(|(a, b)| Arc::ptr_eq(a, b) || a == b)
-    }
-
-    /// The same catalog with each skill that is as it was in `old` shared with it, so that two
-    /// revisions cost little more than one.
-    #[must_use]
-    pub fn sharing(mut self, old: &Self) -> Self {
-        for skill in &mut self.skills {
-            if let Some(same) = old.skill(&skill.package).filter(|o| *o == skill) {
-                *skill = same.clone();
-            }
-        }
-        self
+            && self.skills == other.skills
     }
 }
 

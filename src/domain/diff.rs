@@ -13,10 +13,6 @@ pub struct Diff {
     pub upserted: Vec<Arc<Skill>>,
     /// No longer listed. By package.
     pub removed: Vec<(RelPath, Removal)>,
-    /// Whether the diagnostics changed.
-    pub diagnostics: bool,
-    /// Whether anything about the root as a whole changed, its counts included.
-    pub header: bool,
 }
 
 /// Why a skill is no longer listed.
@@ -30,27 +26,23 @@ pub enum Removal {
     Renamed,
 }
 
-/// Compares two catalogs of one root. Skills that are shared cost no more than a look.
+/// Compares two catalogs of one root. Where one was made of the other by [`Catalog::with`], this
+/// costs in proportion to what was changed.
 #[must_use]
 pub fn diff(old: &Catalog, new: &Catalog) -> Diff {
-    let mut upserted = Vec::new();
-    for skill in new.skills() {
-        let is_same =
-            old.skill(&skill.package).is_some_and(|o| Arc::ptr_eq(o, skill) || o == skill);
-        if !is_same {
-            upserted.push(skill.clone());
-        }
+    if let Some(replaced) = new.replaced(old) {
+        let upserted = replaced.map(|(now, _)| now.clone()).collect();
+        return Diff { upserted, removed: Vec::new() };
     }
-    let gone = old.skills().iter().filter(|skill| new.skill(&skill.package).is_none());
+    let changed = |skill: &&Arc<Skill>| {
+        old.skill(&skill.package).is_none_or(|o| !Arc::ptr_eq(o, skill) && o != *skill)
+    };
+    let upserted: Vec<_> = new.skills(0).filter(changed).cloned().collect();
+    let gone = old.skills(0).filter(|skill| new.skill(&skill.package).is_none());
     let mut gone: Vec<_> = gone.collect();
     gone.sort_by(|a, b| a.package.cmp(&b.package));
     let removed = if gone.is_empty() { Vec::new() } else { reasons(&gone, &upserted, old, new) };
-    Diff {
-        upserted,
-        removed,
-        diagnostics: old.diagnostics != new.diagnostics,
-        header: old.header != new.header,
-    }
+    Diff { upserted, removed }
 }
 
 fn reasons(
@@ -135,7 +127,7 @@ mod tests {
             let (from, to) = (catalog(&old), catalog(&new));
             let change = diff(&from, &to);
             let mut held: BTreeMap<_, _> =
-                from.skills().iter().map(|s| (s.package.clone(), s.clone())).collect();
+                from.skills(0).map(|s| (s.package.clone(), s.clone())).collect();
             for (package, _) in &change.removed {
                 prop_assert!(held.remove(package).is_some());
             }
@@ -144,9 +136,22 @@ mod tests {
                 prop_assert_ne!(before.as_ref(), Some(skill), "nothing is sent that did not change");
             }
             let want: BTreeMap<_, _> =
-                to.skills().iter().map(|s| (s.package.clone(), s.clone())).collect();
+                to.skills(0).map(|s| (s.package.clone(), s.clone())).collect();
             prop_assert_eq!(held, want);
         }
+    }
+
+    #[test]
+    fn what_was_replaced_is_found() {
+        let all: BTreeMap<String, u8> = (0..300).map(|n| (format!("s{n:03}"), 0)).collect();
+        let old = catalog(&all);
+        let changed = catalog(&BTreeMap::from([("s007".into(), 1), ("s299".into(), 2)]));
+        let changed: Vec<_> = changed.skills(0).cloned().collect();
+        let new = old.with(&changed);
+        assert_eq!(diff(&old, &new).upserted, changed);
+        assert_eq!(diff(&new, &old).upserted.len(), 2);
+        assert!(!new.means_the_same(&old) && new.means_the_same(&new.with(&changed)));
+        assert_eq!(new.skills(299).collect::<Vec<_>>(), [&changed[1]]);
     }
 
     #[test]

@@ -44,6 +44,24 @@ impl Listing {
             && self.entries.iter().zip(&other.entries).all(same)
     }
 
+    /// The SKILL.md of `old` and of this, where that is all that is not the same.
+    #[must_use]
+    pub fn differs_in_main_only(&self, old: &Self) -> Option<(Arc<MainFile>, Arc<MainFile>)> {
+        let is_same = |(a, b): (&Entry, &Entry)| {
+            let what = match (&a.what, &b.what) {
+                (What::File(Some(Ok(_))), What::File(Some(Ok(_)))) => true,
+                (What::LinkedFile(a, Some(Ok(_))), What::LinkedFile(b, Some(Ok(_)))) => a == b,
+                (a, b) => a == b,
+            };
+            what && a.name == b.name
+        };
+        let alike = self.identity == old.identity
+            && self.may_hold_manifest == old.may_hold_manifest
+            && self.entries.len() == old.entries.len()
+            && self.entries.iter().zip(&old.entries).all(is_same);
+        alike.then(|| Some((old.main()?.clone(), self.main()?.clone()))).flatten()
+    }
+
     /// The SKILL.md, if there is one that could be read.
     #[must_use]
     pub fn main(&self) -> Option<&Arc<MainFile>> {

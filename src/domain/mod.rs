@@ -1,6 +1,7 @@
 //! The rules, as functions of plain data. Knows no tokio, tonic, notify, clock or file system.
 
 pub mod catalog;
+mod chunks;
 mod diagnostic;
 pub mod diff;
 mod digest;

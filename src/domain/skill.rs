@@ -137,6 +137,12 @@ pub fn assemble(
 }
 
 impl Skill {
+    /// Whether it is for certain products only.
+    #[must_use]
+    pub fn is_for_products(&self) -> bool {
+        self.sidecar.as_ref().is_some_and(|s| !s.policy.products.is_empty())
+    }
+
     /// Whether a caller of this product sees the skill; an empty product sees all.
     #[must_use]
     pub fn is_for(&self, product: &str) -> bool {

@@ -123,7 +123,7 @@ impl<T> Ledger<T> {
     pub(super) fn publish(
         &mut self,
         key: &Key,
-        content: Option<Result<Catalog, Reason>>,
+        content: Option<Result<Arc<Catalog>, Reason>>,
         watch: WatchMode,
     ) -> bool {
         let Some(root) = self.roots.get_mut(key) else { return false };
@@ -131,9 +131,12 @@ impl<T> Ledger<T> {
         let content = match (last.map(|held| &held.content), content) {
             (None, None) => return false,
             (Some(old), None) => old.clone(),
-            (Some(Ok(old)), Some(Ok(new))) if old.means_the_same(&new) => Ok(old.clone()),
-            (Some(Ok(old)), Some(Ok(new))) => Ok(Arc::new(new.sharing(old))),
-            (_, Some(new)) => new.map(Arc::new),
+            (Some(Ok(old)), Some(Ok(new)))
+                if !Arc::ptr_eq(old, &new) && old.means_the_same(&new) =>
+            {
+                Ok(old.clone())
+            }
+            (_, Some(new)) => new,
         };
         let held = Held { content, watch };
         if last.is_some_and(|last| last.is(&held)) {

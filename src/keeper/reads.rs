@@ -106,14 +106,12 @@ impl Keeper {
 impl Shared {
     /// By what files of a root are read, and listed.
     pub(super) fn rule<'a>(&'a self, catalog: &'a Catalog) -> Rule<'a> {
-        Rule {
-            passed_over: &self.rules.passed_over,
-            off: Off {
-                packages: catalog.off(),
-                rules: &self.rules.switched_off,
-                published: &self.published,
-            },
-            follow_links: catalog.header.follow_links,
-        }
+        let follow_links = catalog.header.follow_links;
+        let off = Off {
+            packages: catalog.off(),
+            rules: &self.rules.switched_off,
+            published: &self.published,
+        };
+        Rule { passed_over: &self.rules.passed_over, follow_links, off }
     }
 }

@@ -6,7 +6,7 @@ use super::bell::{Aim, Bell};
 use super::ledger::{Degraded, Key, WatchMode};
 use super::{Keeper, Shared};
 use crate::disk::{Survey, Surveyed, Target};
-use crate::domain::Reason;
+use crate::domain::{Catalog, Reason};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -260,11 +260,7 @@ impl Tended {
         }
     }
 
-    fn publish(
-        &self,
-        content: Option<Result<crate::domain::Catalog, Reason>>,
-        watch: WatchMode,
-    ) -> bool {
+    fn publish(&self, content: Option<Result<Arc<Catalog>, Reason>>, watch: WatchMode) -> bool {
         let mut ledger = self.keeper.ledger();
         let changed = ledger.publish(&self.key, content, watch);
         if changed {

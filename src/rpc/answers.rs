@@ -28,7 +28,7 @@ impl<'a> Shown<'a> {
 
     /// The skills with their indices in the catalog, from the given one on.
     pub(super) fn skills(&self, from: usize) -> impl Iterator<Item = (usize, &'a Skill)> {
-        let skills = self.catalog.skills().iter().enumerate().skip(from);
+        let skills = (from..).zip(self.catalog.skills(from));
         skills.map(|(at, skill)| (at, &**skill)).filter(|(_, s)| self.lists(s))
     }
 
@@ -43,7 +43,9 @@ impl<'a> Shown<'a> {
 
     /// Diagnostics, most severe first: the catalog's, and those that only this id brings about.
     pub(super) fn diagnostics(&self) -> Vec<pb::Diagnostic> {
-        let too_long = self.catalog.skills().iter().filter_map(|s| s.check_handle(self.id).err());
+        let may_be_too_long = !self.catalog.lists_all(self.id, "");
+        let skills = may_be_too_long.then(|| self.catalog.skills(0)).into_iter().flatten();
+        let too_long = skills.filter_map(|s| s.check_handle(self.id).err());
         let too_long = too_long.map(|problem| Diagnostic { resource: None, problem });
         let own: Vec<_> = too_long.chain(self.degraded()).collect();
         let all = own.iter().chain(self.catalog.diagnostics.kept());
@@ -60,14 +62,18 @@ impl<'a> Shown<'a> {
 
     pub(super) fn counts(&self) -> pb::RootCounts {
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let skills = self.catalog.skills();
-        let listed = self.skills(0).count();
-        let too_long = skills.iter().filter(|s| !self.fits(s)).count();
+        let all = self.catalog.len();
+        let (listed, too_long) = if self.catalog.lists_all(self.id, self.product) {
+            (all, 0)
+        } else {
+            let too_long = self.catalog.skills(0).filter(|s| !self.fits(s)).count();
+            (self.skills(0).count(), too_long)
+        };
         let Counts { left_out, disabled, directories, entries, passed_over } =
             self.catalog.header.counts;
         pb::RootCounts {
             skills: number(listed),
-            other_product: number(skills.len() - too_long - listed),
+            other_product: number(all - too_long - listed),
             left_out: left_out + number(too_long),
             disabled,
             directories,

@@ -10,6 +10,7 @@ use crate::keeper::{RootView, View};
 use crate::proto::caproot::v1 as pb;
 use pb::watch_skills_response::Event;
 use prost::Message as _;
+use std::sync::Arc;
 
 /// The size at which an event is full.
 const FRAGMENT_BYTES: usize = 64 << 10;
@@ -35,8 +36,10 @@ pub(super) fn changes<'a>(
         pairs().any(|(before, now)| match (before, before.map(|b| b.state.catalog())) {
             (Some(before), Some(Some(old))) if !before.state.is(&now.state) => {
                 let new = now.state.catalog();
-                new.is_none_or(|new| new.diagnostics != old.diagnostics)
-                    || root_status(before, question.product) != root_status(now, question.product)
+                new.is_none_or(|new| {
+                    !Arc::ptr_eq(&new.diagnostics, &old.diagnostics)
+                        && new.diagnostics != old.diagnostics
+                }) || root_status(before, question.product) != root_status(now, question.product)
             }
             (before, _) => before.is_none_or(|before| !before.state.is(&now.state)),
         });

@@ -81,6 +81,8 @@ async fn roots() {
     assert!(problem.starts_with("error[NOT_FOUND] root new: "), "{problem}");
     assert_eq!(summary, "published: 2 roots (1 not ready)");
     fs::create_dir(fixture.path("new")).expect("a directory");
+    // Published roots have no call of their own that waits for a change.
+    assert_eq!(run(&daemon, "resolve --fresh").await.code, Some(0));
     let said = run(&daemon, "roots --output json").await;
     assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
     let answer = said.json();
