@@ -13,7 +13,8 @@ use std::process::{Child, Command, Output, Stdio};
 
 use caproot::proto::caproot::v1::{
     Consistency, Diagnostic, DiagnosticCode, GetExecutorRequest, GetExecutorResponse,
-    ListRootsRequest, ListSkillsResponse, RootReason, Scope, SelectedCapabilityRoot,
+    ListResourcesRequest, ListRootsRequest, ListSkillsResponse, RootReason, Scope,
+    SelectedCapabilityRoot,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tonic::Code;
@@ -104,6 +105,18 @@ impl Served {
         let mut client = self.client();
         let answer = in_time(client.read_resource(read_request(root, package, resource))).await;
         answer.map(|page| bytes_of(&page.into_inner()))
+    }
+
+    /// Files of a package of a published root, as they are listed.
+    async fn files(&self, root: &str, package: &str) -> Vec<String> {
+        let request = ListResourcesRequest {
+            root: Some(published(root)),
+            package: package.into(),
+            ..Default::default()
+        };
+        let answer = in_time(self.client().list_resources(request)).await.expect("files");
+        let files = answer.into_inner().resources.into_iter();
+        files.map(|file| file.resource[package.len() + 1..].to_owned()).collect()
     }
 
     /// Asks it to end, and gives its log.

@@ -40,6 +40,7 @@ async fn by_glob() {
         let answer = served.read_file("r", "skill://r/keep", file).await;
         assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
     }
+    assert_eq!(served.files("r", "skill://r/keep").await, ["SKILL.md", "x"]);
     assert!(served.read_file("r", "skill://r/keep", "x").await.is_ok());
 }
 
@@ -60,6 +61,7 @@ async fn by_glob_whichever_root_is_selected() {
     let linked = served.list(&[published("o")]).await;
     let packages: Vec<_> = linked.skills.iter().map(|s| &*s.package).collect();
     assert_eq!(packages, ["skill://o/a"]);
+    assert_eq!(served.files("o", "skill://o/a").await, ["SKILL.md"]);
     let answer = served.read_file("o", "skill://o/a", "z").await;
     assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
 }
@@ -85,6 +87,7 @@ async fn by_qualified_name() {
     assert_eq!(list.roots[0].counts.expect("counts").disabled, 2);
     let answer = served.read(&published("r"), "skill://r/plugin/roll-back", "").await;
     assert_refused(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
+    assert_eq!(served.files("r", "skill://r/keep").await, ["SKILL.md", "in", "x"]);
     for file in ["inner/secret", "way"] {
         let answer = served.read_file("r", "skill://r/keep", file).await;
         assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
