@@ -10,9 +10,24 @@ use crate::readme;
 /// Each room, and what it may name: a room (`disk`), or single items of one (`disk::Body`).
 const ARROWS: &[(&str, &[&str])] = &[
     ("app", &["config", "keeper", "proto", "rpc"]),
-    ("cli", &["app", "client", "config", "endpoint", "locate", "proto"]),
+    (
+        "cli",
+        &[
+            "app",
+            "check",
+            "client",
+            "config",
+            "disk::Progress",
+            "disk::Target",
+            "domain",
+            "endpoint",
+            "locate",
+            "proto",
+        ],
+    ),
     ("client", &["endpoint", "proto"]),
-    ("config", &["domain", "endpoint"]),
+    ("check", &["disk", "domain"]),
+    ("config", &["domain", "endpoint", "keeper::Faults", "keeper::Timing"]),
     ("disk", &["domain"]),
     ("domain", &[]),
     ("endpoint", &[]),
@@ -23,7 +38,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("proto", &[]),
     ("rpc", &["disk::Body", "disk::FileFound", "disk::Unread", "domain", "keeper", "proto"]),
     ("watch", &[]),
-    ("check", &["disk", "domain"]),
 ];
 
 const UNKNOWN: &[(&str, &[&str])] = &[
@@ -34,7 +48,7 @@ const UNKNOWN: &[(&str, &[&str])] = &[
             "tonic",
             "prost",
             "rustix",
-            "inotify",
+            "inotify::",
             "std::fs",
             "std::io",
             "std::net",
@@ -44,10 +58,10 @@ const UNKNOWN: &[(&str, &[&str])] = &[
             "SystemTime",
         ],
     ),
-    ("disk", &["tokio", "tonic", "prost", "inotify"]),
-    ("keeper", &["tonic", "prost", "rustix", "std::fs", "inotify"]),
-    ("rpc", &["rustix", "std::fs", "inotify"]),
-    ("client", &["rustix", "std::fs", "inotify"]),
+    ("disk", &["tokio", "tonic", "prost", "inotify::"]),
+    ("keeper", &["tonic", "prost", "rustix", "std::fs", "inotify::"]),
+    ("rpc", &["rustix", "std::fs", "inotify::"]),
+    ("client", &["rustix", "std::fs", "inotify::"]),
 ];
 
 /// One source file without its comments, and the room that it belongs to.
