@@ -69,15 +69,15 @@ impl Assembly {
                     Arc::ptr_eq(&old.file, &candidate.file) || old.file == candidate.file;
                 is_same_file && old.namespace.as_ref() == namespace
             };
-            let assembled = match old.remove(&candidate.package).filter(is_same) {
-                Some(same) => Assembled { file: candidate.file, ..same },
-                None => {
-                    let (skill, problems, sidecar_problems) =
-                        assemble(&candidate.package, &candidate.file, namespace);
-                    let skill = skill.map(Arc::new);
-                    let (namespace, file) = (namespace.cloned(), candidate.file);
-                    Assembled { file, namespace, skill, problems, sidecar_problems }
-                }
+            let same = old.remove(&candidate.package).filter(is_same);
+            let assembled = if let Some(same) = same {
+                Assembled { file: candidate.file, ..same }
+            } else {
+                let (skill, problems, sidecar_problems) =
+                    assemble(&candidate.package, &candidate.file, namespace);
+                let skill = skill.map(Arc::new);
+                let (namespace, file) = (namespace.cloned(), candidate.file);
+                Assembled { file, namespace, skill, problems, sidecar_problems }
             };
             let name = assembled.skill.as_ref().map(|skill| &*skill.name);
             if sieve.takes(&candidate.package, home.as_ref(), name) {

@@ -122,11 +122,11 @@ impl Tended {
             let Some(wanted) = self.is_wanted() else { return Job::End };
             let now = Instant::now();
             let polling = self.watch != WatchMode::Events;
-            let (lost, dirty, first, last) = {
+            let (is_lost, is_dirty, first_note, last_note) = {
                 let notes = self.bell.notes();
                 (notes.lost, !notes.dirty.is_empty(), notes.first, notes.last)
             };
-            if wanted || lost {
+            if wanted || is_lost {
                 let is_found = self.survey.as_ref().is_some_and(Survey::is_found);
                 let notes = self.bell.take();
                 let all = notes.lost || polling || !self.searched || !is_found;
@@ -137,9 +137,9 @@ impl Tended {
                 };
             }
             let mut wake = self.search_at.min(self.recheck_at);
-            if dirty {
-                let quiet_at = last.map_or(now, |last| last + timing.settle);
-                let cap_at = first.map_or(now, |first| first + timing.settle_cap);
+            if is_dirty {
+                let quiet_at = last_note.map_or(now, |last| last + timing.settle);
+                let cap_at = first_note.map_or(now, |first| first + timing.settle_cap);
                 if now >= quiet_at.min(cap_at) {
                     let quiet = if now >= quiet_at { Quiet::Yes } else { Quiet::No };
                     let notes = self.bell.take();

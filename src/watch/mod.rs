@@ -208,7 +208,7 @@ impl Shared {
                 };
                 let Some(event) = event else { break };
                 match event {
-                    Ok(event) => self.tell(event),
+                    Ok(event) => self.tell(&event),
                     Err(error) => {
                         tracing::error!(%error, "the watcher died; a new one takes its place");
                         break;
@@ -228,7 +228,7 @@ impl Shared {
         state.registry.everybody().for_each(|listener| listener.lost());
     }
 
-    fn tell(&self, event: Event<OsString>) {
+    fn tell(&self, event: &Event<OsString>) {
         let mut state = self.lock();
         if event.mask.contains(EventMask::Q_OVERFLOW) {
             self.overflows.fetch_add(1, Ordering::Relaxed);
@@ -236,25 +236,27 @@ impl Shared {
             let barriers = std::mem::take(&mut state.barriers);
             let everybody: Vec<_> = state.registry.everybody().collect();
             drop(state);
-            everybody.iter().for_each(|listener| listener.lost());
-            barriers.into_iter().for_each(|(_, tell)| {
+            for listener in &everybody {
+                listener.lost();
+            }
+            for (_, tell) in barriers {
                 // Whoever waited may have gone.
                 let _ = tell.send(());
-            });
+            }
             return;
         }
         let id = event.wd.get_watch_descriptor_id();
-        if event.mask.contains(EventMask::IGNORED) {
-            if let Some(at) = state.barriers.iter().position(|(barrier, _)| *barrier == id) {
-                let (_, tell) = state.barriers.swap_remove(at);
-                // Whoever waited may have gone.
-                let _ = tell.send(());
-                return;
-            }
+        let is_ignored = event.mask.contains(EventMask::IGNORED);
+        let barrier = state.barriers.iter().position(|(barrier, _)| is_ignored && *barrier == id);
+        if let Some(at) = barrier {
+            let (_, tell) = state.barriers.swap_remove(at);
+            // Whoever waited may have gone.
+            let _ = tell.send(());
+            return;
         }
         let name = event.name.as_deref().map(OsStrExt::as_bytes);
         let interested: Vec<_> = state.registry.interested(id, name).collect();
-        if event.mask.contains(EventMask::IGNORED) {
+        if is_ignored {
             state.registry.forget(id);
         }
         drop(state);
