@@ -370,5 +370,5 @@ fn part(all: &mut [Duration], percent: usize) -> String {
 }
 
 fn row(cells: impl IntoIterator<Item = String>) -> String {
-    cells.into_iter().map(|cell| format!("{cell:>14}")).collect()
+    cells.into_iter().fold(String::new(), |row, cell| row + &format!("{cell:>14}"))
 }

@@ -12,7 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("app", &["config", "keeper", "proto", "rpc"]),
     ("cli", &["app", "client", "config", "endpoint", "proto"]),
     ("client", &["endpoint", "proto"]),
-    ("config", &["domain", "endpoint"]),
+    ("config", &["domain", "endpoint", "keeper::Timing"]),
     ("disk", &["domain"]),
     ("domain", &[]),
     ("endpoint", &[]),
@@ -43,8 +43,8 @@ const UNKNOWN: &[(&str, &[&str])] = &[
         ],
     ),
     ("disk", &["tokio", "tonic", "prost", "inotify"]),
-    ("keeper", &["tonic", "prost", "rustix", "std::fs", "inotify"]),
-    ("rpc", &["rustix", "std::fs", "inotify"]),
+    ("keeper", &["tonic", "prost", "rustix", "std::fs"]),
+    ("rpc", &["rustix", "std::fs"]),
     ("client", &["rustix", "std::fs", "inotify"]),
 ];
 
