@@ -11,6 +11,7 @@ use crate::keeper::{Degraded, RootState, RootView, View, WatchMode};
 use crate::proto::caproot::v1 as pb;
 
 /// One root as one answer shows it: what a caller of this product sees under this id.
+#[derive(Clone, Copy)]
 pub(super) struct Shown<'a> {
     pub(super) id: &'a RootId,
     pub(super) catalog: &'a Catalog,

@@ -100,23 +100,20 @@ impl<'a> Deltas<'a> {
                 };
                 (old.skills(0).map(gone).collect(), Box::new(std::iter::empty()))
             }
-            (None, Some(new)) => (Vec::new(), Box::new(all(question, &new))),
+            (None, Some(new)) => (Vec::new(), Box::new(all(question, new))),
             (Some(old), Some(new)) => between(question, &old, &new),
         };
         Self { root: now, removed: removed.into_iter(), upserted, next: None }
     }
 }
 
-/// Every skill of a root.
+/// Every skill of a root, each made when it is asked for.
 fn all<'a>(
     question: &'a Question<'a>,
-    new: &Shown<'a>,
-) -> impl Iterator<Item = pb::Skill> + use<'a> {
-    let (id, scope) = (new.id, new.catalog.header.scope);
-    new.skills(0)
-        .map(move |(_, s)| skill(id, scope, s, question.view))
-        .collect::<Vec<_>>()
-        .into_iter()
+    new: Shown<'a>,
+) -> impl Iterator<Item = pb::Skill> + Send + use<'a> {
+    let listed = new.catalog.skills().iter().filter(move |skill| new.lists(skill));
+    listed.map(move |s| skill(new.id, new.catalog.header.scope, s, question.view))
 }
 
 type Both<'a> = (Vec<pb::RemovedSkill>, Box<dyn Iterator<Item = pb::Skill> + Send + 'a>);
@@ -135,7 +132,7 @@ fn between<'a>(question: &'a Question<'a>, old: &Shown<'a>, new: &Shown<'a>) -> 
         .map(|(package, why)| removed(new.id, package, removal(*why)))
         .collect();
     if scopes.0 != scopes.1 {
-        return (gone, Box::new(all(question, new)));
+        return (gone, Box::new(all(question, *new)));
     }
     let mut upserted = Vec::new();
     for now in &change.upserted {
