@@ -201,22 +201,20 @@ impl Shared {
         let mut buffer = vec![0; BUFFER_BYTES];
         match instance.into_event_stream(&mut buffer) {
             Err(error) => tracing::error!(%error, "the watcher cannot be read"),
-            Ok(mut events) => {
-                loop {
-                    let event = tokio::select! {
-                        event = events.next() => event,
-                        () = self.faults.death() => None,
-                    };
-                    let Some(event) = event else { break };
-                    match event {
-                        Ok(event) => self.tell(event),
-                        Err(error) => {
-                            tracing::error!(%error, "the watcher died; a new one takes its place");
-                            break;
-                        }
+            Ok(mut events) => loop {
+                let event = tokio::select! {
+                    event = events.next() => event,
+                    () = self.faults.death() => None,
+                };
+                let Some(event) = event else { break };
+                match event {
+                    Ok(event) => self.tell(event),
+                    Err(error) => {
+                        tracing::error!(%error, "the watcher died; a new one takes its place");
+                        break;
                     }
                 }
-            }
+            },
         }
         let state = {
             let mut state = self.lock();
