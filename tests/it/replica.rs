@@ -53,6 +53,17 @@ impl Replica {
         replica
     }
 
+    /// Opens a stream with a token from elsewhere.
+    pub(crate) async fn open_at(
+        daemon: &Daemon,
+        request: WatchSkillsRequest,
+        token: String,
+    ) -> Self {
+        let mut replica = Self { request, token, ..Self::default() };
+        replica.resume(daemon).await;
+        replica
+    }
+
     /// Opens a stream anew, with the token that is held.
     pub(crate) async fn resume(&mut self, daemon: &Daemon) {
         self.stream = None;

@@ -1,61 +1,241 @@
-//! Changes of a tree as a stream tells them.
+//! Changes of skills as a stream tells them.
 
-use caproot::proto::caproot::v1::{
-    RemovalReason, ResetReason, RootState, SelectedCapabilityRoot, WatchSkillsRequest,
-};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::thread;
+use std::time::{Duration, SystemTime};
 
-use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, selected};
-use crate::replica::Replica;
+use caproot::keeper::Timing;
+use caproot::proto::caproot::v1::{DiagnosticCode, RemovalReason, Severity};
 
-fn skill(name: &str, says: &str) -> String {
-    format!("---\nname: {name}\ndescription: {says}\n---\n")
-}
+use crate::harness::in_time;
+use crate::live::{Busy, Live, skill, status};
 
-fn watching(roots: Vec<SelectedCapabilityRoot>) -> WatchSkillsRequest {
-    WatchSkillsRequest { selected_capability_roots: roots, ..WatchSkillsRequest::default() }
-}
+const A: &str = "skill://r/a";
 
 #[tokio::test]
 async fn a_skill_comes_changes_and_goes() {
-    let fixture = Fixture::new("");
-    fixture.write("r/a/SKILL.md", skill("a", "One."));
-    let daemon = Daemon::start(Setup::allowing([fixture.path("r")])).await;
-    let mut replica =
-        Replica::open(&daemon, watching(vec![selected("r", fixture.path("r"))])).await;
-    let first = replica.step().await;
-    assert_eq!(first.reset, Some(ResetReason::Initial));
-    assert_eq!(first.upserted, ["skill://r/a"]);
-    replica.catch_up(&daemon).await;
+    let mut live = Live::new("skill r/a").await;
+    assert_eq!(live.replica.skills.len(), 1);
 
-    fixture.write("r/b/SKILL.md", skill("b", "Two."));
-    assert_eq!(replica.change().await.upserted, ["skill://r/b"]);
-    replica.catch_up(&daemon).await;
+    live.fixture.write("r/b/SKILL.md", skill("b", "Two."));
+    assert_eq!(live.change().await.upserted, ["skill://r/b"]);
+    let digest = live.replica.skills["skill://r/b"].digest.clone();
 
-    fixture.write("r/b/SKILL.md", skill("b", "Three."));
-    assert_eq!(replica.change().await.upserted, ["skill://r/b"]);
-    assert_eq!(replica.skills["skill://r/b"].description, "Three.");
+    live.fixture.write("r/b/SKILL.md", skill("b", "Three."));
+    assert_eq!(live.change().await.upserted, ["skill://r/b"]);
+    let now = &live.replica.skills["skill://r/b"];
+    assert_eq!(now.description, "Three.");
+    assert_ne!(now.digest, digest);
 
-    std::fs::rename(fixture.path("r/b"), fixture.path("r/c")).expect("rename");
-    let moved = replica.change().await;
+    let before = live.replica.revision;
+    fs::rename(live.fixture.path("r/b"), live.fixture.path("r/c")).expect("rename");
+    let moved = live.change().await;
+    assert_eq!(live.replica.revision, before + 1, "a rename is one revision");
     assert_eq!(moved.upserted, ["skill://r/c"]);
     assert_eq!(moved.removed, [("skill://r/b".to_owned(), RemovalReason::Renamed)]);
 
-    std::fs::remove_dir_all(fixture.path("r/a")).expect("remove");
-    let gone = replica.change().await;
-    assert_eq!(gone.removed, [("skill://r/a".to_owned(), RemovalReason::Deleted)]);
-    replica.catch_up(&daemon).await;
+    fs::remove_dir_all(live.fixture.path("r/a")).expect("remove");
+    let gone = live.change().await;
+    assert_eq!(gone.removed, [(A.to_owned(), RemovalReason::Deleted)]);
+    live.end().await;
+}
 
-    std::fs::remove_dir_all(fixture.path("r")).expect("remove");
-    let gone = replica.change().await;
-    assert_eq!(gone.removed, [("skill://r/c".to_owned(), RemovalReason::RootUnavailable)]);
-    assert_eq!(replica.roots["r"].state(), RootState::Unavailable);
-    replica.catch_up(&daemon).await;
-
-    fixture.write("r/d/SKILL.md", skill("d", "Four."));
-    while replica.skills.is_empty() {
-        replica.step().await;
+#[tokio::test]
+async fn what_changes_no_meaning_is_no_event() {
+    let mut live = Live::new("skill r/a").await;
+    let before = live.replica.revision;
+    let path = live.fixture.path("r/a/SKILL.md");
+    let text = fs::read(&path).expect("read");
+    let touches: [&dyn Fn(); 6] = [
+        &|| {
+            let file = fs::File::options().append(true).open(&path).expect("open");
+            file.set_modified(SystemTime::UNIX_EPOCH).expect("touch");
+        },
+        &|| fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("chmod"),
+        &|| live.fixture.write("r/a/notes.txt", "unrelated"),
+        &|| live.fixture.write("r/README.md", "unrelated"),
+        &|| fs::remove_file(live.fixture.path("r/README.md")).expect("remove"),
+        &|| live.fixture.replace("r/a/SKILL.md", &text),
+    ];
+    for touch in touches {
+        touch();
+        // The daemon has looked at it once it answers this.
+        assert_eq!(live.fresh().await.revision, before);
     }
-    replica.catch_up(&daemon).await;
-    daemon.stop().await;
+    live.fixture.write("r/z/SKILL.md", skill("z", "Real."));
+    let next = live.change().await;
+    assert_eq!(next.upserted, ["skill://r/z"]);
+    assert_eq!(live.replica.revision, before + 1);
+    live.end().await;
+}
+
+#[tokio::test]
+async fn an_editors_save_is_one_revision() {
+    let mut live = Live::new("skill r/a").await;
+    let before = live.replica.revision;
+    live.fixture.replace("r/a/SKILL.md", skill("a", "Saved."));
+    let step = live.change().await;
+    assert_eq!((step.upserted, step.removed.len()), (vec![A.to_owned()], 0));
+    assert_eq!(live.replica.revision, before + 1);
+    assert_eq!(live.fresh().await.revision, before + 1);
+    live.end().await;
+}
+
+#[tokio::test]
+async fn a_directory_made_and_filled_at_once_is_seen_every_time() {
+    let mut live = Live::new("dir r").await;
+    let top = live.fixture.path("r");
+    let writer = thread::spawn(move || {
+        for n in 0..1_000 {
+            let dir = top.join(format!("s{n}"));
+            fs::create_dir(&dir).expect("mkdir");
+            fs::write(dir.join("SKILL.md"), skill("s", "Here.")).expect("write");
+        }
+    });
+    while live.replica.skills.len() < 1_000 {
+        live.change().await;
+    }
+    writer.join().expect("no panic");
+    assert_eq!(status(&live.daemon).await.audit_repairs, 0, "events told all");
+    // More than one page of diagnostics, so not `end`.
+    live.daemon.stop().await;
+}
+
+#[tokio::test]
+async fn ten_directories_deep_at_once() {
+    let mut live = Live::new("dir r").await;
+    for n in 0..20 {
+        live.fixture.write(&format!("r/{n}/b/c/d/e/f/g/h/i/j/SKILL.md"), skill("deep", "Found."));
+        let package = format!("skill://r/{n}/b/c/d/e/f/g/h/i/j");
+        while !live.replica.skills.contains_key(&package) {
+            live.change().await;
+        }
+    }
+    live.end().await;
+}
+
+#[tokio::test]
+async fn a_broken_skill_stays_as_it_was_until_it_heals_or_goes() {
+    let mut live = Live::new("skill r/a").await;
+    let good = live.replica.skills[A].clone();
+    live.fixture.write("r/a/SKILL.md", "---\nname: a\n");
+    live.change().await;
+    let stale = &live.replica.skills[A];
+    assert!(stale.stale);
+    assert_eq!((&stale.digest, &stale.description), (&good.digest, &good.description));
+    let problems = &live.replica.diagnostics["r"];
+    assert!(
+        problems.iter().any(|d| {
+            d.severity() == Severity::Error && d.code() == DiagnosticCode::NoFrontmatter
+        }),
+        "{problems:?}"
+    );
+    live.replica.catch_up(&live.daemon).await;
+
+    live.fixture.write("r/a/SKILL.md", skill("a", "Healed."));
+    live.change().await;
+    assert!(!live.replica.skills[A].stale);
+    assert_eq!(live.replica.skills[A].description, "Healed.");
+    assert!(live.replica.diagnostics["r"].is_empty());
+
+    live.fixture.write("r/a/SKILL.md", "broken again");
+    live.change().await;
+    assert_eq!(live.replica.skills[A].description, "Healed.");
+    fs::remove_file(live.fixture.path("r/a/SKILL.md")).expect("remove");
+    let gone = live.change().await;
+    assert_eq!(gone.removed, [(A.to_owned(), RemovalReason::Deleted)]);
+    live.end().await;
+}
+
+#[tokio::test]
+async fn a_half_written_save_is_not_told_while_its_writer_is_busy() {
+    // A writer that is not scheduled for so long would be taken for one that ended.
+    let timing = Timing {
+        settle: Duration::from_secs(3),
+        settle_cap: Duration::from_millis(50),
+        ..Timing::default()
+    };
+    let mut live = Live::with("skill r/a", timing).await;
+    let path = live.fixture.path("r/a/SKILL.md");
+    let busy = Busy::new(move |n| {
+        fs::write(&path, "---\nname: a\n").expect("half");
+        // Slow enough not to fill the kernel's queue.
+        thread::sleep(Duration::from_millis(1));
+        fs::write(&path, skill("a", &format!("Save {n}."))).expect("whole");
+        thread::sleep(Duration::from_millis(1));
+    });
+    for _ in 0..10 {
+        let step = live.change().await;
+        assert!(step.removed.is_empty());
+        assert!(!live.replica.skills[A].stale, "only a whole file is shown");
+    }
+    drop(busy);
+    live.end().await;
+}
+
+#[tokio::test]
+async fn an_endless_writer_starves_no_other_skill() {
+    let mut live = Live::new("skill r/noisy\nskill r/a").await;
+    let path = live.fixture.path("r/noisy/SKILL.md");
+    let busy = Busy::new(move |n| {
+        fs::write(&path, skill("noisy", &format!("Line {n}."))).expect("write");
+    });
+    for n in 0..3 {
+        live.fixture.write("r/a/SKILL.md", skill("a", &format!("Round {n}.")));
+        // The most between an event and its revision is half a second.
+        let told = async { while !live.change().await.upserted.contains(&A.into()) {} };
+        let told = tokio::time::timeout(Duration::from_secs(10), told).await;
+        told.expect("within the cap, and not when the writer ends");
+    }
+    drop(busy);
+    live.end().await;
+}
+
+#[tokio::test]
+async fn a_directory_moved_in_is_one_revision() {
+    let mut live = Live::new("dir r\nrepeat 30 skill out/pack/in/s{}").await;
+    let before = live.replica.revision;
+    fs::rename(live.fixture.path("out/pack"), live.fixture.path("r/pack")).expect("rename");
+    assert_eq!(live.change().await.upserted.len(), 30);
+    assert_eq!(live.replica.revision, before + 1);
+    live.end().await;
+}
+
+#[tokio::test]
+async fn a_directory_that_takes_anothers_place_is_read_to_the_bottom() {
+    let mut live = Live::new("skill r/pack/in/a\nskill out/pack/in/a").await;
+    live.fixture.write("out/pack/in/a/SKILL.md", skill("a", "From outside."));
+    live.fixture.write("out/pack/.codex-plugin/plugin.json", r#"{"name": "p"}"#);
+    fs::rename(live.fixture.path("r/pack"), live.fixture.path("out/old")).expect("rename");
+    fs::rename(live.fixture.path("out/pack"), live.fixture.path("r/pack")).expect("rename");
+    while live.replica.skills.get("skill://r/pack/in/a").is_none_or(|s| s.name != "p:a") {
+        live.change().await;
+    }
+    let now = &live.replica.skills["skill://r/pack/in/a"];
+    assert_eq!(now.description, "From outside.");
+    // The old directory is nobody's any more, the new one is watched to the bottom.
+    live.fixture.write("out/old/in/a/SKILL.md", skill("a", "Gone."));
+    live.fixture.write("r/pack/in/a/SKILL.md", skill("a", "Watched."));
+    assert_eq!(live.change().await.upserted, ["skill://r/pack/in/a"]);
+    assert_eq!(live.replica.skills["skill://r/pack/in/a"].description, "Watched.");
+    live.end().await;
+}
+
+#[tokio::test]
+async fn a_thousand_changes_at_once_are_few_revisions() {
+    let mut live = Live::new("repeat 1000 skill r/s{}").await;
+    let before = live.replica.revision;
+    for n in 0..1_000 {
+        live.fixture.write(&format!("r/s{n:03}/SKILL.md"), skill("s", "All anew."));
+    }
+    let all = async {
+        while live.replica.skills.values().any(|s| s.description != "All anew.") {
+            live.replica.change().await;
+        }
+    };
+    in_time(all).await;
+    let revisions = live.replica.revision - before;
+    assert!(revisions <= 50, "{revisions} revisions");
+    live.end().await;
 }

@@ -1,0 +1,138 @@
+//! One tree, one daemon and one client that follows it: what tests of changes begin with.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use caproot::keeper::{Faults, Timing};
+use caproot::proto::caproot::v1::{
+    Consistency, GetExecutorRequest, ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot,
+    WatchSkillsRequest, WatchStatus,
+};
+
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, Setup, in_time, list_request, selected};
+use crate::replica::{Replica, Step};
+
+/// A tree of which `r` is watched; all of it is allowed.
+pub(crate) struct Live {
+    /// The tree.
+    pub fixture: Fixture,
+    /// The daemon.
+    pub daemon: Daemon,
+    /// A client that holds the first state.
+    pub replica: Replica,
+    /// Of the daemon's watcher.
+    pub faults: Faults,
+}
+
+impl Live {
+    /// Starts with this tree.
+    pub(crate) async fn new(tree: &str) -> Self {
+        Self::with(tree, Timing::default()).await
+    }
+
+    /// The same with other times.
+    pub(crate) async fn with(tree: &str, timing: Timing) -> Self {
+        let fixture = Fixture::new(tree);
+        let root = selected("r", fixture.path("r"));
+        Self::of(fixture, vec![root], timing).await
+    }
+
+    /// The same with other roots.
+    pub(crate) async fn of(
+        fixture: Fixture,
+        roots: Vec<SelectedCapabilityRoot>,
+        timing: Timing,
+    ) -> Self {
+        let faults = Faults::default();
+        let setup =
+            Setup { timing, faults: faults.clone(), ..Setup::allowing([fixture.top().to_owned()]) };
+        let daemon = Daemon::start(setup).await;
+        let mut replica = Replica::open(&daemon, watching(roots)).await;
+        replica.step().await;
+        Self { fixture, daemon, replica, faults }
+    }
+
+    /// The next change.
+    pub(crate) async fn change(&mut self) -> Step {
+        self.replica.change().await
+    }
+
+    /// A fresh list of the root `r`.
+    pub(crate) async fn fresh(&self) -> ListSkillsResponse {
+        fresh(&self.daemon, &[selected("r", self.fixture.path("r"))]).await
+    }
+
+    /// Goes on until the client holds what a fresh list says, then stops the daemon.
+    pub(crate) async fn end(mut self) {
+        self.replica.catch_up(&self.daemon).await;
+        self.daemon.stop().await;
+    }
+}
+
+/// A fresh list of these roots.
+pub(crate) async fn fresh(daemon: &Daemon, roots: &[SelectedCapabilityRoot]) -> ListSkillsResponse {
+    let consistency = Consistency::Fresh.into();
+    let request = ListSkillsRequest { consistency, ..list_request(roots) };
+    daemon.try_list(request).await.expect("a fresh list")
+}
+
+/// How the daemon says that it notices changes.
+pub(crate) async fn status(daemon: &Daemon) -> WatchStatus {
+    let executor = in_time(daemon.client.clone().get_executor(GetExecutorRequest {})).await;
+    executor.expect("GetExecutor").into_inner().watch.expect("a watch status")
+}
+
+/// Times at which what no event tells is found soon.
+pub(crate) fn prompt() -> Timing {
+    Timing {
+        recheck: Duration::from_millis(50),
+        poll: Duration::from_millis(100),
+        ..Timing::default()
+    }
+}
+
+/// The text of a SKILL.md.
+pub(crate) fn skill(name: &str, says: &str) -> String {
+    format!("---\nname: {name}\ndescription: {says}\n---\n")
+}
+
+/// A request for a stream that begins anew.
+pub(crate) fn watching(roots: Vec<SelectedCapabilityRoot>) -> WatchSkillsRequest {
+    WatchSkillsRequest { selected_capability_roots: roots, ..WatchSkillsRequest::default() }
+}
+
+/// Makes a link lead elsewhere in one step, as deployments do.
+pub(crate) fn retarget(link: &Path, target: &str) {
+    let fresh = link.with_extension("new-link");
+    symlink(target, &fresh).expect("a link beside it");
+    fs::rename(&fresh, link).expect("rename over it");
+}
+
+/// A thread that does something again and again, with a count, until this is dropped.
+pub(crate) struct Busy(Arc<AtomicBool>, Option<JoinHandle<()>>);
+
+impl Busy {
+    /// Begins.
+    pub(crate) fn new(work: impl Fn(u64) + Send + 'static) -> Self {
+        let done = Arc::new(AtomicBool::new(false));
+        let is_done = done.clone();
+        let thread = thread::spawn(move || {
+            (0..).take_while(|_| !is_done.load(Ordering::Relaxed)).for_each(work);
+        });
+        Self(done, Some(thread))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        let ended = self.1.take().expect("dropped once").join();
+        assert!(ended.is_ok() || thread::panicking(), "the thread did its work");
+    }
+}

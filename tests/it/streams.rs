@@ -1,0 +1,252 @@
+//! How a stream goes on, begins anew, keeps silent and ends.
+
+use std::time::Duration;
+
+use caproot::domain::Limits;
+use caproot::proto::caproot::v1::{RemovalReason, ResetReason, SkillView, WatchSkillsRequest};
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, Setup, in_time, refusal, selected};
+use crate::live::{Live, skill, watching};
+use crate::replica::Replica;
+
+fn delay(status: &Status) -> Option<Duration> {
+    status.get_error_details().retry_info().and_then(|info| info.retry_delay)
+}
+
+async fn limited(fixture: &Fixture, limits: Limits) -> Daemon {
+    Daemon::start(Setup { limits, ..Setup::allowing([fixture.top().to_owned()]) }).await
+}
+
+#[tokio::test]
+async fn a_token_brings_only_what_came_later() {
+    let mut live = Live::new("skill r/a").await;
+    live.replica.resume(&live.daemon).await;
+    let step = live.change().await;
+    assert_eq!((step.reset, step.upserted.len()), (None, 0), "nothing happened");
+    for n in 0..3 {
+        live.fixture.write(&format!("r/b{n}/SKILL.md"), skill("b", "Missed."));
+        live.fresh().await;
+    }
+    live.replica.resume(&live.daemon).await;
+    let step = live.change().await;
+    assert_eq!(step.reset, None);
+    assert_eq!(step.upserted, ["skill://r/b0", "skill://r/b1", "skill://r/b2"]);
+    // The token of a list is as good.
+    live.replica.token = live.fresh().await.resume_token;
+    live.replica.resume(&live.daemon).await;
+    assert_eq!(live.change().await.reset, None);
+    live.end().await;
+}
+
+#[tokio::test]
+async fn a_token_of_before_a_restart() {
+    let mut live = Live::new("skill r/a").await;
+    live.daemon.stop().await;
+    live.daemon = limited(&live.fixture, Limits::default()).await;
+    live.replica.resume(&live.daemon).await;
+    assert_eq!(live.change().await.reset, Some(ResetReason::EpochChanged));
+    live.end().await;
+}
+
+#[tokio::test]
+async fn a_token_that_is_too_old() {
+    let fixture = Fixture::new("skill r/a");
+    let daemon = limited(&fixture, Limits { max_history: 3, ..Limits::default() }).await;
+    let root = selected("r", fixture.path("r"));
+    let mut replica = Replica::open(&daemon, watching(vec![root])).await;
+    replica.step().await;
+    let old = replica.token.clone();
+    for n in 0..2 {
+        fixture.write("r/a/SKILL.md", skill("a", &format!("No. {n}.")));
+        replica.change().await;
+    }
+    let newer = std::mem::replace(&mut replica.token, old.clone());
+    replica.resume(&daemon).await;
+    assert_eq!(replica.change().await.reset, None, "three are kept");
+    assert_eq!(replica.token, newer);
+    fixture.write("r/a/SKILL.md", skill("a", "One more."));
+    replica.change().await;
+    replica.token = old;
+    replica.resume(&daemon).await;
+    assert_eq!(replica.change().await.reset, Some(ResetReason::Compacted));
+    replica.catch_up(&daemon).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_of_something_else_begins_anew() {
+    let live = Live::new("skill r/a\nskill s/a").await;
+    let same = watching(vec![selected("r", live.fixture.path("r"))]);
+    let other = ResetReason::SelectionChanged;
+    let token = &live.replica.token;
+    let mut garbage = token.clone();
+    garbage.replace_range(4..5, if &garbage[4..5] == "A" { "B" } else { "A" });
+    let request = |change: &dyn Fn(&mut WatchSkillsRequest)| {
+        let mut request = WatchSkillsRequest { resume_token: token.clone(), ..same.clone() };
+        change(&mut request);
+        request
+    };
+    let cases = [
+        (request(&|r| r.product = "codex".into()), vec![other]),
+        (request(&|r| r.view = SkillView::Basic.into()), vec![other]),
+        (
+            request(&|r| {
+                r.selected_capability_roots = vec![selected("r", live.fixture.path("s"))];
+            }),
+            vec![other],
+        ),
+        (request(&|r| r.resume_token = "garbage".into()), vec![ResetReason::Initial]),
+        (request(&|r| r.resume_token = "A".repeat(100_000)), vec![ResetReason::Initial]),
+        // What a single letter makes of a token depends on where it is.
+        (
+            request(&|r| r.resume_token.clone_from(&garbage)),
+            vec![ResetReason::Initial, ResetReason::EpochChanged, other, ResetReason::Compacted],
+        ),
+    ];
+    for (request, reasons) in cases {
+        let token = request.resume_token.clone();
+        let mut replica = Replica::open_at(&live.daemon, request, token).await;
+        let reset = replica.step().await.reset.expect("a reset");
+        assert!(reasons.contains(&reset), "{reset:?}");
+        replica.catch_up(&live.daemon).await;
+    }
+    live.end().await;
+}
+
+#[tokio::test]
+async fn bookmarks_come_while_nothing_does() {
+    let live = Live::new("skill r/a").await;
+    let request = WatchSkillsRequest {
+        bookmark_interval: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+        ..watching(vec![selected("r", live.fixture.path("r"))])
+    };
+    let mut replica = Replica::open(&live.daemon, request).await;
+    let (revision, mut last) = (replica.step().await, tokio::time::Instant::now());
+    assert!(!revision.is_bookmark);
+    for _ in 0..2 {
+        assert!(replica.step().await.is_bookmark);
+        let waited = last.elapsed();
+        assert!(waited >= Duration::from_millis(900), "{waited:?}");
+        last = tokio::time::Instant::now();
+    }
+    replica.resume(&live.daemon).await;
+    assert_eq!(replica.change().await.reset, None, "a bookmark's token is good");
+    live.end().await;
+}
+
+#[tokio::test]
+async fn a_view_is_not_told_what_it_does_not_show() {
+    let live = Live::new("skill r/a").await;
+    let request = WatchSkillsRequest {
+        view: SkillView::Basic.into(),
+        ..watching(vec![selected("r", live.fixture.path("r"))])
+    };
+    let mut replica = Replica::open(&live.daemon, request).await;
+    replica.step().await;
+    let before = live.fresh().await.revision;
+    let sidecar = "interface:\n  display_name: Anna\n";
+    live.fixture.write("out/openai.yaml", sidecar);
+    std::fs::create_dir(live.fixture.path("r/a/agents")).expect("mkdir");
+    live.fresh().await;
+    replica.catch_up(&live.daemon).await;
+    live.fixture.write("r/a/agents/openai.yaml", sidecar);
+    assert!(live.fresh().await.revision > before, "the full view changed");
+    live.fixture.write("r/b/SKILL.md", skill("b", "Real."));
+    assert_eq!(replica.change().await.upserted, ["skill://r/b"], "and nothing before");
+    live.end().await;
+}
+
+#[tokio::test]
+async fn a_skill_for_other_products_is_disabled() {
+    let live = Live::new("skill r/a\ndir r/a/agents").await;
+    let request = WatchSkillsRequest {
+        product: "codex".into(),
+        ..watching(vec![selected("r", live.fixture.path("r"))])
+    };
+    let mut replica = Replica::open(&live.daemon, request).await;
+    assert_eq!(replica.step().await.upserted, ["skill://r/a"]);
+    live.fixture.replace("r/a/agents/openai.yaml", "policy:\n  products: [chatgpt]\n");
+    let step = replica.change().await;
+    assert_eq!(step.removed, [("skill://r/a".to_owned(), RemovalReason::Disabled)]);
+    live.fixture.replace("r/a/agents/openai.yaml", "policy:\n  products: [codex]\n");
+    assert_eq!(replica.change().await.upserted, ["skill://r/a"]);
+    replica.catch_up(&live.daemon).await;
+    live.end().await;
+}
+
+#[tokio::test]
+async fn a_slow_reader_gets_the_difference_and_ends_right() {
+    let mut live = Live::new("dir r").await;
+    let fat = |n: usize, round: usize| {
+        let head = format!("---\nname: s{n}\ndescription: Round {round}.\nlicense: ");
+        head + &"x".repeat(8_000) + "\n---\n"
+    };
+    let root = selected("r", live.fixture.path("r"));
+    let mut slow = Replica::open(&live.daemon, watching(vec![root])).await;
+    slow.step().await;
+    for round in 0..500 {
+        let n = round % 200;
+        live.fixture.write(&format!("r/s{n:03}/SKILL.md"), fat(n, round));
+        if round % 20 == 0 {
+            live.fresh().await;
+        }
+    }
+    live.replica.catch_up(&live.daemon).await;
+    slow.catch_up(&live.daemon).await;
+    assert_eq!(slow.skills, live.replica.skills);
+    live.end().await;
+}
+
+#[tokio::test]
+async fn as_many_streams_as_may_be() {
+    let fixture = Fixture::new("skill r/a");
+    let daemon = limited(&fixture, Limits { max_streams: 3, ..Limits::default() }).await;
+    let request = watching(vec![selected("r", fixture.path("r"))]);
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        open.push(Replica::open(&daemon, request.clone()).await);
+    }
+    let mut client = daemon.client.clone();
+    let refused = in_time(client.watch_skills(request.clone())).await.expect_err("a fourth");
+    assert!(delay(&refused).is_some_and(|d| d > Duration::ZERO));
+    let refused = refusal(&refused);
+    assert_eq!((refused.code, &*refused.reason), (Code::ResourceExhausted, "TOO_MANY_STREAMS"));
+    assert_eq!(
+        (&*refused.metadata["limit_name"], &*refused.metadata["limit"]),
+        ("max_streams", "3")
+    );
+    open.pop();
+    let again = async {
+        // The daemon learns of the end in its own time.
+        while client.watch_skills(request.clone()).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(again).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_stop_ends_streams_though_a_client_ignores_it() {
+    let live = Live::new("skill r/a").await;
+    let Live { daemon, mut replica, fixture, .. } = live;
+    let root = selected("r", fixture.path("r"));
+    let ignorant = Replica::open(&daemon, watching(vec![root])).await;
+    let revision = replica.revision;
+    let reader = tokio::spawn(async move {
+        assert!(replica.step().await.is_bookmark);
+        assert_eq!(replica.revision, revision);
+        replica.try_step().await.expect_err("the end").expect("with a status")
+    });
+    let begun = std::time::Instant::now();
+    daemon.stop().await;
+    assert!(begun.elapsed() < Duration::from_secs(15), "the drain has an end");
+    let end = reader.await.expect("no panic");
+    assert!(delay(&end).is_some_and(|d| d > Duration::ZERO));
+    let end = refusal(&end);
+    assert_eq!((end.code, &*end.reason), (Code::Unavailable, "SHUTTING_DOWN"));
+    drop(ignorant);
+}
