@@ -205,10 +205,18 @@ impl Search {
     }
 
     fn is_passed_over(&mut self, entry: &Entry, is_skill: bool) -> bool {
+        if !matches!(entry.what, What::Directory | What::LinkedDirectory(..)) {
+            return false;
+        }
+        if entry.name.starts_with(b"..") {
+            // How Kubernetes keeps the versions of a mounted ConfigMap: what is meant to be seen are
+            // links into these.
+            self.count_passed_over(b"..*");
+            return true;
+        }
         let names = &self.rules.passed_over;
         let own = &self.rules.own_directories;
-        let passed = matches!(entry.what, What::Directory | What::LinkedDirectory(..))
-            && (names.contains(&entry.name) || is_skill && own.contains(&entry.name));
+        let passed = names.contains(&entry.name) || is_skill && own.contains(&entry.name);
         if passed {
             self.count_passed_over(&entry.name);
         }

@@ -90,6 +90,12 @@ impl Serving {
         Self::spawn(&mut caproot([&[OsStr::new("serve")], flags].concat()), 1)
     }
 
+    /// Starts it by a command of the caller's, with one listener.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self::spawn(command, 1)
+    }
+
     fn spawn(command: &mut Command, listeners: usize) -> Self {
         let mut child = command.spawn().expect("the binary runs");
         let stderr = collect(child.stderr.take().expect("piped"));
@@ -117,9 +123,19 @@ impl Serving {
         self.signal(Signal::TERM)
     }
 
-    fn signal(mut self, signal: Signal) -> (Option<i32>, String) {
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal, and goes on.
+    pub(crate) fn send(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
         kill_process(pid, signal).expect("a signal");
+    }
+
+    fn signal(mut self, signal: Signal) -> (Option<i32>, String) {
+        self.send(signal);
         let log = self.stderr.recv_timeout(HANG).expect("it ends");
         (self.child.wait().expect("wait").code(), log)
     }

@@ -122,6 +122,13 @@ impl Daemon {
         Self { client, address, stop, task }
     }
 
+    /// A daemon that runs elsewhere; it is not for this to stop.
+    pub(crate) async fn elsewhere(address: &str) -> Self {
+        let (stop, _) = oneshot::channel::<()>();
+        let (client, task) = (connect(address).await, tokio::spawn(async {}));
+        Self { client, address: address.to_owned(), stop, task }
+    }
+
     /// Stops the daemon and waits until it has ended.
     pub(crate) async fn stop(self) {
         drop(self.client);

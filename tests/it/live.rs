@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use caproot::keeper::{Faults, Timing};
+use caproot::keeper::Timing;
 use caproot::proto::caproot::v1::{
     Consistency, GetExecutorRequest, ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot,
     WatchSkillsRequest, WatchStatus,
@@ -26,8 +26,6 @@ pub(crate) struct Live {
     pub daemon: Daemon,
     /// A client that holds the first state.
     pub replica: Replica,
-    /// Of the daemon's watcher.
-    pub faults: Faults,
 }
 
 impl Live {
@@ -49,13 +47,12 @@ impl Live {
         roots: Vec<SelectedCapabilityRoot>,
         timing: Timing,
     ) -> Self {
-        let faults = Faults::default();
         let setup =
             Setup { timing, faults: faults.clone(), ..Setup::allowing([fixture.top().to_owned()]) };
         let daemon = Daemon::start(setup).await;
         let mut replica = Replica::open(&daemon, watching(roots)).await;
         replica.step().await;
-        Self { fixture, daemon, replica, faults }
+        Self { fixture, daemon, replica }
     }
 
     /// The next change.

@@ -32,14 +32,17 @@ async fn a_link_to_another_release_is_one_revision() {
 
 #[tokio::test]
 async fn a_config_map_is_updated_in_one_revision() {
-    let mut live =
-        Live::new("skill r/cm/..1/a\nlink r/cm/..data -> ..1\nlink r/cm/a -> ..data/a").await;
+    let mut live = Live::with(
+        "skill maps/..1/a\nlink maps/..data -> ..1\nlink r/cm -> ../maps/..data",
+        prompt(),
+    )
+    .await;
     assert_eq!(live.replica.skills.keys().collect::<Vec<_>>(), ["skill://r/cm/a"]);
     let before = live.replica.revision;
     for n in 2..5 {
-        live.fixture.write(&format!("r/cm/..{n}/a/SKILL.md"), skill("a", &format!("No. {n}.")));
-        retarget(&live.fixture.path("r/cm/..data"), &format!("..{n}"));
-        fs::remove_dir_all(live.fixture.path(&format!("r/cm/..{}", n - 1))).expect("remove");
+        live.fixture.write(&format!("maps/..{n}/a/SKILL.md"), skill("a", &format!("No. {n}.")));
+        retarget(&live.fixture.path("maps/..data"), &format!("..{n}"));
+        fs::remove_dir_all(live.fixture.path(&format!("maps/..{}", n - 1))).expect("remove");
         let step = live.change().await;
         assert_eq!((step.upserted, step.removed.len()), (vec!["skill://r/cm/a".to_owned()], 0));
         assert_eq!(live.replica.skills["skill://r/cm/a"].description, format!("No. {n}."));

@@ -1,0 +1,28 @@
+//! A fresh list after a write, while others write too. `CAPROOT_FRESH_ROUNDS` makes it longer.
+
+use crate::live::{Busy, Live, skill};
+
+#[tokio::test]
+async fn a_fresh_list_has_every_write_before_it() {
+    let rounds = std::env::var("CAPROOT_FRESH_ROUNDS").ok().and_then(|n| n.parse().ok());
+    let rounds: u32 = rounds.unwrap_or(2_000);
+    let live = Live::new("skill r/a\nskill r/churn").await;
+    let churn = live.fixture.path("r/churn");
+    let busy = Busy::new(move |n| {
+        let (file, fresh) = (churn.join("SKILL.md"), churn.join("fresh"));
+        std::fs::write(&fresh, skill("churn", &format!("No. {n}."))).expect("write");
+        std::fs::rename(&fresh, &file).expect("rename");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    });
+    let begun = std::time::Instant::now();
+    for n in 0..rounds {
+        let says = format!("Write {n}.");
+        live.fixture.write("r/a/SKILL.md", skill("a", &says));
+        let list = live.fresh().await;
+        let found = list.skills.iter().find(|s| s.name == "a").expect("it is there all the time");
+        assert_eq!(found.description, says);
+    }
+    println!("{rounds} writes and fresh lists in {:?}", begun.elapsed());
+    drop(busy);
+    live.end().await;
+}
