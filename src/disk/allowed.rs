@@ -1,7 +1,7 @@
 //! The allowed roots: the only descriptors below which anything is ever opened. Leaves what may be
 //! read there to its callers.
 
-use super::walk::{Stop, walk, walk_from};
+use super::walk::{Stop, steps_from, walk, walk_from};
 use crate::domain::{Reason, RelPath, Spot};
 use rustix::fs::AtFlags;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, statat};
@@ -150,21 +150,37 @@ impl Ground {
 
     /// Resolves a link's target, which is relative to the directory that holds the link.
     pub(super) fn follow(&self, holder: &Spot, target: &[u8]) -> Result<Spot, Blocked> {
-        let mut real = self.roots[holder.base].path.clone();
-        for segment in holder.rel.segments() {
+        self.place(&walk_from(self.real(holder), target))
+    }
+
+    /// The directories that following a link's target looks into, as far as they are inside, and for
+    /// which name.
+    pub(super) fn steps(&self, holder: &Spot, target: &[u8]) -> Vec<(Spot, Vec<u8>)> {
+        let steps = steps_from(self.real(holder), target).into_iter();
+        steps.filter_map(|(dir, name)| Some((self.spot(&dir)?, name))).collect()
+    }
+
+    /// The absolute path of a spot, without trailing `/`.
+    fn real(&self, spot: &Spot) -> Vec<u8> {
+        let mut real = self.roots[spot.base].path.clone();
+        for segment in spot.rel.segments() {
             real.push(b'/');
             real.extend(segment);
         }
-        self.place(&walk_from(real, target))
+        real
+    }
+
+    /// The spot of an absolute path without links; `None` outside.
+    fn spot(&self, real: &[u8]) -> Option<Spot> {
+        self.roots.iter().enumerate().find_map(|(base, root)| {
+            let rel = below(real, &root.path)?;
+            Some(Spot { base, rel: RelPath::new(rel)? })
+        })
     }
 
     /// Says the same of everything outside, whether it exists or not.
     fn place(&self, walked: &super::walk::Walked) -> Result<Spot, Blocked> {
-        let found = self.roots.iter().enumerate().find_map(|(base, root)| {
-            let rel = below(&walked.real, &root.path)?;
-            Some(Spot { base, rel: RelPath::new(rel)? })
-        });
-        let spot = found.ok_or(Blocked::Outside)?;
+        let spot = self.spot(&walked.real).ok_or(Blocked::Outside)?;
         match walked.stopped {
             None => Ok(spot),
             Some(Stop::Missing) => Err(Blocked::Missing),

@@ -9,7 +9,7 @@ use crate::domain::listing::{Entry, Listing, Visit, What};
 use crate::domain::sidecar::{self, Sidecar};
 use crate::domain::skill::MainFile;
 use crate::domain::{Code, Limits, Problem, RelPath, Severity, Spot, frontmatter, manifest};
-use rustix::fs::{AtFlags, FileType, OFlags, RawDir, fstat, statat};
+use rustix::fs::{AtFlags, FileType, OFlags, RawDir, fstat, readlinkat, statat};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
@@ -72,11 +72,9 @@ impl Lister<'_> {
                 FileType::RegularFile => continue,
                 FileType::Directory => What::Directory,
                 FileType::Symlink => {
-                    let what = self.link(visit, &dir, &name, main);
-                    if let What::LinkedFile(target, Some(_)) = &what {
-                        guards.extend(self.watch_target(target, token));
-                    }
-                    what
+                    // Watched first, for the same reason as the directory.
+                    self.watch_steps(visit, &dir, &name, token, guards);
+                    self.link(visit, &dir, &name, main)
                 }
                 _ => What::Special,
             };
@@ -85,12 +83,26 @@ impl Lister<'_> {
         Ok(Listing { identity: identity(&stat), total, entries, may_hold_manifest })
     }
 
-    /// Watches the directory of a file that a link leads to, for what happens to that file.
-    fn watch_target(&self, target: &Spot, token: u64) -> Option<Guard> {
-        let dir = self.ground.open(&target.parent()?, OFlags::PATH | OFlags::DIRECTORY).ok()?;
-        self.watching.watch(dir.as_fd(), token, target.rel.file_name())
+    /// Watches the way of a link: each directory that it leads through, for the name that it goes on
+    /// with, its end included. What lies outside is left to the look from time to time.
+    fn watch_steps(
+        &self,
+        visit: &Visit,
+        dir: &OwnedFd,
+        name: &[u8],
+        token: u64,
+        guards: &mut Vec<Guard>,
+    ) {
+        let Ok(target) = readlinkat(dir, name, Vec::new()) else { return };
+        for (step, name) in self.ground.steps(&visit.spot, target.as_bytes()) {
+            let opened = self.ground.open(&step, OFlags::PATH | OFlags::DIRECTORY);
+            if let Ok(fd) = opened {
+                guards.extend(self.watching.watch(fd.as_fd(), token, Some(&name)));
+            }
+        }
     }
 
+    /// What a link is.
     fn link(&self, visit: &Visit, dir: &OwnedFd, name: &[u8], main: Option<bool>) -> What {
         let target = match resource::follow_link(self.ground, &visit.spot, dir, name) {
             Ok(target) => target,

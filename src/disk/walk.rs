@@ -36,8 +36,13 @@ pub(super) fn walk(path: &[u8]) -> Walked {
 /// Every directory that the walk of an absolute path looks into, and for which name: where a change
 /// may make the path lead elsewhere. What does not exist yet is in it with its deepest ancestor.
 pub(super) fn steps(path: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    steps_from(Vec::new(), path)
+}
+
+/// The same of a path that is relative to `real`, a directory that is itself without links.
+pub(super) fn steps_from(real: Vec<u8>, path: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut steps = Vec::new();
-    walk_noting(Vec::new(), path, |dir, name| steps.push((dir.to_vec(), name.to_vec())));
+    walk_noting(real, path, |dir, name| steps.push((dir.to_vec(), name.to_vec())));
     steps
 }
 
