@@ -47,8 +47,7 @@ impl Live {
         roots: Vec<SelectedCapabilityRoot>,
         timing: Timing,
     ) -> Self {
-        let setup =
-            Setup { timing, faults: faults.clone(), ..Setup::allowing([fixture.top().to_owned()]) };
+        let setup = Setup { timing, ..Setup::allowing([fixture.top().to_owned()]) };
         let daemon = Daemon::start(setup).await;
         let mut replica = Replica::open(&daemon, watching(roots)).await;
         replica.step().await;
@@ -106,7 +105,7 @@ pub(crate) fn watching(roots: Vec<SelectedCapabilityRoot>) -> WatchSkillsRequest
 
 /// Makes a link lead elsewhere in one step, as deployments do.
 pub(crate) fn retarget(link: &Path, target: &str) {
-    let fresh = link.with_extension("new-link");
+    let fresh = link.with_file_name("new-link");
     symlink(target, &fresh).expect("a link beside it");
     fs::rename(&fresh, link).expect("rename over it");
 }
