@@ -178,7 +178,9 @@ impl Survey {
             root_name: root_name(&self.target.path),
             watching,
         };
-        for dir in relist {
+        let mut queue: Vec<_> = relist.into_iter().collect();
+        let mut links_looked_at = false;
+        while let Some(dir) = queue.pop() {
             let Some(node) = found.nodes.get_mut(&dir) else { continue };
             let Listed { listing, guards } = lister.list(&node.visit, node.token);
             progress.tick();
@@ -203,8 +205,16 @@ impl Survey {
                     elsewhere.extend(moved);
                 }
             }
+            let went = listing.is_err() && node.listing.is_ok();
             node.listing = listing.map(Arc::new);
             node.guards = guards;
+            if went && !links_looked_at {
+                // A link that led here may lead elsewhere by now, though no event told: what it
+                // leads to must come in the revision in which this goes.
+                links_looked_at = true;
+                let strayed = found.nodes.iter().filter(|(_, n)| n.has_stray_link(&found.ground));
+                queue.extend(strayed.map(|(spot, _)| spot.clone()));
+            }
         }
         found.suspect(&elsewhere);
         if !search_again {

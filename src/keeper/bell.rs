@@ -94,6 +94,9 @@ impl WatchDirs for Aim {
     fn watch(&self, dir: BorrowedFd<'_>, token: u64, only: Option<&[u8]>) -> Option<Guard> {
         match self.watcher.watch(dir, &self.listener, token, only) {
             Ok(watch) => Some(Guard::new(watch)),
+            // A directory on the way that may be entered and not read cannot be watched; where it
+            // leads is looked at from time to time.
+            Err(Unwatched::Refused) if only.is_some() => None,
             Err(why) => {
                 let why = match why {
                     Unwatched::Exhausted => Degraded::WatchLimit,

@@ -13,6 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -174,6 +175,7 @@ impl CapabilityService for Service {
             stopping: self.stopping.clone(),
             permit,
             closed: None,
+            bookmark_at: Instant::now() + bookmark,
         };
         // Ends with its caller, or with the daemon.
         tokio::spawn(stream.run(request.resume_token));

@@ -30,6 +30,8 @@ pub(super) struct Stream {
     pub(super) permit: OwnedSemaphorePermit,
     /// The revision that the caller holds whole; `None` in the middle of a state.
     pub(super) closed: Option<u64>,
+    /// When to say that the stream lives; changes that are not shown do not put it off.
+    pub(super) bookmark_at: Instant,
 }
 
 /// Why a stream does not go on as it was.
@@ -115,12 +117,11 @@ impl Stream {
     /// Waits until the roots are no longer as they were sent and there is room for an event; sends
     /// bookmarks meanwhile. `None` at the end.
     async fn wait(&mut self, revisions: &mut watch::Receiver<u64>, sent: &View) -> Option<View> {
-        let mut bookmark_at = Instant::now() + self.bookmark;
         loop {
             tokio::select! {
                 changed = revisions.changed() => changed.ok()?,
                 () = self.events.closed() => return None,
-                () = sleep_until(bookmark_at) => {
+                () = sleep_until(self.bookmark_at) => {
                     let room = self.events.reserve().await.ok()?;
                     let now = self.keeper.view_now(&self.selection);
                     if !is_same(sent, &now) {
@@ -128,7 +129,7 @@ impl Stream {
                     }
                     room.send(Ok(self.bookmark_event(now.revision)));
                     self.closed = Some(now.revision);
-                    bookmark_at = Instant::now() + self.bookmark;
+                    self.bookmark_at = Instant::now() + self.bookmark;
                     continue;
                 }
             }
@@ -164,6 +165,7 @@ impl Stream {
             return Ok(());
         }
         self.closed = None;
+        self.bookmark_at = Instant::now() + self.bookmark;
         for event in events.chain(std::iter::once(synced)) {
             let event = self.event(now.revision, event);
             match timeout(STUCK, self.events.reserve()).await {
