@@ -171,9 +171,9 @@ impl Ground {
     }
 
     /// The spot of an absolute path without links; `None` outside.
-    fn spot(&self, real: &[u8]) -> Option<Spot> {
+    fn spot(&self, path: &[u8]) -> Option<Spot> {
         self.roots.iter().enumerate().find_map(|(base, root)| {
-            let rel = below(real, &root.path)?;
+            let rel = below(path, &root.path)?;
             Some(Spot { base, rel: RelPath::new(rel)? })
         })
     }
