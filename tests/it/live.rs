@@ -119,7 +119,11 @@ impl Busy {
         let done = Arc::new(AtomicBool::new(false));
         let is_done = done.clone();
         let thread = thread::spawn(move || {
-            (0..).take_while(|_| !is_done.load(Ordering::Relaxed)).for_each(work);
+            let mut turn = 0;
+            while !is_done.load(Ordering::Relaxed) {
+                work(turn);
+                turn += 1;
+            }
         });
         Self(done, Some(thread))
     }
