@@ -119,7 +119,11 @@ impl Busy {
         let done = Arc::new(AtomicBool::new(false));
         let is_done = done.clone();
         let thread = thread::spawn(move || {
-            (0..).take_while(|_| !is_done.load(Ordering::Relaxed)).for_each(work);
+            let mut count = 0;
+            while !is_done.load(Ordering::Relaxed) {
+                work(count);
+                count += 1;
+            }
         });
         Self(done, Some(thread))
     }
