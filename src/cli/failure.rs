@@ -69,7 +69,7 @@ impl From<ConnectError> for Failure {
                     .hint("start one with `caproot serve`, or name its endpoint with --endpoint")
             }
             ConnectError::NotPermitted { .. } => Self::new(exit::NOT_PERMITTED, error)
-                .hint("join the socket's group (`caproot` for a system service) and log in again"),
+                .hint("only the user that runs the daemon may connect to its socket; run this as that user"),
         }
     }
 }

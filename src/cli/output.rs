@@ -13,7 +13,7 @@ use std::io::{self, BufWriter, IsTerminal as _, Write};
 pub(super) enum Output {
     /// For people.
     Text,
-    /// For programs: the proto3 JSON of the daemon's answer.
+    /// For programs: JSON; of what a daemon answers, its proto3 JSON.
     Json,
 }
 

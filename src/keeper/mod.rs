@@ -214,6 +214,12 @@ impl Keeper {
         &self.0.rules.limits
     }
 
+    /// The times in force.
+    #[must_use]
+    pub fn timing(&self) -> &Timing {
+        &self.0.timing
+    }
+
     /// What is known of the selected roots. Waits for searches that must come first.
     pub async fn view(
         &self,

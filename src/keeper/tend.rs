@@ -32,6 +32,8 @@ pub struct Timing {
     pub warm: Duration,
     /// After how long a search in which nothing goes on makes its root unavailable.
     pub stuck: Duration,
+    /// How long a stream's reader may stop in the middle of a state before it loses its place.
+    pub stuck_reader: Duration,
 }
 
 impl Default for Timing {
@@ -45,6 +47,7 @@ impl Default for Timing {
             overlay_audit: Duration::from_mins(1),
             warm: Duration::from_mins(10),
             stuck: Duration::from_secs(5),
+            stuck_reader: Duration::from_secs(10),
         }
     }
 }

@@ -13,9 +13,6 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Status;
 
-/// How long a reader may stop in the middle of a state before it loses its place.
-const STUCK: Duration = Duration::from_secs(10);
-
 /// What one stream shows, and to whom.
 pub(super) struct Stream {
     pub(super) keeper: Keeper,
@@ -166,9 +163,10 @@ impl Stream {
         }
         self.closed = None;
         self.bookmark_at = Instant::now() + self.bookmark;
+        let stuck = self.keeper.timing().stuck_reader;
         for event in events.chain(std::iter::once(synced)) {
             let event = self.event(now.revision, event);
-            match timeout(STUCK, self.events.reserve()).await {
+            match timeout(stuck, self.events.reserve()).await {
                 Ok(Ok(room)) => room.send(Ok(event)),
                 Ok(Err(_)) => return Err(Cut::End),
                 Err(_) => return Err(Cut::Stuck),

@@ -88,8 +88,17 @@ async fn limits() {
 
 #[test]
 fn timings() {
-    let Timing { settle, settle_cap, recheck, poll, audit, overlay_audit, warm, stuck } =
-        Timing::default();
+    let Timing {
+        settle,
+        settle_cap,
+        recheck,
+        poll,
+        audit,
+        overlay_audit,
+        warm,
+        stuck,
+        stuck_reader,
+    } = Timing::default();
     let real = [
         ("settle", settle),
         ("settle_cap", settle_cap),
@@ -99,6 +108,7 @@ fn timings() {
         ("overlay_audit", overlay_audit),
         ("warm", warm),
         ("stuck", stuck),
+        ("stuck_reader", stuck_reader),
     ];
     let span = |cell: &str| humantime::parse_duration(cell).expect("a duration");
     let said = table("| timing | default | is |").into_iter();

@@ -142,6 +142,10 @@ async fn a_read_during_rewrites_is_one_version_or_an_error() {
                 let bytes = bytes_of(&page);
                 assert_eq!(page.digest, digest(&bytes), "the digest is of what was sent");
                 assert_eq!(page.total_bytes, bytes.len() as u64);
+                assert!(
+                    versions.iter().any(|version| version.starts_with(&bytes)),
+                    "no two versions in one answer"
+                );
             }
             Err(status) => {
                 let refused = refusal(&status);

@@ -175,6 +175,17 @@ impl Replica {
         }
     }
 
+    /// Whether this is what `ListSkills` says, diagnostics included.
+    pub(crate) fn agrees(&self, list: &ListSkillsResponse) -> bool {
+        self.holds(list) && self.problems(list) == list.diagnostics
+    }
+
+    /// The diagnostics that are held, in the order of a list's roots.
+    fn problems(&self, list: &ListSkillsResponse) -> Vec<Diagnostic> {
+        let of = |root: &RootStatus| self.diagnostics.get(&root.id).cloned().unwrap_or_default();
+        list.roots.iter().flat_map(of).collect()
+    }
+
     /// What `ListSkills` would say of what is held.
     pub(crate) fn assert_holds(&self, list: &ListSkillsResponse) {
         let skills: BTreeMap<_, _> =
@@ -182,28 +193,13 @@ impl Replica {
         assert_eq!(self.skills, skills);
         let roots: BTreeMap<_, _> = list.roots.iter().map(|r| (r.id.clone(), r.clone())).collect();
         assert_eq!(self.roots, roots);
-        let held: Vec<_> = list
-            .roots
-            .iter()
-            .flat_map(|root| self.diagnostics.get(&root.id).cloned().unwrap_or_default())
-            .collect();
-        assert_eq!(held, list.diagnostics);
+        assert_eq!(self.problems(list), list.diagnostics);
     }
 
     /// Compares with a fresh list, going on until both are at one revision.
     pub(crate) async fn catch_up(&mut self, daemon: &Daemon) {
         loop {
-            let list = daemon
-                .try_list(ListSkillsRequest {
-                    selected_capability_roots: self.request.selected_capability_roots.clone(),
-                    product: self.request.product.clone(),
-                    view: self.request.view,
-                    consistency: caproot::proto::caproot::v1::Consistency::Fresh.into(),
-                    ..ListSkillsRequest::default()
-                })
-                .await
-                .expect("a list");
-            assert!(list.next_page_token.is_empty(), "one page");
+            let list = self.fresh_list(daemon).await;
             while self.revision < list.revision {
                 let before = self.revision;
                 if self.holds(&list) {
@@ -218,6 +214,26 @@ impl Replica {
                 return self.assert_holds(&list);
             }
         }
+    }
+
+    /// All pages of a fresh list of what is watched, joined.
+    async fn fresh_list(&self, daemon: &Daemon) -> ListSkillsResponse {
+        let request = ListSkillsRequest {
+            selected_capability_roots: self.request.selected_capability_roots.clone(),
+            product: self.request.product.clone(),
+            view: self.request.view,
+            consistency: caproot::proto::caproot::v1::Consistency::Fresh.into(),
+            ..ListSkillsRequest::default()
+        };
+        let mut list = daemon.try_list(request.clone()).await.expect("a list");
+        while !list.next_page_token.is_empty() {
+            let page_token = list.next_page_token;
+            let page = daemon.try_list(ListSkillsRequest { page_token, ..request.clone() }).await;
+            let page = page.expect("the next page");
+            list.skills.extend(page.skills);
+            list.next_page_token = page.next_page_token;
+        }
+        list
     }
 
     fn holds(&self, list: &ListSkillsResponse) -> bool {

@@ -1,0 +1,105 @@
+//! Readers that stop, and readers by the thousand.
+
+use std::time::{Duration, Instant};
+
+use caproot::domain::Limits;
+use caproot::keeper::Timing;
+use caproot::proto::caproot::v1::ResetReason;
+use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+use tonic::Code;
+use tonic::transport::Endpoint;
+
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, Setup, assert_refused, in_time, selected};
+use crate::live::{Live, skill, status, watching};
+use crate::replica::Replica;
+
+/// The same daemon through a connection that takes no more than 64 KiB before it is read.
+async fn narrow(daemon: &Daemon) -> Daemon {
+    let mut narrow = Daemon::elsewhere(&daemon.address).await;
+    let endpoint = Endpoint::new(format!("http://{}", daemon.address)).expect("an address");
+    let endpoint = endpoint.initial_stream_window_size(65_535);
+    let channel = in_time(endpoint.initial_connection_window_size(65_535).connect()).await;
+    narrow.client = CapabilityServiceClient::new(channel.expect("a connection"));
+    narrow
+}
+
+#[tokio::test]
+async fn a_reader_that_is_stuck_begins_anew() {
+    let stuck_reader = Duration::from_millis(300);
+    let mut live = Live::with("skill r/a", Timing { stuck_reader, ..Timing::default() }).await;
+    let root = selected("r", live.fixture.path("r"));
+    let mut stuck = Replica::open(&narrow(&live.daemon).await, watching(vec![root])).await;
+    stuck.step().await;
+    // More at once than fits between the daemon and a client that does not read.
+    for n in 0..220 {
+        let head = format!("---\nname: s{n}\ndescription: Fat.\nlicense: ");
+        let fat = head + &"x".repeat(4_000) + "\n---\n";
+        live.fixture.write(&format!("out/s{n:03}/SKILL.md"), fat);
+    }
+    std::fs::rename(live.fixture.path("out"), live.fixture.path("r/in")).expect("moved in whole");
+    assert_eq!(live.change().await.upserted.len(), 220, "in one revision");
+    let begun = Instant::now();
+    let mut round = 0;
+    while begun.elapsed() < stuck_reader * 4 {
+        let says = format!("Round {round}.");
+        live.fixture.write(&format!("r/in/s{:03}/SKILL.md", round % 50), skill("s", &says));
+        live.change().await;
+        round += 1;
+    }
+    assert!(round > 4, "who reads is not held up: {round}");
+    let step = stuck.step().await;
+    assert_eq!(step.reset, Some(ResetReason::Resync));
+    stuck.catch_up(&live.daemon).await;
+    // Goes on as any other.
+    live.fixture.write("r/a/SKILL.md", skill("a", "Read again."));
+    assert_eq!(stuck.change().await.upserted, ["skill://r/a"]);
+    live.end().await;
+}
+
+#[tokio::test]
+async fn a_thousand_streams_are_told_of_one_change() {
+    const STREAMS: usize = 1_000;
+    let fixture = Fixture::new("skill r/a\nskill r/b");
+    let timing =
+        Timing { warm: Duration::ZERO, recheck: Duration::from_millis(50), ..Timing::default() };
+    let limits = Limits { max_streams: STREAMS, ..Limits::default() };
+    let setup = Setup { limits, timing, ..Setup::allowing([fixture.top().to_owned()]) };
+    let daemon = Daemon::start(setup).await;
+    let request = watching(vec![selected("r", fixture.path("r"))]);
+    let mut connections = Vec::new();
+    for _ in 0..10 {
+        connections.push(Daemon::elsewhere(&daemon.address).await);
+    }
+    let mut readers = Vec::new();
+    for n in 0..STREAMS {
+        let mut reader = Replica::open(&connections[n % 10], request.clone()).await;
+        reader.step().await;
+        readers.push(reader);
+    }
+    let one_more = in_time(daemon.client.clone().watch_skills(request.clone())).await;
+    assert_refused(one_more, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
+    fixture.replace("r/a/SKILL.md", skill("a", "Told to all."));
+    for reader in &mut readers {
+        assert_eq!(reader.change().await.upserted, ["skill://r/a"]);
+    }
+    let (first, rest) = readers.split_first().expect("a thousand");
+    assert!(rest.iter().all(|r| (r.revision, &r.skills) == (first.revision, &first.skills)));
+    assert_eq!(status(&daemon).await.roots, 1, "looked after once");
+    drop(readers);
+    // Nobody needs the root any more: it is let go of, with its watches.
+    let gone = async {
+        loop {
+            let status = status(&daemon).await;
+            if (status.roots, status.watches_used) == (0, 0) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(gone).await;
+    let mut again = Replica::open(&daemon, request).await;
+    again.step().await;
+    again.catch_up(&daemon).await;
+    daemon.stop().await;
+}
