@@ -177,7 +177,10 @@ impl Replica {
 
     /// Whether this is what `ListSkills` says, diagnostics included.
     pub(crate) fn agrees(&self, list: &ListSkillsResponse) -> bool {
-        self.holds(list) && self.problems(list) == list.diagnostics
+        self.skills.len() == list.skills.len()
+            && list.skills.iter().all(|s| self.skills.get(&s.package) == Some(s))
+            && list.roots.iter().all(|r| self.roots.get(&r.id) == Some(r))
+            && self.problems(list) == list.diagnostics
     }
 
     /// The diagnostics that are held, in the order of a list's roots.
@@ -202,7 +205,7 @@ impl Replica {
             let list = self.fresh_list(daemon).await;
             while self.revision < list.revision {
                 let before = self.revision;
-                if self.holds(&list) {
+                if self.agrees(&list) {
                     // What came since is of other roots.
                     break;
                 }
@@ -234,12 +237,6 @@ impl Replica {
             list.next_page_token = page.next_page_token;
         }
         list
-    }
-
-    fn holds(&self, list: &ListSkillsResponse) -> bool {
-        self.skills.len() == list.skills.len()
-            && list.skills.iter().all(|s| self.skills.get(&s.package) == Some(s))
-            && list.roots.iter().all(|r| self.roots.get(&r.id) == Some(r))
     }
 }
 
