@@ -2,6 +2,7 @@
 //! Everything here blocks.
 
 mod allowed;
+mod approach;
 mod assembly;
 mod content;
 mod files;

@@ -2,29 +2,20 @@
 //! nothing else. Blocking; reads on a few threads of its own, so that a root that hangs holds up
 //! nobody else.
 
-use super::allowed::{Allowed, identity};
-use super::assembly::Assembly;
+use super::allowed::Allowed;
 use super::found::{Change, Found, Node, keep_last_good};
-use super::kinds::Kinds;
 use super::list::{Listed, Lister, MANIFEST_DIRECTORIES};
-use super::namespaces::{Manifests, Namespaces};
+use super::namespaces::Namespaces;
 use super::off::Sieve;
 use super::progress::Progress;
-use super::resource::blocked;
 use super::sweep::list_all;
-use super::walk::steps;
 use super::watching::{Guard, Unwatched, WatchDirs};
 use crate::domain::listing::Visit;
 use crate::domain::search::{Rules, Search};
 use crate::domain::{Catalog, Published, Reason, Spot};
-use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
-use std::os::fd::AsFd as _;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 /// What to search, and how.
 #[derive(Debug, Clone)]
@@ -49,21 +40,21 @@ pub struct Surveyed {
 /// What is held of one root.
 #[derive(Debug)]
 pub struct Survey {
-    target: Target,
-    next_token: AtomicU64,
-    tokens: HashMap<u64, Token>,
+    pub(super) target: Target,
+    pub(super) next_token: AtomicU64,
+    pub(super) tokens: HashMap<u64, Token>,
     /// Watches on the way to the root.
-    way: Vec<Guard>,
+    pub(super) way: Vec<Guard>,
     /// Watches on the places for manifests above the root.
-    above: Vec<Guard>,
+    pub(super) above: Vec<Guard>,
     /// Why the root could not be used, when it was looked at last.
-    failed: Option<Reason>,
-    found: Option<Found>,
+    pub(super) failed: Option<Reason>,
+    pub(super) found: Option<Found>,
 }
 
 /// What a watched directory is to the root.
 #[derive(Debug, Clone)]
-enum Token {
+pub(super) enum Token {
     /// It was listed.
     Listed(Spot),
     /// It is on the way to the root.
@@ -266,97 +257,6 @@ impl Survey {
     #[must_use]
     pub fn has_overlay(&self) -> bool {
         self.found.as_ref().is_some_and(|found| found.kinds.has_overlay())
-    }
-
-    /// Finds the root, and says why where it cannot be used.
-    fn resolve(&self, allowed: &Allowed) -> Result<Found, Reason> {
-        let ground = allowed.look();
-        let root = ground.resolve(&self.target.path)?;
-        let fd = ground.open(&root, OFlags::RDONLY | OFlags::DIRECTORY).map_err(blocked)?;
-        let root_identity = identity(&fstat(&fd).map_err(blocked)?);
-        let mut rules = self.target.rules.clone();
-        let mut scope = None;
-        for published in self.target.published.iter() {
-            match ground.resolve(&published.path) {
-                Ok(spot) if spot == root => {
-                    scope = scope.or(Some(published.scope));
-                    rules.follow_links &= published.follow_links;
-                }
-                Ok(spot) => drop(rules.fences.insert(spot)),
-                Err(_) => {}
-            }
-        }
-        Ok(Found {
-            ground,
-            root,
-            root_identity,
-            rules,
-            scope,
-            nodes: HashMap::new(),
-            manifests: Manifests::new(),
-            assembly: Assembly::default(),
-            kinds: Kinds::default(),
-            catalog: None,
-        })
-    }
-
-    fn token(&mut self, token: Token) -> u64 {
-        let number = self.next_token.fetch_add(1, Ordering::Relaxed);
-        self.tokens.insert(number, token);
-        number
-    }
-
-    /// Watches each directory on the way to the root, for the entry that leads on.
-    fn watch_way(&mut self, watching: &dyn WatchDirs) {
-        let token = self.token(Token::Way);
-        for (dir, name) in steps(&self.target.path) {
-            let dir = if dir.is_empty() { b"/" } else { &*dir };
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let path = Path::new(OsStr::from_bytes(dir));
-            let Ok(fd) = openat(CWD, path, flags, Mode::empty()) else { continue };
-            self.way.extend(watching.watch(fd.as_fd(), token, Some(&name)));
-        }
-    }
-
-    /// Watches the places for manifests above the root.
-    fn watch_above(&mut self, found: &Found, watching: &dyn WatchDirs) {
-        let mut above = found.root.parent();
-        while let Some(dir) = above {
-            let token = self.token(Token::Above(dir.clone()));
-            for name in MANIFEST_DIRECTORIES.map(str::as_bytes) {
-                let own = dir.join(name);
-                for (spot, only) in [(Some(&dir), Some(name)), (own.as_ref(), None)] {
-                    let flags = OFlags::PATH | OFlags::DIRECTORY;
-                    let opened = spot.map(|spot| found.ground.open(spot, flags));
-                    let Some(Ok(fd)) = opened else { continue };
-                    self.above.extend(watching.watch(fd.as_fd(), token, only));
-                }
-            }
-            above = dir.parent();
-        }
-    }
-
-    /// Watches the places above the root anew where one of them is dirty: a directory for a manifest
-    /// may have come. Says whether one was.
-    fn rewatch_above(&mut self, dirty: &HashSet<u64>, watching: &dyn WatchDirs) -> bool {
-        let is_above = |token: &u64| matches!(self.tokens.get(token), Some(Token::Above(_)));
-        if !dirty.iter().any(is_above) {
-            return false;
-        }
-        let Some(mut found) = self.found.take() else { return false };
-        let old = std::mem::take(&mut self.above);
-        // All of them are read again: a note with an old token means nothing from here on.
-        self.tokens.retain(|_, token| match token {
-            Token::Above(dir) => {
-                found.manifests.remove(dir);
-                false
-            }
-            Token::Listed(_) | Token::Way => true,
-        });
-        self.watch_above(&found, watching);
-        drop(old);
-        self.found = Some(found);
-        true
     }
 
     /// Runs a search over what is held in `old`, and lists what is not. With `trusted`, what is held

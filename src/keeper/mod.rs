@@ -6,27 +6,31 @@ mod files;
 mod ledger;
 mod reads;
 mod tend;
+mod view;
 mod wait;
+mod work;
 
 pub use files::FilesRequest;
 pub use ledger::{Degraded, Held, WatchMode};
 pub use reads::{ReadError, ReadRequest};
 pub use tend::Timing;
+pub use view::{Late, RootState, RootView, View, Watching};
 pub use wait::Patience;
+pub use work::Lease;
 
-use crate::disk::{Allowed, Progress, Versions};
+use crate::disk::{Allowed, Versions};
 use crate::domain::search::Rules;
-use crate::domain::{Catalog, Limits, Published, Reason, RootId, RootPath, Selected};
+use crate::domain::{Limits, Published, Reason, RootPath, Selected};
 #[doc(hidden)]
 pub use crate::watch::Faults;
 use crate::watch::Watcher;
-use bell::Bell;
 use ledger::{Key, Ledger};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
+use work::Work;
 
 /// What a keeper keeps.
 #[derive(Debug)]
@@ -55,71 +59,6 @@ pub enum Consistency {
     Fresh,
 }
 
-/// A root that answers could not be searched in time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Late;
-
-/// All selected roots at one revision, in the order of the selection.
-#[derive(Debug, Clone)]
-pub struct View {
-    /// The revision.
-    pub revision: u64,
-    /// One for each selected root.
-    pub roots: Vec<RootView>,
-}
-
-/// One selected root at one revision.
-#[derive(Debug, Clone)]
-pub struct RootView {
-    /// The id under which it was selected.
-    pub id: RootId,
-    /// What is known of it.
-    pub state: RootState,
-}
-
-/// What is known of a root.
-#[derive(Debug, Clone)]
-pub enum RootState {
-    /// What it holds, or why it cannot be used, and how changes are noticed.
-    Held(Held),
-    /// The first search goes on.
-    Pending,
-    /// It cannot be used, and is not looked after.
-    Unavailable(Reason),
-}
-
-impl RootState {
-    /// What the root holds, where it is ready.
-    #[must_use]
-    pub fn catalog(&self) -> Option<&Arc<Catalog>> {
-        match self {
-            Self::Held(held) => held.content.as_ref().ok(),
-            Self::Pending | Self::Unavailable(_) => None,
-        }
-    }
-
-    /// Why it cannot be used, where it cannot.
-    #[must_use]
-    pub fn reason(&self) -> Option<Reason> {
-        match self {
-            Self::Held(held) => held.content.as_ref().err().copied(),
-            Self::Pending => None,
-            Self::Unavailable(reason) => Some(*reason),
-        }
-    }
-
-    /// Whether two are one, and not only alike.
-    #[must_use]
-    pub fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Held(a), Self::Held(b)) => a.is(b),
-            (Self::Pending, Self::Pending) => true,
-            (Self::Unavailable(a), Self::Unavailable(b)) => a == b,
-            _ => false,
-        }
-    }
-}
-
 /// Owner of the catalogs. Cheap to clone; all clones are one.
 #[derive(Debug, Clone)]
 pub struct Keeper(Arc<Shared>);
@@ -139,28 +78,6 @@ struct Shared {
     revisions: watch::Sender<u64>,
     /// Changes that an audit found and no event told.
     audit_repairs: AtomicU64,
-}
-
-/// The searches and reads of one root.
-#[derive(Debug)]
-struct Work {
-    /// Searches are counted from 1. The latest that somebody waits for.
-    wanted: u64,
-    /// The latest that began.
-    started: u64,
-    /// The latest that ended. A watch holds only the latest, so it is never full.
-    done: watch::Sender<u64>,
-    /// Of the latest that began.
-    progress: Arc<Progress>,
-    /// Where the watcher and all who want a search ring.
-    bell: Arc<Bell>,
-    /// When somebody last asked.
-    last_use: Instant,
-    /// Held by every stream that shows the root.
-    users: Arc<()>,
-    /// Reads of this root at once; further ones wait here, and a root that hangs holds up only its
-    /// own.
-    reads: Arc<Semaphore>,
 }
 
 impl Keeper {
@@ -363,54 +280,6 @@ impl Keeper {
     fn ledger(&self) -> MutexGuard<'_, Ledger<Work>> {
         self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-impl Work {
-    fn new(max_reads: usize) -> Self {
-        Self {
-            wanted: 0,
-            started: 0,
-            done: watch::Sender::new(0),
-            progress: Arc::default(),
-            bell: Arc::default(),
-            last_use: Instant::now(),
-            users: Arc::default(),
-            reads: Arc::new(Semaphore::new(max_reads)),
-        }
-    }
-
-    fn is_busy(&self) -> bool {
-        self.started > *self.done.borrow()
-    }
-
-    fn is_used(&self) -> bool {
-        Arc::strong_count(&self.users) > 1
-    }
-
-    fn begin(&mut self) -> Arc<Progress> {
-        self.started += 1;
-        self.progress = Arc::default();
-        self.progress.clone()
-    }
-}
-
-/// Roots are looked after while it is held.
-#[derive(Debug)]
-pub struct Lease {
-    _users: Vec<Arc<()>>,
-}
-
-/// How changes are noticed, in numbers.
-#[derive(Debug, Clone, Copy)]
-#[allow(missing_docs)] // the proto's `WatchStatus` says what each means
-pub struct Watching {
-    pub has_events: bool,
-    pub used: usize,
-    pub allowed: u64,
-    pub overflows: u64,
-    pub audit_repairs: u64,
-    pub roots: usize,
-    pub polling_roots: usize,
 }
 
 fn known(ledger: &Ledger<Work>, key: &Result<Key, Reason>) -> RootState {

@@ -1,0 +1,113 @@
+//! How the root of a survey is found, and what is watched on the way to it and above it.
+
+use super::allowed::{Allowed, identity};
+use super::assembly::Assembly;
+use super::found::Found;
+use super::kinds::Kinds;
+use super::list::MANIFEST_DIRECTORIES;
+use super::namespaces::Manifests;
+use super::resource::blocked;
+use super::survey::{Survey, Token};
+use super::walk::steps;
+use super::watching::WatchDirs;
+use crate::domain::Reason;
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+impl Survey {
+    /// Finds the root, and says why where it cannot be used.
+    pub(super) fn resolve(&self, allowed: &Allowed) -> Result<Found, Reason> {
+        let ground = allowed.look();
+        let root = ground.resolve(&self.target.path)?;
+        let fd = ground.open(&root, OFlags::RDONLY | OFlags::DIRECTORY).map_err(blocked)?;
+        let root_identity = identity(&fstat(&fd).map_err(blocked)?);
+        let mut rules = self.target.rules.clone();
+        let mut scope = None;
+        for published in self.target.published.iter() {
+            match ground.resolve(&published.path) {
+                Ok(spot) if spot == root => {
+                    scope = scope.or(Some(published.scope));
+                    rules.follow_links &= published.follow_links;
+                }
+                Ok(spot) => drop(rules.fences.insert(spot)),
+                Err(_) => {}
+            }
+        }
+        Ok(Found {
+            ground,
+            root,
+            root_identity,
+            rules,
+            scope,
+            nodes: HashMap::new(),
+            manifests: Manifests::new(),
+            assembly: Assembly::default(),
+            kinds: Kinds::default(),
+            catalog: None,
+        })
+    }
+
+    pub(super) fn token(&mut self, token: Token) -> u64 {
+        let number = self.next_token.fetch_add(1, Ordering::Relaxed);
+        self.tokens.insert(number, token);
+        number
+    }
+
+    /// Watches each directory on the way to the root, for the entry that leads on.
+    pub(super) fn watch_way(&mut self, watching: &dyn WatchDirs) {
+        let token = self.token(Token::Way);
+        for (dir, name) in steps(&self.target.path) {
+            let dir = if dir.is_empty() { b"/" } else { &*dir };
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let path = Path::new(OsStr::from_bytes(dir));
+            let Ok(fd) = openat(CWD, path, flags, Mode::empty()) else { continue };
+            self.way.extend(watching.watch(fd.as_fd(), token, Some(&name)));
+        }
+    }
+
+    /// Watches the places for manifests above the root.
+    pub(super) fn watch_above(&mut self, found: &Found, watching: &dyn WatchDirs) {
+        let mut above = found.root.parent();
+        while let Some(dir) = above {
+            let token = self.token(Token::Above(dir.clone()));
+            for name in MANIFEST_DIRECTORIES.map(str::as_bytes) {
+                let own = dir.join(name);
+                for (spot, only) in [(Some(&dir), Some(name)), (own.as_ref(), None)] {
+                    let flags = OFlags::PATH | OFlags::DIRECTORY;
+                    let opened = spot.map(|spot| found.ground.open(spot, flags));
+                    let Some(Ok(fd)) = opened else { continue };
+                    self.above.extend(watching.watch(fd.as_fd(), token, only));
+                }
+            }
+            above = dir.parent();
+        }
+    }
+
+    /// Watches the places above the root anew where one of them is dirty: a directory for a manifest
+    /// may have come. Says whether one was.
+    pub(super) fn rewatch_above(&mut self, dirty: &HashSet<u64>, watching: &dyn WatchDirs) -> bool {
+        let is_above = |token: &u64| matches!(self.tokens.get(token), Some(Token::Above(_)));
+        if !dirty.iter().any(is_above) {
+            return false;
+        }
+        let Some(mut found) = self.found.take() else { return false };
+        let old = std::mem::take(&mut self.above);
+        // All of them are read again: a note with an old token means nothing from here on.
+        self.tokens.retain(|_, token| match token {
+            Token::Above(dir) => {
+                found.manifests.remove(dir);
+                false
+            }
+            Token::Listed(_) | Token::Way => true,
+        });
+        self.watch_above(&found, watching);
+        drop(old);
+        self.found = Some(found);
+        true
+    }
+}

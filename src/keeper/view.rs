@@ -1,0 +1,83 @@
+//! What a keeper says of the selected roots.
+
+use super::ledger::Held;
+use crate::domain::{Catalog, Reason, RootId};
+use std::sync::Arc;
+
+/// A root that answers could not be searched in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Late;
+
+/// All selected roots at one revision, in the order of the selection.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// The revision.
+    pub revision: u64,
+    /// One for each selected root.
+    pub roots: Vec<RootView>,
+}
+
+/// One selected root at one revision.
+#[derive(Debug, Clone)]
+pub struct RootView {
+    /// The id under which it was selected.
+    pub id: RootId,
+    /// What is known of it.
+    pub state: RootState,
+}
+
+/// What is known of a root.
+#[derive(Debug, Clone)]
+pub enum RootState {
+    /// What it holds, or why it cannot be used, and how changes are noticed.
+    Held(Held),
+    /// The first search goes on.
+    Pending,
+    /// It cannot be used, and is not looked after.
+    Unavailable(Reason),
+}
+
+impl RootState {
+    /// What the root holds, where it is ready.
+    #[must_use]
+    pub fn catalog(&self) -> Option<&Arc<Catalog>> {
+        match self {
+            Self::Held(held) => held.content.as_ref().ok(),
+            Self::Pending | Self::Unavailable(_) => None,
+        }
+    }
+
+    /// Why it cannot be used, where it cannot.
+    #[must_use]
+    pub fn reason(&self) -> Option<Reason> {
+        match self {
+            Self::Held(held) => held.content.as_ref().err().copied(),
+            Self::Pending => None,
+            Self::Unavailable(reason) => Some(*reason),
+        }
+    }
+
+    /// Whether two are one, and not only alike.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Held(a), Self::Held(b)) => a.is(b),
+            (Self::Pending, Self::Pending) => true,
+            (Self::Unavailable(a), Self::Unavailable(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+/// How changes are noticed, in numbers.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)] // the proto's `WatchStatus` says what each means
+pub struct Watching {
+    pub has_events: bool,
+    pub used: usize,
+    pub allowed: u64,
+    pub overflows: u64,
+    pub audit_repairs: u64,
+    pub roots: usize,
+    pub polling_roots: usize,
+}
