@@ -12,6 +12,7 @@
 //! | 70 | [`INTERNAL`] | something broke that nobody foresaw |
 //! | 73 | [`CANNOT_LISTEN`] | a listener cannot be made: taken, or an unsafe directory |
 //! | 74 | [`OUTPUT`] | output could not be written |
+//! | 76 | [`OTHER_VERSION`] | the daemon does not know the call: it is of another version |
 //! | 78 | [`CONFIG`] | bad configuration: what it names is missing, or does not fit together |
 //!
 //! Codes from 70 up are those of sysexits.h.
@@ -38,6 +39,8 @@ pub const INTERNAL: u8 = 70;
 pub const CANNOT_LISTEN: u8 = 73;
 /// Output could not be written.
 pub const OUTPUT: u8 = 74;
+/// The daemon does not know the call.
+pub const OTHER_VERSION: u8 = 76;
 /// Bad configuration.
 pub const CONFIG: u8 = 78;
 
@@ -51,8 +54,8 @@ pub fn of(code: Code) -> u8 {
         | Code::AlreadyExists
         | Code::FailedPrecondition
         | Code::Aborted
-        | Code::OutOfRange
-        | Code::Unimplemented => REFUSED,
+        | Code::OutOfRange => REFUSED,
+        Code::Unimplemented => OTHER_VERSION,
         Code::PermissionDenied | Code::Unauthenticated => NOT_PERMITTED,
         Code::Unavailable | Code::ResourceExhausted | Code::DeadlineExceeded | Code::Cancelled => {
             TRY_LATER
@@ -68,6 +71,6 @@ mod tests {
     #[test]
     fn every_code_has_its_exit_code() {
         let codes: Vec<u8> = (0..=16).map(|code| super::of(Code::from_i32(code))).collect();
-        assert_eq!(codes, [0, 6, 70, 4, 6, 4, 4, 5, 6, 4, 4, 4, 4, 70, 6, 70, 5]);
+        assert_eq!(codes, [0, 6, 70, 4, 6, 4, 4, 5, 6, 4, 4, 4, 76, 70, 6, 70, 5]);
     }
 }

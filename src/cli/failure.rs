@@ -88,6 +88,12 @@ impl From<CallError> for Failure {
                     Self::new(exit::NO_DAEMON, sentence)
                         .hint("check --endpoint and CAPROOT_ENDPOINT")
                 }
+                None if status.code() == Code::Unimplemented => {
+                    let sentence = "the daemon does not know this call: it is of another version";
+                    Self::new(exit::OTHER_VERSION, sentence).hint(
+                        "compare `caproot status` with `caproot --version`, and update the older",
+                    )
+                }
                 None => Self::new(exit::of(status.code()), &error),
             },
             CallError::Nonsense(why) => Self::nonsense(why),
@@ -157,6 +163,9 @@ mod tests {
         let failure = Failure::from(CallError::from(Status::not_found("\x1b[2Jgone")));
         assert_eq!(failure.sentences, [r"NOT_FOUND: \u{1b}[2Jgone"]);
         assert_eq!(failure.exit, exit::REFUSED);
+        let older = Failure::from(CallError::from(Status::unimplemented("")));
+        assert_eq!(older.exit, exit::OTHER_VERSION);
+        assert!(older.sentences[0].contains("another version") && older.hint.is_some());
         let peer = Failure::from(CallError::from(Status::internal("it broke")));
         assert_eq!(peer.exit, exit::INTERNAL);
     }
