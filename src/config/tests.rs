@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 fn env() -> Env {
-    Env { current_dir: Some("/work".into()), temp_dir: "/tmp".into(), ..Env::default() }
+    Env { current_dir: Some("/base".into()), temp_dir: "/tmp".into(), ..Env::default() }
 }
 
 fn load(text: &str) -> Result<Config, String> {
@@ -103,13 +103,13 @@ fn everything_that_can_be_said() {
     assert_eq!(
         config.listeners,
         [
-            Listener::Unix("/work/run/c.sock".into()),
+            Listener::Unix("/base/run/c.sock".into()),
             Listener::Unix("/x.sock".into()),
             Listener::Tcp(([127, 0, 0, 1], 0).into()),
             Listener::Tcp("[::1]:1".parse().expect("an address")),
         ]
     );
-    let dirs = ["/r", "/work/skills", "/sys-skills", "/work/opt", "/work/opt/../x"];
+    let dirs = ["/r", "/base/skills", "/sys-skills", "/base/opt", "/base/opt/../x"];
     assert_eq!(config.allowed, dirs.map(PathBuf::from));
     let roots: Vec<_> =
         config.published.iter().map(|r| (r.id.as_str(), r.scope, r.follow_links)).collect();
@@ -139,7 +139,7 @@ fn sizes() {
 #[test]
 fn relative_paths_begin_where_the_file_is() {
     for (file, expected) in
-        [("f", "/work/x"), ("etc/f", "/work/etc/x"), ("../f", "/work/../x"), ("/etc/f", "/etc/x")]
+        [("f", "/base/x"), ("etc/f", "/base/etc/x"), ("../f", "/base/../x"), ("/etc/f", "/etc/x")]
     {
         let text = b"allow: [x]".to_vec();
         let config = Config::from_bytes(Flags::default(), Path::new(file), text, &env());
@@ -170,7 +170,7 @@ fn flags_replace_what_the_file_says() {
         listen: vec!["tcp:127.0.0.1:2".into()],
     };
     let config = with(flags);
-    assert_eq!(config.allowed, ["/tmp", "/work/b"].map(PathBuf::from));
+    assert_eq!(config.allowed, ["/tmp", "/base/b"].map(PathBuf::from));
     assert_eq!(config.environment_ids, ["e"]);
     assert_eq!(config.listeners, [Listener::Tcp(([127, 0, 0, 1], 2).into())]);
 }
