@@ -225,9 +225,9 @@ impl Survey {
         Surveyed { catalog: Some(Ok(catalog)), unsettled }
     }
 
-    /// The tokens of directories in which a link leads elsewhere than it did, or to another version
-    /// of a file: what no event tells where the target's own directory is not watched. `None` where
-    /// the root itself is elsewhere, or was not there and may be now.
+    /// The tokens of directories in which a link leads elsewhere than it did: what no event tells
+    /// where a directory on its way is not watched. `None` where the root itself is elsewhere, or was
+    /// not there and may be now.
     pub fn strayed(&self, allowed: &Allowed) -> Option<HashSet<u64>> {
         let Some(found) = &self.found else {
             let is_same = self.resolve(allowed).err() == self.failed && self.failed.is_some();
@@ -238,6 +238,15 @@ impl Survey {
         }
         let strayed = found.nodes.values().filter(|node| node.has_stray_link(&found.ground));
         Some(strayed.map(|node| node.token).collect())
+    }
+
+    /// What was found last, or why nothing was.
+    #[must_use]
+    pub fn last(&self) -> Option<Result<Arc<Catalog>, Reason>> {
+        match &self.found {
+            Some(found) => found.catalog.clone().map(Ok),
+            None => self.failed.map(Err),
+        }
     }
 
     /// Whether the root could be used when it was looked at last.

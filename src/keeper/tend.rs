@@ -216,10 +216,12 @@ impl Tended {
                 (survey, surveyed, failed)
             });
             let stuck = self.shared().timing.stuck;
+            let mut was_stuck = false;
             let ended = loop {
                 match timeout(stuck, &mut search).await {
                     Ok(ended) => break ended,
                     Err(_) if progress.quiet() >= stuck => {
+                        was_stuck = true;
                         self.publish(Some(Err(Reason::Timeout)), self.watch);
                     }
                     Err(_) => {}
@@ -228,8 +230,10 @@ impl Tended {
             match ended {
                 Ok((survey, surveyed, failed)) => {
                     self.watch = mode(&survey, failed, is_full, self.watch);
+                    // It was said to be stuck; that it is as it was before is news again.
+                    let catalog = surveyed.catalog.or_else(|| survey.last().filter(|_| was_stuck));
                     self.survey = Some(survey);
-                    surveyed
+                    Surveyed { catalog, ..surveyed }
                 }
                 Err(panic) => {
                     tracing::error!(%panic, "a search ended by a defect");
