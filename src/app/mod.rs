@@ -1,12 +1,15 @@
 //! The daemon as a value: `build` binds, `run` serves until it is told to stop. Leaves flags,
 //! signals and printing to `cli`.
 
+mod connection;
+mod groups;
 mod listen;
 
 use crate::config::Config;
 use crate::keeper::{Keeper, Settings};
 use crate::proto::{self, caproot::v1::capability_service_server as server};
 use crate::rpc::Service;
+use connection::Connection;
 use listen::Bound;
 use server::{CapabilityServiceServer, SERVICE_NAME};
 use std::any::Any;
@@ -15,12 +18,12 @@ use std::future::Future;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_stream::wrappers::UnixListenerStream;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -106,11 +109,12 @@ impl App {
                 Bound::Unix(listener, claim) => {
                     claims.push(claim);
                     let incoming = UnixListenerStream::new(listener);
+                    let incoming = incoming.map(|stream| stream.and_then(Connection::unix));
                     servers.spawn(server.serve_with_incoming_shutdown(incoming, stopped));
                 }
                 Bound::Tcp(listener) => {
-                    // Small answers must not wait for acknowledgements of earlier ones.
-                    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+                    let incoming = TcpListenerStream::new(listener);
+                    let incoming = incoming.map(|stream| stream.and_then(Connection::tcp));
                     servers.spawn(server.serve_with_incoming_shutdown(incoming, stopped));
                 }
             }

@@ -9,7 +9,7 @@ use crate::readme;
 
 /// Each room, and what it may name: a room (`disk`), or single items of one (`disk::Body`).
 const ARROWS: &[(&str, &[&str])] = &[
-    ("app", &["config", "keeper", "proto", "rpc"]),
+    ("app", &["config", "domain", "keeper", "proto", "rpc"]),
     (
         "cli",
         &[

@@ -1,0 +1,50 @@
+//! The supplementary groups of a Unix socket's peer, which no safe library asks for: `SO_PEERCRED`
+//! knows the primary group only.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd as _};
+
+/// What the kernel lets a process have, `NGROUPS_MAX`.
+const MAX_GROUPS: usize = 65_536;
+
+/// Asks the kernel by `SO_PEERGROUPS`, as they were when the peer connected: socket(7).
+pub(super) fn of_peer(socket: impl AsFd) -> io::Result<Vec<u32>> {
+    let socket = socket.as_fd();
+    let mut groups: Vec<libc::gid_t> = vec![0; 64];
+    loop {
+        let mut bytes = libc::socklen_t::try_from(size_of::<libc::gid_t>() * groups.len())
+            .map_err(io::Error::other)?;
+        // SAFETY: `groups` is a live buffer of `bytes` bytes, and a gid_t may hold any bits.
+        let asked = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut bytes,
+            )
+        };
+        if asked == 0 {
+            groups.truncate(bytes as usize / size_of::<libc::gid_t>());
+            return Ok(groups);
+        }
+        match io::Error::last_os_error() {
+            error if error.raw_os_error() != Some(libc::ERANGE) => return Err(error),
+            error if groups.len() >= MAX_GROUPS => return Err(error),
+            _ => groups.resize(MAX_GROUPS, 0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn are_our_own() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().expect("pair");
+        let own = rustix::process::getgroups().expect("groups");
+        let own: Vec<_> = own.into_iter().map(rustix::fs::Gid::as_raw).collect();
+        assert_eq!(super::of_peer(&ours).expect("groups"), own);
+    }
+}
