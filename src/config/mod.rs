@@ -12,10 +12,12 @@ mod place;
 mod section;
 mod settings;
 mod switches;
+mod traces;
 
 pub use self::flags::{Flags, RootFlag};
 pub use self::log::{Log, LogFormat};
 pub use self::mistake::{At, Mistake};
+pub use self::traces::Traces;
 pub use crate::endpoint::Env;
 
 use crate::domain::search::Rules;
@@ -55,6 +57,10 @@ pub struct Config {
     pub faults: Faults,
     /// How the daemon logs.
     pub log: Log,
+    /// Where Prometheus scrapes, if it does.
+    pub metrics: Option<Listener>,
+    /// Where spans are sent, if they are.
+    pub traces: Option<Traces>,
 }
 
 /// A place to listen.
@@ -124,6 +130,8 @@ impl Config {
             timing: file.timing,
             faults: Faults::default(),
             log: file.log,
+            metrics: file.metrics,
+            traces: file.traces,
         })
     }
 

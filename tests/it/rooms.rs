@@ -9,7 +9,7 @@ use crate::readme;
 
 /// Each room, and what it may name: a room (`disk`), or single items of one (`disk::Body`).
 const ARROWS: &[(&str, &[&str])] = &[
-    ("app", &["config", "domain", "keeper", "proto", "rpc"]),
+    ("app", &["config", "domain", "keeper", "proto", "rpc", "telemetry"]),
     (
         "cli",
         &[
@@ -23,6 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "endpoint",
             "locate",
             "proto",
+            "telemetry::logs",
         ],
     ),
     ("client", &["endpoint", "proto"]),
@@ -37,6 +38,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("main", &["cli", "endpoint"]),
     ("proto", &[]),
     ("rpc", &["disk::Body", "disk::FileFound", "disk::Unread", "domain", "keeper", "proto"]),
+    (
+        "telemetry",
+        &[
+            "config::Log",
+            "config::LogFormat",
+            "config::Traces",
+            "domain",
+            "keeper::Figures",
+            "keeper::Keeper",
+            "proto",
+        ],
+    ),
     ("watch", &[]),
 ];
 
