@@ -15,4 +15,5 @@ pub mod keeper;
 pub mod locate;
 pub mod proto;
 pub mod rpc;
+pub mod sandbox;
 pub mod watch;

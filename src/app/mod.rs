@@ -6,11 +6,12 @@ mod groups;
 mod listen;
 
 use crate::config::Config;
+use crate::domain::Sandbox;
 use crate::keeper::{Keeper, Settings};
 use crate::proto::{self, caproot::v1::capability_service_server as server};
 use crate::rpc::Service;
 use connection::Connection;
-use listen::Bound;
+use listen::{Bound, Taken};
 use server::{CapabilityServiceServer, SERVICE_NAME};
 use std::any::Any;
 use std::fmt;
@@ -49,12 +50,29 @@ pub struct App {
     stopping: watch::Sender<bool>,
 }
 
-/// Binds everything that the configuration names.
+/// Listeners that are bound and that no runtime knows yet.
+#[derive(Debug)]
+pub struct Listeners(Vec<Taken>);
+
+/// Binds everything that the configuration names. Needs no runtime, so that a process can do this
+/// before it restricts itself, and that before it has a second thread.
+pub fn bind(config: &Config) -> Result<Listeners, StartError> {
+    config.listeners.iter().map(Taken::new).collect::<Result<_, _>>().map(Listeners)
+}
+
+/// A daemon in a process that did not restrict itself.
 pub async fn build(config: Config) -> Result<App, StartError> {
-    let mut listeners = Vec::with_capacity(config.listeners.len());
-    for listener in &config.listeners {
-        listeners.push(Bound::new(listener).await?);
-    }
+    let listeners = bind(&config)?;
+    build_on(listeners, config, Sandbox::default()).await
+}
+
+/// A daemon on listeners that are bound, in a process that denied itself what `sandbox` says.
+pub async fn build_on(
+    listeners: Listeners,
+    config: Config,
+    sandbox: Sandbox,
+) -> Result<App, StartError> {
+    let listeners = listeners.0.into_iter().map(Bound::new).collect::<Result<_, _>>()?;
     let epoch = random().map_err(|e| StartError::internal(format!("no randomness: {e}")))?;
     let rules = config.rules();
     let keeper = Keeper::new(
@@ -69,7 +87,7 @@ pub async fn build(config: Config) -> Result<App, StartError> {
         epoch,
     );
     let stopping = watch::Sender::new(false);
-    let service = Service::new(keeper, SystemTime::now(), stopping.subscribe());
+    let service = Service::new(keeper, SystemTime::now(), sandbox, stopping.subscribe());
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_service_status(SERVICE_NAME, ServingStatus::Serving).await;
     let reflection = || {

@@ -19,7 +19,7 @@ pub use self::mistake::{At, Mistake};
 pub use crate::endpoint::Env;
 
 use crate::domain::search::Rules;
-use crate::domain::{Limits, Published, RootId, SwitchedOff};
+use crate::domain::{Landlock, Limits, Published, RootId, SwitchedOff};
 use crate::keeper::{Faults, Timing};
 use mistake::Mistakes;
 use settings::Settings;
@@ -53,6 +53,8 @@ pub struct Config {
     /// Of the watcher, ordered by tests.
     #[doc(hidden)]
     pub faults: Faults,
+    /// What is asked of the kernel's Landlock.
+    pub landlock: Landlock,
     /// How the daemon logs.
     pub log: Log,
 }
@@ -123,8 +125,15 @@ impl Config {
             limits: file.limits,
             timing: file.timing,
             faults: Faults::default(),
+            landlock: file.landlock,
             log: file.log,
         })
+    }
+
+    /// The directories that are allowed beside the published roots.
+    #[must_use]
+    pub fn allowed_beside(&self) -> &[PathBuf] {
+        &self.allowed[self.published.len()..]
     }
 
     /// What a search may do under this configuration.

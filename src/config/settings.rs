@@ -8,7 +8,7 @@ use super::mistake::Mistakes;
 use super::section::{Checker, Item, Section};
 use super::{Listener, limits, place, switches};
 use crate::domain::search::{OWN_DIRECTORIES, PASSED_OVER};
-use crate::domain::{Limits, Published, RelPath, RootId, Scope, SwitchedOff};
+use crate::domain::{Landlock, Limits, Published, RelPath, RootId, Scope, SwitchedOff};
 use crate::keeper::Timing;
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
@@ -17,16 +17,17 @@ use std::time::Duration;
 
 /// Keys of the file, by section.
 #[cfg(test)]
-pub(super) const SECTIONS: [(&str, &[&str]); 7] = [
+pub(super) const SECTIONS: [(&str, &[&str]); 8] = [
     ("", &TOP),
     ("roots", &ROOT),
     ("disabled_skills", &switches::KEYS),
     ("search", &SEARCH),
     ("limits", &limits::KEYS),
     ("watch", &WATCH),
+    ("sandbox", &SANDBOX),
     ("log", &LOG),
 ];
-const TOP: [&str; 9] = [
+const TOP: [&str; 10] = [
     "environment_ids",
     "listen",
     "allow",
@@ -35,11 +36,13 @@ const TOP: [&str; 9] = [
     "search",
     "limits",
     "watch",
+    "sandbox",
     "log",
 ];
 const ROOT: [&str; 4] = ["id", "path", "scope", "follow_links"];
 const SEARCH: [&str; 2] = ["passed_over", "own_directories"];
 const WATCH: [&str; 2] = ["settle", "settle_cap"];
+const SANDBOX: [&str; 1] = ["landlock"];
 const LOG: [&str; 2] = ["filter", "format"];
 
 /// The longest that a change may be held back.
@@ -57,6 +60,7 @@ pub(super) struct Settings {
     pub(super) own_directories: Option<Vec<Box<[u8]>>>,
     pub(super) limits: Limits,
     pub(super) timing: Timing,
+    pub(super) landlock: Landlock,
     pub(super) log: Log,
 }
 
@@ -100,6 +104,9 @@ pub(super) fn read(
     let limits = limits.map(|section| limits::read(&section, &mut c)).unwrap_or_default();
     let watch = section(&top, "watch", &WATCH, &mut c);
     let timing = watch.map(|section| read_timing(&section, &mut c)).unwrap_or_default();
+    let sandbox = section(&top, "sandbox", &SANDBOX, &mut c);
+    let landlock = sandbox.and_then(|section| section.get("landlock"));
+    let landlock = landlock.and_then(|item| c.parsed(&item, Landlock::parse));
     let log = section(&top, "log", &LOG, &mut c);
     Settings {
         environment_ids,
@@ -111,6 +118,7 @@ pub(super) fn read(
         own_directories,
         limits,
         timing,
+        landlock: landlock.unwrap_or_default(),
         log: log.map(|section| read_log(&section, &mut c)).unwrap_or_default(),
     }
 }

@@ -93,6 +93,8 @@ pub enum Reason {
     NotFound,
     NotADirectory,
     PermissionDenied,
+    /// Permissions would let the daemon in, but not the walls that it built when it started.
+    WalledOff,
     NotAllowed,
     WrongEnvironment,
     InvalidPath,
@@ -111,6 +113,10 @@ impl Reason {
             Self::NotADirectory => "the root's path is not a directory; select a directory",
             Self::PermissionDenied => {
                 "the daemon's user may not open the root; give it read and search permission"
+            }
+            Self::WalledOff => {
+                "the daemon may not open the root: what is there now came after the daemon \
+                 restricted itself; have the executor's operator restart it"
             }
             Self::NotAllowed => {
                 "the root lies outside every allowed root; have the executor's operator allow it"
