@@ -15,5 +15,6 @@ pub mod keeper;
 pub mod locate;
 pub mod proto;
 pub mod rpc;
+pub mod sandbox;
 pub mod telemetry;
 pub mod watch;

@@ -1,4 +1,5 @@
-//! The `caproot` binary: read the command line, run it, say how it went.
+//! The `caproot` binary: read the command line, do what must come before there are threads, run the
+//! rest, say how it went.
 
 use caproot::cli::{self, Cli, Failure, exit};
 use caproot::endpoint::Env;
@@ -10,15 +11,25 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(usage) => return cli::explain(&usage),
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            let sentence = format!("the runtime cannot be started: {error}");
-            return cli::report(Err(Failure::new(exit::INTERNAL, sentence)));
-        }
-    };
-    let outcome = runtime.block_on(cli::run(cli, &Env::of_process()));
+    // Asked now: it reads files of cgroups, which a daemon that restricted itself may not.
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let env = Env::of_process();
+    let outcome =
+        cli::begin(cli, &env).and_then(|begun| in_runtime(threads, cli::run(begun, &env)));
+    cli::report(outcome)
+}
+
+/// Runs a future to its end on so many threads.
+fn in_runtime(
+    threads: usize,
+    run: impl Future<Output = Result<u8, Failure>>,
+) -> Result<u8, Failure> {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(threads).enable_all().build().map_err(|error| {
+        Failure::new(exit::INTERNAL, format!("the runtime cannot be started: {error}"))
+    })?;
+    let outcome = runtime.block_on(run);
     // A thread that hangs on a dead mount must not keep the process from ending.
     runtime.shutdown_background();
-    cli::report(outcome)
+    outcome
 }

@@ -1,14 +1,16 @@
 //! Binds the listeners: a Unix socket that only its owner can reach, in a directory that nobody else
-//! can write; or a loopback port.
+//! can write; or a loopback port. Done before there is a runtime, which takes them over later.
 
 use super::StartError;
 use crate::config::Listener;
 use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
+use rustix::net::sockopt::set_socket_reuseaddr;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
 use std::fs::{DirBuilder, File, Metadata, symlink_metadata};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::UnixStream;
@@ -17,6 +19,13 @@ use tokio::net::{TcpListener, UnixListener};
 
 /// What the kernel keeps of connections that are not accepted yet.
 const BACKLOG: i32 = 1_024;
+
+/// A listener that is bound and that no runtime knows yet.
+#[derive(Debug)]
+pub(super) enum Taken {
+    Unix(OwnedFd, Claim),
+    Tcp(OwnedFd),
+}
 
 /// A listener that is bound.
 #[derive(Debug)]
@@ -34,19 +43,32 @@ pub(super) struct Claim {
     _lock: File,
 }
 
-impl Bound {
-    pub(super) async fn new(listener: &Listener) -> Result<Self, StartError> {
+impl Taken {
+    pub(super) fn new(listener: &Listener) -> Result<Self, StartError> {
         match listener {
             Listener::Unix(path) => unix(path),
             Listener::OwnUnix(path) => {
                 make_own_directory(directory(path))?;
                 unix(path)
             }
-            Listener::Tcp(address) => TcpListener::bind(address)
-                .await
-                .map(Self::Tcp)
-                .map_err(|e| StartError::listener(format!("cannot listen on tcp:{address}: {e}"))),
+            Listener::Tcp(address) => tcp(*address).map(Self::Tcp).map_err(|errno| {
+                let error = io::Error::from(errno);
+                StartError::listener(format!("cannot listen on tcp:{address}: {error}"))
+            }),
         }
+    }
+}
+
+impl Bound {
+    /// Hands a listener over to the runtime that this is called in.
+    pub(super) fn new(taken: Taken) -> Result<Self, StartError> {
+        let bound = match taken {
+            Taken::Unix(fd, claim) => {
+                UnixListener::from_std(fd.into()).map(|listener| Self::Unix(listener, claim))
+            }
+            Taken::Tcp(fd) => TcpListener::from_std(fd.into()).map(Self::Tcp),
+        };
+        bound.map_err(|e| StartError::internal(format!("the runtime refuses a listener: {e}")))
     }
 
     /// As printed to whoever started the daemon: `unix:/…` or `tcp:127.0.0.1:43210`.
@@ -61,7 +83,18 @@ impl Bound {
     }
 }
 
-fn unix(path: &Path) -> Result<Bound, StartError> {
+fn tcp(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    // A port is free again at once, whatever connections of the last daemon still linger.
+    set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, &address)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+fn unix(path: &Path) -> Result<Taken, StartError> {
     check_directory(directory(path))?;
     let fail = |e: io::Error| {
         StartError::listener(format!("cannot listen on unix:{}: {e}", path.display()))
@@ -82,8 +115,7 @@ fn unix(path: &Path) -> Result<Bound, StartError> {
     bind(&socket, &address).map_err(|e| fail(e.into()))?;
     listen(&socket, BACKLOG).map_err(|e| fail(e.into()))?;
     let identity = symlink_metadata(path).map(|m| (m.dev(), m.ino())).map_err(fail)?;
-    let listener = UnixListener::from_std(socket.into()).map_err(fail)?;
-    Ok(Bound::Unix(listener, Claim { path: path.to_owned(), identity, _lock: lock }))
+    Ok(Taken::Unix(socket, Claim { path: path.to_owned(), identity, _lock: lock }))
 }
 
 fn directory(path: &Path) -> &Path {

@@ -7,12 +7,13 @@ mod listen;
 mod scraped;
 
 use crate::config::Config;
+use crate::domain::Sandbox;
 use crate::keeper::{Keeper, Settings};
 use crate::proto::{self, caproot::v1::capability_service_server as server};
 use crate::rpc::Service;
 use crate::telemetry::Metrics;
 use connection::Connection;
-use listen::Bound;
+use listen::{Bound, Taken};
 use server::{CapabilityServiceServer, SERVICE_NAME};
 use std::any::Any;
 use std::fmt;
@@ -53,16 +54,36 @@ pub struct App {
     scraped: Option<Bound>,
 }
 
-/// Binds everything that the configuration names.
+/// Listeners that are bound and that no runtime knows yet.
+#[derive(Debug)]
+pub struct Listeners {
+    served: Vec<Taken>,
+    scraped: Option<Taken>,
+}
+
+/// Binds everything that the configuration names. Needs no runtime, so that a process can do this
+/// before it restricts itself, and that before it has a second thread.
+pub fn bind(config: &Config) -> Result<Listeners, StartError> {
+    let served = config.listeners.iter().map(Taken::new).collect::<Result<_, _>>()?;
+    let scraped = config.metrics.as_ref().map(Taken::new).transpose()?;
+    Ok(Listeners { served, scraped })
+}
+
+/// A daemon in a process that did not restrict itself.
 pub async fn build(config: Config) -> Result<App, StartError> {
-    let mut listeners = Vec::with_capacity(config.listeners.len());
-    for listener in &config.listeners {
-        listeners.push(Bound::new(listener).await?);
-    }
-    let scraped = match &config.metrics {
-        Some(listener) => Some(Bound::new(listener).await?),
-        None => None,
-    };
+    let listeners = bind(&config)?;
+    build_on(listeners, config, Sandbox::default()).await
+}
+
+/// A daemon on listeners that are bound, in a process that denied itself what `sandbox` says.
+pub async fn build_on(
+    listeners: Listeners,
+    config: Config,
+    sandbox: Sandbox,
+) -> Result<App, StartError> {
+    let Listeners { served, scraped } = listeners;
+    let listeners = served.into_iter().map(Bound::new).collect::<Result<_, _>>()?;
+    let scraped = scraped.map(Bound::new).transpose()?;
     let epoch = random().map_err(|e| StartError::internal(format!("no randomness: {e}")))?;
     let rules = config.rules();
     let keeper = Keeper::new(
@@ -79,7 +100,7 @@ pub async fn build(config: Config) -> Result<App, StartError> {
     let stopping = watch::Sender::new(false);
     let started = SystemTime::now();
     let metrics = Metrics::new(keeper.clone(), started);
-    let service = Service::new(keeper, started, stopping.subscribe());
+    let service = Service::new(keeper, started, sandbox, stopping.subscribe());
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_service_status(SERVICE_NAME, ServingStatus::Serving).await;
     let reflection = || {

@@ -177,7 +177,9 @@ fn sentence(reason: Reason, dir: &Path) -> &'static str {
             "it is a file; give the directory that holds it"
         }
         Reason::NotADirectory => "it is not a directory",
-        Reason::PermissionDenied => "you may not read it; it needs read and search permission",
+        Reason::PermissionDenied | Reason::WalledOff => {
+            "you may not read it; it needs read and search permission"
+        }
         Reason::Timeout | Reason::IoError => "the filesystem failed, or its links go in circles",
         Reason::WrongEnvironment | Reason::InvalidPath | Reason::UnsupportedLocation => {
             "it is no path of this machine"

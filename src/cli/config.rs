@@ -81,7 +81,7 @@ fn check(args: &CheckArgs, env: &Env) -> Result<u8, Failure> {
 
 /// What a file configures, in numbers.
 fn counts(config: &Config) -> [(&'static str, &'static str, usize); 5] {
-    let allowed = config.allowed.len() - config.published.len();
+    let allowed = config.allowed_beside().len();
     [
         ("environment", "environments", config.environment_ids.len()),
         ("listener", "listeners", config.listeners.len()),

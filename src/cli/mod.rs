@@ -19,6 +19,7 @@ mod resolve;
 mod resources;
 mod root_arg;
 mod roots;
+mod self_test;
 mod serve;
 mod status;
 mod table;
@@ -53,6 +54,13 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::ServeArgs),
+    #[command(flatten)]
+    Other(Other),
+}
+
+/// The commands that are no daemon.
+#[derive(Debug, Subcommand)]
+enum Other {
     Status(status::StatusArgs),
     Roots(roots::RootsArgs),
     Resolve(resolve::ResolveArgs),
@@ -68,22 +76,43 @@ enum Command {
     Watch(watch::WatchArgs),
 }
 
-/// Does what the command line says. `Ok` holds the exit code of an answer that was given.
-pub async fn run(cli: Cli, env: &Env) -> Result<u8, Failure> {
-    match cli.command {
-        Command::Serve(args) => serve::run(args, env).await,
-        Command::Status(args) => status::run(args, env).await,
-        Command::List(args) => list::run(args, env).await,
-        Command::Read(args) => read::run(args, env).await,
-        Command::Roots(args) => roots::run(args, env).await,
-        Command::Resolve(args) => resolve::run(args, env).await,
-        Command::Resources(args) => resources::run(args, env).await,
-        Command::Path(args) => path::run(args, env).await,
-        Command::Completions(args) => generated::completions(&args, Cli::command()),
-        Command::Man(args) => generated::man(&args, Cli::command()),
-        Command::Config(args) => config::run(&args, env),
-        Command::Check(args) => check::run(args, env).await,
-        Command::Explain(args) => explain::run(&args),
-        Command::Watch(args) => watch::run(args, env).await,
+/// A command that is ready for the runtime.
+#[derive(Debug)]
+pub struct Begun(Step);
+
+#[derive(Debug)]
+enum Step {
+    Serve(serve::Begun),
+    Other(Other),
+}
+
+/// Does the part of a command that must come before the process has a second thread.
+pub fn begin(cli: Cli, env: &Env) -> Result<Begun, Failure> {
+    Ok(Begun(match cli.command {
+        Command::Serve(args) => Step::Serve(serve::begin(args, env)?),
+        Command::Other(other) => Step::Other(other),
+    }))
+}
+
+/// Does the rest of what the command line says. `Ok` holds the exit code of an answer that was given.
+pub async fn run(begun: Begun, env: &Env) -> Result<u8, Failure> {
+    let command = match begun.0 {
+        Step::Serve(begun) => return serve::run(begun).await,
+        Step::Other(command) => command,
+    };
+    match command {
+        Other::Status(args) => status::run(args, env).await,
+        Other::List(args) => list::run(args, env).await,
+        Other::Read(args) => read::run(args, env).await,
+        Other::Roots(args) => roots::run(args, env).await,
+        Other::Resolve(args) => resolve::run(args, env).await,
+        Other::Resources(args) => resources::run(args, env).await,
+        Other::Path(args) => path::run(args, env).await,
+        Other::Completions(args) => generated::completions(&args, Cli::command()),
+        Other::Man(args) => generated::man(&args, Cli::command()),
+        Other::Config(args) => config::run(&args, env),
+        Other::Check(args) => check::run(args, env).await,
+        Other::Explain(args) => explain::run(&args),
+        Other::Watch(args) => watch::run(args, env).await,
     }
 }

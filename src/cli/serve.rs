@@ -1,17 +1,23 @@
-//! `caproot serve`: turns flags into a configuration, starts the daemon, says where it listens, and
-//! stops it when asked to.
+//! `caproot serve`: turns flags into a configuration, binds and restricts the process while it has
+//! one thread, starts the daemon, says where it listens, and stops it when asked to.
 
 use super::args::root_arg;
 use super::exit;
 use super::failure::Failure;
 use super::output::print;
 use super::root_arg::RootArg;
-use crate::app::{self, App, StartError};
-use crate::config::{Config, Flags, Log, RootFlag, log};
+use super::self_test;
+use crate::app::{self, App, Listeners, StartError};
+use crate::config::{Config, Flags, Listener, Log, RootFlag, log};
+use crate::domain::{Landlock, LandlockState};
 use crate::endpoint::Env;
+use crate::sandbox::{Needs, Restricted, SelfTest, Unrestricted, restrict};
 use crate::telemetry::logs;
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -53,6 +59,42 @@ pub(super) struct ServeArgs {
     /// caproot=debug,h2=warn [default: info]
     #[arg(long, value_name = "LEVEL-FILTER", env = "CAPROOT_LOG", value_parser = log::filter)]
     log: Option<String>,
+    /// Whether the kernel's Landlock keeps the daemon to what it needs; with required it does not
+    /// start where that cannot be [default: best-effort]
+    #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(Landlock::NAMES)
+        .try_map(|name| Landlock::parse(&name)))]
+    sandbox: Option<Landlock>,
+    /// Instead of serving, try what the sandbox denies, such as reading this file; for tests
+    #[arg(long, value_name = "FILE", hide = true)]
+    self_test: Option<PathBuf>,
+}
+
+/// A daemon that is bound and restricted, and waits for its runtime.
+#[derive(Debug)]
+pub(super) struct Ready {
+    config: Config,
+    log: Log,
+    listeners: Listeners,
+    /// Held until the daemon ends.
+    restricted: Restricted,
+}
+
+/// What came of the work before there is a runtime.
+#[derive(Debug)]
+pub(super) enum Begun {
+    Ready(Box<Ready>),
+    /// There is nothing more to do.
+    Ended(u8),
+}
+
+impl From<Unrestricted> for Failure {
+    fn from(error: Unrestricted) -> Self {
+        let exit = match error {
+            Unrestricted::Kernel(_) => exit::CONFIG,
+            Unrestricted::Failed(_) => exit::INTERNAL,
+        };
+        Self::new(exit, error)
+    }
 }
 
 impl From<StartError> for Failure {
@@ -61,8 +103,8 @@ impl From<StartError> for Failure {
     }
 }
 
-/// Runs the daemon until a signal stops it.
-pub(super) async fn run(args: ServeArgs, env: &Env) -> Result<u8, Failure> {
+/// Does all that must come before the process has a second thread.
+pub(super) fn begin(args: ServeArgs, env: &Env) -> Result<Begun, Failure> {
     let root = |root: RootArg| RootFlag { id: root.id, dir: root.dir.into() };
     let flags = Flags {
         roots: args.root.into_iter().map(root).collect(),
@@ -75,19 +117,73 @@ pub(super) async fn run(args: ServeArgs, env: &Env) -> Result<u8, Failure> {
         Failure::all(exit::CONFIG, &sentences)
     })?;
     let log = Log { filter: args.log.unwrap_or(config.log.filter.clone()), ..config.log };
+    // What is bound by now needs no right to bind, to lock or to make a socket any more.
+    let listeners = app::bind(&config)?;
+    let test = args.self_test.map(SelfTest::before).transpose().map_err(|error| {
+        Failure::new(exit::INTERNAL, format!("the self-test cannot begin: {error}"))
+    })?;
+    let landlock = args.sandbox.unwrap_or(config.landlock);
+    let restricted = restrict(&needs(&config, landlock, args.config, env))?;
+    if let Some(test) = test {
+        return self_test::run(&test, &config, &restricted.sandbox).map(Begun::Ended);
+    }
+    Ok(Begun::Ready(Box::new(Ready { config, log, listeners, restricted })))
+}
+
+/// Runs the daemon until a signal stops it.
+pub(super) async fn run(begun: Begun) -> Result<u8, Failure> {
+    let Ready { config, log, listeners, restricted } = match begun {
+        Begun::Ready(ready) => *ready,
+        Begun::Ended(code) => return Ok(code),
+    };
     let logs = logs::begin(&log, config.traces.as_ref())
         .map_err(|sentence| Failure::new(exit::CONFIG, sentence))?;
-    // Before anybody can know that there is a daemon to stop.
+    say_restricted(&restricted);
+    // Before anybody is told that there is a daemon to stop.
     let stop = stop_signal().map_err(|error| {
         Failure::new(exit::INTERNAL, format!("signals cannot be received: {error}"))
     })?;
-    let app = app::build(config).await?;
+    let app = app::build_on(listeners, config, restricted.sandbox).await?;
     announce(&app)?;
     let outcome = app.run(stop).await;
     // Blocks for a moment, which must not be one of the runtime's own threads.
     drop(tokio::task::spawn_blocking(move || logs.end()).await);
     outcome?;
     Ok(exit::OK)
+}
+
+/// What the daemon does once it is restricted. Whatever else it is to read then belongs in here.
+fn needs(config: &Config, landlock: Landlock, file: Option<PathBuf>, env: &Env) -> Needs {
+    let socket = |listener: &Listener| match listener {
+        Listener::Unix(path) | Listener::OwnUnix(path) => Some(path.clone()),
+        Listener::Tcp(_) => None,
+    };
+    Needs {
+        landlock,
+        allow: config.allowed_beside().to_vec(),
+        roots: config.published.iter().map(|p| OsStr::from_bytes(&p.path).into()).collect(),
+        files: file.into_iter().collect(),
+        sockets: config.listeners.iter().chain(&config.metrics).filter_map(socket).collect(),
+        connect: config.traces.iter().map(|traces| traces.port).collect(),
+        home: env.home.clone(),
+    }
+}
+
+fn say_restricted(restricted: &Restricted) {
+    let sandbox = &restricted.sandbox;
+    let (landlock, abi, prefixes) = (sandbox.landlock.name(), sandbox.abi, sandbox.prefixes);
+    let no_new_privs = sandbox.no_new_privs;
+    match sandbox.landlock {
+        LandlockState::Enforced | LandlockState::Off => {
+            tracing::info!(landlock, abi, prefixes, no_new_privs, "sandbox");
+        }
+        LandlockState::Partial | LandlockState::Unavailable => {
+            tracing::warn!(landlock, abi, prefixes, no_new_privs, "sandbox");
+        }
+    }
+    for note in &restricted.notes {
+        tracing::warn!("{note}");
+    }
 }
 
 /// Ends at the first SIGTERM or SIGINT from now on.

@@ -7,7 +7,7 @@ use super::output::{Output, print, print_json};
 use super::text::{Shown, shown};
 use crate::client::json;
 use crate::endpoint::Env;
-use crate::proto::caproot::v1::GetExecutorResponse;
+use crate::proto::caproot::v1::{GetExecutorResponse, SandboxStatus};
 use clap::Args;
 use prost_reflect::{DynamicMessage, ReflectMessage as _};
 use serde_json::json;
@@ -83,6 +83,7 @@ fn executor_rows(
         format!("{} of epoch {}", executor.revision, Shown(&executor.epoch)),
     ));
     rows.push(("features".to_owned(), shown(&executor.features.join(", "))));
+    rows.extend(executor.sandbox.as_ref().map(|s| ("sandbox".to_owned(), sandbox(s))));
     // By the descriptor, so that a new limit shows up by itself.
     let limits = dynamic.get_field_by_name("limits");
     if let Some(limits) = limits.as_deref().and_then(|value| value.as_message()) {
@@ -93,4 +94,16 @@ fn executor_rows(
         }
     }
     rows
+}
+
+fn sandbox(status: &SandboxStatus) -> String {
+    let state = status.landlock().as_str_name().trim_start_matches("LANDLOCK_STATE_");
+    let mut parts = vec![format!("landlock {}", state.to_lowercase())];
+    if status.landlock_abi > 0 {
+        let prefixes = if status.prefixes == 1 { "prefix" } else { "prefixes" };
+        parts.push(format!("ABI {}", status.landlock_abi));
+        parts.push(format!("reads below {} {prefixes}", status.prefixes));
+    }
+    parts.extend(status.no_new_privs.then(|| "no_new_privs".to_owned()));
+    parts.join(", ")
 }

@@ -21,7 +21,7 @@ pub use self::traces::Traces;
 pub use crate::endpoint::Env;
 
 use crate::domain::search::Rules;
-use crate::domain::{Limits, Published, RootId, SwitchedOff};
+use crate::domain::{Landlock, Limits, Published, RootId, SwitchedOff};
 use crate::keeper::{Faults, Timing};
 use mistake::Mistakes;
 use settings::Settings;
@@ -55,6 +55,8 @@ pub struct Config {
     /// Of the watcher, ordered by tests.
     #[doc(hidden)]
     pub faults: Faults,
+    /// What is asked of the kernel's Landlock.
+    pub landlock: Landlock,
     /// How the daemon logs.
     pub log: Log,
     /// Where Prometheus scrapes, if it does.
@@ -129,10 +131,17 @@ impl Config {
             limits: file.limits,
             timing: file.timing,
             faults: Faults::default(),
+            landlock: file.landlock,
             log: file.log,
             metrics: file.metrics,
             traces: file.traces,
         })
+    }
+
+    /// The directories that are allowed beside the published roots.
+    #[must_use]
+    pub fn allowed_beside(&self) -> &[PathBuf] {
+        &self.allowed[self.published.len()..]
     }
 
     /// What a search may do under this configuration.

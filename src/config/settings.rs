@@ -8,7 +8,7 @@ use super::mistake::Mistakes;
 use super::section::{Checker, Item, Section};
 use super::{Listener, Traces, limits, place, switches, traces};
 use crate::domain::search::{OWN_DIRECTORIES, PASSED_OVER};
-use crate::domain::{Limits, Published, RelPath, RootId, Scope, SwitchedOff};
+use crate::domain::{Landlock, Limits, Published, RelPath, RootId, Scope, SwitchedOff};
 use crate::keeper::Timing;
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
@@ -17,18 +17,19 @@ use std::time::Duration;
 
 /// Keys of the file, by section.
 #[cfg(test)]
-pub(super) const SECTIONS: [(&str, &[&str]); 9] = [
+pub(super) const SECTIONS: [(&str, &[&str]); 10] = [
     ("", &TOP),
     ("roots", &ROOT),
     ("disabled_skills", &switches::KEYS),
     ("search", &SEARCH),
     ("limits", &limits::KEYS),
     ("watch", &WATCH),
+    ("sandbox", &SANDBOX),
     ("log", &LOG),
     ("metrics", &METRICS),
     ("traces", &traces::KEYS),
 ];
-const TOP: [&str; 11] = [
+const TOP: [&str; 12] = [
     "environment_ids",
     "listen",
     "allow",
@@ -37,6 +38,7 @@ const TOP: [&str; 11] = [
     "search",
     "limits",
     "watch",
+    "sandbox",
     "log",
     "metrics",
     "traces",
@@ -44,6 +46,7 @@ const TOP: [&str; 11] = [
 const ROOT: [&str; 4] = ["id", "path", "scope", "follow_links"];
 const SEARCH: [&str; 2] = ["passed_over", "own_directories"];
 const WATCH: [&str; 2] = ["settle", "settle_cap"];
+const SANDBOX: [&str; 1] = ["landlock"];
 const LOG: [&str; 2] = ["filter", "format"];
 const METRICS: [&str; 1] = ["listen"];
 
@@ -62,6 +65,7 @@ pub(super) struct Settings {
     pub(super) own_directories: Option<Vec<Box<[u8]>>>,
     pub(super) limits: Limits,
     pub(super) timing: Timing,
+    pub(super) landlock: Landlock,
     pub(super) log: Log,
     pub(super) metrics: Option<Listener>,
     pub(super) traces: Option<Traces>,
@@ -107,6 +111,9 @@ pub(super) fn read(
     let limits = limits.map(|section| limits::read(&section, &mut c)).unwrap_or_default();
     let watch = section(&top, "watch", &WATCH, &mut c);
     let timing = watch.map(|section| read_timing(&section, &mut c)).unwrap_or_default();
+    let sandbox = section(&top, "sandbox", &SANDBOX, &mut c);
+    let landlock = sandbox.and_then(|section| section.get("landlock"));
+    let landlock = landlock.and_then(|item| c.parsed(&item, Landlock::parse));
     let log = section(&top, "log", &LOG, &mut c);
     let metrics = section(&top, "metrics", &METRICS, &mut c).and_then(|section| {
         let listen = c.required(&section, "listen")?;
@@ -123,6 +130,7 @@ pub(super) fn read(
         own_directories,
         limits,
         timing,
+        landlock: landlock.unwrap_or_default(),
         log: log.map(|section| read_log(&section, &mut c)).unwrap_or_default(),
         metrics,
         traces: traces.and_then(|section| traces::read(&section, &mut c)),

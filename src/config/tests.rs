@@ -3,7 +3,7 @@
 mod mistakes;
 
 use super::{Config, Env, Flags, Listener, LogFormat, RootFlag, example, limits, settings};
-use crate::domain::{Limits, RootId, Scope};
+use crate::domain::{Landlock, Limits, RootId, Scope};
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -96,6 +96,7 @@ fn everything_that_can_be_said() {
          search: {passed_over: [], own_directories: [bin]}\n\
          limits: {max_file_bytes: 1 MiB, max_depth: 3}\n\
          watch: {settle: 0ms, settle_cap: 1s}\n\
+         sandbox: {landlock: required}\n\
          log: {filter: caproot=debug, format: json}\n",
     );
     let config = config.expect("good");
@@ -123,6 +124,7 @@ fn everything_that_can_be_said() {
     assert_eq!(config.limits, limits);
     let timing = (config.timing.settle, config.timing.settle_cap);
     assert_eq!(timing, (Duration::ZERO, Duration::from_secs(1)));
+    assert_eq!(config.landlock, Landlock::Required);
     assert_eq!((&*config.log.filter, config.log.format), ("caproot=debug", LogFormat::Json));
 }
 
@@ -253,7 +255,7 @@ proptest! {
                 0..4_usize,
                 prop::sample::select(vec![
                     "environment_ids", "listen", "allow", "roots", "disabled_skills", "search",
-                    "limits", "log", "id", "path", "scope", "follow_links", "root", "name",
+                    "limits", "sandbox", "landlock", "log", "id", "path", "scope", "follow_links", "root", "name",
                     "passed_over", "max_depth", "max_file_bytes", "filter", "format", "-", "- id",
                 ]),
                 prop::sample::select(vec![

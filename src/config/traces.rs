@@ -11,6 +11,8 @@ pub(super) const KEYS: [&str; 2] = ["otlp", "ratio"];
 pub struct Traces {
     /// An OTLP collector that takes gRPC: `http://HOST:PORT`.
     pub otlp: String,
+    /// The port in it.
+    pub port: u16,
     /// The part of the calls without a trace of their own that is traced, from 0 to 1.
     pub ratio: f64,
 }
@@ -18,15 +20,15 @@ pub struct Traces {
 pub(super) fn read(section: &Section<'_>, checker: &mut Checker<'_>) -> Option<Traces> {
     let ratio = section.get("ratio").map(|item| checker.share(&item));
     let otlp = checker.required(section, "otlp")?;
-    let otlp = checker.parsed(&otlp, collector)?;
-    Some(Traces { otlp, ratio: ratio.unwrap_or(Some(1.0))? })
+    let (otlp, port) = checker.parsed(&otlp, collector)?;
+    Some(Traces { otlp, port, ratio: ratio.unwrap_or(Some(1.0))? })
 }
 
-fn collector(text: &str) -> Result<String, &'static str> {
+fn collector(text: &str) -> Result<(String, u16), &'static str> {
     let uri: Option<Uri> = text.parse().ok();
-    let good = uri.is_some_and(|uri| {
-        let bare = uri.path() == "/" && uri.query().is_none();
-        uri.scheme_str() == Some("http") && uri.port_u16().is_some() && bare
-    });
-    if good { Ok(text.to_owned()) } else { Err("is not http://HOST:PORT of an OTLP collector") }
+    let bare =
+        |uri: &Uri| uri.scheme_str() == Some("http") && uri.path() == "/" && uri.query().is_none();
+    let port = uri.filter(bare).and_then(|uri| uri.port_u16());
+    let port = port.ok_or("is not http://HOST:PORT of an OTLP collector")?;
+    Ok((text.to_owned(), port))
 }

@@ -1,6 +1,6 @@
 //! How the root of a survey is found, and what is watched on the way to it and above it.
 
-use super::allowed::{Allowed, identity};
+use super::allowed::{Allowed, Ground, identity};
 use super::assembly::Assembly;
 use super::found::Found;
 use super::kinds::Kinds;
@@ -10,8 +10,9 @@ use super::resource::blocked;
 use super::survey::{Survey, Token};
 use super::walk::steps;
 use super::watching::WatchDirs;
-use crate::domain::Reason;
-use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
+use crate::domain::{Reason, Spot};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, fstat, openat};
+use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::fd::AsFd as _;
@@ -24,7 +25,8 @@ impl Survey {
     pub(super) fn resolve(&self, allowed: &Allowed) -> Result<Found, Reason> {
         let ground = allowed.look();
         let root = ground.resolve(&self.target.path)?;
-        let fd = ground.open(&root, OFlags::RDONLY | OFlags::DIRECTORY).map_err(blocked)?;
+        let fd = ground.open(&root, OFlags::RDONLY | OFlags::DIRECTORY);
+        let fd = fd.map_err(|error| refused(&ground, &root, error))?;
         let root_identity = identity(&fstat(&fd).map_err(blocked)?);
         let mut rules = self.target.rules.clone();
         let mut scope = None;
@@ -109,5 +111,18 @@ impl Survey {
         drop(old);
         self.found = Some(found);
         true
+    }
+}
+
+/// Why a root cannot be opened. access(2) knows permissions only, so where it says yes it was the
+/// sandbox that said no.
+fn refused(ground: &Ground, root: &Spot, error: Errno) -> Reason {
+    let is_permitted = || {
+        let dir = ground.open(root, OFlags::PATH | OFlags::DIRECTORY)?;
+        accessat(&dir, c".", Access::READ_OK | Access::EXEC_OK, AtFlags::EACCESS)
+    };
+    match Reason::from(blocked(error)) {
+        Reason::PermissionDenied if is_permitted().is_ok() => Reason::WalledOff,
+        reason => reason,
     }
 }

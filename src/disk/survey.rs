@@ -102,6 +102,9 @@ impl Survey {
         self.watch_way(watching);
         let catalog = match self.resolve(allowed) {
             Err(reason) => {
+                if reason == Reason::WalledOff && self.failed != Some(reason) {
+                    tracing::warn!("a root cannot be opened: {}", reason.message());
+                }
                 self.failed = Some(reason);
                 self.found = None;
                 Err(reason)

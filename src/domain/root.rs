@@ -93,6 +93,8 @@ pub enum Reason {
     NotFound,
     NotADirectory,
     PermissionDenied,
+    /// Permissions would let the daemon in, but not the walls that it built when it started.
+    WalledOff,
     NotAllowed,
     WrongEnvironment,
     InvalidPath,
@@ -102,7 +104,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Every reason, in the order of the proto.
+    /// One of each name, in the order of the proto.
     pub const ALL: [Self; 9] = [
         Self::NotFound,
         Self::NotADirectory,
@@ -121,7 +123,7 @@ impl Reason {
         match self {
             Self::NotFound => "NOT_FOUND",
             Self::NotADirectory => "NOT_A_DIRECTORY",
-            Self::PermissionDenied => "PERMISSION_DENIED",
+            Self::PermissionDenied | Self::WalledOff => "PERMISSION_DENIED",
             Self::NotAllowed => "NOT_ALLOWED",
             Self::WrongEnvironment => "WRONG_ENVIRONMENT",
             Self::InvalidPath => "INVALID_PATH",
@@ -140,6 +142,10 @@ impl Reason {
             Self::NotADirectory => "the root's path is not a directory; select a directory",
             Self::PermissionDenied => {
                 "the daemon's user may not open the root; give it read and search permission"
+            }
+            Self::WalledOff => {
+                "the daemon may not open the root: what is there now came after the daemon \
+                 restricted itself; have the executor's operator restart it"
             }
             Self::NotAllowed => {
                 "the root lies outside every allowed root; have the executor's operator allow it"

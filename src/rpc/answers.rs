@@ -250,7 +250,7 @@ fn reason(reason: Reason) -> pb::RootReason {
     match reason {
         Reason::NotFound => pb::RootReason::NotFound,
         Reason::NotADirectory => pb::RootReason::NotADirectory,
-        Reason::PermissionDenied => pb::RootReason::PermissionDenied,
+        Reason::PermissionDenied | Reason::WalledOff => pb::RootReason::PermissionDenied,
         Reason::NotAllowed => pb::RootReason::NotAllowed,
         Reason::WrongEnvironment => pb::RootReason::WrongEnvironment,
         Reason::InvalidPath => pb::RootReason::InvalidPath,

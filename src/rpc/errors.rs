@@ -96,6 +96,7 @@ fn root_error(reason: Reason) -> (Code, &'static str, &'static str) {
         Reason::NotFound
         | Reason::NotADirectory
         | Reason::PermissionDenied
+        | Reason::WalledOff
         | Reason::InvalidPath
         | Reason::UnsupportedLocation
         | Reason::Timeout

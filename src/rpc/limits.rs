@@ -4,6 +4,7 @@ use crate::domain::limits::{
     DEFAULT_READ_BYTES, Limits, MAX_DIAGNOSTICS, MAX_FRONTMATTER_BYTES, MAX_HANDLE_BYTES,
     MAX_MANIFEST_BYTES, MAX_PAGE_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES,
 };
+use crate::domain::{LandlockState, Sandbox};
 use crate::keeper::Watching;
 use crate::proto::caproot::v1 as pb;
 
@@ -56,5 +57,21 @@ pub(super) fn watching(watching: Watching) -> pb::WatchStatus {
         audit_repairs: watching.audit_repairs,
         roots: number(watching.roots),
         polling_roots: number(watching.polling_roots),
+    }
+}
+
+/// What the daemon denied itself.
+pub(super) fn sandbox(sandbox: &Sandbox) -> pb::SandboxStatus {
+    let landlock = match sandbox.landlock {
+        LandlockState::Enforced => pb::LandlockState::Enforced,
+        LandlockState::Partial => pb::LandlockState::Partial,
+        LandlockState::Off => pb::LandlockState::Off,
+        LandlockState::Unavailable => pb::LandlockState::Unavailable,
+    };
+    pb::SandboxStatus {
+        landlock: landlock.into(),
+        landlock_abi: sandbox.abi,
+        no_new_privs: sandbox.no_new_privs,
+        prefixes: sandbox.prefixes,
     }
 }

@@ -5,7 +5,7 @@ use super::stream::Stream;
 use super::{answers, files, limits, pages, requests};
 use crate::disk::Body;
 use crate::domain::token::{Cursor, PageToken};
-use crate::domain::{Published, RootId, Selected, handle, main_file};
+use crate::domain::{Published, RootId, Sandbox, Selected, handle, main_file};
 use crate::keeper::{Consistency, Keeper, Patience};
 use crate::proto::caproot::v1 as pb;
 use pb::capability_service_server::CapabilityService;
@@ -26,6 +26,7 @@ const FEATURES: [&str; 3] = ["fresh", "file-uri", "published"];
 pub struct Service {
     keeper: Keeper,
     started: SystemTime,
+    sandbox: Sandbox,
     /// Whether the daemon stops. A watch holds only the latest, so it is never full.
     stopping: watch::Receiver<bool>,
     /// Streams that may be open.
@@ -40,9 +41,14 @@ type Events =
 impl Service {
     /// Serves what the keeper keeps, until `stopping` turns true.
     #[must_use]
-    pub fn new(keeper: Keeper, started: SystemTime, stopping: watch::Receiver<bool>) -> Self {
+    pub fn new(
+        keeper: Keeper,
+        started: SystemTime,
+        sandbox: Sandbox,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
         let streams = Arc::new(Semaphore::new(keeper.limits().max_streams));
-        Self { keeper, started, stopping, streams }
+        Self { keeper, started, sandbox, stopping, streams }
     }
 
     fn serving(&self) -> Result<(), Status> {
@@ -74,6 +80,7 @@ impl CapabilityService for Service {
             epoch: self.epoch(),
             revision: self.keeper.revision(),
             watch: Some(limits::watching(self.keeper.watching())),
+            sandbox: Some(limits::sandbox(&self.sandbox)),
         }))
     }
 

@@ -81,8 +81,8 @@ impl Collector for State {
             &[("ready", ready), ("pending", pending), ("unavailable", unavailable.values().sum())],
         )?;
         let reasons = Reason::ALL.map(|reason| {
-            let count = unavailable.get(&reason).copied().unwrap_or(0);
-            (reason.name(), count)
+            let named = unavailable.iter().filter(|(other, _)| other.name() == reason.name());
+            (reason.name(), named.map(|(_, count)| count).sum())
         });
         out.family(
             "roots_unavailable",

@@ -33,6 +33,7 @@ mod resources_law;
 mod rooms;
 mod roots;
 mod roots_live;
+mod sandbox;
 mod streams;
 mod terminal;
 mod trees;

@@ -30,6 +30,12 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ),
     ("limits: []", "f:1:9: limits: a list is no mapping; its keys are max_roots,"),
     ("limits:", "f:1:1: limits: says nothing; give a value, or leave the key out"),
+    ("sandbox: {landlock: true}", "f:1:21: sandbox.landlock: true is no text; put it in quotes"),
+    (
+        "sandbox: {landlock: on}",
+        "f:1:21: sandbox.landlock: \"on\" is none of best-effort, required, off",
+    ),
+    ("sandbox: off", "f:1:10: sandbox: \"off\" is no mapping; its keys are landlock"),
     ("log: {filter: inof}", "f:1:15: log.filter: \"inof\" is no log filter:"),
     ("metrics: {}", "f:1:10: metrics.listen: is missing"),
     ("metrics: {listen: 9464}", "f:1:19: metrics.listen: 9464 is no text; put it in quotes"),

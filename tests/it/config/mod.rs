@@ -15,7 +15,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use caproot::proto::caproot::v1::{
     Consistency, Diagnostic, DiagnosticCode, GetExecutorRequest, GetExecutorResponse,
-    ListResourcesRequest, ListRootsRequest, ListSkillsResponse, RootReason, Scope,
+    LandlockState, ListResourcesRequest, ListRootsRequest, ListSkillsResponse, RootReason, Scope,
     SelectedCapabilityRoot,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -293,9 +293,26 @@ async fn log() {
     let lines: Vec<serde_json::Value> =
         json.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert!(lines.iter().any(|l| l["fields"]["message"] == "stopping"), "{json}");
-    assert_eq!(served("log: {filter: warn}", &[]).await, "");
+    // Of what the kernel may lack, a warning is logged.
+    let quiet = "log: {filter: warn}\nsandbox: {landlock: off}";
+    assert_eq!(served(quiet, &[]).await, "");
     let loud = served("log: {filter: warn}", &["--log", "info"]).await;
     assert!(loud.contains("stopping"), "{loud}");
+}
+
+#[tokio::test]
+async fn sandbox() {
+    let fixture = Fixture::new("dir root");
+    let off = "allow: [root]\nsandbox: {landlock: off}";
+    let served = Served::start(&fixture, off).await;
+    let status = served.executor().await.sandbox.expect("a status");
+    assert_eq!((status.landlock(), status.prefixes), (LandlockState::Off, 0));
+    assert!(status.no_new_privs, "that costs nothing");
+    for (config, flags) in [("allow: [root]", &[][..]), (off, &["--sandbox", "best-effort"])] {
+        let served = Served::start_with(&fixture, config, flags).await;
+        let status = served.executor().await.sandbox.expect("a status");
+        assert_ne!(status.landlock(), LandlockState::Off, "{config} {flags:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,100 @@
+//! Restricts the process while it has one thread: nothing that it executes gains privileges, and the
+//! kernel's Landlock lets it read below some directories, take its sockets away, and nothing else:
+//! no other file is opened, none is executed, no TCP port bound, and no other connected to. Source: landlock(7).
+//!
+//! Landlock covers the calling thread and those that it starts later. It sees opening, not looking:
+//! stat(2), readlink(2), `O_PATH` and inotify(7) go on everywhere. Leaves to its callers to bind their
+//! listeners before, and to say what came of it.
+
+mod places;
+mod self_test;
+mod walls;
+
+pub use self_test::{Attempt, SelfTest};
+
+use crate::domain::{Landlock, LandlockState, Sandbox};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::thread::{no_new_privs, set_no_new_privs};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+/// The kernel's limit of watches, which the daemon reports.
+const MAX_USER_WATCHES: &str = "/proc/sys/fs/inotify/max_user_watches";
+
+/// What a daemon does after it restricted itself.
+#[derive(Debug, Clone, Default)]
+pub struct Needs {
+    /// What is asked of Landlock.
+    pub landlock: Landlock,
+    /// Directories below which it reads, absolute, as they were given.
+    pub allow: Vec<PathBuf>,
+    /// The same, and each may be removed and made anew.
+    pub roots: Vec<PathBuf>,
+    /// Single files that it reads, and that may be replaced.
+    pub files: Vec<PathBuf>,
+    /// The sockets that it takes away when it ends.
+    pub sockets: Vec<PathBuf>,
+    /// TCP ports that it connects to, of whatever address.
+    pub connect: Vec<u16>,
+    /// The user's home, which holds more than such a file.
+    pub home: Option<PathBuf>,
+}
+
+/// A process that restricted itself. To be held for as long as it lives.
+#[derive(Debug)]
+pub struct Restricted {
+    /// What it denied itself.
+    pub sandbox: Sandbox,
+    /// What an operator should know of it, a sentence each.
+    pub notes: Vec<String>,
+    /// Kept so that it stays the one that may be read: procfs makes a file anew once it is forgotten.
+    _limit: Option<OwnedFd>,
+}
+
+/// Why a process that must restrict itself cannot. Prints as one sentence.
+#[derive(Debug, thiserror::Error)]
+pub enum Unrestricted {
+    /// The kernel has too little of Landlock.
+    #[error(
+        "the sandbox is required, and this kernel {0}; use Linux 6.7 or later with Landlock enabled, \
+         or ask for best-effort"
+    )]
+    Kernel(String),
+    /// The kernel refused what never fails.
+    #[error("the process cannot restrict itself: {0}")]
+    Failed(String),
+}
+
+/// Restricts the calling thread and all that it starts later.
+pub fn restrict(needs: &Needs) -> Result<Restricted, Unrestricted> {
+    set_no_new_privs(true).map_err(|error| Unrestricted::Failed(error.to_string()))?;
+    let no_new_privs = no_new_privs().unwrap_or_default();
+    if needs.landlock == Landlock::Off {
+        let sandbox = Sandbox { no_new_privs, ..Sandbox::default() };
+        return Ok(Restricted { sandbox, notes: Vec::new(), _limit: None });
+    }
+    let (places, mut notes) = places::of(needs);
+    let limit = openat(CWD, MAX_USER_WATCHES, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
+    let built = walls::build(&places, limit.as_ref(), &needs.connect);
+    let (landlock, abi, why) = match built {
+        Ok(abi @ walls::NEEDED..) => (LandlockState::Enforced, abi, None),
+        Ok(0) => (LandlockState::Unavailable, 0, Some("has no Landlock".to_owned())),
+        Ok(abi) => {
+            let why =
+                format!("has only ABI {abi} of Landlock, of which ABI {} is needed", walls::NEEDED);
+            (LandlockState::Partial, abi, Some(why))
+        }
+        Err(error) => (LandlockState::Unavailable, 0, Some(format!("refuses Landlock: {error}"))),
+    };
+    if let (Landlock::Required, Some(why)) = (needs.landlock, &why) {
+        return Err(Unrestricted::Kernel(why.clone()));
+    }
+    let prefixes = match landlock {
+        LandlockState::Enforced | LandlockState::Partial => places.read.len(),
+        LandlockState::Off | LandlockState::Unavailable => 0,
+    };
+    notes.extend(why.map(|why| format!("the sandbox has gaps: this kernel {why}")));
+    let prefixes = u32::try_from(prefixes).unwrap_or(u32::MAX);
+    let sandbox = Sandbox { landlock, abi, no_new_privs, prefixes };
+    Ok(Restricted { sandbox, notes, _limit: limit })
+}

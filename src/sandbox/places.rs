@@ -1,0 +1,195 @@
+//! Which directories and files a daemon must be able to read, from how they were given. A Landlock
+//! rule sticks to the directory that it was made for, not to its path: what may be made anew needs a
+//! rule above it.
+
+use super::Needs;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// What the walls leave open; all of it exists, without links.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Places {
+    /// Directories below which is read; none lies inside another.
+    pub(super) read: BTreeSet<PathBuf>,
+    /// Single files that are read.
+    pub(super) files: BTreeSet<PathBuf>,
+    /// Directories in which sockets are taken away.
+    pub(super) sockets: BTreeSet<PathBuf>,
+}
+
+/// The places, and what an operator should know of them.
+pub(super) fn of(needs: &Needs) -> (Places, Vec<String>) {
+    let mut notes = Vec::new();
+    let mut read = BTreeSet::new();
+    for dir in &needs.allow {
+        match existing(dir).filter(|place| !is_top(place) || is_top(dir)) {
+            Some(place) => drop(read.insert(place)),
+            None => notes.push(lost(dir)),
+        }
+    }
+    let allowed = read.clone();
+    for root in &needs.roots {
+        let (dirs, note) = above(root, &allowed);
+        read.extend(dirs);
+        notes.extend(note);
+    }
+    let mut files = BTreeSet::new();
+    for file in needs.files.iter().filter_map(|file| file.canonicalize().ok()) {
+        match file.parent().filter(|dir| !is_shared(dir, needs.home.as_deref())) {
+            Some(dir) => drop(read.insert(dir.to_owned())),
+            None => drop(files.insert(file)),
+        }
+    }
+    if read.contains(Path::new("/")) {
+        notes.push("the sandbox keeps no file from being read: / is allowed".to_owned());
+    }
+    let outermost = |dir: &&PathBuf| !dir.ancestors().skip(1).any(|above| read.contains(above));
+    let outermost = read.iter().filter(outermost).cloned().collect();
+    let sockets = needs.sockets.iter().filter_map(|socket| existing(socket.parent()?));
+    (Places { read: outermost, files, sockets: sockets.collect() }, notes)
+}
+
+/// The directories above a root: above the path that was given, and above what it leads to. None for
+/// one that lies inside an allowed directory.
+fn above(root: &Path, allowed: &BTreeSet<PathBuf>) -> (Vec<PathBuf>, Option<String>) {
+    let given = root.file_name().and_then(|_| root.parent()).and_then(existing);
+    let real = root.canonicalize().ok();
+    if real.iter().flat_map(|real| real.ancestors()).any(|dir| allowed.contains(dir)) {
+        return (Vec::new(), None);
+    }
+    let target = real.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let dirs = [given, target].into_iter().flatten();
+    let mut dirs: Vec<_> = dirs.filter(|dir| !is_top(dir)).collect();
+    match real {
+        // The whole file system is not for one root.
+        Some(real) if real.ancestors().count() <= 2 => {
+            let note = pinned(root);
+            dirs.push(real);
+            (dirs, Some(note))
+        }
+        None if dirs.is_empty() => (dirs, Some(lost(root))),
+        _ => (dirs, None),
+    }
+}
+
+/// The deepest directory on the way to this one that is there.
+fn existing(dir: &Path) -> Option<PathBuf> {
+    dir.ancestors().find_map(|dir| dir.canonicalize().ok().filter(|dir| dir.is_dir()))
+}
+
+fn is_top(dir: &Path) -> bool {
+    dir.parent().is_none()
+}
+
+/// Whether a directory holds much beside one file of ours: `/`, those directly below it, and the home.
+fn is_shared(dir: &Path, home: Option<&Path>) -> bool {
+    let home = home.and_then(|home| home.canonicalize().ok());
+    home.is_some_and(|home| home == dir) || dir.ancestors().count() <= 2
+}
+
+fn lost(dir: &Path) -> String {
+    format!(
+        "{} is missing, and so is all above it but /; restart the daemon once it is there",
+        dir.display()
+    )
+}
+
+fn pinned(root: &Path) -> String {
+    format!(
+        "{} lies directly below /; restart the daemon when it is removed and made anew",
+        root.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Needs, of};
+    use std::fs::{create_dir_all, write};
+    use std::os::unix::fs::symlink;
+    use std::path::{Path, PathBuf};
+
+    /// What is open below a temporary directory, for directories and files of it.
+    fn open(allow: &[&str], roots: &[&str], files: &[&str]) -> (Vec<String>, Vec<String>) {
+        let tmp = tempfile::tempdir().expect("temp dir");
+        let top = tmp.path().canonicalize().expect("real");
+        for dir in ["a/b/c", "home/etc", "rel/42", "run"] {
+            create_dir_all(top.join(dir)).expect("dirs");
+        }
+        write(top.join("home/f"), "").expect("file");
+        write(top.join("home/etc/f"), "").expect("file");
+        symlink("../rel/42", top.join("a/current")).expect("link");
+        let of_top = |dirs: &[&str]| dirs.iter().map(|dir| top.join(dir)).collect();
+        let needs = Needs {
+            allow: of_top(allow),
+            roots: of_top(roots),
+            files: of_top(files),
+            sockets: vec![top.join("run/s")],
+            home: Some(top.join("home")),
+            ..Needs::default()
+        };
+        let (places, notes) = of(&needs);
+        assert_eq!(notes, [""; 0]);
+        assert_eq!(places.sockets, [top.join("run")].into());
+        let named = |paths: std::collections::BTreeSet<PathBuf>| {
+            let name = |p: PathBuf| p.strip_prefix(&top).expect("below").display().to_string();
+            paths.into_iter().map(name).collect()
+        };
+        (named(places.read), named(places.files))
+    }
+
+    #[test]
+    fn what_may_be_made_anew_has_its_rule_above() {
+        for (allow, roots, read) in [
+            (&["a/b"][..], &[][..], &["a/b"][..]),
+            (&[], &["a/b"], &["a"]),
+            (&[], &["a/b/c"], &["a/b"]),
+            // Inside an allowed directory, however it is given.
+            (&["a/b"], &["a/b"], &["a/b"]),
+            (&["a/b"], &["a/b/c", "a/b/../b"], &["a/b"]),
+            (&["rel"], &["a/current"], &["rel"]),
+            // Not there yet.
+            (&["a/none/x"], &[], &["a"]),
+            (&[], &["a/none/x"], &["a"]),
+            (&["a/b"], &["a/b/none"], &["a/b"]),
+            // Through a link, which may be retargeted or replaced.
+            (&[], &["a/current"], &["a", "rel"]),
+            (&["a/current"], &[], &["rel/42"]),
+            // Those inside others are none of their own.
+            (&["a", "a/b"], &["a/b/c", "rel/42"], &["a", "rel"]),
+        ] {
+            assert_eq!(open(allow, roots, &[]).0, read, "{allow:?} {roots:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_may_be_replaced_where_its_directory_is_its_own() {
+        let nothing: [&str; 0] = [];
+        assert_eq!(open(&[], &[], &["home/etc/f"]), (vec!["home/etc".into()], vec![]));
+        assert_eq!(open(&[], &[], &["home/f"]), (vec![], vec!["home/f".into()]));
+        assert_eq!(open(&[], &[], &["home/none"]).1, nothing);
+    }
+
+    #[test]
+    fn the_whole_file_system_is_nobodys_parent() {
+        let places = |allow: &[&str], roots: &[&str]| {
+            let of_names = |names: &[&str]| names.iter().map(PathBuf::from).collect();
+            let (allow, roots) = (of_names(allow), of_names(roots));
+            let (places, notes) = of(&Needs { allow, roots, ..Needs::default() });
+            (places.read.into_iter().collect::<Vec<_>>(), notes)
+        };
+        for (allow, roots, read, note) in [
+            (&["/no/such"][..], &[][..], &[][..], "/no/such is missing"),
+            (&[], &["/no/such"], &[], "/no/such is missing"),
+            (&[], &["/usr"], &["/usr"], "/usr lies directly below /"),
+            // Asked for in so many words.
+            (&["/"], &["/usr"], &["/"], "/ is allowed"),
+        ] {
+            let (open, notes) = places(allow, roots);
+            assert_eq!(open, read.iter().map(PathBuf::from).collect::<Vec<_>>());
+            assert!(notes.len() == 1 && notes[0].contains(note), "{notes:?}");
+        }
+        let config = Needs { files: vec!["/etc/passwd".into()], ..Needs::default() };
+        let (places, _) = of(&config);
+        assert!(places.read.is_empty() && places.files.contains(Path::new("/etc/passwd")));
+    }
+}

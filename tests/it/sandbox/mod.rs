@@ -1,0 +1,233 @@
+//! The daemon's own walls, with the real binary: what they deny, what it says of them, and how it
+//! starts where the kernel has none.
+
+mod works;
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use caproot::proto::caproot::v1::{GetExecutorRequest, LandlockState, SandboxStatus};
+use landlock::{ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _};
+use landlock::{Ruleset, RulesetAttr as _};
+use serde_json::Value;
+
+use crate::binary::Serving;
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, in_time};
+
+/// Whether this kernel has all that is needed, asked without the daemon; says loudly where not.
+fn has_landlock() -> bool {
+    let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    let ruleset = ruleset.handle_access(AccessFs::from_all(ABI::V4));
+    let ruleset = ruleset.and_then(|r| r.handle_access(AccessNet::from_all(ABI::V4)));
+    match ruleset.and_then(Ruleset::create) {
+        Ok(_) => true,
+        Err(error) => {
+            println!("SKIPPED: this kernel has not enough of Landlock: {error}");
+            false
+        }
+    }
+}
+
+/// The binary under `strace`, which makes system calls fail or lie; `None`, said loudly, where
+/// nothing may be traced.
+fn lying(inject: &str) -> Option<Command> {
+    let strace = || {
+        let mut command = Command::new("strace");
+        // With -D the daemon is our own child, to which signals go.
+        command.args(["-D", "-f", "-qq", "-o", "/dev/null"]);
+        command.stdin(Stdio::null());
+        command
+    };
+    if !strace().arg("true").status().is_ok_and(|status| status.success()) {
+        println!("SKIPPED: no strace here, or it may not trace, so no other kernel can be had");
+        return None;
+    }
+    let mut command = strace();
+    let call = inject.split(':').next().expect("a system call");
+    command.args(["-e", &format!("trace={call}"), "-e", &format!("inject={inject}")]);
+    command.args([env!("CARGO_BIN_EXE_caproot"), "serve", "--listen", "tcp:127.0.0.1:0"]);
+    Some(command)
+}
+
+/// A daemon on a free port, and a client of it.
+async fn serving(flags: &[&OsStr]) -> (Serving, Daemon) {
+    let serving =
+        Serving::start(&[&["--listen", "tcp:127.0.0.1:0"].map(OsStr::new), flags].concat());
+    let daemon = client(&serving).await;
+    (serving, daemon)
+}
+
+async fn client(serving: &Serving) -> Daemon {
+    Daemon::elsewhere(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await
+}
+
+/// Has it end elsewhere, so that clients here hear meanwhile that it goes; gives its log.
+async fn ends_well(serving: Serving) -> String {
+    let ended = tokio::task::spawn_blocking(|| serving.terminate()).await;
+    let (code, log) = ended.expect("no panic");
+    assert_eq!(code, Some(0), "{log}");
+    log
+}
+
+async fn sandbox(daemon: &Daemon) -> SandboxStatus {
+    let executor = in_time(daemon.client.clone().get_executor(GetExecutorRequest {})).await;
+    executor.expect("GetExecutor").into_inner().sandbox.expect("a status")
+}
+
+/// What a daemon in its sandbox tried, and whether it was refused; and how it ended.
+fn self_test(root: &Path, outside: &Path, mode: &str) -> (Option<i32>, Vec<(String, bool)>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_caproot"));
+    command.args(["serve", "--listen", "tcp:127.0.0.1:0", "--sandbox", mode]);
+    command.arg("--root").arg(root).arg("--self-test").arg(outside);
+    let Output { status, stdout, stderr } = command.output().expect("the binary runs");
+    let stdout = String::from_utf8(stdout).expect("text");
+    let lines = stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let tried = lines.map(|line| {
+        let what = line["tried"].as_str().expect("a text").to_owned();
+        assert_eq!(line["refused"] == true, line["errno"] == 13 || line["errno"] == 1, "{line}");
+        (what, line["refused"] == true)
+    });
+    let tried = tried.collect();
+    println!("{}", String::from_utf8_lossy(&stderr));
+    (status.code(), tried)
+}
+
+#[test]
+fn the_walls_hold() {
+    if !has_landlock() {
+        return;
+    }
+    let fixture = Fixture::new("skill in/root/a");
+    let outside = Fixture::new("file f\n| for everybody\nmode 0644 f\nmode 0755 .");
+    let (code, tried) = self_test(&fixture.path("in/root"), &outside.path("f"), "required");
+    assert_eq!(code, Some(0), "{tried:?}");
+    let what: Vec<_> = tried.iter().map(|(what, _)| what.as_str()).collect();
+    let needed = [
+        "read /etc/shadow",
+        "read a file outside",
+        "list a directory outside",
+        "write below a root",
+        "execute /bin/true",
+        "connect by TCP",
+        "bind a TCP port",
+    ];
+    assert!(what.starts_with(&needed), "{what:?}");
+    assert!(tried.iter().all(|(_, refused)| *refused), "{tried:?}");
+}
+
+#[test]
+fn without_walls_the_same_is_possible() {
+    let fixture = Fixture::new("skill in/root/a");
+    let outside = Fixture::new("file f\n| for everybody\nmode 0644 f\nmode 0755 .");
+    let (code, tried) = self_test(&fixture.path("in/root"), &outside.path("f"), "off");
+    assert_eq!(code, Some(1), "{tried:?}");
+    // Not even an ordinary user may read that one.
+    let tried = tried.iter().filter(|(what, _)| what != "read /etc/shadow");
+    let refused: Vec<_> = tried.filter(|(_, refused)| *refused).collect();
+    assert!(refused.is_empty(), "the test tests nothing where {refused:?}");
+    let left = std::fs::read_dir(fixture.path("in/root")).expect("a directory").count();
+    assert_eq!(left, 1, "what was written is taken away");
+}
+
+#[tokio::test]
+async fn what_the_daemon_says_of_itself() {
+    if !has_landlock() {
+        return;
+    }
+    let fixture = Fixture::new("skill in/root/a\ndir b\ndir c");
+    let flags = ["--root", "in/root", "--allow", "b", "--allow", "c", "--allow", "in/root/a"];
+    let flags: Vec<_> = flags.chunks(2).flat_map(|f| [f[0].into(), fixture.path(f[1])]).collect();
+    let flags: Vec<_> = flags.iter().map(|f| f.as_os_str()).collect();
+    let (serving, daemon) = serving(&flags).await;
+    let status = sandbox(&daemon).await;
+    assert_eq!((status.landlock(), status.no_new_privs), (LandlockState::Enforced, true));
+    assert!(status.landlock_abi >= 4, "{status:?}");
+    assert_eq!(status.prefixes, 3, "one lies inside another");
+    // Every thread took it over from the first.
+    let tasks = format!("/proc/{}/task", serving.pid());
+    for task in std::fs::read_dir(tasks).expect("its threads") {
+        let of_task = task.expect("a thread").path().join("status");
+        let of_task = std::fs::read_to_string(of_task).expect("its status");
+        assert!(of_task.contains("\nNoNewPrivs:\t1\n"), "{of_task}");
+    }
+    let mut command = crate::commands::caproot(["status", "--endpoint", serving.endpoint()]);
+    let said = String::from_utf8(command.output().expect("the binary runs").stdout).expect("text");
+    let row = said.lines().find(|line| line.starts_with("sandbox")).expect("a row");
+    let expected = format!(
+        "landlock enforced, ABI {}, reads below 3 prefixes, no_new_privs",
+        status.landlock_abi
+    );
+    assert!(row.ends_with(&expected), "{row}");
+    let log = ends_well(serving).await;
+    assert!(log.contains("landlock=\"enforced\"") && !log.contains("WARN"), "{log}");
+}
+
+#[tokio::test]
+async fn a_kernel_without_landlock() {
+    let fixture = Fixture::new("skill root/a");
+    let without = "landlock_create_ruleset:error=ENOSYS";
+    let Some(mut command) = lying(without) else { return };
+    let serving = Serving::of(command.arg("--root").arg(fixture.path("root")));
+    let daemon = client(&serving).await;
+    let status = sandbox(&daemon).await;
+    assert_eq!((status.landlock(), status.no_new_privs), (LandlockState::Unavailable, true));
+    assert_eq!((status.landlock_abi, status.prefixes), (0, 0));
+    assert_eq!(
+        daemon.list(&[crate::harness::located("r", "published:root")]).await.skills.len(),
+        1
+    );
+    let log = ends_well(serving).await;
+    assert!(log.contains("WARN") && log.contains("this kernel has no Landlock"), "{log}");
+
+    let Some(command) = lying(without) else { return };
+    assert_refused(command, &fixture, "this kernel has no Landlock");
+}
+
+#[tokio::test]
+async fn a_kernel_that_is_too_old() {
+    if !has_landlock() {
+        return;
+    }
+    let fixture = Fixture::new("skill root/a");
+    // What asks for the version comes first.
+    let old = "landlock_create_ruleset:retval=3:when=1";
+    let Some(mut command) = lying(old) else { return };
+    let serving = Serving::of(command.arg("--root").arg(fixture.path("root")));
+    let daemon = client(&serving).await;
+    let status = sandbox(&daemon).await;
+    assert_eq!((status.landlock(), status.landlock_abi), (LandlockState::Partial, 3));
+    assert_eq!(status.prefixes, 1);
+    let log = ends_well(serving).await;
+    assert!(log.contains("WARN") && log.contains("only ABI 3 of Landlock"), "{log}");
+
+    let Some(command) = lying(old) else { return };
+    assert_refused(command, &fixture, "only ABI 3 of Landlock");
+}
+
+#[tokio::test]
+async fn a_kernel_that_refuses() {
+    let fixture = Fixture::new("skill root/a");
+    // As a filter of system calls may do it that knows some of them only.
+    let refusing = "landlock_restrict_self:error=EPERM";
+    let Some(mut command) = lying(refusing).filter(|_| has_landlock()) else { return };
+    let serving = Serving::of(command.arg("--root").arg(fixture.path("root")));
+    let daemon = client(&serving).await;
+    assert_eq!(sandbox(&daemon).await.landlock(), LandlockState::Unavailable);
+    let log = ends_well(serving).await;
+    assert!(log.contains("WARN") && log.contains("this kernel refuses Landlock"), "{log}");
+
+    let Some(command) = lying(refusing) else { return };
+    assert_refused(command, &fixture, "this kernel refuses Landlock");
+}
+
+/// A daemon to which the sandbox is required does not start, and says why in one sentence.
+fn assert_refused(mut command: Command, fixture: &Fixture, why: &str) {
+    command.args(["--sandbox", "required", "--root"]).arg(fixture.path("root"));
+    let Output { status, stdout, stderr } = command.output().expect("it runs");
+    let said = String::from_utf8(stderr).expect("text");
+    assert_eq!((status.code(), stdout.len()), (Some(78), 0), "{said}");
+    assert!(said.contains("the sandbox is required") && said.contains(why), "{said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+}

@@ -1,0 +1,224 @@
+//! A daemon behind its walls does all that one without them does, as far as the walls allow; and says
+//! so where they do not.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::PathBuf;
+
+use caproot::proto::caproot::v1::{RootReason, RootState, SelectedCapabilityRoot, WatchMode};
+
+use super::{client, ends_well, has_landlock, lying, serving};
+use crate::binary::Serving;
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, located, read_request, selected};
+use crate::live::{fresh, retarget, skill, watching};
+use crate::replica::Replica;
+
+/// A daemon that must be restricted, with directories of a fixture; `None` where the kernel cannot.
+async fn restricted(fixture: &Fixture, flags: &[(&str, &str)]) -> Option<(Serving, Daemon)> {
+    if !has_landlock() {
+        return None;
+    }
+    let flags = flags.iter().flat_map(|(flag, dir)| [PathBuf::from(flag), fixture.path(dir)]);
+    let flags: Vec<_> = flags.chain(["--sandbox".into(), "required".into()]).collect();
+    Some(serving(&flags.iter().map(|flag| flag.as_os_str()).collect::<Vec<_>>()).await)
+}
+
+fn published(id: &str) -> [SelectedCapabilityRoot; 1] {
+    [located(id, &format!("published:{id}"))]
+}
+
+/// Goes on until the first root is in this state.
+async fn until(replica: &mut Replica, state: RootState) {
+    while replica.roots.values().next().is_none_or(|root| root.state() != state) {
+        replica.change().await;
+    }
+}
+
+#[tokio::test]
+async fn lists_reads_and_follows_changes() {
+    let fixture = Fixture::new("skill root/a\nfile root/a/x.md\n| text");
+    let Some((serving, daemon)) = restricted(&fixture, &[("--root", "root")]).await else { return };
+    let root = published("root");
+    let mut replica = Replica::open(&daemon, watching(root.to_vec())).await;
+    until(&mut replica, RootState::Ready).await;
+    let read = read_request(&root[0], "skill://root/a", "skill://root/a/x.md");
+    assert_eq!(daemon.read_all(read).await.expect("the file"), b"text\n");
+    fixture.replace("root/a/SKILL.md", skill("a", "Edited."));
+    assert_eq!(replica.change().await.upserted, ["skill://root/a"]);
+    assert_eq!(replica.skills["skill://root/a"].description, "Edited.");
+    assert_eq!(replica.roots["root"].watch_mode(), WatchMode::Events);
+    fixture.write("root/b/SKILL.md", skill("b", "New."));
+    assert_eq!(fresh(&daemon, &root).await.skills.len(), 2);
+    replica.catch_up(&daemon).await;
+    ends_well(serving).await;
+}
+
+#[tokio::test]
+async fn a_published_root_is_removed_and_made_anew() {
+    let fixture = Fixture::new("skill root/a");
+    let Some((serving, daemon)) = restricted(&fixture, &[("--root", "root")]).await else { return };
+    let mut replica = Replica::open(&daemon, watching(published("root").to_vec())).await;
+    until(&mut replica, RootState::Ready).await;
+    for says in ["Once.", "Twice."] {
+        fs::remove_dir_all(fixture.path("root")).expect("remove");
+        until(&mut replica, RootState::Unavailable).await;
+        fixture.write("root/a/SKILL.md", skill("a", says));
+        while replica.skills.get("skill://root/a").is_none_or(|s| s.description != says) {
+            replica.change().await;
+        }
+    }
+    replica.catch_up(&daemon).await;
+    ends_well(serving).await;
+}
+
+#[tokio::test]
+async fn a_published_link_is_turned_to_another_release() {
+    let fixture = Fixture::new("skill rel/1/a\nskill rel/2/b\ndir srv\nlink srv/r -> ../rel/1");
+    let Some((serving, daemon)) = restricted(&fixture, &[("--root", "srv/r")]).await else {
+        return;
+    };
+    let mut replica = Replica::open(&daemon, watching(published("r").to_vec())).await;
+    until(&mut replica, RootState::Ready).await;
+    retarget(&fixture.path("srv/r"), "../rel/2");
+    while !replica.skills.contains_key("skill://r/b") {
+        replica.change().await;
+    }
+    // A directory takes the link's place.
+    fs::remove_file(fixture.path("srv/r")).expect("remove");
+    fixture.write("srv/r/c/SKILL.md", skill("c", "Here."));
+    while !replica.skills.contains_key("skill://r/c") {
+        replica.change().await;
+    }
+    replica.catch_up(&daemon).await;
+    ends_well(serving).await;
+}
+
+#[tokio::test]
+async fn roots_that_come_later() {
+    let fixture = Fixture::new("dir top");
+    let flags = [("--root", "top/one"), ("--root", "top/not/yet/two")];
+    let Some((serving, daemon)) = restricted(&fixture, &flags).await else { return };
+    for (id, dir) in [("one", "top/one"), ("two", "top/not/yet/two")] {
+        let mut replica = Replica::open(&daemon, watching(published(id).to_vec())).await;
+        until(&mut replica, RootState::Unavailable).await;
+        assert_eq!(replica.roots[id].reason(), RootReason::NotFound);
+        fixture.write(&format!("{dir}/a/SKILL.md"), skill("a", "Here."));
+        while replica.skills.is_empty() {
+            replica.change().await;
+        }
+        replica.catch_up(&daemon).await;
+    }
+    ends_well(serving).await;
+}
+
+#[tokio::test]
+async fn links_between_two_allowed_directories() {
+    let fixture = Fixture::new("skill one/r/a\nlink one/r/l -> ../../two/b\nskill two/b");
+    let flags = [("--allow", "one"), ("--allow", "two")];
+    let Some((serving, daemon)) = restricted(&fixture, &flags).await else { return };
+    let root = selected("r", fixture.path("one/r"));
+    let list = daemon.list(std::slice::from_ref(&root)).await;
+    let packages: Vec<_> = list.skills.iter().map(|s| &*s.package).collect();
+    assert_eq!(packages, ["skill://r/a", "skill://r/l"]);
+    let read = daemon.read(read_request(&root, "skill://r/l", "")).await.expect("the file");
+    assert!(read.total_bytes > 0);
+    // What a caller selects may come after the daemon.
+    fixture.write("two/later/c/SKILL.md", skill("c", "Later."));
+    let list = daemon.list(&[selected("later", fixture.path("two/later"))]).await;
+    assert_eq!(list.skills.len(), 1);
+    ends_well(serving).await;
+}
+
+#[tokio::test]
+async fn an_allowed_directory_that_is_made_anew_stays_closed_until_a_restart() {
+    let fixture = Fixture::new("skill allowed/r/a\ndir aside");
+    let flags = [("--allow", "allowed")];
+    let Some((serving, daemon)) = restricted(&fixture, &flags).await else { return };
+    let root = [selected("r", fixture.path("allowed/r"))];
+    let mut replica = Replica::open(&daemon, watching(root.to_vec())).await;
+    until(&mut replica, RootState::Ready).await;
+    // Renamed away and back it is the one that it was.
+    let away = fixture.path("aside/away");
+    fs::rename(fixture.path("allowed"), &away).expect("away");
+    until(&mut replica, RootState::Unavailable).await;
+    assert_eq!(replica.roots["r"].reason(), RootReason::NotFound);
+    fs::rename(&away, fixture.path("allowed")).expect("back");
+    until(&mut replica, RootState::Ready).await;
+    // Made anew it is another.
+    fs::remove_dir_all(fixture.path("allowed")).expect("remove");
+    fixture.write("allowed/r/a/SKILL.md", skill("a", "Anew."));
+    while replica.roots["r"].reason() != RootReason::PermissionDenied {
+        replica.change().await;
+    }
+    assert!(replica.skills.is_empty());
+    let message = &replica.roots["r"].message;
+    assert!(message.contains("restart"), "{message}");
+    assert_eq!(fresh(&daemon, &root).await.roots[0].reason(), RootReason::PermissionDenied);
+    drop((replica, daemon));
+    let log = ends_well(serving).await;
+    let told = log.lines().filter(|line| line.contains("WARN") && line.contains("restart"));
+    assert_eq!(told.count(), 1, "{log}");
+
+    let Some((serving, daemon)) = restricted(&fixture, &flags).await else { return };
+    assert_eq!(daemon.list(&root).await.skills.len(), 1);
+    ends_well(serving).await;
+}
+
+#[tokio::test]
+async fn what_permissions_deny_is_not_blamed_on_the_walls() {
+    let fixture = Fixture::new("skill allowed/r/a\nmode 0000 allowed/r");
+    if rustix::process::geteuid().is_root() {
+        return println!("SKIPPED: root may open every directory");
+    }
+    let flags = [("--allow", "allowed")];
+    let Some((serving, daemon)) = restricted(&fixture, &flags).await else { return };
+    let list = daemon.list(&[selected("r", fixture.path("allowed/r"))]).await;
+    assert_eq!(list.roots[0].reason(), RootReason::PermissionDenied);
+    assert!(!list.roots[0].message.contains("restart"), "{}", list.roots[0].message);
+    ends_well(serving).await;
+}
+
+#[tokio::test]
+async fn polls_where_there_are_no_events() {
+    let fixture = Fixture::new("skill root/a");
+    let Some(mut command) = lying("inotify_init1:error=EMFILE").filter(|_| has_landlock()) else {
+        return;
+    };
+    command.args(["--sandbox", "required", "--root"]).arg(fixture.path("root"));
+    let serving = Serving::of(&mut command);
+    let daemon = client(&serving).await;
+    let mut replica = Replica::open(&daemon, watching(published("root").to_vec())).await;
+    until(&mut replica, RootState::Ready).await;
+    assert_eq!(replica.roots["root"].watch_mode(), WatchMode::Polling);
+    fixture.write("root/a/SKILL.md", skill("a", "Edited."));
+    while replica.skills["skill://root/a"].description != "Edited." {
+        replica.change().await;
+    }
+    fixture.write("root/a/SKILL.md", skill("a", "Again."));
+    assert_eq!(fresh(&daemon, &published("root")).await.skills[0].description, "Again.");
+    ends_well(serving).await;
+}
+
+#[tokio::test]
+async fn its_socket_is_its_own_and_goes_with_it() {
+    if !has_landlock() {
+        return;
+    }
+    let fixture = Fixture::new("dir run\nmode 0700 run\nskill root/a");
+    let (socket, root) = (fixture.path("run/c.sock"), fixture.path("root"));
+    let listen = format!("unix:{}", socket.display());
+    let flags = ["--listen", &listen, "--sandbox", "required", "--root"].map(OsStr::new);
+    let flags = [&flags[..], &[root.as_os_str()]].concat();
+    let serving = Serving::start(&flags);
+    let second = [&[OsStr::new("serve")], &flags[..]].concat();
+    let second = crate::commands::caproot(second).output().expect("the binary runs");
+    assert_eq!(second.status.code(), Some(73), "taken");
+    let list = crate::commands::caproot(["list", "--endpoint", &listen]).output();
+    assert_eq!(list.expect("the binary runs").status.code(), Some(0));
+    assert!(socket.exists());
+    let log = ends_well(serving).await;
+    assert!(!socket.exists() && !log.contains("WARN"), "{log}");
+    let again = Serving::start(&flags);
+    ends_well(again).await;
+}
