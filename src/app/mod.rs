@@ -5,6 +5,7 @@ mod connection;
 mod groups;
 mod listen;
 mod scraped;
+mod supervisor;
 
 use crate::config::Config;
 use crate::domain::Sandbox;
@@ -52,6 +53,7 @@ pub struct App {
     stopping: watch::Sender<bool>,
     metrics: Metrics,
     scraped: Option<Bound>,
+    keeper: Keeper,
 }
 
 /// Listeners that are bound and that no runtime knows yet.
@@ -100,7 +102,7 @@ pub async fn build_on(
     let stopping = watch::Sender::new(false);
     let started = SystemTime::now();
     let metrics = Metrics::new(keeper.clone(), started);
-    let service = Service::new(keeper, started, sandbox, stopping.subscribe());
+    let service = Service::new(keeper.clone(), started, sandbox, stopping.subscribe());
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_service_status(SERVICE_NAME, ServingStatus::Serving).await;
     let reflection = || {
@@ -113,7 +115,7 @@ pub async fn build_on(
         .add_service(health_service)
         .add_service(reflection().build_v1().map_err(broken)?)
         .add_service(reflection().build_v1alpha().map_err(broken)?);
-    Ok(App { listeners, routes, health, stopping, metrics, scraped })
+    Ok(App { listeners, routes, health, stopping, metrics, scraped, keeper })
 }
 
 impl App {
@@ -131,7 +133,7 @@ impl App {
 
     /// Serves until `stop` is done; then lets calls under way end, for a while.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), StartError> {
-        let Self { listeners, routes, health, stopping, metrics, scraped } = self;
+        let Self { listeners, routes, health, stopping, metrics, scraped, keeper } = self;
         // Ends with the daemon, whatever it is doing.
         let _scraping = scraped.map(|bound| scraped::scrape(bound, metrics.clone()));
         let mut servers = JoinSet::new();
@@ -161,10 +163,12 @@ impl App {
         }
         tokio::select! {
             () = stop => {}
+            () = supervisor::serve(&keeper) => {}
             Some(ended) = servers.join_next() => {
                 return Err(StartError::internal(format!("a listener ended by surprise: {ended:?}")));
             }
         }
+        supervisor::stopping(DRAIN);
         tracing::info!("stopping");
         health.set_service_status("", ServingStatus::NotServing).await;
         health.set_service_status(SERVICE_NAME, ServingStatus::NotServing).await;

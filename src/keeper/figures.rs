@@ -24,6 +24,12 @@ impl Searches {
 }
 
 impl Keeper {
+    /// Ends when the watcher has told what it was told before this call. Where there is no watcher,
+    /// roots are polled, and it ends at once.
+    pub async fn is_watching(&self) {
+        self.0.watcher.barrier().await;
+    }
+
     /// All that is looked after, in numbers. Costs in proportion to what the catalogs hold of
     /// diagnostics.
     #[must_use]

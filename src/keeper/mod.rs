@@ -128,6 +128,19 @@ impl Keeper {
         &self.0.published
     }
 
+    /// The published roots as whoever may have all of them would select them.
+    #[must_use]
+    pub fn offered(&self) -> Vec<Selected> {
+        let environment = &self.0.environments[0];
+        let select = |published: &Published| Selected {
+            id: published.id.clone(),
+            location: "environment".into(),
+            environment: environment.as_str().into(),
+            path: format!("published:{}", published.id.as_str()).into(),
+        };
+        self.0.published.iter().map(select).collect()
+    }
+
     /// The limits in force.
     #[must_use]
     pub fn limits(&self) -> &Limits {

@@ -35,6 +35,7 @@ mod roots;
 mod roots_live;
 mod sandbox;
 mod streams;
+mod supervisor;
 mod terminal;
 mod trees;
 mod watch_command;
