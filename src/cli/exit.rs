@@ -13,7 +13,7 @@
 //! | 73 | [`CANNOT_LISTEN`] | a listener cannot be made: taken, or an unsafe directory |
 //! | 74 | [`OUTPUT`] | output could not be written |
 //! | 76 | [`OTHER_VERSION`] | the daemon does not know the call: it is of another version |
-//! | 78 | [`CONFIG`] | bad configuration: what it names is missing, or does not fit together |
+//! | 78 | [`CONFIG`] | bad configuration: what it names is missing, or does not fit together, or a sandbox is required that the kernel does not have |
 //!
 //! Codes from 70 up are those of sysexits.h.
 

@@ -28,8 +28,11 @@ use tokio::signal::unix::{SignalKind, signal};
 ///
 /// With --config, every flag that is given replaces what the file says of it: --root the file's
 /// `roots`, --allow its `allow`, --environment-id its `environment_ids`, --listen its `listen`, --log
-/// its `log.filter`. Whatever has no flag is as the file says. `caproot config example` prints a file
-/// with every key.
+/// its `log.filter`, --sandbox its `sandbox.landlock`. Whatever has no flag is as the file says.
+/// `caproot config example` prints a file with every key.
+///
+/// Once it is bound and before it serves, it has the kernel keep it to what it needs. `caproot status`
+/// says how far that goes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -89,11 +92,7 @@ pub(super) enum Begun {
 
 impl From<Unrestricted> for Failure {
     fn from(error: Unrestricted) -> Self {
-        let exit = match error {
-            Unrestricted::Kernel(_) => exit::CONFIG,
-            Unrestricted::Failed(_) => exit::INTERNAL,
-        };
-        Self::new(exit, error)
+        Self::new(exit::CONFIG, error)
     }
 }
 

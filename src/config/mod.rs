@@ -141,7 +141,7 @@ impl Config {
     /// The directories that are allowed beside the published roots.
     #[must_use]
     pub fn allowed_beside(&self) -> &[PathBuf] {
-        &self.allowed[self.published.len()..]
+        self.allowed.get(self.published.len()..).unwrap_or_default()
     }
 
     /// What a search may do under this configuration.

@@ -103,7 +103,10 @@ impl Survey {
         let catalog = match self.resolve(allowed) {
             Err(reason) => {
                 if reason == Reason::WalledOff && self.failed != Some(reason) {
-                    tracing::warn!("a root cannot be opened: {}", reason.message());
+                    tracing::warn!(
+                        "a root was made anew after the daemon restricted itself, and is closed to it; \
+                         restart the daemon"
+                    );
                 }
                 self.failed = Some(reason);
                 self.found = None;

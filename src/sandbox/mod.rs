@@ -51,50 +51,45 @@ pub struct Restricted {
     _limit: Option<OwnedFd>,
 }
 
-/// Why a process that must restrict itself cannot. Prints as one sentence.
+/// The sandbox is required and the kernel has too little of Landlock. Prints as one sentence.
 #[derive(Debug, thiserror::Error)]
-pub enum Unrestricted {
-    /// The kernel has too little of Landlock.
-    #[error(
-        "the sandbox is required, and this kernel {0}; use Linux 6.7 or later with Landlock enabled, \
-         or ask for best-effort"
-    )]
-    Kernel(String),
-    /// The kernel refused what never fails.
-    #[error("the process cannot restrict itself: {0}")]
-    Failed(String),
-}
+#[error(
+    "the sandbox is required, and this kernel {0}; use Linux 6.7 or later with Landlock enabled, or \
+     ask for best-effort"
+)]
+pub struct Unrestricted(String);
 
 /// Restricts the calling thread and all that it starts later.
 pub fn restrict(needs: &Needs) -> Result<Restricted, Unrestricted> {
-    set_no_new_privs(true).map_err(|error| Unrestricted::Failed(error.to_string()))?;
-    let no_new_privs = no_new_privs().unwrap_or_default();
+    // Fails only where somebody filters system calls; then it is said that it does not hold.
+    let no_new_privs = set_no_new_privs(true).and_then(|()| no_new_privs()).unwrap_or_default();
     if needs.landlock == Landlock::Off {
         let sandbox = Sandbox { no_new_privs, ..Sandbox::default() };
         return Ok(Restricted { sandbox, notes: Vec::new(), _limit: None });
     }
     let (places, mut notes) = places::of(needs);
     let limit = openat(CWD, MAX_USER_WATCHES, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
-    let built = walls::build(&places, limit.as_ref(), &needs.connect);
-    let (landlock, abi, why) = match built {
+    let (landlock, abi, lacks) = match walls::build(&places, limit.as_ref(), &needs.connect) {
         Ok(abi @ walls::NEEDED..) => (LandlockState::Enforced, abi, None),
         Ok(0) => (LandlockState::Unavailable, 0, Some("has no Landlock".to_owned())),
         Ok(abi) => {
-            let why =
-                format!("has only ABI {abi} of Landlock, of which ABI {} is needed", walls::NEEDED);
-            (LandlockState::Partial, abi, Some(why))
+            let needed = walls::NEEDED;
+            let lacks = format!("has only ABI {abi} of Landlock, of which ABI {needed} is needed");
+            (LandlockState::Partial, abi, Some(lacks))
         }
         Err(error) => (LandlockState::Unavailable, 0, Some(format!("refuses Landlock: {error}"))),
     };
-    if let (Landlock::Required, Some(why)) = (needs.landlock, &why) {
-        return Err(Unrestricted::Kernel(why.clone()));
+    let mut prefixes = u32::try_from(places.read.len()).unwrap_or(u32::MAX);
+    if landlock == LandlockState::Unavailable {
+        // Nothing is closed, so nothing is to be known of what is open.
+        (prefixes, notes) = (0, Vec::new());
     }
-    let prefixes = match landlock {
-        LandlockState::Enforced | LandlockState::Partial => places.read.len(),
-        LandlockState::Off | LandlockState::Unavailable => 0,
-    };
-    notes.extend(why.map(|why| format!("the sandbox has gaps: this kernel {why}")));
-    let prefixes = u32::try_from(prefixes).unwrap_or(u32::MAX);
+    if let Some(lacks) = lacks {
+        if needs.landlock == Landlock::Required {
+            return Err(Unrestricted(lacks));
+        }
+        notes.push(format!("the sandbox has gaps: this kernel {lacks}"));
+    }
     let sandbox = Sandbox { landlock, abi, no_new_privs, prefixes };
     Ok(Restricted { sandbox, notes, _limit: limit })
 }

@@ -5,7 +5,9 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 
-use caproot::proto::caproot::v1::{RootReason, RootState, SelectedCapabilityRoot, WatchMode};
+use caproot::proto::caproot::v1::{
+    Diagnostic, DiagnosticCode, RootReason, RootState, SelectedCapabilityRoot, WatchMode,
+};
 
 use super::{client, ends_well, has_landlock, lying, serving};
 use crate::binary::Serving;
@@ -162,6 +164,27 @@ async fn an_allowed_directory_that_is_made_anew_stays_closed_until_a_restart() {
 
     let Some((serving, daemon)) = restricted(&fixture, &flags).await else { return };
     assert_eq!(daemon.list(&root).await.skills.len(), 1);
+    ends_well(serving).await;
+}
+
+#[tokio::test]
+async fn a_link_into_a_directory_that_was_made_anew_cannot_be_read() {
+    let fixture = Fixture::new("skill one/r/a\nlink one/r/l -> ../../two/b\nskill two/b");
+    let flags = [("--allow", "one"), ("--allow", "two")];
+    let Some((serving, daemon)) = restricted(&fixture, &flags).await else { return };
+    let root = [selected("r", fixture.path("one/r"))];
+    let mut replica = Replica::open(&daemon, watching(root.to_vec())).await;
+    while replica.skills.len() < 2 {
+        replica.change().await;
+    }
+    fs::remove_dir_all(fixture.path("two")).expect("remove");
+    fixture.write("two/b/SKILL.md", skill("b", "Anew."));
+    let of_link = |d: &&Diagnostic| d.resource.starts_with("skill://r/l");
+    let unreadable = Some(DiagnosticCode::Unreadable);
+    while replica.diagnostics["r"].iter().find(of_link).map(Diagnostic::code) != unreadable {
+        replica.change().await;
+    }
+    assert!(replica.skills.keys().eq(["skill://r/a"]));
     ends_well(serving).await;
 }
 

@@ -1,0 +1,11 @@
+# Sourced before the boot, in the repository, with `root` as the new root: installs the binary that
+# `CAPROOT` names, a user, skills to publish, and a file outside of them that everybody may read.
+install -D -m 0755 "${CAPROOT:-target/debug/caproot}" "$root/usr/local/bin/caproot"
+echo 'caproot:x:64901:64901::/nonexistent:/usr/sbin/nologin' >>"$root/etc/passwd"
+echo 'caproot:x:64901:' >>"$root/etc/group"
+mkdir -p "$root/srv/skills" "$root/opt/outside"
+cp -r tests/trees/demo "$root/srv/skills/demo"
+chmod -R a+rX "$root/srv/skills"
+echo 'for everybody' >"$root/opt/outside/readable"
+chmod 0755 "$root/opt/outside"
+chmod 0644 "$root/opt/outside/readable"
