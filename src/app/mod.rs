@@ -1,6 +1,8 @@
 //! The daemon as a value: `build` binds, `run` serves until it is told to stop. Leaves flags,
 //! signals and printing to `cli`.
 
+#[doc(hidden)]
+pub mod authority;
 mod connection;
 mod groups;
 mod listen;
