@@ -10,7 +10,7 @@ mod listen;
 use crate::config::Config;
 use crate::keeper::{Keeper, Settings};
 use crate::proto::{self, caproot::v1::capability_service_server as server};
-use crate::rpc::Service;
+use crate::rpc::{ListsCompressed, Service};
 use connection::Connection;
 use listen::Bound;
 use server::{CapabilityServiceServer, SERVICE_NAME};
@@ -80,7 +80,7 @@ pub async fn build(config: Config) -> Result<App, StartError> {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let broken = |e: tonic_reflection::server::Error| StartError::internal(e.to_string());
-    let routes = Routes::new(CapabilityServiceServer::new(service))
+    let routes = Routes::new(ListsCompressed::new(CapabilityServiceServer::new(service)))
         .add_service(health_service)
         .add_service(reflection().build_v1().map_err(broken)?)
         .add_service(reflection().build_v1alpha().map_err(broken)?);
