@@ -32,6 +32,7 @@ mod resources_law;
 mod rooms;
 mod roots;
 mod roots_live;
+mod stock;
 mod streams;
 mod terminal;
 mod trees;
