@@ -7,6 +7,7 @@
 mod binary;
 mod check;
 mod commands;
+mod compression;
 mod config;
 mod corpus;
 mod diff;
