@@ -1,7 +1,7 @@
-//! Lets gRPC clients in that send the path of the Unix socket as `:authority`, percent-encoded or as
-//! it is: grpcio, grpc-java and grpc-swift do. It is no authority by RFC 3986, and `h2` refuses it.
-//! Nothing here reads the authority, so its offending characters are overwritten on the way in, in
-//! place: nothing is buffered, delayed or changed in length. Leaves frames to `frames`, header
+//! Lets gRPC clients in that send the path of the Unix socket as `:authority`, percent-encoded, as
+//! grpcio does, or as it is. By RFC 3986 that is no authority, and `h2` refuses it (hyperium/h2#487).
+//! The daemon makes nothing of the authority, so the offending characters are overwritten on the way
+//! in, in place: nothing is buffered, delayed or changed in length. Leaves frames to `frames`, header
 //! blocks to `block` and characters to `literal`.
 
 mod block;

@@ -8,6 +8,9 @@ use caproot::proto::caproot::v1::{
 use tonic::Code;
 use tonic::codec::CompressionEncoding::{self, Gzip, Zstd};
 use tonic::metadata::MetadataMap;
+use tonic::transport::Endpoint;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, in_time, list_request, read_request, selected};
@@ -70,7 +73,12 @@ async fn requests_come_compressed_within_their_bound() {
     let roots = [selected("r", fixture.path("root"))];
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
     let asking = |bytes| ListSkillsRequest { product: "x".repeat(bytes), ..list_request(&roots) };
+    let endpoint = Endpoint::from_shared(format!("http://{}", daemon.address)).expect("a URI");
+    let channel = in_time(endpoint.connect()).await.expect("connect");
     for (encoding, _) in ENCODINGS {
+        let mut health = HealthClient::new(channel.clone()).send_compressed(encoding);
+        let request = HealthCheckRequest { service: "caproot.v1.CapabilityService".into() };
+        in_time(health.check(request)).await.expect("of every service");
         let mut client = daemon.client.clone().send_compressed(encoding);
         let list = in_time(client.list_skills(asking(100_000))).await.expect("a list");
         assert_eq!(list.into_inner().skills.len(), 1);

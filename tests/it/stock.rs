@@ -42,9 +42,9 @@ const LATER: &[&[u8]] = &[
     b"\0\0\x05\0\x01\0\0\0\x05\0\0\0\0\0",
 ];
 
-/// The same question as grpc-swift and grpc-go's own dialers put it: the authority is `%2Frun%2Fs.sock`
-/// in the Huffman code, its name from the static table, and the block goes on in a second frame that
-/// begins in the middle of the authority.
+/// The same question as other libraries would put it: the authority is `%2Frun%2Fs.sock` in the
+/// Huffman code, its name from the static table, and the block goes on in a second frame that begins
+/// in the middle of the authority.
 const CODED: &[&[u8]] = &[
     b"\0\0\x32\x01\0\0\0\0\x01\x83\x86",
     b"\x44)/caproot.v1.CapabilityService/GetExecutor",

@@ -85,8 +85,8 @@ impl Block {
                 let huffman = byte & 0b1000_0000 != 0;
                 Ok(begin(byte, 0b0111_1111, Integer::Length { part, huffman }))
             }
-            // More than 28 bits, which no peer means.
-            Self::Integer { shift: 28.., .. } => Err(Doubt),
+            // More than 28 bits, which no peer means; and no byte of a text comes here.
+            Self::Integer { shift: 28.., .. } | Self::Text { .. } => Err(Doubt),
             Self::Integer { value, shift, of } => {
                 let value = value + (u32::from(byte & 0b0111_1111) << shift);
                 let goes_on = byte & 0b1000_0000 != 0;
@@ -96,7 +96,6 @@ impl Block {
                     of.after(value)
                 })
             }
-            Self::Text { .. } => Err(Doubt),
         }
     }
 }

@@ -61,13 +61,11 @@ impl Mender {
     /// Goes on with the next bytes of the connection, however they are cut.
     pub fn mend(&mut self, mut bytes: &mut [u8]) {
         while !bytes.is_empty() {
-            match self.step(bytes) {
-                Ok(done) => bytes = &mut bytes[done..],
-                Err(Doubt) => {
-                    self.place = Place::Lost;
-                    return;
-                }
-            }
+            let Ok(done) = self.step(bytes) else {
+                self.place = Place::Lost;
+                return;
+            };
+            bytes = &mut bytes[done..];
         }
     }
 

@@ -130,7 +130,8 @@ mod tests {
     }
 
     fn decode(bytes: &[u8]) -> String {
-        let bits: String = bytes.iter().map(|byte| format!("{byte:08b}")).collect();
+        let bits: Vec<_> = bytes.iter().map(|byte| format!("{byte:08b}")).collect();
+        let bits = bits.concat();
         let (mut rest, mut text) = (bits.as_str(), String::new());
         while let Some((c, code)) = codes().find(|(_, code)| rest.starts_with(code.as_str())) {
             text.push(c);
