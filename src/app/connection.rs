@@ -1,5 +1,6 @@
 //! A connection as it was accepted, with who is at its other end. Leaves what they may do to `rpc`.
 
+use super::authority::Lenient;
 use crate::domain::Peer;
 use std::io;
 use std::pin::Pin;
@@ -25,7 +26,7 @@ impl Connection {
         let own = std::iter::once(cred.gid.as_raw());
         let gids: Arc<[u32]> = own.chain(super::groups::of_peer(&stream)?).collect();
         let peer = Peer::Local { pid: cred.pid.as_raw_pid(), uid: cred.uid.as_raw(), gids };
-        Ok(Self { io: Box::new(stream), peer })
+        Ok(Self { io: Box::new(Lenient::new(stream)), peer })
     }
 
     pub(super) fn tcp(stream: TcpStream) -> io::Result<Self> {

@@ -1,6 +1,8 @@
 //! The daemon as a value: `build` binds, `run` serves until it is told to stop. Leaves flags,
 //! signals and printing to `cli`.
 
+#[doc(hidden)]
+pub mod authority;
 mod connection;
 mod groups;
 mod listen;
@@ -11,7 +13,7 @@ use crate::config::Config;
 use crate::domain::Sandbox;
 use crate::keeper::{Keeper, Settings};
 use crate::proto::{self, caproot::v1::capability_service_server as server};
-use crate::rpc::Service;
+use crate::rpc::{ListsCompressed, Service};
 use crate::telemetry::Metrics;
 use connection::Connection;
 use listen::{Bound, Taken};
@@ -26,6 +28,7 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tonic::Status;
 use tonic::body::Body;
+use tonic::codec::CompressionEncoding::{Gzip, Zstd};
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
@@ -111,10 +114,13 @@ pub async fn build_on(
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let broken = |e: tonic_reflection::server::Error| StartError::internal(e.to_string());
-    let routes = Routes::new(CapabilityServiceServer::new(service))
-        .add_service(health_service)
-        .add_service(reflection().build_v1().map_err(broken)?)
-        .add_service(reflection().build_v1alpha().map_err(broken)?);
+    let v1 = reflection().build_v1().map_err(broken)?;
+    let v1alpha = reflection().build_v1alpha().map_err(broken)?;
+    // Who compresses requests compresses all of them.
+    let routes = Routes::new(ListsCompressed::new(CapabilityServiceServer::new(service)))
+        .add_service(health_service.accept_compressed(Zstd).accept_compressed(Gzip))
+        .add_service(v1.accept_compressed(Zstd).accept_compressed(Gzip))
+        .add_service(v1alpha.accept_compressed(Zstd).accept_compressed(Gzip));
     Ok(App { listeners, routes, health, stopping, metrics, scraped, keeper })
 }
 

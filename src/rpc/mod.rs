@@ -2,6 +2,7 @@
 
 mod answers;
 mod changes;
+mod compression;
 mod errors;
 mod files;
 mod limits;
@@ -11,4 +12,5 @@ mod service;
 mod skills;
 mod stream;
 
+pub use compression::ListsCompressed;
 pub use service::Service;

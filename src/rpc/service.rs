@@ -19,7 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 /// Abilities that a client may rely on.
-const FEATURES: [&str; 3] = ["fresh", "file-uri", "published"];
+const FEATURES: [&str; 5] = ["fresh", "file-uri", "published", "gzip", "zstd"];
 
 /// `caproot.v1.CapabilityService`.
 #[derive(Debug)]

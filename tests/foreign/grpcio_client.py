@@ -1,24 +1,29 @@
 #!/usr/bin/env python3
 """A stock Python client of a running caproot, knowing nothing but the address: the messages come
-from server reflection, v1 and v1alpha. Lists every skill of a selection, reads every main resource
-in pages and compares it with the file on disk.
+from server reflection, v1 and v1alpha, and no channel option is set. Lists every skill of a
+selection, reads every main resource in pages and compares it with the file on disk; takes an error
+apart; sees a skill change.
 
-    grpcio_client.py ADDRESS SELECTED.json [MAX_BYTES]
+    grpcio_client.py ADDRESS SELECTED.json SCRATCH [MAX_BYTES]
 
 ADDRESS is what `caproot serve` listens on: HOST:PORT, or unix:/PATH. SELECTED.json holds
-{"selectedCapabilityRoots": [...]} with native paths on this machine. Needs grpcio, grpcio-reflection,
-grpcio-health-checking and protobuf.
+{"selectedCapabilityRoots": [...]} with native paths on this machine. SCRATCH is a directory below an
+allowed one, in which a skill is written. Needs grpcio, grpcio-reflection, grpcio-health-checking,
+grpcio-status and protobuf.
 """
 
 import json
 import os
 import sys
 import urllib.parse
+import uuid
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
+from grpc_status import rpc_status
 
 SERVICE = "caproot.v1.CapabilityService"
 DEADLINE = 60
@@ -71,33 +76,94 @@ class Reflection:
         return pool
 
 
+def way(address):
+    return "a Unix socket" if address.startswith("unix:") else "TCP"
+
+
 def check(holds, message):
     if not holds:
         sys.exit(f"grpcio_client: {message}")
 
 
-def caller(channel, pool):
-    """A function that calls one method with a dict and gives its answer as a message."""
-    service = pool.FindServiceByName(SERVICE)
+class Service:
+    """The service behind a channel, sync or aio: takes dicts, and gives what the channel gives."""
 
-    def call(method, request):
-        described = service.FindMethodByName(method)
+    def __init__(self, channel, pool):
+        self.channel = channel
+        self.service = pool.FindServiceByName(SERVICE)
+
+    def call(self, method, request):
+        return self._begin(self.channel.unary_unary, method, request)
+
+    def stream(self, method, request):
+        return self._begin(self.channel.unary_stream, method, request)
+
+    def _begin(self, kind, method, request):
+        described = self.service.FindMethodByName(method)
         asked = message_factory.GetMessageClass(described.input_type)
         answered = message_factory.GetMessageClass(described.output_type)
-        stub = channel.unary_unary(
+        stub = kind(
             f"/{SERVICE}/{method}",
             request_serializer=asked.SerializeToString,
             response_deserializer=answered.FromString,
         )
         return stub(json_format.ParseDict(request, asked()), timeout=DEADLINE)
 
-    return call
+
+# What is refused, and why.
+BAD_HANDLE = {"root": {"id": "x"}, "package": "skill://x/../y"}
 
 
-def list_skills(call, selected):
+def check_refused(error):
+    """Takes the error for BAD_HANDLE apart."""
+    check(error.code() == grpc.StatusCode.INVALID_ARGUMENT, f"a bad handle gave {error}")
+    found = {}
+    for detail in rpc_status.from_call(error).details:
+        for kind in (error_details_pb2.ErrorInfo, error_details_pb2.BadRequest):
+            if detail.Is(kind.DESCRIPTOR):
+                found[kind] = kind()
+                detail.Unpack(found[kind])
+    info, bad = found[error_details_pb2.ErrorInfo], found[error_details_pb2.BadRequest]
+    check((info.domain, info.reason) == ("caproot", "INVALID_ARGUMENT"), f"{info}")
+    check([field.field for field in bad.field_violations] == ["package"], f"{bad}")
+
+
+def scratch_root(scratch):
+    location = {"type": "environment", "environmentId": "local", "path": os.path.abspath(scratch)}
+    return {"selectedCapabilityRoots": [{"id": "scratch", "location": location}]}
+
+
+def write_skill(scratch):
+    """Saves a skill as editors do, and gives its new description."""
+    description = f"Changed {uuid.uuid4()}."
+    directory = os.path.join(scratch, "changing")
+    os.makedirs(directory, exist_ok=True)
+    draft = os.path.join(directory, ".draft")
+    with open(draft, "w", encoding="utf-8") as file:
+        file.write(f"---\nname: changing\ndescription: {description}\n---\n")
+    os.rename(draft, os.path.join(directory, "SKILL.md"))
+    return description
+
+
+class Change:
+    """Follows a stream: writes a skill once all is known, and waits for it."""
+
+    def __init__(self, scratch):
+        self.scratch = scratch
+        self.description = None
+
+    def is_seen(self, event):
+        if event.WhichOneof("event") == "synced" and self.description is None:
+            self.description = write_skill(self.scratch)
+        if event.WhichOneof("event") == "delta" and self.description is not None:
+            return any(skill.description == self.description for skill in event.delta.upserted)
+        return False
+
+
+def list_skills(service, selected):
     token = ""
     while True:
-        page = call("ListSkills", {**selected, "pageSize": 50, "pageToken": token})
+        page = service.call("ListSkills", {**selected, "pageSize": 50, "pageToken": token})
         check(page.ByteSize() < 1 << 20, f"a page of {page.ByteSize()} bytes")
         for root in page.roots:
             check(root.state == 1, f"root {root.id} is not ready: {root.message}")
@@ -107,11 +173,11 @@ def list_skills(call, selected):
             return
 
 
-def read(call, root, skill, max_bytes):
+def read(service, root, skill, max_bytes):
     content, cursor, digest = b"", "", None
     while True:
         request = {"root": root, "package": skill.package, "cursor": cursor, "maxBytes": max_bytes}
-        page = call("ReadResource", request)
+        page = service.call("ReadResource", request)
         body = page.contents.encode() if page.WhichOneof("body") == "contents" else page.data
         check(len(body) <= max_bytes, f"{skill.package}: a page of {len(body)} bytes")
         check(digest in (None, page.digest), f"{skill.package}: pages of two versions")
@@ -128,7 +194,14 @@ def on_disk(root, handle):
         return file.read()
 
 
-def main(address, selected, max_bytes="4096"):
+def watch(service, scratch):
+    stream = service.stream("WatchSkills", scratch_root(scratch))
+    change = Change(scratch)
+    check(any(change.is_seen(event) for event in stream), "the stream ended before the change")
+    stream.cancel()
+
+
+def main(address, selected, scratch, max_bytes="4096"):
     with open(selected, encoding="utf-8") as file:
         selected = json.load(file)
     roots = {root["id"]: root for root in selected["selectedCapabilityRoots"]}
@@ -143,21 +216,31 @@ def main(address, selected, max_bytes="4096"):
             services = reflection.services()
             for wanted in (SERVICE, "grpc.health.v1.Health"):
                 check(wanted in services, f"reflection {version} lists {services}")
-            call = caller(channel, reflection.pool())
-            executor = call("GetExecutor", {})
+            service = Service(channel, reflection.pool())
+            executor = service.call("GetExecutor", {})
             check("local" in executor.environment_ids, f"environments {executor.environment_ids}")
 
         skills = bytes_read = 0
-        for skill in list_skills(call, selected):
+        for skill in list_skills(service, selected):
             root = roots[skill.authority.id]
-            content = read(call, root, skill, int(max_bytes))
+            content = read(service, root, skill, int(max_bytes))
             check(content == on_disk(root, skill.main_resource), f"{skill.package} differs")
             skills, bytes_read = skills + 1, bytes_read + len(content)
         check(skills > 0, "no skill was listed")
-        print(f"grpcio: {skills} skills, {bytes_read} bytes in pages of {max_bytes}, all as on disk")
+
+        try:
+            service.call("ReadResource", BAD_HANDLE)
+            check(False, "a bad handle was taken")
+        except grpc.RpcError as error:
+            check_refused(error)
+        watch(service, scratch)
+        print(
+            f"grpcio over {way(address)}: {skills} skills, {bytes_read} bytes in pages of "
+            f"{max_bytes}, all as on disk; an error with its details; a change as it was made"
+        )
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (3, 4):
+    if len(sys.argv) not in (4, 5):
         sys.exit(__doc__)
     main(*sys.argv[1:])

@@ -7,6 +7,7 @@
 mod binary;
 mod check;
 mod commands;
+mod compression;
 mod config;
 mod corpus;
 mod diff;
@@ -34,6 +35,7 @@ mod rooms;
 mod roots;
 mod roots_live;
 mod sandbox;
+mod stock;
 mod streams;
 mod supervisor;
 mod terminal;

@@ -1,0 +1,73 @@
+//! Lets gRPC clients in that send the path of the Unix socket as `:authority`, percent-encoded, as
+//! grpcio does, or as it is. By RFC 3986 that is no authority, and `h2` refuses it (hyperium/h2#487).
+//! The daemon makes nothing of the authority, so the offending characters are overwritten on the way
+//! in, in place: nothing is buffered, delayed or changed in length. Leaves frames to `frames`, header
+//! blocks to `block` and characters to `literal`.
+
+mod block;
+mod frames;
+mod literal;
+
+pub use frames::Mender;
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A connection whose client may send such an authority.
+#[derive(Debug)]
+pub(super) struct Lenient<S> {
+    io: S,
+    mender: Mender,
+}
+
+impl<S> Lenient<S> {
+    /// Must be given the connection before anything is read from it.
+    pub(super) fn new(io: S) -> Self {
+        Self { io, mender: Mender::default() }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Lenient<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.io).poll_read(context, buffer))?;
+        self.mender.mend(&mut buffer.filled_mut()[before..]);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Lenient<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}

@@ -1,0 +1,249 @@
+//! Connections built field by field and frame by frame, each byte beside the one that must come out.
+
+use super::{CONTINUATION, END_HEADERS, HEADERS, Mender, PADDED, PREFACE, PRIORITY};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// What is sent, beside what must come out; always of one length.
+#[derive(Debug, Clone, Default)]
+struct Bytes {
+    sent: Vec<u8>,
+    wanted: Vec<u8>,
+}
+
+impl Bytes {
+    fn same(bytes: &[u8]) -> Self {
+        Self { sent: bytes.to_vec(), wanted: bytes.to_vec() }
+    }
+
+    fn push(&mut self, other: &Self) {
+        self.sent.extend(&other.sent);
+        self.wanted.extend(&other.wanted);
+    }
+
+    fn slice(&self, range: std::ops::Range<usize>) -> Self {
+        Self { sent: self.sent[range.clone()].to_vec(), wanted: self.wanted[range].to_vec() }
+    }
+
+    /// What comes out if the bytes come in pieces of these sizes, and then in one.
+    fn mended(&self, cuts: &[usize]) -> Vec<u8> {
+        let (mut bytes, mut mender) = (self.sent.clone(), Mender::default());
+        let mut rest = bytes.as_mut_slice();
+        for cut in cuts {
+            let (now, later) = rest.split_at_mut((*cut).min(rest.len()));
+            mender.mend(now);
+            rest = later;
+        }
+        mender.mend(rest);
+        bytes
+    }
+}
+
+fn integer(bits: u32, head: u8, value: usize) -> Vec<u8> {
+    let most = (1 << bits) - 1;
+    if value < most {
+        return vec![head | u8::try_from(value).expect("below a byte")];
+    }
+    let mut bytes = vec![head | u8::try_from(most).expect("at most a byte")];
+    let mut rest = value - most;
+    while rest >= 128 {
+        bytes.push(u8::try_from(rest % 128).expect("below a byte") | 0x80);
+        rest /= 128;
+    }
+    bytes.push(u8::try_from(rest).expect("below a byte"));
+    bytes
+}
+
+fn string(huffman: bool, bytes: &[u8]) -> Vec<u8> {
+    [integer(7, if huffman { 0x80 } else { 0 }, bytes.len()), bytes.to_vec()].concat()
+}
+
+/// The first byte of a literal by how it is kept, and the bits that its name's index has there.
+fn literal() -> impl Strategy<Value = (u8, u32)> {
+    prop_oneof![Just((0x40, 6)), Just((0x00, 4)), Just((0x10, 4))]
+}
+
+fn path() -> impl Strategy<Value = String> {
+    "[a-z0-9._-]{0,9}(%2F|/)[a-zA-Z0-9@:._~!%/-]{0,200}"
+}
+
+/// What becomes of a path, in other words than the code's.
+fn name_of(path: &str) -> String {
+    let at = path.find(['%', '/']).expect("a path");
+    let stays = |c: char| c.is_ascii_alphanumeric() || ['-', '.', '_', '~'].contains(&c);
+    let (before, after) = path.split_at(at);
+    before.chars().chain(after.chars().map(|c| if stays(c) { c } else { '-' })).collect()
+}
+
+fn authority() -> impl Strategy<Value = Bytes> {
+    (literal(), any::<bool>(), path()).prop_map(|((head, bits), spelled, path)| {
+        let name = if spelled {
+            [vec![head], string(false, b":authority")].concat()
+        } else {
+            integer(bits, head, 1)
+        };
+        let mut bytes = Bytes::same(&name);
+        bytes.push(&Bytes {
+            sent: string(false, path.as_bytes()),
+            wanted: string(false, name_of(&path).as_bytes()),
+        });
+        bytes
+    })
+}
+
+/// Any field but a literal of `:authority`; its value may look like one.
+fn other() -> impl Strategy<Value = Bytes> {
+    let value = || prop_oneof![vec(any::<u8>(), 0..300), path().prop_map(String::into_bytes)];
+    prop_oneof![
+        (1_usize..5_000).prop_map(|index| Bytes::same(&integer(7, 0x80, index))),
+        (0_usize..5_000).prop_map(|size| Bytes::same(&integer(5, 0x20, size))),
+        (literal(), 2_usize..5_000, any::<bool>(), value()).prop_map(
+            |((head, bits), name, h, v)| {
+                Bytes::same(&[integer(bits, head, name), string(h, &v)].concat())
+            }
+        ),
+        (
+            literal(),
+            "(:?[a-z-]{0,20}|:authoritz|:authority.)",
+            any::<bool>(),
+            any::<bool>(),
+            value()
+        )
+            .prop_filter("another name", |(_, name, huffman, ..)| *huffman || name != ":authority")
+            .prop_map(|((head, _), name, coded, h, v)| {
+                Bytes::same(&[vec![head], string(coded, name.as_bytes()), string(h, &v)].concat())
+            }),
+    ]
+}
+
+fn frame(kind: u8, flags: u8, stream: u8, payload: &Bytes) -> Bytes {
+    let length = u32::try_from(payload.sent.len()).expect("a frame").to_be_bytes();
+    let mut bytes = Bytes::same(&[&length[1..], &[kind, flags, 0, 0, 0, stream]].concat());
+    bytes.push(payload);
+    bytes
+}
+
+/// A block in one frame or several, the first padded and with a priority, or not.
+fn headers() -> impl Strategy<Value = Bytes> {
+    let fields = vec(prop_oneof![2 => other(), 1 => authority()], 0..6);
+    let flags = (any::<bool>(), any::<bool>(), 0_usize..20, 1_u8..9);
+    (fields, flags, vec(0_usize..400, 0..4)).prop_map(|(fields, flags, cuts)| {
+        let (padded, priority, padding, stream) = flags;
+        let mut block = Bytes::default();
+        for field in &fields {
+            block.push(field);
+        }
+        let mut parts = Vec::new();
+        let mut at = 0;
+        for cut in cuts {
+            let end = (at + cut).min(block.sent.len());
+            parts.push(block.slice(at..end));
+            at = end;
+        }
+        parts.push(block.slice(at..block.sent.len()));
+        let last = parts.len() - 1;
+        let mut all = Bytes::default();
+        for (n, part) in parts.iter().enumerate() {
+            let ends = if n == last { END_HEADERS } else { 0 };
+            if n > 0 {
+                all.push(&frame(CONTINUATION, ends, stream, part));
+                continue;
+            }
+            let mut payload = Bytes::default();
+            if padded {
+                payload.push(&Bytes::same(&[u8::try_from(padding).expect("short")]));
+            }
+            if priority {
+                payload.push(&Bytes::same(b"%/%/%"));
+            }
+            payload.push(part);
+            if padded {
+                payload.push(&Bytes::same(&vec![b'%'; padding]));
+            }
+            let flags =
+                ends | if padded { PADDED } else { 0 } | if priority { PRIORITY } else { 0 };
+            all.push(&frame(HEADERS, flags, stream, &payload));
+        }
+        all
+    })
+}
+
+fn connection() -> impl Strategy<Value = Bytes> {
+    let kind = prop_oneof![Just(0_u8), 2..=4_u8, 6..=8_u8, 10..=255_u8];
+    let other = (kind, any::<u8>(), 0_u8..9, vec(any::<u8>(), 0..50)).prop_map(
+        |(kind, flags, stream, payload)| frame(kind, flags, stream, &Bytes::same(&payload)),
+    );
+    vec(prop_oneof![headers(), other], 0..6).prop_map(|frames| {
+        let mut all = Bytes::same(PREFACE);
+        for frame in &frames {
+            all.push(frame);
+        }
+        all
+    })
+}
+
+proptest! {
+    #[test]
+    fn only_authorities_are_touched(bytes in connection(), cuts in vec(0_usize..60, 0..40)) {
+        prop_assert_eq!(bytes.mended(&cuts), bytes.wanted);
+    }
+
+    /// What is broken somewhere, in any pieces.
+    #[test]
+    fn pieces_do_not_matter(
+        bytes in connection(),
+        at: prop::sample::Index,
+        garbage in vec(any::<u8>(), 0..30),
+        cuts in vec(0_usize..60, 0..40),
+    ) {
+        let mut sent = bytes.sent;
+        let at = at.index(sent.len());
+        sent.splice(at..(at + garbage.len() / 2).min(sent.len()), garbage);
+        let broken = Bytes::same(&sent);
+        let whole = broken.mended(&[]);
+        prop_assert_eq!(whole.len(), sent.len());
+        prop_assert_eq!(&whole[..at], &bytes.wanted[..at]);
+        prop_assert_eq!(broken.mended(&cuts), &whole[..]);
+        prop_assert_eq!(broken.mended(&vec![1; sent.len()]), whole);
+    }
+
+    #[test]
+    fn another_protocol_is_not_touched(bytes: Vec<u8>) {
+        prop_assume!(!bytes.starts_with(PREFACE));
+        prop_assert_eq!(Bytes::same(&bytes).mended(&[]), bytes);
+    }
+}
+
+/// One request whose authority is a path, and which is wrong in some way before it.
+fn after(prefix: &[u8]) -> Bytes {
+    let block = [&[0x41], string(false, b"run%2Fs").as_slice()].concat();
+    let request = frame(HEADERS, END_HEADERS, 1, &Bytes::same(&block));
+    Bytes::same(&[PREFACE, prefix, &request.sent].concat())
+}
+
+#[test]
+fn any_doubt_ends_the_search() {
+    let untouched = |prefix: &Bytes| {
+        let bytes = after(&prefix.sent);
+        assert_eq!(bytes.mended(&[]), bytes.sent, "{prefix:?}");
+    };
+    let good = after(&frame(4, 0, 0, &Bytes::same(&[0; 6])).sent);
+    assert!(good.mended(&[]).ends_with(b"run-2Fs"));
+    let headers = |flags, payload: &[u8]| frame(HEADERS, flags, 1, &Bytes::same(payload));
+    // Too large; a push from a client; a block that goes on and does not, or without a beginning.
+    untouched(&frame(0, 0, 1, &Bytes::same(&vec![0; 16_385])));
+    untouched(&frame(5, END_HEADERS, 1, &Bytes::same(&[0; 4])));
+    untouched(&headers(0, &[0x82]));
+    untouched(&frame(CONTINUATION, END_HEADERS, 1, &Bytes::same(&[0x82])));
+    // Another stream goes on with the block.
+    let mut stray = headers(0, &[0x82]);
+    stray.push(&frame(CONTINUATION, END_HEADERS, 3, &Bytes::same(&[0x82])));
+    untouched(&stray);
+    // More padding than there is room, no room for the priority, a field that does not end, an
+    // integer without an end.
+    untouched(&headers(END_HEADERS | PADDED, &[3, 0x82]));
+    untouched(&headers(END_HEADERS | PADDED, &[]));
+    untouched(&headers(END_HEADERS | PRIORITY, &[0; 4]));
+    untouched(&headers(END_HEADERS, &[0x41, 0x05, b'a']));
+    untouched(&headers(END_HEADERS, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x00]));
+}

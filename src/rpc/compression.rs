@@ -1,0 +1,57 @@
+//! Which answers are compressed: lists, for callers that offer to take them so. They are long, and
+//! say the same words again and again. Not streams: their events are many and mostly small, and each
+//! would be compressed by itself. Not files: a page is small by default, and whoever sees how long
+//! compressed pages are could tell what is in a file that repeats what they wrote into it.
+
+use super::Service;
+use crate::proto::caproot::v1::capability_service_server::CapabilityServiceServer;
+use http::Request;
+use std::task::{Context, Poll};
+use tonic::codec::CompressionEncoding::{Gzip, Zstd};
+use tonic::server::NamedService;
+
+/// How a caller says what it can decompress.
+const OFFER: &str = "grpc-accept-encoding";
+/// The methods whose answers are lists.
+const LISTS: [&str; 4] = ["ListRoots", "ResolveRoots", "ListSkills", "ListResources"];
+
+/// The service, which hears an offer only with calls for lists.
+#[derive(Debug, Clone)]
+pub struct ListsCompressed {
+    server: CapabilityServiceServer<Service>,
+}
+
+impl ListsCompressed {
+    /// Requests may come compressed, too; the server's limit on their size holds for what they are
+    /// decompressed to.
+    #[must_use]
+    pub fn new(server: CapabilityServiceServer<Service>) -> Self {
+        let server = server.accept_compressed(Zstd).accept_compressed(Gzip);
+        Self { server: server.send_compressed(Zstd).send_compressed(Gzip) }
+    }
+}
+
+impl NamedService for ListsCompressed {
+    const NAME: &'static str = CapabilityServiceServer::<Service>::NAME;
+}
+
+impl<B> tower::Service<Request<B>> for ListsCompressed
+where
+    CapabilityServiceServer<Service>: tower::Service<Request<B>>,
+{
+    type Response = <CapabilityServiceServer<Service> as tower::Service<Request<B>>>::Response;
+    type Error = <CapabilityServiceServer<Service> as tower::Service<Request<B>>>::Error;
+    type Future = <CapabilityServiceServer<Service> as tower::Service<Request<B>>>::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.server.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let method = request.uri().path().rsplit('/').next();
+        if !method.is_some_and(|method| LISTS.contains(&method)) {
+            request.headers_mut().remove(OFFER);
+        }
+        self.server.call(request)
+    }
+}
