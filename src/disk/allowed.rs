@@ -171,7 +171,7 @@ impl Ground {
     }
 
     /// The spot of an absolute path without links; `None` outside.
-    fn spot(&self, path: &[u8]) -> Option<Spot> {
+    pub(super) fn spot(&self, path: &[u8]) -> Option<Spot> {
         self.roots.iter().enumerate().find_map(|(base, root)| {
             let rel = below(path, &root.path)?;
             Some(Spot { base, rel: RelPath::new(rel)? })

@@ -4,6 +4,7 @@ use super::allowed::{Allowed, Ground, identity};
 use super::assembly::Assembly;
 use super::kinds::Kinds;
 use super::namespaces::Manifests;
+use super::progress::Progress;
 use super::resource;
 use super::watching::Guard;
 use crate::domain::listing::{Entry, Listing, Visit, What};
@@ -100,10 +101,14 @@ impl Found {
 }
 
 impl Node {
-    pub(super) fn has_stray_link(&self, ground: &Ground) -> bool {
+    pub(super) fn has_stray_link(&self, ground: &Ground, progress: &Progress) -> bool {
         let Ok(listing) = &self.listing else { return false };
         listing.entries.iter().any(|entry| {
-            let target = || resource::look_at_link(ground, &self.visit.spot, &entry.name);
+            let target = || {
+                let target = resource::look_at_link(ground, &self.visit.spot, &entry.name);
+                progress.tick();
+                target
+            };
             match &entry.what {
                 What::LinkedDirectory(spot, was) => {
                     target().is_none_or(|now| now.spot != *spot || identity(&now.stat) != *was)
