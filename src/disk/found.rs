@@ -1,6 +1,6 @@
 //! What is held of a root that can be used, and what a second look at a directory means for it.
 
-use super::allowed::{Allowed, Ground, identity};
+use super::allowed::{Ground, identity};
 use super::assembly::Assembly;
 use super::kinds::Kinds;
 use super::namespaces::Manifests;
@@ -90,13 +90,12 @@ impl Found {
         self.manifests.retain(|spot, _| !is_in(spot));
     }
 
-    /// Whether the root's path leads elsewhere than it did.
-    pub(super) fn moved(&self, allowed: &Allowed, path: &[u8]) -> bool {
-        let ground = allowed.look();
+    /// Whether the root's path leads elsewhere than it did, on the ground as it is now.
+    pub(super) fn moved(&self, ground: &Arc<Ground>, path: &[u8]) -> bool {
         let Ok(spot) = ground.resolve(path) else { return true };
         let Ok(fd) = ground.open(&spot, OFlags::PATH | OFlags::DIRECTORY) else { return true };
         let is_same = fstat(&fd).is_ok_and(|stat| identity(&stat) == self.root_identity);
-        !is_same || !ground.is_as(&self.ground) || spot != self.root
+        !is_same || !Arc::ptr_eq(ground, &self.ground) || spot != self.root
     }
 }
 

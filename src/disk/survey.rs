@@ -100,7 +100,7 @@ impl Survey {
         self.tokens.clear();
         let old = (std::mem::take(&mut self.way), std::mem::take(&mut self.above));
         self.watch_way(watching);
-        let catalog = match self.resolve(allowed) {
+        let catalog = match self.resolve(allowed.look()) {
             Err(reason) => {
                 self.failed = Some(reason);
                 self.found = None;
@@ -143,7 +143,7 @@ impl Survey {
                 // Of a directory that is no longer part of the root, or was looked at above.
                 None | Some(Token::Above(_)) => {}
                 Some(Token::Way) => {
-                    if found.moved(allowed, &self.target.path) {
+                    if found.moved(&allowed.look(), &self.target.path) {
                         return self.full(allowed, watching, progress);
                     }
                 }
@@ -236,11 +236,12 @@ impl Survey {
         mounts: &HashSet<Box<[u8]>>,
         progress: &Progress,
     ) -> Option<HashSet<u64>> {
+        let ground = if mounts.is_empty() { allowed.recent() } else { allowed.look() };
         let Some(found) = &self.found else {
-            let is_same = self.resolve(allowed).err() == self.failed && self.failed.is_some();
+            let is_same = self.resolve(ground).err() == self.failed && self.failed.is_some();
             return is_same.then(HashSet::new);
         };
-        if found.moved(allowed, &self.target.path) {
+        if found.moved(&ground, &self.target.path) {
             return None;
         }
         let strayed = found.nodes.values();

@@ -112,9 +112,8 @@ impl Tended {
                     let is_quiet = wanted || quiet_at.is_some_and(|quiet_at| now >= quiet_at);
                     let quiet = if is_quiet { Quiet::Yes } else { Quiet::No };
                     let mounts = std::mem::take(&mut notes.mounts);
-                    let noted =
-                        std::mem::replace(&mut *notes, Notes { mounts, ..Notes::default() });
-                    return Job::Dirty(noted.dirty, quiet);
+                    let rest = Notes { mounts, ..Notes::default() };
+                    return Job::Dirty(std::mem::replace(&mut *notes, rest).dirty, quiet);
                 }
                 wake = due_at.map_or(wake, |due_at| wake.min(due_at));
             }

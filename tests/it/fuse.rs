@@ -59,8 +59,8 @@ impl Fuse {
         };
         let nodes = BTreeMap::from([(ROOT, Node::Dir(BTreeMap::new()))]);
         let state = Arc::new(Mutex::new(State { nodes, last: ROOT, ..State::default() }));
-        let served = state.clone();
-        let server = thread::spawn(move || serve(device, &served));
+        let shared = state.clone();
+        let server = thread::spawn(move || serve(device, &shared));
         Some(Self { state, mounted: Some(mounted), server: Some(server) })
     }
 

@@ -116,7 +116,7 @@ async fn a_directory_that_hangs_does_not_hold_up_the_end() {
 fn hasty() -> Timing {
     Timing {
         recheck: Duration::from_millis(50),
-        stuck: Duration::from_millis(300),
+        stuck: Duration::from_secs(1),
         poll: Duration::from_mins(10),
         ..Timing::default()
     }
@@ -172,4 +172,51 @@ async fn a_root_that_hangs_later_does_not_hold_up_the_end() {
     assert!(replica.skills.contains_key("skill://r/a"));
     drop((replica, daemon));
     assert_ends(serving).await;
+}
+
+#[tokio::test]
+async fn a_published_root_that_hangs_holds_up_no_other() {
+    if !is_inside("hang::a_published_root_that_hangs_holds_up_no_other", &["--mount"]) {
+        return;
+    }
+    // The mount itself, and a directory below it.
+    for published in ["h", "h/deep/down"] {
+        let fixture = Fixture::new("skill r/a\ndir h");
+        let Some(hung) = Fuse::mount(&fixture.path("h")) else { return };
+        hung.write("deep/down/a/SKILL.md", skill("a", "Answers."));
+        let publish = [("h", published), ("r", "r")];
+        let publish = publish.map(|(id, dir)| (Some(id.to_owned()), fixture.path(dir)));
+        let setup = Setup { timing: hasty(), roots: publish.into(), ..Setup::default() };
+        let daemon = Daemon::start(setup).await;
+        let alone = [selected("r", fixture.path("r"))];
+        let roots = vec![selected("h", fixture.path(published)), alone[0].clone()];
+        let mut replica = Replica::open(&daemon, watching(roots)).await;
+        replica.step().await;
+        assert_eq!(replica.skills.len(), 2);
+        hung.hang();
+        until_it_hangs(&mut replica).await;
+        // For long enough to look at the other again and again.
+        for n in 0..40 {
+            let says = format!("Change {n}.");
+            fixture.write("r/a/SKILL.md", skill("a", &says));
+            while replica.skills["skill://r/a"].description != says {
+                replica.change().await;
+            }
+            assert_eq!(fresh(&daemon, &alone).await.skills[0].description, says);
+        }
+        std::fs::rename(fixture.path("r"), fixture.path("away")).expect("away");
+        while replica.roots["r"].state() == RootState::Ready {
+            replica.change().await;
+        }
+        std::fs::rename(fixture.path("away"), fixture.path("r")).expect("back");
+        while replica.roots["r"].state() != RootState::Ready {
+            replica.change().await;
+        }
+        hung.go_on();
+        while replica.roots["h"].state() != RootState::Ready {
+            replica.change().await;
+        }
+        replica.catch_up(&daemon).await;
+        daemon.stop().await;
+    }
 }
