@@ -1,37 +1,49 @@
 //! The allowed roots: the only descriptors below which anything is ever opened. Leaves what may be
 //! read there to its callers.
 
-use super::walk::{Stop, steps_from, walk, walk_from};
+use super::bases::{Base, Bases};
+use super::walk::{Stop, Walked, steps_from, walk, walk_from};
 use crate::domain::{Reason, RelPath, Spot};
 use rustix::fs::AtFlags;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, statat};
 use rustix::io::Result as Io;
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// For how long a look will do for whoever looks from time to time. All roots do, and each look is at
+/// all allowed directories.
+const RECENT: Duration = Duration::from_millis(500);
 
 /// The directories that the operator allowed, as given. Where they really are is looked up again
 /// whenever it may have changed, so that one may be re-created, or be a link that is retargeted.
 #[derive(Debug)]
 pub struct Allowed {
-    given: Vec<PathBuf>,
-    last: Mutex<Arc<Ground>>,
+    given: Bases,
+    last: Mutex<Last>,
+    /// Held by the one who looks on behalf of all for whom a recent look will do.
+    gate: Mutex<()>,
+}
+
+/// What was looked up last, and when.
+#[derive(Debug, Default)]
+struct Last {
+    began: Option<Instant>,
+    ground: Arc<Ground>,
 }
 
 /// Where the allowed roots were at one moment, each held by a descriptor.
 #[derive(Debug, Default)]
 pub struct Ground {
+    /// All of them, as they were given.
+    given: Vec<Arc<Base>>,
+    /// Places in `given`, by path.
+    by_path: Arc<HashMap<Box<[u8]>, usize>>,
     /// None lies inside another.
-    roots: Vec<Base>,
-}
-
-#[derive(Debug)]
-struct Base {
-    /// Absolute, without links; raw bytes, no trailing `/`.
-    path: Vec<u8>,
-    /// The error says why it is no directory that can be opened now.
-    fd: Io<OwnedFd>,
+    roots: Vec<Arc<Base>>,
 }
 
 /// A path that was resolved, and the ground on which its spot counts.
@@ -64,20 +76,43 @@ impl Allowed {
     /// Keeps absolute paths as they were given.
     #[must_use]
     pub fn new(given: Vec<PathBuf>) -> Self {
-        Self { given, last: Mutex::default() }
+        Self { given: Bases::new(given), last: Mutex::default(), gate: Mutex::default() }
     }
 
-    /// Looks up where the allowed roots are now.
+    /// Looks up where the allowed roots are now. A ground that is as it was is the very same, so that
+    /// all who stand on it share its descriptors.
     #[must_use]
     pub fn look(&self) -> Arc<Ground> {
-        let ground = Arc::new(Ground::new(&self.given));
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = ground.clone();
-        ground
+        let began = Instant::now();
+        let given = self.given.look(|path| {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+            openat2(CWD, slashed(path), flags, Mode::empty(), resolve)
+        });
+        let mut last = self.last();
+        let before = &last.ground.given;
+        let is_as_it_was = before.len() == given.len()
+            && before.iter().zip(&given).all(|(before, now)| Arc::ptr_eq(before, now));
+        if !is_as_it_was {
+            last.ground = Arc::new(Ground::new(given, self.given.by_path.clone()));
+        }
+        last.began = Some(began);
+        last.ground.clone()
+    }
+
+    /// The same, where a look that another began a moment ago will do.
+    pub(super) fn recent(&self) -> Arc<Ground> {
+        let _gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = {
+            let last = self.last();
+            last.began.filter(|began| began.elapsed() < RECENT).map(|_| last.ground.clone())
+        };
+        recent.unwrap_or_else(|| self.look())
     }
 
     /// Resolves the path of a root, on the ground that was looked up last if it still holds.
     pub fn resolve(&self, path: &[u8]) -> Result<Resolved, Blocked> {
-        let ground = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let ground = self.last().ground.clone();
         match ground.resolve(path) {
             Ok(spot) if ground.holds(&spot) => Ok(Resolved { ground, spot }),
             _ => {
@@ -87,26 +122,24 @@ impl Allowed {
             }
         }
     }
+
+    fn last(&self) -> MutexGuard<'_, Last> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Ground {
-    fn new(given: &[PathBuf]) -> Self {
-        let mut paths: Vec<_> = given.iter().map(|p| walk(p.as_os_str().as_bytes()).real).collect();
-        paths.sort();
+    fn new(given: Vec<Arc<Base>>, by_path: Arc<HashMap<Box<[u8]>, usize>>) -> Self {
+        let mut bases: Vec<_> = given.iter().collect();
+        bases.sort_by_key(|base| &base.path);
         // Sorted by bytes, an outer directory comes before all that is inside it.
-        let mut outer: Vec<Vec<u8>> = Vec::new();
-        for path in paths {
-            if !outer.iter().any(|o| below(&path, o).is_some()) {
-                outer.push(path);
+        let mut roots: Vec<Arc<Base>> = Vec::new();
+        for base in bases {
+            if !roots.iter().any(|outer| below(&base.path, &outer.path).is_some()) {
+                roots.push(base.clone());
             }
         }
-        let open = |path: &[u8]| {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-            openat2(CWD, slashed(path), flags, Mode::empty(), resolve)
-        };
-        let roots = outer.into_iter().map(|path| Base { fd: open(&path), path }).collect();
-        Self { roots }
+        Self { given, by_path, roots }
     }
 
     /// Whether the base of a spot is still the directory at its path.
@@ -121,15 +154,6 @@ impl Ground {
         identity(&held) == identity(&now)
     }
 
-    /// Whether the allowed roots are where they were.
-    pub(super) fn is_as(&self, other: &Self) -> bool {
-        let of = |base: &Base| {
-            let stat = base.fd.as_ref().ok().and_then(|fd| fstat(fd).ok());
-            (base.path.clone(), stat.map(|stat| identity(&stat)))
-        };
-        self.roots.iter().map(of).eq(other.roots.iter().map(of))
-    }
-
     /// What the directory at a spot is called; `None` for the root of the file system.
     pub(super) fn name<'a>(&'a self, spot: &'a Spot) -> Option<&'a [u8]> {
         let base = || self.roots[spot.base].path.rsplit(|b| *b == b'/').next();
@@ -139,6 +163,14 @@ impl Ground {
     /// Resolves an absolute path.
     pub fn resolve(&self, path: &[u8]) -> Result<Spot, Blocked> {
         self.place(&walk(path))
+    }
+
+    /// Resolves the path of a published root, which is allowed too, to where it was when the ground was
+    /// looked up: it may be on a filesystem that does not answer.
+    pub(super) fn resolve_published(&self, path: &[u8]) -> Result<Spot, Blocked> {
+        let Some(at) = self.by_path.get(path) else { return self.resolve(path) };
+        let Base { path, stopped, .. } = &*self.given[*at];
+        self.place(&Walked { real: path.clone(), stopped: *stopped })
     }
 
     /// The absolute path of a spot.
@@ -171,7 +203,7 @@ impl Ground {
     }
 
     /// The spot of an absolute path without links; `None` outside.
-    fn spot(&self, path: &[u8]) -> Option<Spot> {
+    pub(super) fn spot(&self, path: &[u8]) -> Option<Spot> {
         self.roots.iter().enumerate().find_map(|(base, root)| {
             let rel = below(path, &root.path)?;
             Some(Spot { base, rel: RelPath::new(rel)? })
@@ -179,7 +211,7 @@ impl Ground {
     }
 
     /// Says the same of everything outside, whether it exists or not.
-    fn place(&self, walked: &super::walk::Walked) -> Result<Spot, Blocked> {
+    fn place(&self, walked: &Walked) -> Result<Spot, Blocked> {
         let spot = self.spot(&walked.real).ok_or(Blocked::Outside)?;
         match walked.stopped {
             None => Ok(spot),

@@ -1,6 +1,6 @@
 //! How the root of a survey is found, and what is watched on the way to it and above it.
 
-use super::allowed::{Allowed, Ground, identity};
+use super::allowed::{Ground, identity};
 use super::assembly::Assembly;
 use super::found::Found;
 use super::kinds::Kinds;
@@ -18,12 +18,12 @@ use std::ffi::OsStr;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Survey {
-    /// Finds the root, and says why where it cannot be used.
-    pub(super) fn resolve(&self, allowed: &Allowed) -> Result<Found, Reason> {
-        let ground = allowed.look();
+    /// Finds the root on this ground, and says why where it cannot be used.
+    pub(super) fn resolve(&self, ground: Arc<Ground>) -> Result<Found, Reason> {
         let root = ground.resolve(&self.target.path)?;
         let fd = ground.open(&root, OFlags::RDONLY | OFlags::DIRECTORY);
         let fd = fd.map_err(|error| refused(&ground, &root, error))?;
@@ -31,7 +31,7 @@ impl Survey {
         let mut rules = self.target.rules.clone();
         let mut scope = None;
         for published in self.target.published.iter() {
-            match ground.resolve(&published.path) {
+            match ground.resolve_published(&published.path) {
                 Ok(spot) if spot == root => {
                     scope = scope.or(Some(published.scope));
                     rules.follow_links &= published.follow_links;

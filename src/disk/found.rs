@@ -1,9 +1,10 @@
 //! What is held of a root that can be used, and what a second look at a directory means for it.
 
-use super::allowed::{Allowed, Ground, identity};
+use super::allowed::{Ground, identity};
 use super::assembly::Assembly;
 use super::kinds::Kinds;
 use super::namespaces::Manifests;
+use super::progress::Progress;
 use super::resource;
 use super::watching::Guard;
 use crate::domain::listing::{Entry, Listing, Visit, What};
@@ -89,21 +90,24 @@ impl Found {
         self.manifests.retain(|spot, _| !is_in(spot));
     }
 
-    /// Whether the root's path leads elsewhere than it did.
-    pub(super) fn moved(&self, allowed: &Allowed, path: &[u8]) -> bool {
-        let ground = allowed.look();
+    /// Whether the root's path leads elsewhere than it did, on the ground as it is now.
+    pub(super) fn moved(&self, ground: &Arc<Ground>, path: &[u8]) -> bool {
         let Ok(spot) = ground.resolve(path) else { return true };
         let Ok(fd) = ground.open(&spot, OFlags::PATH | OFlags::DIRECTORY) else { return true };
         let is_same = fstat(&fd).is_ok_and(|stat| identity(&stat) == self.root_identity);
-        !is_same || !ground.is_as(&self.ground) || spot != self.root
+        !is_same || !Arc::ptr_eq(ground, &self.ground) || spot != self.root
     }
 }
 
 impl Node {
-    pub(super) fn has_stray_link(&self, ground: &Ground) -> bool {
+    pub(super) fn has_stray_link(&self, ground: &Ground, progress: &Progress) -> bool {
         let Ok(listing) = &self.listing else { return false };
         listing.entries.iter().any(|entry| {
-            let target = || resource::look_at_link(ground, &self.visit.spot, &entry.name);
+            let target = || {
+                let target = resource::look_at_link(ground, &self.visit.spot, &entry.name);
+                progress.tick();
+                target
+            };
             match &entry.what {
                 What::LinkedDirectory(spot, was) => {
                     target().is_none_or(|now| now.spot != *spot || identity(&now.stat) != *was)

@@ -4,6 +4,7 @@
 mod allowed;
 mod approach;
 mod assembly;
+mod bases;
 mod content;
 mod files;
 mod found;

@@ -102,6 +102,6 @@ impl<'a> Sieve<'a> {
 fn places<'a>(ground: &Ground, published: &[Published], rules: &'a SwitchedOff) -> Places<'a> {
     rules.places(|id| {
         let root = published.iter().find(|root| root.id == *id)?;
-        ground.resolve(&root.path).ok()
+        ground.resolve_published(&root.path).ok()
     })
 }

@@ -100,7 +100,7 @@ impl Survey {
         self.tokens.clear();
         let old = (std::mem::take(&mut self.way), std::mem::take(&mut self.above));
         self.watch_way(watching);
-        let catalog = match self.resolve(allowed) {
+        let catalog = match self.resolve(allowed.look()) {
             Err(reason) => {
                 if reason == Reason::WalledOff && self.failed != Some(reason) {
                     tracing::warn!(
@@ -149,7 +149,7 @@ impl Survey {
                 // Of a directory that is no longer part of the root, or was looked at above.
                 None | Some(Token::Above(_)) => {}
                 Some(Token::Way) => {
-                    if found.moved(allowed, &self.target.path) {
+                    if found.moved(&allowed.look(), &self.target.path) {
                         return self.full(allowed, watching, progress);
                     }
                 }
@@ -209,7 +209,8 @@ impl Survey {
                 // A link that led here may lead elsewhere by now, though no event told: what it
                 // leads to must come in the revision in which this goes.
                 links_looked_at = true;
-                let strayed = found.nodes.iter().filter(|(_, n)| n.has_stray_link(&found.ground));
+                let strayed =
+                    found.nodes.iter().filter(|(_, n)| n.has_stray_link(&found.ground, progress));
                 queue.extend(strayed.map(|(spot, _)| spot.clone()));
             }
         }
@@ -231,19 +232,31 @@ impl Survey {
         Surveyed { catalog: Some(Ok(catalog)), unsettled }
     }
 
-    /// The tokens of directories in which a link leads elsewhere than it did: what no event tells
-    /// where a directory on its way is not watched. `None` where the root itself is elsewhere, or was
-    /// not there and may be now.
-    pub fn strayed(&self, allowed: &Allowed) -> Option<HashSet<u64>> {
+    /// The tokens of directories in which a link leads elsewhere than it did, which no event tells
+    /// where a directory on its way is not watched; and of those at which something was mounted or
+    /// taken away, which no event tells at all. `None` where the root itself is elsewhere, or was not
+    /// there and may be now.
+    pub fn strayed(
+        &self,
+        allowed: &Allowed,
+        mounts: &HashSet<Box<[u8]>>,
+        progress: &Progress,
+    ) -> Option<HashSet<u64>> {
+        let ground = if mounts.is_empty() { allowed.recent() } else { allowed.look() };
         let Some(found) = &self.found else {
-            let is_same = self.resolve(allowed).err() == self.failed && self.failed.is_some();
+            let is_same = self.resolve(ground).err() == self.failed && self.failed.is_some();
             return is_same.then(HashSet::new);
         };
-        if found.moved(allowed, &self.target.path) {
+        if found.moved(&ground, &self.target.path) {
             return None;
         }
-        let strayed = found.nodes.values().filter(|node| node.has_stray_link(&found.ground));
-        Some(strayed.map(|node| node.token).collect())
+        let strayed = found.nodes.values();
+        let strayed = strayed.filter(|node| node.has_stray_link(&found.ground, progress));
+        // What is mounted on a file is seen from the directory that holds it.
+        let places = mounts.iter().filter_map(|place| found.ground.spot(place));
+        let places = places.flat_map(|spot| [spot.parent(), Some(spot)]).flatten();
+        let mounted = places.filter_map(|spot| found.nodes.get(&spot));
+        Some(strayed.chain(mounted).map(|node| node.token).collect())
     }
 
     /// What was found last, or why nothing was.

@@ -10,6 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+/// Places of mounts that are noted one by one; of more, anything may have changed.
+const MAX_MOUNTS: usize = 1_000;
+
 /// What was noted of one root, since it was looked at last.
 #[derive(Debug, Default)]
 pub(super) struct Bell {
@@ -17,11 +20,17 @@ pub(super) struct Bell {
     ring: Notify,
 }
 
+/// Absolute paths at which filesystems were mounted or taken away.
+pub(super) type Mounts = HashSet<Box<[u8]>>;
+
 /// Bounded by the directories of the root.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     /// Tokens of the directories that changed.
     pub(super) dirty: HashSet<u64>,
+    /// Anywhere in the daemon's namespace. Nobody rings for these: they wait for the next look at
+    /// what no event tells.
+    pub(super) mounts: Mounts,
     /// Anything may have changed.
     pub(super) lost: bool,
     /// When the first of these was noted.
@@ -44,11 +53,6 @@ impl Bell {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what was noted, and begins anew.
-    pub(super) fn take(&self) -> Notes {
-        std::mem::take(&mut *self.notes())
-    }
-
     pub(super) fn note(&self, note: impl FnOnce(&mut Notes)) {
         let now = Instant::now();
         let mut notes = self.notes();
@@ -63,6 +67,17 @@ impl Bell {
 impl Listener for Bell {
     fn dirty(&self, token: u64, _: Option<&[u8]>) {
         self.note(|notes| notes.dirty.extend([token]));
+    }
+
+    fn mounted(&self, places: &[Box<[u8]>]) {
+        let too_many = {
+            let mut notes = self.notes();
+            notes.mounts.extend(places.iter().cloned());
+            notes.mounts.len() > MAX_MOUNTS
+        };
+        if too_many {
+            self.lost();
+        }
     }
 
     fn lost(&self) {

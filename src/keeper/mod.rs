@@ -5,8 +5,10 @@ mod bell;
 mod figures;
 mod files;
 mod ledger;
+mod look;
 mod reads;
 mod tend;
+mod timing;
 mod view;
 mod wait;
 mod work;
@@ -14,7 +16,7 @@ mod work;
 pub use files::FilesRequest;
 pub use ledger::{Degraded, Held, WatchMode};
 pub use reads::{ReadError, ReadRequest};
-pub use tend::Timing;
+pub use timing::Timing;
 pub use view::{Figures, Late, RootState, RootView, View, Watching};
 pub use wait::Patience;
 pub use work::Lease;
@@ -273,7 +275,7 @@ impl Keeper {
         let work = ledger.used(key, || {
             let work = Work::new(limits.max_reads);
             // Ends by itself when nobody needs the root any more.
-            tokio::spawn(tend::tend(self.clone(), key.clone(), work.bell.clone()));
+            tokio::spawn(tend::tend(self.clone(), key.clone(), &work));
             work
         });
         work.last_use = Instant::now();
@@ -289,8 +291,8 @@ impl Keeper {
         };
         work.wanted = work.wanted.max(number);
         work.bell.ring();
-        let (done, progress) = (work.done.subscribe(), work.progress.clone());
-        Some(wait::Search { number, done, progress, first: !is_held })
+        let (done, under_way) = (work.done.subscribe(), work.under_way.clone());
+        Some(wait::Search { number, done, under_way, first: !is_held })
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger<Work>> {

@@ -1,56 +1,16 @@
-//! Looks after one root for as long as somebody needs it: waits until it must be looked at, has it
-//! looked at, publishes what was found. One such task a root, so that a root that hangs holds up
-//! nobody else.
+//! Looks after one root for as long as somebody needs it: waits until it must be looked at, and has
+//! it looked at. One such task a root, so that a root that hangs holds up nobody else. Leaves how to
+//! look to `look`.
 
-use super::bell::{Aim, Bell};
-use super::ledger::{Degraded, Key, WatchMode};
+use super::bell::{Bell, Notes};
+use super::ledger::{Key, WatchMode};
+use super::work::{UnderWay, Work};
 use super::{Keeper, Shared};
-use crate::disk::{Survey, Surveyed, Target};
-use crate::domain::{Catalog, Reason};
+use crate::disk::Survey;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::time::{Instant, sleep_until, timeout};
-
-/// When roots are looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Timing {
-    /// How long after the last event a change is published.
-    pub settle: Duration,
-    /// How long after the first event a change is published, however many follow.
-    pub settle_cap: Duration,
-    /// How often is looked for what no event tells: where links and the root's path lead.
-    pub recheck: Duration,
-    /// How often a root without events is searched.
-    pub poll: Duration,
-    /// How often a root with events is searched all the same, give or take a tenth.
-    pub audit: Duration,
-    /// The same, where an overlay filesystem misses events.
-    pub overlay_audit: Duration,
-    /// How long a root is looked after that nobody asks for.
-    pub warm: Duration,
-    /// After how long a search in which nothing goes on makes its root unavailable.
-    pub stuck: Duration,
-    /// How long a stream's reader may stop in the middle of a state before it loses its place.
-    pub stuck_reader: Duration,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self {
-            settle: Duration::from_millis(20),
-            settle_cap: Duration::from_millis(500),
-            recheck: Duration::from_secs(2),
-            poll: Duration::from_secs(5),
-            audit: Duration::from_mins(10),
-            overlay_audit: Duration::from_mins(1),
-            warm: Duration::from_mins(10),
-            stuck: Duration::from_secs(5),
-            stuck_reader: Duration::from_secs(10),
-        }
-    }
-}
+use tokio::time::{Instant, sleep_until};
 
 /// What to do next.
 enum Job {
@@ -58,7 +18,7 @@ enum Job {
     Full(Why),
     /// Look again at these directories.
     Dirty(HashSet<u64>, Quiet),
-    /// Look for what no event tells.
+    /// Look for what no event of a directory tells.
     Recheck,
     /// Nobody needs the root any more.
     End,
@@ -72,49 +32,58 @@ enum Why {
 
 /// Whether the directories had time to settle.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Quiet {
+pub(super) enum Quiet {
     Yes,
     No,
 }
 
 /// One root that is looked after.
-struct Tended {
-    keeper: Keeper,
-    key: Key,
-    bell: Arc<Bell>,
+pub(super) struct Tended {
+    pub(super) keeper: Keeper,
+    pub(super) key: Key,
+    pub(super) bell: Arc<Bell>,
+    pub(super) under_way: UnderWay,
     /// `None` only while a search has it, or lost it by a defect.
-    survey: Option<Survey>,
-    watch: WatchMode,
-    searched: bool,
-    recheck_at: Instant,
+    pub(super) survey: Option<Survey>,
+    pub(super) watch: WatchMode,
+    /// It was said to be unavailable because nothing went on.
+    pub(super) is_stuck: bool,
+    pub(super) searched: bool,
+    pub(super) recheck_at: Instant,
     search_at: Instant,
 }
 
 /// Looks after a root until nobody needs it.
-pub(super) async fn tend(keeper: Keeper, key: Key, bell: Arc<Bell>) {
+pub(super) fn tend(keeper: Keeper, key: Key, work: &Work) -> impl Future<Output = ()> + use<> {
     let now = Instant::now();
-    let mut tended = Tended {
+    let tended = Tended {
         keeper,
         key,
-        bell,
+        bell: work.bell.clone(),
+        under_way: work.under_way.clone(),
         survey: None,
         watch: WatchMode::Events,
+        is_stuck: false,
         searched: false,
         recheck_at: now,
         search_at: now,
     };
-    loop {
-        match tended.next().await {
-            Job::End => return,
-            Job::Full(why) => tended.look(why == Why::Audit, None).await,
-            Job::Dirty(dirty, quiet) => tended.look(false, Some((dirty, quiet))).await,
-            Job::Recheck => tended.recheck().await,
-        }
-    }
+    tended.run()
 }
 
 impl Tended {
-    fn shared(&self) -> &Shared {
+    async fn run(mut self) {
+        loop {
+            match self.next().await {
+                Job::End => return,
+                Job::Full(why) => self.look(why == Why::Audit, None).await,
+                Job::Dirty(dirty, quiet) => self.look(false, Some((dirty, quiet))).await,
+                Job::Recheck => self.recheck().await,
+            }
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
         &self.keeper.0
     }
 
@@ -125,35 +94,28 @@ impl Tended {
             let Some(wanted) = self.is_wanted() else { return Job::End };
             let now = Instant::now();
             let polling = self.watch != WatchMode::Events;
-            let (is_lost, is_dirty, first_note, last_note) = {
-                let notes = self.bell.notes();
-                (notes.lost, !notes.dirty.is_empty(), notes.first, notes.last)
-            };
-            if wanted || is_lost {
-                let is_found = self.survey.as_ref().is_some_and(Survey::is_found);
-                let notes = self.bell.take();
-                let all = notes.lost || polling || !self.searched || !is_found;
-                return if all {
-                    Job::Full(Why::Needed)
-                } else {
-                    Job::Dirty(notes.dirty, Quiet::Yes)
-                };
-            }
+            let is_found = self.survey.as_ref().is_some_and(Survey::is_found);
             let mut wake = self.search_at.min(self.recheck_at);
-            if is_dirty {
-                let quiet_at = last_note.map_or(now, |last| last + timing.settle);
-                let cap_at = first_note.map_or(now, |first| first + timing.settle_cap);
-                if now >= quiet_at.min(cap_at) {
-                    let quiet = if now >= quiet_at { Quiet::Yes } else { Quiet::No };
-                    let notes = self.bell.take();
-                    // Events may have been lost since the look at the notes.
-                    return if notes.lost {
-                        Job::Full(Why::Needed)
-                    } else {
-                        Job::Dirty(notes.dirty, quiet)
-                    };
+            {
+                let mut notes = self.bell.notes();
+                if notes.lost || wanted && (polling || !self.searched || !is_found) {
+                    *notes = Notes::default();
+                    return Job::Full(Why::Needed);
                 }
-                wake = wake.min(quiet_at).min(cap_at);
+                let quiet_at = notes.last.map(|last| last + timing.settle);
+                let cap_at = notes.first.map(|first| first + timing.settle_cap);
+                let due_at = quiet_at.min(cap_at);
+                if wanted && !notes.mounts.is_empty() {
+                    return Job::Recheck;
+                }
+                if wanted || due_at.is_some_and(|due_at| now >= due_at) {
+                    let is_quiet = wanted || quiet_at.is_some_and(|quiet_at| now >= quiet_at);
+                    let quiet = if is_quiet { Quiet::Yes } else { Quiet::No };
+                    let mounts = std::mem::take(&mut notes.mounts);
+                    let rest = Notes { mounts, ..Notes::default() };
+                    return Job::Dirty(std::mem::replace(&mut *notes, rest).dirty, quiet);
+                }
+                wake = due_at.map_or(wake, |due_at| wake.min(due_at));
             }
             if now >= self.search_at {
                 return Job::Full(Why::Audit);
@@ -181,123 +143,8 @@ impl Tended {
         Some(wanted)
     }
 
-    /// Looks at all of the root, or at what is dirty, and publishes what was found.
-    async fn look(&mut self, is_audit: bool, dirty: Option<(HashSet<u64>, Quiet)>) {
-        let nothing = dirty.as_ref().is_some_and(|(dirty, _)| dirty.is_empty());
-        let progress = {
-            let mut ledger = self.keeper.ledger();
-            let Some(work) = ledger.work(&self.key) else { return };
-            work.begin()
-        };
-        let is_full = dirty.is_none();
-        let watched = self.watch;
-        let surveyed = if nothing {
-            Surveyed { catalog: None, unsettled: Vec::new() }
-        } else {
-            let keeper = self.keeper.clone();
-            let key = self.key.clone();
-            let survey = self.survey.take().unwrap_or_else(|| Survey::new(keeper.0.target(&key)));
-            // A new instance takes the place of one that died; without one, roots are polled.
-            if let Err(error) = keeper.0.watcher.start() {
-                tracing::debug!(%error, "there is no inotify instance; the root is polled");
-            }
-            let aim = Aim::new(&keeper.0.watcher, &self.bell);
-            let work = progress.clone();
-            let mut search = tokio::task::spawn_blocking(move || {
-                let mut survey = survey;
-                let allowed = &keeper.0.allowed;
-                let surveyed = match dirty {
-                    None => survey.full(allowed, &aim, &work),
-                    Some((dirty, quiet)) => {
-                        survey.update(allowed, &dirty, quiet == Quiet::Yes, &aim, &work)
-                    }
-                };
-                let failed = aim.failed();
-                (survey, surveyed, failed)
-            });
-            let stuck = self.shared().timing.stuck;
-            let begun = Instant::now();
-            let mut was_stuck = false;
-            let ended = loop {
-                match timeout(stuck, &mut search).await {
-                    Ok(ended) => break ended,
-                    Err(_) if progress.quiet() >= stuck => {
-                        was_stuck = true;
-                        self.publish(Some(Err(Reason::Timeout)), self.watch);
-                    }
-                    Err(_) => {}
-                }
-            };
-            self.shared().searches.count(is_full, begun.elapsed());
-            match ended {
-                Ok((survey, surveyed, failed)) => {
-                    self.watch = mode(&survey, failed, is_full, self.watch);
-                    // It was said to be stuck; that it is as it was before is news again.
-                    let catalog = surveyed.catalog.or_else(|| survey.last().filter(|_| was_stuck));
-                    self.survey = Some(survey);
-                    Surveyed { catalog, ..surveyed }
-                }
-                Err(panic) => {
-                    tracing::error!(%panic, "a search ended by a defect");
-                    Surveyed { catalog: Some(Err(Reason::IoError)), unsettled: Vec::new() }
-                }
-            }
-        };
-        if is_full {
-            self.searched = self.survey.is_some();
-        }
-        // A root that is polled from now on must not wait for the next audit.
-        if is_full || self.watch != watched {
-            self.plan_search();
-        }
-        let changed = self.publish(surveyed.catalog, self.watch);
-        if changed && is_audit && self.watch == WatchMode::Events {
-            self.shared().audit_repairs.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!("an audit found a change that no event told");
-        }
-        if !surveyed.unsettled.is_empty() {
-            self.bell.note(|notes| notes.dirty.extend(surveyed.unsettled));
-        }
-        let mut ledger = self.keeper.ledger();
-        if let Some(work) = ledger.work(&self.key) {
-            work.done.send_replace(work.started);
-        }
-    }
-
-    /// Looks for what no event tells, and has it looked at.
-    async fn recheck(&mut self) {
-        self.recheck_at = Instant::now() + self.shared().timing.recheck;
-        let Some(survey) = self.survey.take() else { return };
-        let keeper = self.keeper.clone();
-        let looked = tokio::task::spawn_blocking(move || {
-            let strayed = survey.strayed(&keeper.0.allowed);
-            (survey, strayed)
-        });
-        match looked.await {
-            Ok((survey, strayed)) => {
-                self.survey = Some(survey);
-                match strayed {
-                    None => self.bell.note(|notes| notes.lost = true),
-                    Some(strayed) if strayed.is_empty() => {}
-                    Some(strayed) => self.bell.note(|notes| notes.dirty.extend(strayed)),
-                }
-            }
-            Err(panic) => tracing::error!(%panic, "a look at links ended by a defect"),
-        }
-    }
-
-    fn publish(&self, content: Option<Result<Arc<Catalog>, Reason>>, watch: WatchMode) -> bool {
-        let mut ledger = self.keeper.ledger();
-        let changed = ledger.publish(&self.key, content, watch);
-        if changed {
-            // Told under the lock, so that no revision is told before an earlier one.
-            self.shared().revisions.send_replace(ledger.revision());
-        }
-        changed
-    }
-
     /// Plans the next search of everything, at a time that other roots hardly have too.
-    fn plan_search(&mut self) {
+    pub(super) fn plan_search(&mut self) {
         let timing = &self.shared().timing;
         let has_overlay = self.survey.as_ref().is_some_and(Survey::has_overlay);
         let wait = match self.watch {
@@ -312,30 +159,9 @@ impl Tended {
     }
 }
 
-impl Shared {
-    fn target(&self, key: &Key) -> Target {
-        Target {
-            path: (**key).into(),
-            rules: self.rules.clone(),
-            published: self.published.clone(),
-        }
-    }
-}
-
 /// Give or take a tenth, by a hash of the root's path.
 fn jittered(wait: Duration, key: &Key) -> Duration {
     use std::hash::BuildHasher as _;
     let hash = std::hash::RandomState::new().hash_one(key) % 200;
     wait.mul_f64(0.9 + f64::from(u32::try_from(hash).unwrap_or_default()) / 1_000.0)
-}
-
-/// How changes are noticed after a look.
-fn mode(survey: &Survey, failed: Option<Degraded>, is_full: bool, before: WatchMode) -> WatchMode {
-    match (survey.eventless(), failed) {
-        (Some(name), _) => WatchMode::Polling(Degraded::Eventless(name)),
-        (None, Some(why)) => WatchMode::Polling(why),
-        // Only a look at everything tells that all is watched.
-        (None, None) if is_full => WatchMode::Events,
-        (None, None) => before,
-    }
 }

@@ -1,10 +1,9 @@
 //! How long an answer waits for a search, and what it says of a root that takes longer.
 
+use super::work::UnderWay;
 use super::{Consistency, Late, RootState};
-use crate::disk::Progress;
 use crate::domain::Reason;
 use crate::watch::Watcher;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -13,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 const FIRST_WAIT: Duration = Duration::from_secs(5);
 /// The most that a fresh answer waits for a search that goes on, if its caller sets no deadline.
 const FRESH_WAIT: Duration = Duration::from_mins(1);
-/// A search that listed nothing for so long is stuck.
+/// Work in which nothing went on for so long is stuck.
 const STUCK: Duration = Duration::from_secs(2);
 
 /// How long one call may wait.
@@ -29,7 +28,8 @@ pub struct Patience {
 pub(super) struct Search {
     pub(super) number: u64,
     pub(super) done: watch::Receiver<u64>,
-    pub(super) progress: Arc<Progress>,
+    /// What the root's work on the disk is, whichever search it is of.
+    pub(super) under_way: UnderWay,
     /// Nothing is known of the root yet.
     pub(super) first: bool,
 }
@@ -57,7 +57,7 @@ impl Patience {
         consistency: Consistency,
     ) -> Result<Option<RootState>, Late> {
         let mut until = self.short;
-        if search.progress.age() >= FIRST_WAIT && search.progress.quiet() >= STUCK {
+        if search.under_way.age() >= FIRST_WAIT && search.under_way.quiet() >= STUCK {
             // Known to be stuck: a further call need not wait for what it will be told anyway.
             until = Instant::now();
         }
@@ -66,7 +66,7 @@ impl Patience {
             // The sender goes only with the root itself, which is then no longer known.
             match timeout_at(until, search.done.wait_for(|done| *done >= number)).await {
                 Ok(_) => return Ok(None),
-                Err(_) if search.progress.quiet() >= STUCK => {
+                Err(_) if search.under_way.quiet() >= STUCK => {
                     return Ok(Some(RootState::Unavailable(Reason::Timeout)));
                 }
                 Err(_) if consistency == Consistency::Cached || search.first => {

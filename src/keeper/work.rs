@@ -2,7 +2,8 @@
 
 use super::bell::Bell;
 use crate::disk::Progress;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
@@ -15,8 +16,8 @@ pub(super) struct Work {
     pub(super) started: u64,
     /// The latest that ended. A watch holds only the latest, so it is never full.
     pub(super) done: watch::Sender<u64>,
-    /// Of the latest that began.
-    pub(super) progress: Arc<Progress>,
+    /// What is done on the disk just now.
+    pub(super) under_way: UnderWay,
     /// Where the watcher and all who want a search ring.
     pub(super) bell: Arc<Bell>,
     /// When somebody last asked.
@@ -34,7 +35,7 @@ impl Work {
             wanted: 0,
             started: 0,
             done: watch::Sender::new(0),
-            progress: Arc::default(),
+            under_way: UnderWay::default(),
             bell: Arc::default(),
             last_use: Instant::now(),
             users: Arc::default(),
@@ -49,11 +50,33 @@ impl Work {
     pub(super) fn is_used(&self) -> bool {
         Arc::strong_count(&self.users) > 1
     }
+}
 
-    pub(super) fn begin(&mut self) -> Arc<Progress> {
-        self.started += 1;
-        self.progress = Arc::default();
-        self.progress.clone()
+/// The work of one root on the disk that is under way, if any is. Cheap to clone; all clones are one.
+#[derive(Debug, Clone, Default)]
+pub(super) struct UnderWay(Arc<Mutex<Option<Arc<Progress>>>>);
+
+impl UnderWay {
+    pub(super) fn begin(&self) -> Arc<Progress> {
+        self.lock().insert(Arc::default()).clone()
+    }
+
+    pub(super) fn end(&self) {
+        *self.lock() = None;
+    }
+
+    /// How long ago it began; zero where there is none.
+    pub(super) fn age(&self) -> Duration {
+        self.lock().as_ref().map_or(Duration::ZERO, |progress| progress.age())
+    }
+
+    /// How long nothing has gone on in it; zero where there is none.
+    pub(super) fn quiet(&self) -> Duration {
+        self.lock().as_ref().map_or(Duration::ZERO, |progress| progress.quiet())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Progress>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

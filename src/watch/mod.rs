@@ -1,11 +1,13 @@
-//! The only room that knows inotify: it turns kernel events into "this directory is dirty", nothing
-//! more. Events are hints; whoever is told looks for itself. Source: inotify(7).
+//! The only room that knows inotify and the table of mounts: it turns kernel events into "this
+//! directory is dirty" and "something is mounted here, or no longer", nothing more. Events are hints;
+//! whoever is told looks for itself. Source: inotify(7).
 //!
 //! One inotify instance serves the daemon. Watches are set through a descriptor of the directory, so
 //! that they stay with the directory whatever happens to its path, and are shared by everybody who
 //! is interested in the same directory.
 
 mod faults;
+mod mounts;
 mod registry;
 
 #[doc(hidden)]
@@ -13,6 +15,7 @@ pub use faults::Faults;
 
 use futures_util::StreamExt as _;
 use inotify::{Event, EventMask, Inotify, WatchMask, Watches};
+use mounts::Mounts;
 use registry::{Interest, Registry};
 use std::ffi::OsString;
 use std::io;
@@ -43,6 +46,8 @@ const BUFFER_BYTES: usize = 64 << 10;
 pub trait Listener: Send + Sync + std::fmt::Debug {
     /// Something about the directory of this token changed; `name` is the entry, if it is about one.
     fn dirty(&self, token: u64, name: Option<&[u8]>);
+    /// At these absolute paths, wherever they are, something was mounted or taken away.
+    fn mounted(&self, places: &[Box<[u8]>]);
     /// Events were lost, or the watcher died: anything may have changed.
     fn lost(&self);
 }
@@ -73,6 +78,8 @@ struct Shared {
 struct State {
     /// `None` where there is no instance, or it died.
     watches: Option<Watches>,
+    /// `None` where the table cannot be had.
+    mounts: Option<Mounts>,
     registry: Registry,
     /// Barriers that wait for their own event, by watch descriptor.
     barriers: Vec<(i32, oneshot::Sender<()>)>,
@@ -109,6 +116,9 @@ impl Watcher {
         }
         let instance = Inotify::init()?;
         state.watches = Some(instance.watches());
+        state.mounts = Mounts::open()
+            .inspect_err(|error| tracing::warn!(%error, "mounts are not watched"))
+            .ok();
         // Ends when the instance fails; then everybody is told, and the next start makes another.
         tokio::spawn(Arc::clone(&self.0).read(instance));
         Ok(())
@@ -160,8 +170,14 @@ impl Watcher {
         Ok(Watch { shared: self.0.clone(), interest })
     }
 
-    /// Waits until every event that the kernel queued before this call was told. `false` where there
-    /// is no instance to tell them.
+    /// Tells everybody at which places something was mounted or taken away since this was asked last.
+    /// Costs one system call where nothing was.
+    pub fn look_at_mounts(&self) {
+        self.0.lock().tell_mounts();
+    }
+
+    /// Waits until every event that the kernel queued before this call was told, and tells of mounts
+    /// at once. `false` where there is no instance to tell them.
     ///
     /// A watch on an anonymous file is added and taken away again: the kernel queues `IN_IGNORED`
     /// for it behind everything else, and nothing is written anywhere.
@@ -171,6 +187,7 @@ impl Watcher {
         };
         let told = {
             let mut state = self.0.lock();
+            state.tell_mounts();
             let Some(watches) = state.watches.as_mut() else { return false };
             let path = format!("/proc/self/fd/{}", file.as_raw_fd());
             let Ok(added) = watches.add(path, WatchMask::DELETE_SELF) else { return false };
@@ -220,6 +237,7 @@ impl Shared {
             let mut state = self.lock();
             State {
                 watches: state.watches.take(),
+                mounts: state.mounts.take(),
                 registry: state.registry.begin_anew(),
                 barriers: std::mem::take(&mut state.barriers),
             }
@@ -265,6 +283,26 @@ impl Shared {
         }
         for (listener, token) in interested {
             listener.dirty(token, name);
+        }
+    }
+}
+
+impl State {
+    /// Tells everybody where mounts changed. The lock is held meanwhile: whoever finds nothing left to
+    /// tell knows that all is told.
+    fn tell_mounts(&mut self) {
+        let Some(mounts) = &mut self.mounts else { return };
+        match mounts.changed() {
+            Ok(places) if places.is_empty() => {}
+            Ok(places) => {
+                for listener in self.registry.everybody() {
+                    listener.mounted(&places);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "mounts are no longer watched");
+                self.mounts = None;
+            }
         }
     }
 }

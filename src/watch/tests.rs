@@ -16,6 +16,8 @@ impl Listener for Notes {
         self.0.lock().expect("no panic").push((token, name.map(<[u8]>::to_vec)));
     }
 
+    fn mounted(&self, _: &[Box<[u8]>]) {}
+
     fn lost(&self) {
         self.dirty(u64::MAX, None);
     }

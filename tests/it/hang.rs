@@ -1,49 +1,28 @@
-//! A root on a filesystem that does not answer: a FUSE mount whose other end nobody reads, in a
-//! mount namespace of the daemon's own.
+//! A root on a filesystem that does not answer, from the first or later on.
 
 use std::ffi::OsStr;
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use caproot::proto::caproot::v1::{RootReason, RootState, SelectedCapabilityRoot};
+use caproot::keeper::Timing;
+use caproot::proto::caproot::v1::{
+    RemovalReason, RootReason, RootState, SelectedCapabilityRoot, WatchMode,
+};
 
 use crate::binary::Serving;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, selected};
+use crate::fuse::Fuse;
+use crate::harness::{Daemon, Setup, selected};
 use crate::live::{fresh, skill, watching};
+use crate::private::is_inside;
 use crate::replica::Replica;
 
-/// `caproot serve` where this directory hangs; `None` where that cannot be had. The process holds
-/// the other end itself, so that the mount goes with it.
-fn hanging(dir: &Path, fixture: &Fixture) -> Option<Serving> {
-    let script = "exec 9<>/dev/fuse && \
-        mount -i -t fuse -o fd=9,rootmode=40000,user_id=0,group_id=0 hung \"$0\" && exec \"$@\"";
-    let unshare = || {
-        let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]).arg(dir);
-        command
-    };
-    if !unshare().arg("true").status().is_ok_and(|status| status.success()) {
-        println!("SKIPPED: no FUSE in user namespaces here, so no filesystem can be made to hang");
-        return None;
-    }
-    let mut command = unshare();
-    command.args([env!("CARGO_BIN_EXE_caproot"), "serve", "--listen", "tcp:127.0.0.1:0"]);
-    command.arg("--allow").arg(fixture.top());
-    Some(Serving::of(&mut command))
+fn serve(fixture: &Fixture) -> Serving {
+    let flags = ["--listen", "tcp:127.0.0.1:0", "--allow"].map(OsStr::new);
+    Serving::start(&[&flags[..], &[fixture.top().as_os_str()]].concat())
 }
 
 async fn connect(serving: &Serving) -> Daemon {
     Daemon::elsewhere(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await
-}
-
-/// Ends the mount, and with it every call that hangs in it.
-fn give_up(serving: &Serving, dir: &Path) {
-    let mut command = Command::new("nsenter");
-    command.args(["--preserve-credentials", "--user", "--mount", "--target"]);
-    command.arg(serving.pid().to_string()).args(["umount", "-f", "-l"].map(OsStr::new)).arg(dir);
-    assert!(command.status().expect("nsenter").success(), "the mount can be ended");
 }
 
 fn roots(fixture: &Fixture) -> Vec<SelectedCapabilityRoot> {
@@ -56,11 +35,30 @@ fn assert_hangs(replica: &Replica) {
     assert!(!replica.skills.keys().any(|package| package.starts_with("skill://h/")));
 }
 
+async fn until_it_hangs(replica: &mut Replica) {
+    while replica.roots.get("h").is_none_or(|root| root.reason() != RootReason::Timeout) {
+        replica.change().await;
+    }
+    assert_hangs(replica);
+}
+
+/// It ends when it is asked to. Its clients can say that they are gone meanwhile.
+async fn assert_ends(serving: Serving) {
+    let begun = Instant::now();
+    let ended = tokio::task::spawn_blocking(move || serving.terminate().0).await;
+    assert_eq!(ended.expect("no panic"), Some(0));
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+}
+
 #[tokio::test]
 async fn a_root_that_hangs_holds_up_nobody_else_and_heals() {
+    if !is_inside("hang::a_root_that_hangs_holds_up_nobody_else_and_heals", &["--mount"]) {
+        return;
+    }
     let fixture = Fixture::new("skill r/a\nskill h/under");
-    let hung = fixture.path("h");
-    let Some(serving) = hanging(&hung, &fixture) else { return };
+    let Some(hung) = Fuse::mount(&fixture.path("h")) else { return };
+    hung.hang();
+    let serving = serve(&fixture);
     let daemon = connect(&serving).await;
     let alone = &roots(&fixture)[1..];
     let mut replica = Replica::open(&daemon, watching(roots(&fixture))).await;
@@ -69,10 +67,7 @@ async fn a_root_that_hangs_holds_up_nobody_else_and_heals() {
     let list = daemon.list(alone).await;
     assert_eq!(list.skills.len(), 1);
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
-    while replica.roots.get("h").is_none_or(|root| root.reason() != RootReason::Timeout) {
-        replica.change().await;
-    }
-    assert_hangs(&replica);
+    until_it_hangs(&mut replica).await;
     for n in 0..20 {
         let says = format!("Change {n}.");
         fixture.write("r/a/SKILL.md", skill("a", &says));
@@ -89,29 +84,139 @@ async fn a_root_that_hangs_holds_up_nobody_else_and_heals() {
     }
     let list = fresh(&daemon, &both).await;
     assert_eq!((list.skills.len(), list.roots[0].reason()), (1, RootReason::Timeout));
-    give_up(&serving, &hung);
+    // The mount is taken away, and with it every call that hangs in it.
+    drop(hung);
     while !replica.skills.contains_key("skill://h/under") {
         replica.change().await;
     }
     replica.catch_up(&daemon).await;
     assert_eq!(replica.roots["h"].state(), RootState::Ready);
-    drop(replica);
-    assert_eq!(serving.terminate().0, Some(0));
+    drop((replica, daemon));
+    assert_ends(serving).await;
 }
 
 #[tokio::test]
 async fn a_directory_that_hangs_does_not_hold_up_the_end() {
+    if !is_inside("hang::a_directory_that_hangs_does_not_hold_up_the_end", &["--mount"]) {
+        return;
+    }
     let fixture = Fixture::new("skill r/a\nskill h/a\ndir h/deep/down");
-    let Some(serving) = hanging(&fixture.path("h/deep/down"), &fixture) else { return };
+    let Some(hung) = Fuse::mount(&fixture.path("h/deep/down")) else { return };
+    hung.hang();
+    let serving = serve(&fixture);
     let daemon = connect(&serving).await;
     let mut replica = Replica::open(&daemon, watching(roots(&fixture))).await;
-    while replica.roots.get("h").is_none_or(|root| root.reason() != RootReason::Timeout) {
-        replica.change().await;
-    }
-    assert_hangs(&replica);
+    until_it_hangs(&mut replica).await;
     assert!(replica.skills.contains_key("skill://r/a"));
     drop((replica, daemon));
-    let begun = Instant::now();
-    assert_eq!(serving.terminate().0, Some(0));
-    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert_ends(serving).await;
+}
+
+/// Times at which a mount is known soon to hang, and is met first by the look at links.
+fn hasty() -> Timing {
+    Timing {
+        recheck: Duration::from_millis(50),
+        stuck: Duration::from_secs(1),
+        poll: Duration::from_mins(10),
+        ..Timing::default()
+    }
+}
+
+#[tokio::test]
+async fn a_root_that_hangs_after_it_was_searched() {
+    if !is_inside("hang::a_root_that_hangs_after_it_was_searched", &["--mount"]) {
+        return;
+    }
+    let fixture = Fixture::new("skill r/a\ndir h");
+    let Some(hung) = Fuse::mount(&fixture.path("h")) else { return };
+    hung.write("a/SKILL.md", skill("a", "Answers."));
+    let setup = Setup { timing: hasty(), ..Setup::allowing([fixture.top().to_owned()]) };
+    let daemon = Daemon::start(setup).await;
+    let mut replica = Replica::open(&daemon, watching(roots(&fixture))).await;
+    replica.step().await;
+    assert_eq!(replica.roots["h"].watch_mode(), WatchMode::Polling);
+    for round in 0..3 {
+        assert!(replica.skills.contains_key("skill://h/a"));
+        hung.hang();
+        let gone = replica.change().await;
+        assert_eq!(gone.removed, [("skill://h/a".to_owned(), RemovalReason::RootUnavailable)]);
+        assert_hangs(&replica);
+        let says = format!("Round {round}.");
+        fixture.write("r/a/SKILL.md", skill("a", &says));
+        assert_eq!(replica.change().await.upserted, ["skill://r/a"]);
+        assert_eq!(fresh(&daemon, &roots(&fixture)[1..]).await.skills[0].description, says);
+        hung.go_on();
+        // Nothing there changed, so it is as it was.
+        assert_eq!(replica.change().await.upserted, ["skill://h/a"]);
+        assert_eq!(replica.roots["h"].state(), RootState::Ready);
+        replica.catch_up(&daemon).await;
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_root_that_hangs_later_does_not_hold_up_the_end() {
+    if !is_inside("hang::a_root_that_hangs_later_does_not_hold_up_the_end", &["--mount"]) {
+        return;
+    }
+    let fixture = Fixture::new("skill r/a\ndir h");
+    let Some(hung) = Fuse::mount(&fixture.path("h")) else { return };
+    hung.write("a/SKILL.md", skill("a", "Answers."));
+    let serving = serve(&fixture);
+    let daemon = connect(&serving).await;
+    let mut replica = Replica::open(&daemon, watching(roots(&fixture))).await;
+    replica.step().await;
+    assert_eq!(replica.skills.len(), 2);
+    hung.hang();
+    until_it_hangs(&mut replica).await;
+    assert!(replica.skills.contains_key("skill://r/a"));
+    drop((replica, daemon));
+    assert_ends(serving).await;
+}
+
+#[tokio::test]
+async fn a_published_root_that_hangs_holds_up_no_other() {
+    if !is_inside("hang::a_published_root_that_hangs_holds_up_no_other", &["--mount"]) {
+        return;
+    }
+    // The mount itself, and a directory below it.
+    for published in ["h", "h/deep/down"] {
+        let fixture = Fixture::new("skill r/a\ndir h");
+        let Some(hung) = Fuse::mount(&fixture.path("h")) else { return };
+        hung.write("deep/down/a/SKILL.md", skill("a", "Answers."));
+        let publish = [("h", published), ("r", "r")];
+        let publish = publish.map(|(id, dir)| (Some(id.to_owned()), fixture.path(dir)));
+        let setup = Setup { timing: hasty(), roots: publish.into(), ..Setup::default() };
+        let daemon = Daemon::start(setup).await;
+        let alone = [selected("r", fixture.path("r"))];
+        let roots = vec![selected("h", fixture.path(published)), alone[0].clone()];
+        let mut replica = Replica::open(&daemon, watching(roots)).await;
+        replica.step().await;
+        assert_eq!(replica.skills.len(), 2);
+        hung.hang();
+        until_it_hangs(&mut replica).await;
+        // For long enough to look at the other again and again.
+        for n in 0..40 {
+            let says = format!("Change {n}.");
+            fixture.write("r/a/SKILL.md", skill("a", &says));
+            while replica.skills["skill://r/a"].description != says {
+                replica.change().await;
+            }
+            assert_eq!(fresh(&daemon, &alone).await.skills[0].description, says);
+        }
+        std::fs::rename(fixture.path("r"), fixture.path("away")).expect("away");
+        while replica.roots["r"].state() == RootState::Ready {
+            replica.change().await;
+        }
+        std::fs::rename(fixture.path("away"), fixture.path("r")).expect("back");
+        while replica.roots["r"].state() != RootState::Ready {
+            replica.change().await;
+        }
+        hung.go_on();
+        while replica.roots["h"].state() != RootState::Ready {
+            replica.change().await;
+        }
+        replica.catch_up(&daemon).await;
+        daemon.stop().await;
+    }
 }

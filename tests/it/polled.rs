@@ -1,0 +1,65 @@
+//! A root on a filesystem whose changes make no event.
+
+use std::time::Duration;
+
+use caproot::keeper::Timing;
+use caproot::proto::caproot::v1::{DiagnosticCode, RemovalReason, RootState, Severity, WatchMode};
+
+use crate::fixture::Fixture;
+use crate::fuse::Fuse;
+use crate::harness::{Daemon, Setup, selected};
+use crate::live::{fresh, skill, status, watching};
+use crate::private::is_inside;
+use crate::replica::Replica;
+
+#[tokio::test]
+async fn what_no_event_tells_is_polled_for() {
+    if !is_inside("polled::what_no_event_tells_is_polled_for", &["--mount"]) {
+        return;
+    }
+    let fixture = Fixture::new("dir r\nskill e/a");
+    let Some(remote) = Fuse::mount(&fixture.path("r")) else { return };
+    for name in ["a", "b", "deep/down/c"] {
+        remote.write(&format!("{name}/SKILL.md"), skill("s", "At first."));
+    }
+    let timing = Timing { poll: Duration::from_millis(100), ..Timing::default() };
+    let setup = Setup { timing, ..Setup::allowing([fixture.top().to_owned()]) };
+    let daemon = Daemon::start(setup).await;
+    let roots = vec![selected("r", fixture.path("r")), selected("e", fixture.path("e"))];
+    let mut replica = Replica::open(&daemon, watching(roots.clone())).await;
+    replica.step().await;
+    assert_eq!(replica.skills.len(), 4);
+    let root = &replica.roots["r"];
+    assert_eq!((root.state(), root.watch_mode()), (RootState::Ready, WatchMode::Polling));
+    assert!(root.watch_message.contains("FUSE"), "the reason: {}", root.watch_message);
+    let said = &replica.diagnostics["r"];
+    let said = said.iter().find(|d| d.code() == DiagnosticCode::WatchDegraded).expect("a warning");
+    assert_eq!((said.severity(), &said.message), (Severity::Warning, &root.watch_message));
+    assert_eq!(replica.roots["e"].watch_mode(), WatchMode::Events, "the other has events");
+    assert_eq!(status(&daemon).await.polling_roots, 1);
+
+    for n in 0..5 {
+        let says = format!("Round {n}.");
+        remote.write("a/SKILL.md", skill("s", &says));
+        assert_eq!(replica.change().await.upserted, ["skill://r/a"]);
+        assert_eq!(replica.skills["skill://r/a"].description, says);
+        remote.write("new/SKILL.md", skill("s", "New."));
+        assert_eq!(replica.change().await.upserted, ["skill://r/new"]);
+        remote.remove("new");
+        let gone = [("skill://r/new".to_owned(), RemovalReason::Deleted)];
+        assert_eq!(replica.change().await.removed, gone);
+    }
+    remote.remove("deep/down/c/SKILL.md");
+    let gone = [("skill://r/deep/down/c".to_owned(), RemovalReason::Deleted)];
+    assert_eq!(replica.change().await.removed, gone);
+    // A fresh list does not wait for the next poll.
+    for n in 0..20 {
+        let says = format!("Fresh {n}.");
+        remote.write("b/SKILL.md", skill("s", &says));
+        let list = fresh(&daemon, &roots).await;
+        let found = list.skills.iter().find(|s| s.package == "skill://r/b").expect("listed");
+        assert_eq!(found.description, says);
+    }
+    replica.catch_up(&daemon).await;
+    daemon.stop().await;
+}
