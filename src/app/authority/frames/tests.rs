@@ -203,6 +203,7 @@ proptest! {
         let whole = broken.mended(&[]);
         prop_assert_eq!(whole.len(), sent.len());
         prop_assert_eq!(&whole[..at], &bytes.wanted[..at]);
+        prop_assert_eq!(Bytes::same(&whole).mended(&[]), &whole[..], "mended twice");
         prop_assert_eq!(broken.mended(&cuts), &whole[..]);
         prop_assert_eq!(broken.mended(&vec![1; sent.len()]), whole);
     }
