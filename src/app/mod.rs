@@ -65,6 +65,7 @@ pub async fn build(config: Config) -> Result<App, StartError> {
             rules,
             timing: config.timing,
             faults: config.faults,
+            opener: config.opener,
         },
         epoch,
     );

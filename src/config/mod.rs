@@ -20,7 +20,7 @@ pub use crate::endpoint::Env;
 
 use crate::domain::search::Rules;
 use crate::domain::{Limits, Published, RootId, SwitchedOff};
-use crate::keeper::{Faults, Timing};
+use crate::keeper::{Faults, Opener, Timing};
 use mistake::Mistakes;
 use settings::Settings;
 use std::collections::HashSet;
@@ -53,6 +53,9 @@ pub struct Config {
     /// Of the watcher, ordered by tests.
     #[doc(hidden)]
     pub faults: Faults,
+    /// How files are opened; `None` asks the kernel. Set by tests only.
+    #[doc(hidden)]
+    pub opener: Option<Opener>,
     /// How the daemon logs.
     pub log: Log,
 }
@@ -123,6 +126,7 @@ impl Config {
             limits: file.limits,
             timing: file.timing,
             faults: Faults::default(),
+            opener: None,
             log: file.log,
         })
     }

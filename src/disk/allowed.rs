@@ -1,10 +1,10 @@
 //! The allowed roots: the only descriptors below which anything is ever opened. Leaves what may be
 //! read there to its callers.
 
+use super::beneath::Opener;
 use super::walk::{Stop, steps_from, walk, walk_from};
 use crate::domain::{Reason, RelPath, Spot};
-use rustix::fs::AtFlags;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, statat};
+use rustix::fs::{AtFlags, CWD, OFlags, Stat, fstat, statat};
 use rustix::io::Result as Io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
@@ -16,12 +16,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug)]
 pub struct Allowed {
     given: Vec<PathBuf>,
+    opener: Opener,
     last: Mutex<Arc<Ground>>,
 }
 
 /// Where the allowed roots were at one moment, each held by a descriptor.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Ground {
+    opener: Opener,
     /// None lies inside another.
     roots: Vec<Base>,
 }
@@ -61,16 +63,29 @@ pub enum Blocked {
 }
 
 impl Allowed {
-    /// Keeps absolute paths as they were given.
+    /// Keeps absolute paths as they were given, and opens below them as this process can now.
     #[must_use]
     pub fn new(given: Vec<PathBuf>) -> Self {
-        Self { given, last: Mutex::default() }
+        Self::with(Opener::probe(), given)
+    }
+
+    /// The same by a way to open that was chosen before.
+    #[must_use]
+    pub fn with(opener: Opener, given: Vec<PathBuf>) -> Self {
+        let nowhere = Ground { opener, roots: Vec::new() };
+        Self { given, opener, last: Mutex::new(Arc::new(nowhere)) }
+    }
+
+    /// How everything below them is opened.
+    #[must_use]
+    pub fn opener(&self) -> Opener {
+        self.opener
     }
 
     /// Looks up where the allowed roots are now.
     #[must_use]
     pub fn look(&self) -> Arc<Ground> {
-        let ground = Arc::new(Ground::new(&self.given));
+        let ground = Arc::new(Ground::new(self.opener, &self.given));
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = ground.clone();
         ground
     }
@@ -90,7 +105,7 @@ impl Allowed {
 }
 
 impl Ground {
-    fn new(given: &[PathBuf]) -> Self {
+    fn new(opener: Opener, given: &[PathBuf]) -> Self {
         let mut paths: Vec<_> = given.iter().map(|p| walk(p.as_os_str().as_bytes()).real).collect();
         paths.sort();
         // Sorted by bytes, an outer directory comes before all that is inside it.
@@ -100,13 +115,8 @@ impl Ground {
                 outer.push(path);
             }
         }
-        let open = |path: &[u8]| {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-            openat2(CWD, slashed(path), flags, Mode::empty(), resolve)
-        };
-        let roots = outer.into_iter().map(|path| Base { fd: open(&path), path }).collect();
-        Self { roots }
+        let open = |path: Vec<u8>| Base { fd: opener.directory(&path), path };
+        Self { opener, roots: outer.into_iter().map(open).collect() }
     }
 
     /// Whether the base of a spot is still the directory at its path.
@@ -187,27 +197,17 @@ impl Ground {
             Some(Stop::NotADirectory) => Err(Blocked::NotADirectory),
             Some(Stop::Denied) => Err(Blocked::Denied),
             Some(Stop::Loop) => Err(Blocked::Loop),
+            Some(Stop::Magic) => Err(Blocked::Outside),
             Some(Stop::Failed) => Err(Blocked::Failed),
         }
     }
 
-    /// Opens a spot beneath the descriptor of its allowed root. The kernel refuses every link, so
-    /// whatever was exchanged since the spot was resolved, nothing outside is opened: openat2(2).
+    /// Opens a spot beneath the descriptor of its allowed root. No link is followed, so whatever was
+    /// exchanged since the spot was resolved, nothing outside is opened.
     pub(super) fn open(&self, spot: &Spot, flags: OFlags) -> Io<OwnedFd> {
         let base = self.roots[spot.base].fd.as_ref().map_err(|error| *error)?;
-        open_beneath(base, spot.rel.as_bytes(), flags)
+        self.opener.open(base, spot.rel.as_bytes(), flags)
     }
-}
-
-/// Opens a relative path beneath a descriptor, no link on the way; the empty path is the
-/// descriptor's own directory.
-pub(super) fn open_beneath(base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<OwnedFd> {
-    let flags = flags | OFlags::CLOEXEC;
-    if rel.is_empty() {
-        return openat(base, c".", flags, Mode::empty());
-    }
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    openat2(base, rel, flags, Mode::empty(), resolve)
 }
 
 /// Device and inode.

@@ -2,7 +2,7 @@
 //! What comes out is only a text: whoever opens it does so beneath a descriptor, links refused, and
 //! lets the kernel decide. Source: `path_resolution(7)`.
 
-use rustix::fs::{CWD, readlinkat};
+use rustix::fs::{CWD, PROC_SUPER_MAGIC, readlinkat, statfs};
 use rustix::io::Errno;
 
 /// The kernel's own bound, `MAXSYMLINKS`.
@@ -25,6 +25,8 @@ pub(super) enum Stop {
     NotADirectory,
     Denied,
     Loop,
+    /// At a link of procfs. Such a link leads to what a process holds, whatever its text says.
+    Magic,
     Failed,
 }
 
@@ -71,6 +73,7 @@ fn walk_noting(real: Vec<u8>, path: &[u8], mut note: impl FnMut(&[u8], &[u8])) -
         }
         note(&real[..parent], &segment);
         match readlinkat(CWD, &*real, Vec::new()) {
+            Ok(_) if is_procfs(&real[..parent]) => stopped = Some(Stop::Magic),
             Ok(target) => {
                 links += 1;
                 if links > MAX_LINKS {
@@ -86,6 +89,12 @@ fn walk_noting(real: Vec<u8>, path: &[u8], mut note: impl FnMut(&[u8], &[u8])) -
         }
     }
     Walked { real, stopped }
+}
+
+/// Whether a directory is of procfs.
+fn is_procfs(dir: &[u8]) -> bool {
+    let dir = if dir.is_empty() { b"/" } else { dir };
+    statfs(dir).is_ok_and(|stat| stat.f_type == PROC_SUPER_MAGIC)
 }
 
 /// Puts a path's segments before those that are pending, and starts over where it is absolute.

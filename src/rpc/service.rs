@@ -74,6 +74,7 @@ impl CapabilityService for Service {
             epoch: self.epoch(),
             revision: self.keeper.revision(),
             watch: Some(limits::watching(self.keeper.watching())),
+            resolver: self.keeper.opener().name().to_owned(),
         }))
     }
 

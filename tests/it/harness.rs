@@ -9,7 +9,7 @@ use caproot::app;
 use caproot::config::{Config, Flags, RootFlag};
 use caproot::domain::Limits;
 use caproot::endpoint::Env;
-use caproot::keeper::{Faults, Timing};
+use caproot::keeper::{Faults, Opener, Timing};
 use caproot::proto::caproot::v1::{
     CapabilityRootLocation, ListSkillsRequest, ListSkillsResponse, ReadResourceRequest,
     ReadResourceResponse, SelectedCapabilityRoot,
@@ -43,6 +43,8 @@ pub(crate) struct Setup {
     pub timing: Timing,
     /// What the watcher is to do wrong.
     pub faults: Faults,
+    /// How files are opened; None asks the kernel.
+    pub opener: Option<Opener>,
 }
 
 impl Default for Setup {
@@ -55,6 +57,7 @@ impl Default for Setup {
             limits: Limits::default(),
             timing: Timing::default(),
             faults: Faults::default(),
+            opener: None,
         }
     }
 }
@@ -109,6 +112,7 @@ impl Daemon {
         config.limits = setup.limits;
         config.timing = setup.timing;
         config.faults = setup.faults;
+        config.opener = setup.opener;
         let app = app::build(config).await.expect("the daemon starts");
         let listening = app.listening();
         let [listening] = listening.as_slice() else { panic!("one listener: {listening:?}") };
