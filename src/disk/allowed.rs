@@ -58,6 +58,8 @@ pub enum Blocked {
     Denied,
     /// Its links go round in circles, or are more than 40.
     Loop,
+    /// This process, or this machine, has no file descriptor left to open it with.
+    Exhausted,
     /// The filesystem failed.
     Failed,
 }
@@ -236,7 +238,7 @@ impl From<Blocked> for Reason {
             Blocked::Missing => Self::NotFound,
             Blocked::NotADirectory => Self::NotADirectory,
             Blocked::Denied => Self::PermissionDenied,
-            Blocked::Loop | Blocked::Failed => Self::IoError,
+            Blocked::Loop | Blocked::Exhausted | Blocked::Failed => Self::IoError,
         }
     }
 }

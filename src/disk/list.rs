@@ -129,9 +129,10 @@ impl Lister<'_> {
         has_sidecar_directory: bool,
     ) -> Result<Arc<MainFile>, Problem> {
         let opened = opened.map_err(|e| unopened(e, Severity::Error))?;
-        let size = opened.version.size;
-        let head = content::head(&opened.file, size, self.limits.max_file_bytes)
+        let head = content::head(&opened.file, opened.version.size, self.limits.max_file_bytes)
             .map_err(|_| unreadable(Blocked::Failed, Severity::Error))?;
+        // Not every filesystem tells the size.
+        let size = if head.whole { head.bytes.len() as u64 } else { opened.version.size };
         let name = visit.walked.file_name().or(self.root_name);
         let reading = frontmatter::read(&head.bytes, head.whole, name);
         let sidecar = if has_sidecar_directory { self.read_sidecar(&visit.spot) } else { None };
@@ -238,7 +239,9 @@ fn bad_link(why: Blocked) -> Problem {
             Code::DanglingLink,
             "its links go round in a circle, or are over 40; mend or remove the link",
         ),
-        Blocked::Denied | Blocked::Failed => unreadable(why, Severity::Warning),
+        Blocked::Denied | Blocked::Exhausted | Blocked::Failed => {
+            unreadable(why, Severity::Warning)
+        }
     }
 }
 
@@ -246,9 +249,16 @@ fn unreadable(why: Blocked, severity: Severity) -> Problem {
     let message = match why {
         Blocked::Denied => "may not be read by the daemon's user; give it permission",
         Blocked::Missing => "vanished while it was read",
-        Blocked::Outside | Blocked::NotADirectory | Blocked::Loop | Blocked::Failed => {
-            "could not be read; look at the filesystem"
-        }
+        Blocked::Exhausted => EXHAUSTED,
+        Blocked::Outside | Blocked::NotADirectory | Blocked::Loop | Blocked::Failed => FAILED,
     };
     Problem::new(Code::Unreadable, severity, message)
+}
+
+const EXHAUSTED: &str = "no file descriptor was left to read it with; raise the limit of open files";
+pub(super) const FAILED: &str = "could not be read; look at the filesystem";
+
+/// Whether a problem may go without anything below the root being changed, so that no event tells.
+pub(super) fn may_pass(problem: &Problem) -> bool {
+    [EXHAUSTED, FAILED].contains(&&*problem.message)
 }

@@ -146,6 +146,7 @@ pub(super) fn blocked(error: Errno) -> Blocked {
         Errno::ACCESS | Errno::PERM => Blocked::Denied,
         Errno::LOOP => Blocked::Loop,
         Errno::XDEV => Blocked::Outside,
+        Errno::MFILE | Errno::NFILE => Blocked::Exhausted,
         _ => Blocked::Failed,
     }
 }

@@ -136,6 +136,7 @@ impl Survey {
         let Some(found) = &mut self.found else {
             return self.full(allowed, watching, progress);
         };
+        search_again |= found.forget_failed_manifests();
         let mut relist: HashSet<Spot> = HashSet::new();
         let truncated = found.catalog.as_ref().is_some_and(|c| c.header.truncated);
         for token in dirty {
@@ -203,7 +204,7 @@ impl Survey {
                 // A link that led here may lead elsewhere by now, though no event told: what it
                 // leads to must come in the revision in which this goes.
                 links_looked_at = true;
-                let strayed = found.nodes.iter().filter(|(_, n)| n.has_stray_link(&found.ground));
+                let strayed = found.nodes.iter().filter(|(_, n)| n.has_strayed(&found.ground));
                 queue.extend(strayed.map(|(spot, _)| spot.clone()));
             }
         }
@@ -225,8 +226,8 @@ impl Survey {
         Surveyed { catalog: Some(Ok(catalog)), unsettled }
     }
 
-    /// The tokens of directories in which a link leads elsewhere than it did: what no event tells
-    /// where a directory on its way is not watched. `None` where the root itself is elsewhere, or was
+    /// The tokens of directories in which a link leads elsewhere than it did, or something could not
+    /// be read: what no event tells where a directory on its way is not watched. `None` where the root itself is elsewhere, or was
     /// not there and may be now.
     pub fn strayed(&self, allowed: &Allowed) -> Option<HashSet<u64>> {
         let Some(found) = &self.found else {
@@ -236,8 +237,7 @@ impl Survey {
         if found.moved(allowed, &self.target.path) {
             return None;
         }
-        let strayed = found.nodes.values().filter(|node| node.has_stray_link(&found.ground));
-        Some(strayed.map(|node| node.token).collect())
+        Some(found.strayed())
     }
 
     /// What was found last, or why nothing was.
