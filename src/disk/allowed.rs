@@ -160,9 +160,14 @@ impl Ground {
         if spot.rel.is_root() { base.to_owned() } else { base.join(rel) }
     }
 
+    /// Resolves a path as it was walked to below a directory.
+    pub(super) fn follow(&self, dir: &Spot, walked: &RelPath) -> Result<Spot, Blocked> {
+        self.place(&walk_from(self.real(dir), walked.as_bytes(), 0))
+    }
+
     /// Resolves a link's target, which is relative to the directory that holds the link.
-    pub(super) fn follow(&self, holder: &Spot, target: &[u8]) -> Result<Spot, Blocked> {
-        self.place(&walk_from(self.real(holder), target))
+    pub(super) fn follow_link(&self, holder: &Spot, target: &[u8]) -> Result<Spot, Blocked> {
+        self.place(&walk_from(self.real(holder), target, 1))
     }
 
     /// The directories that following a link's target looks into, as far as they are inside, and for

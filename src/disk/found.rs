@@ -143,7 +143,9 @@ impl Node {
 fn failed(main: &Result<Arc<MainFile>, Problem>) -> bool {
     match main {
         Err(problem) => may_pass(problem),
-        Ok(file) => file.sidecar.as_ref().is_some_and(|(_, problems)| problems.iter().any(may_pass)),
+        Ok(file) => {
+            file.sidecar.as_ref().is_some_and(|(_, problems)| problems.iter().any(may_pass))
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::domain::sidecar::{self, Sidecar};
 use crate::domain::skill::MainFile;
 use crate::domain::{Code, Limits, Problem, RelPath, Severity, Spot, frontmatter, manifest};
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, fstat, readlinkat, statat};
+use rustix::io::Errno;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
@@ -48,8 +49,11 @@ impl Lister<'_> {
     ) -> Result<Listing, Problem> {
         let unreadable = |error| unreadable(blocked(error), Severity::Warning);
         // May be watched even where it may not be read, so that permission is noticed when it comes.
-        if let Ok(dir) = self.ground.open(&visit.spot, OFlags::PATH | OFlags::DIRECTORY) {
-            guards.extend(self.watching.watch(dir.as_fd(), token, None));
+        match self.ground.open(&visit.spot, OFlags::PATH | OFlags::DIRECTORY) {
+            Ok(dir) => guards.extend(self.watching.watch(dir.as_fd(), token, None)),
+            // What is not watched for this must not be taken for watched and listed.
+            Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(unreadable(error)),
+            Err(_) => {}
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let dir = self.ground.open(&visit.spot, flags).map_err(unreadable)?;
@@ -255,7 +259,8 @@ fn unreadable(why: Blocked, severity: Severity) -> Problem {
     Problem::new(Code::Unreadable, severity, message)
 }
 
-const EXHAUSTED: &str = "no file descriptor was left to read it with; raise the limit of open files";
+const EXHAUSTED: &str =
+    "no file descriptor was left to read it with; raise the limit of open files";
 pub(super) const FAILED: &str = "could not be read; look at the filesystem";
 
 /// Whether a problem may go without anything below the root being changed, so that no event tells.

@@ -104,9 +104,7 @@ fn read(ground: &Ground, dir: &Spot) -> Read {
     let Some((path, read)) = first else { return Read::default() };
     let (manifest, problems) = match read {
         Ok(Ok(bytes)) => manifest::read(&bytes, ground.name(dir)),
-        Ok(Err(_)) => {
-            (None, vec![Problem::error(Code::ManifestInvalid, FAILED)])
-        }
+        Ok(Err(_)) => (None, vec![Problem::error(Code::ManifestInvalid, FAILED)]),
         Err(problem) => (None, vec![problem]),
     };
     Read { manifest, problems: problems.into_iter().map(|p| (path.clone(), p)).collect() }

@@ -32,7 +32,7 @@ pub(super) enum Stop {
 
 /// Walks an absolute path.
 pub(super) fn walk(path: &[u8]) -> Walked {
-    walk_from(Vec::new(), path)
+    walk_from(Vec::new(), path, 0)
 }
 
 /// Every directory that the walk of an absolute path looks into, and for which name: where a change
@@ -44,19 +44,23 @@ pub(super) fn steps(path: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// The same of a path that is relative to `real`, a directory that is itself without links.
 pub(super) fn steps_from(real: Vec<u8>, path: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut steps = Vec::new();
-    walk_noting(real, path, |dir, name| steps.push((dir.to_vec(), name.to_vec())));
+    walk_noting(real, path, 0, |dir, name| steps.push((dir.to_vec(), name.to_vec())));
     steps
 }
 
-/// Walks a path that is relative to `real`, a directory that is itself without links.
-pub(super) fn walk_from(real: Vec<u8>, path: &[u8]) -> Walked {
-    walk_noting(real, path, |_, _| {})
+/// Walks a path that is relative to `real`, a directory that is itself without links. So many links
+/// were followed before.
+pub(super) fn walk_from(real: Vec<u8>, path: &[u8], links: u32) -> Walked {
+    walk_noting(real, path, links, |_, _| {})
 }
 
-fn walk_noting(real: Vec<u8>, path: &[u8], mut note: impl FnMut(&[u8], &[u8])) -> Walked {
-    let mut real = real;
+fn walk_noting(
+    mut real: Vec<u8>,
+    path: &[u8],
+    mut links: u32,
+    mut note: impl FnMut(&[u8], &[u8]),
+) -> Walked {
     let mut stopped = None;
-    let mut links = 0;
     let mut pending: Vec<Vec<u8>> = Vec::new();
     push_segments(&mut pending, path, &mut real);
     while let Some(segment) = pending.pop() {

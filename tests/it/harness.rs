@@ -83,6 +83,11 @@ impl Setup {
         Self { allow, ..Self::default() }
     }
 
+    /// The same, with files opened in this way.
+    pub(crate) fn opening(self, opener: Opener) -> Self {
+        Self { opener: Some(opener), ..self }
+    }
+
     /// Publishes and allows one directory.
     pub(crate) fn publishing(id: &str, dir: PathBuf) -> Self {
         Self { roots: vec![(Some(id.into()), dir)], ..Self::default() }
@@ -190,6 +195,57 @@ impl Daemon {
         }
     }
 }
+
+/// Whether files can be opened by openat2(2) here. Says it loudly where that leaves something
+/// untested.
+pub(crate) fn has_openat2() -> bool {
+    let has = Opener::probe() == Opener::Openat2;
+    if !has {
+        eprintln!("SKIPPED: openat2(2) is not to be had here; only opening step by step is tested");
+    }
+    has
+}
+
+/// The ways to open files that there are here.
+pub(crate) fn openers() -> Vec<Opener> {
+    let both = [Opener::Openat2, Opener::Steps];
+    both.into_iter().filter(|opener| *opener == Opener::Steps || has_openat2()).collect()
+}
+
+/// Makes two tests of each function, `NAME::openat2` and `NAME::steps`: one for each way to open files.
+macro_rules! by_both_openers {
+    ($(async fn $name:ident;)*) => { $(
+        mod $name {
+            #[tokio::test]
+            async fn openat2() {
+                if crate::harness::has_openat2() {
+                    super::$name(caproot::keeper::Opener::Openat2).await;
+                }
+            }
+
+            #[tokio::test]
+            async fn steps() {
+                super::$name(caproot::keeper::Opener::Steps).await;
+            }
+        }
+    )* };
+    ($(fn $name:ident;)*) => { $(
+        mod $name {
+            #[test]
+            fn openat2() {
+                if crate::harness::has_openat2() {
+                    super::$name(caproot::keeper::Opener::Openat2);
+                }
+            }
+
+            #[test]
+            fn steps() {
+                super::$name(caproot::keeper::Opener::Steps);
+            }
+        }
+    )* };
+}
+pub(crate) use by_both_openers;
 
 /// Connects a client of its own.
 pub(crate) async fn connect(address: &str) -> Client {

@@ -109,7 +109,8 @@ fn both_open_a_directory_by_its_path_unless_a_link_is_on_it() {
     let inode = |path: &str| said(open(path, OFlags::PATH, Mode::empty())).expect("it is there");
     let openers = if is_had() { &[Opener::Openat2, Opener::Steps][..] } else { &[Opener::Steps] };
     for opener in openers {
-        let opened = |name: &str| said(opener.directory(top.join(name).as_os_str().as_encoded_bytes()));
+        let opened =
+            |name: &str| said(opener.directory(top.join(name).as_os_str().as_encoded_bytes()));
         assert_eq!(opened("a/b"), Ok(inode(top.join("a/b").to_str().expect("UTF-8"))));
         assert_eq!(opened("l/b"), Err(Errno::LOOP));
         assert_eq!(opened("l"), Err(Errno::LOOP));
