@@ -62,6 +62,6 @@ pub fn path_of(
         Unread::NotFound | Unread::TooLarge { .. } | Unread::Changed(_) => NotHere::Missing,
         Unread::Outside => NotHere::Outside,
         Unread::Denied => NotHere::Denied,
-        Unread::Failed => NotHere::Failed,
+        Unread::Exhausted | Unread::Failed => NotHere::Failed,
     })
 }

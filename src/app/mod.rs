@@ -99,6 +99,7 @@ pub async fn build_on(
             rules,
             timing: config.timing,
             faults: config.faults,
+            opener: config.opener,
         },
         epoch,
     );

@@ -84,6 +84,10 @@ fn executor_rows(
     ));
     rows.push(("features".to_owned(), shown(&executor.features.join(", "))));
     rows.extend(executor.sandbox.as_ref().map(|s| ("sandbox".to_owned(), sandbox(s))));
+    // A daemon of an earlier version does not say.
+    if !executor.resolver.is_empty() {
+        rows.push(("resolver".to_owned(), shown(&executor.resolver)));
+    }
     // By the descriptor, so that a new limit shows up by itself.
     let limits = dynamic.get_field_by_name("limits");
     if let Some(limits) = limits.as_deref().and_then(|value| value.as_message()) {

@@ -22,7 +22,7 @@ pub use crate::endpoint::Env;
 
 use crate::domain::search::Rules;
 use crate::domain::{Landlock, Limits, Published, RootId, SwitchedOff};
-use crate::keeper::{Faults, Timing};
+use crate::keeper::{Faults, Opener, Timing};
 use mistake::Mistakes;
 use settings::Settings;
 use std::collections::HashSet;
@@ -57,6 +57,9 @@ pub struct Config {
     pub faults: Faults,
     /// What is asked of the kernel's Landlock.
     pub landlock: Landlock,
+    /// How files are opened; `None` asks the kernel. Set by tests only.
+    #[doc(hidden)]
+    pub opener: Option<Opener>,
     /// How the daemon logs.
     pub log: Log,
     /// Where Prometheus scrapes, if it does.
@@ -132,6 +135,7 @@ impl Config {
             timing: file.timing,
             faults: Faults::default(),
             landlock: file.landlock,
+            opener: None,
             log: file.log,
             metrics: file.metrics,
             traces: file.traces,

@@ -2,10 +2,10 @@
 //! read there to its callers.
 
 use super::bases::{Base, Bases};
+use super::beneath::Opener;
 use super::walk::{Stop, Walked, steps_from, walk, walk_from};
 use crate::domain::{Reason, RelPath, Spot};
-use rustix::fs::AtFlags;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, statat};
+use rustix::fs::{AtFlags, CWD, OFlags, Stat, fstat, statat};
 use rustix::io::Result as Io;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -23,21 +23,23 @@ const RECENT: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Allowed {
     given: Bases,
+    opener: Opener,
     last: Mutex<Last>,
     /// Held by the one who looks on behalf of all for whom a recent look will do.
     gate: Mutex<()>,
 }
 
 /// What was looked up last, and when.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Last {
     began: Option<Instant>,
     ground: Arc<Ground>,
 }
 
 /// Where the allowed roots were at one moment, each held by a descriptor.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Ground {
+    opener: Opener,
     /// All of them, as they were given.
     given: Vec<Arc<Base>>,
     /// Places in `given`, by path.
@@ -68,33 +70,46 @@ pub enum Blocked {
     Denied,
     /// Its links go round in circles, or are more than 40.
     Loop,
+    /// This process, or this machine, has no file descriptor left to open it with.
+    Exhausted,
     /// The filesystem failed.
     Failed,
 }
 
 impl Allowed {
-    /// Keeps absolute paths as they were given.
+    /// Keeps absolute paths as they were given, and opens below them as this process can now.
     #[must_use]
     pub fn new(given: Vec<PathBuf>) -> Self {
-        Self { given: Bases::new(given), last: Mutex::default(), gate: Mutex::default() }
+        Self::with(Opener::probe(), given)
+    }
+
+    /// The same by a way to open that was chosen before.
+    #[must_use]
+    pub fn with(opener: Opener, given: Vec<PathBuf>) -> Self {
+        let given = Bases::new(given);
+        let nowhere = Ground::new(opener, Vec::new(), given.by_path.clone());
+        let last = Last { began: None, ground: Arc::new(nowhere) };
+        Self { given, opener, last: Mutex::new(last), gate: Mutex::default() }
+    }
+
+    /// How everything below them is opened.
+    #[must_use]
+    pub fn opener(&self) -> Opener {
+        self.opener
     }
 
     /// Looks up where the allowed roots are now. A ground that is as it was is the very same, so that
     /// all who stand on it share its descriptors.
     #[must_use]
     pub fn look(&self) -> Arc<Ground> {
-        let began = Instant::now();
-        let given = self.given.look(|path| {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-            openat2(CWD, slashed(path), flags, Mode::empty(), resolve)
-        });
+        let (began, opener) = (Instant::now(), self.opener);
+        let given = self.given.look(move |path| opener.directory(path));
         let mut last = self.last();
         let before = &last.ground.given;
         let is_as_it_was = before.len() == given.len()
             && before.iter().zip(&given).all(|(before, now)| Arc::ptr_eq(before, now));
         if !is_as_it_was {
-            last.ground = Arc::new(Ground::new(given, self.given.by_path.clone()));
+            last.ground = Arc::new(Ground::new(opener, given, self.given.by_path.clone()));
         }
         last.began = Some(began);
         last.ground.clone()
@@ -129,7 +144,7 @@ impl Allowed {
 }
 
 impl Ground {
-    fn new(given: Vec<Arc<Base>>, by_path: Arc<HashMap<Box<[u8]>, usize>>) -> Self {
+    fn new(opener: Opener, given: Vec<Arc<Base>>, by_path: Arc<HashMap<Box<[u8]>, usize>>) -> Self {
         let mut bases: Vec<_> = given.iter().collect();
         bases.sort_by_key(|base| &base.path);
         // Sorted by bytes, an outer directory comes before all that is inside it.
@@ -139,7 +154,7 @@ impl Ground {
                 roots.push(base.clone());
             }
         }
-        Self { given, by_path, roots }
+        Self { opener, given, by_path, roots }
     }
 
     /// Whether the base of a spot is still the directory at its path.
@@ -180,9 +195,14 @@ impl Ground {
         if spot.rel.is_root() { base.to_owned() } else { base.join(rel) }
     }
 
+    /// Resolves a path as it was walked to below a directory.
+    pub(super) fn follow(&self, dir: &Spot, walked: &RelPath) -> Result<Spot, Blocked> {
+        self.place(&walk_from(self.real(dir), walked.as_bytes(), 0))
+    }
+
     /// Resolves a link's target, which is relative to the directory that holds the link.
-    pub(super) fn follow(&self, holder: &Spot, target: &[u8]) -> Result<Spot, Blocked> {
-        self.place(&walk_from(self.real(holder), target))
+    pub(super) fn follow_link(&self, holder: &Spot, target: &[u8]) -> Result<Spot, Blocked> {
+        self.place(&walk_from(self.real(holder), target, 1))
     }
 
     /// The directories that following a link's target looks into, as far as they are inside, and for
@@ -219,27 +239,17 @@ impl Ground {
             Some(Stop::NotADirectory) => Err(Blocked::NotADirectory),
             Some(Stop::Denied) => Err(Blocked::Denied),
             Some(Stop::Loop) => Err(Blocked::Loop),
+            Some(Stop::Magic) => Err(Blocked::Outside),
             Some(Stop::Failed) => Err(Blocked::Failed),
         }
     }
 
-    /// Opens a spot beneath the descriptor of its allowed root. The kernel refuses every link, so
-    /// whatever was exchanged since the spot was resolved, nothing outside is opened: openat2(2).
+    /// Opens a spot beneath the descriptor of its allowed root. No link is followed, so whatever was
+    /// exchanged since the spot was resolved, nothing outside is opened.
     pub(super) fn open(&self, spot: &Spot, flags: OFlags) -> Io<OwnedFd> {
         let base = self.roots[spot.base].fd.as_ref().map_err(|error| *error)?;
-        open_beneath(base, spot.rel.as_bytes(), flags)
+        self.opener.open(base, spot.rel.as_bytes(), flags)
     }
-}
-
-/// Opens a relative path beneath a descriptor, no link on the way; the empty path is the
-/// descriptor's own directory.
-pub(super) fn open_beneath(base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<OwnedFd> {
-    let flags = flags | OFlags::CLOEXEC;
-    if rel.is_empty() {
-        return openat(base, c".", flags, Mode::empty());
-    }
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    openat2(base, rel, flags, Mode::empty(), resolve)
 }
 
 /// Device and inode.
@@ -268,7 +278,7 @@ impl From<Blocked> for Reason {
             Blocked::Missing => Self::NotFound,
             Blocked::NotADirectory => Self::NotADirectory,
             Blocked::Denied => Self::PermissionDenied,
-            Blocked::Loop | Blocked::Failed => Self::IoError,
+            Blocked::Loop | Blocked::Exhausted | Blocked::Failed => Self::IoError,
         }
     }
 }

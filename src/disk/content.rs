@@ -55,9 +55,41 @@ pub(super) fn small(file: &File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The digest of a file's first `size` bytes, and whether they are UTF-8. Fewer bytes than `size`
-/// are an error, since the file shrank.
-pub(super) fn digest(file: &File, size: u64) -> io::Result<(Digest, bool)> {
+/// A page of a file, with what there is to know of all of it.
+pub(super) struct Whole {
+    /// One more than the bound where the file is over it, and nothing else counts.
+    pub(super) size: u64,
+    pub(super) digest: Digest,
+    pub(super) utf8: bool,
+    pub(super) page: Vec<u8>,
+}
+
+/// Reads a file to its end, whatever its size is said to be, but no further than a byte beyond
+/// `max_bytes`; holds up to `len` bytes of it from `offset` on.
+pub(super) fn whole(file: &File, offset: u64, len: usize, max_bytes: u64) -> io::Result<Whole> {
+    let (mut hasher, mut utf8) = (Sha256::new(), Utf8::default());
+    let (mut buffer, mut page) = (vec![0; CHUNK_BYTES], Vec::new());
+    let mut at = 0;
+    while at <= max_bytes {
+        let room = usize::try_from(max_bytes + 1 - at).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+        let n = file.read_at(&mut buffer[..room], at)?;
+        if n == 0 {
+            break;
+        }
+        let read = &buffer[..n];
+        hasher.update(read);
+        utf8.take(read);
+        let skip = usize::try_from(offset.saturating_sub(at)).unwrap_or(n).min(n);
+        page.extend(read[skip..].iter().take(len - page.len()));
+        at += n as u64;
+    }
+    let digest = Digest(hasher.finalize().into());
+    Ok(Whole { size: at, digest, utf8: utf8.is_valid(), page })
+}
+
+/// The digest of a file that is `size` bytes long, and whether it is UTF-8; `None` where it is
+/// shorter or longer.
+pub(super) fn digest(file: &File, size: u64) -> io::Result<Option<(Digest, bool)>> {
     let mut hasher = Sha256::new();
     let mut utf8 = Utf8::default();
     let mut buffer = vec![0; CHUNK_BYTES.min(usize::try_from(size).unwrap_or(CHUNK_BYTES))];
@@ -66,13 +98,14 @@ pub(super) fn digest(file: &File, size: u64) -> io::Result<(Digest, bool)> {
         let want = buffer.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
         let n = file.read_at(&mut buffer[..want], at)?;
         if n == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+            return Ok(None);
         }
         hasher.update(&buffer[..n]);
         utf8.take(&buffer[..n]);
         at += n as u64;
     }
-    Ok((Digest(hasher.finalize().into()), utf8.is_valid()))
+    let is_longer = file.read_at(&mut [0], size)? > 0;
+    Ok((!is_longer).then(|| (Digest(hasher.finalize().into()), utf8.is_valid())))
 }
 
 /// Reads up to `len` bytes at `offset`.

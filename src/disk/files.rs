@@ -205,7 +205,7 @@ impl Listing<'_> {
 fn unless_gone<T>(done: Result<T, Unread>) -> Result<Option<T>, Unread> {
     match done {
         Ok(done) => Ok(Some(done)),
-        Err(Unread::Failed) => Err(Unread::Failed),
+        Err(failed @ (Unread::Failed | Unread::Exhausted)) => Err(failed),
         Err(
             Unread::NotFound
             | Unread::Outside

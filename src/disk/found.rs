@@ -3,7 +3,8 @@
 use super::allowed::{Ground, identity};
 use super::assembly::Assembly;
 use super::kinds::Kinds;
-use super::namespaces::Manifests;
+use super::list::may_pass;
+use super::namespaces::{self, Manifests};
 use super::progress::Progress;
 use super::resource;
 use super::watching::Guard;
@@ -12,7 +13,7 @@ use crate::domain::search::Rules;
 use crate::domain::skill::MainFile;
 use crate::domain::{Catalog, Problem, Scope, Spot};
 use rustix::fs::{OFlags, fstat};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// What the last search of a root that can be used found.
@@ -90,6 +91,27 @@ impl Found {
         self.manifests.retain(|spot, _| !is_in(spot));
     }
 
+    /// Forgets the manifests that could not be read and may be by now; says whether there were some.
+    pub(super) fn forget_failed_manifests(&mut self) -> bool {
+        let before = self.manifests.len();
+        self.manifests.retain(|_, read| !read.has_failed());
+        self.manifests.len() < before
+    }
+
+    /// The tokens of directories to look at, though no event tells. Where it is only a manifest that
+    /// could not be read, any will do. `mounts` are places at which something was mounted or taken
+    /// away.
+    pub(super) fn strayed(&self, mounts: &HashSet<Box<[u8]>>, progress: &Progress) -> HashSet<u64> {
+        let failed = self.manifests.values().any(namespaces::Read::has_failed);
+        let root = self.nodes.get(&self.root).filter(|_| failed);
+        let strayed = self.nodes.values().filter(|node| node.has_strayed(&self.ground, progress));
+        // What is mounted on a file is seen from the directory that holds it.
+        let places = mounts.iter().filter_map(|place| self.ground.spot(place));
+        let places = places.flat_map(|spot| [spot.parent(), Some(spot)]).flatten();
+        let mounted = places.filter_map(|spot| self.nodes.get(&spot));
+        strayed.chain(root).chain(mounted).map(|node| node.token).collect()
+    }
+
     /// Whether the root's path leads elsewhere than it did, on the ground as it is now.
     pub(super) fn moved(&self, ground: &Arc<Ground>, path: &[u8]) -> bool {
         let Ok(spot) = ground.resolve(path) else { return true };
@@ -100,8 +122,13 @@ impl Found {
 }
 
 impl Node {
-    pub(super) fn has_stray_link(&self, ground: &Ground, progress: &Progress) -> bool {
-        let Ok(listing) = &self.listing else { return false };
+    /// Whether a look at it may show what no event tells: a link that leads elsewhere than it did, or
+    /// what could not be read and may be by now.
+    pub(super) fn has_strayed(&self, ground: &Ground, progress: &Progress) -> bool {
+        let listing = match &self.listing {
+            Ok(listing) => listing,
+            Err(problem) => return may_pass(problem),
+        };
         listing.entries.iter().any(|entry| {
             let target = || {
                 let target = resource::look_at_link(ground, &self.visit.spot, &entry.name);
@@ -109,6 +136,7 @@ impl Node {
                 target
             };
             match &entry.what {
+                What::File(Some(main)) | What::LinkedFile(_, Some(main)) if failed(main) => true,
                 What::LinkedDirectory(spot, was) => {
                     target().is_none_or(|now| now.spot != *spot || identity(&now.stat) != *was)
                 }
@@ -117,6 +145,16 @@ impl Node {
                 What::Directory | What::File(_) | What::Special => false,
             }
         })
+    }
+}
+
+/// Whether a SKILL.md or its sidecar could not be read, and may be by now.
+fn failed(main: &Result<Arc<MainFile>, Problem>) -> bool {
+    match main {
+        Err(problem) => may_pass(problem),
+        Ok(file) => {
+            file.sidecar.as_ref().is_some_and(|(_, problems)| problems.iter().any(may_pass))
+        }
     }
 }
 

@@ -24,13 +24,15 @@ pub(super) struct Kinds(HashMap<u64, u32>);
 impl Kinds {
     /// Notes the filesystem of a directory on this device.
     pub(super) fn note(&mut self, ground: &Ground, dir: &Spot, device: u64) {
-        self.0.entry(device).or_insert_with(|| {
-            let fd = ground.open(dir, OFlags::PATH | OFlags::DIRECTORY);
-            let stat = fd.and_then(|fd| fstatfs(&fd));
-            // The kernel's type differs by architecture; the magic numbers are 32 bits wide.
-            #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation)]
-            stat.map_or(0, |stat| stat.f_type as u32)
-        });
+        if self.0.contains_key(&device) {
+            return;
+        }
+        let fd = ground.open(dir, OFlags::PATH | OFlags::DIRECTORY);
+        // Where it cannot be asked now, the next directory on it is.
+        let Ok(stat) = fd.and_then(|fd| fstatfs(&fd)) else { return };
+        // The kernel's type differs by architecture; the magic numbers are 32 bits wide.
+        #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation)]
+        self.0.insert(device, stat.f_type as u32);
     }
 
     pub(super) fn eventless(&self) -> Option<&'static str> {

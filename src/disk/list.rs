@@ -10,6 +10,7 @@ use crate::domain::sidecar::{self, Sidecar};
 use crate::domain::skill::MainFile;
 use crate::domain::{Code, Limits, Problem, RelPath, Severity, Spot, frontmatter, manifest};
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, fstat, readlinkat, statat};
+use rustix::io::Errno;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
@@ -48,8 +49,11 @@ impl Lister<'_> {
     ) -> Result<Listing, Problem> {
         let unreadable = |error| unreadable(blocked(error), Severity::Warning);
         // May be watched even where it may not be read, so that permission is noticed when it comes.
-        if let Ok(dir) = self.ground.open(&visit.spot, OFlags::PATH | OFlags::DIRECTORY) {
-            guards.extend(self.watching.watch(dir.as_fd(), token, None));
+        match self.ground.open(&visit.spot, OFlags::PATH | OFlags::DIRECTORY) {
+            Ok(dir) => guards.extend(self.watching.watch(dir.as_fd(), token, None)),
+            // What is not watched for this must not be taken for watched and listed.
+            Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(unreadable(error)),
+            Err(_) => {}
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let dir = self.ground.open(&visit.spot, flags).map_err(unreadable)?;
@@ -129,9 +133,10 @@ impl Lister<'_> {
         has_sidecar_directory: bool,
     ) -> Result<Arc<MainFile>, Problem> {
         let opened = opened.map_err(|e| unopened(e, Severity::Error))?;
-        let size = opened.version.size;
-        let head = content::head(&opened.file, size, self.limits.max_file_bytes)
+        let head = content::head(&opened.file, opened.version.size, self.limits.max_file_bytes)
             .map_err(|_| unreadable(Blocked::Failed, Severity::Error))?;
+        // Not every filesystem tells the size.
+        let size = if head.whole { head.bytes.len() as u64 } else { opened.version.size };
         let name = visit.walked.file_name().or(self.root_name);
         let reading = frontmatter::read(&head.bytes, head.whole, name);
         let sidecar = if has_sidecar_directory { self.read_sidecar(&visit.spot) } else { None };
@@ -238,7 +243,9 @@ fn bad_link(why: Blocked) -> Problem {
             Code::DanglingLink,
             "its links go round in a circle, or are over 40; mend or remove the link",
         ),
-        Blocked::Denied | Blocked::Failed => unreadable(why, Severity::Warning),
+        Blocked::Denied | Blocked::Exhausted | Blocked::Failed => {
+            unreadable(why, Severity::Warning)
+        }
     }
 }
 
@@ -246,9 +253,17 @@ fn unreadable(why: Blocked, severity: Severity) -> Problem {
     let message = match why {
         Blocked::Denied => "may not be read by the daemon's user; give it permission",
         Blocked::Missing => "vanished while it was read",
-        Blocked::Outside | Blocked::NotADirectory | Blocked::Loop | Blocked::Failed => {
-            "could not be read; look at the filesystem"
-        }
+        Blocked::Exhausted => EXHAUSTED,
+        Blocked::Outside | Blocked::NotADirectory | Blocked::Loop | Blocked::Failed => FAILED,
     };
     Problem::new(Code::Unreadable, severity, message)
+}
+
+const EXHAUSTED: &str =
+    "no file descriptor was left to read it with; raise the limit of open files";
+pub(super) const FAILED: &str = "could not be read; look at the filesystem";
+
+/// Whether a problem may go without anything below the root being changed, so that no event tells.
+pub(super) fn may_pass(problem: &Problem) -> bool {
+    [EXHAUSTED, FAILED].contains(&&*problem.message)
 }

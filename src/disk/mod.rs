@@ -5,6 +5,7 @@ mod allowed;
 mod approach;
 mod assembly;
 mod bases;
+mod beneath;
 mod content;
 mod files;
 mod found;
@@ -25,6 +26,7 @@ mod walk;
 mod watching;
 
 pub use allowed::{Allowed, Blocked, Ground, Resolved};
+pub use beneath::Opener;
 pub use files::{FileFound, FilesFound, FilesPage, list_files};
 pub use locate::locate;
 pub use off::Off;

@@ -3,7 +3,7 @@
 
 use super::allowed::{Blocked, Ground};
 use super::content;
-use super::list::unopened;
+use super::list::{FAILED, may_pass, unopened};
 use super::resource::{self, Unopened};
 use crate::domain::catalog::Diagnostics;
 use crate::domain::skill::Namespace;
@@ -20,6 +20,13 @@ pub(super) struct Read {
     manifest: Option<Manifest>,
     /// About the file at a place below the directory.
     problems: Vec<(RelPath, Problem)>,
+}
+
+impl Read {
+    /// Whether a manifest could not be read, and may be by now.
+    pub(super) fn has_failed(&self) -> bool {
+        self.problems.iter().any(|(_, problem)| may_pass(problem))
+    }
 }
 
 /// The plugins of the directories of one search.
@@ -97,10 +104,7 @@ fn read(ground: &Ground, dir: &Spot) -> Read {
     let Some((path, read)) = first else { return Read::default() };
     let (manifest, problems) = match read {
         Ok(Ok(bytes)) => manifest::read(&bytes, ground.name(dir)),
-        Ok(Err(_)) => {
-            let text = "could not be read; look at the filesystem";
-            (None, vec![Problem::error(Code::ManifestInvalid, text)])
-        }
+        Ok(Err(_)) => (None, vec![Problem::error(Code::ManifestInvalid, FAILED)]),
         Err(problem) => (None, vec![problem]),
     };
     Read { manifest, problems: problems.into_iter().map(|p| (path.clone(), p)).collect() }

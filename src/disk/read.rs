@@ -3,7 +3,7 @@
 use super::allowed::{Blocked, Resolved};
 use super::content;
 use super::package::{Package, Rule};
-use super::resource::Unopened;
+use super::resource::{Regular, Unopened};
 use super::versions::Versions;
 use crate::domain::{Digest, RelPath, Version};
 
@@ -64,6 +64,8 @@ pub enum Unread {
     Changed(Option<Digest>),
     /// The daemon's user may not read it.
     Denied,
+    /// There is no file descriptor left to read it with.
+    Exhausted,
     /// The filesystem failed.
     Failed,
 }
@@ -80,32 +82,71 @@ pub fn read(root: &Resolved, page: &Page<'_>, versions: &Versions) -> Result<Rea
         if version.size > page.max_file_bytes {
             return Err(Unread::TooLarge { size: version.size });
         }
-        let Some((digest, utf8)) = versions.digest(&opened)? else { continue };
-        let offset = match page.from {
-            Some((expected, _)) if expected != version => {
-                return Err(Unread::Changed(Some(digest)));
+        let Some((digest, utf8)) = versions.digest(&opened)? else {
+            // It is not as long as its size says, though nobody changes it.
+            if opened.is_still()? {
+                return of_unknown_size(&opened, page);
             }
-            Some((_, offset)) => offset,
-            None if page.unless.is_some_and(|d| d == digest.to_string()) => {
-                return Ok(Read { version, digest, body: None, next: None });
-            }
-            None => 0,
+            continue;
+        };
+        let Some(offset) = page.begin(&version, &digest)? else {
+            return Ok(Read { version, digest, body: None, next: None });
         };
         let len = usize::try_from(version.size - offset).unwrap_or(usize::MAX).min(page.max_bytes);
         let bytes = content::page(&opened.file, offset, len).map_err(|_| Unread::Failed)?;
         if !opened.is_still()? || bytes.len() < len {
             continue;
         }
-        let (body, taken) = if utf8 { text(bytes)? } else { (Body::Bytes(bytes), len) };
-        let end = offset + taken as u64;
-        return Ok(Read {
-            version,
-            digest,
-            body: Some(body),
-            next: (end < version.size).then_some(end),
-        });
+        return Read::new(version, digest, utf8, offset, bytes);
     }
     Err(Unread::Changed(None))
+}
+
+/// Reads a page of a file whose size its filesystem does not tell, or tells wrong, as in /proc: all
+/// of it is read for each page, and its content stands for the times that such a file has not.
+fn of_unknown_size(opened: &Regular, page: &Page<'_>) -> Result<Read, Unread> {
+    let offset = page.from.map_or(0, |(_, offset)| offset);
+    let whole = content::whole(&opened.file, offset, page.max_bytes, page.max_file_bytes);
+    let whole = whole.map_err(|_| Unread::Failed)?;
+    if whole.size > page.max_file_bytes {
+        return Err(Unread::TooLarge { size: whole.size });
+    }
+    let version = opened.version.by_content(whole.size, &whole.digest);
+    match page.begin(&version, &whole.digest)? {
+        Some(offset) => Read::new(version, whole.digest, whole.utf8, offset, whole.page),
+        None => Ok(Read { version, digest: whole.digest, body: None, next: None }),
+    }
+}
+
+impl Page<'_> {
+    /// Where the page begins in this version; `None` where no content is wanted.
+    fn begin(&self, version: &Version, digest: &Digest) -> Result<Option<u64>, Unread> {
+        match self.from {
+            Some((expected, _)) if expected != *version => Err(Unread::Changed(Some(*digest))),
+            Some((_, offset)) => Ok(Some(offset)),
+            None if self.unless.is_some_and(|held| held == digest.to_string()) => Ok(None),
+            None => Ok(Some(0)),
+        }
+    }
+}
+
+impl Read {
+    fn new(
+        version: Version,
+        digest: Digest,
+        utf8: bool,
+        offset: u64,
+        bytes: Vec<u8>,
+    ) -> Result<Self, Unread> {
+        let (body, taken) = if utf8 {
+            text(bytes)?
+        } else {
+            let len = bytes.len();
+            (Body::Bytes(bytes), len)
+        };
+        let end = offset + taken as u64;
+        Ok(Self { version, digest, body: Some(body), next: (end < version.size).then_some(end) })
+    }
 }
 
 /// Cuts a page of text between characters. A page begins between characters too, unless its cursor
@@ -130,6 +171,7 @@ impl From<Unopened> for Unread {
                 Blocked::Outside => Self::Outside,
                 Blocked::Missing | Blocked::NotADirectory | Blocked::Loop => Self::NotFound,
                 Blocked::Denied => Self::Denied,
+                Blocked::Exhausted => Self::Exhausted,
                 Blocked::Failed => Self::Failed,
             },
         }

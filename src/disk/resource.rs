@@ -52,7 +52,7 @@ pub(super) fn find(ground: &Ground, dir: &Spot, walked: &RelPath) -> Result<Targ
                 return Ok(Target { spot: direct, stat });
             }
             // A link: the file itself, or on the way.
-            Ok(_) | Err(Errno::LOOP) => ground.follow(dir, walked.as_bytes())?,
+            Ok(_) | Err(Errno::LOOP) => ground.follow(dir, walked)?,
             Err(error) => return Err(blocked(error).into()),
         };
         match look(ground, &spot) {
@@ -111,7 +111,7 @@ pub(super) fn follow_link(
     name: &[u8],
 ) -> Result<Target, Unopened> {
     let target = readlinkat(dir_fd, name, Vec::new()).map_err(blocked)?;
-    let spot = ground.follow(dir, target.as_bytes())?;
+    let spot = ground.follow_link(dir, target.as_bytes())?;
     let stat = look(ground, &spot).map_err(blocked)?;
     Ok(Target { spot, stat })
 }
@@ -146,6 +146,7 @@ pub(super) fn blocked(error: Errno) -> Blocked {
         Errno::ACCESS | Errno::PERM => Blocked::Denied,
         Errno::LOOP => Blocked::Loop,
         Errno::XDEV => Blocked::Outside,
+        Errno::MFILE | Errno::NFILE => Blocked::Exhausted,
         _ => Blocked::Failed,
     }
 }

@@ -142,6 +142,7 @@ impl Survey {
         let Some(found) = &mut self.found else {
             return self.full(allowed, watching, progress);
         };
+        search_again |= found.forget_failed_manifests();
         let mut relist: HashSet<Spot> = HashSet::new();
         let truncated = found.catalog.as_ref().is_some_and(|c| c.header.truncated);
         for token in dirty {
@@ -210,7 +211,7 @@ impl Survey {
                 // leads to must come in the revision in which this goes.
                 links_looked_at = true;
                 let strayed =
-                    found.nodes.iter().filter(|(_, n)| n.has_stray_link(&found.ground, progress));
+                    found.nodes.iter().filter(|(_, n)| n.has_strayed(&found.ground, progress));
                 queue.extend(strayed.map(|(spot, _)| spot.clone()));
             }
         }
@@ -232,10 +233,10 @@ impl Survey {
         Surveyed { catalog: Some(Ok(catalog)), unsettled }
     }
 
-    /// The tokens of directories in which a link leads elsewhere than it did, which no event tells
-    /// where a directory on its way is not watched; and of those at which something was mounted or
-    /// taken away, which no event tells at all. `None` where the root itself is elsewhere, or was not
-    /// there and may be now.
+    /// The tokens of directories in which a link leads elsewhere than it did, or something could not
+    /// be read: what no event tells where a directory on its way is not watched; and of those at which
+    /// something was mounted or taken away, which no event tells at all. `None` where the root itself
+    /// is elsewhere, or was not there and may be now.
     pub fn strayed(
         &self,
         allowed: &Allowed,
@@ -250,13 +251,7 @@ impl Survey {
         if found.moved(&ground, &self.target.path) {
             return None;
         }
-        let strayed = found.nodes.values();
-        let strayed = strayed.filter(|node| node.has_stray_link(&found.ground, progress));
-        // What is mounted on a file is seen from the directory that holds it.
-        let places = mounts.iter().filter_map(|place| found.ground.spot(place));
-        let places = places.flat_map(|spot| [spot.parent(), Some(spot)]).flatten();
-        let mounted = places.filter_map(|spot| found.nodes.get(&spot));
-        Some(strayed.chain(mounted).map(|node| node.token).collect())
+        Some(found.strayed(mounts, progress))
     }
 
     /// What was found last, or why nothing was.

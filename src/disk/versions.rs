@@ -5,7 +5,6 @@ use super::read::Unread;
 use super::resource::Regular;
 use crate::domain::{Digest, Version};
 use lru::LruCache;
-use std::io::ErrorKind;
 use std::num::NonZero;
 use std::sync::{Mutex, PoisonError};
 
@@ -28,19 +27,18 @@ impl Versions {
     }
 
     /// The digest of an open file, read only where it is not known, and whether that version is
-    /// UTF-8. `None` where the file changed meanwhile.
+    /// UTF-8. `None` where the file changed meanwhile, or is not as long as its size says.
     pub(super) fn digest(&self, opened: &Regular) -> Result<Option<(Digest, bool)>, Unread> {
         if let Some(known) = self.get(&opened.version) {
             return Ok(Some(known));
         }
         match content::digest(&opened.file, opened.version.size) {
-            Ok(found) if opened.is_still()? => {
+            Ok(Some(found)) if opened.is_still()? => {
                 let mut versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
                 versions.put(opened.version, found);
                 Ok(Some(found))
             }
             Ok(_) => Ok(None),
-            Err(e) if e.kind() == ErrorKind::UnexpectedEof => Ok(None),
             Err(_) => Err(Unread::Failed),
         }
     }

@@ -2,7 +2,7 @@
 //! What comes out is only a text: whoever opens it does so beneath a descriptor, links refused, and
 //! lets the kernel decide. Source: `path_resolution(7)`.
 
-use rustix::fs::{CWD, readlinkat};
+use rustix::fs::{CWD, PROC_SUPER_MAGIC, readlinkat, statfs};
 use rustix::io::Errno;
 
 /// The kernel's own bound, `MAXSYMLINKS`.
@@ -25,12 +25,14 @@ pub(super) enum Stop {
     NotADirectory,
     Denied,
     Loop,
+    /// At a link of procfs. Such a link leads to what a process holds, whatever its text says.
+    Magic,
     Failed,
 }
 
 /// Walks an absolute path.
 pub(super) fn walk(path: &[u8]) -> Walked {
-    walk_from(Vec::new(), path)
+    walk_from(Vec::new(), path, 0)
 }
 
 /// Every directory that the walk of an absolute path looks into, and for which name: where a change
@@ -42,19 +44,23 @@ pub(super) fn steps(path: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// The same of a path that is relative to `real`, a directory that is itself without links.
 pub(super) fn steps_from(real: Vec<u8>, path: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut steps = Vec::new();
-    walk_noting(real, path, |dir, name| steps.push((dir.to_vec(), name.to_vec())));
+    walk_noting(real, path, 0, |dir, name| steps.push((dir.to_vec(), name.to_vec())));
     steps
 }
 
-/// Walks a path that is relative to `real`, a directory that is itself without links.
-pub(super) fn walk_from(real: Vec<u8>, path: &[u8]) -> Walked {
-    walk_noting(real, path, |_, _| {})
+/// Walks a path that is relative to `real`, a directory that is itself without links. So many links
+/// were followed before.
+pub(super) fn walk_from(real: Vec<u8>, path: &[u8], links: u32) -> Walked {
+    walk_noting(real, path, links, |_, _| {})
 }
 
-fn walk_noting(real: Vec<u8>, path: &[u8], mut note: impl FnMut(&[u8], &[u8])) -> Walked {
-    let mut real = real;
+fn walk_noting(
+    mut real: Vec<u8>,
+    path: &[u8],
+    mut links: u32,
+    mut note: impl FnMut(&[u8], &[u8]),
+) -> Walked {
     let mut stopped = None;
-    let mut links = 0;
     let mut pending: Vec<Vec<u8>> = Vec::new();
     push_segments(&mut pending, path, &mut real);
     while let Some(segment) = pending.pop() {
@@ -71,6 +77,7 @@ fn walk_noting(real: Vec<u8>, path: &[u8], mut note: impl FnMut(&[u8], &[u8])) -
         }
         note(&real[..parent], &segment);
         match readlinkat(CWD, &*real, Vec::new()) {
+            Ok(_) if is_procfs(&real[..parent]) => stopped = Some(Stop::Magic),
             Ok(target) => {
                 links += 1;
                 if links > MAX_LINKS {
@@ -86,6 +93,12 @@ fn walk_noting(real: Vec<u8>, path: &[u8], mut note: impl FnMut(&[u8], &[u8])) -
         }
     }
     Walked { real, stopped }
+}
+
+/// Whether a directory is of procfs.
+fn is_procfs(dir: &[u8]) -> bool {
+    let dir = if dir.is_empty() { b"/" } else { dir };
+    statfs(dir).is_ok_and(|stat| stat.f_type == PROC_SUPER_MAGIC)
 }
 
 /// Puts a path's segments before those that are pending, and starts over where it is absolute.

@@ -160,7 +160,10 @@ impl Reason {
                 "the root's location type is not `environment`; select an environment location"
             }
             Self::Timeout => "the filesystem below the root does not answer; look at its mount",
-            Self::IoError => "the filesystem below the root failed; look at its disk or mount",
+            Self::IoError => {
+                "the filesystem below the root failed, or the daemon has no file descriptor left; \
+                 look at the disk or mount, and at the daemon's limit of open files"
+            }
         }
     }
 }

@@ -21,6 +21,8 @@ pub use view::{Figures, Late, RootState, RootView, View, Watching};
 pub use wait::Patience;
 pub use work::Lease;
 
+#[doc(hidden)]
+pub use crate::disk::Opener;
 use crate::disk::{Allowed, Versions};
 use crate::domain::search::Rules;
 use crate::domain::{Limits, Published, Reason, RootPath, Selected};
@@ -51,6 +53,8 @@ pub struct Settings {
     /// Of the watcher, ordered by tests.
     #[doc(hidden)]
     pub faults: Faults,
+    /// How files are opened; `None` asks the kernel, now.
+    pub opener: Option<Opener>,
 }
 
 /// How recent an answer must be.
@@ -88,12 +92,12 @@ impl Keeper {
     /// A keeper that has searched nothing yet.
     #[must_use]
     pub fn new(settings: Settings, epoch: u64) -> Self {
-        let Settings { environments, allowed, published, rules, timing, faults } = settings;
+        let Settings { environments, allowed, published, rules, timing, faults, opener } = settings;
         let max_history = rules.limits.max_history;
         Self(Arc::new(Shared {
             epoch,
             environments,
-            allowed: Allowed::new(allowed),
+            allowed: Allowed::with(opener.unwrap_or_else(Opener::probe), allowed),
             published: published.into(),
             rules,
             versions: Versions::default(),
@@ -153,6 +157,12 @@ impl Keeper {
     #[must_use]
     pub fn timing(&self) -> &Timing {
         &self.0.timing
+    }
+
+    /// How everything below the allowed roots is opened.
+    #[must_use]
+    pub fn opener(&self) -> Opener {
+        self.0.allowed.opener()
     }
 
     /// What is known of the selected roots. Waits for searches that must come first.

@@ -133,6 +133,11 @@ fn unread_error(
             "RESOURCE_NOT_FOUND",
             "the daemon's user may not read the file; give it permission",
         ),
+        Unread::Exhausted => (
+            Code::FailedPrecondition,
+            "ROOT_UNAVAILABLE",
+            "the daemon has no file descriptor left to read with; raise its limit of open files",
+        ),
         Unread::Failed => (
             Code::FailedPrecondition,
             "ROOT_UNAVAILABLE",

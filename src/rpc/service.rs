@@ -81,6 +81,7 @@ impl CapabilityService for Service {
             revision: self.keeper.revision(),
             watch: Some(limits::watching(self.keeper.watching())),
             sandbox: Some(limits::sandbox(&self.sandbox)),
+            resolver: self.keeper.opener().name().to_owned(),
         }))
     }
 

@@ -123,6 +123,11 @@ impl Serving {
         self.signal(Signal::TERM)
     }
 
+    /// The same while the caller's runtime goes on, so that its connections end too.
+    pub(crate) async fn terminated(self) -> (Option<i32>, String) {
+        tokio::task::spawn_blocking(move || self.terminate()).await.expect("it ends")
+    }
+
     /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()

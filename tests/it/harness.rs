@@ -9,7 +9,7 @@ use caproot::app;
 use caproot::config::{Config, Flags, RootFlag};
 use caproot::domain::Limits;
 use caproot::endpoint::Env;
-use caproot::keeper::{Faults, Timing};
+use caproot::keeper::{Faults, Opener, Timing};
 use caproot::proto::caproot::v1::{
     CapabilityRootLocation, ListSkillsRequest, ListSkillsResponse, ReadResourceRequest,
     ReadResourceResponse, SelectedCapabilityRoot,
@@ -43,6 +43,8 @@ pub(crate) struct Setup {
     pub timing: Timing,
     /// What the watcher is to do wrong.
     pub faults: Faults,
+    /// How files are opened; None asks the kernel.
+    pub opener: Option<Opener>,
 }
 
 impl Default for Setup {
@@ -55,6 +57,7 @@ impl Default for Setup {
             limits: Limits::default(),
             timing: Timing::default(),
             faults: Faults::default(),
+            opener: None,
         }
     }
 }
@@ -78,6 +81,11 @@ impl Setup {
     pub(crate) fn allowing<P: AsRef<Path>>(dirs: impl IntoIterator<Item = P>) -> Self {
         let allow = dirs.into_iter().map(|d| d.as_ref().to_owned()).collect();
         Self { allow, ..Self::default() }
+    }
+
+    /// The same, with files opened in this way.
+    pub(crate) fn opening(self, opener: Opener) -> Self {
+        Self { opener: Some(opener), ..self }
     }
 
     /// Publishes and allows one directory.
@@ -109,6 +117,7 @@ impl Daemon {
         config.limits = setup.limits;
         config.timing = setup.timing;
         config.faults = setup.faults;
+        config.opener = setup.opener;
         let app = app::build(config).await.expect("the daemon starts");
         let listening = app.listening();
         let [listening] = listening.as_slice() else { panic!("one listener: {listening:?}") };
@@ -186,6 +195,57 @@ impl Daemon {
         }
     }
 }
+
+/// Whether files can be opened by openat2(2) here. Says it loudly where that leaves something
+/// untested.
+pub(crate) fn has_openat2() -> bool {
+    let has = Opener::probe() == Opener::Openat2;
+    if !has {
+        eprintln!("SKIPPED: openat2(2) is not to be had here; only opening step by step is tested");
+    }
+    has
+}
+
+/// The ways to open files that there are here.
+pub(crate) fn openers() -> Vec<Opener> {
+    let both = [Opener::Openat2, Opener::Steps];
+    both.into_iter().filter(|opener| *opener == Opener::Steps || has_openat2()).collect()
+}
+
+/// Makes two tests of each function, `NAME::openat2` and `NAME::steps`: one for each way to open files.
+macro_rules! by_both_openers {
+    ($(async fn $name:ident;)*) => { $(
+        mod $name {
+            #[tokio::test]
+            async fn openat2() {
+                if crate::harness::has_openat2() {
+                    super::$name(caproot::keeper::Opener::Openat2).await;
+                }
+            }
+
+            #[tokio::test]
+            async fn steps() {
+                super::$name(caproot::keeper::Opener::Steps).await;
+            }
+        }
+    )* };
+    ($(fn $name:ident;)*) => { $(
+        mod $name {
+            #[test]
+            fn openat2() {
+                if crate::harness::has_openat2() {
+                    super::$name(caproot::keeper::Opener::Openat2);
+                }
+            }
+
+            #[test]
+            fn steps() {
+                super::$name(caproot::keeper::Opener::Steps);
+            }
+        }
+    )* };
+}
+pub(crate) use by_both_openers;
 
 /// Connects a client of its own.
 pub(crate) async fn connect(address: &str) -> Client {

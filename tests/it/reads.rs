@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use caproot::keeper::Opener;
 use caproot::proto::caproot::v1::{
     ReadResourceRequest, ReadResourceResponse, read_resource_response::Body,
 };
@@ -11,16 +12,32 @@ use sha2::{Digest as _, Sha256};
 use tonic::Code;
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, assert_refused, bytes_of, read_request, selected};
+use crate::harness::{
+    Daemon, Setup, assert_refused, by_both_openers, bytes_of, read_request, selected,
+};
+
+by_both_openers! {
+    async fn each_page_is_as_full_as_characters_allow;
+    async fn an_empty_file_is_one_empty_page;
+    async fn bounds_of_a_page;
+    async fn what_a_list_says_of_a_file_is_what_a_read_says;
+    async fn a_digest_that_still_holds_saves_the_body;
+    async fn cursors_that_are_not_this_files;
+}
+
+by_both_openers! {
+    fn pages_joined_are_the_file;
+}
 
 const PACKAGE: &str = "skill://r/a";
 const RESOURCE: &str = "skill://r/a/x";
 
 /// A request for `x` of the package `a`, and the daemon that serves it.
-async fn serving(content: &[u8]) -> (Fixture, Daemon, ReadResourceRequest) {
+async fn serving(opener: Opener, content: &[u8]) -> (Fixture, Daemon, ReadResourceRequest) {
     let fixture = Fixture::new("skill root/a");
     fixture.write("root/a/x", content);
-    let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
+    let setup = Setup::allowing([fixture.path("root")]).opening(opener);
+    let daemon = Daemon::start(setup).await;
     let request = read_request(&selected("r", fixture.path("root")), PACKAGE, RESOURCE);
     (fixture, daemon, request)
 }
@@ -41,10 +58,9 @@ fn contents() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-#[test]
-fn pages_joined_are_the_file() {
+fn pages_joined_are_the_file(opener: Opener) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let (fixture, daemon, request) = runtime.block_on(serving(b""));
+    let (fixture, daemon, request) = runtime.block_on(serving(opener, b""));
     let config = Config { cases: 96, failure_persistence: None, ..Config::default() };
     let sizes = prop_oneof![4_i64..64, 4_i64..3_000, Just(0)];
     TestRunner::new(config)
@@ -64,9 +80,9 @@ fn pages_joined_are_the_file() {
     runtime.block_on(daemon.stop());
 }
 
-#[tokio::test]
-async fn each_page_is_as_full_as_characters_allow() {
-    let (_fixture, daemon, request) = serving("a\u{1f600}\u{1f600}\u{20ac}b".as_bytes()).await;
+async fn each_page_is_as_full_as_characters_allow(opener: Opener) {
+    let (_fixture, daemon, request) =
+        serving(opener, "a\u{1f600}\u{1f600}\u{20ac}b".as_bytes()).await;
     let mut pages = Vec::new();
     let mut cursor = String::new();
     loop {
@@ -83,9 +99,8 @@ async fn each_page_is_as_full_as_characters_allow() {
     daemon.stop().await;
 }
 
-#[tokio::test]
-async fn an_empty_file_is_one_empty_page() {
-    let (_fixture, daemon, request) = serving(b"").await;
+async fn an_empty_file_is_one_empty_page(opener: Opener) {
+    let (_fixture, daemon, request) = serving(opener, b"").await;
     let page = daemon.read(request).await.expect("a page");
     let expected = ReadResourceResponse {
         resource: RESOURCE.into(),
@@ -100,10 +115,9 @@ async fn an_empty_file_is_one_empty_page() {
     daemon.stop().await;
 }
 
-#[tokio::test]
-async fn bounds_of_a_page() {
+async fn bounds_of_a_page(opener: Opener) {
     let content = vec![b'x'; (2 << 20) + 5];
-    let (_fixture, daemon, request) = serving(&content).await;
+    let (_fixture, daemon, request) = serving(opener, &content).await;
     for (max_bytes, page) in [(0, 8_192), (4, 4), (1 << 20, 1 << 20), (i64::MAX, 1 << 20)] {
         let answer = daemon.read(ReadResourceRequest { max_bytes, ..request.clone() }).await;
         let answer = answer.expect("a page");
@@ -116,9 +130,8 @@ async fn bounds_of_a_page() {
     daemon.stop().await;
 }
 
-#[tokio::test]
-async fn what_a_list_says_of_a_file_is_what_a_read_says() {
-    let (fixture, daemon, request) = serving(b"x").await;
+async fn what_a_list_says_of_a_file_is_what_a_read_says(opener: Opener) {
+    let (fixture, daemon, request) = serving(opener, b"x").await;
     let main = fs::read(fixture.path("root/a/SKILL.md")).expect("on disk");
     let listed = daemon.list(&[request.root.clone().expect("set")]).await.skills.remove(0);
     assert_eq!((listed.digest.clone(), listed.size_bytes), (digest(&main), main.len() as u64));
@@ -132,9 +145,8 @@ async fn what_a_list_says_of_a_file_is_what_a_read_says() {
     daemon.stop().await;
 }
 
-#[tokio::test]
-async fn a_digest_that_still_holds_saves_the_body() {
-    let (fixture, daemon, request) = serving(b"one").await;
+async fn a_digest_that_still_holds_saves_the_body(opener: Opener) {
+    let (fixture, daemon, request) = serving(opener, b"one").await;
     let asking = |held: &str| ReadResourceRequest { if_none_match: held.into(), ..request.clone() };
     let same = daemon.read(asking(&digest(b"one"))).await.expect("not modified");
     assert!(same.not_modified && same.body.is_none() && same.next_cursor.is_empty());
@@ -150,9 +162,8 @@ async fn a_digest_that_still_holds_saves_the_body() {
     daemon.stop().await;
 }
 
-#[tokio::test]
-async fn cursors_that_are_not_this_files() {
-    let (fixture, daemon, request) = serving(&[b'x'; 100]).await;
+async fn cursors_that_are_not_this_files(opener: Opener) {
+    let (fixture, daemon, request) = serving(opener, &[b'x'; 100]).await;
     fixture.write("root/a/y", [b'x'; 100]);
     let request = ReadResourceRequest { max_bytes: 10, ..request };
     let cursor = daemon.read(request.clone()).await.expect("a page").next_cursor;

@@ -5,25 +5,37 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use caproot::keeper::Opener;
 use caproot::proto::caproot::v1::{Consistency, ReadResourceRequest};
 use tonic::Code;
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, assert_refused, bytes_of, read_request, refusal, selected};
+use crate::harness::{
+    Daemon, Setup, assert_refused, by_both_openers, bytes_of, read_request, refusal, selected,
+};
 use crate::reads::digest;
 
+by_both_openers! {
+    async fn an_edit_between_pages_is_told_with_the_new_digest;
+    async fn a_file_that_is_gone_between_pages;
+    async fn a_file_that_becomes_something_else;
+    async fn a_package_that_is_gone_is_not_found_by_a_fresh_read;
+    async fn a_cursor_outlives_the_daemon;
+    async fn a_cursor_is_no_key_to_a_root_that_is_not_allowed;
+    async fn a_read_during_rewrites_is_one_version_or_an_error;
+}
+
 /// A package `a` with a file of 100 bytes, and a request for its first 10.
-async fn hundred() -> (Fixture, Daemon, ReadResourceRequest) {
+async fn hundred(opener: Opener) -> (Fixture, Daemon, ReadResourceRequest) {
     let fixture = Fixture::new("skill root/a\nfile root/a/x\n| \\{100*o}\\");
-    let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
+    let daemon = Daemon::start(Setup::allowing([fixture.path("root")]).opening(opener)).await;
     let root = selected("r", fixture.path("root"));
     let request = read_request(&root, "skill://r/a", "skill://r/a/x");
     (fixture, daemon, ReadResourceRequest { max_bytes: 10, ..request })
 }
 
-#[tokio::test]
-async fn an_edit_between_pages_is_told_with_the_new_digest() {
-    let (fixture, daemon, request) = hundred().await;
+async fn an_edit_between_pages_is_told_with_the_new_digest(opener: Opener) {
+    let (fixture, daemon, request) = hundred(opener).await;
     let in_place = "n".repeat(100);
     let edits: [(&str, &dyn Fn()); 3] = [
         (&in_place, &|| fixture.write("root/a/x", &in_place)),
@@ -44,9 +56,8 @@ async fn an_edit_between_pages_is_told_with_the_new_digest() {
     daemon.stop().await;
 }
 
-#[tokio::test]
-async fn a_file_that_is_gone_between_pages() {
-    let (fixture, daemon, request) = hundred().await;
+async fn a_file_that_is_gone_between_pages(opener: Opener) {
+    let (fixture, daemon, request) = hundred(opener).await;
     let cursor = daemon.read(request.clone()).await.expect("a page").next_cursor;
     fs::remove_file(fixture.path("root/a/x")).expect("remove");
     let answer = daemon.read(ReadResourceRequest { cursor, ..request }).await;
@@ -54,9 +65,8 @@ async fn a_file_that_is_gone_between_pages() {
     daemon.stop().await;
 }
 
-#[tokio::test]
-async fn a_file_that_becomes_something_else() {
-    let (mut fixture, daemon, request) = hundred().await;
+async fn a_file_that_becomes_something_else(opener: Opener) {
+    let (mut fixture, daemon, request) = hundred(opener).await;
     daemon.read(request.clone()).await.expect("a page");
     for entry in ["fifo root/a/x", "dir root/a/x", "link root/a/x -> .env"] {
         let path = fixture.path("root/a/x");
@@ -76,9 +86,8 @@ async fn a_file_that_becomes_something_else() {
     daemon.stop().await;
 }
 
-#[tokio::test]
-async fn a_package_that_is_gone_is_not_found_by_a_fresh_read() {
-    let (fixture, daemon, request) = hundred().await;
+async fn a_package_that_is_gone_is_not_found_by_a_fresh_read(opener: Opener) {
+    let (fixture, daemon, request) = hundred(opener).await;
     daemon.read(request.clone()).await.expect("a page");
     fs::remove_file(fixture.path("root/a/SKILL.md")).expect("remove");
     let fresh = ReadResourceRequest { consistency: Consistency::Fresh.into(), ..request.clone() };
@@ -87,12 +96,11 @@ async fn a_package_that_is_gone_is_not_found_by_a_fresh_read() {
     daemon.stop().await;
 }
 
-#[tokio::test]
-async fn a_cursor_outlives_the_daemon() {
-    let (fixture, daemon, request) = hundred().await;
+async fn a_cursor_outlives_the_daemon(opener: Opener) {
+    let (fixture, daemon, request) = hundred(opener).await;
     let first = daemon.read(request.clone()).await.expect("a page");
     daemon.stop().await;
-    let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
+    let daemon = Daemon::start(Setup::allowing([fixture.path("root")]).opening(opener)).await;
     let next = ReadResourceRequest { cursor: first.next_cursor.clone(), ..request.clone() };
     let second = daemon.read(next.clone()).await.expect("the next page");
     assert_eq!((bytes_of(&second), second.digest), (vec![b'o'; 10], first.digest));
@@ -102,23 +110,21 @@ async fn a_cursor_outlives_the_daemon() {
     daemon.stop().await;
 }
 
-#[tokio::test]
-async fn a_cursor_is_no_key_to_a_root_that_is_not_allowed() {
-    let (fixture, daemon, request) = hundred().await;
+async fn a_cursor_is_no_key_to_a_root_that_is_not_allowed(opener: Opener) {
+    let (fixture, daemon, request) = hundred(opener).await;
     let cursor = daemon.read(request.clone()).await.expect("a page").next_cursor;
     daemon.stop().await;
     let mut fixture = fixture;
     fixture.add("dir elsewhere");
-    let daemon = Daemon::start(Setup::allowing([fixture.path("elsewhere")])).await;
+    let daemon = Daemon::start(Setup::allowing([fixture.path("elsewhere")]).opening(opener)).await;
     let answer = daemon.read(ReadResourceRequest { cursor, ..request }).await;
     assert_refused(answer, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
     daemon.stop().await;
 }
 
 /// Two versions that differ in every byte and in length, so that any mix shows.
-#[tokio::test]
-async fn a_read_during_rewrites_is_one_version_or_an_error() {
-    let (fixture, daemon, request) = hundred().await;
+async fn a_read_during_rewrites_is_one_version_or_an_error(opener: Opener) {
+    let (fixture, daemon, request) = hundred(opener).await;
     let versions = [vec![b'a'; 40_000], vec![b'b'; 50_000]];
     fixture.replace("root/a/x", &versions[0]);
     let fixture = Arc::new(fixture);

@@ -5,13 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use caproot::keeper::Opener;
 use caproot::proto::caproot::v1::ListResourcesRequest;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, read_request, refusal, selected};
+use crate::harness::{Daemon, Setup, by_both_openers, read_request, refusal, selected};
 use crate::resources::{all, request};
+
+by_both_openers! {
+    fn what_is_listed_is_what_can_be_read;
+}
 
 /// What a tree may hold at a place of the package or beside it.
 #[derive(Debug, Clone)]
@@ -102,8 +107,7 @@ fn everything(dir: &Path, way: &mut Vec<PathBuf>, found: &mut BTreeSet<PathBuf>)
     way.pop();
 }
 
-#[test]
-fn what_is_listed_is_what_can_be_read() {
+fn what_is_listed_is_what_can_be_read(opener: Opener) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let config = Config { cases: 96, failure_persistence: None, ..Config::default() };
     let law = |tree: BTreeMap<String, Thing>, page_size: i32| {
@@ -111,7 +115,7 @@ fn what_is_listed_is_what_can_be_read() {
         let (mut listed, mut readable, mut behind) = (BTreeSet::new(), BTreeSet::new(), 0);
         runtime.block_on(async {
             let setup = Setup::allowing([fixture.path("root"), fixture.path("also")]);
-            let daemon = Daemon::start(setup).await;
+            let daemon = Daemon::start(setup.opening(opener)).await;
             let root = selected("r", fixture.path("root"));
             let asking = ListResourcesRequest { page_size, ..request(&root) };
             for resource in all(&daemon, asking).await.0 {

@@ -29,7 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("client", &["endpoint", "proto"]),
     ("check", &["disk", "domain"]),
-    ("config", &["domain", "endpoint", "keeper::Faults", "keeper::Timing"]),
+    ("config", &["domain", "endpoint", "keeper::Faults", "keeper::Opener", "keeper::Timing"]),
     ("disk", &["domain"]),
     ("domain", &[]),
     ("endpoint", &[]),

@@ -1,4 +1,5 @@
-//! Runs the cases in `tests/trees/*.txt`: a tree, and what the daemon must say of it.
+//! Runs the cases in `tests/trees/*.txt`: a tree, and what the daemon must say of it, by whichever way
+//! it opens files.
 //!
 //! ```text
 //! == a plain name for the case
@@ -30,7 +31,9 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use caproot::keeper::Opener;
 use caproot::proto::caproot::v1::{
     ListSkillsRequest, ResolveRootsRequest, SelectedCapabilityRoot, SkillView,
     read_resource_response::Body,
@@ -39,7 +42,9 @@ use tonic::Status;
 
 use crate::diff::diff;
 use crate::fixture::{Fixture, is_comment, is_root, unescape};
-use crate::harness::{Daemon, Setup, bytes_of, list_request, read_request, refusal, selected};
+use crate::harness::{
+    Daemon, Setup, bytes_of, list_request, openers, read_request, refusal, selected,
+};
 use crate::listing::{self, Line};
 
 #[tokio::test]
@@ -97,23 +102,29 @@ async fn run(theme: &str) {
             continue;
         }
         let (name, wanted) = (case.name.clone(), case.expected.clone());
-        // A task of its own: a case that panics fails alone.
-        let said = tokio::spawn(async move { actual(&case).await }).await;
-        let Ok(said) = said else {
-            write!(failures, "\n== {name}\nbroke off; see above\n").expect("text");
-            continue;
-        };
-        let actual = spelled_as_expected(&wanted, said);
-        let expected = wanted.join("\n");
-        if expected == actual {
-            continue;
-        }
-        if bless {
-            let (head, _) = source.split_once("\nexpect\n").expect("checked by parse");
-            let tail = if source.ends_with("\n\n") { "\n\n" } else { "\n" };
-            blessed = blessed.replace(source, &format!("{head}\nexpect\n{actual}{tail}"));
-        } else {
-            write!(failures, "\n== {name}\n{}", diff(&expected, &actual)).expect("text");
+        let case = Arc::new(case);
+        for opener in openers() {
+            // A task of its own: a case that panics fails alone.
+            let case = case.clone();
+            let said = tokio::spawn(async move { actual(&case, opener).await }).await;
+            let Ok(said) = said else {
+                write!(failures, "\n== {name}, by {opener:?}\nbroke off; see above\n")
+                    .expect("text");
+                continue;
+            };
+            let actual = spelled_as_expected(&wanted, said);
+            let expected = wanted.join("\n");
+            if expected == actual {
+                continue;
+            }
+            if bless {
+                let (head, _) = source.split_once("\nexpect\n").expect("checked by parse");
+                let tail = if source.ends_with("\n\n") { "\n\n" } else { "\n" };
+                blessed = blessed.replace(source, &format!("{head}\nexpect\n{actual}{tail}"));
+                break;
+            }
+            let difference = diff(&expected, &actual);
+            write!(failures, "\n== {name}, by {opener:?}\n{difference}").expect("text");
         }
     }
     if bless {
@@ -176,10 +187,11 @@ fn limit(limits: &mut caproot::domain::Limits, rest: &str) {
 }
 
 /// What the daemon says of the tree.
-async fn actual(case: &Case) -> Vec<Line> {
+async fn actual(case: &Case, opener: Opener) -> Vec<Line> {
     let fixture = Fixture::new(&case.tree);
     let mut setup = Setup::allowing(case.allow.iter().map(|dir| fixture.path(dir)));
     setup.limits = case.limits.clone();
+    setup.opener = Some(opener);
     let daemon = Daemon::start(setup).await;
     let roots: Vec<_> =
         case.roots.iter().map(|(id, dir)| selected(id, fixture.path(dir))).collect();

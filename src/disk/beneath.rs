@@ -1,0 +1,142 @@
+//! Opens what lies beneath a directory that is held, whatever is exchanged on the way meanwhile: no
+//! link is followed and `..` is never taken. By openat2(2), or step by step where the kernel has none
+//! or a sandbox forbids it, with the same answers. Leaves it to its callers what a link means.
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat, statat,
+};
+use rustix::io::{Errno, Result as Io};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+/// How often what changes under our feet is tried again.
+const TRIES: usize = 32;
+/// The kernel's bound on a path, the NUL at its end included.
+const PATH_MAX: usize = 4_096;
+/// What the kernel says behind the path of what has no name any more.
+const DELETED: &[u8] = b" (deleted)";
+/// A directory that is only passed through. Of one that mounts itself when it is entered, `O_DIRECTORY`
+/// asks for that, as the way of any path does.
+const PASSED: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// How things are opened beneath a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opener {
+    /// By one call of openat2(2) each.
+    Openat2,
+    /// By one openat(2) for each component of the path.
+    Steps,
+}
+
+impl Opener {
+    /// Asks the kernel whether this process may use openat2(2) now: what a sandbox forbids only
+    /// later is not seen.
+    #[must_use]
+    pub fn probe() -> Self {
+        let asked = openat(CWD, c"/", PASSED, Mode::empty())
+            .and_then(|top| by_openat2(&top, b".", OFlags::PATH | OFlags::DIRECTORY));
+        match asked {
+            // What is only short of something for now is there.
+            Ok(_) | Err(Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Self::Openat2,
+            // ENOSYS of an old kernel and of systemd, EPERM or EACCES of others, or what else a
+            // filter was told to say.
+            Err(_) => Self::Steps,
+        }
+    }
+
+    /// Its name on the wire.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Openat2 => "openat2",
+            Self::Steps => "steps",
+        }
+    }
+
+    /// Opens a directory by its absolute path, on which no link may be.
+    pub(super) fn directory(self, path: &[u8]) -> Io<OwnedFd> {
+        let top = openat(CWD, c"/", PASSED, Mode::empty())?;
+        match path.strip_prefix(b"/").unwrap_or(path) {
+            [] => Ok(top),
+            rel => self.open(&top, rel, OFlags::PATH | OFlags::DIRECTORY),
+        }
+    }
+
+    /// Opens a relative path beneath a directory: no `..` in it, and no link on the way. A link at
+    /// its end is opened only with `O_PATH` and `O_NOFOLLOW`, as itself. The empty path is the
+    /// directory.
+    pub(super) fn open(self, base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC;
+        if rel.is_empty() {
+            return openat(base, c".", flags, Mode::empty());
+        }
+        let once = || match self {
+            Self::Openat2 => by_openat2(base, rel, flags),
+            Self::Steps => by_steps(base, rel, flags),
+        };
+        let mut opened = once();
+        for _ in 1..TRIES {
+            if !matches!(opened, Err(Errno::AGAIN)) {
+                break;
+            }
+            opened = once();
+        }
+        opened
+    }
+}
+
+fn by_openat2(base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    openat2(base, rel, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
+}
+
+/// `EAGAIN` where something was exchanged meanwhile and another try will tell.
+fn by_steps(base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<OwnedFd> {
+    if rel.len() >= PATH_MAX {
+        return Err(Errno::NAMETOOLONG);
+    }
+    let mut names = rel.split(|b| *b == b'/');
+    let last = names.next_back().unwrap_or_default();
+    let mut passed: Option<OwnedFd> = None;
+    for name in names {
+        passed = Some(step(passed.as_ref().unwrap_or(base), name, PASSED)?);
+    }
+    let opened = step(passed.as_ref().unwrap_or(base), last, flags)?;
+    // A directory that was moved out between two steps takes the walk along.
+    if is_beneath(&opened, base, last) { Ok(opened) } else { Err(Errno::AGAIN) }
+}
+
+fn step(dir: &OwnedFd, name: &[u8], flags: OFlags) -> Io<OwnedFd> {
+    match openat(dir, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
+        // openat(2) says this of a link, too, where a directory is wanted.
+        Err(Errno::NOTDIR) => {
+            let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            Err(match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Symlink => Errno::LOOP,
+                // By now.
+                FileType::Directory => Errno::AGAIN,
+                _ => Errno::NOTDIR,
+            })
+        }
+        done => done,
+    }
+}
+
+/// Whether what was opened lies beneath its base now. The kernel tells the whole way of a descriptor
+/// as it is at one moment, which no walk along it can. Of what was replaced since, it tells where that
+/// was last, which may have been elsewhere: that counts as not beneath. Where /proc is not mounted
+/// there is nobody to ask, and the steps must do.
+fn is_beneath(opened: &OwnedFd, base: &OwnedFd, name: &[u8]) -> bool {
+    let place = |fd: &OwnedFd| {
+        let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        readlinkat(CWD, link, Vec::new()).map(std::ffi::CString::into_bytes)
+    };
+    let Ok(outer) = place(base) else { return true };
+    let Ok(inner) = place(opened) else { return false };
+    let is_deleted = inner.ends_with(DELETED) && !name.ends_with(DELETED);
+    let outer = outer.strip_suffix(b"/").unwrap_or(&outer);
+    let below = inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with(b"/"));
+    below && !is_deleted
+}
+
+#[cfg(test)]
+mod tests;

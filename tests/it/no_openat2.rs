@@ -1,0 +1,133 @@
+//! The real binary where openat2(2) fails, as it does under some sandboxes and on old kernels: it says
+//! so, and answers as it does elsewhere.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::binary::Serving;
+use crate::commands::caproot;
+use crate::fixture::Fixture;
+use crate::traced;
+
+/// Links of all kinds, and what is no file.
+const TREE: &str = "skill root/a
+    file root/a/references/x.md\n| Text.
+    link root/a/inside.md -> ../b/y.md
+    link root/a/absolute.md -> $TMP/root/b/y.md
+    link root/a/other.md -> $TMP/other/z.md
+    link root/a/outside.md -> ../../out/secret.md
+    link root/a/gone.md -> nothing
+    link root/a/round -> round
+    skill root/b
+    file root/b/y.md\n| Inside.
+    file root/p/.claude-plugin/plugin.json\n| {\"name\": \"kit\"}
+    skill root/p/skills/c
+    fifo root/f/SKILL.md
+    link root/l -> ../other/l
+    link root/o -> ../out
+    link root/m/SKILL.md -> $TMP/other/l/SKILL.md
+    skill other/l
+    file other/z.md\n| Allowed.
+    skill out/never
+    file out/secret.md";
+
+/// What a client is told, as JSON, without what differs from start to start.
+fn told(serving: &Serving, words: &str) -> Value {
+    let mut command = caproot(words.split_whitespace());
+    command.args(["--output", "json"]).env("CAPROOT_ENDPOINT", serving.endpoint());
+    let output = command.output().expect("the binary runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let mut answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| said.into());
+    if let Some(object) = answer.as_object_mut() {
+        object.retain(|key, _| !["epoch", "revision", "resumeToken"].contains(&key.as_str()));
+    }
+    answer
+}
+
+/// The name of the way to open files that `caproot status` prints.
+fn resolver(serving: &Serving) -> String {
+    let mut command = caproot(["status"]);
+    let output = command.env("CAPROOT_ENDPOINT", serving.endpoint()).output().expect("it runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let row = text.lines().find_map(|line| line.strip_prefix("resolver "));
+    row.unwrap_or_else(|| panic!("a row `resolver`: {text}")).trim().to_owned()
+}
+
+/// Starts with these flags, gives the resolver and the answers, and sees a good end.
+fn session(mut command: Command, fixture: &Fixture) -> (String, Vec<Value>) {
+    command.arg("--root").arg(format!("r={}", fixture.path("root").display()));
+    command.arg("--allow").arg(fixture.path("other"));
+    let serving = Serving::of(&mut command);
+    let asked = [
+        "list --fresh",
+        "resolve",
+        "resources skill://r/a --digests",
+        "read skill://r/a",
+        "read skill://r/a/references/x.md",
+        "read skill://r/a/inside.md",
+        "read skill://r/a/absolute.md",
+        "read skill://r/a/other.md",
+        "read skill://r/a/outside.md",
+        "read skill://r/a/gone.md",
+        "read skill://r/a/round",
+        "read skill://r/l",
+        "read skill://r/m",
+        "read skill://r/p/skills/c",
+        "list --root below=/ --root out=/nonexistent",
+    ];
+    let said = (resolver(&serving), asked.iter().map(|words| told(&serving, words)).collect());
+    let (code, log) = serving.terminate();
+    assert_eq!(code, Some(0), "{log}");
+    said
+}
+
+#[test]
+fn where_openat2_fails_the_answers_are_the_same() {
+    let fixture = Fixture::new(TREE);
+    let log = fixture.path("strace");
+    let mut plain = caproot(["serve", "--listen", "tcp:127.0.0.1:0"]);
+    plain.current_dir("/");
+    let (by, expected) = session(plain, &fixture);
+    println!("here files are opened by `{by}`");
+    let skills: Vec<_> = expected[0]["skills"].as_array().expect("skills").iter().collect();
+    let names: Vec<_> = skills.iter().map(|skill| skill["name"].clone()).collect();
+    assert_eq!(names, ["a", "b", "kit:c", "l"]);
+    let text = format!("{expected:?}");
+    assert!(text.contains("Inside.") && text.contains("Allowed.") && !text.contains("never"));
+    for (injected, resolver) in [
+        ("error=ENOSYS", "steps"),
+        ("error=EPERM", "steps"),
+        ("error=EACCES", "steps"),
+        // Of each thread the first calls fail; they are tried again.
+        ("error=EAGAIN:when=1..3", by.as_str()),
+        ("error=EAGAIN:when=2+2", by.as_str()),
+    ] {
+        let injected = format!("inject=openat2:{injected}");
+        let options = ["-e", "trace=openat2", "-e", &injected];
+        let Some(command) = traced::serve(&log, &options) else { return };
+        let (by, said) = session(command, &fixture);
+        assert_eq!(by, resolver, "{injected}");
+        assert_eq!(said, expected, "{injected}");
+        let log = std::fs::read_to_string(&log).expect("strace's log");
+        assert!(log.contains("(INJECTED)"), "{injected}: {log}");
+    }
+}
+
+#[test]
+fn an_openat2_that_always_says_again_is_a_filesystem_that_fails() {
+    let fixture = Fixture::new(TREE);
+    let log = fixture.path("strace");
+    let options = ["-e", "trace=openat2", "-e", "inject=openat2:error=EAGAIN"];
+    let Some(mut command) = traced::serve(&log, &options) else { return };
+    command.arg("--root").arg(format!("r={}", fixture.path("root").display()));
+    let serving = Serving::of(&mut command);
+    assert_eq!(resolver(&serving), "openat2");
+    for _ in 0..2 {
+        let list = told(&serving, "list --fresh");
+        assert_eq!(list["roots"][0]["reason"], "ROOT_REASON_IO_ERROR", "{list}");
+        assert_eq!(list.get("skills"), None, "{list}");
+    }
+    let (code, log) = serving.terminate();
+    assert_eq!(code, Some(0), "{log}");
+}

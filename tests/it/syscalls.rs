@@ -1,0 +1,217 @@
+//! What the real binary asks of the kernel during a session: below a root it only reads, and of what
+//! it refuses it opens nothing. By either way to open files.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use caproot::proto::caproot::v1::{
+    GetExecutorRequest, ListResourcesRequest, ListRootsRequest, ReadResourceRequest,
+    ResolveRootsRequest,
+};
+
+use crate::binary::Serving;
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, in_time, read_request, selected};
+use crate::live::{fresh, skill, watching};
+use crate::replica::Replica;
+use crate::traced;
+
+/// In every path that is asked for and refused.
+const REFUSED: &str = "never-to-be-opened";
+/// All that may be done with what lies below a root. Opening is looked at more closely.
+const READING: [&str; 16] = [
+    "close",
+    "fcntl",
+    "fstat",
+    "fstatfs",
+    "getdents64",
+    "inotify_add_watch",
+    "lseek",
+    "newfstatat",
+    "openat",
+    "openat2",
+    "pread64",
+    "read",
+    "readlink",
+    "readlinkat",
+    "statfs",
+    "statx",
+];
+/// What an opening for reading does not say.
+const WRITING: [&str; 6] = ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND", "O_TMPFILE"];
+/// Their text is what goes over the wire, and says nothing of what is done.
+const TALKING: [&str; 9] =
+    ["read", "readv", "recvfrom", "recvmsg", "write", "writev", "sendto", "sendmsg", "pread64"];
+
+/// A system call of strace's log: its name, and what it is about. `None` for other lines.
+fn call(line: &str) -> Option<(&str, &str)> {
+    let (_, rest) = line.split_once(' ')?;
+    let rest = rest.trim_start();
+    let (name, about) = match rest.strip_prefix("<... ") {
+        Some(resumed) => resumed.split_once(" resumed>")?,
+        None => rest.split_once('(')?,
+    };
+    let is_name = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let about = match about.find('"').filter(|_| TALKING.contains(&name)) {
+        Some(text) => &about[..text],
+        None => about,
+    };
+    is_name.then_some((name, about))
+}
+
+/// Why a call on something below a directory is more than reading, if it is.
+fn wrong<'a>(name: &'a str, about: &str, dir: &str) -> Option<&'a str> {
+    if !about.contains(dir) {
+        return None;
+    }
+    let opens = name.starts_with("open") && WRITING.iter().any(|flag| about.contains(flag));
+    (opens || !READING.contains(&name)).then_some(name)
+}
+
+#[test]
+fn a_call_that_writes_is_found_out() {
+    let judged = |line: &str| {
+        let (name, about) = call(line).expect("a call");
+        wrong(name, about, "/top/root").map(str::to_owned)
+    };
+    for line in [
+        r#"7 openat(3</top/root>, "x", O_WRONLY|O_CREAT|O_TRUNC, 0666) = 4</top/root/x>"#,
+        r#"7 openat2(3</top/root>, "x", {flags=O_RDWR, resolve=RESOLVE_BENEATH}, 24) = 4"#,
+        r#"7 unlink("/top/root/x") = 0"#,
+        r#"7 renameat2(3</top/root>, "x", 3</top/root>, "y", 0) = -1 ENOENT (No such file)"#,
+        r#"7 ftruncate(4</top/root/x>, 0 <unfinished ...>"#,
+        r#"7 write(4</top/root/x>, "text", 4) = 4"#,
+        r#"7 fchmod(4</top/root/x>, 0600) = 0"#,
+    ] {
+        assert!(judged(line).is_some(), "{line}");
+    }
+    for line in [
+        r#"7 openat(3</top/root>, "x", O_RDONLY|O_NONBLOCK|O_CLOEXEC) = 4</top/root/x>"#,
+        r#"7 <... openat resumed>) = 4</top/root/x>"#,
+        r#"7 write(9<socket:[1]>, "of /top/root", 12) = 12"#,
+        r#"7 unlink("/run/socket") = 0"#,
+    ] {
+        assert_eq!(judged(line), None, "{line}");
+    }
+    assert_eq!(call("7 +++ exited with 0 +++"), None);
+}
+
+/// Handles and places that must be refused before anything is opened.
+fn refused(top: &Path) -> Vec<String> {
+    let long = "x".repeat(5_000);
+    vec![
+        format!("../../{REFUSED}"),
+        format!("/{REFUSED}"),
+        format!("skill://r/../{REFUSED}"),
+        format!("skill://r/a/../../{REFUSED}"),
+        format!("skill://r/%2E%2E/{REFUSED}"),
+        format!("skill://r//{REFUSED}"),
+        format!("skill://r/{REFUSED}%00"),
+        format!("skill://r/{REFUSED}\0"),
+        format!("skill://r/{REFUSED}/{long}"),
+        format!("skill://other/{REFUSED}"),
+        format!("file://{}/{REFUSED}", top.display()),
+        // Well formed, and of no package that is listed.
+        format!("skill://r/{REFUSED}"),
+        format!("skill://r/write-changelog/../{REFUSED}"),
+    ]
+}
+
+/// Asks for everything, right and wrong.
+async fn session(daemon: &Daemon, fixture: &Fixture) {
+    let root = selected("r", fixture.path("root"));
+    let roots = [root.clone()];
+    let mut client = daemon.client.clone();
+    in_time(client.get_executor(GetExecutorRequest {})).await.expect("GetExecutor");
+    in_time(client.list_roots(ListRootsRequest {})).await.expect("ListRoots");
+    let mut replica = Replica::open(daemon, watching(roots.to_vec())).await;
+    replica.step().await;
+    let list = fresh(daemon, &roots).await;
+    assert_eq!(list.skills.len(), 3, "the demo");
+    let resolve = ResolveRootsRequest { selected_capability_roots: roots.to_vec(), consistency: 0 };
+    in_time(client.resolve_roots(resolve)).await.expect("ResolveRoots");
+    for skill in &list.skills {
+        let request = ListResourcesRequest {
+            root: Some(root.clone()),
+            package: skill.package.clone(),
+            include_digests: true,
+            ..Default::default()
+        };
+        let files = in_time(client.list_resources(request)).await.expect("files").into_inner();
+        for file in files.resources {
+            let read = read_request(&root, &skill.package, &file.resource);
+            let small = ReadResourceRequest { max_bytes: 64, ..read };
+            daemon.read_all(small).await.expect("what is listed can be read");
+        }
+    }
+    for text in refused(fixture.top()) {
+        daemon.read(read_request(&root, &text, "")).await.expect_err("no package");
+        let resource = daemon.read(read_request(&root, "skill://r/write-changelog", &text)).await;
+        resource.expect_err("no resource");
+    }
+    let outside = selected("o", fixture.top().join(REFUSED));
+    assert_eq!(fresh(daemon, &[outside]).await.skills.len(), 0);
+    fixture.write("root/new/SKILL.md", skill("new", "Comes."));
+    while !replica.skills.contains_key("skill://r/new") {
+        replica.change().await;
+    }
+    fs::remove_dir_all(fixture.path("root/new")).expect("remove");
+    while replica.skills.contains_key("skill://r/new") {
+        replica.change().await;
+    }
+    replica.catch_up(daemon).await;
+}
+
+#[tokio::test]
+async fn below_a_root_it_only_reads() {
+    let fixture = Fixture::new("dir logs");
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trees/demo");
+    let copied = Command::new("cp").arg("-r").arg(demo).arg(fixture.path("root")).status();
+    assert!(copied.expect("cp").success());
+    fs::create_dir(fixture.path(REFUSED)).expect("a directory");
+    for inject in [None, Some("inject=openat2:error=ENOSYS")] {
+        let log = fixture.path("logs/strace");
+        let mut options = vec!["-y", "-s", "256", "-e", "trace=%file,%desc"];
+        options.extend(inject.iter().flat_map(|inject| ["-e", *inject]));
+        let Some(mut command) = traced::serve(&log, &options) else { return };
+        command.arg("--root").arg(format!("r={}", fixture.path("root").display()));
+        let serving = Serving::of(&mut command);
+        let address = serving.endpoint().strip_prefix("tcp:").expect("TCP").to_owned();
+        let daemon = Daemon::elsewhere(&address).await;
+        session(&daemon, &fixture).await;
+        drop(daemon);
+        let (code, said) = serving.terminated().await;
+        assert_eq!(code, Some(0), "{said}");
+        judge(&fs::read_to_string(&log).expect("strace's log"), &fixture);
+    }
+}
+
+/// Looks all calls over.
+fn judge(log: &str, fixture: &Fixture) {
+    let root = fixture.path("root").display().to_string();
+    // The command line is the first call, and names the root.
+    let lines: Vec<_> = log.lines().filter(|line| !line.contains(" execve(")).collect();
+    assert_eq!(lines.len() + 1, log.lines().count(), "nothing else is run");
+    let calls: Vec<_> = lines.iter().filter_map(|line| Some((*line, call(line)?))).collect();
+    let mut wrongs = calls.iter().filter(|(_, (name, about))| wrong(name, about, &root).is_some());
+    assert_eq!(wrongs.next(), None, "more than reading below a root");
+    let refused = |about: &str| about.contains(REFUSED) || about.contains("/etc/passwd");
+    // A root outside is looked for, so that its refusal may say where links lead, and never opened.
+    let mut opened =
+        calls.iter().filter(|(_, (name, about))| name.contains("open") && refused(about));
+    assert_eq!(opened.next(), None, "what is refused is not opened");
+    let mut looked = calls.iter().filter(|(_, (_, about))| about.contains(REFUSED));
+    assert!(looked.all(|(_, (name, about))| *name == "readlinkat" && !about.contains("..")));
+    // All this was seen, and not something else.
+    for (seen, name) in [
+        ("SKILL.md", "open"),
+        ("patterns.md", "pread64"),
+        ("write-changelog>", "getdents64"),
+        ("/proc/self/fd/", "inotify_add_watch"),
+    ] {
+        let is_it =
+            |(_, (n, about)): &&(&str, (&str, &str))| n.starts_with(name) && about.contains(seen);
+        assert!(calls.iter().any(|call| is_it(&call)), "{name} of {seen} is in the log");
+    }
+}
