@@ -72,7 +72,8 @@ pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
     let mut documents = 0;
     while let Some(event) = parser.next_event() {
         let (event, span) = event.map_err(|error| SyntaxError {
-            at: at(error.marker()),
+            // The library puts the end of a text that ends without a line break on a line of its own.
+            at: at(error.marker()).min(end(text)),
             reason: format!("YAML: {}", error.info()),
         })?;
         let here = at(&span.start);
@@ -171,6 +172,14 @@ fn at(mark: &Marker) -> At {
     At { line: number(mark.line()), column: number(mark.col() + 1) }
 }
 
+/// Where a text ends.
+fn end(text: &str) -> At {
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let breaks = text.matches(['\n', '\r']).count() - text.matches("\r\n").count();
+    let last = text.rsplit(['\n', '\r']).next().unwrap_or_default();
+    At { line: number(breaks + 1), column: number(last.chars().count() + 1) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{At, Value, parse};
@@ -219,6 +228,8 @@ mod tests {
             ("a: 1\n---\nb: 1\n", 2, 1, "second document"),
             ("? [a]\n: b\n", 1, 3, "cannot be a key"),
             (&"[".repeat(17), 1, 17, "nested too deep"),
+            ("a: 1\r\nb: {c", 2, 6, "YAML: "),
+            ("a: 1\rb: {c\n", 3, 1, "YAML: "),
         ] {
             let error = parse(text).expect_err(text);
             assert!(error.reason.contains(reason), "{text:?}: {error:?}");
