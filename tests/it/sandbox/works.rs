@@ -6,13 +6,14 @@ use std::fs;
 use std::path::PathBuf;
 
 use caproot::proto::caproot::v1::{
-    Diagnostic, DiagnosticCode, RootReason, RootState, SelectedCapabilityRoot, WatchMode,
+    Diagnostic, DiagnosticCode, RootReason, RootState, RootStatus, SelectedCapabilityRoot,
+    WatchMode,
 };
 
 use super::{client, ends_well, has_landlock, lying, serving};
 use crate::binary::Serving;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, located, read_request, selected};
+use crate::harness::{Daemon, in_time, located, read_request, selected};
 use crate::live::{fresh, retarget, skill, watching};
 use crate::replica::Replica;
 
@@ -30,11 +31,32 @@ fn published(id: &str) -> [SelectedCapabilityRoot; 1] {
     [located(id, &format!("published:{id}"))]
 }
 
-/// Goes on until the first root is in this state.
-async fn until(replica: &mut Replica, state: RootState) {
-    while replica.roots.values().next().is_none_or(|root| root.state() != state) {
-        replica.change().await;
-    }
+/// Goes on until what a client holds is so.
+async fn until(replica: &mut Replica, is_so: impl Fn(&Replica) -> bool) {
+    let changes = async {
+        while !is_so(replica) {
+            replica.change().await;
+        }
+    };
+    in_time(changes).await;
+}
+
+/// The state of the only root.
+fn state(replica: &Replica) -> RootState {
+    replica.roots.values().next().map_or(RootState::Unspecified, RootStatus::state)
+}
+
+/// A skill's description; empty where it is not held.
+fn says_of<'a>(replica: &'a Replica, package: &str) -> &'a str {
+    replica.skills.get(package).map_or("", |skill| &skill.description)
+}
+
+fn is_ready(replica: &Replica) -> bool {
+    state(replica) == RootState::Ready
+}
+
+fn is_gone(replica: &Replica) -> bool {
+    state(replica) == RootState::Unavailable
 }
 
 #[tokio::test]
@@ -43,7 +65,7 @@ async fn lists_reads_and_follows_changes() {
     let Some((serving, daemon)) = restricted(&fixture, &[("--root", "root")]).await else { return };
     let root = published("root");
     let mut replica = Replica::open(&daemon, watching(root.to_vec())).await;
-    until(&mut replica, RootState::Ready).await;
+    until(&mut replica, is_ready).await;
     let read = read_request(&root[0], "skill://root/a", "skill://root/a/x.md");
     assert_eq!(daemon.read_all(read).await.expect("the file"), b"text\n");
     fixture.replace("root/a/SKILL.md", skill("a", "Edited."));
@@ -61,14 +83,12 @@ async fn a_published_root_is_removed_and_made_anew() {
     let fixture = Fixture::new("skill root/a");
     let Some((serving, daemon)) = restricted(&fixture, &[("--root", "root")]).await else { return };
     let mut replica = Replica::open(&daemon, watching(published("root").to_vec())).await;
-    until(&mut replica, RootState::Ready).await;
+    until(&mut replica, is_ready).await;
     for says in ["Once.", "Twice."] {
         fs::remove_dir_all(fixture.path("root")).expect("remove");
-        until(&mut replica, RootState::Unavailable).await;
+        until(&mut replica, is_gone).await;
         fixture.write("root/a/SKILL.md", skill("a", says));
-        while replica.skills.get("skill://root/a").is_none_or(|s| s.description != says) {
-            replica.change().await;
-        }
+        until(&mut replica, |held| says_of(held, "skill://root/a") == says).await;
     }
     replica.catch_up(&daemon).await;
     ends_well(serving).await;
@@ -81,17 +101,13 @@ async fn a_published_link_is_turned_to_another_release() {
         return;
     };
     let mut replica = Replica::open(&daemon, watching(published("r").to_vec())).await;
-    until(&mut replica, RootState::Ready).await;
+    until(&mut replica, is_ready).await;
     retarget(&fixture.path("srv/r"), "../rel/2");
-    while !replica.skills.contains_key("skill://r/b") {
-        replica.change().await;
-    }
+    until(&mut replica, |held| held.skills.contains_key("skill://r/b")).await;
     // A directory takes the link's place.
     fs::remove_file(fixture.path("srv/r")).expect("remove");
     fixture.write("srv/r/c/SKILL.md", skill("c", "Here."));
-    while !replica.skills.contains_key("skill://r/c") {
-        replica.change().await;
-    }
+    until(&mut replica, |held| held.skills.contains_key("skill://r/c")).await;
     replica.catch_up(&daemon).await;
     ends_well(serving).await;
 }
@@ -103,12 +119,10 @@ async fn roots_that_come_later() {
     let Some((serving, daemon)) = restricted(&fixture, &flags).await else { return };
     for (id, dir) in [("one", "top/one"), ("two", "top/not/yet/two")] {
         let mut replica = Replica::open(&daemon, watching(published(id).to_vec())).await;
-        until(&mut replica, RootState::Unavailable).await;
+        until(&mut replica, is_gone).await;
         assert_eq!(replica.roots[id].reason(), RootReason::NotFound);
         fixture.write(&format!("{dir}/a/SKILL.md"), skill("a", "Here."));
-        while replica.skills.is_empty() {
-            replica.change().await;
-        }
+        until(&mut replica, |held| !held.skills.is_empty()).await;
         replica.catch_up(&daemon).await;
     }
     ends_well(serving).await;
@@ -139,20 +153,18 @@ async fn an_allowed_directory_that_is_made_anew_stays_closed_until_a_restart() {
     let Some((serving, daemon)) = restricted(&fixture, &flags).await else { return };
     let root = [selected("r", fixture.path("allowed/r"))];
     let mut replica = Replica::open(&daemon, watching(root.to_vec())).await;
-    until(&mut replica, RootState::Ready).await;
+    until(&mut replica, is_ready).await;
     // Renamed away and back it is the one that it was.
     let away = fixture.path("aside/away");
     fs::rename(fixture.path("allowed"), &away).expect("away");
-    until(&mut replica, RootState::Unavailable).await;
+    until(&mut replica, is_gone).await;
     assert_eq!(replica.roots["r"].reason(), RootReason::NotFound);
     fs::rename(&away, fixture.path("allowed")).expect("back");
-    until(&mut replica, RootState::Ready).await;
+    until(&mut replica, is_ready).await;
     // Made anew it is another.
     fs::remove_dir_all(fixture.path("allowed")).expect("remove");
     fixture.write("allowed/r/a/SKILL.md", skill("a", "Anew."));
-    while replica.roots["r"].reason() != RootReason::PermissionDenied {
-        replica.change().await;
-    }
+    until(&mut replica, |held| held.roots["r"].reason() == RootReason::PermissionDenied).await;
     assert!(replica.skills.is_empty());
     let message = &replica.roots["r"].message;
     assert!(message.contains("restart"), "{message}");
@@ -174,16 +186,15 @@ async fn a_link_into_a_directory_that_was_made_anew_cannot_be_read() {
     let Some((serving, daemon)) = restricted(&fixture, &flags).await else { return };
     let root = [selected("r", fixture.path("one/r"))];
     let mut replica = Replica::open(&daemon, watching(root.to_vec())).await;
-    while replica.skills.len() < 2 {
-        replica.change().await;
-    }
+    until(&mut replica, |held| held.skills.len() == 2).await;
     fs::remove_dir_all(fixture.path("two")).expect("remove");
     fixture.write("two/b/SKILL.md", skill("b", "Anew."));
     let of_link = |d: &&Diagnostic| d.resource.starts_with("skill://r/l");
     let unreadable = Some(DiagnosticCode::Unreadable);
-    while replica.diagnostics["r"].iter().find(of_link).map(Diagnostic::code) != unreadable {
-        replica.change().await;
-    }
+    let is_unreadable = |held: &Replica| {
+        held.diagnostics["r"].iter().find(of_link).map(Diagnostic::code) == unreadable
+    };
+    until(&mut replica, is_unreadable).await;
     assert!(replica.skills.keys().eq(["skill://r/a"]));
     ends_well(serving).await;
 }
@@ -212,12 +223,10 @@ async fn polls_where_there_are_no_events() {
     let serving = Serving::of(&mut command);
     let daemon = client(&serving).await;
     let mut replica = Replica::open(&daemon, watching(published("root").to_vec())).await;
-    until(&mut replica, RootState::Ready).await;
+    until(&mut replica, is_ready).await;
     assert_eq!(replica.roots["root"].watch_mode(), WatchMode::Polling);
     fixture.write("root/a/SKILL.md", skill("a", "Edited."));
-    while replica.skills["skill://root/a"].description != "Edited." {
-        replica.change().await;
-    }
+    until(&mut replica, |held| says_of(held, "skill://root/a") == "Edited.").await;
     fixture.write("root/a/SKILL.md", skill("a", "Again."));
     assert_eq!(fresh(&daemon, &published("root")).await.skills[0].description, "Again.");
     ends_well(serving).await;
