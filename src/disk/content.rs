@@ -1,5 +1,6 @@
 //! Reads and digests file contents in bounded memory.
 
+use super::wanted::Wanted;
 use crate::domain::Digest;
 use crate::domain::limits::{MAX_FRONTMATTER_BYTES, MAX_MANIFEST_BYTES};
 use sha2::{Digest as _, Sha256};
@@ -56,13 +57,14 @@ pub(super) fn small(file: &File) -> io::Result<Vec<u8>> {
 }
 
 /// The digest of a file's first `size` bytes, and whether they are UTF-8. Fewer bytes than `size`
-/// are an error, since the file shrank.
-pub(super) fn digest(file: &File, size: u64) -> io::Result<(Digest, bool)> {
+/// are an error, since the file shrank; so is that nobody wants it any more.
+pub(super) fn digest(file: &File, size: u64, wanted: &Wanted) -> io::Result<(Digest, bool)> {
     let mut hasher = Sha256::new();
     let mut utf8 = Utf8::default();
     let mut buffer = vec![0; CHUNK_BYTES.min(usize::try_from(size).unwrap_or(CHUNK_BYTES))];
     let mut at = 0;
     while at < size {
+        wanted.check()?;
         let want = buffer.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
         let n = file.read_at(&mut buffer[..want], at)?;
         if n == 0 {

@@ -5,6 +5,7 @@ use super::content;
 use super::package::{Package, Rule};
 use super::resource::Unopened;
 use super::versions::Versions;
+use super::wanted::Wanted;
 use crate::domain::{Digest, RelPath, Version};
 
 /// Which page.
@@ -71,8 +72,14 @@ pub enum Unread {
 /// How often a file that changes while it is digested is tried again.
 const TRIES: usize = 3;
 
-/// Reads a page of a file below a root.
-pub fn read(root: &Resolved, page: &Page<'_>, versions: &Versions) -> Result<Read, Unread> {
+/// Reads a page of a file below a root; what is read for nobody ends early.
+pub fn read(
+    root: &Resolved,
+    page: &Page<'_>,
+    versions: &Versions,
+    wanted: &Wanted,
+) -> Result<Read, Unread> {
+    wanted.check().map_err(|_| Unread::Failed)?;
     let package = Package::find(root, page.package, page.rule)?;
     for _ in 0..TRIES {
         let opened = package.open(page.resource)?;
@@ -80,7 +87,7 @@ pub fn read(root: &Resolved, page: &Page<'_>, versions: &Versions) -> Result<Rea
         if version.size > page.max_file_bytes {
             return Err(Unread::TooLarge { size: version.size });
         }
-        let Some((digest, utf8)) = versions.digest(&opened)? else { continue };
+        let Some((digest, utf8)) = versions.digest(&opened, wanted)? else { continue };
         let offset = match page.from {
             Some((expected, _)) if expected != version => {
                 return Err(Unread::Changed(Some(digest)));

@@ -2,13 +2,17 @@
 
 mod answers;
 mod changes;
+mod door;
 mod errors;
 mod files;
 mod limits;
 mod pages;
+mod places;
 mod requests;
 mod service;
 mod skills;
 mod stream;
 
+pub use door::{Door, Guarded};
+pub use places::{Bound, Full, Place, Places};
 pub use service::Service;

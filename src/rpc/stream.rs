@@ -3,13 +3,14 @@
 
 use super::changes::changes;
 use super::pages::{Question, print_epoch};
+use super::places::Place;
 use crate::domain::Selected;
 use crate::domain::token::ResumeToken;
 use crate::keeper::{Consistency, Keeper, Lease, Patience, View};
 use crate::proto::caproot::v1 as pb;
 use pb::watch_skills_response::Event;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Status;
 
@@ -24,7 +25,7 @@ pub(super) struct Stream {
     pub(super) events: mpsc::Sender<Result<pb::WatchSkillsResponse, Status>>,
     pub(super) stopping: watch::Receiver<bool>,
     /// Of the streams that may be open.
-    pub(super) permit: OwnedSemaphorePermit,
+    pub(super) place: Place,
     /// The revision that the caller holds whole; `None` in the middle of a state.
     pub(super) closed: Option<u64>,
     /// When to say that the stream lives; changes that are not shown do not put it off.
@@ -56,7 +57,7 @@ impl Stream {
             }
         }
         // Whoever is refused for too many streams may come in now.
-        drop(self.permit);
+        drop(self.place);
     }
 
     async fn serve(&mut self, token: &str, revisions: &mut watch::Receiver<u64>) {
