@@ -2,21 +2,25 @@
 //! request must arrive in time, it ends at its deadline, and what the daemon holds of requests and
 //! answers is counted. Leaves what a call may do to its method.
 
-use super::errors::{late, overloaded, slow_request, unknown_peer};
-use super::places::{Full, Place, Places};
+mod answer;
+mod asked;
+
+use super::errors::{late, overloaded, unknown_peer};
+use super::places::{Place, Places};
 use super::requests;
 use crate::domain::limits::{MAX_HELD_BYTES, MAX_HELD_BYTES_PER_CALLER};
 use crate::domain::{Caller, Limits, Peer};
+use answer::{Answer, Count};
+use asked::Asked;
 use bytes::Bytes;
-use http::{Extensions, HeaderMap, Request, Response};
-use http_body::{Frame, SizeHint};
+use http::{Extensions, Request, Response};
 use std::convert::Infallible;
 use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
@@ -120,132 +124,10 @@ where
                     Err(_) => return Ok(late().into_http()),
                 },
             };
-            if answer.extensions_mut().remove::<IsStream>().is_some() {
-                return Ok(answer);
-            }
-            let call = Arc::new(call);
-            Ok(answer.map(|body| Body::new(Answer { body, caller, bytes, call, refused: false })))
+            let is_stream = answer.extensions_mut().remove::<IsStream>().is_some();
+            let count = (!is_stream).then(|| Count { caller, bytes, call: Arc::new(call) });
+            Ok(answer.map(|body| Body::new(Answer::new(body, count))))
         })
-    }
-}
-
-/// A request as it arrives.
-struct Asked<B> {
-    body: B,
-    /// What has arrived, until the method has the whole.
-    held: Place,
-    /// When it must be whole; `None` where it has no end.
-    until: Option<Pin<Box<Sleep>>>,
-}
-
-impl<B> http_body::Body for Asked<B>
-where
-    B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: Into<tonic::codegen::StdError>,
-{
-    type Data = Bytes;
-    type Error = tonic::codegen::StdError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let frame = match Pin::new(&mut self.body).poll_frame(context) {
-            Poll::Ready(frame) => frame,
-            Poll::Pending => {
-                let Some(until) = &mut self.until else { return Poll::Pending };
-                ready!(until.as_mut().poll(context));
-                self.until = None;
-                return Poll::Ready(Some(Err(slow_request().into())));
-            }
-        };
-        let arrived = match &frame {
-            Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
-            Some(Err(_)) | None => 0,
-        };
-        Poll::Ready(match self.held.grow(arrived) {
-            Ok(()) => frame.map(|frame| frame.map_err(Into::into)),
-            Err(full) => Some(Err(overloaded(full).into())),
-        })
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// An answer as it is sent. Its parts are counted from when they are made until the connection has
-/// sent them, so that a caller who takes nothing has only so much made.
-struct Answer {
-    body: Body,
-    caller: Caller,
-    bytes: Places,
-    /// Held by every part, too.
-    call: Arc<Place>,
-    /// Whether a status took the place of the rest.
-    refused: bool,
-}
-
-impl Answer {
-    fn hold(&self, part: Bytes) -> Result<Bytes, Full> {
-        let _bytes = self.bytes.take(&self.caller, part.len())?;
-        Ok(Bytes::from_owner(Held { part, _bytes, _call: self.call.clone() }))
-    }
-}
-
-impl http_body::Body for Answer {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.refused {
-            return Poll::Ready(None);
-        }
-        let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
-            Some(Ok(frame)) => frame,
-            end @ (Some(Err(_)) | None) => return Poll::Ready(end),
-        };
-        let frame = match frame.into_data() {
-            Ok(part) => match self.hold(part) {
-                Ok(part) => Frame::data(part),
-                Err(full) => {
-                    self.refused = true;
-                    let mut trailers = HeaderMap::new();
-                    overloaded(full).add_header(&mut trailers)?;
-                    Frame::trailers(trailers)
-                }
-            },
-            Err(trailers) => trailers,
-        };
-        Poll::Ready(Some(Ok(frame)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.refused || self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::default()
-    }
-}
-
-/// Part of an answer, with what it takes.
-struct Held {
-    part: Bytes,
-    _bytes: Place,
-    _call: Arc<Place>,
-}
-
-impl AsRef<[u8]> for Held {
-    fn as_ref(&self) -> &[u8] {
-        &self.part
     }
 }
 

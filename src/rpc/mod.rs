@@ -6,6 +6,7 @@ mod door;
 mod errors;
 mod files;
 mod limits;
+mod offer;
 mod pages;
 mod places;
 mod requests;

@@ -2,6 +2,7 @@
 
 use super::door::{IsStream, caller};
 use super::errors::{BadField, Failure, shutting_down, too_many_streams};
+use super::offer::offer;
 use super::places::Places;
 use super::stream::Stream;
 use super::{answers, files, limits, pages, requests};
@@ -13,10 +14,9 @@ use crate::proto::caproot::v1 as pb;
 use pb::capability_service_server::CapabilityService;
 use std::pin::Pin;
 use std::time::SystemTime;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 /// Abilities that a client may rely on.
@@ -169,7 +169,7 @@ impl CapabilityService for Service {
         let view = requests::view(request.view)?;
         let bookmark = requests::bookmark_interval(request.bookmark_interval)?;
         let place = self.streams.take(&caller, 1).map_err(too_many_streams)?;
-        let (events, sent) = mpsc::channel(1);
+        let (events, sent) = offer();
         let stream = Stream {
             keeper: self.keeper.clone(),
             selection,
@@ -187,7 +187,7 @@ impl CapabilityService for Service {
         // Only a daemon that stops ends a stream that is still read.
         let end = futures_util::stream::once(async { Err(shutting_down()) });
         let mut answer: Response<Events> =
-            Response::new(Box::pin(ReceiverStream::new(sent).chain(end)));
+            Response::new(Box::pin(sent.chain(end)));
         answer.extensions_mut().insert(IsStream);
         Ok(answer)
     }

@@ -2,6 +2,7 @@
 //! difference to now whenever there is room: a slow reader slows nobody and costs no more than that.
 
 use super::changes::changes;
+use super::offer::{Gone, Offer};
 use super::pages::{Question, print_epoch};
 use super::places::Place;
 use crate::domain::Selected;
@@ -10,7 +11,7 @@ use crate::keeper::{Consistency, Keeper, Lease, Patience, View};
 use crate::proto::caproot::v1 as pb;
 use pb::watch_skills_response::Event;
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Status;
 
@@ -21,8 +22,8 @@ pub(super) struct Stream {
     pub(super) product: String,
     pub(super) view: pb::SkillView,
     pub(super) bookmark: Duration,
-    /// Holds one event: while it is full, nothing more is made.
-    pub(super) events: mpsc::Sender<Result<pb::WatchSkillsResponse, Status>>,
+    /// While none is asked for, none is made.
+    pub(super) events: Offer<Result<pb::WatchSkillsResponse, Status>>,
     pub(super) stopping: watch::Receiver<bool>,
     /// Of the streams that may be open.
     pub(super) place: Place,
@@ -51,8 +52,8 @@ impl Stream {
             () = self.serve(&token, &mut revisions) => {}
             _ = stopping.wait_for(|stop| *stop) => {
                 if let Some(revision) = self.closed {
-                    // One who has no room for it has the token of what came before.
-                    let _ = self.events.try_send(Ok(self.bookmark_event(revision)));
+                    // One who has not asked for more has the token of what came before.
+                    self.events.send(Ok(self.bookmark_event(revision)));
                 }
             }
         }
@@ -75,7 +76,7 @@ impl Stream {
                     // Holds nothing of what was sent, and waits until there is room.
                     held = None;
                     reason = Some(pb::ResetReason::Resync);
-                    if self.events.reserve().await.is_err() {
+                    if self.events.asked().await.is_err() {
                         return;
                     }
                     now = self.keeper.view_now(&self.selection);
@@ -118,20 +119,20 @@ impl Stream {
         loop {
             tokio::select! {
                 changed = revisions.changed() => changed.ok()?,
-                () = self.events.closed() => return None,
+                () = self.events.gone() => return None,
                 () = sleep_until(self.bookmark_at) => {
-                    let room = self.events.reserve().await.ok()?;
+                    self.events.asked().await.ok()?;
                     let now = self.keeper.view_now(&self.selection);
                     if !is_same(sent, &now) {
                         return Some(now);
                     }
-                    room.send(Ok(self.bookmark_event(now.revision)));
+                    self.events.send(Ok(self.bookmark_event(now.revision)));
                     self.closed = Some(now.revision);
                     self.bookmark_at = Instant::now() + self.bookmark;
                     continue;
                 }
             }
-            drop(self.events.reserve().await.ok()?);
+            self.events.asked().await.ok()?;
             revisions.mark_unchanged();
             let now = self.keeper.view_now(&self.selection);
             if !is_same(sent, &now) {
@@ -150,7 +151,7 @@ impl Stream {
     ) -> Result<(), Cut> {
         let reset = reason.map(|reason| Event::Reset(pb::Reset { reason: reason.into() }));
         let token = self.token(now.revision);
-        let synced = Event::Synced(pb::Synced { resume_token: token });
+        let mut synced = Some(Event::Synced(pb::Synced { resume_token: token }));
         let question = Question {
             selection: &self.selection,
             product: &self.product,
@@ -159,18 +160,21 @@ impl Stream {
         };
         let mut events = reset.into_iter().chain(changes(&question, held, now)).peekable();
         // Nothing changed that this caller sees: no event is owed.
-        if events.peek().is_none() && !is_first {
+        if !is_first && events.peek().is_none() {
             return Ok(());
         }
         self.closed = None;
         self.bookmark_at = Instant::now() + self.bookmark;
         let stuck = self.keeper.timing().stuck_reader;
-        for event in events.chain(std::iter::once(synced)) {
-            let event = self.event(now.revision, event);
-            match timeout(stuck, self.events.reserve()).await {
-                Ok(Ok(room)) => room.send(Ok(event)),
-                Ok(Err(_)) => return Err(Cut::End),
+        while synced.is_some() {
+            match timeout(stuck, self.events.asked()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(Gone)) => return Err(Cut::End),
                 Err(_) => return Err(Cut::Stuck),
+            }
+            // Made only now, so that for one who is slow no event lies ready.
+            if let Some(event) = events.next().or_else(|| synced.take()) {
+                self.events.send(Ok(self.event(now.revision, event)));
             }
         }
         Ok(())
