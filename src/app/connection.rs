@@ -1,19 +1,26 @@
-//! A connection as it was accepted, with who is at its other end. Leaves what they may do to `rpc`.
+//! A connection on which HTTP/2 begins, with who is at its other end. Leaves what they may do to `rpc`.
 
 use super::authority::Lenient;
 use crate::domain::Peer;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tonic::transport::server::Connected;
+
+/// What every client sends first: RFC 9113, 3.4. A frame follows, of which this is the head.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const FRAME_HEAD: usize = 9;
 
 /// One accepted connection.
 pub(super) struct Connection {
     io: Box<dyn Stream>,
     peer: Peer,
+    /// What was read of it already and is still to be given out.
+    greeting: [u8; PREFACE.len() + FRAME_HEAD],
+    given_out: usize,
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -26,21 +33,34 @@ impl Connection {
         let own = std::iter::once(cred.gid.as_raw());
         let gids: Arc<[u32]> = own.chain(super::groups::of_peer(&stream)?).collect();
         let peer = Peer::Local { pid: cred.pid.as_raw_pid(), uid: cred.uid.as_raw(), gids };
-        Ok(Self { io: Box::new(Lenient::new(stream)), peer })
+        Ok(Self::new(Lenient::new(stream), peer))
     }
 
-    pub(super) fn tcp(stream: TcpStream) -> io::Result<Self> {
+    pub(super) fn tcp(stream: TcpStream, address: SocketAddr) -> io::Result<Self> {
         // Small answers must not wait for acknowledgements of earlier ones.
         stream.set_nodelay(true)?;
-        let peer = Peer::Remote { address: stream.peer_addr()?, names: Arc::default() };
-        Ok(Self { io: Box::new(stream), peer })
+        Ok(Self::new(stream, Peer::Remote { address, names: Arc::default() }))
     }
-}
 
-impl Connected for Connection {
-    type ConnectInfo = Peer;
+    fn new(stream: impl Stream + 'static, peer: Peer) -> Self {
+        let greeting = [0; PREFACE.len() + FRAME_HEAD];
+        Self { io: Box::new(stream), peer, greeting, given_out: greeting.len() }
+    }
 
-    fn connect_info(&self) -> Peer {
+    /// Waits until the other end has begun to speak HTTP/2, so that one that says nothing, or something
+    /// else, costs no more than its socket.
+    pub(super) async fn greeted(mut self) -> io::Result<Self> {
+        let (preface, head) = self.greeting.split_at_mut(PREFACE.len());
+        self.io.read_exact(preface).await?;
+        if *preface != *PREFACE {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it does not speak HTTP/2"));
+        }
+        self.io.read_exact(head).await?;
+        self.given_out = 0;
+        Ok(self)
+    }
+
+    pub(super) fn peer(&self) -> Peer {
         self.peer.clone()
     }
 }
@@ -51,7 +71,15 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_read(context, buffer)
+        let me = self.get_mut();
+        let kept = &me.greeting[me.given_out..];
+        if kept.is_empty() {
+            return Pin::new(&mut me.io).poll_read(context, buffer);
+        }
+        let part = kept.len().min(buffer.remaining());
+        buffer.put_slice(&kept[..part]);
+        me.given_out += part;
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -1,44 +1,41 @@
 //! The daemon as a value: `build` binds, `run` serves until it is told to stop. Leaves flags,
 //! signals and printing to `cli`.
 
+mod accept;
 #[doc(hidden)]
 pub mod authority;
 mod connection;
+mod descriptors;
 mod groups;
+mod http;
 mod listen;
 mod scraped;
+mod seldom;
 mod supervisor;
 
 use crate::config::Config;
 use crate::domain::Sandbox;
+use crate::domain::limits::MAX_ANSWER_BYTES;
 use crate::keeper::{Keeper, Settings};
 use crate::proto::{self, caproot::v1::capability_service_server as server};
-use crate::rpc::{ListsCompressed, Service};
+use crate::rpc::{Door, ListsCompressed, Service};
 use crate::telemetry::Metrics;
-use connection::Connection;
+use accept::{Gate, Listener};
+use http::Server;
 use listen::{Bound, Taken};
 use server::{CapabilityServiceServer, SERVICE_NAME};
-use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_stream::StreamExt as _;
-use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
-use tonic::Status;
-use tonic::body::Body;
 use tonic::codec::CompressionEncoding::{Gzip, Zstd};
 use tonic::service::Routes;
-use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
-use tower_http::catch_panic::CatchPanicLayer;
 
 /// What calls that are under way when the daemon is told to stop may still take.
 const DRAIN: Duration = Duration::from_secs(10);
-/// How often a silent connection is asked whether it is still there.
-const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Why a daemon does not start or ends by surprise. Prints as one sentence.
 #[derive(Debug)]
@@ -51,7 +48,8 @@ pub struct StartError {
 #[derive(Debug)]
 pub struct App {
     listeners: Vec<Bound>,
-    routes: Routes,
+    server: Server,
+    gate: Gate,
     health: HealthReporter,
     stopping: watch::Sender<bool>,
     metrics: Metrics,
@@ -91,6 +89,8 @@ pub async fn build_on(
     let scraped = scraped.map(Bound::new).transpose()?;
     let epoch = random().map_err(|e| StartError::internal(format!("no randomness: {e}")))?;
     let rules = config.rules();
+    let limits = config.limits;
+    descriptors::raise(&limits);
     let keeper = Keeper::new(
         Settings {
             environments: config.environment_ids,
@@ -117,12 +117,17 @@ pub async fn build_on(
     let broken = |e: tonic_reflection::server::Error| StartError::internal(e.to_string());
     let v1 = reflection().build_v1().map_err(broken)?;
     let v1alpha = reflection().build_v1alpha().map_err(broken)?;
+    let service = CapabilityServiceServer::new(service)
+        .max_decoding_message_size(limits.max_request_bytes())
+        .max_encoding_message_size(MAX_ANSWER_BYTES);
     // Who compresses requests compresses all of them.
-    let routes = Routes::new(ListsCompressed::new(CapabilityServiceServer::new(service)))
+    let routes = Routes::new(ListsCompressed::new(service))
         .add_service(health_service.accept_compressed(Zstd).accept_compressed(Gzip))
         .add_service(v1.accept_compressed(Zstd).accept_compressed(Gzip))
         .add_service(v1alpha.accept_compressed(Zstd).accept_compressed(Gzip));
-    Ok(App { listeners, routes, health, stopping, metrics, scraped, keeper })
+    let server = Server::new(routes, &Door::new(&limits), &metrics.layer());
+    let gate = Gate::new(&limits);
+    Ok(App { listeners, server, gate, health, stopping, metrics, scraped, keeper })
 }
 
 impl App {
@@ -140,33 +145,21 @@ impl App {
 
     /// Serves until `stop` is done; then lets calls under way end, for a while.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), StartError> {
-        let Self { listeners, routes, health, stopping, metrics, scraped, keeper } = self;
+        let Self { listeners, server, gate, health, stopping, metrics, scraped, keeper } = self;
         // Ends with the daemon, whatever it is doing.
-        let _scraping = scraped.map(|bound| scraped::scrape(bound, metrics.clone()));
+        let _scraping = scraped.map(|bound| scraped::scrape(bound, metrics));
         let mut servers = JoinSet::new();
         // Taken away last, once nobody is served any more.
         let mut claims = Vec::new();
         for listener in listeners {
-            let mut stopped = stopping.subscribe();
-            let stopped = async move { drop(stopped.wait_for(|stop| *stop).await) };
-            let server = Server::builder()
-                .http2_keepalive_interval(Some(KEEPALIVE))
-                .layer(metrics.layer())
-                .layer(CatchPanicLayer::custom(internal))
-                .add_routes(routes.clone());
-            match listener {
+            let listener = match listener {
                 Bound::Unix(listener, claim) => {
                     claims.push(claim);
-                    let incoming = UnixListenerStream::new(listener);
-                    let incoming = incoming.map(|stream| stream.and_then(Connection::unix));
-                    servers.spawn(server.serve_with_incoming_shutdown(incoming, stopped));
+                    Listener::Unix(listener)
                 }
-                Bound::Tcp(listener) => {
-                    let incoming = TcpListenerStream::new(listener);
-                    let incoming = incoming.map(|stream| stream.and_then(Connection::tcp));
-                    servers.spawn(server.serve_with_incoming_shutdown(incoming, stopped));
-                }
-            }
+                Bound::Tcp(listener) => Listener::Tcp(listener),
+            };
+            servers.spawn(gate.clone().serve(listener, server.clone(), stopping.subscribe()));
         }
         tokio::select! {
             () = stop => {}
@@ -186,16 +179,6 @@ impl App {
         }
         Ok(())
     }
-}
-
-/// What a caller is told of a panic: nothing of it but that the call is over.
-// The layer hands the panic over.
-#[allow(clippy::needless_pass_by_value)]
-fn internal(panic: Box<dyn Any + Send>) -> http::Response<Body> {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    tracing::error!(panic = text.unwrap_or("of another type"), "a call ended by a defect");
-    Status::internal("a defect in the daemon; its log says more").into_http()
 }
 
 fn random() -> rustix::io::Result<u64> {

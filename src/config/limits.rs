@@ -26,10 +26,15 @@ pub(super) const ALL: [Limit; KEYS.len()] = [
     count("max_streams", 1, 65_536),
     count("max_history", 1, 1_024),
     count("max_diagnostics", 1, MAX_DIAGNOSTICS as u64),
+    count("max_connections", 1, 65_536),
+    count("max_connections_per_caller", 1, 65_536),
+    count("max_streams_per_caller", 1, 65_536),
+    count("max_calls", 1, 65_536),
+    count("max_calls_per_caller", 1, 65_536),
 ];
 
 /// The keys of `limits`.
-pub(super) const KEYS: [&str; 11] = [
+pub(super) const KEYS: [&str; 16] = [
     "max_roots",
     "max_depth",
     "max_directories",
@@ -41,6 +46,11 @@ pub(super) const KEYS: [&str; 11] = [
     "max_streams",
     "max_history",
     "max_diagnostics",
+    "max_connections",
+    "max_connections_per_caller",
+    "max_streams_per_caller",
+    "max_calls",
+    "max_calls_per_caller",
 ];
 
 const fn count(key: &'static str, least: u64, most: u64) -> Limit {
@@ -71,6 +81,14 @@ pub(super) fn read(section: &Section<'_>, checker: &mut Checker<'_>) -> Limits {
         max_streams: count("max_streams", default.max_streams),
         max_history: count("max_history", default.max_history),
         max_diagnostics: count("max_diagnostics", default.max_diagnostics),
+        max_connections: count("max_connections", default.max_connections),
+        max_connections_per_caller: count(
+            "max_connections_per_caller",
+            default.max_connections_per_caller,
+        ),
+        max_streams_per_caller: count("max_streams_per_caller", default.max_streams_per_caller),
+        max_calls: count("max_calls", default.max_calls),
+        max_calls_per_caller: count("max_calls_per_caller", default.max_calls_per_caller),
         max_file_bytes: given("max_file_bytes").unwrap_or(default.max_file_bytes),
     };
     if limits.max_warm_roots < limits.max_roots {

@@ -1,5 +1,6 @@
 //! Reads and digests file contents in bounded memory.
 
+use super::wanted::Wanted;
 use crate::domain::Digest;
 use crate::domain::limits::{MAX_FRONTMATTER_BYTES, MAX_MANIFEST_BYTES};
 use sha2::{Digest as _, Sha256};
@@ -66,11 +67,18 @@ pub(super) struct Whole {
 
 /// Reads a file to its end, whatever its size is said to be, but no further than a byte beyond
 /// `max_bytes`; holds up to `len` bytes of it from `offset` on.
-pub(super) fn whole(file: &File, offset: u64, len: usize, max_bytes: u64) -> io::Result<Whole> {
+pub(super) fn whole(
+    file: &File,
+    offset: u64,
+    len: usize,
+    max_bytes: u64,
+    wanted: &Wanted,
+) -> io::Result<Whole> {
     let (mut hasher, mut utf8) = (Sha256::new(), Utf8::default());
     let (mut buffer, mut page) = (vec![0; CHUNK_BYTES], Vec::new());
     let mut at = 0;
     while at <= max_bytes {
+        wanted.check()?;
         let room = usize::try_from(max_bytes + 1 - at).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
         let n = file.read_at(&mut buffer[..room], at)?;
         if n == 0 {
@@ -88,13 +96,18 @@ pub(super) fn whole(file: &File, offset: u64, len: usize, max_bytes: u64) -> io:
 }
 
 /// The digest of a file that is `size` bytes long, and whether it is UTF-8; `None` where it is
-/// shorter or longer.
-pub(super) fn digest(file: &File, size: u64) -> io::Result<Option<(Digest, bool)>> {
+/// shorter or longer. That nobody wants it any more is an error.
+pub(super) fn digest(
+    file: &File,
+    size: u64,
+    wanted: &Wanted,
+) -> io::Result<Option<(Digest, bool)>> {
     let mut hasher = Sha256::new();
     let mut utf8 = Utf8::default();
     let mut buffer = vec![0; CHUNK_BYTES.min(usize::try_from(size).unwrap_or(CHUNK_BYTES))];
     let mut at = 0;
     while at < size {
+        wanted.check()?;
         let want = buffer.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
         let n = file.read_at(&mut buffer[..want], at)?;
         if n == 0 {

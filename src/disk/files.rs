@@ -6,6 +6,7 @@ use super::package::{Package, Rule};
 use super::read::Unread;
 use super::resource::{self, Unopened, blocked};
 use super::versions::Versions;
+use super::wanted::Wanted;
 use crate::domain::files::{Bookmark, Bounds, Kind, Walk};
 use crate::domain::listing::Identity;
 use crate::domain::{Digest, RelPath, Spot, handle, permit};
@@ -60,17 +61,19 @@ pub struct FileFound {
     pub digest: Option<(Digest, bool)>,
 }
 
-/// Lists a page of a package's files. `NotFound` is the package itself.
+/// Lists a page of a package's files; a list for nobody ends early. `NotFound` is the package itself.
 pub fn list_files(
     root: &Resolved,
     page: &FilesPage<'_>,
     versions: &Versions,
+    wanted: &Wanted,
 ) -> Result<FilesFound, Unread> {
     let package = Package::find(root, page.package, page.rule)?;
     let mut listing = Listing {
         package: &package,
         page,
         versions,
+        wanted,
         walk: Walk::new(page.bounds, page.from),
         files: Vec::new(),
         room: page.max_bytes,
@@ -91,6 +94,7 @@ struct Listing<'a> {
     package: &'a Package<'a>,
     page: &'a FilesPage<'a>,
     versions: &'a Versions,
+    wanted: &'a Wanted,
     walk: Walk<(Spot, Identity)>,
     files: Vec<FileFound>,
     /// What is left of `max_bytes`.
@@ -105,6 +109,7 @@ impl Listing<'_> {
     /// Walks until the page is full, or there is no more.
     fn run(&mut self) -> Result<Option<Bookmark>, Unread> {
         while let Some((path, kind)) = self.walk.next() {
+            self.wanted.check().map_err(|_| Unread::Failed)?;
             let is_full = match kind {
                 Kind::File => self.file(path)?,
                 Kind::Link | Kind::LinkedDirectory => self.link(path, kind)?,
@@ -184,7 +189,7 @@ impl Listing<'_> {
             if self.versions.get(&version).is_none() {
                 self.digested += version.size;
             }
-            digest = self.versions.digest(&opened)?;
+            digest = self.versions.digest(&opened, self.wanted)?;
             if digest.is_some() {
                 break;
             }

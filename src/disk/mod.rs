@@ -23,6 +23,7 @@ mod survey;
 mod sweep;
 mod versions;
 mod walk;
+mod wanted;
 mod watching;
 
 pub use allowed::{Allowed, Blocked, Ground, Resolved};
@@ -36,4 +37,5 @@ pub use read::{Body, Page, Read, Unread, read};
 pub use source::source;
 pub use survey::{Survey, Surveyed, Target, scan};
 pub use versions::Versions;
+pub use wanted::{Waiting, Wanted};
 pub use watching::{Guard, Unwatched, WatchDirs};

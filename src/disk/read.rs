@@ -5,6 +5,7 @@ use super::content;
 use super::package::{Package, Rule};
 use super::resource::{Regular, Unopened};
 use super::versions::Versions;
+use super::wanted::Wanted;
 use crate::domain::{Digest, RelPath, Version};
 
 /// Which page.
@@ -73,8 +74,14 @@ pub enum Unread {
 /// How often a file that changes while it is digested is tried again.
 const TRIES: usize = 3;
 
-/// Reads a page of a file below a root.
-pub fn read(root: &Resolved, page: &Page<'_>, versions: &Versions) -> Result<Read, Unread> {
+/// Reads a page of a file below a root; what is read for nobody ends early.
+pub fn read(
+    root: &Resolved,
+    page: &Page<'_>,
+    versions: &Versions,
+    wanted: &Wanted,
+) -> Result<Read, Unread> {
+    wanted.check().map_err(|_| Unread::Failed)?;
     let package = Package::find(root, page.package, page.rule)?;
     for _ in 0..TRIES {
         let opened = package.open(page.resource)?;
@@ -82,10 +89,10 @@ pub fn read(root: &Resolved, page: &Page<'_>, versions: &Versions) -> Result<Rea
         if version.size > page.max_file_bytes {
             return Err(Unread::TooLarge { size: version.size });
         }
-        let Some((digest, utf8)) = versions.digest(&opened)? else {
+        let Some((digest, utf8)) = versions.digest(&opened, wanted)? else {
             // It is not as long as its size says, though nobody changes it.
             if opened.is_still()? {
-                return of_unknown_size(&opened, page);
+                return of_unknown_size(&opened, page, wanted);
             }
             continue;
         };
@@ -104,9 +111,9 @@ pub fn read(root: &Resolved, page: &Page<'_>, versions: &Versions) -> Result<Rea
 
 /// Reads a page of a file whose size its filesystem does not tell, or tells wrong, as in /proc: all
 /// of it is read for each page, and its content stands for the times that such a file has not.
-fn of_unknown_size(opened: &Regular, page: &Page<'_>) -> Result<Read, Unread> {
+fn of_unknown_size(opened: &Regular, page: &Page<'_>, wanted: &Wanted) -> Result<Read, Unread> {
     let offset = page.from.map_or(0, |(_, offset)| offset);
-    let whole = content::whole(&opened.file, offset, page.max_bytes, page.max_file_bytes);
+    let whole = content::whole(&opened.file, offset, page.max_bytes, page.max_file_bytes, wanted);
     let whole = whole.map_err(|_| Unread::Failed)?;
     if whole.size > page.max_file_bytes {
         return Err(Unread::TooLarge { size: whole.size });

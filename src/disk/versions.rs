@@ -3,6 +3,7 @@
 use super::content;
 use super::read::Unread;
 use super::resource::Regular;
+use super::wanted::Wanted;
 use crate::domain::{Digest, Version};
 use lru::LruCache;
 use std::num::NonZero;
@@ -28,11 +29,15 @@ impl Versions {
 
     /// The digest of an open file, read only where it is not known, and whether that version is
     /// UTF-8. `None` where the file changed meanwhile, or is not as long as its size says.
-    pub(super) fn digest(&self, opened: &Regular) -> Result<Option<(Digest, bool)>, Unread> {
+    pub(super) fn digest(
+        &self,
+        opened: &Regular,
+        wanted: &Wanted,
+    ) -> Result<Option<(Digest, bool)>, Unread> {
         if let Some(known) = self.get(&opened.version) {
             return Ok(Some(known));
         }
-        match content::digest(&opened.file, opened.version.size) {
+        match content::digest(&opened.file, opened.version.size, wanted) {
             Ok(Some(found)) if opened.is_still()? => {
                 let mut versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
                 versions.put(opened.version, found);

@@ -15,6 +15,22 @@ pub struct Limits {
     pub max_streams: usize,
     pub max_history: usize,
     pub max_diagnostics: usize,
+    pub max_connections: usize,
+    pub max_connections_per_caller: usize,
+    pub max_streams_per_caller: usize,
+    pub max_calls: usize,
+    pub max_calls_per_caller: usize,
+}
+
+impl Limits {
+    /// Bytes of a request: room for as many roots as may be selected, each with the longest id,
+    /// environment id and path, and for the rest.
+    #[must_use]
+    pub fn max_request_bytes(&self) -> usize {
+        const ROOT_BYTES: usize = 5 << 10;
+        const OTHER_BYTES: usize = 64 << 10;
+        OTHER_BYTES + self.max_roots * ROOT_BYTES
+    }
 }
 
 impl Default for Limits {
@@ -31,6 +47,11 @@ impl Default for Limits {
             max_streams: 2_048,
             max_history: 64,
             max_diagnostics: MAX_DIAGNOSTICS,
+            max_connections: 1_024,
+            max_connections_per_caller: 256,
+            max_streams_per_caller: 1_024,
+            max_calls: 4_096,
+            max_calls_per_caller: 2_048,
         }
     }
 }
@@ -55,3 +76,9 @@ pub const MAX_PAGE_SIZE: usize = 1_000;
 pub const MAX_PAGE_BYTES: usize = 1 << 20;
 /// Diagnostics of one root in one answer.
 pub const MAX_DIAGNOSTICS: usize = 1_000;
+/// Bytes of an answer: what stock clients take.
+pub const MAX_ANSWER_BYTES: usize = 4 << 20;
+/// Bytes of requests that are not whole yet, and of answers that are not taken yet, of all callers.
+pub const MAX_HELD_BYTES: usize = 512 << 20;
+/// The same of one caller.
+pub const MAX_HELD_BYTES_PER_CALLER: usize = 128 << 20;

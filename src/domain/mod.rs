@@ -39,7 +39,7 @@ pub use handle::Handle;
 pub use limits::Limits;
 pub use manifest::Manifest;
 pub use path::RelPath;
-pub use peer::Peer;
+pub use peer::{Caller, Peer};
 pub use root::{Published, Reason, RootId, RootPath, Scope, Selected};
 pub use sandbox::{Landlock, LandlockState, Sandbox};
 pub use sidecar::{Interface, Permissions, Policy, Sidecar, ToolDependency};

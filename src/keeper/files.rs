@@ -2,7 +2,7 @@
 
 use super::reads::Turn;
 use super::{Consistency, Keeper, Patience, ReadError};
-use crate::disk::{FilesFound, FilesPage, Unread, list_files};
+use crate::disk::{FilesFound, FilesPage, Unread, Wanted, list_files};
 use crate::domain::files::{Bookmark, Bounds};
 use crate::domain::limits::{MAX_HANDLE_BYTES, MAX_PAGE_BYTES};
 use crate::domain::{RelPath, Selected, handle};
@@ -38,6 +38,8 @@ impl Keeper {
         let turn = self.turn(root, package, Consistency::Cached, patience).await?;
         let Turn { catalog, key, permit } = turn;
         let shared = self.0.clone();
+        // As of a read.
+        let (_waiting, wanted) = Wanted::new();
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             let root = shared.allowed.resolve(&key).map_err(|b| ReadError::Root(b.into()))?;
@@ -58,7 +60,7 @@ impl Keeper {
                 digest: request.digests.then_some(limits.max_file_bytes),
                 rule: shared.rule(&catalog),
             };
-            list_files(&root, &page, &shared.versions).map_err(|unread| match unread {
+            list_files(&root, &page, &shared.versions, &wanted).map_err(|unread| match unread {
                 // It was in the catalog a moment ago.
                 Unread::NotFound => ReadError::NoPackage,
                 // No file is meant, but the package as a whole.

@@ -2,7 +2,7 @@
 
 use super::ledger::Key;
 use super::{Consistency, Keeper, Late, Patience, Shared};
-use crate::disk::{Off, Page, Read, Rule, Unread, read};
+use crate::disk::{Off, Page, Read, Rule, Unread, Wanted, read};
 use crate::domain::limits::MAX_READ_BYTES;
 use crate::domain::{Catalog, Reason, RelPath, Selected, Version, main_file};
 use std::sync::Arc;
@@ -56,6 +56,8 @@ impl Keeper {
         let Turn { catalog, key, permit } =
             self.turn(root, package, *consistency, patience).await?;
         let shared = self.0.clone();
+        // Gone with this call: what is read for a caller who is gone ends between two chunks.
+        let (_waiting, wanted) = Wanted::new();
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             let root = shared.allowed.resolve(&key).map_err(|b| ReadError::Root(b.into()))?;
@@ -68,7 +70,7 @@ impl Keeper {
                 rule: shared.rule(&catalog),
                 max_file_bytes: shared.rules.limits.max_file_bytes,
             };
-            read(&root, &page, &shared.versions).map_err(ReadError::Unread)
+            read(&root, &page, &shared.versions, &wanted).map_err(ReadError::Unread)
         });
         done.await.unwrap_or_else(|panic| {
             tracing::error!(%panic, "a read ended by a defect");

@@ -13,7 +13,7 @@ use prost::Message as _;
 use std::sync::Arc;
 
 /// The size at which an event is full.
-const FRAGMENT_BYTES: usize = 64 << 10;
+const FRAGMENT_BYTES: usize = 60 << 10;
 
 /// The events that lead from one view of a question's roots to another, in order. Lazy: only what
 /// is asked for is made.

@@ -1,6 +1,7 @@
 //! The one table that turns an error into a status with `google.rpc` details. No wildcard arm: a new
 //! error does not compile until it is placed.
 
+use super::places::Full;
 use crate::disk::Unread;
 use crate::domain::Reason;
 use crate::keeper::{Late, ReadError};
@@ -154,14 +155,47 @@ pub(super) fn shutting_down() -> Status {
 }
 
 /// As many streams are open as may be.
-pub(super) fn too_many_streams(limit: usize) -> Status {
+pub(super) fn too_many_streams(full: Full) -> Status {
+    let Full { name, limit } = full;
+    let message = format!("{name} is {limit}, and so many are open; close one, or retry later");
+    exhausted("TOO_MANY_STREAMS", full, message, Duration::from_secs(5))
+}
+
+/// As many calls are under way as may be, or as many bytes of them are held.
+pub(super) fn overloaded(full: Full) -> Status {
+    let Full { name, limit } = full;
+    let message = format!(
+        "{name} is {limit}, and calls under way take all of it; take their answers, or retry later"
+    );
+    exhausted("OVERLOADED", full, message, Duration::from_secs(1))
+}
+
+fn exhausted(reason: &str, full: Full, message: String, delay: Duration) -> Status {
     let metadata = HashMap::from([
-        ("limit_name".to_owned(), "max_streams".to_owned()),
-        ("limit".to_owned(), limit.to_string()),
+        ("limit_name".to_owned(), full.name.to_owned()),
+        ("limit".to_owned(), full.limit.to_string()),
     ]);
-    let mut details = ErrorDetails::with_retry_info(Some(Duration::from_secs(5)));
-    details.set_error_info("TOO_MANY_STREAMS", DOMAIN, metadata);
-    let message =
-        format!("max_streams is {limit}, and so many are open; close one, or retry later");
+    let mut details = ErrorDetails::with_retry_info(Some(delay));
+    details.set_error_info(reason, DOMAIN, metadata);
     Status::with_error_details(Code::ResourceExhausted, message, details)
+}
+
+/// The deadline that the caller set is over.
+pub(super) fn late() -> Status {
+    deadline_exceeded("the call did not end within its deadline; allow more time")
+}
+
+/// The request did not arrive in time.
+pub(super) fn slow_request() -> Status {
+    deadline_exceeded("the request did not arrive in time; send all of it at once")
+}
+
+fn deadline_exceeded(message: &str) -> Status {
+    let details = ErrorDetails::with_error_info("DEADLINE_EXCEEDED", DOMAIN, HashMap::new());
+    Status::with_error_details(Code::DeadlineExceeded, message, details)
+}
+
+/// A request without a connection, which only a defect can make.
+pub(super) fn unknown_peer() -> Status {
+    Status::internal("a defect in the daemon: a request came from nowhere")
 }

@@ -22,6 +22,11 @@ pub(super) fn limits(limits: &Limits) -> pb::Limits {
         max_streams,
         max_history,
         max_diagnostics,
+        max_connections,
+        max_connections_per_caller,
+        max_streams_per_caller,
+        max_calls,
+        max_calls_per_caller,
     } = *limits;
     pb::Limits {
         max_roots: number(max_roots),
@@ -42,6 +47,12 @@ pub(super) fn limits(limits: &Limits) -> pb::Limits {
         max_reads: number(max_reads),
         max_streams: number(max_streams),
         max_history: number(max_history),
+        max_connections: number(max_connections),
+        max_connections_per_caller: number(max_connections_per_caller),
+        max_streams_per_caller: number(max_streams_per_caller),
+        max_calls: number(max_calls),
+        max_calls_per_caller: number(max_calls_per_caller),
+        max_request_bytes: number(limits.max_request_bytes()),
     }
 }
 

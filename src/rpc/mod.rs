@@ -3,14 +3,19 @@
 mod answers;
 mod changes;
 mod compression;
+mod door;
 mod errors;
 mod files;
 mod limits;
+mod offer;
 mod pages;
+mod places;
 mod requests;
 mod service;
 mod skills;
 mod stream;
 
 pub use compression::ListsCompressed;
+pub use door::{Door, Guarded};
+pub use places::{Bound, Full, Place, Places};
 pub use service::Service;

@@ -162,7 +162,14 @@ fn handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadField> {
 /// The time that the caller gives the call: the `grpc-timeout` header, up to 8 digits and a unit.
 /// Source: gRPC over HTTP/2, "Timeout".
 pub(super) fn timeout(metadata: &MetadataMap) -> Option<Duration> {
-    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
+    span(metadata.get(TIMEOUT)?.to_str().ok()?)
+}
+
+/// The name of that header.
+pub(super) const TIMEOUT: &str = "grpc-timeout";
+
+/// A span of time as that header spells it.
+pub(super) fn span(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.len() > 8 {
         return None;

@@ -1,6 +1,9 @@
 //! The service: check, ask the keeper, answer. Leaves rules to `domain` and waiting to `keeper`.
 
+use super::door::{IsStream, caller};
 use super::errors::{BadField, Failure, shutting_down, too_many_streams};
+use super::offer::offer;
+use super::places::Places;
 use super::stream::Stream;
 use super::{answers, files, limits, pages, requests};
 use crate::disk::Body;
@@ -10,12 +13,10 @@ use crate::keeper::{Consistency, Keeper, Patience};
 use crate::proto::caproot::v1 as pb;
 use pb::capability_service_server::CapabilityService;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::SystemTime;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 /// Abilities that a client may rely on.
@@ -30,7 +31,7 @@ pub struct Service {
     /// Whether the daemon stops. A watch holds only the latest, so it is never full.
     stopping: watch::Receiver<bool>,
     /// Streams that may be open.
-    streams: Arc<Semaphore>,
+    streams: Places,
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -47,7 +48,11 @@ impl Service {
         sandbox: Sandbox,
         stopping: watch::Receiver<bool>,
     ) -> Self {
-        let streams = Arc::new(Semaphore::new(keeper.limits().max_streams));
+        let limits = keeper.limits();
+        let streams = Places::new(
+            ("max_streams", limits.max_streams),
+            ("max_streams_per_caller", limits.max_streams_per_caller),
+        );
         Self { keeper, started, sandbox, stopping, streams }
     }
 
@@ -166,13 +171,13 @@ impl CapabilityService for Service {
         request: Request<pb::WatchSkillsRequest>,
     ) -> Answer<Self::WatchSkillsStream> {
         self.serving()?;
+        let caller = caller(request.extensions())?;
         let request = request.into_inner();
         let selection = self.selection(request.selected_capability_roots)?;
         let view = requests::view(request.view)?;
         let bookmark = requests::bookmark_interval(request.bookmark_interval)?;
-        let permit = self.streams.clone().try_acquire_owned();
-        let permit = permit.map_err(|_| too_many_streams(self.keeper.limits().max_streams))?;
-        let (events, sent) = mpsc::channel(1);
+        let place = self.streams.take(&caller, 1).map_err(too_many_streams)?;
+        let (events, sent) = offer();
         let stream = Stream {
             keeper: self.keeper.clone(),
             selection,
@@ -181,7 +186,7 @@ impl CapabilityService for Service {
             bookmark,
             events,
             stopping: self.stopping.clone(),
-            permit,
+            place,
             closed: None,
             bookmark_at: Instant::now() + bookmark,
         };
@@ -189,7 +194,9 @@ impl CapabilityService for Service {
         tokio::spawn(stream.run(request.resume_token));
         // Only a daemon that stops ends a stream that is still read.
         let end = futures_util::stream::once(async { Err(shutting_down()) });
-        Ok(Response::new(Box::pin(ReceiverStream::new(sent).chain(end))))
+        let mut answer: Response<Events> = Response::new(Box::pin(sent.chain(end)));
+        answer.extensions_mut().insert(IsStream);
+        Ok(answer)
     }
 
     async fn list_resources(

@@ -2,14 +2,16 @@
 //! difference to now whenever there is room: a slow reader slows nobody and costs no more than that.
 
 use super::changes::changes;
+use super::offer::{Gone, Offer};
 use super::pages::{Question, print_epoch};
+use super::places::Place;
 use crate::domain::Selected;
 use crate::domain::token::ResumeToken;
 use crate::keeper::{Consistency, Keeper, Lease, Patience, View};
 use crate::proto::caproot::v1 as pb;
 use pb::watch_skills_response::Event;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Status;
 
@@ -20,11 +22,11 @@ pub(super) struct Stream {
     pub(super) product: String,
     pub(super) view: pb::SkillView,
     pub(super) bookmark: Duration,
-    /// Holds one event: while it is full, nothing more is made.
-    pub(super) events: mpsc::Sender<Result<pb::WatchSkillsResponse, Status>>,
+    /// While none is asked for, none is made.
+    pub(super) events: Offer<Result<pb::WatchSkillsResponse, Status>>,
     pub(super) stopping: watch::Receiver<bool>,
     /// Of the streams that may be open.
-    pub(super) permit: OwnedSemaphorePermit,
+    pub(super) place: Place,
     /// The revision that the caller holds whole; `None` in the middle of a state.
     pub(super) closed: Option<u64>,
     /// When to say that the stream lives; changes that are not shown do not put it off.
@@ -50,13 +52,13 @@ impl Stream {
             () = self.serve(&token, &mut revisions) => {}
             _ = stopping.wait_for(|stop| *stop) => {
                 if let Some(revision) = self.closed {
-                    // One who has no room for it has the token of what came before.
-                    let _ = self.events.try_send(Ok(self.bookmark_event(revision)));
+                    // One who has not asked for more has the token of what came before.
+                    self.events.send(Ok(self.bookmark_event(revision)));
                 }
             }
         }
         // Whoever is refused for too many streams may come in now.
-        drop(self.permit);
+        drop(self.place);
     }
 
     async fn serve(&mut self, token: &str, revisions: &mut watch::Receiver<u64>) {
@@ -74,7 +76,7 @@ impl Stream {
                     // Holds nothing of what was sent, and waits until there is room.
                     held = None;
                     reason = Some(pb::ResetReason::Resync);
-                    if self.events.reserve().await.is_err() {
+                    if self.events.asked().await.is_err() {
                         return;
                     }
                     now = self.keeper.view_now(&self.selection);
@@ -117,20 +119,20 @@ impl Stream {
         loop {
             tokio::select! {
                 changed = revisions.changed() => changed.ok()?,
-                () = self.events.closed() => return None,
+                () = self.events.gone() => return None,
                 () = sleep_until(self.bookmark_at) => {
-                    let room = self.events.reserve().await.ok()?;
+                    self.events.asked().await.ok()?;
                     let now = self.keeper.view_now(&self.selection);
                     if !is_same(sent, &now) {
                         return Some(now);
                     }
-                    room.send(Ok(self.bookmark_event(now.revision)));
+                    self.events.send(Ok(self.bookmark_event(now.revision)));
                     self.closed = Some(now.revision);
                     self.bookmark_at = Instant::now() + self.bookmark;
                     continue;
                 }
             }
-            drop(self.events.reserve().await.ok()?);
+            self.events.asked().await.ok()?;
             revisions.mark_unchanged();
             let now = self.keeper.view_now(&self.selection);
             if !is_same(sent, &now) {
@@ -149,7 +151,7 @@ impl Stream {
     ) -> Result<(), Cut> {
         let reset = reason.map(|reason| Event::Reset(pb::Reset { reason: reason.into() }));
         let token = self.token(now.revision);
-        let synced = Event::Synced(pb::Synced { resume_token: token });
+        let mut synced = Some(Event::Synced(pb::Synced { resume_token: token }));
         let question = Question {
             selection: &self.selection,
             product: &self.product,
@@ -158,18 +160,21 @@ impl Stream {
         };
         let mut events = reset.into_iter().chain(changes(&question, held, now)).peekable();
         // Nothing changed that this caller sees: no event is owed.
-        if events.peek().is_none() && !is_first {
+        if !is_first && events.peek().is_none() {
             return Ok(());
         }
         self.closed = None;
         self.bookmark_at = Instant::now() + self.bookmark;
         let stuck = self.keeper.timing().stuck_reader;
-        for event in events.chain(std::iter::once(synced)) {
-            let event = self.event(now.revision, event);
-            match timeout(stuck, self.events.reserve()).await {
-                Ok(Ok(room)) => room.send(Ok(event)),
-                Ok(Err(_)) => return Err(Cut::End),
+        while synced.is_some() {
+            match timeout(stuck, self.events.asked()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(Gone)) => return Err(Cut::End),
                 Err(_) => return Err(Cut::Stuck),
+            }
+            // Made only now, so that for one who is slow no event lies ready.
+            if let Some(event) = events.next().or_else(|| synced.take()) {
+                self.events.send(Ok(self.event(now.revision, event)));
             }
         }
         Ok(())

@@ -131,9 +131,9 @@ pub struct Counted<S> {
     calls: Calls,
 }
 
-impl<S, B> Service<Request<Body>> for Counted<S>
+impl<S, A, B> Service<Request<A>> for Counted<S>
 where
-    S: Service<Request<Body>, Response = Response<B>>,
+    S: Service<Request<A>, Response = Response<B>>,
     S::Future: Send + 'static,
     B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<BoxError>,
@@ -146,7 +146,7 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, request: Request<A>) -> Self::Future {
         let path = request.uri().path().strip_prefix('/').unwrap_or_default();
         let method = METHODS.into_iter().find(|method| *method == path).unwrap_or("other");
         let mut call = self.calls.begin(method);

@@ -7,6 +7,6 @@ pub mod logs;
 mod scrape;
 mod traces;
 
-pub use calls::{CallsLayer, METHODS};
+pub use calls::{CallsLayer, Counted, METHODS};
 pub use collect::Metrics;
 pub use logs::Logs;

@@ -1,0 +1,189 @@
+//! Accepts connections, so many in all and so many of one caller, and has each served by a task of its
+//! own, so that a slow beginning of one holds up nobody. Leaves what they say to `http`.
+
+use super::connection::Connection;
+use super::http::Server;
+use super::seldom::Seldom;
+use crate::domain::{Caller, Limits, Peer};
+use crate::rpc::{Full, Place, Places};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// How long a connection may take before HTTP/2 has begun on it.
+const BEGINNING: Duration = Duration::from_secs(10);
+/// How long is waited after accepting failed, at first and at most: whatever was exhausted may come
+/// back.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What may be connected at once, to all listeners together. Cheap to clone; all clones are one.
+#[derive(Debug, Clone)]
+pub(super) struct Gate {
+    /// Whoever waits here has been accepted; the kernel keeps those behind it.
+    open: Arc<Semaphore>,
+    callers: Places,
+    refusals: Arc<Seldom>,
+    failures: Arc<Seldom>,
+}
+
+/// Where connections come from.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+/// A connection of which nothing was read.
+enum Accepted {
+    Unix(UnixStream),
+    Tcp(TcpStream, SocketAddr),
+}
+
+/// Its right to be open. Dropped, it makes room for another.
+struct Ticket {
+    _open: OwnedSemaphorePermit,
+    _caller: Place,
+}
+
+impl Gate {
+    pub(super) fn new(limits: &Limits) -> Self {
+        let each = ("max_connections_per_caller", limits.max_connections_per_caller);
+        Self {
+            open: Arc::new(Semaphore::new(limits.max_connections)),
+            // All are counted by `open`, which can be waited for.
+            callers: Places::new(("max_connections", usize::MAX), each),
+            refusals: Arc::default(),
+            failures: Arc::default(),
+        }
+    }
+
+    /// The next connection that may be open, and its ticket. Waits for as long as all places are
+    /// taken.
+    async fn next(&self, listener: &Listener) -> (Accepted, Ticket) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match listener.accept().await {
+                Ok(accepted) => {
+                    pause = FIRST_PAUSE;
+                    let Some(caller) = self.admit(&accepted) else { continue };
+                    // Closed never: the semaphore lives as long as this gate.
+                    let Ok(open) = self.open.clone().acquire_owned().await else { continue };
+                    return (accepted, Ticket { _open: open, _caller: caller });
+                }
+                Err(error) => {
+                    if let Some(times) = self.failures.tell() {
+                        tracing::warn!(%error, times, "a connection could not be accepted");
+                    }
+                    sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// A place among its caller's connections; `None` where it must be closed.
+    fn admit(&self, accepted: &Accepted) -> Option<Place> {
+        let caller = accepted.caller().ok()?;
+        match self.callers.take(&caller, 1) {
+            Ok(place) => Some(place),
+            Err(Full { name, limit }) => {
+                if let Some(times) = self.refusals.tell() {
+                    tracing::warn!(
+                        %caller,
+                        times,
+                        "connections were closed: {name} is {limit}, and so many are open"
+                    );
+                }
+                None
+            }
+        }
+    }
+
+    /// Serves what connects until the daemon stops, then lets calls under way end. Dropped, it cuts
+    /// them off.
+    pub(super) async fn serve(
+        self,
+        listener: Listener,
+        server: Server,
+        stopping: watch::Receiver<bool>,
+    ) {
+        let mut connections = JoinSet::new();
+        {
+            let mut next = pin!(self.next(&listener));
+            let mut stopped = pin!(stopped(stopping.clone()));
+            loop {
+                tokio::select! {
+                    () = &mut stopped => break,
+                    Some(ended) = connections.join_next() => tell(ended),
+                    (accepted, ticket) = &mut next => {
+                        next.set(self.next(&listener));
+                        let (server, stopped) = (server.clone(), self::stopped(stopping.clone()));
+                        connections.spawn(async move {
+                            let _ticket = ticket;
+                            match timeout(BEGINNING, accepted.begin()).await {
+                                Ok(Ok(connection)) => server.serve(connection, stopped).await,
+                                Ok(Err(error)) => tracing::debug!(%error, "a connection ended"),
+                                Err(_) => tracing::debug!("a connection was closed: nothing came"),
+                            }
+                        });
+                    }
+                }
+            }
+        }
+        drop(listener);
+        while let Some(ended) = connections.join_next().await {
+            tell(ended);
+        }
+    }
+}
+
+/// One connection that ends by a defect ends alone.
+fn tell(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(panic) = ended {
+        tracing::error!(%panic, "a connection ended by a defect");
+    }
+}
+
+async fn stopped(mut stopping: watch::Receiver<bool>) {
+    // An error means that the daemon is gone already.
+    drop(stopping.wait_for(|stop| *stop).await);
+}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            Self::Unix(listener) => listener.accept().await.map(|(s, _)| Accepted::Unix(s)),
+            Self::Tcp(listener) => listener.accept().await.map(|(s, a)| Accepted::Tcp(s, a)),
+        }
+    }
+}
+
+impl Accepted {
+    /// Whom it counts for, before anything was read.
+    fn caller(&self) -> io::Result<Caller> {
+        Ok(match self {
+            Self::Unix(stream) => {
+                Caller::User(rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw())
+            }
+            Self::Tcp(_, address) => {
+                Peer::Remote { address: *address, names: Arc::default() }.caller()
+            }
+        })
+    }
+
+    /// All that comes before HTTP/2, in the task of the connection and within its time.
+    async fn begin(self) -> io::Result<Connection> {
+        let connection = match self {
+            Self::Unix(stream) => Connection::unix(stream)?,
+            Self::Tcp(stream, address) => Connection::tcp(stream, address)?,
+        };
+        connection.greeted().await
+    }
+}

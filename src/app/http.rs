@@ -1,0 +1,102 @@
+//! HTTP/2 on one connection: its settings, and the service that its requests go to. Leaves accepting
+//! connections to `accept`, and what a request may do to `rpc`.
+
+use super::connection::Connection;
+use crate::domain::Peer;
+use crate::rpc::{Door, Guarded};
+use crate::telemetry::{CallsLayer, Counted};
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::any::Any;
+use std::pin::pin;
+use std::time::Duration;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::service::Routes;
+use tower::{Layer as _, ServiceExt as _};
+use tower_http::catch_panic::{CatchPanic, CatchPanicLayer, ResponseForPanic};
+
+/// How often a silent connection is asked whether it is still there.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// Calls at once on one connection: a mirror of hundreds of roots, with all the reads that the daemon
+/// does at once, needs no second one.
+const MAX_CALLS: u32 = 1_024;
+/// Bytes of a request's headers, names and values together: a stock client sends under 1 KiB.
+const MAX_HEADER_BYTES: u32 = 16 << 10;
+/// Calls that the client took back before the daemon looked at them, and calls that the daemon ended
+/// for breaking the protocol; one more is an attack, and ends the connection.
+const MAX_TAKEN_BACK: usize = 20;
+const MAX_BROKEN: usize = 64;
+/// What a client may send before it is read, of one call and of all: most requests are far smaller.
+const CALL_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 256 << 10;
+/// The least that HTTP/2 knows: no part of a call holds up the other calls for longer than this.
+const MAX_FRAME_BYTES: u32 = 16 << 10;
+/// What is kept of an answer that the client does not take, before no more of it is made.
+const SEND_BYTES: usize = 32 << 10;
+
+/// What serves every connection alike.
+#[derive(Debug, Clone)]
+pub(super) struct Server {
+    http: http2::Builder<TokioExecutor>,
+    service: Counted<CatchPanic<Guarded<Routes>, Defects>>,
+}
+
+impl Server {
+    pub(super) fn new(routes: Routes, door: &Door, calls: &CallsLayer) -> Self {
+        let mut http = http2::Builder::new(TokioExecutor::new());
+        http.timer(TokioTimer::new())
+            .keep_alive_interval(KEEPALIVE)
+            .max_concurrent_streams(MAX_CALLS)
+            .max_header_list_size(MAX_HEADER_BYTES)
+            .max_pending_accept_reset_streams(MAX_TAKEN_BACK)
+            .max_local_error_reset_streams(MAX_BROKEN)
+            .initial_stream_window_size(CALL_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_frame_size(MAX_FRAME_BYTES)
+            .max_send_buf_size(SEND_BYTES);
+        let service = CatchPanicLayer::custom(Defects).layer(door.layer(routes.prepare()));
+        let service = calls.layer(service);
+        Self { http, service }
+    }
+
+    /// Serves one connection until either side ends it; once `stopped`, until the calls under way have
+    /// ended.
+    pub(super) async fn serve(&self, connection: Connection, stopped: impl Future<Output = ()>) {
+        let peer: Peer = connection.peer();
+        let answer = service_fn(|request: Request<Incoming>| {
+            let mut request = request;
+            request.extensions_mut().insert(peer.clone());
+            self.service.clone().oneshot(request)
+        });
+        let mut served = pin!(self.http.serve_connection(TokioIo::new(connection), answer));
+        let ended = tokio::select! {
+            ended = served.as_mut() => ended,
+            () = stopped => {
+                served.as_mut().graceful_shutdown();
+                served.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended");
+        }
+    }
+}
+
+/// What a caller is told of a panic: nothing of it but that the call is over.
+#[derive(Debug, Clone, Copy)]
+struct Defects;
+
+impl ResponseForPanic for Defects {
+    type ResponseBody = Body;
+
+    fn response_for_panic(&mut self, panic: Box<dyn Any + Send>) -> http::Response<Body> {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        tracing::error!(panic = text.unwrap_or("of another type"), "a call ended by a defect");
+        Status::internal("a defect in the daemon; its log says more").into_http()
+    }
+}

@@ -1,0 +1,110 @@
+//! An answer as it is sent: in small pieces, and counted from when it is made until the connection has
+//! sent it, so that for a caller who takes nothing only so much is made.
+
+use crate::domain::Caller;
+use crate::rpc::errors::overloaded;
+use crate::rpc::places::{Full, Place, Places};
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Frame, SizeHint};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tonic::Status;
+use tonic::body::Body;
+
+/// As much as a frame holds. The connection takes a piece more than it has room for: of a part that is
+/// sent whole, that would be all of it.
+const PIECE_BYTES: usize = 16 << 10;
+
+/// The body of an answer.
+pub(super) struct Answer {
+    body: Body,
+    /// Where its parts are counted; `None` for a stream, which has so few of them that they are none.
+    count: Option<Count>,
+    /// What is left of the part that is sent.
+    part: Bytes,
+    /// Whether a status took the place of the rest.
+    refused: bool,
+}
+
+/// What an answer takes.
+pub(super) struct Count {
+    pub(super) caller: Caller,
+    pub(super) bytes: Places,
+    /// Held by every part, too.
+    pub(super) call: Arc<Place>,
+}
+
+/// Part of an answer, with what it takes.
+struct Held {
+    part: Bytes,
+    _bytes: Place,
+    _call: Arc<Place>,
+}
+
+impl Answer {
+    pub(super) fn new(body: Body, count: Option<Count>) -> Self {
+        Self { body, count, part: Bytes::new(), refused: false }
+    }
+}
+
+impl Count {
+    fn hold(&self, part: Bytes) -> Result<Bytes, Full> {
+        let _bytes = self.bytes.take(&self.caller, part.len())?;
+        Ok(Bytes::from_owner(Held { part, _bytes, _call: self.call.clone() }))
+    }
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.part.is_empty() {
+            if self.refused {
+                return Poll::Ready(None);
+            }
+            let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                Some(Ok(frame)) => frame,
+                end @ (Some(Err(_)) | None) => return Poll::Ready(end),
+            };
+            let part = match frame.into_data() {
+                Ok(part) => part,
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            };
+            let held = match &self.count {
+                Some(count) => count.hold(part),
+                None => Ok(part),
+            };
+            match held {
+                Ok(part) => self.part = part,
+                Err(full) => {
+                    self.refused = true;
+                    let mut trailers = HeaderMap::new();
+                    overloaded(full).add_header(&mut trailers)?;
+                    return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+                }
+            }
+        }
+        let len = self.part.len().min(PIECE_BYTES);
+        Poll::Ready(Some(Ok(Frame::data(self.part.split_to(len)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.part.is_empty() && (self.refused || self.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.part
+    }
+}

@@ -1,0 +1,59 @@
+//! A request as it arrives: what is there of it is counted, and all of it must be there in time.
+
+use crate::rpc::errors::{overloaded, slow_request};
+use crate::rpc::places::Place;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::time::Sleep;
+use tonic::codegen::StdError;
+
+/// The body of a request.
+pub(super) struct Asked<B> {
+    pub(super) body: B,
+    /// What has arrived, until the method has the whole.
+    pub(super) held: Place,
+    /// When it must be whole; `None` where it has no end.
+    pub(super) until: Option<Pin<Box<Sleep>>>,
+}
+
+impl<B> http_body::Body for Asked<B>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: Into<StdError>,
+{
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let frame = match Pin::new(&mut self.body).poll_frame(context) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => {
+                let Some(until) = &mut self.until else { return Poll::Pending };
+                ready!(until.as_mut().poll(context));
+                self.until = None;
+                return Poll::Ready(Some(Err(slow_request().into())));
+            }
+        };
+        let arrived = match &frame {
+            Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
+            Some(Err(_)) | None => 0,
+        };
+        Poll::Ready(match self.held.grow(arrived) {
+            Ok(()) => frame.map(|frame| frame.map_err(Into::into)),
+            Err(full) => Some(Err(overloaded(full).into())),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
