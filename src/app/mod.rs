@@ -5,10 +5,12 @@ mod connection;
 mod groups;
 mod listen;
 
-use crate::config::Config;
+use crate::bearer::Tokens;
+use crate::config::{CallerRules, Config};
+use crate::domain::Callers;
 use crate::keeper::{Keeper, Settings};
 use crate::proto::{self, caproot::v1::capability_service_server as server};
-use crate::rpc::Service;
+use crate::rpc::{Audit, Audited, Door, Service};
 use connection::Connection;
 use listen::Bound;
 use server::{CapabilityServiceServer, SERVICE_NAME};
@@ -22,7 +24,7 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tonic::Status;
 use tonic::body::Body;
-use tonic::service::Routes;
+use tonic::service::{Routes, RoutesBuilder};
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
@@ -53,10 +55,12 @@ pub struct App {
 pub async fn build(config: Config) -> Result<App, StartError> {
     let mut listeners = Vec::with_capacity(config.listeners.len());
     for listener in &config.listeners {
-        listeners.push(Bound::new(listener).await?);
+        listeners.push(Bound::new(listener, &config.sockets).await?);
     }
     let epoch = random().map_err(|e| StartError::internal(format!("no randomness: {e}")))?;
     let rules = config.rules();
+    let audit = Audit::new(config.audit);
+    let door = Door::new(config.callers.map(door_rules), audit.clone());
     let keeper = Keeper::new(
         Settings {
             environments: config.environment_ids,
@@ -78,10 +82,21 @@ pub async fn build(config: Config) -> Result<App, StartError> {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let broken = |e: tonic_reflection::server::Error| StartError::internal(e.to_string());
-    let routes = Routes::new(CapabilityServiceServer::new(service))
-        .add_service(health_service)
-        .add_service(reflection().build_v1().map_err(broken)?)
-        .add_service(reflection().build_v1alpha().map_err(broken)?);
+    let v1 = reflection().build_v1().map_err(broken)?;
+    let v1alpha = reflection().build_v1alpha().map_err(broken)?;
+    let mut routes = RoutesBuilder::default();
+    routes.add_service(door.guard(CapabilityServiceServer::new(Audited::new(service, audit))));
+    if config.open_health {
+        routes.add_service(health_service);
+    } else {
+        routes.add_service(door.guard(health_service));
+    }
+    if config.open_reflection {
+        routes.add_service(v1).add_service(v1alpha);
+    } else {
+        routes.add_service(door.guard(v1)).add_service(door.guard(v1alpha));
+    }
+    let routes = routes.routes();
     Ok(App { listeners, routes, health, stopping })
 }
 
@@ -145,6 +160,13 @@ fn internal(panic: Box<dyn Any + Send>) -> http::Response<Body> {
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(panic = text.unwrap_or("of another type"), "a call ended by a defect");
     Status::internal("a defect in the daemon; its log says more").into_http()
+}
+
+/// Who is let in, and where the tokens are that are asked for.
+fn door_rules(rules: CallerRules) -> (Callers, Tokens) {
+    let names = rules.callers.rules.iter().map(|rule| rule.name.clone());
+    let tokens = Tokens::new(names.zip(rules.token_files).collect());
+    (rules.callers, tokens)
 }
 
 fn random() -> rustix::io::Result<u64> {

@@ -22,7 +22,7 @@ use tracing_subscriber::EnvFilter;
 ///
 /// With --config, every flag that is given replaces what the file says of it: --root the file's
 /// `roots`, --allow its `allow`, --environment-id its `environment_ids`, --listen its `listen`, --log
-/// its `log.filter`. Whatever has no flag is as the file says. `caproot config example` prints a file
+/// its `log.filter`; --audit is the same as `audit: true`. Whatever has no flag is as the file says. `caproot config example` prints a file
 /// with every key.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -49,6 +49,10 @@ pub(super) struct ServeArgs {
     /// by themselves]
     #[arg(long, value_name = "ENDPOINT")]
     listen: Vec<String>,
+    /// Log who asks for what: one line a call, under the target caproot::audit; refused calls are
+    /// logged in any case
+    #[arg(long)]
+    audit: bool,
     /// What to log: off, error, warn, info, debug, trace, or a filter such as
     /// caproot=debug,h2=warn [default: info]
     #[arg(long, value_name = "LEVEL-FILTER", env = "CAPROOT_LOG", value_parser = log::filter)]
@@ -69,12 +73,18 @@ pub(super) async fn run(args: ServeArgs, env: &Env) -> Result<u8, Failure> {
         allow: args.allow,
         environment_ids: args.environment_id,
         listen: args.listen,
+        audit: args.audit,
     };
     let config = Config::load(flags, args.config.as_deref(), env).map_err(|mistakes| {
         let sentences: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
         Failure::all(exit::CONFIG, &sentences)
     })?;
-    log_to_stderr(&Log { filter: args.log.unwrap_or(config.log.filter.clone()), ..config.log });
+    let mut filter = args.log.unwrap_or(config.log.filter.clone());
+    if config.audit {
+        // Asked for by name, so that it goes before what the filter says of everything.
+        filter.push_str(",caproot::audit=info");
+    }
+    log_to_stderr(&Log { filter, ..config.log });
     // Before anybody can know that there is a daemon to stop.
     let stop = stop_signal().map_err(|error| {
         Failure::new(exit::INTERNAL, format!("signals cannot be received: {error}"))

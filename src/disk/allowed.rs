@@ -5,7 +5,7 @@ use super::walk::{Stop, steps_from, walk, walk_from};
 use crate::domain::{Reason, RelPath, Spot};
 use rustix::fs::AtFlags;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, statat};
-use rustix::io::Result as Io;
+use rustix::io::{Errno, Result as Io};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug)]
 pub struct Allowed {
     given: Vec<PathBuf>,
+    /// Of these, only what lies in one of the directories, as given too.
+    bound: Option<Vec<PathBuf>>,
     last: Mutex<Arc<Ground>>,
 }
 
@@ -23,7 +25,9 @@ pub struct Allowed {
 #[derive(Debug, Default)]
 pub struct Ground {
     /// None lies inside another.
-    roots: Vec<Base>,
+    roots: Arc<[Base]>,
+    /// Where alone anything is resolved to and opened; everywhere if there are none.
+    bound: Option<Box<[Spot]>>,
 }
 
 #[derive(Debug)]
@@ -64,13 +68,19 @@ impl Allowed {
     /// Keeps absolute paths as they were given.
     #[must_use]
     pub fn new(given: Vec<PathBuf>) -> Self {
-        Self { given, last: Mutex::default() }
+        Self { given, bound: None, last: Mutex::default() }
+    }
+
+    /// The same for somebody who is bound to what lies in some directories.
+    #[must_use]
+    pub fn bounded(given: Vec<PathBuf>, bound: Vec<PathBuf>) -> Self {
+        Self { bound: Some(bound), ..Self::new(given) }
     }
 
     /// Looks up where the allowed roots are now.
     #[must_use]
     pub fn look(&self) -> Arc<Ground> {
-        let ground = Arc::new(Ground::new(&self.given));
+        let ground = Arc::new(Ground::new(&self.given, self.bound.as_deref()));
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = ground.clone();
         ground
     }
@@ -90,7 +100,7 @@ impl Allowed {
 }
 
 impl Ground {
-    fn new(given: &[PathBuf]) -> Self {
+    fn new(given: &[PathBuf], bound: Option<&[PathBuf]>) -> Self {
         let mut paths: Vec<_> = given.iter().map(|p| walk(p.as_os_str().as_bytes()).real).collect();
         paths.sort();
         // Sorted by bytes, an outer directory comes before all that is inside it.
@@ -106,7 +116,33 @@ impl Ground {
             openat2(CWD, slashed(path), flags, Mode::empty(), resolve)
         };
         let roots = outer.into_iter().map(|path| Base { fd: open(&path), path }).collect();
-        Self { roots }
+        let whole = Self { roots, bound: None };
+        let bound = bound.map(|dirs| whole.meet(dirs));
+        Self { bound, ..whole }
+    }
+
+    /// Where some directories are on this ground; of one that holds an allowed root, that root.
+    fn meet(&self, dirs: &[PathBuf]) -> Box<[Spot]> {
+        let spots = dirs.iter().flat_map(|dir| {
+            let real = walk(dir.as_os_str().as_bytes()).real;
+            let held = (0..self.roots.len())
+                .filter(|base| below(&self.roots[*base].path, &real).is_some());
+            let held = held.map(|base| Spot { base, rel: RelPath::root() });
+            held.chain(self.spot(&real)).collect::<Vec<_>>()
+        });
+        spots.collect()
+    }
+
+    /// All of the ground, for whoever asks about names and rules: these are the operator's and the
+    /// same for everybody. Nothing that is read there is served.
+    pub(super) fn unbounded(&self) -> Self {
+        Self { roots: self.roots.clone(), bound: None }
+    }
+
+    /// Whether a place is one that may be served.
+    pub(super) fn may_serve(&self, spot: &Spot) -> bool {
+        let is_in = |dirs: &[Spot]| dirs.iter().any(|dir| spot.below(dir).is_some());
+        self.bound.as_deref().is_none_or(is_in)
     }
 
     /// Whether the base of a spot is still the directory at its path.
@@ -127,7 +163,7 @@ impl Ground {
             let stat = base.fd.as_ref().ok().and_then(|fd| fstat(fd).ok());
             (base.path.clone(), stat.map(|stat| identity(&stat)))
         };
-        self.roots.iter().map(of).eq(other.roots.iter().map(of))
+        self.bound == other.bound && self.roots.iter().map(of).eq(other.roots.iter().map(of))
     }
 
     /// What the directory at a spot is called; `None` for the root of the file system.
@@ -172,10 +208,11 @@ impl Ground {
 
     /// The spot of an absolute path without links; `None` outside.
     fn spot(&self, path: &[u8]) -> Option<Spot> {
-        self.roots.iter().enumerate().find_map(|(base, root)| {
+        let spot = self.roots.iter().enumerate().find_map(|(base, root)| {
             let rel = below(path, &root.path)?;
             Some(Spot { base, rel: RelPath::new(rel)? })
-        })
+        });
+        spot.filter(|spot| self.may_serve(spot))
     }
 
     /// Says the same of everything outside, whether it exists or not.
@@ -193,7 +230,11 @@ impl Ground {
 
     /// Opens a spot beneath the descriptor of its allowed root. The kernel refuses every link, so
     /// whatever was exchanged since the spot was resolved, nothing outside is opened: openat2(2).
+    /// Since there is no link in it, a spot that lies in a bound by its name lies in it on the disk.
     pub(super) fn open(&self, spot: &Spot, flags: OFlags) -> Io<OwnedFd> {
+        if !self.may_serve(spot) {
+            return Err(Errno::XDEV);
+        }
         let base = self.roots[spot.base].fd.as_ref().map_err(|error| *error)?;
         open_beneath(base, spot.rel.as_bytes(), flags)
     }

@@ -27,6 +27,15 @@ pub fn shown(text: &str) -> String {
     Shown(text).to_string()
 }
 
+/// [`Shown`], of the first characters only; `…` where there are more.
+#[must_use]
+pub fn brief(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => shown(text),
+        Some((end, _)) => format!("{}…", Shown(&text[..end])),
+    }
+}
+
 /// Whether a character could mislead a reader.
 #[must_use]
 pub fn misleads(c: char) -> bool {
@@ -45,7 +54,7 @@ pub fn misleads(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::shown;
+    use super::{brief, shown};
 
     #[test]
     fn what_misleads_is_escaped() {
@@ -60,5 +69,11 @@ mod tests {
         ] {
             assert_eq!(shown(text), safe);
         }
+    }
+
+    #[test]
+    fn what_is_long_is_cut() {
+        assert_eq!((&*brief("äb\n", 3), &*brief("äb\n", 2)), (r"äb\u{a}", "äb…"));
+        assert_eq!((&*brief("", 0), &*brief("a", 0)), ("", "…"));
     }
 }

@@ -2,6 +2,7 @@
 //! reads resources of what is published. Knows nothing of gRPC.
 
 mod bell;
+mod bound;
 mod files;
 mod ledger;
 mod reads;
@@ -18,12 +19,13 @@ pub use view::{Late, RootState, RootView, View, Watching};
 pub use wait::Patience;
 pub use work::Lease;
 
-use crate::disk::{Allowed, Versions};
+use crate::disk::Versions;
 use crate::domain::search::Rules;
-use crate::domain::{Limits, Published, Reason, RootPath, Selected};
+use crate::domain::{Limits, Published, Reach, Reason, RootPath, Selected};
 #[doc(hidden)]
 pub use crate::watch::Faults;
 use crate::watch::Watcher;
+use bound::{Bound, Bounds};
 use ledger::{Key, Ledger};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,15 +61,17 @@ pub enum Consistency {
     Fresh,
 }
 
-/// Owner of the catalogs. Cheap to clone; all clones are one.
+/// Owner of the catalogs, as somebody sees them who is bound to a part of what may be served. Cheap
+/// to clone; all clones are one.
 #[derive(Debug, Clone)]
-pub struct Keeper(Arc<Shared>);
+pub struct Keeper(Arc<Shared>, Arc<Bound>);
 
 #[derive(Debug)]
 struct Shared {
     epoch: u64,
     environments: Vec<String>,
-    allowed: Allowed,
+    bounds: Bounds,
+    /// All of them, whoever may use them.
     published: Arc<[Published]>,
     rules: Rules,
     versions: Versions,
@@ -81,16 +85,19 @@ struct Shared {
 }
 
 impl Keeper {
-    /// A keeper that has searched nothing yet.
+    /// A keeper that has searched nothing yet, for somebody who may ask for everything.
     #[must_use]
     pub fn new(settings: Settings, epoch: u64) -> Self {
         let Settings { environments, allowed, published, rules, timing, faults } = settings;
         let max_history = rules.limits.max_history;
-        Self(Arc::new(Shared {
+        let published: Arc<[_]> = published.into();
+        let bounds = Bounds::new(allowed, published.clone());
+        let all = bounds.of(&Reach::All);
+        let shared = Shared {
             epoch,
             environments,
-            allowed: Allowed::new(allowed),
-            published: published.into(),
+            bounds,
+            published,
             rules,
             versions: Versions::default(),
             timing,
@@ -98,7 +105,20 @@ impl Keeper {
             ledger: Mutex::new(Ledger::new(max_history)),
             revisions: watch::Sender::new(0),
             audit_repairs: AtomicU64::new(0),
-        }))
+        };
+        Self(Arc::new(shared), all)
+    }
+
+    /// The same catalogs for a caller of this reach, whoever this keeper is for.
+    #[must_use]
+    pub fn bound_to(&self, reach: &Reach) -> Self {
+        Self(self.0.clone(), self.0.bounds.of(reach))
+    }
+
+    /// What it is bound to.
+    #[must_use]
+    pub fn reach(&self) -> &Reach {
+        &self.1.reach
     }
 
     /// Random per daemon start.
@@ -119,10 +139,10 @@ impl Keeper {
         &self.0.environments
     }
 
-    /// The published roots, in scope order, then by id.
+    /// The published roots that are offered, in scope order, then by id.
     #[must_use]
     pub fn published(&self) -> &[Published] {
-        &self.0.published
+        &self.1.published
     }
 
     /// The limits in force.
@@ -237,13 +257,15 @@ impl Keeper {
     }
 
     fn key(&self, selected: &Selected) -> Result<Key, Reason> {
-        match selected.place(&self.0.environments)? {
-            RootPath::Native(path) => Ok(path.into()),
+        let path = match selected.place(&self.0.environments)? {
+            RootPath::Native(path) => path.into(),
+            // One that is not offered is no other than one that there is not.
             RootPath::Published(id) => {
-                let root = self.0.published.iter().find(|p| p.id.as_str() == &*id);
-                root.map(|p| (&*p.path).into()).ok_or(Reason::InvalidPath)
+                let root = self.1.published.iter().find(|p| p.id.as_str() == &*id);
+                root.map(|p| (&*p.path).into()).ok_or(Reason::InvalidPath)?
             }
-        }
+        };
+        Ok(Key { bound: self.1.number, path })
     }
 
     /// The search to wait for; `None` where what is held will do. Has the root looked after, if it is

@@ -205,7 +205,7 @@ impl Tended {
             let work = progress.clone();
             let mut search = tokio::task::spawn_blocking(move || {
                 let mut survey = survey;
-                let allowed = &keeper.0.allowed;
+                let allowed = &keeper.1.allowed;
                 let surveyed = match dirty {
                     None => survey.full(allowed, &aim, &work),
                     Some((dirty, quiet)) => {
@@ -268,7 +268,7 @@ impl Tended {
         let Some(survey) = self.survey.take() else { return };
         let keeper = self.keeper.clone();
         let looked = tokio::task::spawn_blocking(move || {
-            let strayed = survey.strayed(&keeper.0.allowed);
+            let strayed = survey.strayed(&keeper.1.allowed);
             (survey, strayed)
         });
         match looked.await {
@@ -313,7 +313,7 @@ impl Tended {
 impl Shared {
     fn target(&self, key: &Key) -> Target {
         Target {
-            path: (**key).into(),
+            path: (*key.path).into(),
             rules: self.rules.clone(),
             published: self.published.clone(),
         }

@@ -1,5 +1,6 @@
 //! The service: check, ask the keeper, answer. Leaves rules to `domain` and waiting to `keeper`.
 
+use super::callers::caller;
 use super::errors::{BadField, Failure, shutting_down, too_many_streams};
 use super::stream::Stream;
 use super::{answers, files, limits, pages, requests};
@@ -24,6 +25,7 @@ const FEATURES: [&str; 3] = ["fresh", "file-uri", "published"];
 /// `caproot.v1.CapabilityService`.
 #[derive(Debug)]
 pub struct Service {
+    /// Bound to nothing: what is about roots goes by [`Self::keeper_of`].
     keeper: Keeper,
     started: SystemTime,
     /// Whether the daemon stops. A watch holds only the latest, so it is never full.
@@ -32,9 +34,9 @@ pub struct Service {
     streams: Arc<Semaphore>,
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+pub(super) type Answer<T> = Result<Response<T>, Status>;
 /// The events of one stream.
-type Events =
+pub(super) type Events =
     Pin<Box<dyn futures_util::Stream<Item = Result<pb::WatchSkillsResponse, Status>> + Send>>;
 
 impl Service {
@@ -47,6 +49,11 @@ impl Service {
 
     fn serving(&self) -> Result<(), Status> {
         if *self.stopping.borrow() { Err(shutting_down()) } else { Ok(()) }
+    }
+
+    /// The keeper as whoever calls may see it.
+    fn keeper_of<T>(&self, request: &Request<T>) -> Result<Keeper, Status> {
+        Ok(self.keeper.bound_to(&caller(request.extensions())?.reach))
     }
 
     fn epoch(&self) -> String {
@@ -83,8 +90,9 @@ impl CapabilityService for Service {
     ) -> Answer<pb::ListRootsResponse> {
         self.serving()?;
         let patience = Patience::new(requests::timeout(request.metadata()));
-        let published = self.keeper.published();
-        let environment = &self.keeper.environments()[0];
+        let keeper = self.keeper_of(&request)?;
+        let published = keeper.published();
+        let environment = &keeper.environments()[0];
         let select = |p: &Published| Selected {
             id: p.id.clone(),
             location: "environment".into(),
@@ -92,7 +100,7 @@ impl CapabilityService for Service {
             path: format!("published:{}", p.id.as_str()).into(),
         };
         let selection: Vec<_> = published.iter().map(select).collect();
-        let view = self.keeper.view(&selection, Consistency::Cached, patience).await;
+        let view = keeper.view(&selection, Consistency::Cached, patience).await;
         let view = view.map_err(|late| Failure::from(late).status(None))?;
         Ok(Response::new(pb::ListRootsResponse {
             roots: answers::published(&view, published, environment),
@@ -107,10 +115,11 @@ impl CapabilityService for Service {
     ) -> Answer<pb::ResolveRootsResponse> {
         self.serving()?;
         let patience = Patience::new(requests::timeout(request.metadata()));
+        let keeper = self.keeper_of(&request)?;
         let request = request.into_inner();
         let selection = self.selection(request.selected_capability_roots)?;
         let consistency = requests::consistency(request.consistency)?;
-        let view = self.keeper.view(&selection, consistency, patience).await;
+        let view = keeper.view(&selection, consistency, patience).await;
         let view = view.map_err(|late| Failure::from(late).status(None))?;
         Ok(Response::new(pb::ResolveRootsResponse {
             roots: pages::resolved(&view),
@@ -125,9 +134,11 @@ impl CapabilityService for Service {
     ) -> Answer<pb::ListSkillsResponse> {
         self.serving()?;
         let patience = Patience::new(requests::timeout(request.metadata()));
+        let keeper = self.keeper_of(&request)?;
         let request = request.into_inner();
         let selection = self.selection(request.selected_capability_roots)?;
         let question = pages::Question {
+            reach: keeper.reach(),
             selection: &selection,
             product: &request.product,
             view: requests::view(request.view)?,
@@ -136,14 +147,14 @@ impl CapabilityService for Service {
         let consistency = requests::consistency(request.consistency)?;
         let epoch = self.keeper.epoch();
         let (view, begin) = if request.page_token.is_empty() {
-            let view = self.keeper.view(&selection, consistency, patience).await;
+            let view = keeper.view(&selection, consistency, patience).await;
             (view.map_err(|late| Failure::from(late).status(None))?, (0, 0))
         } else {
             let token = PageToken::parse(&request.page_token, &question.bytes());
             let refuse = || BadField::new("page_token", "was not given for this list; start again");
             let token = token.ok_or_else(refuse)?;
             let view = (token.epoch == epoch)
-                .then(|| self.keeper.view_at(&selection, token.revision))
+                .then(|| keeper.view_at(&selection, token.revision))
                 .flatten();
             let view = view.ok_or_else(|| Failure::CatalogChanged.status(None))?;
             (view, (token.root as usize, token.skill as usize))
@@ -158,6 +169,7 @@ impl CapabilityService for Service {
         request: Request<pb::WatchSkillsRequest>,
     ) -> Answer<Self::WatchSkillsStream> {
         self.serving()?;
+        let keeper = self.keeper_of(&request)?;
         let request = request.into_inner();
         let selection = self.selection(request.selected_capability_roots)?;
         let view = requests::view(request.view)?;
@@ -166,7 +178,7 @@ impl CapabilityService for Service {
         let permit = permit.map_err(|_| too_many_streams(self.keeper.limits().max_streams))?;
         let (events, sent) = mpsc::channel(1);
         let stream = Stream {
-            keeper: self.keeper.clone(),
+            keeper,
             selection,
             product: request.product,
             view,
@@ -190,12 +202,13 @@ impl CapabilityService for Service {
     ) -> Answer<pb::ListResourcesResponse> {
         self.serving()?;
         let patience = Patience::new(requests::timeout(request.metadata()));
+        let keeper = self.keeper_of(&request)?;
         let mut request = request.into_inner();
         let wanted = requests::files(&request)?;
         let (root, package) = (wanted.root.id.clone(), wanted.package.clone());
         check_authority(request.authority.take(), &root)?;
         let fail = |e| Failure::Read(e).status(Some(root.as_str()));
-        let found = self.keeper.files(wanted, patience).await.map_err(fail)?;
+        let found = keeper.files(wanted, patience).await.map_err(fail)?;
         let resources = found.files.iter().map(|file| files::resource(&root, &package, file));
         let next = found.next.map(|bookmark| bookmark.print(&files::question(&request)));
         Ok(Response::new(pb::ListResourcesResponse {
@@ -213,6 +226,7 @@ impl CapabilityService for Service {
     ) -> Answer<pb::ReadResourceResponse> {
         self.serving()?;
         let patience = Patience::new(requests::timeout(request.metadata()));
+        let keeper = self.keeper_of(&request)?;
         let mut request = request.into_inner();
         let authority = request.authority.take();
         let read = requests::read(request)?;
@@ -221,7 +235,7 @@ impl CapabilityService for Service {
         let fail = |failure: Failure| failure.status(Some(root.as_str()));
         let resource = read.resource.clone().unwrap_or_else(main_file);
         let place = read.package.join_all(&resource);
-        let done = self.keeper.read(read, patience).await.map_err(|e| fail(Failure::Read(e)))?;
+        let done = keeper.read(read, patience).await.map_err(|e| fail(Failure::Read(e)))?;
         let next = done.next.map(|offset| Cursor { version: done.version, offset });
         Ok(Response::new(pb::ReadResourceResponse {
             resource: handle::print(&root, &place),

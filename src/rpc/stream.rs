@@ -151,6 +151,7 @@ impl Stream {
         let token = self.token(now.revision);
         let synced = Event::Synced(pb::Synced { resume_token: token });
         let question = Question {
+            reach: self.keeper.reach(),
             selection: &self.selection,
             product: &self.product,
             view: self.view,
@@ -177,6 +178,7 @@ impl Stream {
 
     fn question(&self) -> Question<'_> {
         Question {
+            reach: self.keeper.reach(),
             selection: &self.selection,
             product: &self.product,
             view: self.view,

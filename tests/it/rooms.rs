@@ -9,7 +9,8 @@ use crate::readme;
 
 /// Each room, and what it may name: a room (`disk`), or single items of one (`disk::Body`).
 const ARROWS: &[(&str, &[&str])] = &[
-    ("app", &["config", "domain", "keeper", "proto", "rpc"]),
+    ("app", &["bearer", "config", "domain", "keeper", "proto", "rpc"]),
+    ("bearer", &[]),
     (
         "cli",
         &[
@@ -27,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("client", &["endpoint", "proto"]),
     ("check", &["disk", "domain"]),
-    ("config", &["domain", "endpoint", "keeper::Faults", "keeper::Timing"]),
+    ("config", &["bearer::TokenFile", "domain", "endpoint", "keeper::Faults", "keeper::Timing"]),
     ("disk", &["domain"]),
     ("domain", &[]),
     ("endpoint", &[]),
@@ -36,7 +37,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("locate", &["disk", "domain"]),
     ("main", &["cli", "endpoint"]),
     ("proto", &[]),
-    ("rpc", &["disk::Body", "disk::FileFound", "disk::Unread", "domain", "keeper", "proto"]),
+    (
+        "rpc",
+        &[
+            "bearer::Tokens",
+            "disk::Body",
+            "disk::FileFound",
+            "disk::Unread",
+            "domain",
+            "keeper",
+            "proto",
+        ],
+    ),
     ("watch", &[]),
 ];
 
