@@ -49,8 +49,7 @@ pub(super) struct ServeArgs {
     /// by themselves]
     #[arg(long, value_name = "ENDPOINT")]
     listen: Vec<String>,
-    /// Log who asks for what: one line a call, under the target caproot::audit; refused calls are
-    /// logged in any case
+    /// Log each call: who made it, what for, and how it ended; refused calls are logged in any case
     #[arg(long)]
     audit: bool,
     /// What to log: off, error, warn, info, debug, trace, or a filter such as

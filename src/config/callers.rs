@@ -75,13 +75,13 @@ pub(super) fn read(
         let uids = uids.map(|item| checker.each_word(&item, empty, accounts::uid));
         let gids = gids.map(|item| checker.each_word(&item, empty, accounts::gid));
         let sans = sans.map(|item| checker.each(&item, Some(empty), San::parse));
-        let token = section.get("token_file");
+        let secret = section.get("token_file");
         let roots = section.get("roots").map(|item| roots(&item, base, &known, checker));
-        if uids.is_none() && gids.is_none() && sans.is_none() && token.is_none() {
+        if uids.is_none() && gids.is_none() && sans.is_none() && secret.is_none() {
             checker.refuse(&entry, "names nobody; give uids, gids, sans or a token_file");
         }
-        let needs_token = token.is_some();
-        let token_file = token.and_then(|item| token_file(&item, base, checker));
+        let needs_token = secret.is_some();
+        let token_file = secret.and_then(|item| token_file(&item, base, checker));
         let Some(name) = name else { continue };
         lines.insert(name.clone(), line);
         let rule = Rule {

@@ -148,15 +148,10 @@ impl San {
         if text.len() > MAX_SPIFFE_BYTES {
             return bad;
         }
-        match text.strip_suffix('*') {
-            Some(prefix) if prefix.ends_with('/') => {
-                let path = rest.strip_suffix("/*").unwrap_or_default();
-                if is_spiffe(path) { Ok(Self::SpiffeBelow(prefix.into())) } else { bad }
-            }
-            Some(_) => bad,
-            None if is_spiffe(rest) => Ok(Self::Spiffe(text.into())),
-            None => bad,
+        if let Some(path) = rest.strip_suffix("/*").filter(|path| is_spiffe(path)) {
+            return Ok(Self::SpiffeBelow(format!("spiffe://{path}/").into()));
         }
+        if is_spiffe(rest) { Ok(Self::Spiffe(text.into())) } else { bad }
     }
 
     fn is(&self, name: &str) -> bool {

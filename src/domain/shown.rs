@@ -27,13 +27,24 @@ pub fn shown(text: &str) -> String {
     Shown(text).to_string()
 }
 
-/// [`Shown`], of the first characters only; `…` where there are more.
+/// [`Shown`], cut to at most so many bytes, and `…` where that is not all.
 #[must_use]
 pub fn brief(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        None => shown(text),
-        Some((end, _)) => format!("{}…", Shown(&text[..end])),
+    let mut brief = String::new();
+    for c in text.chars() {
+        let before = brief.len();
+        if misleads(c) {
+            brief.extend(c.escape_unicode());
+        } else {
+            brief.push(c);
+        }
+        if brief.len() > most {
+            brief.truncate(before);
+            brief.push('…');
+            break;
+        }
     }
+    brief
 }
 
 /// Whether a character could mislead a reader.
@@ -73,7 +84,8 @@ mod tests {
 
     #[test]
     fn what_is_long_is_cut() {
-        assert_eq!((&*brief("äb\n", 3), &*brief("äb\n", 2)), (r"äb\u{a}", "äb…"));
+        assert_eq!((&*brief("äb\n", 8), &*brief("äb\n", 7)), (r"äb\u{a}", "äb…"));
+        assert_eq!(&*brief("äb", 1), "…");
         assert_eq!((&*brief("", 0), &*brief("a", 0)), ("", "…"));
     }
 }

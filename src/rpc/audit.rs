@@ -4,6 +4,7 @@
 
 use crate::domain::shown::brief;
 use crate::domain::{Caller, Peer};
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -18,7 +19,7 @@ const TARGET: &str = "caproot::audit";
 const MAX_REFUSALS: u32 = 10;
 const SPAN: Duration = Duration::from_secs(1);
 
-/// The most characters of each: as many as a good one has, or of names enough to tell whose they are.
+/// The most bytes of each: as many as a good one has, or of names enough to tell whose they are.
 const MAX_METHOD: usize = 128;
 const MAX_ID: usize = 256;
 const MAX_HANDLE: usize = 2_048;
@@ -193,9 +194,9 @@ impl About {
                 break;
             }
         }
-        match ids.count() {
-            0 => {}
-            more => root.push_str(&format!(" and {more} more")),
+        let more = ids.count();
+        if more > 0 {
+            let _ = write!(root, " and {more} more");
         }
         Self { method, root: (!root.is_empty()).then_some(root), ..Self::default() }
     }

@@ -1,6 +1,7 @@
 //! What a file says of callers and sockets.
 
 use super::{env, load};
+use crate::bearer::TokenFile;
 use crate::config::{Config, Flags, Socket};
 use crate::domain::callers::San;
 use crate::domain::{Reach, RootId};
@@ -47,7 +48,7 @@ fn rules() {
     assert!(token.needs_token && !token.has_identities());
     // An id goes before a directory that is spelled alike.
     assert_eq!(token.reach, reach(&["/opt", "/opt/a/b", "/r"]));
-    let files: Vec<_> = callers.token_files.iter().flatten().map(|file| file.path()).collect();
+    let files: Vec<_> = callers.token_files.iter().flatten().map(TokenFile::path).collect();
     assert_eq!(files, [file.path()]);
     assert!(config.open_health && !config.open_reflection && !config.audit);
 }

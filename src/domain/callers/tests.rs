@@ -143,7 +143,10 @@ fn names_of_certificates() {
     }
 }
 
-fn rules() -> impl Strategy<Value = Vec<(Vec<u32>, Vec<u32>, bool, bool, Option<u8>)>> {
+/// Uids, gids, whether there is a name, whether a token is wanted, and a directory.
+type Few = (Vec<u32>, Vec<u32>, bool, bool, Option<u8>);
+
+fn rules() -> impl Strategy<Value = Vec<Few>> {
     let few = || prop::collection::vec(0..4_u32, 0..3);
     prop::collection::vec(
         (few(), few(), any::<bool>(), any::<bool>(), prop::option::of(0..4_u8)),
@@ -151,7 +154,7 @@ fn rules() -> impl Strategy<Value = Vec<(Vec<u32>, Vec<u32>, bool, bool, Option<
     )
 }
 
-fn built(rules: &[(Vec<u32>, Vec<u32>, bool, bool, Option<u8>)]) -> Callers {
+fn built(rules: &[Few]) -> Callers {
     let rules = rules.iter().enumerate().map(|(at, (uids, gids, san, token, dir))| Rule {
         name: at.to_string().into(),
         uids: uids.clone(),
