@@ -4,7 +4,7 @@
 use super::connection::Connection;
 use super::http::Server;
 use super::seldom::Seldom;
-use crate::domain::{Caller, Limits, Peer};
+use crate::domain::{Account, Limits, Peer};
 use crate::rpc::{Full, Place, Places};
 use std::io;
 use std::net::SocketAddr;
@@ -90,7 +90,7 @@ impl Gate {
 
     /// A place among its caller's connections; `None` where it must be closed.
     fn admit(&self, accepted: &Accepted) -> Option<Place> {
-        let caller = accepted.caller().ok()?;
+        let caller = accepted.account().ok()?;
         match self.callers.take(&caller, 1) {
             Ok(place) => Some(place),
             Err(Full { name, limit }) => {
@@ -167,13 +167,13 @@ impl Listener {
 
 impl Accepted {
     /// Whom it counts for, before anything was read.
-    fn caller(&self) -> io::Result<Caller> {
+    fn account(&self) -> io::Result<Account> {
         Ok(match self {
             Self::Unix(stream) => {
-                Caller::User(rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw())
+                Account::User(rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw())
             }
             Self::Tcp(_, address) => {
-                Peer::Remote { address: *address, names: Arc::default() }.caller()
+                Peer::Remote { address: *address, names: Arc::default() }.account()
             }
         })
     }

@@ -1,9 +1,11 @@
-//! Binds the listeners: a Unix socket that only its owner can reach, in a directory that nobody else
-//! can write; or a loopback port. Done before there is a runtime, which takes them over later.
+//! Binds the listeners: a Unix socket that only those can reach who are meant to, in a directory that
+//! nobody else can write; or a loopback port. Done before there is a runtime, which takes them over
+//! later.
 
 use super::StartError;
-use crate::config::Listener;
-use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
+use crate::config::{Listener, Socket, Sockets};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, chmod, chownat, fchmod, flock};
+use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_reuseaddr;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
@@ -44,12 +46,12 @@ pub(super) struct Claim {
 }
 
 impl Taken {
-    pub(super) fn new(listener: &Listener) -> Result<Self, StartError> {
+    pub(super) fn new(listener: &Listener, sockets: &Sockets) -> Result<Self, StartError> {
         match listener {
-            Listener::Unix(path) => unix(path),
+            Listener::Unix(path) => unix(path, sockets.at(path)),
             Listener::OwnUnix(path) => {
                 make_own_directory(directory(path))?;
-                unix(path)
+                unix(path, sockets.at(path))
             }
             Listener::Tcp(address) => tcp(*address).map(Self::Tcp).map_err(|errno| {
                 let error = io::Error::from(errno);
@@ -94,7 +96,7 @@ fn tcp(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn unix(path: &Path) -> Result<Taken, StartError> {
+fn unix(path: &Path, access: Socket) -> Result<Taken, StartError> {
     check_directory(directory(path))?;
     let fail = |e: io::Error| {
         StartError::listener(format!("cannot listen on unix:{}: {e}", path.display()))
@@ -113,9 +115,42 @@ fn unix(path: &Path) -> Result<Taken, StartError> {
     // Before it has a name, so that there is no moment at which others could connect.
     fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|e| fail(e.into()))?;
     bind(&socket, &address).map_err(|e| fail(e.into()))?;
-    listen(&socket, BACKLOG).map_err(|e| fail(e.into()))?;
     let identity = symlink_metadata(path).map(|m| (m.dev(), m.ino())).map_err(fail)?;
-    Ok(Taken::Unix(socket, Claim { path: path.to_owned(), identity, _lock: lock }))
+    let claim = Claim { path: path.to_owned(), identity, _lock: lock };
+    // Before it listens, so that whoever is to be let in never meets a closed door.
+    let_in(path, access)?;
+    listen(&socket, BACKLOG).map_err(|e| fail(e.into()))?;
+    Ok(Taken::Unix(socket, claim))
+}
+
+/// Gives a socket its group and mode. It has its name by then, as the kernel takes neither the group
+/// nor, because of the umask, the mode from before; nobody but us can exchange it in its directory.
+fn let_in(path: &Path, Socket { mode, group, may_be_own }: Socket) -> Result<(), StartError> {
+    let fail = |what: String| {
+        let path = path.display();
+        Err(StartError::listener(format!("the socket unix:{path} cannot be given {what}")))
+    };
+    if let Some(group) = group {
+        let gid = Some(Gid::from_raw(group));
+        match chownat(CWD, path, None, gid, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(()) => {}
+            Err(Errno::PERM) if may_be_own => {
+                tracing::warn!(
+                    group,
+                    "the socket is the daemon's user's alone, who is not in the unit's group"
+                );
+                return Ok(());
+            }
+            Err(Errno::PERM) => {
+                return fail(format!("the group {group}; the daemon's user must be in it"));
+            }
+            Err(e) => return fail(format!("the group {group}: {e}")),
+        }
+    }
+    match chmod(path, Mode::from_raw_mode(mode)) {
+        Ok(()) => Ok(()),
+        Err(e) => fail(format!("the mode {mode:04o}: {e}")),
+    }
 }
 
 fn directory(path: &Path) -> &Path {
@@ -174,13 +209,12 @@ fn lock(path: &Path) -> Result<File, StartError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fail = |e: rustix::io::Errno| {
-        StartError::listener(format!("cannot lock {}: {e}", Path::new(&name).display()))
-    };
+    let fail =
+        |e: Errno| StartError::listener(format!("cannot lock {}: {e}", Path::new(&name).display()));
     let file = rustix::fs::open(&name, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file.into()),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(taken(path)),
+        Err(Errno::WOULDBLOCK) => Err(taken(path)),
         Err(e) => Err(fail(e)),
     }
 }

@@ -13,12 +13,13 @@ mod scraped;
 mod seldom;
 mod supervisor;
 
-use crate::config::Config;
-use crate::domain::Sandbox;
+use crate::bearer::Tokens;
+use crate::config::{CallerRules, Config};
 use crate::domain::limits::MAX_ANSWER_BYTES;
+use crate::domain::{Callers, Sandbox};
 use crate::keeper::{Keeper, Settings};
 use crate::proto::{self, caproot::v1::capability_service_server as server};
-use crate::rpc::{Door, ListsCompressed, Service};
+use crate::rpc::{Admission, Audit, Audited, Door, ListsCompressed, Service};
 use crate::telemetry::Metrics;
 use accept::{Gate, Listener};
 use http::Server;
@@ -30,7 +31,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::codec::CompressionEncoding::{Gzip, Zstd};
-use tonic::service::Routes;
+use tonic::service::RoutesBuilder;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
@@ -67,8 +68,10 @@ pub struct Listeners {
 /// Binds everything that the configuration names. Needs no runtime, so that a process can do this
 /// before it restricts itself, and that before it has a second thread.
 pub fn bind(config: &Config) -> Result<Listeners, StartError> {
-    let served = config.listeners.iter().map(Taken::new).collect::<Result<_, _>>()?;
-    let scraped = config.metrics.as_ref().map(Taken::new).transpose()?;
+    let served = config.listeners.iter().map(|listener| Taken::new(listener, &config.sockets));
+    let served = served.collect::<Result<_, _>>()?;
+    let scraped = config.metrics.as_ref().map(|listener| Taken::new(listener, &config.sockets));
+    let scraped = scraped.transpose()?;
     Ok(Listeners { served, scraped })
 }
 
@@ -91,6 +94,8 @@ pub async fn build_on(
     let rules = config.rules();
     let limits = config.limits;
     descriptors::raise(&limits);
+    let audit = Audit::new(config.audit);
+    let admission = Admission::new(config.callers.map(caller_rules), audit.clone());
     let keeper = Keeper::new(
         Settings {
             environments: config.environment_ids,
@@ -117,15 +122,26 @@ pub async fn build_on(
     let broken = |e: tonic_reflection::server::Error| StartError::internal(e.to_string());
     let v1 = reflection().build_v1().map_err(broken)?;
     let v1alpha = reflection().build_v1alpha().map_err(broken)?;
-    let service = CapabilityServiceServer::new(service)
+    let service = CapabilityServiceServer::new(Audited::new(service, audit))
         .max_decoding_message_size(limits.max_request_bytes())
         .max_encoding_message_size(MAX_ANSWER_BYTES);
     // Who compresses requests compresses all of them.
-    let routes = Routes::new(ListsCompressed::new(service))
-        .add_service(health_service.accept_compressed(Zstd).accept_compressed(Gzip))
-        .add_service(v1.accept_compressed(Zstd).accept_compressed(Gzip))
-        .add_service(v1alpha.accept_compressed(Zstd).accept_compressed(Gzip));
-    let server = Server::new(routes, &Door::new(&limits), &metrics.layer());
+    let health_service = health_service.accept_compressed(Zstd).accept_compressed(Gzip);
+    let v1 = v1.accept_compressed(Zstd).accept_compressed(Gzip);
+    let v1alpha = v1alpha.accept_compressed(Zstd).accept_compressed(Gzip);
+    let mut routes = RoutesBuilder::default();
+    routes.add_service(admission.guard(ListsCompressed::new(service)));
+    if config.open_health {
+        routes.add_service(health_service);
+    } else {
+        routes.add_service(admission.guard(health_service));
+    }
+    if config.open_reflection {
+        routes.add_service(v1).add_service(v1alpha);
+    } else {
+        routes.add_service(admission.guard(v1)).add_service(admission.guard(v1alpha));
+    }
+    let server = Server::new(routes.routes(), &Door::new(&limits), &metrics.layer());
     let gate = Gate::new(&limits);
     Ok(App { listeners, server, gate, health, stopping, metrics, scraped, keeper })
 }
@@ -179,6 +195,13 @@ impl App {
         }
         Ok(())
     }
+}
+
+/// Who is let in, and where the tokens are that are asked for.
+fn caller_rules(rules: CallerRules) -> (Callers, Tokens) {
+    let names = rules.callers.rules.iter().map(|rule| rule.name.clone());
+    let tokens = Tokens::new(names.zip(rules.token_files).collect());
+    (rules.callers, tokens)
 }
 
 fn random() -> rustix::io::Result<u64> {

@@ -80,14 +80,16 @@ fn check(args: &CheckArgs, env: &Env) -> Result<u8, Failure> {
 }
 
 /// What a file configures, in numbers.
-fn counts(config: &Config) -> [(&'static str, &'static str, usize); 5] {
+fn counts(config: &Config) -> [(&'static str, &'static str, usize); 6] {
     let allowed = config.allowed_beside().len();
+    let rules = config.callers.as_ref().map_or(0, |rules| rules.callers.rules.len());
     [
         ("environment", "environments", config.environment_ids.len()),
         ("listener", "listeners", config.listeners.len()),
         ("published root", "published_roots", config.published.len()),
         ("allowed directory beside them", "allowed_directories", allowed),
         ("rule that switches skills off", "disabled_skills", config.switched_off.len()),
+        ("rule of callers", "callers", rules),
     ]
 }
 
@@ -96,6 +98,8 @@ fn summary(config: &Config) -> String {
         (1, one) => format!("1 {one}"),
         (n, "allowed directory beside them") => format!("{n} allowed directories beside them"),
         (n, "rule that switches skills off") => format!("{n} rules that switch skills off"),
+        (0, "rule of callers") => "callers: whoever can connect".to_owned(),
+        (n, "rule of callers") => format!("{n} rules of callers"),
         (n, one) => format!("{n} {one}s"),
     });
     counts.join(", ")

@@ -4,6 +4,7 @@ use super::exit;
 use super::output::say;
 use super::text::shown;
 use crate::client::{CallError, ConnectError};
+use crate::domain::shown::misleads;
 use std::error::Error as _;
 use std::fmt::Display;
 use std::io;
@@ -69,7 +70,7 @@ impl From<ConnectError> for Failure {
                     .hint("start one with `caproot serve`, or name its endpoint with --endpoint")
             }
             ConnectError::NotPermitted { .. } => Self::new(exit::NOT_PERMITTED, error)
-                .hint("only the user that runs the daemon may connect to its socket; run this as that user"),
+                .hint("its socket is for the user that runs it, and for a group if its config says so; run this as one of them"),
         }
     }
 }
@@ -139,8 +140,14 @@ pub fn report(outcome: Result<u8, Failure>) -> ExitCode {
 /// Prints clap's answer, be it help or a complaint, and gives its exit code.
 #[must_use]
 pub fn explain(usage: &clap::Error) -> ExitCode {
-    // Nobody is left to tell when even this cannot be printed.
-    let _ = usage.print();
+    let text = usage.render().to_string();
+    if usage.use_stderr() && text.lines().any(|line| line.contains(misleads)) {
+        // What was typed may come from elsewhere.
+        say(&text.lines().map(shown).collect::<Vec<_>>());
+    } else {
+        // Nobody is left to tell when even this cannot be printed.
+        let _ = usage.print();
+    }
     if usage.use_stderr() { ExitCode::from(exit::USAGE) } else { ExitCode::from(exit::OK) }
 }
 

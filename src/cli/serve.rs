@@ -28,8 +28,8 @@ use tokio::signal::unix::{SignalKind, signal};
 ///
 /// With --config, every flag that is given replaces what the file says of it: --root the file's
 /// `roots`, --allow its `allow`, --environment-id its `environment_ids`, --listen its `listen`, --log
-/// its `log.filter`, --sandbox its `sandbox.landlock`. Whatever has no flag is as the file says.
-/// `caproot config example` prints a file with every key.
+/// its `log.filter`, --sandbox its `sandbox.landlock`; --audit is the same as `audit: true`. Whatever
+/// has no flag is as the file says. `caproot config example` prints a file with every key.
 ///
 /// Once it is bound and before it serves, it has the kernel keep it to what it needs. `caproot status`
 /// says how far that goes.
@@ -58,6 +58,9 @@ pub(super) struct ServeArgs {
     /// by themselves]
     #[arg(long, value_name = "ENDPOINT")]
     listen: Vec<String>,
+    /// Log each call: who made it, what for, and how it ended; refused calls are logged in any case
+    #[arg(long)]
+    audit: bool,
     /// What to log: off, error, warn, info, debug, trace, or a filter such as
     /// caproot=debug,h2=warn [default: info]
     #[arg(long, value_name = "LEVEL-FILTER", env = "CAPROOT_LOG", value_parser = log::filter)]
@@ -110,12 +113,18 @@ pub(super) fn begin(args: ServeArgs, env: &Env) -> Result<Begun, Failure> {
         allow: args.allow,
         environment_ids: args.environment_id,
         listen: args.listen,
+        audit: args.audit,
     };
     let config = Config::load(flags, args.config.as_deref(), env).map_err(|mistakes| {
         let sentences: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
         Failure::all(exit::CONFIG, &sentences)
     })?;
-    let log = Log { filter: args.log.unwrap_or(config.log.filter.clone()), ..config.log };
+    let mut filter = args.log.unwrap_or(config.log.filter.clone());
+    if config.audit {
+        // Asked for by name, so that it goes before what the filter says of everything.
+        filter.push_str(",caproot::audit=info");
+    }
+    let log = Log { filter, ..config.log };
     // What is bound by now needs no right to bind, to lock or to make a socket any more.
     let listeners = app::bind(&config)?;
     let test = args.self_test.map(SelfTest::before).transpose().map_err(|error| {
@@ -157,11 +166,13 @@ fn needs(config: &Config, landlock: Landlock, file: Option<PathBuf>, env: &Env) 
         Listener::Unix(path) | Listener::OwnUnix(path) => Some(path.clone()),
         Listener::Tcp(_) => None,
     };
+    let tokens = config.callers.iter().flat_map(|rules| rules.token_files.iter().flatten());
+    let tokens = tokens.map(|file| file.path().to_owned());
     Needs {
         landlock,
         allow: config.allowed_beside().to_vec(),
         roots: config.published.iter().map(|p| OsStr::from_bytes(&p.path).into()).collect(),
-        files: file.into_iter().collect(),
+        files: file.into_iter().chain(tokens).collect(),
         sockets: config.listeners.iter().chain(&config.metrics).filter_map(socket).collect(),
         connect: config.traces.iter().map(|traces| traces.port).collect(),
         home: env.home.clone(),

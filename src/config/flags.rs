@@ -20,6 +20,8 @@ pub struct Flags {
     pub environment_ids: Vec<String>,
     /// `unix:PATH` or `tcp:HOST:PORT`.
     pub listen: Vec<String>,
+    /// Whether every call is logged; if not, the file decides.
+    pub audit: bool,
 }
 
 /// One `--root [ID=]DIR`.
@@ -38,6 +40,7 @@ pub(super) struct Checked {
     pub(super) listeners: Option<Vec<Listener>>,
     pub(super) allowed: Option<Vec<PathBuf>>,
     pub(super) published: Option<Vec<Published>>,
+    pub(super) audit: Option<bool>,
 }
 
 /// Checks the flags.
@@ -61,7 +64,8 @@ pub(super) fn check(flags: Flags, env: &Env, mistakes: &mut Mistakes) -> Checked
     }
     let published = (!flags.roots.is_empty()).then(|| named_roots(&flags.roots, env, mistakes));
     let environment_ids = (!flags.environment_ids.is_empty()).then_some(flags.environment_ids);
-    Checked { environment_ids, listeners, allowed, published }
+    let audit = flags.audit.then_some(true);
+    Checked { environment_ids, listeners, allowed, published, audit }
 }
 
 fn named_roots(roots: &[RootFlag], env: &Env, mistakes: &mut Mistakes) -> Vec<Published> {

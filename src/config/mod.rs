@@ -1,6 +1,8 @@
 //! From a file, flags and surroundings to a checked configuration, or every mistake at once. Binds
-//! nothing, and opens nothing but the file.
+//! nothing, and opens nothing but the file and those of tokens.
 
+mod accounts;
+mod callers;
 mod document;
 pub mod example;
 mod file;
@@ -11,12 +13,15 @@ mod mistake;
 mod place;
 mod section;
 mod settings;
+mod socket;
 mod switches;
 mod traces;
 
+pub use self::callers::CallerRules;
 pub use self::flags::{Flags, RootFlag};
 pub use self::log::{Log, LogFormat};
 pub use self::mistake::{At, Mistake};
+pub use self::socket::{Socket, Sockets};
 pub use self::traces::Traces;
 pub use crate::endpoint::Env;
 
@@ -42,6 +47,16 @@ pub struct Config {
     pub allowed: Vec<PathBuf>,
     /// In scope order, then by id.
     pub published: Vec<Published>,
+    /// Modes and groups of Unix sockets.
+    pub sockets: Sockets,
+    /// Who may ask; whoever can connect, where there are no rules.
+    pub callers: Option<CallerRules>,
+    /// Whether health is told to whoever can connect, whatever the rules.
+    pub open_health: bool,
+    /// The same of reflection.
+    pub open_reflection: bool,
+    /// Whether every call is logged, and not only refused ones.
+    pub audit: bool,
     /// Skills that are neither listed nor readable.
     pub switched_off: Arc<SwitchedOff>,
     /// Directories that are never entered, by name.
@@ -123,11 +138,18 @@ impl Config {
         let dirs = published.iter().map(|p| PathBuf::from(std::ffi::OsStr::from_bytes(&p.path)));
         let environment_ids = flags.environment_ids.or(file.environment_ids);
         let listeners = flags.listeners.or(file.listeners);
+        let allowed: Vec<_> = dirs.chain(allowed.unwrap_or_default()).collect();
+        let callers = file.callers.map(|drafts| callers::bind(drafts, &published, &allowed));
         Ok(Self {
             environment_ids: environment_ids.unwrap_or_else(|| vec!["local".to_owned()]),
             listeners: listeners.unwrap_or_else(|| vec![place::default_listener(env)]),
-            allowed: dirs.chain(allowed.unwrap_or_default()).collect(),
+            allowed,
             published,
+            sockets: Sockets::new(file.socket, env),
+            callers: callers.transpose()?,
+            open_health: file.open_health.unwrap_or(true),
+            open_reflection: file.open_reflection.unwrap_or(false),
+            audit: flags.audit.or(file.audit).unwrap_or(false),
             switched_off: Arc::new(file.switched_off),
             passed_over,
             own_directories,

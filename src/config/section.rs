@@ -37,8 +37,19 @@ pub(super) struct Section<'a> {
 impl Checker<'_> {
     /// Says what is wrong with a value.
     pub(super) fn refuse(&mut self, item: &Item<'_>, reason: impl Display) {
-        let value = item.node.shown();
-        self.add(item.node.at, item.key.clone(), value, reason);
+        let mistake = self.mistake(item, reason);
+        self.mistakes.add(mistake);
+    }
+
+    /// What is wrong with a value, to be said later.
+    pub(super) fn mistake(&self, item: &Item<'_>, reason: impl Display) -> Mistake {
+        Mistake {
+            file: Some(self.file.to_owned()),
+            at: Some(item.node.at),
+            key: item.key.clone(),
+            value: item.node.shown(),
+            reason: reason.to_string(),
+        }
     }
 
     fn add(&mut self, at: At, key: String, value: Option<String>, reason: impl Display) {
@@ -128,6 +139,18 @@ impl Checker<'_> {
         check(text).map_err(|reason| self.refuse(item, reason)).ok()
     }
 
+    /// A number as it is written, or a text, that `check` makes something of.
+    pub(super) fn word<T, E: Display>(
+        &mut self,
+        item: &Item<'_>,
+        check: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        match &item.node.value {
+            Value::Number(number) => check(number).map_err(|reason| self.refuse(item, reason)).ok(),
+            _ => self.parsed(item, check),
+        }
+    }
+
     /// `true` or `false`.
     pub(super) fn boolean(&mut self, item: &Item<'_>) -> Option<bool> {
         if let Value::Bool(value) = item.node.value {
@@ -187,6 +210,14 @@ impl Checker<'_> {
         items.map(|(n, node)| Item { key: format!("{}[{n}]", item.key), node }).collect()
     }
 
+    /// The same of one that must not be empty, and is told what that would mean.
+    pub(super) fn list_unless_empty<'a>(&mut self, item: &Item<'a>, reason: &str) -> Vec<Item<'a>> {
+        if matches!(&item.node.value, Value::List(nodes) if nodes.is_empty()) {
+            self.refuse(item, reason);
+        }
+        self.list(item)
+    }
+
     /// A list of which each item is made something of and comes once; one that must not be empty
     /// is told what that would mean.
     pub(super) fn each<T: Clone + Eq + Hash, E: Display>(
@@ -195,15 +226,33 @@ impl Checker<'_> {
         unless_empty: Option<&str>,
         check: impl Fn(&str) -> Result<T, E>,
     ) -> Vec<T> {
-        if let (Value::List(nodes), Some(reason)) = (&item.node.value, unless_empty)
-            && nodes.is_empty()
-        {
-            self.refuse(item, reason);
-        }
+        let items = match unless_empty {
+            Some(reason) => self.list_unless_empty(item, reason),
+            None => self.list(item),
+        };
+        self.once(items, |checker, item| checker.parsed(item, &check))
+    }
+
+    /// The same of items that are numbers or names; one must be there.
+    pub(super) fn each_word<T: Clone + Eq + Hash, E: Display>(
+        &mut self,
+        item: &Item<'_>,
+        unless_empty: &str,
+        check: impl Fn(&str) -> Result<T, E>,
+    ) -> Vec<T> {
+        let items = self.list_unless_empty(item, unless_empty);
+        self.once(items, |checker, item| checker.word(item, &check))
+    }
+
+    fn once<T: Clone + Eq + Hash>(
+        &mut self,
+        items: Vec<Item<'_>>,
+        mut take: impl FnMut(&mut Self, &Item<'_>) -> Option<T>,
+    ) -> Vec<T> {
         let mut seen = HashSet::new();
         let mut all = Vec::new();
-        for item in self.list(item) {
-            let Some(value) = self.parsed(&item, &check) else { continue };
+        for item in items {
+            let Some(value) = take(self, &item) else { continue };
             if seen.insert(value.clone()) {
                 all.push(value);
             } else {

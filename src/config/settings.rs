@@ -6,7 +6,8 @@ use super::flags::USUAL_IDS;
 use super::log::{self, Log};
 use super::mistake::Mistakes;
 use super::section::{Checker, Item, Section};
-use super::{Listener, Traces, limits, place, switches, traces};
+use super::socket::{self, Socket};
+use super::{Listener, Traces, callers, limits, place, switches, traces};
 use crate::domain::search::{OWN_DIRECTORIES, PASSED_OVER};
 use crate::domain::{Landlock, Limits, Published, RelPath, RootId, Scope, SwitchedOff};
 use crate::keeper::Timing;
@@ -17,9 +18,11 @@ use std::time::Duration;
 
 /// Keys of the file, by section.
 #[cfg(test)]
-pub(super) const SECTIONS: [(&str, &[&str]); 10] = [
+pub(super) const SECTIONS: [(&str, &[&str]); 12] = [
     ("", &TOP),
+    ("socket", &socket::KEYS),
     ("roots", &ROOT),
+    ("callers", &callers::KEYS),
     ("disabled_skills", &switches::KEYS),
     ("search", &SEARCH),
     ("limits", &limits::KEYS),
@@ -29,11 +32,16 @@ pub(super) const SECTIONS: [(&str, &[&str]); 10] = [
     ("metrics", &METRICS),
     ("traces", &traces::KEYS),
 ];
-const TOP: [&str; 12] = [
+const TOP: [&str; 17] = [
     "environment_ids",
     "listen",
+    "socket",
     "allow",
     "roots",
+    "callers",
+    "open_health",
+    "open_reflection",
+    "audit",
     "disabled_skills",
     "search",
     "limits",
@@ -60,6 +68,11 @@ pub(super) struct Settings {
     pub(super) listeners: Option<Vec<Listener>>,
     pub(super) allowed: Option<Vec<PathBuf>>,
     pub(super) published: Option<Vec<Published>>,
+    pub(super) socket: Option<Socket>,
+    pub(super) callers: Option<Vec<callers::Draft>>,
+    pub(super) open_health: Option<bool>,
+    pub(super) open_reflection: Option<bool>,
+    pub(super) audit: Option<bool>,
     pub(super) switched_off: SwitchedOff,
     pub(super) passed_over: Option<Vec<Box<[u8]>>>,
     pub(super) own_directories: Option<Vec<Box<[u8]>>>,
@@ -91,16 +104,18 @@ pub(super) fn read(
     });
     let allowed = top.get("allow").map(|item| c.each(&item, None, |text| directory(text, base)));
     let published = top.get("roots").map(|item| roots(&item, base, &mut c));
-    let switched_off = top.get("disabled_skills").map(|item| {
-        let here = published.as_deref().unwrap_or_default();
-        let usual = published.is_none() && allowed.is_none();
-        let known = |id: &RootId| {
-            here.iter().any(|p| p.id == *id)
-                || by_flag(id)
-                || usual && USUAL_IDS.contains(&id.as_str())
-        };
-        switches::read(&item, known, &mut c)
-    });
+    let here = published.as_deref().unwrap_or_default();
+    let usual = published.is_none() && allowed.is_none();
+    let known = |id: &RootId| {
+        here.iter().any(|p| p.id == *id) || by_flag(id) || usual && USUAL_IDS.contains(&id.as_str())
+    };
+    let switched_off = top.get("disabled_skills").map(|item| switches::read(&item, known, &mut c));
+    let callers = top.get("callers").map(|item| callers::read(&item, base, known, &mut c));
+    let socket = section(&top, "socket", &socket::KEYS, &mut c);
+    let socket = socket.and_then(|section| socket::read(&section, callers.is_some(), &mut c));
+    let mut switch = |key| top.get(key).and_then(|item| c.boolean(&item));
+    let (open_health, open_reflection) = (switch("open_health"), switch("open_reflection"));
+    let audit = switch("audit");
     let search = section(&top, "search", &SEARCH, &mut c);
     let mut names = |key| {
         let item = search.as_ref()?.get(key)?;
@@ -125,6 +140,11 @@ pub(super) fn read(
         listeners,
         allowed,
         published,
+        socket,
+        callers,
+        open_health,
+        open_reflection,
+        audit,
         switched_off: switched_off.unwrap_or_default(),
         passed_over,
         own_directories,
@@ -235,7 +255,7 @@ fn scope(text: &str) -> Result<Scope, &'static str> {
 }
 
 /// A directory that is there, or may yet be made.
-fn directory(text: &str, base: Option<&Path>) -> Result<PathBuf, String> {
+pub(super) fn directory(text: &str, base: Option<&Path>) -> Result<PathBuf, String> {
     if text == "~" || text.starts_with("~/") {
         return Err("begins with `~`, which means nothing here; write the whole path".to_owned());
     }

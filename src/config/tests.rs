@@ -1,5 +1,6 @@
 //! The loader: what files say, what they cannot say, and the example.
 
+mod callers;
 mod mistakes;
 
 use super::{Config, Env, Flags, Listener, LogFormat, RootFlag, example, limits, settings};
@@ -170,11 +171,13 @@ fn flags_replace_what_the_file_says() {
         allow: vec!["b".into()],
         environment_ids: vec!["e".into()],
         listen: vec!["tcp:127.0.0.1:2".into()],
+        audit: true,
     };
     let config = with(flags);
     assert_eq!(config.allowed, ["/tmp", "/base/b"].map(PathBuf::from));
     assert_eq!(config.environment_ids, ["e"]);
     assert_eq!(config.listeners, [Listener::Tcp(([127, 0, 0, 1], 2).into())]);
+    assert!(config.audit);
 }
 
 #[test]
@@ -202,8 +205,13 @@ fn whole_example() -> String {
 #[test]
 fn the_example_is_the_default() {
     assert_eq!(in_force(&load(example::TEXT).expect("good")), in_force(&default()));
-    let whole = load(&whole_example()).expect("good too");
+    let token = callers::token(0o600);
+    // What need not be on every machine.
+    let path = token.path().to_str().expect("UTF-8");
+    let whole = whole_example().replace("/etc/caproot/token", path);
+    let whole = load(&whole.replace("group: caproot", "group: root")).expect("good too");
     assert_eq!((whole.published.len(), whole.listeners.len(), whole.allowed.len()), (1, 2, 2));
+    assert_eq!(whole.callers.map(|callers| callers.token_files.len()), Some(1));
     assert!(whole.switched_off.has_name("deploy-plugin:roll-back"));
 }
 

@@ -6,7 +6,7 @@ use super::beneath::Opener;
 use super::walk::{Stop, Walked, steps_from, walk, walk_from};
 use crate::domain::{Reason, RelPath, Spot};
 use rustix::fs::{AtFlags, CWD, OFlags, Stat, fstat, statat};
-use rustix::io::Result as Io;
+use rustix::io::{Errno, Result as Io};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
@@ -23,6 +23,8 @@ const RECENT: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Allowed {
     given: Bases,
+    /// Of these, only what lies in one of the directories, as given too.
+    bound: Option<Vec<PathBuf>>,
     opener: Opener,
     last: Mutex<Last>,
     /// Held by the one who looks on behalf of all for whom a recent look will do.
@@ -46,6 +48,8 @@ pub struct Ground {
     by_path: Arc<HashMap<Box<[u8]>, usize>>,
     /// None lies inside another.
     roots: Vec<Arc<Base>>,
+    /// Where alone anything is resolved to and opened; everywhere if there are none.
+    bound: Option<Box<[Spot]>>,
 }
 
 /// A path that was resolved, and the ground on which its spot counts.
@@ -83,13 +87,19 @@ impl Allowed {
         Self::with(Opener::probe(), given)
     }
 
+    /// The same for somebody who is bound to what lies in some directories.
+    #[must_use]
+    pub fn bounded(opener: Opener, given: Vec<PathBuf>, bound: Vec<PathBuf>) -> Self {
+        Self { bound: Some(bound), ..Self::with(opener, given) }
+    }
+
     /// The same by a way to open that was chosen before.
     #[must_use]
     pub fn with(opener: Opener, given: Vec<PathBuf>) -> Self {
         let given = Bases::new(given);
         let nowhere = Ground::new(opener, Vec::new(), given.by_path.clone());
         let last = Last { began: None, ground: Arc::new(nowhere) };
-        Self { given, opener, last: Mutex::new(last), gate: Mutex::default() }
+        Self { given, bound: None, opener, last: Mutex::new(last), gate: Mutex::default() }
     }
 
     /// How everything below them is opened.
@@ -108,8 +118,15 @@ impl Allowed {
         let before = &last.ground.given;
         let is_as_it_was = before.len() == given.len()
             && before.iter().zip(&given).all(|(before, now)| Arc::ptr_eq(before, now));
-        if !is_as_it_was {
-            last.ground = Arc::new(Ground::new(opener, given, self.given.by_path.clone()));
+        let whole = || Ground::new(opener, given, self.given.by_path.clone());
+        if let Some(dirs) = &self.bound {
+            let (whole, before) = (whole(), last.ground.bound.as_ref());
+            let bound = whole.meet(dirs);
+            if !is_as_it_was || before != Some(&bound) {
+                last.ground = Arc::new(Ground { bound: Some(bound), ..whole });
+            }
+        } else if !is_as_it_was {
+            last.ground = Arc::new(whole());
         }
         last.began = Some(began);
         last.ground.clone()
@@ -154,7 +171,33 @@ impl Ground {
                 roots.push(base.clone());
             }
         }
-        Self { opener, given, by_path, roots }
+        Self { opener, given, by_path, roots, bound: None }
+    }
+
+    /// Where some directories are on this ground; of one that holds an allowed root, that root.
+    fn meet(&self, dirs: &[PathBuf]) -> Box<[Spot]> {
+        let spots = dirs.iter().flat_map(|dir| {
+            let real = walk(dir.as_os_str().as_bytes()).real;
+            let held = (0..self.roots.len())
+                .filter(|base| below(&self.roots[*base].path, &real).is_some());
+            let held = held.map(|base| Spot { base, rel: RelPath::root() });
+            held.chain(self.spot(&real)).collect::<Vec<_>>()
+        });
+        spots.collect()
+    }
+
+    /// All of the ground, for whoever asks about names and rules: these are the operator's and the
+    /// same for everybody. Nothing that is read there is served.
+    pub(super) fn unbounded(&self) -> Self {
+        let Self { opener, given, by_path, roots, .. } = self;
+        let (given, by_path, roots) = (given.clone(), by_path.clone(), roots.clone());
+        Self { opener: *opener, given, by_path, roots, bound: None }
+    }
+
+    /// Whether a place is one that may be served.
+    pub(super) fn may_serve(&self, spot: &Spot) -> bool {
+        let is_in = |dirs: &[Spot]| dirs.iter().any(|dir| spot.below(dir).is_some());
+        self.bound.as_deref().is_none_or(is_in)
     }
 
     /// Whether the base of a spot is still the directory at its path.
@@ -224,10 +267,11 @@ impl Ground {
 
     /// The spot of an absolute path without links; `None` outside.
     pub(super) fn spot(&self, path: &[u8]) -> Option<Spot> {
-        self.roots.iter().enumerate().find_map(|(base, root)| {
+        let spot = self.roots.iter().enumerate().find_map(|(base, root)| {
             let rel = below(path, &root.path)?;
             Some(Spot { base, rel: RelPath::new(rel)? })
-        })
+        });
+        spot.filter(|spot| self.may_serve(spot))
     }
 
     /// Says the same of everything outside, whether it exists or not.
@@ -246,7 +290,11 @@ impl Ground {
 
     /// Opens a spot beneath the descriptor of its allowed root. No link is followed, so whatever was
     /// exchanged since the spot was resolved, nothing outside is opened.
+    /// Since there is no link in it, a spot that lies in a bound by its name lies in it on the disk.
     pub(super) fn open(&self, spot: &Spot, flags: OFlags) -> Io<OwnedFd> {
+        if !self.may_serve(spot) {
+            return Err(Errno::XDEV);
+        }
         let base = self.roots[spot.base].fd.as_ref().map_err(|error| *error)?;
         self.opener.open(base, spot.rel.as_bytes(), flags)
     }

@@ -74,6 +74,8 @@ impl Survey {
 
     /// Watches the places for manifests above the root.
     pub(super) fn watch_above(&mut self, found: &Found, watching: &dyn WatchDirs) {
+        // They give the names of skills, which are the same for every caller.
+        let ground = found.ground.unbounded();
         let mut above = found.root.parent();
         while let Some(dir) = above {
             let token = self.token(Token::Above(dir.clone()));
@@ -81,7 +83,7 @@ impl Survey {
                 let own = dir.join(name);
                 for (spot, only) in [(Some(&dir), Some(name)), (own.as_ref(), None)] {
                     let flags = OFlags::PATH | OFlags::DIRECTORY;
-                    let opened = spot.map(|spot| found.ground.open(spot, flags));
+                    let opened = spot.map(|spot| ground.open(spot, flags));
                     let Some(Ok(fd)) = opened else { continue };
                     self.above.extend(watching.watch(fd.as_fd(), token, only));
                 }

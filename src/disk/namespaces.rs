@@ -79,7 +79,7 @@ impl Namespaces<'_> {
         }
         let read = match self.manifests.entry(dir.clone()) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(read(self.ground, dir)),
+            Entry::Vacant(new) => new.insert(read_for(self.ground, dir)),
         };
         let below = (dir.base == self.root.base).then(|| dir.rel.below(&self.root.rel)).flatten();
         for (path, problem) in &read.problems {
@@ -89,6 +89,15 @@ impl Namespaces<'_> {
         let name = (&*read.manifest.as_ref()?.name).into();
         Some(Namespace { name, dir: below })
     }
+}
+
+/// Reads a directory's manifest. Above what a bound caller may be served it gives its plugin's name,
+/// as a skill has one name for every caller, and by it is switched off; and nothing is said of it.
+fn read_for(ground: &Ground, dir: &Spot) -> Read {
+    if ground.may_serve(dir) {
+        return read(ground, dir);
+    }
+    Read { problems: Vec::new(), ..read(&ground.unbounded(), dir) }
 }
 
 /// Reads the first manifest that exists in a directory.

@@ -100,6 +100,8 @@ impl<'a> Sieve<'a> {
 
 /// The rules by place, below those of the published roots that are there.
 fn places<'a>(ground: &Ground, published: &[Published], rules: &'a SwitchedOff) -> Places<'a> {
+    // A rule holds for every caller, also for one who is bound to a part of the root.
+    let ground = ground.unbounded();
     rules.places(|id| {
         let root = published.iter().find(|root| root.id == *id)?;
         ground.resolve_published(&root.path).ok()

@@ -1,5 +1,6 @@
 //! The rules, as functions of plain data. Knows no tokio, tonic, notify, clock or file system.
 
+pub mod callers;
 pub mod catalog;
 mod chunks;
 mod diagnostic;
@@ -17,6 +18,7 @@ mod path;
 mod peer;
 pub mod permit;
 mod position;
+mod reach;
 pub mod repair;
 mod root;
 mod sandbox;
@@ -31,6 +33,7 @@ pub mod token;
 pub mod value;
 pub mod yaml;
 
+pub use callers::{Caller, Callers};
 pub use catalog::Catalog;
 pub use diagnostic::{Code, Diagnostic, Problem, Severity};
 pub use digest::{Digest, Version};
@@ -39,7 +42,8 @@ pub use handle::Handle;
 pub use limits::Limits;
 pub use manifest::Manifest;
 pub use path::RelPath;
-pub use peer::{Caller, Peer};
+pub use peer::{Account, Peer};
+pub use reach::Reach;
 pub use root::{Published, Reason, RootId, RootPath, Scope, Selected};
 pub use sandbox::{Landlock, LandlockState, Sandbox};
 pub use sidecar::{Interface, Permissions, Policy, Sidecar, ToolDependency};

@@ -31,7 +31,7 @@ pub enum Peer {
 
 /// Whom a bound is counted for: all that one of them has open or under way shares it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Caller {
+pub enum Account {
     /// A user of this machine.
     User(u32),
     /// Whoever holds a certificate for these names.
@@ -43,11 +43,11 @@ pub enum Caller {
 impl Peer {
     /// Whom it counts as.
     #[must_use]
-    pub fn caller(&self) -> Caller {
+    pub fn account(&self) -> Account {
         match self {
-            Self::Local { uid, .. } => Caller::User(*uid),
-            Self::Remote { names, .. } if !names.is_empty() => Caller::Named(names.clone()),
-            Self::Remote { address, .. } => Caller::Address(match address.ip().to_canonical() {
+            Self::Local { uid, .. } => Account::User(*uid),
+            Self::Remote { names, .. } if !names.is_empty() => Account::Named(names.clone()),
+            Self::Remote { address, .. } => Account::Address(match address.ip().to_canonical() {
                 IpAddr::V4(address) => address.into(),
                 IpAddr::V6(address) => {
                     Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
@@ -57,7 +57,7 @@ impl Peer {
     }
 }
 
-impl fmt::Display for Caller {
+impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User(uid) => write!(f, "uid {uid}"),
@@ -69,17 +69,17 @@ impl fmt::Display for Caller {
 
 #[cfg(test)]
 mod tests {
-    use super::{Caller, Peer};
+    use super::{Account, Peer};
     use std::sync::Arc;
 
-    fn remote(address: &str, names: &[&str]) -> Caller {
+    fn remote(address: &str, names: &[&str]) -> Account {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        Peer::Remote { address: address.parse().expect("an address"), names }.caller()
+        Peer::Remote { address: address.parse().expect("an address"), names }.account()
     }
 
     #[test]
     fn callers_are_told_apart_by_what_they_cannot_choose() {
-        let local = |pid, uid| Peer::Local { pid, uid, gids: Arc::default() }.caller();
+        let local = |pid, uid| Peer::Local { pid, uid, gids: Arc::default() }.account();
         assert_eq!(local(1, 7), local(2, 7));
         assert_ne!(local(1, 7), local(1, 8));
         assert_eq!(remote("10.0.0.1:1", &[]), remote("10.0.0.1:2", &[]));

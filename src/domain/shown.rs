@@ -27,6 +27,26 @@ pub fn shown(text: &str) -> String {
     Shown(text).to_string()
 }
 
+/// [`Shown`], cut to at most so many bytes, and `…` where that is not all.
+#[must_use]
+pub fn brief(text: &str, most: usize) -> String {
+    let mut brief = String::new();
+    for c in text.chars() {
+        let before = brief.len();
+        if misleads(c) {
+            brief.extend(c.escape_unicode());
+        } else {
+            brief.push(c);
+        }
+        if brief.len() > most {
+            brief.truncate(before);
+            brief.push('…');
+            break;
+        }
+    }
+    brief
+}
+
 /// Whether a character could mislead a reader.
 #[must_use]
 pub fn misleads(c: char) -> bool {
@@ -45,7 +65,7 @@ pub fn misleads(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::shown;
+    use super::{brief, shown};
 
     #[test]
     fn what_misleads_is_escaped() {
@@ -60,5 +80,12 @@ mod tests {
         ] {
             assert_eq!(shown(text), safe);
         }
+    }
+
+    #[test]
+    fn what_is_long_is_cut() {
+        assert_eq!((&*brief("äb\n", 8), &*brief("äb\n", 7)), (r"äb\u{a}", "äb…"));
+        assert_eq!(&*brief("äb", 1), "…");
+        assert_eq!((&*brief("", 0), &*brief("a", 0)), ("", "…"));
     }
 }

@@ -37,12 +37,12 @@ impl Keeper {
         let FilesRequest { root, package, .. } = &request;
         let turn = self.turn(root, package, Consistency::Cached, patience).await?;
         let Turn { catalog, key, permit } = turn;
-        let shared = self.0.clone();
+        let Self(shared, bound) = self.clone();
         // As of a read.
         let (_waiting, wanted) = Wanted::new();
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            let root = shared.allowed.resolve(&key).map_err(|b| ReadError::Root(b.into()))?;
+            let root = bound.allowed.resolve(&key.path).map_err(|b| ReadError::Root(b.into()))?;
             let limits = &shared.rules.limits;
             let above = handle::encoded_len(&request.package);
             let above = handle::printed_len(&request.root.id, above);

@@ -5,8 +5,14 @@ use crate::domain::{Catalog, Reason};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// A root's path, absolute, as selected: what its catalog depends on.
-pub(super) type Key = Arc<[u8]>;
+/// What a root's catalog depends on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    /// The number of the bound within which it is looked at.
+    pub(super) bound: usize,
+    /// The root's path, absolute, as selected.
+    pub(super) path: Arc<[u8]>,
+}
 
 /// What is known of a root.
 #[derive(Debug, Clone)]

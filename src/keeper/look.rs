@@ -37,7 +37,7 @@ impl Tended {
             let aim = Aim::new(&keeper.0.watcher, &self.bell);
             let search = move |progress: &Progress| {
                 let mut survey = survey;
-                let allowed = &keeper.0.allowed;
+                let allowed = &keeper.1.allowed;
                 let surveyed = match dirty {
                     None => survey.full(allowed, &aim, progress),
                     Some((dirty, quiet)) => {
@@ -93,7 +93,7 @@ impl Tended {
             // Told to this root too, on whose behalf it is asked.
             keeper.0.watcher.look_at_mounts();
             let mounts = std::mem::take(&mut bell.notes().mounts);
-            let strayed = survey.strayed(&keeper.0.allowed, &mounts, progress);
+            let strayed = survey.strayed(&keeper.1.allowed, &mounts, progress);
             (survey, strayed)
         };
         match self.on_the_disk(look).await {
@@ -156,7 +156,7 @@ impl Tended {
 impl Shared {
     fn target(&self, key: &Key) -> Target {
         Target {
-            path: (**key).into(),
+            path: (*key.path).into(),
             rules: self.rules.clone(),
             published: self.published.clone(),
         }

@@ -2,6 +2,7 @@
 //! reads resources of what is published. Knows nothing of gRPC.
 
 mod bell;
+mod bound;
 mod figures;
 mod files;
 mod ledger;
@@ -23,12 +24,13 @@ pub use work::Lease;
 
 #[doc(hidden)]
 pub use crate::disk::Opener;
-use crate::disk::{Allowed, Versions};
+use crate::disk::Versions;
 use crate::domain::search::Rules;
-use crate::domain::{Limits, Published, Reason, RootPath, Selected};
+use crate::domain::{Limits, Published, Reach, Reason, RootPath, Selected};
 #[doc(hidden)]
 pub use crate::watch::Faults;
 use crate::watch::Watcher;
+use bound::{Bound, Bounds};
 use ledger::{Key, Ledger};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,15 +68,17 @@ pub enum Consistency {
     Fresh,
 }
 
-/// Owner of the catalogs. Cheap to clone; all clones are one.
+/// Owner of the catalogs, as somebody sees them who is bound to a part of what may be served. Cheap
+/// to clone; all clones are one.
 #[derive(Debug, Clone)]
-pub struct Keeper(Arc<Shared>);
+pub struct Keeper(Arc<Shared>, Arc<Bound>);
 
 #[derive(Debug)]
 struct Shared {
     epoch: u64,
     environments: Vec<String>,
-    allowed: Allowed,
+    bounds: Bounds,
+    /// All of them, whoever may use them.
     published: Arc<[Published]>,
     rules: Rules,
     versions: Versions,
@@ -89,16 +93,20 @@ struct Shared {
 }
 
 impl Keeper {
-    /// A keeper that has searched nothing yet.
+    /// A keeper that has searched nothing yet, for somebody who may ask for everything.
     #[must_use]
     pub fn new(settings: Settings, epoch: u64) -> Self {
         let Settings { environments, allowed, published, rules, timing, faults, opener } = settings;
         let max_history = rules.limits.max_history;
-        Self(Arc::new(Shared {
+        let published: Arc<[_]> = published.into();
+        let opener = opener.unwrap_or_else(Opener::probe);
+        let bounds = Bounds::new(opener, allowed, published.clone());
+        let all = bounds.of(&Reach::All);
+        let shared = Shared {
             epoch,
             environments,
-            allowed: Allowed::with(opener.unwrap_or_else(Opener::probe), allowed),
-            published: published.into(),
+            bounds,
+            published,
             rules,
             versions: Versions::default(),
             timing,
@@ -107,7 +115,20 @@ impl Keeper {
             revisions: watch::Sender::new(0),
             audit_repairs: AtomicU64::new(0),
             searches: figures::Searches::default(),
-        }))
+        };
+        Self(Arc::new(shared), all)
+    }
+
+    /// The same catalogs for a caller of this reach, whoever this keeper is for.
+    #[must_use]
+    pub fn bound_to(&self, reach: &Reach) -> Self {
+        Self(self.0.clone(), self.0.bounds.of(reach))
+    }
+
+    /// What it is bound to.
+    #[must_use]
+    pub fn reach(&self) -> &Reach {
+        &self.1.reach
     }
 
     /// Random per daemon start.
@@ -128,13 +149,13 @@ impl Keeper {
         &self.0.environments
     }
 
-    /// The published roots, in scope order, then by id.
+    /// The published roots that are offered, in scope order, then by id.
     #[must_use]
     pub fn published(&self) -> &[Published] {
-        &self.0.published
+        &self.1.published
     }
 
-    /// The published roots as whoever may have all of them would select them.
+    /// The published roots that are offered, as a caller selects them.
     #[must_use]
     pub fn offered(&self) -> Vec<Selected> {
         let environment = &self.0.environments[0];
@@ -144,7 +165,7 @@ impl Keeper {
             environment: environment.as_str().into(),
             path: format!("published:{}", published.id.as_str()).into(),
         };
-        self.0.published.iter().map(select).collect()
+        self.1.published.iter().map(select).collect()
     }
 
     /// The limits in force.
@@ -162,7 +183,7 @@ impl Keeper {
     /// How everything below the allowed roots is opened.
     #[must_use]
     pub fn opener(&self) -> Opener {
-        self.0.allowed.opener()
+        self.0.bounds.opener
     }
 
     /// What is known of the selected roots. Waits for searches that must come first.
@@ -265,13 +286,15 @@ impl Keeper {
     }
 
     fn key(&self, selected: &Selected) -> Result<Key, Reason> {
-        match selected.place(&self.0.environments)? {
-            RootPath::Native(path) => Ok(path.into()),
+        let path = match selected.place(&self.0.environments)? {
+            RootPath::Native(path) => path.into(),
+            // One that is not offered is no other than one that there is not.
             RootPath::Published(id) => {
-                let root = self.0.published.iter().find(|p| p.id.as_str() == &*id);
-                root.map(|p| (&*p.path).into()).ok_or(Reason::InvalidPath)
+                let root = self.1.published.iter().find(|p| p.id.as_str() == &*id);
+                root.map(|p| (&*p.path).into()).ok_or(Reason::InvalidPath)?
             }
-        }
+        };
+        Ok(Key { bound: self.1.number, path })
     }
 
     /// The search to wait for; `None` where what is held will do. Has the root looked after, if it is

@@ -55,12 +55,12 @@ impl Keeper {
         let ReadRequest { root, package, consistency, .. } = &request;
         let Turn { catalog, key, permit } =
             self.turn(root, package, *consistency, patience).await?;
-        let shared = self.0.clone();
+        let Self(shared, bound) = self.clone();
         // Gone with this call: what is read for a caller who is gone ends between two chunks.
         let (_waiting, wanted) = Wanted::new();
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            let root = shared.allowed.resolve(&key).map_err(|b| ReadError::Root(b.into()))?;
+            let root = bound.allowed.resolve(&key.path).map_err(|b| ReadError::Root(b.into()))?;
             let page = Page {
                 package: &request.package,
                 resource: &request.resource.unwrap_or_else(main_file),

@@ -3,7 +3,7 @@
 //! would be compressed by itself. Not files: a page is small by default, and whoever sees how long
 //! compressed pages are could tell what is in a file that repeats what they wrote into it.
 
-use super::Service;
+use super::Audited;
 use crate::proto::caproot::v1::capability_service_server::CapabilityServiceServer;
 use http::Request;
 use std::task::{Context, Poll};
@@ -18,30 +18,30 @@ const LISTS: [&str; 4] = ["ListRoots", "ResolveRoots", "ListSkills", "ListResour
 /// The service, which hears an offer only with calls for lists.
 #[derive(Debug, Clone)]
 pub struct ListsCompressed {
-    server: CapabilityServiceServer<Service>,
+    server: CapabilityServiceServer<Audited>,
 }
 
 impl ListsCompressed {
     /// Requests may come compressed, too; the server's limit on their size holds for what they are
     /// decompressed to.
     #[must_use]
-    pub fn new(server: CapabilityServiceServer<Service>) -> Self {
+    pub fn new(server: CapabilityServiceServer<Audited>) -> Self {
         let server = server.accept_compressed(Zstd).accept_compressed(Gzip);
         Self { server: server.send_compressed(Zstd).send_compressed(Gzip) }
     }
 }
 
 impl NamedService for ListsCompressed {
-    const NAME: &'static str = CapabilityServiceServer::<Service>::NAME;
+    const NAME: &'static str = CapabilityServiceServer::<Audited>::NAME;
 }
 
 impl<B> tower::Service<Request<B>> for ListsCompressed
 where
-    CapabilityServiceServer<Service>: tower::Service<Request<B>>,
+    CapabilityServiceServer<Audited>: tower::Service<Request<B>>,
 {
-    type Response = <CapabilityServiceServer<Service> as tower::Service<Request<B>>>::Response;
-    type Error = <CapabilityServiceServer<Service> as tower::Service<Request<B>>>::Error;
-    type Future = <CapabilityServiceServer<Service> as tower::Service<Request<B>>>::Future;
+    type Response = <CapabilityServiceServer<Audited> as tower::Service<Request<B>>>::Response;
+    type Error = <CapabilityServiceServer<Audited> as tower::Service<Request<B>>>::Error;
+    type Future = <CapabilityServiceServer<Audited> as tower::Service<Request<B>>>::Future;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.server.poll_ready(context)

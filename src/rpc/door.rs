@@ -9,7 +9,7 @@ use super::errors::{late, overloaded, unknown_peer};
 use super::places::{Place, Places};
 use super::requests;
 use crate::domain::limits::{MAX_HELD_BYTES, MAX_HELD_BYTES_PER_CALLER};
-use crate::domain::{Caller, Limits, Peer};
+use crate::domain::{Account, Limits, Peer};
 use answer::{Answer, Count};
 use asked::Asked;
 use bytes::Bytes;
@@ -50,8 +50,8 @@ pub struct Guarded<S> {
 pub(super) struct IsStream;
 
 /// Whom a request counts for. Every request carries its connection's peer.
-pub(super) fn caller(extensions: &Extensions) -> Result<Caller, Status> {
-    extensions.get::<Peer>().map(Peer::caller).ok_or_else(unknown_peer)
+pub(super) fn account(extensions: &Extensions) -> Result<Account, Status> {
+    extensions.get::<Peer>().map(Peer::account).ok_or_else(unknown_peer)
 }
 
 impl Door {
@@ -72,8 +72,8 @@ impl Door {
     }
 
     /// Places for one call, and for the bytes of its request.
-    fn enter(&self, extensions: &Extensions) -> Result<(Caller, Place, Place), Status> {
-        let caller = caller(extensions)?;
+    fn enter(&self, extensions: &Extensions) -> Result<(Account, Place, Place), Status> {
+        let caller = account(extensions)?;
         let call = self.calls.take(&caller, 1).map_err(overloaded)?;
         let bytes = self.bytes.take(&caller, 0).map_err(overloaded)?;
         Ok((caller, call, bytes))

@@ -4,6 +4,7 @@
 use super::places::Full;
 use crate::disk::Unread;
 use crate::domain::Reason;
+use crate::domain::callers::Refusal;
 use crate::keeper::{Late, ReadError};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -145,6 +146,25 @@ fn unread_error(
             "the file could not be read; look at the filesystem below the root",
         ),
     }
+}
+
+/// Whoever calls may not. Says nothing of what there would be to see.
+pub(super) fn caller_refused(refusal: Refusal) -> Status {
+    let (code, reason, message) = match refusal {
+        Refusal::Unknown => (
+            Code::Unauthenticated,
+            "CALLER_UNKNOWN",
+            "the caller proves no identity that lets it in; show a client certificate, or the right \
+             token as `authorization: Bearer TOKEN`",
+        ),
+        Refusal::NotAllowed => (
+            Code::PermissionDenied,
+            "CALLER_NOT_ALLOWED",
+            "no rule lets this caller in; have the executor's operator add it to `callers`",
+        ),
+    };
+    let details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
+    Status::with_error_details(code, message, details)
 }
 
 /// The daemon stops; worth a retry elsewhere or later.

@@ -1,6 +1,9 @@
 //! The door: the only daemon room that knows tonic and the generated types.
 
 mod answers;
+mod audit;
+mod audited;
+mod callers;
 mod changes;
 mod compression;
 mod door;
@@ -15,6 +18,9 @@ mod service;
 mod skills;
 mod stream;
 
+pub use audit::Audit;
+pub use audited::Audited;
+pub use callers::{Admission, Admitted};
 pub use compression::ListsCompressed;
 pub use door::{Door, Guarded};
 pub use places::{Bound, Full, Place, Places};

@@ -2,9 +2,9 @@
 
 use super::answers::{Shown, resolved_root, root_status};
 use super::skills::skill;
-use crate::domain::Selected;
 use crate::domain::limits::MAX_PAGE_BYTES;
 use crate::domain::token::{PageToken, ResumeToken};
+use crate::domain::{Reach, Selected};
 use crate::keeper::View;
 use crate::proto::caproot::v1 as pb;
 use prost::Message as _;
@@ -18,6 +18,8 @@ const MAX_WARNING_BYTES: usize = 256;
 
 /// What is asked, apart from where to begin.
 pub(super) struct Question<'a> {
+    /// Of the caller: a token of one who may see less or more says nothing to this one.
+    pub(super) reach: &'a Reach,
     pub(super) selection: &'a [Selected],
     pub(super) product: &'a str,
     pub(super) view: pb::SkillView,
@@ -37,6 +39,8 @@ impl Question<'_> {
             bytes.extend((text.len() as u64).to_be_bytes());
             bytes.extend(text.as_bytes());
         }
+        // Nothing for a caller that is bound to nothing; else it begins with a byte of its own.
+        bytes.extend(self.reach.bytes());
         bytes
     }
 

@@ -1,7 +1,7 @@
 //! Bounds that callers share: so many in all, and so many of one caller, so that nobody takes all of
 //! them. Leaves what is counted, and what is done beyond, to whoever asks for places.
 
-use crate::domain::Caller;
+use crate::domain::Account;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,7 +16,7 @@ pub struct Places(Arc<Shared>);
 #[derive(Debug)]
 pub struct Place {
     places: Places,
-    caller: Caller,
+    caller: Account,
     amount: usize,
 }
 
@@ -40,7 +40,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Taken {
     in_all: usize,
-    by_caller: HashMap<Caller, usize>,
+    by_caller: HashMap<Account, usize>,
 }
 
 impl Places {
@@ -51,7 +51,7 @@ impl Places {
     }
 
     /// Takes so many places, or none.
-    pub fn take(&self, caller: &Caller, amount: usize) -> Result<Place, Full> {
+    pub fn take(&self, caller: &Account, amount: usize) -> Result<Place, Full> {
         let mut place = Place { places: self.clone(), caller: caller.clone(), amount: 0 };
         place.grow(amount)?;
         Ok(place)
@@ -97,12 +97,12 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::{Full, Places};
-    use crate::domain::Caller;
+    use crate::domain::Account;
 
     #[test]
     fn nobody_takes_all_and_all_comes_back() {
         let places = Places::new(("all", 5), ("each", 3));
-        let [a, b] = [1, 2].map(Caller::User);
+        let [a, b] = [1, 2].map(Account::User);
         let mut held = places.take(&a, 2).expect("room");
         held.grow(1).expect("room");
         assert_eq!(held.grow(1), Err(Full { name: "each", limit: 3 }));

@@ -1,6 +1,7 @@
 //! The service: check, ask the keeper, answer. Leaves rules to `domain` and waiting to `keeper`.
 
-use super::door::{IsStream, caller};
+use super::callers::caller;
+use super::door::{IsStream, account};
 use super::errors::{BadField, Failure, shutting_down, too_many_streams};
 use super::offer::offer;
 use super::places::Places;
@@ -25,6 +26,7 @@ const FEATURES: [&str; 5] = ["fresh", "file-uri", "published", "gzip", "zstd"];
 /// `caproot.v1.CapabilityService`.
 #[derive(Debug)]
 pub struct Service {
+    /// Bound to nothing: what is about roots goes by [`Self::keeper_of`].
     keeper: Keeper,
     started: SystemTime,
     sandbox: Sandbox,
@@ -34,9 +36,9 @@ pub struct Service {
     streams: Places,
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+pub(super) type Answer<T> = Result<Response<T>, Status>;
 /// The events of one stream.
-type Events =
+pub(super) type Events =
     Pin<Box<dyn futures_util::Stream<Item = Result<pb::WatchSkillsResponse, Status>> + Send>>;
 
 impl Service {
@@ -58,6 +60,11 @@ impl Service {
 
     fn serving(&self) -> Result<(), Status> {
         if *self.stopping.borrow() { Err(shutting_down()) } else { Ok(()) }
+    }
+
+    /// The keeper as whoever calls may see it.
+    fn keeper_of<T>(&self, request: &Request<T>) -> Result<Keeper, Status> {
+        Ok(self.keeper.bound_to(&caller(request.extensions())?.reach))
     }
 
     fn epoch(&self) -> String {
@@ -96,8 +103,9 @@ impl CapabilityService for Service {
     ) -> Answer<pb::ListRootsResponse> {
         self.serving()?;
         let patience = Patience::new(requests::timeout(request.metadata()));
-        let published = self.keeper.published();
-        let environment = &self.keeper.environments()[0];
+        let keeper = self.keeper_of(&request)?;
+        let published = keeper.published();
+        let environment = &keeper.environments()[0];
         let select = |p: &Published| Selected {
             id: p.id.clone(),
             location: "environment".into(),
@@ -105,7 +113,7 @@ impl CapabilityService for Service {
             path: format!("published:{}", p.id.as_str()).into(),
         };
         let selection: Vec<_> = published.iter().map(select).collect();
-        let view = self.keeper.view(&selection, Consistency::Cached, patience).await;
+        let view = keeper.view(&selection, Consistency::Cached, patience).await;
         let view = view.map_err(|late| Failure::from(late).status(None))?;
         Ok(Response::new(pb::ListRootsResponse {
             roots: answers::published(&view, published, environment),
@@ -120,10 +128,11 @@ impl CapabilityService for Service {
     ) -> Answer<pb::ResolveRootsResponse> {
         self.serving()?;
         let patience = Patience::new(requests::timeout(request.metadata()));
+        let keeper = self.keeper_of(&request)?;
         let request = request.into_inner();
         let selection = self.selection(request.selected_capability_roots)?;
         let consistency = requests::consistency(request.consistency)?;
-        let view = self.keeper.view(&selection, consistency, patience).await;
+        let view = keeper.view(&selection, consistency, patience).await;
         let view = view.map_err(|late| Failure::from(late).status(None))?;
         Ok(Response::new(pb::ResolveRootsResponse {
             roots: pages::resolved(&view),
@@ -138,9 +147,11 @@ impl CapabilityService for Service {
     ) -> Answer<pb::ListSkillsResponse> {
         self.serving()?;
         let patience = Patience::new(requests::timeout(request.metadata()));
+        let keeper = self.keeper_of(&request)?;
         let request = request.into_inner();
         let selection = self.selection(request.selected_capability_roots)?;
         let question = pages::Question {
+            reach: keeper.reach(),
             selection: &selection,
             product: &request.product,
             view: requests::view(request.view)?,
@@ -149,14 +160,14 @@ impl CapabilityService for Service {
         let consistency = requests::consistency(request.consistency)?;
         let epoch = self.keeper.epoch();
         let (view, begin) = if request.page_token.is_empty() {
-            let view = self.keeper.view(&selection, consistency, patience).await;
+            let view = keeper.view(&selection, consistency, patience).await;
             (view.map_err(|late| Failure::from(late).status(None))?, (0, 0))
         } else {
             let token = PageToken::parse(&request.page_token, &question.bytes());
             let refuse = || BadField::new("page_token", "was not given for this list; start again");
             let token = token.ok_or_else(refuse)?;
             let view = (token.epoch == epoch)
-                .then(|| self.keeper.view_at(&selection, token.revision))
+                .then(|| keeper.view_at(&selection, token.revision))
                 .flatten();
             let view = view.ok_or_else(|| Failure::CatalogChanged.status(None))?;
             (view, (token.root as usize, token.skill as usize))
@@ -171,15 +182,16 @@ impl CapabilityService for Service {
         request: Request<pb::WatchSkillsRequest>,
     ) -> Answer<Self::WatchSkillsStream> {
         self.serving()?;
-        let caller = caller(request.extensions())?;
+        let account = account(request.extensions())?;
+        let keeper = self.keeper_of(&request)?;
         let request = request.into_inner();
         let selection = self.selection(request.selected_capability_roots)?;
         let view = requests::view(request.view)?;
         let bookmark = requests::bookmark_interval(request.bookmark_interval)?;
-        let place = self.streams.take(&caller, 1).map_err(too_many_streams)?;
+        let place = self.streams.take(&account, 1).map_err(too_many_streams)?;
         let (events, sent) = offer();
         let stream = Stream {
-            keeper: self.keeper.clone(),
+            keeper,
             selection,
             product: request.product,
             view,
@@ -205,12 +217,13 @@ impl CapabilityService for Service {
     ) -> Answer<pb::ListResourcesResponse> {
         self.serving()?;
         let patience = Patience::new(requests::timeout(request.metadata()));
+        let keeper = self.keeper_of(&request)?;
         let mut request = request.into_inner();
         let wanted = requests::files(&request)?;
         let (root, package) = (wanted.root.id.clone(), wanted.package.clone());
         check_authority(request.authority.take(), &root)?;
         let fail = |e| Failure::Read(e).status(Some(root.as_str()));
-        let found = self.keeper.files(wanted, patience).await.map_err(fail)?;
+        let found = keeper.files(wanted, patience).await.map_err(fail)?;
         let resources = found.files.iter().map(|file| files::resource(&root, &package, file));
         let next = found.next.map(|bookmark| bookmark.print(&files::question(&request)));
         Ok(Response::new(pb::ListResourcesResponse {
@@ -228,6 +241,7 @@ impl CapabilityService for Service {
     ) -> Answer<pb::ReadResourceResponse> {
         self.serving()?;
         let patience = Patience::new(requests::timeout(request.metadata()));
+        let keeper = self.keeper_of(&request)?;
         let mut request = request.into_inner();
         let authority = request.authority.take();
         let read = requests::read(request)?;
@@ -236,7 +250,7 @@ impl CapabilityService for Service {
         let fail = |failure: Failure| failure.status(Some(root.as_str()));
         let resource = read.resource.clone().unwrap_or_else(main_file);
         let place = read.package.join_all(&resource);
-        let done = self.keeper.read(read, patience).await.map_err(|e| fail(Failure::Read(e)))?;
+        let done = keeper.read(read, patience).await.map_err(|e| fail(Failure::Read(e)))?;
         let next = done.next.map(|offset| Cursor { version: done.version, offset });
         Ok(Response::new(pb::ReadResourceResponse {
             resource: handle::print(&root, &place),

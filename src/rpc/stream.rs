@@ -153,6 +153,7 @@ impl Stream {
         let token = self.token(now.revision);
         let mut synced = Some(Event::Synced(pb::Synced { resume_token: token }));
         let question = Question {
+            reach: self.keeper.reach(),
             selection: &self.selection,
             product: &self.product,
             view: self.view,
@@ -182,6 +183,7 @@ impl Stream {
 
     fn question(&self) -> Question<'_> {
         Question {
+            reach: self.keeper.reach(),
             selection: &self.selection,
             product: &self.product,
             view: self.view,

@@ -18,8 +18,8 @@ use rustix::thread::{no_new_privs, set_no_new_privs};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-/// The kernel's limit of watches, which the daemon reports.
-const MAX_USER_WATCHES: &str = "/proc/sys/fs/inotify/max_user_watches";
+/// The kernel's limit of watches, which the daemon reports, and its table of mounts, which it watches.
+const PROCFS: [&str; 2] = ["/proc/sys/fs/inotify/max_user_watches", "/proc/self/mountinfo"];
 
 /// What a daemon does after it restricted itself.
 #[derive(Debug, Clone, Default)]
@@ -47,8 +47,8 @@ pub struct Restricted {
     pub sandbox: Sandbox,
     /// What an operator should know of it, a sentence each.
     pub notes: Vec<String>,
-    /// Kept so that it stays the one that may be read: procfs makes a file anew once it is forgotten.
-    _limit: Option<OwnedFd>,
+    /// Kept so that they stay those that may be read: procfs makes a file anew once it is forgotten.
+    _procfs: Vec<OwnedFd>,
 }
 
 /// The sandbox is required and the kernel has too little of Landlock. Prints as one sentence.
@@ -65,11 +65,12 @@ pub fn restrict(needs: &Needs) -> Result<Restricted, Unrestricted> {
     let no_new_privs = set_no_new_privs(true).and_then(|()| no_new_privs()).unwrap_or_default();
     if needs.landlock == Landlock::Off {
         let sandbox = Sandbox { no_new_privs, ..Sandbox::default() };
-        return Ok(Restricted { sandbox, notes: Vec::new(), _limit: None });
+        return Ok(Restricted { sandbox, notes: Vec::new(), _procfs: Vec::new() });
     }
     let (places, mut notes) = places::of(needs);
-    let limit = openat(CWD, MAX_USER_WATCHES, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
-    let (landlock, abi, lacks) = match walls::build(&places, limit.as_ref(), &needs.connect) {
+    let open = |path| openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
+    let procfs: Vec<_> = PROCFS.into_iter().filter_map(open).collect();
+    let (landlock, abi, lacks) = match walls::build(&places, &procfs, &needs.connect) {
         Ok(abi @ walls::NEEDED..) => (LandlockState::Enforced, abi, None),
         Ok(0) => (LandlockState::Unavailable, 0, Some("has no Landlock".to_owned())),
         Ok(abi) => {
@@ -91,5 +92,5 @@ pub fn restrict(needs: &Needs) -> Result<Restricted, Unrestricted> {
         notes.push(format!("the sandbox has gaps: this kernel {lacks}"));
     }
     let sandbox = Sandbox { landlock, abi, no_new_privs, prefixes };
-    Ok(Restricted { sandbox, notes, _limit: limit })
+    Ok(Restricted { sandbox, notes, _procfs: procfs })
 }

@@ -21,7 +21,7 @@ const ASKED: ABI = ABI::V6;
 /// Builds the walls around the calling thread. Gives the kernel's ABI, 0 where it has no Landlock.
 pub(super) fn build(
     places: &Places,
-    file: Option<&OwnedFd>,
+    held: &[OwnedFd],
     connect: &[u16],
 ) -> Result<u32, RulesetError> {
     let mut ruleset = Ruleset::default()
@@ -33,7 +33,7 @@ pub(super) fn build(
     ruleset = open(ruleset, &places.read, AccessFs::ReadFile | AccessFs::ReadDir)?;
     ruleset = open(ruleset, &places.files, AccessFs::ReadFile.into())?;
     ruleset = open(ruleset, &places.sockets, AccessFs::RemoveFile.into())?;
-    if let Some(file) = file {
+    for file in held {
         ruleset = ruleset.add_rule(PathBeneath::new(file, AccessFs::ReadFile))?;
     }
     for port in connect {

@@ -112,16 +112,22 @@ impl Daemon {
             allow: setup.allow,
             environment_ids: setup.environment_ids,
             listen: vec!["tcp:127.0.0.1:0".into()],
+            ..Flags::default()
         };
         let mut config = Config::from_flags(flags, &setup.env).expect("a good configuration");
         config.limits = setup.limits;
         config.timing = setup.timing;
         config.faults = setup.faults;
         config.opener = setup.opener;
+        Self::of(config).await
+    }
+
+    /// Starts a daemon of which the last listener is a TCP port, and connects to that.
+    pub(crate) async fn of(config: Config) -> Self {
         let app = app::build(config).await.expect("the daemon starts");
         let listening = app.listening();
-        let [listening] = listening.as_slice() else { panic!("one listener: {listening:?}") };
-        let address = listening.strip_prefix("tcp:").expect("a TCP listener").to_owned();
+        let address = listening.last().and_then(|last| last.strip_prefix("tcp:"));
+        let address = address.expect("a TCP listener").to_owned();
         let (stop, stopped) = oneshot::channel::<()>();
         // A dropped sender stops the daemon too.
         let task = tokio::spawn(async move {

@@ -115,7 +115,8 @@ fn read_directly(opener: Opener, arena: &Arena, score: &Score, goes_on: &dyn Fn(
                 rule,
                 max_file_bytes: 4_096,
             };
-            let read = disk::read(&root, &page, &versions);
+            let (_waiting, wanted) = disk::Wanted::new();
+            let read = disk::read(&root, &page, &versions, &wanted);
             score.reads.fetch_add(1, Ordering::Relaxed);
             match read {
                 Ok(read) => {

@@ -9,7 +9,8 @@ use crate::readme;
 
 /// Each room, and what it may name: a room (`disk`), or single items of one (`disk::Body`).
 const ARROWS: &[(&str, &[&str])] = &[
-    ("app", &["config", "domain", "keeper", "proto", "rpc", "telemetry"]),
+    ("app", &["bearer", "config", "domain", "keeper", "proto", "rpc", "telemetry"]),
+    ("bearer", &[]),
     (
         "cli",
         &[
@@ -29,7 +30,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("client", &["endpoint", "proto"]),
     ("check", &["disk", "domain"]),
-    ("config", &["domain", "endpoint", "keeper::Faults", "keeper::Opener", "keeper::Timing"]),
+    (
+        "config",
+        &[
+            "bearer::TokenFile",
+            "domain",
+            "endpoint",
+            "keeper::Faults",
+            "keeper::Opener",
+            "keeper::Timing",
+        ],
+    ),
     ("disk", &["domain"]),
     ("domain", &[]),
     ("endpoint", &[]),
@@ -38,7 +49,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("locate", &["disk", "domain"]),
     ("main", &["cli", "endpoint"]),
     ("proto", &[]),
-    ("rpc", &["disk::Body", "disk::FileFound", "disk::Unread", "domain", "keeper", "proto"]),
+    (
+        "rpc",
+        &[
+            "bearer::Tokens",
+            "disk::Body",
+            "disk::FileFound",
+            "disk::Unread",
+            "domain",
+            "keeper",
+            "proto",
+        ],
+    ),
     ("sandbox", &["domain"]),
     (
         "telemetry",

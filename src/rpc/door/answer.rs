@@ -1,7 +1,7 @@
 //! An answer as it is sent: in small pieces, and counted from when it is made until the connection has
 //! sent it, so that for a caller who takes nothing only so much is made.
 
-use crate::domain::Caller;
+use crate::domain::Account;
 use crate::rpc::errors::overloaded;
 use crate::rpc::places::{Full, Place, Places};
 use bytes::Bytes;
@@ -30,7 +30,7 @@ pub(super) struct Answer {
 
 /// What an answer takes.
 pub(super) struct Count {
-    pub(super) caller: Caller,
+    pub(super) caller: Account,
     pub(super) bytes: Places,
     /// Held by every part, too.
     pub(super) call: Arc<Place>,

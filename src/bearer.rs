@@ -1,0 +1,192 @@
+//! Bearer tokens that lie in files. A file is read anew for each comparison: one that is replaced or
+//! taken away counts at once, and the daemon holds no secret. Blocking. Leaves what a token is good
+//! for to `domain::callers`.
+
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use subtle::ConstantTimeEq as _;
+
+/// The most bytes of a token's file. Headers that hold more are refused by most servers and proxies.
+const MAX_FILE_BYTES: u64 = 4_096;
+
+/// A file that holds one token, white space around it aside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenFile(PathBuf);
+
+/// Why a file gives no token. Prints so that it goes on after the file's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It is not there, or may not be read.
+    Unreadable(ErrorKind),
+    /// A directory, or anything else but a regular file.
+    NoFile,
+    /// Others than its owner and group may use it; its mode.
+    OpenToOthers(u32),
+    /// Over the bound.
+    TooLong,
+    /// Nothing is in it.
+    Empty,
+    /// What is in it is no token.
+    NoToken,
+}
+
+/// The tokens of some rules.
+#[derive(Debug)]
+pub struct Tokens {
+    /// Of each rule its name, and the file if it wants a token.
+    rules: Vec<(Box<str>, Option<TokenFile>)>,
+    /// What is wrong with each rule's file, so that it is said once.
+    told: Mutex<Vec<Option<Fault>>>,
+}
+
+type Sum = [u8; 32];
+
+impl TokenFile {
+    /// By its absolute path.
+    #[must_use]
+    pub fn new(path: PathBuf) -> Self {
+        Self(path)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Whether it gives a token now.
+    pub fn check(&self) -> Result<(), Fault> {
+        self.sum().map(drop)
+    }
+
+    /// The digest of its token.
+    fn sum(&self) -> Result<Sum, Fault> {
+        let unreadable = |error: io::Error| Fault::Unreadable(error.kind());
+        // One that is a fifo after all must not keep anybody waiting.
+        let open = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&self.0);
+        let file = open.map_err(unreadable)?;
+        let meta = file.metadata().map_err(unreadable)?;
+        if !meta.is_file() {
+            return Err(Fault::NoFile);
+        }
+        if meta.mode() & 0o007 != 0 {
+            return Err(Fault::OpenToOthers(meta.mode() & 0o7777));
+        }
+        let mut bytes = Vec::new();
+        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            return Err(Fault::TooLong);
+        }
+        match bytes.trim_ascii() {
+            [] => Err(Fault::Empty),
+            token if !token.iter().all(u8::is_ascii_graphic) => Err(Fault::NoToken),
+            token => Ok(Sha256::digest(token).into()),
+        }
+    }
+}
+
+impl Tokens {
+    /// Of each rule its name, and the file if it wants a token.
+    #[must_use]
+    pub fn new(rules: Vec<(Box<str>, Option<TokenFile>)>) -> Self {
+        let told = Mutex::new(vec![None; rules.len()]);
+        Self { rules, told }
+    }
+
+    /// Of each rule, whether this is its token. Digests are compared, in a time that does not tell
+    /// where they differ; so neither a token's length nor its beginning can be found out.
+    #[must_use]
+    pub fn whose(&self, token: &[u8]) -> Vec<bool> {
+        let shown: Sum = Sha256::digest(token).into();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let each = self.rules.iter().zip(told.iter_mut()).map(|((name, file), told)| {
+            let Some(file) = file else { return false };
+            let sum = file.sum();
+            let fault = sum.err();
+            if let Some(fault) = fault.filter(|fault| *told != Some(*fault)) {
+                let why = fault.to_string();
+                tracing::error!(
+                    rule = &**name,
+                    why,
+                    "a rule's token_file cannot be used; nobody is let in by it"
+                );
+            }
+            *told = fault;
+            sum.is_ok_and(|sum| sum.ct_eq(&shown).into())
+        });
+        each.collect()
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(ErrorKind::NotFound) => f.write_str("is not there"),
+            Self::Unreadable(ErrorKind::PermissionDenied) => {
+                f.write_str("may not be read by the daemon's user")
+            }
+            Self::Unreadable(kind) => write!(f, "cannot be read: {kind}"),
+            Self::NoFile => f.write_str("is no regular file"),
+            Self::OpenToOthers(mode) => {
+                write!(f, "is open to others, by its mode {mode:04o}; run `chmod 0600` on it")
+            }
+            Self::TooLong => write!(f, "is over {MAX_FILE_BYTES} bytes, too long for a token"),
+            Self::Empty => f.write_str("is empty; write a token into it"),
+            Self::NoToken => {
+                f.write_str("holds no token: one word of letters, digits and signs in ASCII")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fault, TokenFile, Tokens};
+    use std::fs::{self, Permissions};
+    use std::io::ErrorKind;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+
+    fn write(path: &Path, mode: u32, content: &[u8]) {
+        drop(fs::remove_file(path));
+        fs::write(path, content).expect("a file");
+        fs::set_permissions(path, Permissions::from_mode(mode)).expect("a mode");
+    }
+
+    #[test]
+    fn what_a_file_gives() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("token");
+        let file = TokenFile::new(path.clone());
+        let of = |token: &str| {
+            let rules = vec![("a".into(), None), ("b".into(), Some(file.clone()))];
+            Tokens::new(rules).whose(token.as_bytes())
+        };
+        assert_eq!(file.check(), Err(Fault::Unreadable(ErrorKind::NotFound)));
+        assert_eq!(of(""), [false, false]);
+        for (mode, content, fault) in [
+            (0o600, &b"s3cret"[..], None),
+            (0o640, b"\n s3cret\r\n", None),
+            (0o644, b"s3cret", Some(Fault::OpenToOthers(0o644))),
+            (0o602, b"s3cret", Some(Fault::OpenToOthers(0o602))),
+            (0o600, b" \n", Some(Fault::Empty)),
+            (0o600, b"s3 cret", Some(Fault::NoToken)),
+            (0o600, b"s3cret\nother", Some(Fault::NoToken)),
+            (0o600, b"s3cret\xff", Some(Fault::NoToken)),
+            (0o600, &[b'x'; 4_097], Some(Fault::TooLong)),
+        ] {
+            write(&path, mode, content);
+            assert_eq!(file.check().err(), fault);
+            assert_eq!(of("s3cret"), [false, fault.is_none()], "{fault:?}");
+            for wrong in ["", "s3cre", "s3cret ", "S3cret", "s3cret\0"] {
+                assert_eq!(of(wrong), [false, false], "{wrong:?}");
+            }
+        }
+        assert_eq!(TokenFile::new(dir.path().into()).check(), Err(Fault::NoFile));
+    }
+}

@@ -1,0 +1,81 @@
+//! What a file says of callers and sockets.
+
+use super::{env, load};
+use crate::bearer::TokenFile;
+use crate::config::{Config, Flags, Socket};
+use crate::domain::callers::San;
+use crate::domain::{Reach, RootId};
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use tempfile::NamedTempFile;
+
+/// A file with a token.
+pub(super) fn token(mode: u32) -> NamedTempFile {
+    let mut file = NamedTempFile::new().expect("a file");
+    file.write_all(b"s3cret\n").expect("written");
+    fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).expect("a mode");
+    file
+}
+
+fn reach(dirs: &[&str]) -> Reach {
+    Reach::In(dirs.iter().map(|dir| dir.as_bytes().into()).collect())
+}
+
+#[test]
+fn rules() {
+    let file = token(0o640);
+    let text = format!(
+        "allow: [/opt/a]\n\
+         roots: [{{id: team, path: skills}}, {{id: /odd, path: /r}}]\n\
+         callers:\n\
+         - {{name: u, uids: [7, root, '8'], gids: [0x, root]}}\n\
+         - {{name: s, sans: [Host.example, 'spiffe://a/b', 'spiffe://a/*'], roots: [team]}}\n\
+         - {{name: t, token_file: {}, roots: [/opt, /opt/a/b, /odd]}}\n",
+        file.path().display()
+    );
+    let told = load(&text).expect_err("no such group");
+    assert!(told.starts_with("f:4:42: callers[0].gids[0]: \"0x\" is no group"), "{told}");
+    let config = load(&text.replace("0x, ", "")).expect("good");
+    let callers = config.callers.expect("callers");
+    let [user, sans, token] = &*callers.callers.rules else { panic!("three rules") };
+    assert_eq!((&*user.uids, &*user.gids), (&[7, 0, 8][..], &[0][..]));
+    assert_eq!((&user.reach, user.needs_token), (&Reach::All, false));
+    let names = ["Host.example", "spiffe://a/b", "spiffe://a/*"];
+    assert_eq!(sans.sans, names.map(|name| San::parse(name).expect("a name")));
+    assert_eq!(sans.reach, reach(&["/base/skills"]));
+    assert!(token.needs_token && !token.has_identities());
+    // An id goes before a directory that is spelled alike.
+    assert_eq!(token.reach, reach(&["/opt", "/opt/a/b", "/r"]));
+    let files: Vec<_> = callers.token_files.iter().flatten().map(TokenFile::path).collect();
+    assert_eq!(files, [file.path()]);
+    assert!(config.open_health && !config.open_reflection && !config.audit);
+}
+
+#[test]
+fn a_root_that_a_flag_takes_away_gives_nothing() {
+    let text = "roots: [{id: a, path: /a}]\ncallers: [{name: c, uids: [1], roots: [a]}]\n";
+    let root = crate::config::RootFlag { id: Some("b".into()), dir: "/tmp".into() };
+    let flags = Flags { roots: vec![root], ..Flags::default() };
+    let config = Config::from_bytes(flags, Path::new("f"), text.into(), &env()).expect("good");
+    assert_eq!(config.published[0].id, RootId::new("b").expect("an id"));
+    assert_eq!(config.callers.expect("callers").callers.rules[0].reach, reach(&[]));
+}
+
+#[test]
+fn sockets() {
+    let own = Socket { mode: 0o600, group: None, may_be_own: false };
+    for (text, expected) in [
+        ("", own),
+        ("socket: {}", own),
+        ("socket: {mode: '0600'}", own),
+        ("socket: {mode: 660}", Socket { mode: 0o660, ..own }),
+        ("socket: {group: root}", Socket { mode: 0o660, group: Some(0), ..own }),
+        ("socket: {mode: 0660, group: 7}", Socket { mode: 0o660, group: Some(7), ..own }),
+        ("socket: {mode: 0666}\ncallers: [{name: a, uids: [1]}]", Socket { mode: 0o666, ..own }),
+    ] {
+        let config = load(text).expect(text);
+        assert_eq!(config.sockets.at(Path::new("/run/c.sock")), expected, "{text}");
+    }
+}

@@ -1,0 +1,59 @@
+//! The real binary with a config file, and its log as it comes.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use crate::fixture::Fixture;
+use crate::harness::{Client, HANG, connect};
+
+/// A daemon whose log is read while it runs.
+pub(super) struct Logging {
+    child: Child,
+    pub client: Client,
+    lines: Receiver<String>,
+}
+
+impl Logging {
+    /// Starts it with this config file.
+    pub(super) async fn start(fixture: &Fixture, config: &str, flags: &[&str]) -> Self {
+        let file = fixture.path("caproot.yaml");
+        fixture.write("caproot.yaml", format!("{config}\nlisten: ['tcp:127.0.0.1:0']\n"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_caproot"));
+        command.args(["serve", "--config"]).arg(file).args(flags).env_clear();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary runs");
+        let (send, lines) = channel();
+        let stderr = BufReader::new(child.stderr.take().expect("piped"));
+        thread::spawn(move || {
+            // Split at line feeds alone, and text all through: nothing else ends a line.
+            stderr.lines().try_for_each(|line| send.send(line.expect("text")))
+        });
+        let mut line = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+        stdout.read_line(&mut line).expect("text");
+        let address = line.trim().strip_prefix("listening tcp:");
+        let address = address.unwrap_or_else(|| panic!("{:?}", lines.recv())).to_owned();
+        Self { child, client: connect(&address).await, lines }
+    }
+
+    /// The next line of the log.
+    pub(super) fn line(&self) -> String {
+        self.lines.recv_timeout(HANG).expect("a line")
+    }
+
+    /// Ends it, and gives the lines that were not read yet.
+    pub(super) fn end(mut self) -> Vec<String> {
+        drop(self.child.kill());
+        self.child.wait().expect("it ends");
+        self.lines.iter().collect()
+    }
+}
+
+impl Drop for Logging {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}

@@ -1,0 +1,120 @@
+//! Bearer tokens: by TCP, where a token is all that a caller can show, and on a Unix socket.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+
+use caproot::proto::caproot::v1::GetExecutorRequest;
+use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+use tonic::{Code, Request};
+
+use super::{by, channel, daemon, write_token, write_token_as};
+use crate::fixture::Fixture;
+use crate::harness::{Client, assert_refused, in_time, refusal};
+
+const TOKEN: &str = "correct-horse-battery-staple";
+
+/// How a call ends that shows this header.
+async fn outcome(client: &mut Client, authorization: Option<&str>) -> Code {
+    let mut request = Request::new(GetExecutorRequest {});
+    if let Some(value) = authorization {
+        let value = value.parse().expect("a header's value");
+        request.metadata_mut().insert("authorization", value);
+    }
+    match in_time(client.get_executor(request)).await {
+        Ok(_) => Code::Ok,
+        Err(status) => {
+            let refused = refusal(&status);
+            let named = (refused.code, &*refused.reason);
+            assert_eq!(named, (Code::Unauthenticated, "CALLER_UNKNOWN"), "{authorization:?}");
+            let all = format!("{status:?}");
+            assert!(!all.contains(TOKEN), "a token is not said back: {all}");
+            refused.code
+        }
+    }
+}
+
+#[tokio::test]
+async fn right_and_wrong_ones() {
+    let fixture = Fixture::new("");
+    write_token(&fixture, "token", &format!("{TOKEN}\n"));
+    write_token(&fixture, "other", "another-token");
+    let rules = "callers: [{name: t, token_file: token}, {name: o, token_file: other}, \
+                 {name: both, uids: [0], token_file: token}]";
+    let daemon = daemon(&fixture, rules).await;
+    let mut client = daemon.client.clone();
+    for (authorization, is_let_in) in [
+        (format!("Bearer {TOKEN}"), true),
+        (format!("bearer   {TOKEN}"), true),
+        ("Bearer another-token".to_owned(), true),
+        (TOKEN.to_owned(), false),
+        (format!("Basic {TOKEN}"), false),
+        (format!("Bearer {TOKEN}x"), false),
+        (format!("Bearer {TOKEN} {TOKEN}"), false),
+        (format!("Bearer {}", &TOKEN[..TOKEN.len() - 1]), false),
+        (format!("Bearer {}", TOKEN.to_uppercase()), false),
+        (format!("Bearer {}", "x".repeat(8_000)), false),
+        ("Bearer ".to_owned(), false),
+        ("Bearer".to_owned(), false),
+        (String::new(), false),
+    ] {
+        let is = outcome(&mut client, Some(&authorization)).await == Code::Ok;
+        assert_eq!(is, is_let_in, "{authorization}");
+    }
+    assert_eq!(outcome(&mut client, None).await, Code::Unauthenticated);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_replaced() {
+    let fixture = Fixture::new("");
+    write_token(&fixture, "token", TOKEN);
+    let daemon = daemon(&fixture, "callers: [{name: t, token_file: token}]").await;
+    let mut client = daemon.client.clone();
+    let (old, new) = (format!("Bearer {TOKEN}"), "Bearer new".to_owned());
+    let (let_in, refused) = (Code::Ok, Code::Unauthenticated);
+    let mut both = async |expected| {
+        let told = (outcome(&mut client, Some(&old)).await, outcome(&mut client, Some(&new)).await);
+        assert_eq!(told, expected);
+    };
+    both((let_in, refused)).await;
+    write_token(&fixture, "token", "new");
+    both((refused, let_in)).await;
+    // In place, by as many bytes.
+    fs::write(fixture.path("token"), "old").expect("written");
+    both((refused, refused)).await;
+    fs::write(fixture.path("token"), "new").expect("written");
+    both((refused, let_in)).await;
+    // One that others can read is nobody's secret any more.
+    write_token_as(&fixture, "token", "new", 0o644);
+    both((refused, refused)).await;
+    write_token_as(&fixture, "token", "new", 0o440);
+    both((refused, let_in)).await;
+    fs::remove_file(fixture.path("token")).expect("removed");
+    both((refused, refused)).await;
+    write_token(&fixture, "token", TOKEN);
+    both((let_in, refused)).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn beside_a_user() {
+    let fixture = Fixture::new("dir run\nmode 0700 run");
+    write_token(&fixture, "token", TOKEN);
+    let uid = rustix::process::geteuid().as_raw();
+    let config = format!(
+        "listen: ['unix:run/c.sock', 'tcp:127.0.0.1:0']\n\
+         callers: [{{name: both, uids: [{uid}], token_file: token}}]"
+    );
+    let daemon = daemon(&fixture, &config).await;
+    let stream = UnixStream::connect(fixture.path("run/c.sock")).expect("a connection");
+    let mut client = CapabilityServiceClient::new(channel(stream).await);
+    let right = format!("Bearer {TOKEN}");
+    assert_eq!(outcome(&mut client, Some(&right)).await, Code::Ok);
+    assert_eq!(outcome(&mut client, Some("Bearer wrong")).await, Code::Unauthenticated);
+    assert_eq!(outcome(&mut client, None).await, Code::Unauthenticated);
+    // The token is right, and not whoever has it.
+    let mut remote = daemon.client.clone();
+    let answer = in_time(remote.get_executor(by(TOKEN, GetExecutorRequest {}))).await;
+    assert_refused(answer, Code::PermissionDenied, "CALLER_NOT_ALLOWED", None);
+    daemon.stop().await;
+}
