@@ -2,11 +2,13 @@
 
 use crate::domain::Peer;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
 /// One accepted connection.
@@ -33,6 +35,15 @@ impl Connection {
         stream.set_nodelay(true)?;
         let peer = Peer::Remote { address: stream.peer_addr()?, names: Arc::default() };
         Ok(Self { io: Box::new(stream), peer })
+    }
+
+    /// After a handshake that showed `names`.
+    pub(super) fn tls(
+        stream: TlsStream<TcpStream>,
+        address: SocketAddr,
+        names: Arc<[String]>,
+    ) -> Self {
+        Self { io: Box::new(stream), peer: Peer::Remote { address, names } }
     }
 }
 

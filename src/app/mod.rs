@@ -3,7 +3,9 @@
 
 mod connection;
 mod groups;
+mod handshake;
 mod listen;
+mod tls;
 
 use crate::config::Config;
 use crate::keeper::{Keeper, Settings};
@@ -14,8 +16,10 @@ use listen::Bound;
 use server::{CapabilityServiceServer, SERVICE_NAME};
 use std::any::Any;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, pending};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tls::Tls;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt as _;
@@ -44,6 +48,7 @@ pub struct StartError {
 #[derive(Debug)]
 pub struct App {
     listeners: Vec<Bound>,
+    tls: Option<Arc<Tls>>,
     routes: Routes,
     health: HealthReporter,
     stopping: watch::Sender<bool>,
@@ -51,6 +56,15 @@ pub struct App {
 
 /// Binds everything that the configuration names.
 pub async fn build(config: Config) -> Result<App, StartError> {
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let tls = config
+        .tls
+        .clone()
+        .map(Tls::load)
+        .transpose()
+        .map_err(|e| StartError::config(e.to_string()))?;
     let mut listeners = Vec::with_capacity(config.listeners.len());
     for listener in &config.listeners {
         listeners.push(Bound::new(listener).await?);
@@ -82,7 +96,7 @@ pub async fn build(config: Config) -> Result<App, StartError> {
         .add_service(health_service)
         .add_service(reflection().build_v1().map_err(broken)?)
         .add_service(reflection().build_v1alpha().map_err(broken)?);
-    Ok(App { listeners, routes, health, stopping })
+    Ok(App { listeners, tls: tls.map(Arc::new), routes, health, stopping })
 }
 
 impl App {
@@ -94,7 +108,7 @@ impl App {
 
     /// Serves until `stop` is done; then lets calls under way end, for a while.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), StartError> {
-        let Self { listeners, routes, health, stopping } = self;
+        let Self { listeners, tls, routes, health, stopping } = self;
         let mut servers = JoinSet::new();
         // Taken away last, once nobody is served any more.
         let mut claims = Vec::new();
@@ -114,13 +128,25 @@ impl App {
                 }
                 Bound::Tcp(listener) => {
                     let incoming = TcpListenerStream::new(listener);
-                    let incoming = incoming.map(|stream| stream.and_then(Connection::tcp));
-                    servers.spawn(server.serve_with_incoming_shutdown(incoming, stopped));
+                    if let Some(tls) = tls.clone() {
+                        let incoming = handshake::secured(tls, incoming);
+                        servers.spawn(server.serve_with_incoming_shutdown(incoming, stopped));
+                    } else {
+                        let incoming = incoming.map(|stream| stream.and_then(Connection::tcp));
+                        servers.spawn(server.serve_with_incoming_shutdown(incoming, stopped));
+                    }
                 }
             }
         }
+        let certificates = async {
+            match &tls {
+                Some(tls) => tls.follow().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
             () = stop => {}
+            () = certificates => {}
             Some(ended) = servers.join_next() => {
                 return Err(StartError::internal(format!("a listener ended by surprise: {ended:?}")));
             }
@@ -162,8 +188,13 @@ impl StartError {
         Self { message, exit_code: 70 }
     }
 
+    fn config(message: String) -> Self {
+        Self { message, exit_code: 78 }
+    }
+
     /// The exit code of a process that ends by this: 73 (`EX_CANTCREAT`) for a listener that cannot
-    /// be made, 70 (`EX_SOFTWARE`) for a defect.
+    /// be made, 78 (`EX_CONFIG`) for certificates that cannot be used any more, 70 (`EX_SOFTWARE`) for
+    /// a defect.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         self.exit_code

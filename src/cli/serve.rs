@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::output::print;
 use super::root_arg::RootArg;
 use crate::app::{self, StartError};
-use crate::config::{Config, Flags, Log, LogFormat, RootFlag, log};
+use crate::config::{Config, Flags, Log, LogFormat, RootFlag, TlsFlags, log};
 use crate::endpoint::Env;
 use clap::Args;
 use std::io::{self, IsTerminal as _};
@@ -21,15 +21,21 @@ use tracing_subscriber::EnvFilter;
 /// `listening tcp:…`. Logs go to stderr. SIGTERM and SIGINT stop it.
 ///
 /// With --config, every flag that is given replaces what the file says of it: --root the file's
-/// `roots`, --allow its `allow`, --environment-id its `environment_ids`, --listen its `listen`, --log
-/// its `log.filter`. Whatever has no flag is as the file says. `caproot config example` prints a file
-/// with every key.
+/// `roots`, --allow its `allow`, --environment-id its `environment_ids`, --listen its `listen`,
+/// --tls-cert and --tls-key its `tls.certificate` and `tls.key`, --tls-client-ca its `tls.client_ca`,
+/// --insecure-tcp its `insecure_tcp`, --log its `log.filter`. Whatever has no flag is as the file says.
+/// `caproot config example` prints a file with every key.
+///
+/// With a certificate, every TCP listener has TLS. The certificate files are read again when they
+/// change; open connections stay.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   caproot serve --root ./skills                           publish ./skills as `skills`
   caproot serve --root team=/srv/skills --allow /opt      also let callers select below /opt
   caproot serve --root ./skills --listen tcp:127.0.0.1:0  a free port; stdout says which
+  caproot serve --root ./skills --listen tcp:0.0.0.0:7420 --tls-cert server.pem \
+      --tls-key server.key --tls-client-ca clients.pem    other machines, by certificate
   caproot serve --config /etc/caproot.yaml                what a file says")]
 pub(super) struct ServeArgs {
     /// Read this config file; each flag below replaces what the file says of it, lists as a whole
@@ -49,6 +55,20 @@ pub(super) struct ServeArgs {
     /// by themselves]
     #[arg(long, value_name = "ENDPOINT")]
     listen: Vec<String>,
+    /// The daemon's certificate, in PEM, and behind it those that lead to its authority; every TCP
+    /// listener then has TLS
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// The key of --tls-cert, in PEM
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// The authorities of clients, in PEM: turn away who shows no certificate of theirs
+    #[arg(long, value_name = "FILE")]
+    tls_client_ca: Option<PathBuf>,
+    /// Let TCP listeners leave the machine without TLS: whoever is on the way can read and change
+    /// everything
+    #[arg(long)]
+    insecure_tcp: bool,
     /// What to log: off, error, warn, info, debug, trace, or a filter such as
     /// caproot=debug,h2=warn [default: info]
     #[arg(long, value_name = "LEVEL-FILTER", env = "CAPROOT_LOG", value_parser = log::filter)]
@@ -69,6 +89,12 @@ pub(super) async fn run(args: ServeArgs, env: &Env) -> Result<u8, Failure> {
         allow: args.allow,
         environment_ids: args.environment_id,
         listen: args.listen,
+        tls: TlsFlags {
+            cert: args.tls_cert,
+            key: args.tls_key,
+            client_ca: args.tls_client_ca,
+            insecure_tcp: args.insecure_tcp,
+        },
     };
     let config = Config::load(flags, args.config.as_deref(), env).map_err(|mistakes| {
         let sentences: Vec<_> = mistakes.iter().map(ToString::to_string).collect();

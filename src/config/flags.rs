@@ -1,6 +1,7 @@
 //! The flags of `caproot serve`, and what is published when nobody says.
 
 use super::mistake::{Mistake, Mistakes};
+use super::tls::{self, TlsFlags};
 use super::{Listener, place};
 use crate::domain::{Published, RootId, Scope};
 use crate::endpoint::Env;
@@ -20,6 +21,8 @@ pub struct Flags {
     pub environment_ids: Vec<String>,
     /// `unix:PATH` or `tcp:HOST:PORT`.
     pub listen: Vec<String>,
+    /// What TLS is made of.
+    pub tls: TlsFlags,
 }
 
 /// One `--root [ID=]DIR`.
@@ -38,6 +41,18 @@ pub(super) struct Checked {
     pub(super) listeners: Option<Vec<Listener>>,
     pub(super) allowed: Option<Vec<PathBuf>>,
     pub(super) published: Option<Vec<Published>>,
+    pub(super) tls: tls::Given,
+}
+
+impl Checked {
+    /// Says which listeners others than this machine would reach.
+    pub(super) fn refuse_what_leaves(&self, mistakes: &mut Mistakes) {
+        for listener in self.listeners.iter().flatten() {
+            if let (Listener::Tcp(address), Err(reason)) = (listener, place::stays_here(listener)) {
+                mistakes.add(Mistake::flag("--listen", &format!("tcp:{address}"), reason));
+            }
+        }
+    }
 }
 
 /// Checks the flags.
@@ -61,7 +76,8 @@ pub(super) fn check(flags: Flags, env: &Env, mistakes: &mut Mistakes) -> Checked
     }
     let published = (!flags.roots.is_empty()).then(|| named_roots(&flags.roots, env, mistakes));
     let environment_ids = (!flags.environment_ids.is_empty()).then_some(flags.environment_ids);
-    Checked { environment_ids, listeners, allowed, published }
+    let tls = tls::of_flags(&flags.tls, base, mistakes);
+    Checked { environment_ids, listeners, allowed, published, tls }
 }
 
 fn named_roots(roots: &[RootFlag], env: &Env, mistakes: &mut Mistakes) -> Vec<Published> {

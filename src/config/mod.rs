@@ -1,5 +1,5 @@
 //! From a file, flags and surroundings to a checked configuration, or every mistake at once. Binds
-//! nothing, and opens nothing but the file.
+//! nothing, and opens nothing but the file and the certificates that it names.
 
 mod document;
 pub mod example;
@@ -12,10 +12,12 @@ mod place;
 mod section;
 mod settings;
 mod switches;
+mod tls;
 
 pub use self::flags::{Flags, RootFlag};
 pub use self::log::{Log, LogFormat};
 pub use self::mistake::{At, Mistake};
+pub use self::tls::{TlsFiles, TlsFlags};
 pub use crate::endpoint::Env;
 
 use crate::domain::search::Rules;
@@ -36,6 +38,8 @@ pub struct Config {
     pub environment_ids: Vec<String>,
     /// Where to listen; never empty.
     pub listeners: Vec<Listener>,
+    /// What TLS is made of; with it, every TCP listener has TLS.
+    pub tls: Option<TlsFiles>,
     /// The directories below which roots and their links may lie, absolute.
     pub allowed: Vec<PathBuf>,
     /// In scope order, then by id.
@@ -55,6 +59,8 @@ pub struct Config {
     pub faults: Faults,
     /// How the daemon logs.
     pub log: Log,
+    /// What stops nobody, and whoever runs the daemon should know: sentences.
+    pub warnings: Vec<String>,
 }
 
 /// A place to listen.
@@ -64,7 +70,7 @@ pub enum Listener {
     Unix(PathBuf),
     /// A socket in a directory that the daemon makes for itself.
     OwnUnix(PathBuf),
-    /// A loopback address; port 0 takes a free one.
+    /// An address, on loopback unless TLS or the operator lets it leave; port 0 takes a free one.
     Tcp(SocketAddr),
 }
 
@@ -98,10 +104,16 @@ impl Config {
         let mut mistakes = Mistakes::default();
         let flags = flags::check(flags, env, &mut mistakes);
         let by_flag = |id: &RootId| flags.published.iter().flatten().any(|p| p.id == *id);
-        let settings = file.map(|(path, text)| from_text(path, text, by_flag, env, &mut mistakes));
-        mistakes.none_or_all()?;
+        let may_leave = flags.tls.may_leave();
+        let settings =
+            file.map(|(path, text)| from_text(path, text, by_flag, may_leave, env, &mut mistakes));
         let file = settings.unwrap_or_default();
         let (passed_over, own_directories) = (file.passed_over(), file.own_directories());
+        if !may_leave && !file.tls.may_leave() {
+            flags.refuse_what_leaves(&mut mistakes);
+        }
+        let tls = tls::join(flags.tls, file.tls, &mut mistakes);
+        mistakes.none_or_all()?;
         let published = flags.published.or(file.published);
         let allowed = flags.allowed.or(file.allowed);
         let mut published = match (&published, &allowed) {
@@ -112,9 +124,12 @@ impl Config {
         let dirs = published.iter().map(|p| PathBuf::from(std::ffi::OsStr::from_bytes(&p.path)));
         let environment_ids = flags.environment_ids.or(file.environment_ids);
         let listeners = flags.listeners.or(file.listeners);
+        let listeners = listeners.unwrap_or_else(|| vec![place::default_listener(env)]);
+        let warnings = tls::warnings(tls.as_ref(), &listeners);
         Ok(Self {
             environment_ids: environment_ids.unwrap_or_else(|| vec!["local".to_owned()]),
-            listeners: listeners.unwrap_or_else(|| vec![place::default_listener(env)]),
+            listeners,
+            tls,
             allowed: dirs.chain(allowed.unwrap_or_default()).collect(),
             published,
             switched_off: Arc::new(file.switched_off),
@@ -124,6 +139,7 @@ impl Config {
             timing: file.timing,
             faults: Faults::default(),
             log: file.log,
+            warnings,
         })
     }
 
@@ -146,6 +162,7 @@ fn from_text(
     path: &Path,
     text: Result<String, Mistake>,
     by_flag: impl Fn(&RootId) -> bool,
+    may_leave: bool,
     env: &Env,
     mistakes: &mut Mistakes,
 ) -> Settings {
@@ -155,7 +172,7 @@ fn from_text(
     let absolute = place::absolute(path, env.current_dir.as_deref()).ok();
     let base = absolute.as_deref().and_then(Path::parent);
     match document {
-        Ok(node) => settings::read(&node, path, base, by_flag, mistakes),
+        Ok(node) => settings::read(&node, path, base, by_flag, may_leave, mistakes),
         Err(mistake) => {
             mistakes.add(mistake);
             Settings::default()

@@ -6,7 +6,7 @@ use super::flags::USUAL_IDS;
 use super::log::{self, Log};
 use super::mistake::Mistakes;
 use super::section::{Checker, Item, Section};
-use super::{Listener, limits, place, switches};
+use super::{Listener, limits, place, switches, tls};
 use crate::domain::search::{OWN_DIRECTORIES, PASSED_OVER};
 use crate::domain::{Limits, Published, RelPath, RootId, Scope, SwitchedOff};
 use crate::keeper::Timing;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Keys of the file, by section.
 #[cfg(test)]
-pub(super) const SECTIONS: [(&str, &[&str]); 7] = [
+pub(super) const SECTIONS: [(&str, &[&str]); 8] = [
     ("", &TOP),
     ("roots", &ROOT),
     ("disabled_skills", &switches::KEYS),
@@ -25,10 +25,13 @@ pub(super) const SECTIONS: [(&str, &[&str]); 7] = [
     ("limits", &limits::KEYS),
     ("watch", &WATCH),
     ("log", &LOG),
+    ("tls", &tls::KEYS),
 ];
-const TOP: [&str; 9] = [
+const TOP: [&str; 11] = [
     "environment_ids",
     "listen",
+    "tls",
+    "insecure_tcp",
     "allow",
     "roots",
     "disabled_skills",
@@ -50,6 +53,7 @@ const MAX_SETTLE: Duration = Duration::from_secs(10);
 pub(super) struct Settings {
     pub(super) environment_ids: Option<Vec<String>>,
     pub(super) listeners: Option<Vec<Listener>>,
+    pub(super) tls: tls::Given,
     pub(super) allowed: Option<Vec<PathBuf>>,
     pub(super) published: Option<Vec<Published>>,
     pub(super) switched_off: SwitchedOff,
@@ -60,12 +64,14 @@ pub(super) struct Settings {
     pub(super) log: Log,
 }
 
-/// Reads a file's document. `by_flag` says which roots a flag publishes.
+/// Reads a file's document. `by_flag` says which roots a flag publishes, `may_leave` whether a flag
+/// lets listeners be reached from other machines.
 pub(super) fn read(
     node: &Node,
     file: &Path,
     base: Option<&Path>,
     by_flag: impl Fn(&RootId) -> bool,
+    may_leave: bool,
     mistakes: &mut Mistakes,
 ) -> Settings {
     let mut c = Checker { file, mistakes };
@@ -74,9 +80,17 @@ pub(super) fn read(
         let empty = Some("names none; leave the key out for `local`");
         c.each(&item, empty, |text| RootId::new(text).map(|_| text.to_owned()))
     });
+    let tls = tls::read(top.get("tls"), top.get("insecure_tcp").as_ref(), base, &mut c);
+    let may_leave = may_leave || tls.may_leave();
     let listeners = top.get("listen").map(|item| {
         let empty = Some("names none; leave the key out for a socket that clients find");
-        c.each(&item, empty, |text| place::listener(text, base))
+        c.each(&item, empty, |text| {
+            let listener = place::listener(text, base)?;
+            if !may_leave {
+                place::stays_here(&listener)?;
+            }
+            Ok::<_, String>(listener)
+        })
     });
     let allowed = top.get("allow").map(|item| c.each(&item, None, |text| directory(text, base)));
     let published = top.get("roots").map(|item| roots(&item, base, &mut c));
@@ -104,6 +118,7 @@ pub(super) fn read(
     Settings {
         environment_ids,
         listeners,
+        tls,
         allowed,
         published,
         switched_off: switched_off.unwrap_or_default(),

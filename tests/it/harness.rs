@@ -104,6 +104,7 @@ impl Daemon {
             allow: setup.allow,
             environment_ids: setup.environment_ids,
             listen: vec!["tcp:127.0.0.1:0".into()],
+            ..Flags::default()
         };
         let mut config = Config::from_flags(flags, &setup.env).expect("a good configuration");
         config.limits = setup.limits;

@@ -34,6 +34,7 @@ mod roots;
 mod roots_live;
 mod streams;
 mod terminal;
+mod tls;
 mod trees;
 mod watch_command;
 mod watch_degraded;

@@ -9,7 +9,8 @@ use crate::readme;
 
 /// Each room, and what it may name: a room (`disk`), or single items of one (`disk::Body`).
 const ARROWS: &[(&str, &[&str])] = &[
-    ("app", &["config", "domain", "keeper", "proto", "rpc"]),
+    ("app", &["certs", "config", "domain", "keeper", "proto", "rpc"]),
+    ("certs", &[]),
     (
         "cli",
         &[
@@ -25,9 +26,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "proto",
         ],
     ),
-    ("client", &["endpoint", "proto"]),
+    ("client", &["certs", "endpoint", "proto"]),
     ("check", &["disk", "domain"]),
-    ("config", &["domain", "endpoint", "keeper::Faults", "keeper::Timing"]),
+    ("config", &["certs", "domain", "endpoint", "keeper::Faults", "keeper::Timing"]),
     ("disk", &["domain"]),
     ("domain", &[]),
     ("endpoint", &[]),

@@ -44,6 +44,18 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ("listen: []", "listen: a list names none"),
     ("listen: [here]", "listen[0]: \"here\" is neither unix:PATH nor tcp:HOST:PORT"),
     ("listen: ['tcp:0.0.0.0:1']", "listen[0]: \"tcp:0.0.0.0:1\" would serve without TLS beyond"),
+    (
+        "insecure_tcp: false\nlisten: ['tcp:[::]:1']",
+        "f:2:10: listen[0]: \"tcp:[::]:1\" would serve",
+    ),
+    ("insecure_tcp: 1", "f:1:15: insecure_tcp: 1 is neither true nor false"),
+    ("tls: x", "f:1:6: tls: \"x\" is no mapping; its keys are certificate, key, client_ca"),
+    ("tls: {certificate: /none}", "f:1:6: tls.key: is missing"),
+    ("tls: {certificate: /none, key: []}", "f:1:32: tls.key: a list is no text"),
+    (
+        "tls: {certificate: /dev/null, key: ''}\nlisten: ['tcp:0.0.0.0:1']",
+        "f:1:36: tls.key: \"\" is empty",
+    ),
     ("listen: ['tcp:here:1']", "is not tcp:HOST:PORT with an IP address"),
     ("allow: ['']", "allow[0]: \"\" is empty"),
     ("allow: [/dev/null]", "allow[0]: \"/dev/null\" is not a directory"),
