@@ -122,12 +122,15 @@ async fn files_that_cannot_be_used() {
     let pki = Pki::new();
     let served = pki.serve(&[]).await;
     let endpoint = served.endpoint();
-    let [ca, client, key, server] =
+    let [ca, client, key, other_key] =
         ["ca.pem", "client.pem", "client.key", "server.key"].map(|file| pki.arg(file));
     for (flags, says) in [
         (&["--ca", "/nonexistent"][..], "/nonexistent does not exist"),
         (&["--ca", &key], "holds no certificate in PEM"),
-        (&["--ca", &ca, "--cert", &client, "--key", &server], "is not the key of the certificate"),
+        (
+            &["--ca", &ca, "--cert", &client, "--key", &other_key],
+            "is not the key of the certificate",
+        ),
         (&["--ca", &ca, "--cert", &key, "--key", &client], "; "),
         (&["--ca", &ca, "--cert", "/dev/zero", "--key", &key], "/dev/zero is no file"),
     ] {
