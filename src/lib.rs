@@ -16,4 +16,5 @@ pub mod keeper;
 pub mod locate;
 pub mod proto;
 pub mod rpc;
+pub mod telemetry;
 pub mod watch;

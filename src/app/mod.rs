@@ -5,12 +5,14 @@ mod connection;
 mod groups;
 mod handshake;
 mod listen;
+mod scraped;
 mod tls;
 
 use crate::config::Config;
 use crate::keeper::{Keeper, Settings};
 use crate::proto::{self, caproot::v1::capability_service_server as server};
 use crate::rpc::Service;
+use crate::telemetry::Metrics;
 use connection::Connection;
 use listen::Bound;
 use server::{CapabilityServiceServer, SERVICE_NAME};
@@ -52,6 +54,8 @@ pub struct App {
     routes: Routes,
     health: HealthReporter,
     stopping: watch::Sender<bool>,
+    metrics: Metrics,
+    scraped: Option<Bound>,
 }
 
 /// Binds everything that the configuration names.
@@ -69,6 +73,10 @@ pub async fn build(config: Config) -> Result<App, StartError> {
     for listener in &config.listeners {
         listeners.push(Bound::new(listener).await?);
     }
+    let scraped = match &config.metrics {
+        Some(listener) => Some(Bound::new(listener).await?),
+        None => None,
+    };
     let epoch = random().map_err(|e| StartError::internal(format!("no randomness: {e}")))?;
     let rules = config.rules();
     let keeper = Keeper::new(
@@ -83,7 +91,9 @@ pub async fn build(config: Config) -> Result<App, StartError> {
         epoch,
     );
     let stopping = watch::Sender::new(false);
-    let service = Service::new(keeper, SystemTime::now(), stopping.subscribe());
+    let started = SystemTime::now();
+    let metrics = Metrics::new(keeper.clone(), started);
+    let service = Service::new(keeper, started, stopping.subscribe());
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_service_status(SERVICE_NAME, ServingStatus::Serving).await;
     let reflection = || {
@@ -96,7 +106,8 @@ pub async fn build(config: Config) -> Result<App, StartError> {
         .add_service(health_service)
         .add_service(reflection().build_v1().map_err(broken)?)
         .add_service(reflection().build_v1alpha().map_err(broken)?);
-    Ok(App { listeners, tls: tls.map(Arc::new), routes, health, stopping })
+    let tls = tls.map(Arc::new);
+    Ok(App { listeners, tls, routes, health, stopping, metrics, scraped })
 }
 
 impl App {
@@ -106,9 +117,17 @@ impl App {
         self.listeners.iter().map(Bound::address).collect()
     }
 
+    /// Where Prometheus scrapes, spelled the same.
+    #[must_use]
+    pub fn scraped(&self) -> Option<String> {
+        self.scraped.as_ref().map(Bound::address)
+    }
+
     /// Serves until `stop` is done; then lets calls under way end, for a while.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), StartError> {
-        let Self { listeners, tls, routes, health, stopping } = self;
+        let Self { listeners, tls, routes, health, stopping, metrics, scraped } = self;
+        // Ends with the daemon, whatever it is doing.
+        let _scraping = scraped.map(|bound| scraped::scrape(bound, metrics.clone()));
         let mut servers = JoinSet::new();
         // Taken away last, once nobody is served any more.
         let mut claims = Vec::new();
@@ -117,6 +136,7 @@ impl App {
             let stopped = async move { drop(stopped.wait_for(|stop| *stop).await) };
             let server = Server::builder()
                 .http2_keepalive_interval(Some(KEEPALIVE))
+                .layer(metrics.layer())
                 .layer(CatchPanicLayer::custom(internal))
                 .add_routes(routes.clone());
             match listener {

@@ -6,14 +6,14 @@ use super::exit;
 use super::failure::Failure;
 use super::output::print;
 use super::root_arg::RootArg;
-use crate::app::{self, StartError};
-use crate::config::{Config, Flags, Log, LogFormat, RootFlag, TlsFlags, log};
+use crate::app::{self, App, StartError};
+use crate::config::{Config, Flags, Log, RootFlag, TlsFlags, log};
 use crate::endpoint::Env;
+use crate::telemetry::logs;
 use clap::Args;
-use std::io::{self, IsTerminal as _};
+use std::io;
 use std::path::PathBuf;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 /// Run the daemon in the foreground
 ///
@@ -100,26 +100,20 @@ pub(super) async fn run(args: ServeArgs, env: &Env) -> Result<u8, Failure> {
         let sentences: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
         Failure::all(exit::CONFIG, &sentences)
     })?;
-    log_to_stderr(&Log { filter: args.log.unwrap_or(config.log.filter.clone()), ..config.log });
+    let log = Log { filter: args.log.unwrap_or(config.log.filter.clone()), ..config.log };
+    let logs = logs::begin(&log, config.traces.as_ref())
+        .map_err(|sentence| Failure::new(exit::CONFIG, sentence))?;
     // Before anybody can know that there is a daemon to stop.
     let stop = stop_signal().map_err(|error| {
         Failure::new(exit::INTERNAL, format!("signals cannot be received: {error}"))
     })?;
     let app = app::build(config).await?;
-    announce(&app.listening())?;
-    app.run(stop).await?;
+    announce(&app)?;
+    let outcome = app.run(stop).await;
+    // Blocks for a moment, which must not be one of the runtime's own threads.
+    drop(tokio::task::spawn_blocking(move || logs.end()).await);
+    outcome?;
     Ok(exit::OK)
-}
-
-fn log_to_stderr(log: &Log) {
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(&log.filter))
-        .with_writer(io::stderr);
-    // A second subscriber, as in a test, leaves the first in place.
-    let _ = match log.format {
-        LogFormat::Text => subscriber.with_ansi(io::stderr().is_terminal()).try_init(),
-        LogFormat::Json => subscriber.json().with_ansi(false).try_init(),
-    };
 }
 
 /// Ends at the first SIGTERM or SIGINT from now on.
@@ -135,9 +129,11 @@ pub(super) fn stop_signal() -> io::Result<impl Future<Output = ()> + Send> {
 }
 
 /// Says where the daemon listens. That nobody reads it is no reason not to serve.
-fn announce(listening: &[String]) -> Result<(), Failure> {
+fn announce(app: &App) -> Result<(), Failure> {
     let outcome = print(|stdout| {
-        listening.iter().try_for_each(|address| writeln!(stdout, "listening {address}"))
+        let scraped = app.scraped();
+        app.listening().iter().try_for_each(|address| writeln!(stdout, "listening {address}"))?;
+        scraped.iter().try_for_each(|address| writeln!(stdout, "metrics {address}"))
     });
     outcome.or_else(|failure| if failure.is_quiet() { Ok(()) } else { Err(failure) })
 }

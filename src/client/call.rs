@@ -10,11 +10,12 @@ use crate::proto::caproot::v1::{
     GetExecutorRequest, GetExecutorResponse, ListRootsRequest, ListRootsResponse,
     ResolveRootsRequest, ResolveRootsResponse,
 };
+use crate::proto::code_name;
 use std::error::Error as _;
 use std::io;
 use std::time::Duration;
 use tonic::transport::Channel;
-use tonic::{Code, Request, Response, Status, TimeoutExpired};
+use tonic::{Request, Response, Status, TimeoutExpired};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -159,30 +160,6 @@ fn sentence(status: &Status) -> String {
     let reason = reason(status).filter(|reason| reason != code);
     let head = reason.map_or_else(|| code.to_owned(), |reason| format!("{code} {reason}"));
     if status.message().is_empty() { head } else { format!("{head}: {}", status.message()) }
-}
-
-/// The code's name as the gRPC specification spells it.
-#[must_use]
-pub fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
-    }
 }
 
 #[cfg(test)]

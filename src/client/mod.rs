@@ -17,7 +17,7 @@ mod selected;
 mod watch;
 
 pub use crate::endpoint::{Endpoint, EndpointError};
-pub use call::{CallError, Client, code_name, reason};
+pub use call::{CallError, Client, reason};
 pub use connect::{ConnectError, candidates, channel, connect, first_that_answers};
 pub use credentials::Credentials;
 pub use fault::TlsFault;

@@ -22,6 +22,8 @@ pub enum LogFormat {
     Text,
     /// For programs: one JSON object a line.
     Json,
+    /// The system's journal.
+    Journald,
 }
 
 impl Default for Log {
@@ -45,7 +47,8 @@ pub(super) fn format(text: &str) -> Result<LogFormat, &'static str> {
     match text {
         "text" => Ok(LogFormat::Text),
         "json" => Ok(LogFormat::Json),
-        _ => Err("is neither text nor json"),
+        "journald" => Ok(LogFormat::Journald),
+        _ => Err("is none of text, json, journald"),
     }
 }
 

@@ -13,11 +13,13 @@ mod section;
 mod settings;
 mod switches;
 mod tls;
+mod traces;
 
 pub use self::flags::{Flags, RootFlag};
 pub use self::log::{Log, LogFormat};
 pub use self::mistake::{At, Mistake};
 pub use self::tls::{TlsFiles, TlsFlags};
+pub use self::traces::Traces;
 pub use crate::endpoint::Env;
 
 use crate::domain::search::Rules;
@@ -59,6 +61,10 @@ pub struct Config {
     pub faults: Faults,
     /// How the daemon logs.
     pub log: Log,
+    /// Where Prometheus scrapes, if it does.
+    pub metrics: Option<Listener>,
+    /// Where spans are sent, if they are.
+    pub traces: Option<Traces>,
     /// What stops nobody, and whoever runs the daemon should know: sentences.
     pub warnings: Vec<String>,
 }
@@ -139,6 +145,8 @@ impl Config {
             timing: file.timing,
             faults: Faults::default(),
             log: file.log,
+            metrics: file.metrics,
+            traces: file.traces,
             warnings,
         })
     }

@@ -40,12 +40,23 @@ pub(super) fn listener(text: &str, base: Option<&Path>) -> Result<Listener, Stri
     }
 }
 
+/// The same for what never has TLS, and so never leaves this machine.
+pub(super) fn local_listener(text: &str, base: Option<&Path>) -> Result<Listener, String> {
+    let listener = listener(text, base)?;
+    refuse_afar(&listener, "")?;
+    Ok(listener)
+}
+
 /// Refuses a listener that others than this machine reach, where nothing protects it.
 pub(super) fn stays_here(listener: &Listener) -> Result<(), String> {
+    refuse_afar(listener, "configure `tls`, or ")
+}
+
+fn refuse_afar(listener: &Listener, cure: &str) -> Result<(), String> {
     let Some(port) = reached_from_afar(listener) else { return Ok(()) };
     Err(format!(
-        "would serve without TLS beyond this machine; configure `tls`, or take a loopback address, \
-         such as tcp:127.0.0.1:{port}"
+        "would serve without TLS beyond this machine; {cure}take a loopback address, such as \
+         tcp:127.0.0.1:{port}"
     ))
 }
 

@@ -137,6 +137,18 @@ impl Checker<'_> {
         None
     }
 
+    /// A number from 0 to 1.
+    pub(super) fn share(&mut self, item: &Item<'_>) -> Option<f64> {
+        let number = match &item.node.value {
+            Value::Number(text) => text.parse().ok().filter(|n| (0.0..=1.0).contains(n)),
+            _ => None,
+        };
+        if number.is_none() {
+            self.refuse(item, "is no number from 0 to 1, such as 0.1");
+        }
+        number
+    }
+
     /// A whole number within bounds.
     pub(super) fn count(&mut self, item: &Item<'_>, bounds: &RangeInclusive<u64>) -> Option<u64> {
         let (least, most) = (bounds.start(), bounds.end());

@@ -6,7 +6,7 @@ use super::flags::USUAL_IDS;
 use super::log::{self, Log};
 use super::mistake::Mistakes;
 use super::section::{Checker, Item, Section};
-use super::{Listener, limits, place, switches, tls};
+use super::{Listener, Traces, limits, place, switches, tls, traces};
 use crate::domain::search::{OWN_DIRECTORIES, PASSED_OVER};
 use crate::domain::{Limits, Published, RelPath, RootId, Scope, SwitchedOff};
 use crate::keeper::Timing;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Keys of the file, by section.
 #[cfg(test)]
-pub(super) const SECTIONS: [(&str, &[&str]); 8] = [
+pub(super) const SECTIONS: [(&str, &[&str]); 10] = [
     ("", &TOP),
     ("roots", &ROOT),
     ("disabled_skills", &switches::KEYS),
@@ -25,9 +25,11 @@ pub(super) const SECTIONS: [(&str, &[&str]); 8] = [
     ("limits", &limits::KEYS),
     ("watch", &WATCH),
     ("log", &LOG),
+    ("metrics", &METRICS),
+    ("traces", &traces::KEYS),
     ("tls", &tls::KEYS),
 ];
-const TOP: [&str; 11] = [
+const TOP: [&str; 13] = [
     "environment_ids",
     "listen",
     "tls",
@@ -39,11 +41,14 @@ const TOP: [&str; 11] = [
     "limits",
     "watch",
     "log",
+    "metrics",
+    "traces",
 ];
 const ROOT: [&str; 4] = ["id", "path", "scope", "follow_links"];
 const SEARCH: [&str; 2] = ["passed_over", "own_directories"];
 const WATCH: [&str; 2] = ["settle", "settle_cap"];
 const LOG: [&str; 2] = ["filter", "format"];
+const METRICS: [&str; 1] = ["listen"];
 
 /// The longest that a change may be held back.
 const MAX_SETTLE: Duration = Duration::from_secs(10);
@@ -62,6 +67,8 @@ pub(super) struct Settings {
     pub(super) limits: Limits,
     pub(super) timing: Timing,
     pub(super) log: Log,
+    pub(super) metrics: Option<Listener>,
+    pub(super) traces: Option<Traces>,
 }
 
 /// Reads a file's document. `by_flag` says which roots a flag publishes, `may_leave` whether a flag
@@ -115,6 +122,11 @@ pub(super) fn read(
     let watch = section(&top, "watch", &WATCH, &mut c);
     let timing = watch.map(|section| read_timing(&section, &mut c)).unwrap_or_default();
     let log = section(&top, "log", &LOG, &mut c);
+    let metrics = section(&top, "metrics", &METRICS, &mut c).and_then(|section| {
+        let listen = c.required(&section, "listen")?;
+        c.parsed(&listen, |text| place::local_listener(text, base))
+    });
+    let traces = section(&top, "traces", &traces::KEYS, &mut c);
     Settings {
         environment_ids,
         listeners,
@@ -127,6 +139,8 @@ pub(super) fn read(
         limits,
         timing,
         log: log.map(|section| read_log(&section, &mut c)).unwrap_or_default(),
+        metrics,
+        traces: traces.and_then(|section| traces::read(&section, &mut c)),
     }
 }
 

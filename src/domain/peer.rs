@@ -1,7 +1,8 @@
 //! Who is at the other end of a connection: as the kernel or a certificate says it, never as a message
 //! does.
 
-use std::net::SocketAddr;
+// Plain data: only `std` has the part that talks to networks.
+use core::net::SocketAddr;
 use std::sync::Arc;
 
 /// The other end of one connection.

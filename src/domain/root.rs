@@ -102,6 +102,35 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Every reason, in the order of the proto.
+    pub const ALL: [Self; 9] = [
+        Self::NotFound,
+        Self::NotADirectory,
+        Self::PermissionDenied,
+        Self::NotAllowed,
+        Self::WrongEnvironment,
+        Self::InvalidPath,
+        Self::UnsupportedLocation,
+        Self::Timeout,
+        Self::IoError,
+    ];
+
+    /// Its name in the proto, without the enum's prefix.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotFound => "NOT_FOUND",
+            Self::NotADirectory => "NOT_A_DIRECTORY",
+            Self::PermissionDenied => "PERMISSION_DENIED",
+            Self::NotAllowed => "NOT_ALLOWED",
+            Self::WrongEnvironment => "WRONG_ENVIRONMENT",
+            Self::InvalidPath => "INVALID_PATH",
+            Self::UnsupportedLocation => "UNSUPPORTED_LOCATION",
+            Self::Timeout => "TIMEOUT",
+            Self::IoError => "IO_ERROR",
+        }
+    }
+
     /// The cause and what to do next, for a person. Never names a path: the caller has its own
     /// spelling, and the daemon's stays here.
     #[must_use]

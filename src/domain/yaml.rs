@@ -1,16 +1,22 @@
 //! YAML text to a `Value`, in bounded time and memory. Names the YAML library, and nothing else does;
 //! leaves what keys mean, and quoting what is broken, to others.
 
+mod brackets;
+
 use serde::de::DeserializeSeed;
 
 use super::limits::{MAX_ALIAS_BYTES, MAX_NESTING};
 use super::value::{Budget, Value};
 use super::{position, text};
 
-/// How many `[` and `{` may be open at once, counted without regard to quotes. The library keeps a
-/// candidate key for each one that is open, up to 1,024 of them, and looks at all of them at each
-/// token. Far under that, and far over what prose leaves open.
+/// How many `[` and `{` may be open at once, as far as can be told without reading the text. The
+/// library looks at each one that is open at each token, and has read all of the text before anything
+/// can be refused: without a bound here, time would grow with the square of the text. Far over what
+/// prose leaves open.
 const MAX_OPEN: usize = 4 * MAX_NESTING;
+
+/// How many `%TAG` there may be: the library looks at all of them for each one, and for each tag.
+const MAX_TAG_HANDLES: usize = 64;
 
 /// Why a text has no value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,9 +45,8 @@ pub enum YamlErrorKind {
 /// what the text itself holds; texts up to that size meet the bound by nothing else but mappings as
 /// keys of mappings.
 pub fn parse(text: &str) -> Result<Value, YamlError> {
-    if let Some(index) = too_many_open(text) {
+    if let Some((index, message)) = too_costly(text) {
         let (line, column) = position::of_byte(text.as_bytes(), index);
-        let message = format!("nested over {MAX_NESTING} levels deep");
         return Err(YamlError { line, column, message, kind: YamlErrorKind::Refused });
     }
     let budget = Budget::new(text.len() + MAX_ALIAS_BYTES);
@@ -67,16 +72,12 @@ pub fn parse(text: &str) -> Result<Value, YamlError> {
     })
 }
 
-fn too_many_open(text: &str) -> Option<usize> {
-    let mut open = 0_usize;
-    text.bytes().position(|b| {
-        match b {
-            b'[' | b'{' => open += 1,
-            b']' | b'}' => open = open.saturating_sub(1),
-            _ => {}
-        }
-        open > MAX_OPEN
-    })
+/// What would take the library more than time in proportion, where it is, and why it is refused.
+fn too_costly(text: &str) -> Option<(usize, String)> {
+    let nested = brackets::deeper_than(MAX_OPEN, text)
+        .map(|index| (index, format!("nested over {MAX_NESTING} levels deep")));
+    let handles = || text.match_indices("%TAG").nth(MAX_TAG_HANDLES);
+    nested.or_else(|| Some((handles()?.0, format!("over {MAX_TAG_HANDLES} `%TAG` lines"))))
 }
 
 /// The library's own words for what is well-formed and yet has no value.

@@ -2,6 +2,7 @@
 //! reads resources of what is published. Knows nothing of gRPC.
 
 mod bell;
+mod figures;
 mod files;
 mod ledger;
 mod reads;
@@ -14,7 +15,7 @@ pub use files::FilesRequest;
 pub use ledger::{Degraded, Held, WatchMode};
 pub use reads::{ReadError, ReadRequest};
 pub use tend::Timing;
-pub use view::{Late, RootState, RootView, View, Watching};
+pub use view::{Figures, Late, RootState, RootView, View, Watching};
 pub use wait::Patience;
 pub use work::Lease;
 
@@ -78,6 +79,7 @@ struct Shared {
     revisions: watch::Sender<u64>,
     /// Changes that an audit found and no event told.
     audit_repairs: AtomicU64,
+    searches: figures::Searches,
 }
 
 impl Keeper {
@@ -98,6 +100,7 @@ impl Keeper {
             ledger: Mutex::new(Ledger::new(max_history)),
             revisions: watch::Sender::new(0),
             audit_repairs: AtomicU64::new(0),
+            searches: figures::Searches::default(),
         }))
     }
 

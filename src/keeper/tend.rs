@@ -216,6 +216,7 @@ impl Tended {
                 (survey, surveyed, failed)
             });
             let stuck = self.shared().timing.stuck;
+            let begun = Instant::now();
             let mut was_stuck = false;
             let ended = loop {
                 match timeout(stuck, &mut search).await {
@@ -227,6 +228,7 @@ impl Tended {
                     Err(_) => {}
                 }
             };
+            self.shared().searches.count(is_full, begun.elapsed());
             match ended {
                 Ok((survey, surveyed, failed)) => {
                     self.watch = mode(&survey, failed, is_full, self.watch);

@@ -1,8 +1,10 @@
 //! What a keeper says of the selected roots.
 
 use super::ledger::Held;
-use crate::domain::{Catalog, Reason, RootId};
+use crate::domain::{Catalog, Code, Reason, RootId};
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A root that answers could not be searched in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +69,31 @@ impl RootState {
             _ => false,
         }
     }
+}
+
+/// All that is looked after, in numbers.
+#[derive(Debug, Clone)]
+pub struct Figures {
+    /// How changes are noticed.
+    pub watching: Watching,
+    /// The revision now.
+    pub revision: u64,
+    /// Searches of everything below a root.
+    pub full_searches: u64,
+    /// Searches of what changed below a root.
+    pub partial_searches: u64,
+    /// How long all of them took.
+    pub search_time: Duration,
+    /// Roots that were searched.
+    pub ready: u64,
+    /// Roots whose first search goes on.
+    pub pending: u64,
+    /// Roots that cannot be used.
+    pub unavailable: HashMap<Reason, u64>,
+    /// Skills in all catalogs.
+    pub skills: u64,
+    /// Diagnostics that all catalogs hold.
+    pub diagnostics: HashMap<Code, u64>,
 }
 
 /// How changes are noticed, in numbers.

@@ -13,6 +13,7 @@ mod diff;
 mod errors;
 mod fixture;
 mod fresh;
+mod growth;
 mod hang;
 mod harness;
 mod history;

@@ -9,7 +9,7 @@ use crate::readme;
 
 /// Each room, and what it may name: a room (`disk`), or single items of one (`disk::Body`).
 const ARROWS: &[(&str, &[&str])] = &[
-    ("app", &["certs", "config", "domain", "keeper", "proto", "rpc"]),
+    ("app", &["certs", "config", "domain", "keeper", "proto", "rpc", "telemetry"]),
     ("certs", &[]),
     (
         "cli",
@@ -24,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "endpoint",
             "locate",
             "proto",
+            "telemetry::logs",
         ],
     ),
     ("client", &["certs", "endpoint", "proto"]),
@@ -38,6 +39,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("main", &["cli", "endpoint"]),
     ("proto", &[]),
     ("rpc", &["disk::Body", "disk::FileFound", "disk::Unread", "domain", "keeper", "proto"]),
+    (
+        "telemetry",
+        &[
+            "config::Log",
+            "config::LogFormat",
+            "config::Traces",
+            "domain",
+            "keeper::Figures",
+            "keeper::Keeper",
+            "proto",
+        ],
+    ),
     ("watch", &[]),
 ];
 

@@ -2,7 +2,9 @@
 
 mod command;
 mod limits;
+mod metrics;
 mod switched_off;
+mod traces;
 mod watch;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,168 @@
+//! All metrics, and those of them that are read off the keeper at each scrape. README's table says
+//! what each means.
+
+use super::calls::{Calls, CallsLayer};
+use crate::domain::{Code, Reason};
+use crate::keeper::{Figures, Keeper};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+use std::fmt::Error;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The metrics of one daemon. Cheap to clone; all clones are one.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    registry: Arc<Registry>,
+    calls: Calls,
+}
+
+impl Metrics {
+    /// The metrics of a keeper, and of calls that go through the layer.
+    #[must_use]
+    pub fn new(keeper: Keeper, started: SystemTime) -> Self {
+        let mut registry = Registry::with_prefix("caproot");
+        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The daemon's version", version);
+        let calls = Calls::new(&mut registry);
+        registry.register_collector(Box::new(State { keeper, started }));
+        Self { registry: Arc::new(registry), calls }
+    }
+
+    /// Counts the calls of the service that it wraps.
+    #[must_use]
+    pub fn layer(&self) -> CallsLayer {
+        CallsLayer(self.calls.clone())
+    }
+
+    /// All of them as `OpenMetrics` text.
+    pub fn render(&self) -> Result<String, Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+/// What is read off at each scrape.
+#[derive(Debug)]
+struct State {
+    keeper: Keeper,
+    started: SystemTime,
+}
+
+impl Collector for State {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let Figures {
+            watching,
+            revision,
+            full_searches,
+            partial_searches,
+            search_time,
+            ready,
+            pending,
+            unavailable,
+            skills,
+            diagnostics,
+        } = self.keeper.figures();
+        let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let mut out = Out(&mut encoder);
+        out.gauge("start_time_seconds", "When the daemon started, in Unix time", started)?;
+        out.counter("revisions", "Changes of any catalog that were published", revision)?;
+        out.family(
+            "roots",
+            "Roots that are looked after, by state",
+            "state",
+            &[("ready", ready), ("pending", pending), ("unavailable", unavailable.values().sum())],
+        )?;
+        let reasons = Reason::ALL.map(|reason| {
+            let count = unavailable.get(&reason).copied().unwrap_or(0);
+            (reason.name(), count)
+        });
+        out.family(
+            "roots_unavailable",
+            "Roots that cannot be used, by reason",
+            "reason",
+            &reasons,
+        )?;
+        out.gauge("roots_polling", "Roots without events", watching.polling_roots as u64)?;
+        out.gauge("skills", "Skills in the catalogs", skills)?;
+        let codes =
+            Code::ALL.map(|code| (code.name(), diagnostics.get(&code).copied().unwrap_or(0)));
+        out.family("diagnostics", "Diagnostics that the catalogs hold, by code", "code", &codes)?;
+        out.counters(
+            "searches",
+            "Searches of a root, whole or of what changed",
+            "kind",
+            &[("full", full_searches), ("partial", partial_searches)],
+        )?;
+        let seconds = search_time.as_secs_f64();
+        let metric = ConstCounter::new(seconds);
+        let help = "Time that searches took";
+        let metric_encoder =
+            out.0.encode_descriptor("search", help, Some(&Unit::Seconds), MetricType::Counter)?;
+        metric.encode(metric_encoder)?;
+        let running = u64::from(watching.has_events);
+        out.gauge("watcher_running", "Whether there is an inotify instance", running)?;
+        out.gauge("watches", "Directories that are watched", watching.used as u64)?;
+        out.gauge(
+            "watches_limit",
+            "Directories that the daemon's user may watch; 0 if not known",
+            watching.allowed,
+        )?;
+        let overflows = watching.overflows;
+        out.counter("watch_overflows", "Overflows of the kernel's queue of events", overflows)?;
+        let repairs = watching.audit_repairs;
+        out.counter("audit_repairs", "Changes that only an audit found", repairs)
+    }
+}
+
+/// Writes one metric after the other.
+struct Out<'a, 'b>(&'a mut DescriptorEncoder<'b>);
+
+impl Out<'_, '_> {
+    fn gauge(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
+        let metric = ConstGauge::new(value);
+        metric.encode(self.0.encode_descriptor(name, help, None, MetricType::Gauge)?)
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
+        let metric = ConstCounter::new(value);
+        metric.encode(self.0.encode_descriptor(name, help, None, MetricType::Counter)?)
+    }
+
+    fn family(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &str,
+        values: &[(&str, u64)],
+    ) -> Result<(), Error> {
+        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (of, value) in values {
+            let labels = [(label, *of)];
+            ConstGauge::new(*value).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn counters(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &str,
+        values: &[(&str, u64)],
+    ) -> Result<(), Error> {
+        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (of, value) in values {
+            let labels = [(label, *of)];
+            ConstCounter::new(*value).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}

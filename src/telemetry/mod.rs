@@ -1,0 +1,12 @@
+//! What an operator's own systems see of a running daemon: logs, metrics, traces. Watches, and decides
+//! nothing.
+
+mod calls;
+mod collect;
+pub mod logs;
+mod scrape;
+mod traces;
+
+pub use calls::{CallsLayer, METHODS};
+pub use collect::Metrics;
+pub use logs::Logs;

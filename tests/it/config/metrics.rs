@@ -1,0 +1,161 @@
+//! What a scrape says: counts that are true, labels that no caller can make, and a page that README, the
+//! dashboard and the alerts agree with.
+
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+
+use caproot::proto::DESCRIPTORS;
+use caproot::telemetry::METHODS;
+use prost_reflect::DescriptorPool;
+
+use super::{Served, published};
+use crate::fixture::Fixture;
+use crate::readme::{table, ticked};
+
+const CONFIG: &str = "listen: ['tcp:127.0.0.1:0']\n\
+                      roots: [{id: r, path: root}, {id: gone, path: gone}]\n\
+                      metrics: {listen: 'unix:run/m.sock'}\n";
+const DASHBOARD: &str = include_str!("../../../systemd/monitoring/dashboard.json");
+const ALERTS: &str = include_str!("../../../systemd/monitoring/alerts.yaml");
+
+fn fixture() -> Fixture {
+    Fixture::new("dir run\nmode 0700 run\nskill root/a\nskill root/b\nfile root/bad/SKILL.md\n| no")
+}
+
+/// The answer to one HTTP request.
+fn ask(fixture: &Fixture, head: &str) -> String {
+    let mut socket = UnixStream::connect(fixture.path("run/m.sock")).expect("a listener");
+    write!(socket, "{head} HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
+    // What is refused before it was read to its end may be cut off.
+    let mut bytes = Vec::new();
+    drop(socket.read_to_end(&mut bytes));
+    String::from_utf8(bytes).expect("text")
+}
+
+fn scrape(fixture: &Fixture) -> String {
+    let answer = ask(fixture, "GET /metrics");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    let (head, page) = answer.split_once("\r\n\r\n").expect("a head");
+    assert!(head.contains("content-type: application/openmetrics-text"), "{head}");
+    page.to_owned()
+}
+
+/// The value of one series.
+fn value(page: &str, series: &str) -> f64 {
+    let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{series} in {page}")).parse().expect("a number")
+}
+
+/// The names of all families, as Prometheus stores them.
+fn families(page: &str) -> BTreeSet<String> {
+    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let names = types.map(|line| match line.split_once(' ').expect("a type") {
+        (name, "counter") => format!("{name}_total"),
+        (name, "info") => format!("{name}_info"),
+        (name, _) => name.to_owned(),
+    });
+    names.collect()
+}
+
+#[tokio::test]
+async fn counts_are_true() {
+    let fixture = fixture();
+    let served = Served::start(&fixture, CONFIG).await;
+    served.list(&[published("r"), published("gone")]).await;
+    for package in ["skill://r/none", "skill://r/a", "skill://r/a"] {
+        drop(served.read(&published("r"), package, "").await);
+    }
+    let page = scrape(&fixture);
+    for (series, expected) in [
+        ("caproot_skills", 2.0),
+        ("caproot_roots{state=\"ready\"}", 1.0),
+        ("caproot_roots{state=\"unavailable\"}", 1.0),
+        ("caproot_roots_unavailable{reason=\"NOT_FOUND\"}", 1.0),
+        ("caproot_diagnostics{code=\"NO_FRONTMATTER\"}", 1.0),
+        ("caproot_diagnostics{code=\"OUTSIDE_ROOT\"}", 0.0),
+        ("caproot_watcher_running", 1.0),
+        ("caproot_watch_overflows_total", 0.0),
+    ] {
+        assert!((value(&page, series) - expected).abs() < 0.1, "{series} {expected} in {page}");
+    }
+    for series in
+        ["caproot_revisions_total", "caproot_watches", "caproot_searches_total{kind=\"full\"}"]
+    {
+        assert!(value(&page, series) >= 1.0, "{series} in {page}");
+    }
+    let read = "method=\"caproot.v1.CapabilityService/ReadResource\"";
+    let ended = |code| value(&page, &format!("caproot_calls_total{{{read},code=\"{code}\"}}"));
+    assert!((ended("OK") - 2.0).abs() < 0.1 && (ended("NOT_FOUND") - 1.0).abs() < 0.1, "{page}");
+    let timed = value(&page, &format!("caproot_call_duration_seconds_count{{{read}}}"));
+    assert!((timed - 3.0).abs() < 0.1, "{page}");
+}
+
+#[tokio::test]
+async fn a_callers_text_makes_no_label() {
+    let fixture = fixture();
+    let served = Served::start(&fixture, CONFIG).await;
+    let address = served.listening[0].strip_prefix("tcp:").expect("TCP").to_owned();
+    let channel = tonic::transport::Endpoint::from_shared(format!("http://{address}"))
+        .expect("an address")
+        .connect()
+        .await
+        .expect("connected");
+    let mut grpc = tonic::client::Grpc::new(channel);
+    grpc.ready().await.expect("ready");
+    let path = http::uri::PathAndQuery::from_static("/evil.Service/Name");
+    let codec = tonic_prost::ProstCodec::<(), ()>::default();
+    drop(grpc.unary(tonic::Request::new(()), path, codec).await.expect_err("no such method"));
+    let page = scrape(&fixture);
+    assert!(!page.contains("evil"), "{page}");
+    let other = "caproot_calls_total{method=\"other\",code=\"UNIMPLEMENTED\"}";
+    assert!((value(&page, other) - 1.0).abs() < 0.1, "{page}");
+}
+
+#[test]
+fn every_method_is_known_by_name() {
+    let pool = DescriptorPool::decode(DESCRIPTORS).expect("descriptors");
+    let own = pool.services().flat_map(|service| {
+        let methods: Vec<_> = service.methods().collect();
+        methods.into_iter().map(move |m| format!("{}/{}", service.full_name(), m.name()))
+    });
+    for method in own {
+        assert!(METHODS.contains(&&*method), "{method}");
+    }
+}
+
+#[tokio::test]
+async fn other_questions_are_refused() {
+    let fixture = fixture();
+    let _served = Served::start(&fixture, CONFIG).await;
+    assert!(ask(&fixture, "GET /").starts_with("HTTP/1.1 404"));
+    assert!(ask(&fixture, "POST /metrics").starts_with("HTTP/1.1 405"));
+    let garbage = ask(&fixture, "\0\u{1}");
+    assert!(garbage.is_empty() || garbage.starts_with("HTTP/1.1 400"), "{garbage}");
+    scrape(&fixture);
+}
+
+#[tokio::test]
+async fn readme_dashboard_and_alerts_name_what_there_is() {
+    let fixture = fixture();
+    let served = Served::start(&fixture, CONFIG).await;
+    served.list(&[published("r")]).await;
+    let families = families(&scrape(&fixture));
+    let rows = table("| metric |").into_iter().map(|row| ticked(&row[0]).remove(0));
+    let rows: BTreeSet<_> =
+        rows.map(|name| name.split('{').next().expect("a name").into()).collect();
+    assert_eq!(rows, families, "README's table of metrics");
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).expect("JSON");
+    assert!(dashboard["panels"].as_array().is_some_and(|panels| panels.len() >= 8));
+    let alerts: serde_yaml::Value = serde_yaml::from_str(ALERTS).expect("YAML");
+    assert!(alerts["groups"][0]["rules"].as_sequence().is_some_and(|rules| rules.len() >= 5));
+    for (file, text) in [("dashboard.json", DASHBOARD), ("alerts.yaml", ALERTS)] {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let named: BTreeSet<_> = words.filter(|word| word.starts_with("caproot_")).collect();
+        assert!(!named.is_empty(), "{file} asks for nothing");
+        for name in named {
+            let of = name.strip_suffix("_bucket").unwrap_or(name);
+            assert!(families.contains(of), "{file} asks for {name}, which there is not");
+        }
+    }
+}
