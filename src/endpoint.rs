@@ -65,18 +65,20 @@ const MAX_SOCKET_PATH_BYTES: usize = 107;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint(Address);
 
-/// The two kinds of address.
+/// The kinds of address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Address {
     /// The absolute path of a Unix socket.
     Unix(PathBuf),
     /// `HOST:PORT`, the host of a v6 address in brackets.
     Tcp(String),
+    /// The same, to be spoken to over TLS.
+    Tls(String),
 }
 
 /// Why a text is no endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}; an endpoint is unix:/PATH, tcp:HOST:PORT or http://HOST:PORT")]
+#[error("{0}; an endpoint is unix:/PATH, tcp:HOST:PORT, tls:HOST:PORT or a URL of these")]
 pub struct EndpointError(&'static str);
 
 impl Endpoint {
@@ -97,7 +99,7 @@ impl Endpoint {
     }
 
     /// `HOST:PORT`.
-    fn tcp(address: &str) -> Result<Self, EndpointError> {
+    fn host_and_port(address: &str) -> Result<String, EndpointError> {
         let (host, port) = address.rsplit_once(':').ok_or(EndpointError("the port is missing"))?;
         if port.parse::<u16>().ok().is_none_or(|port| port == 0) {
             return Err(EndpointError("the port must be a number from 1 to 65535"));
@@ -105,7 +107,7 @@ impl Endpoint {
         if !is_host(host) {
             return Err(EndpointError("the host must be a name, a v4 address or a [v6 address]"));
         }
-        Ok(Self(Address::Tcp(address.to_owned())))
+        Ok(address.to_owned())
     }
 
     /// The address, for whoever connects.
@@ -130,11 +132,15 @@ impl FromStr for Endpoint {
         } else if text.starts_with('/') {
             Self::unix(text)
         } else if let Some(address) = text.strip_prefix("tcp:") {
-            Self::tcp(address)
+            Ok(Self(Address::Tcp(Self::host_and_port(address)?)))
+        } else if let Some(address) = text.strip_prefix("tls:") {
+            Ok(Self(Address::Tls(Self::host_and_port(address)?)))
         } else if let Some(address) = text.strip_prefix("http://") {
-            Self::tcp(address.strip_suffix('/').unwrap_or(address))
-        } else if text.starts_with("https://") {
-            Err(EndpointError("TLS is not supported"))
+            let address = address.strip_suffix('/').unwrap_or(address);
+            Ok(Self(Address::Tcp(Self::host_and_port(address)?)))
+        } else if let Some(address) = text.strip_prefix("https://") {
+            let address = address.strip_suffix('/').unwrap_or(address);
+            Ok(Self(Address::Tls(Self::host_and_port(address)?)))
         } else {
             Err(EndpointError("its kind is missing"))
         }
@@ -150,6 +156,7 @@ impl fmt::Display for Endpoint {
             }
             Address::Unix(path) => write!(f, "unix:{}", path.display()),
             Address::Tcp(address) => write!(f, "tcp:{address}"),
+            Address::Tls(address) => write!(f, "tls:{address}"),
         }
     }
 }
@@ -170,6 +177,8 @@ mod tests {
             ("tcp:[::1]:5000", "tcp:[::1]:5000"),
             ("http://localhost:80", "tcp:localhost:80"),
             ("http://my-host.example:80/", "tcp:my-host.example:80"),
+            ("tls:[::1]:5000", "tls:[::1]:5000"),
+            ("https://my-host.example:443/", "tls:my-host.example:443"),
         ] {
             let endpoint = text.parse::<Endpoint>().expect(text);
             assert_eq!(endpoint.to_string(), printed);
@@ -199,7 +208,10 @@ mod tests {
             ("tcp:[x]:80", "host must"),
             ("http://user@host:80", "host must"),
             ("http://host:80/path", "port must"),
-            ("https://host:443", "TLS"),
+            ("https://host", "port is missing"),
+            ("https://host:443/path", "port must"),
+            ("tls:host", "port is missing"),
+            ("tls://host:443", "host must"),
         ] {
             let error = text.parse::<Endpoint>().expect_err(text).to_string();
             assert!(error.contains(part), "{text:?}: {error}");

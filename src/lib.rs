@@ -5,6 +5,7 @@ compile_error!("caproot runs on Linux only: it opens files with openat2(2)");
 
 pub mod app;
 pub mod bearer;
+pub mod certs;
 pub mod check;
 pub mod cli;
 pub mod client;

@@ -2,8 +2,10 @@
 //! own, so that a slow beginning of one holds up nobody. Leaves what they say to `http`.
 
 use super::connection::Connection;
+use super::handshake;
 use super::http::Server;
 use super::seldom::Seldom;
+use super::tls::Tls;
 use crate::domain::{Account, Limits, Peer};
 use crate::rpc::{Full, Place, Places};
 use std::io;
@@ -37,13 +39,14 @@ pub(super) struct Gate {
 #[derive(Debug)]
 pub(super) enum Listener {
     Unix(UnixListener),
-    Tcp(TcpListener),
+    /// With TLS, where there is a certificate.
+    Tcp(TcpListener, Option<Arc<Tls>>),
 }
 
 /// A connection of which nothing was read.
 enum Accepted {
     Unix(UnixStream),
-    Tcp(TcpStream, SocketAddr),
+    Tcp(TcpStream, SocketAddr, Option<Arc<Tls>>),
 }
 
 /// Its right to be open. Dropped, it makes room for another.
@@ -160,7 +163,9 @@ impl Listener {
     async fn accept(&self) -> io::Result<Accepted> {
         match self {
             Self::Unix(listener) => listener.accept().await.map(|(s, _)| Accepted::Unix(s)),
-            Self::Tcp(listener) => listener.accept().await.map(|(s, a)| Accepted::Tcp(s, a)),
+            Self::Tcp(listener, tls) => {
+                listener.accept().await.map(|(s, a)| Accepted::Tcp(s, a, tls.clone()))
+            }
         }
     }
 }
@@ -172,7 +177,7 @@ impl Accepted {
             Self::Unix(stream) => {
                 Account::User(rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw())
             }
-            Self::Tcp(_, address) => {
+            Self::Tcp(_, address, _) => {
                 Peer::Remote { address: *address, names: Arc::default() }.account()
             }
         })
@@ -182,7 +187,8 @@ impl Accepted {
     async fn begin(self) -> io::Result<Connection> {
         let connection = match self {
             Self::Unix(stream) => Connection::unix(stream)?,
-            Self::Tcp(stream, address) => Connection::tcp(stream, address)?,
+            Self::Tcp(stream, address, None) => Connection::tcp(stream, address)?,
+            Self::Tcp(stream, _, Some(tls)) => handshake::secure(&tls, stream).await?,
         };
         connection.greeted().await
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::server::TlsStream;
 
 /// What every client sends first: RFC 9113, 3.4. A frame follows, of which this is the head.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -40,6 +41,15 @@ impl Connection {
         // Small answers must not wait for acknowledgements of earlier ones.
         stream.set_nodelay(true)?;
         Ok(Self::new(stream, Peer::Remote { address, names: Arc::default() }))
+    }
+
+    /// After a handshake that showed `names`.
+    pub(super) fn tls(
+        stream: TlsStream<TcpStream>,
+        address: SocketAddr,
+        names: Arc<[String]>,
+    ) -> Self {
+        Self::new(stream, Peer::Remote { address, names })
     }
 
     fn new(stream: impl Stream + 'static, peer: Peer) -> Self {

@@ -7,11 +7,13 @@ pub mod authority;
 mod connection;
 mod descriptors;
 mod groups;
+mod handshake;
 mod http;
 mod listen;
 mod scraped;
 mod seldom;
 mod supervisor;
+mod tls;
 
 use crate::bearer::Tokens;
 use crate::config::{CallerRules, Config};
@@ -26,8 +28,10 @@ use http::Server;
 use listen::{Bound, Taken};
 use server::{CapabilityServiceServer, SERVICE_NAME};
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, pending};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tls::Tls;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::codec::CompressionEncoding::{Gzip, Zstd};
@@ -51,6 +55,7 @@ pub struct App {
     listeners: Vec<Bound>,
     server: Server,
     gate: Gate,
+    tls: Option<Arc<Tls>>,
     health: HealthReporter,
     stopping: watch::Sender<bool>,
     metrics: Metrics,
@@ -87,6 +92,11 @@ pub async fn build_on(
     config: Config,
     sandbox: Sandbox,
 ) -> Result<App, StartError> {
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let tls = config.tls.clone().map(Tls::load).transpose();
+    let tls = tls.map_err(|e| StartError::config(e.to_string()))?.map(Arc::new);
     let Listeners { served, scraped } = listeners;
     let listeners = served.into_iter().map(Bound::new).collect::<Result<_, _>>()?;
     let scraped = scraped.map(Bound::new).transpose()?;
@@ -143,7 +153,7 @@ pub async fn build_on(
     }
     let server = Server::new(routes.routes(), &Door::new(&limits), &metrics.layer());
     let gate = Gate::new(&limits);
-    Ok(App { listeners, server, gate, health, stopping, metrics, scraped, keeper })
+    Ok(App { listeners, server, gate, tls, health, stopping, metrics, scraped, keeper })
 }
 
 impl App {
@@ -161,7 +171,8 @@ impl App {
 
     /// Serves until `stop` is done; then lets calls under way end, for a while.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), StartError> {
-        let Self { listeners, server, gate, health, stopping, metrics, scraped, keeper } = self;
+        let Self { listeners, server, gate, tls, health, stopping, metrics, scraped, keeper } =
+            self;
         // Ends with the daemon, whatever it is doing.
         let _scraping = scraped.map(|bound| scraped::scrape(bound, metrics));
         let mut servers = JoinSet::new();
@@ -173,13 +184,20 @@ impl App {
                     claims.push(claim);
                     Listener::Unix(listener)
                 }
-                Bound::Tcp(listener) => Listener::Tcp(listener),
+                Bound::Tcp(listener) => Listener::Tcp(listener, tls.clone()),
             };
             servers.spawn(gate.clone().serve(listener, server.clone(), stopping.subscribe()));
         }
+        let certificates = async {
+            match &tls {
+                Some(tls) => tls.follow().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
             () = stop => {}
             () = supervisor::serve(&keeper) => {}
+            () = certificates => {}
             Some(ended) = servers.join_next() => {
                 return Err(StartError::internal(format!("a listener ended by surprise: {ended:?}")));
             }
@@ -219,8 +237,13 @@ impl StartError {
         Self { message, exit_code: 70 }
     }
 
+    fn config(message: String) -> Self {
+        Self { message, exit_code: 78 }
+    }
+
     /// The exit code of a process that ends by this: 73 (`EX_CANTCREAT`) for a listener that cannot
-    /// be made, 70 (`EX_SOFTWARE`) for a defect.
+    /// be made, 78 (`EX_CONFIG`) for certificates that cannot be used any more, 70 (`EX_SOFTWARE`) for
+    /// a defect.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         self.exit_code

@@ -4,7 +4,7 @@
 use super::exit;
 use super::failure::Failure;
 use super::root_arg::{RootArg, select};
-use crate::client::{Client, Endpoint, channel, first_that_answers, parse_selected};
+use crate::client::{Client, Credentials, Endpoint, first_that_answers, parse_selected};
 use crate::endpoint::Env;
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use clap::Args;
@@ -19,13 +19,31 @@ const MAX_SELECTED_BYTES: u64 = 16 << 20;
 /// Which daemon, and how long to wait for it.
 #[derive(Debug, Args)]
 pub(super) struct ConnectionArgs {
-    /// The daemon's address: unix:PATH or tcp:HOST:PORT [default: the first default socket that
-    /// answers]
+    /// The daemon's address: unix:PATH, tcp:HOST:PORT or tls:HOST:PORT [default: the first default
+    /// socket that answers]
     #[arg(long, value_name = "ENDPOINT", env = "CAPROOT_ENDPOINT")]
     endpoint: Option<Endpoint>,
     /// How long to wait for each answer of the daemon, such as 10s or 1m
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = timeout)]
     timeout: Duration,
+    /// With tls:HOST:PORT: the authorities, in PEM, that the daemon's certificate must come from
+    /// [default: those of this machine]
+    #[arg(long, value_name = "FILE", env = "CAPROOT_CA")]
+    ca: Option<PathBuf>,
+    /// With tls:HOST:PORT: the certificate to show, in PEM, and behind it those that lead to its
+    /// authority
+    #[arg(long, value_name = "FILE", env = "CAPROOT_CERT", requires = "key")]
+    cert: Option<PathBuf>,
+    /// The key of --cert, in PEM
+    #[arg(long, value_name = "FILE", env = "CAPROOT_KEY", requires = "cert")]
+    key: Option<PathBuf>,
+    /// With tls:HOST:PORT: the name that the daemon's certificate must have [default: HOST]
+    #[arg(long, value_name = "NAME")]
+    server_name: Option<String>,
+    /// A file with a token to send with each call; over TLS, to a Unix socket or to a loopback
+    /// address only
+    #[arg(long, value_name = "FILE", env = "CAPROOT_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {
@@ -42,8 +60,14 @@ impl ConnectionArgs {
             Some(endpoint) => endpoint.clone(),
             None => first_that_answers(env, self.timeout).await?,
         };
-        let channel = channel(&endpoint, self.timeout).await?;
-        Ok((Client::new(channel, self.timeout), endpoint))
+        let credentials = Credentials {
+            ca: self.ca.clone(),
+            identity: self.cert.clone().zip(self.key.clone()),
+            server_name: self.server_name.clone(),
+            token_file: self.token_file.clone(),
+        };
+        let client = Client::connect(&endpoint, &credentials, self.timeout).await?;
+        Ok((client, endpoint))
     }
 }
 

@@ -27,7 +27,8 @@ enum ConfigCommand {
 /// Check a config file as `caproot serve --config` would, without starting anything
 ///
 /// Prints every mistake with its file, line, column, key and reason, and exits with 78; says what
-/// the file configures otherwise.
+/// the file configures otherwise, and first what should be looked at all the same. The certificates
+/// that it names are looked at, too.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -67,6 +68,9 @@ fn check(args: &CheckArgs, env: &Env) -> Result<u8, Failure> {
         Output::Json => print_json(&as_json(&args.file, &loaded)),
         Output::Text => print(|stdout| match &loaded {
             Ok(config) => {
+                for warning in &config.warnings {
+                    writeln!(stdout, "warning: {}", Shown(warning))?;
+                }
                 writeln!(stdout, "ok: {}: {}", Shown(&args.file.to_string_lossy()), summary(config))
             }
             Err(mistakes) => {
@@ -110,7 +114,8 @@ fn as_json(file: &Path, loaded: &Result<Config, Vec<Mistake>>) -> Value {
     match loaded {
         Ok(config) => {
             let summary = counts(config).map(|(_, key, count)| (key.to_owned(), json!(count)));
-            json!({ "file": file, "ok": true, "summary": Value::Object(summary.into_iter().collect()) })
+            let summary = Value::Object(summary.into_iter().collect());
+            json!({ "file": file, "ok": true, "warnings": config.warnings, "summary": summary })
         }
         Err(mistakes) => {
             let mistakes: Vec<_> = mistakes.iter().map(mistake).collect();

@@ -5,9 +5,9 @@
 //! | 0 | [`OK`] | all is well; also when the reader of stdout left early |
 //! | 1 | [`WRONG`] | there is an answer, and it says that something is wrong: a root is not ready (`list`, `roots`, `resolve`), the daemon is not serving (`status`), what it lists is not on this machine (`path`), a skill or plugin has an error (`check`) |
 //! | 2 | [`USAGE`] | the command line is wrong |
-//! | 3 | [`NO_DAEMON`] | no daemon answers at the endpoint |
+//! | 3 | [`NO_DAEMON`] | no daemon answers at the endpoint, what answers is none, or it cannot prove over TLS to be the one |
 //! | 4 | [`REFUSED`] | the daemon refused the call as wrong; the same call will be refused again |
-//! | 5 | [`NOT_PERMITTED`] | this caller may not do that |
+//! | 5 | [`NOT_PERMITTED`] | this caller may not do that, or the daemon does not take its certificate |
 //! | 6 | [`TRY_LATER`] | the daemon could not answer now |
 //! | 70 | [`INTERNAL`] | something broke that nobody foresaw |
 //! | 73 | [`CANNOT_LISTEN`] | a listener cannot be made: taken, or an unsafe directory |

@@ -3,7 +3,7 @@
 use super::exit;
 use super::output::say;
 use super::text::shown;
-use crate::client::{CallError, ConnectError};
+use crate::client::{CallError, ConnectError, SpeaksTls, TlsFault};
 use crate::domain::shown::misleads;
 use std::error::Error as _;
 use std::fmt::Display;
@@ -71,6 +71,49 @@ impl From<ConnectError> for Failure {
             }
             ConnectError::NotPermitted { .. } => Self::new(exit::NOT_PERMITTED, error)
                 .hint("its socket is for the user that runs it, and for a group if its config says so; run this as one of them"),
+            ConnectError::Tls { ref fault, .. } => {
+                let (exit, hint) = tls(fault);
+                let failure = Self::new(exit, &error);
+                if let Some(hint) = hint { failure.hint(hint) } else { failure }
+            }
+            ConnectError::Credentials(_) => Self::new(exit::CONFIG, error),
+            ConnectError::TokenInClear { .. } => Self::new(exit::CONFIG, error)
+                .hint("use tls:HOST:PORT, a Unix socket or a loopback address"),
+        }
+    }
+}
+
+/// The exit code for a fault of TLS, and what to do.
+fn tls(fault: &TlsFault) -> (u8, Option<&'static str>) {
+    match fault {
+        TlsFault::NotTls => (
+            exit::NO_DAEMON,
+            Some("without TLS, its endpoint is tcp:HOST:PORT; everybody on the way can read that"),
+        ),
+        TlsFault::UnknownAuthority => (
+            exit::NO_DAEMON,
+            Some(
+                "name the file with its authority with --ca, if that is known to be the right one",
+            ),
+        ),
+        TlsFault::WrongName { .. } => (
+            exit::NO_DAEMON,
+            Some("name the daemon as its certificate does, in --endpoint or with --server-name"),
+        ),
+        TlsFault::Expired => {
+            (exit::NO_DAEMON, Some("have the executor's operator renew it; check this clock, too"))
+        }
+        TlsFault::NotYetValid => (exit::NO_DAEMON, Some("check both clocks")),
+        TlsFault::CertificateRequired => (
+            exit::NOT_PERMITTED,
+            Some("name one with --cert and --key; the executor's operator knows which it takes"),
+        ),
+        TlsFault::CertificateRefused(_) => (
+            exit::NOT_PERMITTED,
+            Some("the executor's operator knows which certificates the daemon takes"),
+        ),
+        TlsFault::NotHttp2 | TlsFault::Ended | TlsFault::Untrusted(_) | TlsFault::Other(_) => {
+            (exit::NO_DAEMON, Some("check --endpoint and the daemon's log"))
         }
     }
 }
@@ -79,6 +122,8 @@ impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
         match &error {
             CallError::Status(status) => match broken(status) {
+                Some(Broken::SpeaksTls) => Self::new(exit::NO_DAEMON, SpeaksTls)
+                    .hint("write the endpoint as tls:HOST:PORT, and see --ca, --cert and --key"),
                 Some(Broken::Lost) => {
                     let sentence = "the connection was lost before the daemon answered";
                     Self::new(exit::TRY_LATER, sentence)
@@ -111,11 +156,16 @@ enum Broken {
     Lost,
     /// The other side's bytes are no HTTP/2.
     Foreign,
+    /// The other side wants TLS.
+    SpeaksTls,
 }
 
 /// Whether a status was made on this side, and of what: one that the peer sent has no source.
 fn broken(status: &Status) -> Option<Broken> {
     status.source()?;
+    if SpeaksTls::ended(status) {
+        return Some(Broken::SpeaksTls);
+    }
     match status.code() {
         Code::Unknown | Code::Cancelled | Code::Unavailable => Some(Broken::Lost),
         Code::Internal => Some(Broken::Foreign),

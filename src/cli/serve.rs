@@ -8,7 +8,7 @@ use super::output::print;
 use super::root_arg::RootArg;
 use super::self_test;
 use crate::app::{self, App, Listeners, StartError};
-use crate::config::{Config, Flags, Listener, Log, RootFlag, log};
+use crate::config::{Config, Flags, Listener, Log, RootFlag, TlsFiles, TlsFlags, log};
 use crate::domain::{Landlock, LandlockState};
 use crate::endpoint::Env;
 use crate::sandbox::{Needs, Restricted, SelfTest, Unrestricted, restrict};
@@ -18,7 +18,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Run the daemon in the foreground
@@ -27,9 +27,14 @@ use tokio::signal::unix::{SignalKind, signal};
 /// `listening tcp:…`. Logs go to stderr. SIGTERM and SIGINT stop it.
 ///
 /// With --config, every flag that is given replaces what the file says of it: --root the file's
-/// `roots`, --allow its `allow`, --environment-id its `environment_ids`, --listen its `listen`, --log
-/// its `log.filter`, --sandbox its `sandbox.landlock`; --audit is the same as `audit: true`. Whatever
-/// has no flag is as the file says. `caproot config example` prints a file with every key.
+/// `roots`, --allow its `allow`, --environment-id its `environment_ids`, --listen its `listen`,
+/// --tls-cert and --tls-key its `tls.certificate` and `tls.key`, --tls-client-ca its `tls.client_ca`,
+/// --insecure-tcp its `insecure_tcp`, --log its `log.filter`, --sandbox its `sandbox.landlock`; --audit
+/// is the same as `audit: true`. Whatever has no flag is as the file says. `caproot config example`
+/// prints a file with every key.
+///
+/// With a certificate, every TCP listener has TLS. The certificate files are read again when they
+/// change; open connections stay.
 ///
 /// Once it is bound and before it serves, it has the kernel keep it to what it needs. `caproot status`
 /// says how far that goes.
@@ -39,6 +44,8 @@ Examples:
   caproot serve --root ./skills                           publish ./skills as `skills`
   caproot serve --root team=/srv/skills --allow /opt      also let callers select below /opt
   caproot serve --root ./skills --listen tcp:127.0.0.1:0  a free port; stdout says which
+  caproot serve --root ./skills --listen tcp:0.0.0.0:7420 --tls-cert server.pem \
+      --tls-key server.key --tls-client-ca clients.pem    other machines, by certificate
   caproot serve --config /etc/caproot.yaml                what a file says")]
 pub(super) struct ServeArgs {
     /// Read this config file; each flag below replaces what the file says of it, lists as a whole
@@ -61,6 +68,20 @@ pub(super) struct ServeArgs {
     /// Log each call: who made it, what for, and how it ended; refused calls are logged in any case
     #[arg(long)]
     audit: bool,
+    /// The daemon's certificate, in PEM, and behind it those that lead to its authority; every TCP
+    /// listener then has TLS
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// The key of --tls-cert, in PEM
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// The authorities of clients, in PEM: turn away who shows no certificate of theirs
+    #[arg(long, value_name = "FILE")]
+    tls_client_ca: Option<PathBuf>,
+    /// Let TCP listeners leave the machine without TLS: whoever is on the way can read and change
+    /// everything
+    #[arg(long)]
+    insecure_tcp: bool,
     /// What to log: off, error, warn, info, debug, trace, or a filter such as
     /// caproot=debug,h2=warn [default: info]
     #[arg(long, value_name = "LEVEL-FILTER", env = "CAPROOT_LOG", value_parser = log::filter)]
@@ -114,6 +135,12 @@ pub(super) fn begin(args: ServeArgs, env: &Env) -> Result<Begun, Failure> {
         environment_ids: args.environment_id,
         listen: args.listen,
         audit: args.audit,
+        tls: TlsFlags {
+            cert: args.tls_cert,
+            key: args.tls_key,
+            client_ca: args.tls_client_ca,
+            insecure_tcp: args.insecure_tcp,
+        },
     };
     let config = Config::load(flags, args.config.as_deref(), env).map_err(|mistakes| {
         let sentences: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
@@ -168,11 +195,12 @@ fn needs(config: &Config, landlock: Landlock, file: Option<PathBuf>, env: &Env) 
     };
     let tokens = config.callers.iter().flat_map(|rules| rules.token_files.iter().flatten());
     let tokens = tokens.map(|file| file.path().to_owned());
+    let certificates = config.tls.iter().flat_map(TlsFiles::all).map(Path::to_owned);
     Needs {
         landlock,
         allow: config.allowed_beside().to_vec(),
         roots: config.published.iter().map(|p| OsStr::from_bytes(&p.path).into()).collect(),
-        files: file.into_iter().chain(tokens).collect(),
+        files: file.into_iter().chain(tokens).chain(certificates).collect(),
         sockets: config.listeners.iter().chain(&config.metrics).filter_map(socket).collect(),
         connect: config.traces.iter().map(|traces| traces.port).collect(),
         home: env.home.clone(),

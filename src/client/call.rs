@@ -1,6 +1,10 @@
 //! One daemon, its calls one by one, each within a deadline. Leaves joining pages to `list`,
 //! `resources` and `read`.
 
+use super::connect::{ConnectError, channel_with};
+use super::credentials::{Bearer, Credentials};
+use super::line::{Alert, Line};
+use crate::endpoint::Endpoint;
 use crate::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use crate::proto::caproot::v1::{
     GetExecutorRequest, GetExecutorResponse, ListRootsRequest, ListRootsResponse,
@@ -37,18 +41,38 @@ pub enum CallError {
 /// A daemon behind a channel.
 #[derive(Debug, Clone)]
 pub struct Client {
-    pub(super) service: CapabilityServiceClient<Channel>,
-    health: HealthClient<Channel>,
+    pub(super) service: CapabilityServiceClient<Line>,
+    pub(super) bearer: Bearer,
+    health: HealthClient<Line>,
     timeout: Duration,
 }
 
 impl Client {
-    /// Calls through `channel`, each within `timeout`.
+    /// Connects with credentials, within `timeout`; each call later is within it, too. Their files
+    /// are read again where the connection is lost and made anew.
+    pub async fn connect(
+        endpoint: &Endpoint,
+        credentials: &Credentials,
+        timeout: Duration,
+    ) -> Result<Self, ConnectError> {
+        let bearer = Bearer::read(credentials.token_file.clone()).await;
+        let bearer = bearer.map_err(ConnectError::Credentials)?;
+        let (channel, heard) = channel_with(endpoint, credentials, timeout).await?;
+        Ok(Self::over(Line { channel, bearer, heard }, timeout))
+    }
+
+    /// Calls through `channel`, without a token, each within `timeout`.
     #[must_use]
     pub fn new(channel: Channel, timeout: Duration) -> Self {
+        let line = Line { channel, bearer: Bearer::default(), heard: Alert::default() };
+        Self::over(line, timeout)
+    }
+
+    fn over(line: Line, timeout: Duration) -> Self {
         Self {
-            service: CapabilityServiceClient::new(channel.clone()),
-            health: HealthClient::new(channel),
+            service: CapabilityServiceClient::new(line.clone()),
+            bearer: line.bearer.clone(),
+            health: HealthClient::new(line),
             timeout,
         }
     }

@@ -1,15 +1,25 @@
-//! Opens a channel to a daemon, or says why there is none. Leaves calls to `call`.
+//! Opens a channel to a daemon, or says why there is none. Leaves calls to `call`, and what is shown and
+//! trusted to `credentials`.
 
+use super::credentials::Credentials;
+use super::fault::TlsFault;
+use super::first::First;
+use super::line::Alert;
 use crate::endpoint::{Address, Endpoint, Env, default_sockets};
 use crate::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
-use std::error::Error as _;
+use std::error::Error;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::net::UnixStream;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::oneshot;
+use tokio_rustls::TlsConnector;
 use tonic::transport::{self, Channel, Uri};
+use tower::ServiceExt as _;
 
 /// Why there is no channel. Displays as one sentence.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +35,23 @@ pub enum ConnectError {
     /// The socket is there, and this user may not use it.
     #[error("this user may not use the socket {endpoint}")]
     NotPermitted {
+        /// What was tried.
+        endpoint: Endpoint,
+    },
+    /// Something answers, and there is no TLS with it.
+    #[error("{endpoint} cannot be used: {fault}")]
+    Tls {
+        /// What was tried.
+        endpoint: Endpoint,
+        /// Why not.
+        fault: TlsFault,
+    },
+    /// A file of the credentials cannot be used, or a name in them.
+    #[error("{0}")]
+    Credentials(String),
+    /// There is a token, and the way is open to others.
+    #[error("the token is not sent to {endpoint}: anybody on the way could read it")]
+    TokenInClear {
         /// What was tried.
         endpoint: Endpoint,
     },
@@ -48,52 +75,150 @@ pub async fn connect(
     channel(endpoint, timeout).await.map(CapabilityServiceClient::new)
 }
 
-/// A channel to `endpoint`, for any service; at most `timeout` is spent on connecting.
+/// A channel to `endpoint`, for any service, with nothing to show; at most `timeout` is spent on
+/// connecting.
 pub async fn channel(endpoint: &Endpoint, timeout: Duration) -> Result<Channel, ConnectError> {
-    let opened = match endpoint.address() {
-        Address::Unix(path) => tokio::time::timeout(timeout, unix_channel(path.clone())).await,
-        Address::Tcp(address) => tokio::time::timeout(timeout, tcp_channel(address)).await,
-    };
-    let cause = match opened {
-        Ok(Ok(channel)) => return Ok(channel),
-        Ok(Err(error)) => cause(&error),
-        Err(_) => {
-            io::Error::new(ErrorKind::TimedOut, format!("nothing within {}", shown_span(timeout)))
-        }
-    };
-    if cause.kind() == ErrorKind::PermissionDenied {
-        return Err(ConnectError::NotPermitted { endpoint: endpoint.clone() });
-    }
-    Err(ConnectError::NoDaemon { endpoint: endpoint.clone(), cause: cause.to_string() })
+    let opened = channel_with(endpoint, &Credentials::default(), timeout).await;
+    opened.map(|(channel, _)| channel)
 }
 
-async fn unix_channel(path: PathBuf) -> Result<Channel, transport::Error> {
+/// The same with credentials, and what is heard there. Sends no token by itself, but is refused where
+/// one could not be sent.
+pub(super) async fn channel_with(
+    endpoint: &Endpoint,
+    credentials: &Credentials,
+    timeout: Duration,
+) -> Result<(Channel, Alert), ConnectError> {
+    let (credentials, alert) = (credentials.clone(), Alert::default());
+    let open = async {
+        match endpoint.address() {
+            Address::Unix(path) => unix_channel(path.clone()).await,
+            Address::Tcp(address) => tcp_channel(address, credentials, alert.clone()).await,
+            Address::Tls(address) => tls_channel(address, credentials).await,
+        }
+    };
+    let late = || {
+        let span = humantime::format_duration(timeout);
+        Fault::Io(io::Error::new(ErrorKind::TimedOut, format!("nothing within {span}")))
+    };
+    let opened = tokio::time::timeout(timeout, open).await;
+    let endpoint = endpoint.clone();
+    Err(match opened.unwrap_or_else(|_| Err(late())) {
+        Ok(channel) => return Ok((channel, alert)),
+        Err(Fault::Tls(fault)) => ConnectError::Tls { endpoint, fault },
+        Err(Fault::Credentials(sentence)) => ConnectError::Credentials(sentence),
+        Err(Fault::TokenInClear) => ConnectError::TokenInClear { endpoint },
+        Err(Fault::Io(cause)) if cause.kind() == ErrorKind::PermissionDenied => {
+            ConnectError::NotPermitted { endpoint }
+        }
+        Err(Fault::Io(cause)) => ConnectError::NoDaemon { endpoint, cause: cause.to_string() },
+    })
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    #[error("{0}")]
+    Io(#[source] io::Error),
+    #[error("{0}")]
+    Tls(TlsFault),
+    #[error("{0}")]
+    Credentials(String),
+    #[error("the token would be sent where others can read it")]
+    TokenInClear,
+}
+
+async fn unix_channel(path: PathBuf) -> Result<Channel, Fault> {
     // HTTP/2 wants an authority; for a Unix socket every gRPC server takes this one.
     let connector = tower::service_fn(move |_: Uri| {
         let path = path.clone();
         async move { UnixStream::connect(path).await.map(TokioIo::new) }
     });
-    transport::Endpoint::from_static("http://localhost").connect_with_connector(connector).await
+    let endpoint = transport::Endpoint::from_static("http://localhost");
+    endpoint.connect_with_connector(connector).await.map_err(|error| fault(&error))
 }
 
-async fn tcp_channel(address: &str) -> Result<Channel, transport::Error> {
-    transport::Endpoint::from_shared(format!("http://{address}"))?.connect().await
+async fn tcp_channel(
+    address: &str,
+    credentials: Credentials,
+    alert: Alert,
+) -> Result<Channel, Fault> {
+    let has_token = credentials.token_file.is_some();
+    let connector = tower::service_fn(move |uri: Uri| {
+        let alert = alert.clone();
+        async move {
+            let stream = tcp(uri).await?;
+            // By the address that was reached, whatever its name promised.
+            if has_token && !stream.peer_addr()?.ip().to_canonical().is_loopback() {
+                return Err(Fault::TokenInClear.into());
+            }
+            Ok::<_, BoxError>(TokioIo::new(First::plain(stream, alert)))
+        }
+    });
+    let endpoint = transport::Endpoint::from_shared(format!("http://{address}"))
+        .map_err(|error| fault(&error))?;
+    endpoint.connect_with_connector(connector).await.map_err(|error| fault(&error))
 }
 
-/// The operating system's error at the bottom of tonic's.
-fn cause(error: &transport::Error) -> io::Error {
-    let mut below = error.source();
+async fn tls_channel(address: &str, credentials: Credentials) -> Result<Channel, Fault> {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host).to_owned();
+    let (tell, told) = oneshot::channel();
+    // For the first connection; whoever waits for later ones waits for their calls.
+    let tell = Arc::new(Mutex::new(Some(tell)));
+    let connector = tower::service_fn(move |uri: Uri| {
+        let (host, credentials, tell) = (host.clone(), credentials.clone(), tell.clone());
+        async move {
+            let name = credentials.name(&host).map_err(Fault::Credentials)?;
+            let config = tokio::task::spawn_blocking(move || credentials.client_config());
+            let config = config.await?.map_err(Fault::Credentials)?;
+            let stream = tcp(uri).await?;
+            let shaken = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+            let stream = shaken.map_err(|error| Fault::Tls(TlsFault::of(&error)))?;
+            if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+                return Err(Fault::Tls(TlsFault::NotHttp2).into());
+            }
+            let tell = tell.lock().unwrap_or_else(PoisonError::into_inner).take();
+            Ok::<_, BoxError>(TokioIo::new(First::tls(stream, tell)))
+        }
+    });
+    let endpoint = transport::Endpoint::from_shared(format!("https://{address}"))
+        .map_err(|error| fault(&error))?;
+    let channel =
+        endpoint.connect_with_connector(connector).await.map_err(|error| fault(&error))?;
+    // Over TLS 1.3 the other end looks at a client's certificate after the client is done.
+    match told.await {
+        Ok(Ok(())) => Ok(channel),
+        Ok(Err(error)) => Err(Fault::Tls(TlsFault::of(&error))),
+        Err(_) => Err(Fault::Tls(TlsFault::Ended)),
+    }
+}
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Tries all addresses of the host, of both families.
+async fn tcp(uri: Uri) -> Result<TcpStream, BoxError> {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector.enforce_http(false);
+    Ok(connector.oneshot(uri).await?.into_inner())
+}
+
+/// What is at the bottom of tonic's error: ours, or the operating system's.
+fn fault(error: &transport::Error) -> Fault {
+    let mut below: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = below {
+        match error.downcast_ref::<Fault>() {
+            Some(Fault::Tls(fault)) => return Fault::Tls(fault.clone()),
+            Some(Fault::Credentials(sentence)) => return Fault::Credentials(sentence.clone()),
+            Some(Fault::TokenInClear) => return Fault::TokenInClear,
+            Some(Fault::Io(_)) | None => {}
+        }
         if let Some(io) = error.downcast_ref::<io::Error>() {
-            return io::Error::new(io.kind(), io.to_string());
+            return Fault::Io(io::Error::new(io.kind(), io.to_string()));
         }
         below = error.source();
     }
-    io::Error::other(error.to_string())
-}
-
-fn shown_span(span: Duration) -> String {
-    humantime::format_duration(span).to_string()
+    Fault::Io(io::Error::other(error.to_string()))
 }
 
 /// The endpoints of the default sockets, in the order in which they are tried. A path that no

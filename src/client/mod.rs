@@ -3,8 +3,12 @@
 
 mod call;
 mod connect;
+mod credentials;
+mod fault;
+mod first;
 mod handle;
 pub mod json;
+mod line;
 mod list;
 mod pages;
 mod read;
@@ -15,6 +19,9 @@ mod watch;
 pub use crate::endpoint::{Endpoint, EndpointError};
 pub use call::{CallError, Client, reason};
 pub use connect::{ConnectError, candidates, channel, connect, first_that_answers};
+pub use credentials::Credentials;
+pub use fault::TlsFault;
 pub use handle::{package_of, root_id};
+pub use line::SpeaksTls;
 pub use selected::{SelectedError, parse_selected};
 pub use watch::{Heard, SkillWatch};

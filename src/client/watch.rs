@@ -2,6 +2,7 @@
 //! and goes on from the last state that the caller got whole. Leaves applying events to the caller.
 
 use super::call::{CallError, Client, within};
+use super::line::SpeaksTls;
 use crate::proto::caproot::v1::watch_skills_response::Event;
 use crate::proto::caproot::v1::{WatchSkillsRequest, WatchSkillsResponse};
 use std::error::Error as _;
@@ -104,6 +105,8 @@ impl SkillWatch {
         let stream = match &mut self.stream {
             Some(stream) => stream,
             closed @ None => {
+                // A token that lasts an hour is another one by now.
+                self.client.bearer.renew().await;
                 // Without a deadline: the stream is to last.
                 let call = self.client.service.watch_skills(Request::new(self.request.clone()));
                 closed.insert(within(timeout, call).await?)
@@ -144,6 +147,9 @@ impl SkillWatch {
 
     /// Whether the same call may go well later: a lost connection, or a status that says so.
     fn is_worth_a_retry(&self, status: &Status) -> bool {
+        if SpeaksTls::ended(status) {
+            return false;
+        }
         match status.code() {
             Code::Unavailable | Code::ResourceExhausted => true,
             // Statuses with a source were made on this side, of a broken connection. Where no

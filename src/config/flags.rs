@@ -1,6 +1,7 @@
 //! The flags of `caproot serve`, and what is published when nobody says.
 
 use super::mistake::{Mistake, Mistakes};
+use super::tls::{self, TlsFlags};
 use super::{Listener, place};
 use crate::domain::{Published, RootId, Scope};
 use crate::endpoint::Env;
@@ -22,6 +23,8 @@ pub struct Flags {
     pub listen: Vec<String>,
     /// Whether every call is logged; if not, the file decides.
     pub audit: bool,
+    /// What TLS is made of.
+    pub tls: TlsFlags,
 }
 
 /// One `--root [ID=]DIR`.
@@ -41,6 +44,18 @@ pub(super) struct Checked {
     pub(super) allowed: Option<Vec<PathBuf>>,
     pub(super) published: Option<Vec<Published>>,
     pub(super) audit: Option<bool>,
+    pub(super) tls: tls::Given,
+}
+
+impl Checked {
+    /// Says which listeners others than this machine would reach.
+    pub(super) fn refuse_what_leaves(&self, mistakes: &mut Mistakes) {
+        for listener in self.listeners.iter().flatten() {
+            if let (Listener::Tcp(address), Err(reason)) = (listener, place::stays_here(listener)) {
+                mistakes.add(Mistake::flag("--listen", &format!("tcp:{address}"), reason));
+            }
+        }
+    }
 }
 
 /// Checks the flags.
@@ -65,7 +80,8 @@ pub(super) fn check(flags: Flags, env: &Env, mistakes: &mut Mistakes) -> Checked
     let published = (!flags.roots.is_empty()).then(|| named_roots(&flags.roots, env, mistakes));
     let environment_ids = (!flags.environment_ids.is_empty()).then_some(flags.environment_ids);
     let audit = flags.audit.then_some(true);
-    Checked { environment_ids, listeners, allowed, published, audit }
+    let tls = tls::of_flags(&flags.tls, base, mistakes);
+    Checked { environment_ids, listeners, allowed, published, audit, tls }
 }
 
 fn named_roots(roots: &[RootFlag], env: &Env, mistakes: &mut Mistakes) -> Vec<Published> {

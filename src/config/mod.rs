@@ -1,5 +1,5 @@
 //! From a file, flags and surroundings to a checked configuration, or every mistake at once. Binds
-//! nothing, and opens nothing but the file and those of tokens.
+//! nothing, and opens nothing but the file, and the certificates and tokens that it names.
 
 mod accounts;
 mod callers;
@@ -15,6 +15,7 @@ mod section;
 mod settings;
 mod socket;
 mod switches;
+mod tls;
 mod traces;
 
 pub use self::callers::CallerRules;
@@ -22,6 +23,7 @@ pub use self::flags::{Flags, RootFlag};
 pub use self::log::{Log, LogFormat};
 pub use self::mistake::{At, Mistake};
 pub use self::socket::{Socket, Sockets};
+pub use self::tls::{TlsFiles, TlsFlags};
 pub use self::traces::Traces;
 pub use crate::endpoint::Env;
 
@@ -43,6 +45,8 @@ pub struct Config {
     pub environment_ids: Vec<String>,
     /// Where to listen; never empty.
     pub listeners: Vec<Listener>,
+    /// What TLS is made of; with it, every TCP listener has TLS.
+    pub tls: Option<TlsFiles>,
     /// The directories below which roots and their links may lie, absolute.
     pub allowed: Vec<PathBuf>,
     /// In scope order, then by id.
@@ -81,6 +85,8 @@ pub struct Config {
     pub metrics: Option<Listener>,
     /// Where spans are sent, if they are.
     pub traces: Option<Traces>,
+    /// What stops nobody, and whoever runs the daemon should know: sentences.
+    pub warnings: Vec<String>,
 }
 
 /// A place to listen.
@@ -90,7 +96,7 @@ pub enum Listener {
     Unix(PathBuf),
     /// A socket in a directory that the daemon makes for itself.
     OwnUnix(PathBuf),
-    /// A loopback address; port 0 takes a free one.
+    /// An address, on loopback unless TLS or the operator lets it leave; port 0 takes a free one.
     Tcp(SocketAddr),
 }
 
@@ -124,10 +130,16 @@ impl Config {
         let mut mistakes = Mistakes::default();
         let flags = flags::check(flags, env, &mut mistakes);
         let by_flag = |id: &RootId| flags.published.iter().flatten().any(|p| p.id == *id);
-        let settings = file.map(|(path, text)| from_text(path, text, by_flag, env, &mut mistakes));
-        mistakes.none_or_all()?;
+        let may_leave = flags.tls.may_leave();
+        let settings =
+            file.map(|(path, text)| from_text(path, text, by_flag, may_leave, env, &mut mistakes));
         let file = settings.unwrap_or_default();
         let (passed_over, own_directories) = (file.passed_over(), file.own_directories());
+        if !may_leave && !file.tls.may_leave() {
+            flags.refuse_what_leaves(&mut mistakes);
+        }
+        let tls = tls::join(flags.tls, file.tls, &mut mistakes);
+        mistakes.none_or_all()?;
         let published = flags.published.or(file.published);
         let allowed = flags.allowed.or(file.allowed);
         let mut published = match (&published, &allowed) {
@@ -140,9 +152,12 @@ impl Config {
         let listeners = flags.listeners.or(file.listeners);
         let allowed: Vec<_> = dirs.chain(allowed.unwrap_or_default()).collect();
         let callers = file.callers.map(|drafts| callers::bind(drafts, &published, &allowed));
+        let listeners = listeners.unwrap_or_else(|| vec![place::default_listener(env)]);
+        let warnings = tls::warnings(tls.as_ref(), &listeners);
         Ok(Self {
             environment_ids: environment_ids.unwrap_or_else(|| vec!["local".to_owned()]),
-            listeners: listeners.unwrap_or_else(|| vec![place::default_listener(env)]),
+            listeners,
+            tls,
             allowed,
             published,
             sockets: Sockets::new(file.socket, env),
@@ -161,6 +176,7 @@ impl Config {
             log: file.log,
             metrics: file.metrics,
             traces: file.traces,
+            warnings,
         })
     }
 
@@ -189,6 +205,7 @@ fn from_text(
     path: &Path,
     text: Result<String, Mistake>,
     by_flag: impl Fn(&RootId) -> bool,
+    may_leave: bool,
     env: &Env,
     mistakes: &mut Mistakes,
 ) -> Settings {
@@ -198,7 +215,7 @@ fn from_text(
     let absolute = place::absolute(path, env.current_dir.as_deref()).ok();
     let base = absolute.as_deref().and_then(Path::parent);
     match document {
-        Ok(node) => settings::read(&node, path, base, by_flag, mistakes),
+        Ok(node) => settings::read(&node, path, base, by_flag, may_leave, mistakes),
         Err(mistake) => {
             mistakes.add(mistake);
             Settings::default()

@@ -3,14 +3,14 @@
 
 use super::Listener;
 use crate::endpoint::Env;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
 
 /// An absolute path in which `..` is left to the file system, since links may precede it; a relative
 /// one begins at `base`.
 pub(super) fn absolute(dir: &Path, base: Option<&Path>) -> Result<PathBuf, String> {
     if dir.as_os_str().is_empty() {
-        return Err("is empty; give a directory".to_owned());
+        return Err("is empty; give a path".to_owned());
     }
     if dir.is_absolute() {
         return Ok(dir.to_owned());
@@ -36,17 +36,34 @@ pub(super) fn listener(text: &str, base: Option<&Path>) -> Result<Listener, Stri
     };
     match address {
         None => Err("is not tcp:HOST:PORT with an IP address or localhost as HOST".to_owned()),
-        Some(address) if !is_loopback(address.ip()) => Err(format!(
-            "would serve without TLS beyond this machine; take a loopback address, such as \
-             tcp:127.0.0.1:{}",
-            address.port()
-        )),
         Some(address) => Ok(Listener::Tcp(address)),
     }
 }
 
-fn is_loopback(ip: IpAddr) -> bool {
-    ip.to_canonical().is_loopback()
+/// The same for what never has TLS, and so never leaves this machine.
+pub(super) fn local_listener(text: &str, base: Option<&Path>) -> Result<Listener, String> {
+    let listener = listener(text, base)?;
+    refuse_afar(&listener, "")?;
+    Ok(listener)
+}
+
+/// Refuses a listener that others than this machine reach, where nothing protects it.
+pub(super) fn stays_here(listener: &Listener) -> Result<(), String> {
+    refuse_afar(listener, "configure `tls`, or ")
+}
+
+fn refuse_afar(listener: &Listener, cure: &str) -> Result<(), String> {
+    let Some(port) = reached_from_afar(listener) else { return Ok(()) };
+    Err(format!(
+        "would serve without TLS beyond this machine; {cure}take a loopback address, such as \
+         tcp:127.0.0.1:{port}"
+    ))
+}
+
+/// The port of a listener that is not on loopback.
+pub(super) fn reached_from_afar(listener: &Listener) -> Option<u16> {
+    let Listener::Tcp(address) = listener else { return None };
+    (!address.ip().to_canonical().is_loopback()).then(|| address.port())
 }
 
 /// Where a daemon listens that is not told otherwise.

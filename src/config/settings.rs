@@ -7,7 +7,7 @@ use super::log::{self, Log};
 use super::mistake::Mistakes;
 use super::section::{Checker, Item, Section};
 use super::socket::{self, Socket};
-use super::{Listener, Traces, callers, limits, place, switches, traces};
+use super::{Listener, Traces, callers, limits, place, switches, tls, traces};
 use crate::domain::search::{OWN_DIRECTORIES, PASSED_OVER};
 use crate::domain::{Landlock, Limits, Published, RelPath, RootId, Scope, SwitchedOff};
 use crate::keeper::Timing;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Keys of the file, by section.
 #[cfg(test)]
-pub(super) const SECTIONS: [(&str, &[&str]); 12] = [
+pub(super) const SECTIONS: [(&str, &[&str]); 13] = [
     ("", &TOP),
     ("socket", &socket::KEYS),
     ("roots", &ROOT),
@@ -31,10 +31,13 @@ pub(super) const SECTIONS: [(&str, &[&str]); 12] = [
     ("log", &LOG),
     ("metrics", &METRICS),
     ("traces", &traces::KEYS),
+    ("tls", &tls::KEYS),
 ];
-const TOP: [&str; 17] = [
+const TOP: [&str; 19] = [
     "environment_ids",
     "listen",
+    "tls",
+    "insecure_tcp",
     "socket",
     "allow",
     "roots",
@@ -66,6 +69,7 @@ const MAX_SETTLE: Duration = Duration::from_secs(10);
 pub(super) struct Settings {
     pub(super) environment_ids: Option<Vec<String>>,
     pub(super) listeners: Option<Vec<Listener>>,
+    pub(super) tls: tls::Given,
     pub(super) allowed: Option<Vec<PathBuf>>,
     pub(super) published: Option<Vec<Published>>,
     pub(super) socket: Option<Socket>,
@@ -84,12 +88,14 @@ pub(super) struct Settings {
     pub(super) traces: Option<Traces>,
 }
 
-/// Reads a file's document. `by_flag` says which roots a flag publishes.
+/// Reads a file's document. `by_flag` says which roots a flag publishes, `may_leave` whether a flag
+/// lets listeners be reached from other machines.
 pub(super) fn read(
     node: &Node,
     file: &Path,
     base: Option<&Path>,
     by_flag: impl Fn(&RootId) -> bool,
+    may_leave: bool,
     mistakes: &mut Mistakes,
 ) -> Settings {
     let mut c = Checker { file, mistakes };
@@ -98,9 +104,17 @@ pub(super) fn read(
         let empty = Some("names none; leave the key out for `local`");
         c.each(&item, empty, |text| RootId::new(text).map(|_| text.to_owned()))
     });
+    let tls = tls::read(top.get("tls"), top.get("insecure_tcp").as_ref(), base, &mut c);
+    let may_leave = may_leave || tls.may_leave();
     let listeners = top.get("listen").map(|item| {
         let empty = Some("names none; leave the key out for a socket that clients find");
-        c.each(&item, empty, |text| place::listener(text, base))
+        c.each(&item, empty, |text| {
+            let listener = place::listener(text, base)?;
+            if !may_leave {
+                place::stays_here(&listener)?;
+            }
+            Ok::<_, String>(listener)
+        })
     });
     let allowed = top.get("allow").map(|item| c.each(&item, None, |text| directory(text, base)));
     let published = top.get("roots").map(|item| roots(&item, base, &mut c));
@@ -132,12 +146,13 @@ pub(super) fn read(
     let log = section(&top, "log", &LOG, &mut c);
     let metrics = section(&top, "metrics", &METRICS, &mut c).and_then(|section| {
         let listen = c.required(&section, "listen")?;
-        c.parsed(&listen, |text| place::listener(text, base))
+        c.parsed(&listen, |text| place::local_listener(text, base))
     });
     let traces = section(&top, "traces", &traces::KEYS, &mut c);
     Settings {
         environment_ids,
         listeners,
+        tls,
         allowed,
         published,
         socket,

@@ -3,7 +3,9 @@
 mod callers;
 mod mistakes;
 
-use super::{Config, Env, Flags, Listener, LogFormat, RootFlag, example, limits, settings};
+use super::{
+    Config, Env, Flags, Listener, LogFormat, RootFlag, TlsFlags, example, limits, settings,
+};
 use crate::domain::{Landlock, Limits, RootId, Scope};
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
@@ -172,12 +174,61 @@ fn flags_replace_what_the_file_says() {
         environment_ids: vec!["e".into()],
         listen: vec!["tcp:127.0.0.1:2".into()],
         audit: true,
+        ..Flags::default()
     };
     let config = with(flags);
     assert_eq!(config.allowed, ["/tmp", "/base/b"].map(PathBuf::from));
     assert_eq!(config.environment_ids, ["e"]);
     assert_eq!(config.listeners, [Listener::Tcp(([127, 0, 0, 1], 2).into())]);
     assert!(config.audit);
+}
+
+#[test]
+fn tcp_beyond_this_machine_must_be_asked_for() {
+    let listen =
+        "listen: ['tcp:0.0.0.0:1', 'tcp:[::1]:1', 'tcp:[::]:2', 'tcp:[::ffff:127.0.0.1]:3']\n";
+    let told = load(listen).expect_err("without TLS");
+    assert_eq!(told.lines().count(), 2, "{told}");
+    let asked = load(&format!("{listen}insecure_tcp: true")).expect("asked for");
+    assert_eq!((asked.listeners.len(), asked.warnings.len()), (4, 2), "{:?}", asked.warnings);
+    assert!(asked.warnings[1].starts_with("tcp:[::]:2 serves beyond"), "{:?}", asked.warnings);
+    assert!(default().warnings.is_empty());
+
+    let flags =
+        |tls: TlsFlags| Flags { listen: vec!["tcp:10.0.0.1:1".into()], tls, ..Flags::default() };
+    let told = Config::from_flags(flags(TlsFlags::default()), &env()).expect_err("without TLS");
+    assert!(told[0].to_string().starts_with("--listen \"tcp:10.0.0.1:1\" would serve"), "{told:?}");
+    let insecure = TlsFlags { insecure_tcp: true, ..TlsFlags::default() };
+    assert!(Config::from_flags(flags(insecure), &env()).is_ok());
+    let text = b"insecure_tcp: true".to_vec();
+    let flags = flags(TlsFlags::default());
+    assert!(Config::from_bytes(flags, Path::new("f"), text, &env()).is_ok());
+}
+
+#[test]
+fn flags_of_tls_that_do_not_fit() {
+    let file = || Some(PathBuf::from("/dev/null"));
+    let none = TlsFlags::default;
+    for (tls, file, expected) in [
+        (TlsFlags { cert: file(), ..none() }, "", "--tls-cert \"/dev/null\" needs its key"),
+        (TlsFlags { key: file(), ..none() }, "", "--tls-key \"/dev/null\" needs its certificate"),
+        (TlsFlags { client_ca: Some("".into()), ..none() }, "", "--tls-client-ca \"\" is empty"),
+        (
+            TlsFlags { cert: file(), insecure_tcp: true, ..none() },
+            "",
+            "--insecure-tcp does not go with TLS",
+        ),
+        (
+            TlsFlags { key: file(), ..none() },
+            "insecure_tcp: true",
+            "--tls-cert does not go with `insecure_tcp` in the file",
+        ),
+    ] {
+        let flags = Flags { tls, ..Flags::default() };
+        let told = Config::from_bytes(flags, Path::new("f"), file.into(), &env());
+        let told: Vec<_> = told.expect_err(expected).iter().map(ToString::to_string).collect();
+        assert!(told.iter().any(|line| line.starts_with(expected)), "{expected}: {told:?}");
+    }
 }
 
 #[test]
@@ -209,7 +260,11 @@ fn the_example_is_the_default() {
     // What need not be on every machine.
     let path = token.path().to_str().expect("UTF-8");
     let whole = whole_example().replace("/etc/caproot/token", path);
-    let whole = load(&whole.replace("group: caproot", "group: root")).expect("good too");
+    let whole = whole.replace("group: caproot", "group: root");
+    // The certificates that it names are nowhere.
+    let of_tls = ["tls:", "  certificate:", "  key:", "  client_ca:"];
+    let rest = whole.lines().filter(|line| !of_tls.iter().any(|key| line.starts_with(key)));
+    let whole = load(&rest.collect::<Vec<_>>().join("\n")).expect("good too");
     assert_eq!((whole.published.len(), whole.listeners.len(), whole.allowed.len()), (1, 2, 2));
     assert_eq!(whole.callers.map(|callers| callers.token_files.len()), Some(1));
     assert!(whole.switched_off.has_name("deploy-plugin:roll-back"));

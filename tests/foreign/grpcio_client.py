@@ -4,11 +4,12 @@ from server reflection, v1 and v1alpha, and no channel option is set. Lists ever
 selection, reads every main resource in pages and compares it with the file on disk; takes an error
 apart; sees a skill change.
 
-    grpcio_client.py ADDRESS SELECTED.json SCRATCH [MAX_BYTES]
+    grpcio_client.py ADDRESS SELECTED.json SCRATCH [MAX_BYTES] [--tls CA CERTIFICATE KEY]
 
 ADDRESS is what `caproot serve` listens on: HOST:PORT, or unix:/PATH. SELECTED.json holds
 {"selectedCapabilityRoots": [...]} with native paths on this machine. SCRATCH is a directory below an
-allowed one, in which a skill is written. Needs grpcio, grpcio-reflection, grpcio-health-checking,
+allowed one, in which a skill is written. With --tls, the daemon's certificate must come from the
+authority in the file CA, and the client shows CERTIFICATE; all three are PEM. Needs grpcio, grpcio-reflection, grpcio-health-checking,
 grpcio-status and protobuf.
 """
 
@@ -201,11 +202,19 @@ def watch(service, scratch):
     stream.cancel()
 
 
-def main(address, selected, scratch, max_bytes="4096"):
+def open_channel(address, tls):
+    if not tls:
+        return grpc.insecure_channel(address)
+    ca, certificate, key = (open(file, "rb").read() for file in tls)
+    credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+    return grpc.secure_channel(address, credentials)
+
+
+def main(address, selected, scratch, max_bytes="4096", tls=()):
     with open(selected, encoding="utf-8") as file:
         selected = json.load(file)
     roots = {root["id"]: root for root in selected["selectedCapabilityRoots"]}
-    with grpc.insecure_channel(address) as channel:
+    with open_channel(address, tls) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         for name in ("", SERVICE):
             status = health.Check(health_pb2.HealthCheckRequest(service=name), timeout=DEADLINE)
@@ -241,6 +250,10 @@ def main(address, selected, scratch, max_bytes="4096"):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (4, 5):
+    arguments, tls = sys.argv[1:], []
+    if "--tls" in arguments:
+        at = arguments.index("--tls")
+        arguments, tls = arguments[:at], arguments[at + 1:]
+    if len(arguments) not in (3, 4) or len(tls) not in (0, 3):
         sys.exit(__doc__)
-    main(*sys.argv[1:])
+    main(*arguments, tls=tls)

@@ -51,6 +51,7 @@ mod streams;
 mod supervisor;
 mod syscalls;
 mod terminal;
+mod tls;
 mod traced;
 mod trees;
 mod watch_command;

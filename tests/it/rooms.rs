@@ -9,8 +9,9 @@ use crate::readme;
 
 /// Each room, and what it may name: a room (`disk`), or single items of one (`disk::Body`).
 const ARROWS: &[(&str, &[&str])] = &[
-    ("app", &["bearer", "config", "domain", "keeper", "proto", "rpc", "telemetry"]),
+    ("app", &["bearer", "certs", "config", "domain", "keeper", "proto", "rpc", "telemetry"]),
     ("bearer", &[]),
+    ("certs", &[]),
     (
         "cli",
         &[
@@ -28,12 +29,13 @@ const ARROWS: &[(&str, &[&str])] = &[
             "telemetry::logs",
         ],
     ),
-    ("client", &["endpoint", "proto"]),
+    ("client", &["certs", "endpoint", "proto"]),
     ("check", &["disk", "domain"]),
     (
         "config",
         &[
             "bearer::TokenFile",
+            "certs",
             "domain",
             "endpoint",
             "keeper::Faults",

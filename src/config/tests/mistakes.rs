@@ -39,6 +39,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ("log: {filter: inof}", "f:1:15: log.filter: \"inof\" is no log filter:"),
     ("metrics: {}", "f:1:10: metrics.listen: is missing"),
     ("metrics: {listen: 9464}", "f:1:19: metrics.listen: 9464 is no text; put it in quotes"),
+    (
+        "insecure_tcp: true\nmetrics: {listen: 'tcp:0.0.0.0:1'}",
+        "f:2:19: metrics.listen: \"tcp:0.0.0.0:1\" would serve without TLS beyond this machine; take",
+    ),
     ("metrics: {listen: 'tcp:0.0.0.0:1'}", "f:1:19: metrics.listen: \"tcp:0.0.0.0:1\" would serve"),
     ("traces: {ratio: 1}", "f:1:9: traces.otlp: is missing"),
     (
@@ -63,6 +67,18 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ("listen: []", "listen: a list names none"),
     ("listen: [here]", "listen[0]: \"here\" is neither unix:PATH nor tcp:HOST:PORT"),
     ("listen: ['tcp:0.0.0.0:1']", "listen[0]: \"tcp:0.0.0.0:1\" would serve without TLS beyond"),
+    (
+        "insecure_tcp: false\nlisten: ['tcp:[::]:1']",
+        "f:2:10: listen[0]: \"tcp:[::]:1\" would serve",
+    ),
+    ("insecure_tcp: 1", "f:1:15: insecure_tcp: 1 is neither true nor false"),
+    ("tls: x", "f:1:6: tls: \"x\" is no mapping; its keys are certificate, key, client_ca"),
+    ("tls: {certificate: /none}", "f:1:6: tls.key: is missing"),
+    ("tls: {certificate: /none, key: []}", "f:1:32: tls.key: a list is no text"),
+    (
+        "tls: {certificate: /dev/null, key: ''}\nlisten: ['tcp:0.0.0.0:1']",
+        "f:1:36: tls.key: \"\" is empty",
+    ),
     ("listen: ['tcp:here:1']", "is not tcp:HOST:PORT with an IP address"),
     ("allow: ['']", "allow[0]: \"\" is empty"),
     ("allow: [/dev/null]", "allow[0]: \"/dev/null\" is not a directory"),

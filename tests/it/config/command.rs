@@ -47,8 +47,8 @@ fn every_mistake_with_its_place() {
     fixture.write("c.yaml", WRONG);
     let file = arg(fixture.path("c.yaml"));
     let expected = [
-        "1:29: listen[1]: \"tcp:0.0.0.0:1\" would serve without TLS beyond this machine; take a \
-         loopback address, such as tcp:127.0.0.1:1",
+        "1:29: listen[1]: \"tcp:0.0.0.0:1\" would serve without TLS beyond this machine; configure \
+         `tls`, or take a loopback address, such as tcp:127.0.0.1:1",
         "2:1: limts: is no key here; did you mean `limits`?",
         "4:3: roots[0].path: is missing",
     ];

@@ -1,0 +1,85 @@
+//! From a TCP connection to one with TLS, in bounded time and without holding up others. Leaves what it
+//! is served with to `tls`.
+
+use super::connection::Connection;
+use super::tls::{ALPN, Tls};
+use crate::certs;
+use rustls::Error;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+/// The longest that a handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// The longest that is waited for the other end of a handshake that failed to hear so.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// The most bytes that are taken from it meanwhile.
+const FAREWELL_BYTES: u64 = 1 << 16;
+
+/// Does the handshake. One that fails is logged here.
+pub(super) async fn secure(tls: &Tls, stream: TcpStream) -> io::Result<Connection> {
+    // Small answers must not wait for acknowledgements of earlier ones.
+    stream.set_nodelay(true)?;
+    let address = stream.peer_addr()?;
+    let handshake = tls.acceptor().accept(stream).into_fallible();
+    match tokio::time::timeout(HANDSHAKE, handshake).await {
+        Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(ALPN) => {
+            let names = names(&stream, address);
+            tracing::debug!(%address, ?names, "connected over TLS");
+            Ok(Connection::tls(stream, address, names))
+        }
+        Ok(Ok(mut stream)) => {
+            tracing::debug!(%address, "a client does not offer HTTP/2 over TLS (ALPN h2)");
+            let _ = tokio::time::timeout(FAREWELL, stream.shutdown()).await;
+            Err(io::ErrorKind::InvalidData.into())
+        }
+        Ok(Err((error, stream))) => {
+            log(address, &error);
+            let _ = tokio::time::timeout(FAREWELL, farewell(stream)).await;
+            Err(error)
+        }
+        Err(_) => {
+            tracing::debug!(%address, "a TLS handshake took over {HANDSHAKE:?}");
+            Err(io::ErrorKind::TimedOut.into())
+        }
+    }
+}
+
+/// Lets the alert that says what is wrong arrive: a socket that is closed with bytes unread resets the
+/// connection, and what was sent last may be lost.
+async fn farewell(mut stream: TcpStream) {
+    if stream.shutdown().await.is_ok() {
+        let rest = &mut stream.take(FAREWELL_BYTES);
+        let _ = tokio::io::copy(rest, &mut tokio::io::sink()).await;
+    }
+}
+
+fn log(address: SocketAddr, error: &io::Error) {
+    let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    match cause {
+        Some(Error::NoCertificatesPresented) => {
+            tracing::warn!(%address, "a client is turned away: it shows no certificate");
+        }
+        Some(Error::InvalidCertificate(why)) => {
+            tracing::warn!(%address, "a client is turned away for its certificate: {why}");
+        }
+        _ => tracing::debug!(%address, "a TLS handshake failed: {error}"),
+    }
+}
+
+/// The names in the certificate that the client proved to hold.
+fn names(stream: &TlsStream<TcpStream>, address: SocketAddr) -> Arc<[String]> {
+    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let names = certificate.map(|certificate| certs::names(certificate)).transpose();
+    match names {
+        Ok(names) => names.unwrap_or_default().into(),
+        Err(why) => {
+            tracing::warn!(%address, "a client's certificate counts as one without names: {why}");
+            Arc::default()
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Certificates that change while the daemon serves: new connections get the new ones, and open streams
+//! live on.
+
+use std::fs;
+
+use caproot::client::{Client, ConnectError, Credentials, Heard, SkillWatch, TlsFault};
+use caproot::proto::caproot::v1::WatchSkillsRequest;
+use caproot::proto::caproot::v1::watch_skills_response::Event;
+
+use super::authority::{Authority, Wanted};
+use super::{CLIENT, Pki, Served};
+use crate::harness::in_time;
+use crate::live::skill;
+
+/// A stream of the published root that has told all there is.
+async fn watching(client: &mut Client) -> SkillWatch {
+    let roots = client.roots().await.expect("roots").roots;
+    let selected = roots.into_iter().filter_map(|root| root.selected_capability_root);
+    let request = WatchSkillsRequest {
+        selected_capability_roots: selected.collect(),
+        ..WatchSkillsRequest::default()
+    };
+    let mut watch = client.watch_skills(request);
+    synced(&mut watch).await;
+    watch
+}
+
+/// Goes on to the next state; the descriptions of skills that are new in it.
+async fn synced(watch: &mut SkillWatch) -> Vec<String> {
+    let mut news = Vec::new();
+    loop {
+        match in_time(watch.next()).await.expect("the watch goes on") {
+            Heard::Lost { cause, .. } => panic!("the stream was dropped: {cause}"),
+            Heard::Event(event) => match event.event {
+                Some(Event::Delta(delta)) => {
+                    news.extend(delta.upserted.into_iter().map(|skill| skill.description));
+                }
+                Some(Event::Synced(_)) => return news,
+                _ => {}
+            },
+        }
+    }
+}
+
+/// A skill changes, and the stream says so.
+async fn lives(watch: &mut SkillWatch, pki: &Pki, says: &str) {
+    pki.fixture.write("root/a/SKILL.md", skill("a", says));
+    assert_eq!(synced(watch).await, [says]);
+}
+
+async fn refused(served: &Served, credentials: &Credentials) -> TlsFault {
+    match served.connect(credentials).await {
+        Err(ConnectError::Tls { fault, .. }) => fault,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn streams_outlive_the_certificate() {
+    let pki = Pki::new();
+    let mut served = pki.serve(&[]).await;
+    let mut watch = watching(&mut served.admitted(&pki.trusting()).await).await;
+    let before = pki.trusting();
+    let now = Credentials { ca: Some(pki.fixture.path("new.pem")), ..Credentials::default() };
+    for turn in ["by rename", "in place", "both at once"] {
+        let authority = Authority::new("another");
+        pki.fixture.write("new.pem", authority.pem());
+        let (certificate, key) = authority.issue(&Wanted::server());
+        match turn {
+            "by rename" => {
+                pki.fixture.replace("server.pem", certificate);
+                pki.fixture.replace("server.key", key);
+            }
+            "in place" => {
+                pki.fixture.write("server.key", key);
+                pki.fixture.write("server.pem", certificate);
+            }
+            // As a mounted secret changes: its directory is another one.
+            _ => {
+                pki.fixture.write("next/server.pem", certificate);
+                pki.fixture.write("next/server.key", key);
+                for file in ["server.pem", "server.key"] {
+                    let from = pki.fixture.path(&format!("next/{file}"));
+                    let link = pki.fixture.path("link");
+                    std::os::unix::fs::symlink(from, &link).expect("a link");
+                    fs::rename(link, pki.fixture.path(file)).expect("rename over it");
+                }
+            }
+        }
+        served.says("the certificates changed").await;
+        served.admitted(&now).await;
+        assert_eq!(refused(&served, &before).await, TlsFault::UnknownAuthority, "{turn}");
+        lives(&mut watch, &pki, turn).await;
+    }
+    let log = served.stop().await;
+    assert!(!log.contains("ERROR"), "{log}");
+}
+
+#[tokio::test]
+async fn a_bad_new_certificate_leaves_the_old_one() {
+    let pki = Pki::new();
+    let mut served = pki.serve_mutual().await;
+    let client = pki.showing("client");
+    let mut watch = watching(&mut served.admitted(&client).await).await;
+    let good = fs::read(pki.fixture.path("server.pem")).expect("the certificate");
+    let other = pki.authority.issue(&Wanted::server()).0;
+    let expired = pki.authority.issue(&Wanted::server().valid(2000, 2001));
+    let bad: [(&str, &dyn Fn(), &str); 5] = [
+        ("another's", &|| pki.fixture.replace("server.pem", &other), "is not the key of the"),
+        ("half", &|| pki.fixture.write("server.pem", &good[..good.len() / 2]), "in the middle of"),
+        (
+            "none",
+            &|| fs::remove_file(pki.fixture.path("server.pem")).expect("removed"),
+            "not exist",
+        ),
+        ("expired", &|| pki.write("server", &expired), "expired on 2001-01-01"),
+        ("no authority", &|| pki.fixture.write("ca.pem", "none"), "no certificate in PEM"),
+    ];
+    for (what, spoil, says) in bad {
+        spoil();
+        let line = served.says("ERROR").await;
+        assert!(line.contains("the old ones stay") && line.contains(says), "{what}: {line}");
+        // By the file as it was; the client's own copy is not what is tested.
+        let ca = pki.fixture.path("kept.pem");
+        pki.fixture.write("kept.pem", pki.authority.pem());
+        served.admitted(&Credentials { ca: Some(ca), ..client.clone() }).await;
+        lives(&mut watch, &pki, what).await;
+    }
+    pki.fixture.write("ca.pem", pki.authority.pem());
+    pki.issue("server", &Wanted::server());
+    served.says("the certificates changed").await;
+    served.admitted(&client).await;
+    lives(&mut watch, &pki, "mended").await;
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn clients_of_an_authority_that_is_replaced_stay_and_do_not_come_again() {
+    let pki = Pki::new();
+    pki.fixture.write("clients.pem", pki.authority.pem());
+    let mut served = pki.serve(&["--tls-client-ca", &pki.arg("clients.pem")]).await;
+    let old = pki.showing("client");
+    let mut watch = watching(&mut served.admitted(&old).await).await;
+    let next = Authority::new("next");
+    pki.write("next", &next.issue(&Wanted::client(CLIENT)));
+    assert!(matches!(
+        refused(&served, &pki.showing("next")).await,
+        TlsFault::CertificateRefused(_)
+    ));
+    pki.fixture.replace("clients.pem", next.pem());
+    served.says("the certificates changed").await;
+    served.admitted(&pki.showing("next")).await;
+    assert!(matches!(refused(&served, &old).await, TlsFault::CertificateRefused(_)));
+    lives(&mut watch, &pki, "still here").await;
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_takes_its_own_new_files_when_it_connects_again() {
+    let pki = Pki::new();
+    let mut served = pki.serve(&[]).await;
+    let mut client = served.admitted(&pki.trusting()).await;
+    let authority = Authority::new("another");
+    pki.write("server", &authority.issue(&Wanted::server()));
+    pki.fixture.write("ca.pem", authority.pem());
+    served.says("the certificates changed").await;
+    let port = served.port;
+    served.stop().await;
+    let listen = format!("tcp:127.0.0.1:{port}");
+    let again = pki.serve(&["--listen", &listen]).await;
+    // The first call may still find the connection that is gone.
+    let roots = in_time(async {
+        loop {
+            if let Ok(answer) = client.roots().await {
+                return answer.roots;
+            }
+        }
+    });
+    assert_eq!(roots.await.len(), 1);
+    again.stop().await;
+}
