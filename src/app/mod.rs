@@ -5,7 +5,7 @@ mod connection;
 mod groups;
 mod listen;
 
-use crate::config::Config;
+use crate::config::{Config, Keepalive};
 use crate::keeper::{Keeper, Settings};
 use crate::proto::{self, caproot::v1::capability_service_server as server};
 use crate::rpc::Service;
@@ -30,8 +30,6 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 /// What calls that are under way when the daemon is told to stop may still take.
 const DRAIN: Duration = Duration::from_secs(10);
-/// How often a silent connection is asked whether it is still there.
-const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// Why a daemon does not start or ends by surprise. Prints as one sentence.
 #[derive(Debug)]
@@ -46,6 +44,7 @@ pub struct App {
     listeners: Vec<Bound>,
     routes: Routes,
     health: HealthReporter,
+    keepalive: Keepalive,
     stopping: watch::Sender<bool>,
 }
 
@@ -82,7 +81,7 @@ pub async fn build(config: Config) -> Result<App, StartError> {
         .add_service(health_service)
         .add_service(reflection().build_v1().map_err(broken)?)
         .add_service(reflection().build_v1alpha().map_err(broken)?);
-    Ok(App { listeners, routes, health, stopping })
+    Ok(App { listeners, routes, health, keepalive: config.keepalive, stopping })
 }
 
 impl App {
@@ -94,7 +93,7 @@ impl App {
 
     /// Serves until `stop` is done; then lets calls under way end, for a while.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), StartError> {
-        let Self { listeners, routes, health, stopping } = self;
+        let Self { listeners, routes, health, keepalive, stopping } = self;
         let mut servers = JoinSet::new();
         // Taken away last, once nobody is served any more.
         let mut claims = Vec::new();
@@ -102,7 +101,8 @@ impl App {
             let mut stopped = stopping.subscribe();
             let stopped = async move { drop(stopped.wait_for(|stop| *stop).await) };
             let server = Server::builder()
-                .http2_keepalive_interval(Some(KEEPALIVE))
+                .http2_keepalive_interval(Some(keepalive.interval))
+                .http2_keepalive_timeout(Some(keepalive.timeout))
                 .layer(CatchPanicLayer::custom(internal))
                 .add_routes(routes.clone());
             match listener {

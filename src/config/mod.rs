@@ -28,6 +28,7 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A configuration that the daemon can start with.
 #[derive(Debug, Clone)]
@@ -53,8 +54,25 @@ pub struct Config {
     /// Of the watcher, ordered by tests.
     #[doc(hidden)]
     pub faults: Faults,
+    /// When a connection is found dead.
+    pub keepalive: Keepalive,
     /// How the daemon logs.
     pub log: Log,
+}
+
+/// When a connection is found dead whose other end vanished without a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keepalive {
+    /// How often a silent connection is asked whether it is still there.
+    pub interval: Duration,
+    /// How long the answer may take.
+    pub timeout: Duration,
+}
+
+impl Default for Keepalive {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(30), timeout: Duration::from_secs(20) }
+    }
 }
 
 /// A place to listen.
@@ -123,6 +141,7 @@ impl Config {
             limits: file.limits,
             timing: file.timing,
             faults: Faults::default(),
+            keepalive: Keepalive::default(),
             log: file.log,
         })
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use caproot::app;
-use caproot::config::{Config, Flags, RootFlag};
+use caproot::config::{Config, Flags, Keepalive, RootFlag};
 use caproot::domain::Limits;
 use caproot::endpoint::Env;
 use caproot::keeper::{Faults, Timing};
@@ -43,6 +43,8 @@ pub(crate) struct Setup {
     pub timing: Timing,
     /// What the watcher is to do wrong.
     pub faults: Faults,
+    /// When a connection is found dead.
+    pub keepalive: Keepalive,
 }
 
 impl Default for Setup {
@@ -55,6 +57,7 @@ impl Default for Setup {
             limits: Limits::default(),
             timing: Timing::default(),
             faults: Faults::default(),
+            keepalive: Keepalive::default(),
         }
     }
 }
@@ -109,6 +112,7 @@ impl Daemon {
         config.limits = setup.limits;
         config.timing = setup.timing;
         config.faults = setup.faults;
+        config.keepalive = setup.keepalive;
         let app = app::build(config).await.expect("the daemon starts");
         let listening = app.listening();
         let [listening] = listening.as_slice() else { panic!("one listener: {listening:?}") };
