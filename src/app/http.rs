@@ -2,6 +2,7 @@
 //! connections to `accept`, and what a request may do to `rpc`.
 
 use super::connection::Connection;
+use crate::config::Keepalive;
 use crate::domain::Peer;
 use crate::rpc::{Door, Guarded};
 use crate::telemetry::{CallsLayer, Counted};
@@ -12,15 +13,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::any::Any;
 use std::pin::pin;
-use std::time::Duration;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
 use tower::{Layer as _, ServiceExt as _};
 use tower_http::catch_panic::{CatchPanic, CatchPanicLayer, ResponseForPanic};
 
-/// How often a silent connection is asked whether it is still there.
-const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Calls at once on one connection: a mirror of hundreds of roots, with all the reads that the daemon
 /// does at once, needs no second one.
 const MAX_CALLS: u32 = 1_024;
@@ -46,10 +44,16 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(routes: Routes, door: &Door, calls: &CallsLayer) -> Self {
+    pub(super) fn new(
+        routes: Routes,
+        door: &Door,
+        calls: &CallsLayer,
+        keepalive: Keepalive,
+    ) -> Self {
         let mut http = http2::Builder::new(TokioExecutor::new());
         http.timer(TokioTimer::new())
-            .keep_alive_interval(KEEPALIVE)
+            .keep_alive_interval(keepalive.interval)
+            .keep_alive_timeout(keepalive.timeout)
             .max_concurrent_streams(MAX_CALLS)
             .max_header_list_size(MAX_HEADER_BYTES)
             .max_pending_accept_reset_streams(MAX_TAKEN_BACK)

@@ -151,7 +151,8 @@ pub async fn build_on(
     } else {
         routes.add_service(admission.guard(v1)).add_service(admission.guard(v1alpha));
     }
-    let server = Server::new(routes.routes(), &Door::new(&limits), &metrics.layer());
+    let door = Door::new(&limits);
+    let server = Server::new(routes.routes(), &door, &metrics.layer(), config.keepalive);
     let gate = Gate::new(&limits);
     Ok(App { listeners, server, gate, tls, health, stopping, metrics, scraped, keeper })
 }

@@ -37,6 +37,7 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A configuration that the daemon can start with.
 #[derive(Debug, Clone)]
@@ -79,6 +80,8 @@ pub struct Config {
     /// How files are opened; `None` asks the kernel. Set by tests only.
     #[doc(hidden)]
     pub opener: Option<Opener>,
+    /// When a connection is found dead.
+    pub keepalive: Keepalive,
     /// How the daemon logs.
     pub log: Log,
     /// Where Prometheus scrapes, if it does.
@@ -87,6 +90,21 @@ pub struct Config {
     pub traces: Option<Traces>,
     /// What stops nobody, and whoever runs the daemon should know: sentences.
     pub warnings: Vec<String>,
+}
+
+/// When a connection is found dead whose other end vanished without a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keepalive {
+    /// How often a silent connection is asked whether it is still there.
+    pub interval: Duration,
+    /// How long the answer may take.
+    pub timeout: Duration,
+}
+
+impl Default for Keepalive {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(30), timeout: Duration::from_secs(20) }
+    }
 }
 
 /// A place to listen.
@@ -173,6 +191,7 @@ impl Config {
             faults: Faults::default(),
             landlock: file.landlock,
             opener: None,
+            keepalive: Keepalive::default(),
             log: file.log,
             metrics: file.metrics,
             traces: file.traces,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use caproot::app;
-use caproot::config::{Config, Flags, RootFlag};
+use caproot::config::{Config, Flags, Keepalive, RootFlag};
 use caproot::domain::Limits;
 use caproot::endpoint::Env;
 use caproot::keeper::{Faults, Opener, Timing};
@@ -45,6 +45,8 @@ pub(crate) struct Setup {
     pub faults: Faults,
     /// How files are opened; None asks the kernel.
     pub opener: Option<Opener>,
+    /// When a connection is found dead.
+    pub keepalive: Keepalive,
 }
 
 impl Default for Setup {
@@ -58,6 +60,7 @@ impl Default for Setup {
             timing: Timing::default(),
             faults: Faults::default(),
             opener: None,
+            keepalive: Keepalive::default(),
         }
     }
 }
@@ -119,6 +122,7 @@ impl Daemon {
         config.timing = setup.timing;
         config.faults = setup.faults;
         config.opener = setup.opener;
+        config.keepalive = setup.keepalive;
         Self::of(config).await
     }
 

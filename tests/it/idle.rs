@@ -12,18 +12,9 @@ use crate::fixture::Fixture;
 use crate::harness::{Daemon, selected};
 use crate::live::{status, watching};
 use crate::replica::Replica;
+use crate::usage::processor_time;
 
 const SKILLS: usize = 10_000;
-
-/// The processor time of a process.
-fn spent(pid: u32) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a live process");
-    let (_, fields) = stat.rsplit_once(") ").expect("a name in brackets");
-    let fields: Vec<_> = fields.split(' ').collect();
-    let ticks = |at: usize| fields[at].parse::<u64>().expect("a number");
-    let a_second = rustix::param::clock_ticks_per_second();
-    Duration::from_millis((ticks(11) + ticks(12)) * 1_000 / a_second)
-}
 
 #[tokio::test]
 async fn idle_is_idle() {
@@ -41,12 +32,12 @@ async fn idle_is_idle() {
     replica.step().await;
     assert_eq!(replica.skills.len(), SKILLS);
     assert!(replica.step().await.is_bookmark, "settled");
-    let (revision, before) = (replica.revision, spent(serving.pid()));
+    let (revision, before) = (replica.revision, processor_time(serving.pid()));
     let begun = Instant::now();
     for _ in 0..2 {
         assert!(replica.step().await.is_bookmark, "and nothing before");
     }
-    let (idle, spent) = (begun.elapsed(), spent(serving.pid()).saturating_sub(before));
+    let (idle, spent) = (begun.elapsed(), processor_time(serving.pid()).saturating_sub(before));
     println!("{spent:?} of processor time in {idle:?} with {SKILLS} skills");
     assert!(idle > Duration::from_secs(9));
     assert_eq!(replica.revision, revision);

@@ -1,18 +1,23 @@
 //! Readers that stop, and readers by the thousand.
 
+use std::ffi::OsStr;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use caproot::domain::Limits;
 use caproot::keeper::Timing;
 use caproot::proto::caproot::v1::ResetReason;
 use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+use inotify::{Inotify, WatchMask};
 use tonic::Code;
 use tonic::transport::Endpoint;
 
+use crate::binary::Serving;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, assert_refused, in_time, selected};
 use crate::live::{Live, skill, status, watching};
 use crate::replica::Replica;
+use crate::usage::resident;
 
 /// The same daemon through a connection that takes no more than 64 KiB before it is read.
 async fn narrow(daemon: &Daemon) -> Daemon {
@@ -22,6 +27,27 @@ async fn narrow(daemon: &Daemon) -> Daemon {
     let channel = in_time(endpoint.initial_connection_window_size(65_535).connect()).await;
     narrow.client = CapabilityServiceClient::new(channel.expect("a connection"));
     narrow
+}
+
+/// Counts how often the SKILL.md of a directory is opened.
+struct Looks(Inotify);
+
+impl Looks {
+    fn at(dir: &Path) -> Self {
+        let inotify = Inotify::init().expect("an instance");
+        inotify.watches().add(dir, WatchMask::OPEN).expect("a watch");
+        Self(inotify)
+    }
+
+    /// Since this was asked last.
+    fn count(&mut self) -> usize {
+        let mut buffer = [0; 4_096];
+        match self.0.read_events(&mut buffer) {
+            Ok(events) => events.filter(|e| e.name == Some(OsStr::new("SKILL.md"))).count(),
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => 0,
+            Err(e) => panic!("inotify: {e}"),
+        }
+    }
 }
 
 #[tokio::test]
@@ -58,6 +84,64 @@ async fn a_reader_that_is_stuck_begins_anew() {
 }
 
 #[tokio::test]
+async fn a_reader_that_stops_for_long_costs_no_memory() {
+    const CHANGES: usize = 600;
+    let fat = |says: &str| {
+        let head = format!("---\nname: s\ndescription: {says}\nlicense: ");
+        head + &"x".repeat(6_000) + "\n---\n"
+    };
+    let fixture = Fixture::new("dir r");
+    for n in 0..100 {
+        fixture.write(&format!("r/s{n:02}/SKILL.md"), fat("At first."));
+    }
+    fixture.write("config.yaml", "watch:\n  settle: 0ms\n");
+    let (config, top) = (fixture.path("config.yaml"), fixture.top());
+    let flags = ["--listen", "tcp:127.0.0.1:0", "--config"].map(OsStr::new);
+    let more = [config.as_os_str(), OsStr::new("--allow"), top.as_os_str()];
+    let serving = Serving::start(&[&flags[..], &more].concat());
+    let address = serving.endpoint().strip_prefix("tcp:").expect("TCP");
+    let daemon = Daemon::elsewhere(address).await;
+    let request = watching(vec![selected("r", fixture.path("r"))]);
+    let mut reader = Replica::open(&daemon, request.clone()).await;
+    reader.step().await;
+    // Some that have read the first state, and one that never reads at all.
+    let mut stopped = Vec::new();
+    for n in 0..11 {
+        let mut replica = Replica::open(&narrow(&daemon).await, request.clone()).await;
+        if n > 0 {
+            replica.step().await;
+        }
+        stopped.push(replica);
+    }
+    let mut held = vec![resident(serving.pid())];
+    for half in 0..2 {
+        for change in 0..CHANGES / 2 {
+            let says = format!("Change {half}.{change}.");
+            fixture.replace(&format!("r/s{:02}/SKILL.md", change % 100), fat(&says));
+            let package = format!("skill://r/s{:02}", change % 100);
+            while reader.skills[&package].description != says {
+                reader.change().await;
+            }
+        }
+        held.push(resident(serving.pid()));
+    }
+    println!("{held:?} KiB before, in the middle and at the end of {CHANGES} changes of 6 KB");
+    // What the changes hold together, for each of those that do not read, would be 20 MiB and more.
+    assert!(held[2] < held[1] + (4 << 10), "{held:?}");
+    for (n, replica) in stopped.iter_mut().enumerate() {
+        let before = replica.revision;
+        let step = replica.step().await;
+        if n > 0 {
+            assert!(matches!(step.reset, None | Some(ResetReason::Resync)), "{step:?}");
+            assert!(step.reset.is_some() || replica.revision > before);
+        }
+        replica.catch_up(&daemon).await;
+        assert_eq!(replica.skills, reader.skills);
+    }
+    assert_eq!(serving.terminate().0, Some(0));
+}
+
+#[tokio::test]
 async fn a_thousand_streams_are_told_of_one_change() {
     const STREAMS: usize = 1_000;
     let fixture = Fixture::new("skill r/a\nskill r/b");
@@ -65,6 +149,7 @@ async fn a_thousand_streams_are_told_of_one_change() {
         Timing { warm: Duration::ZERO, recheck: Duration::from_millis(50), ..Timing::default() };
     let limits = Limits { max_streams: STREAMS, ..Limits::default() };
     let setup = Setup { limits, timing, ..Setup::allowing([fixture.top().to_owned()]) };
+    let mut looks = Looks::at(&fixture.path("r/a"));
     let daemon = Daemon::start(setup).await;
     let request = watching(vec![selected("r", fixture.path("r"))]);
     let mut connections = Vec::new();
@@ -79,13 +164,18 @@ async fn a_thousand_streams_are_told_of_one_change() {
     }
     let one_more = in_time(daemon.client.clone().watch_skills(request.clone())).await;
     assert_refused(one_more, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
-    fixture.replace("r/a/SKILL.md", skill("a", "Told to all."));
+    let alone = status(&daemon).await.watches_used;
+    assert_eq!(looks.count(), 1, "one search served all");
+    fixture.write("next", skill("a", "Told to all."));
+    std::fs::rename(fixture.path("next"), fixture.path("r/a/SKILL.md")).expect("rename over it");
     for reader in &mut readers {
         assert_eq!(reader.change().await.upserted, ["skill://r/a"]);
     }
     let (first, rest) = readers.split_first().expect("a thousand");
     assert!(rest.iter().all(|r| (r.revision, &r.skills) == (first.revision, &first.skills)));
-    assert_eq!(status(&daemon).await.roots, 1, "looked after once");
+    assert_eq!(looks.count(), 1, "one look told all");
+    let status_now = status(&daemon).await;
+    assert_eq!((status_now.roots, status_now.watches_used), (1, alone), "looked after once");
     drop(readers);
     // Nobody needs the root any more: it is let go of, with its watches.
     let gone = async {

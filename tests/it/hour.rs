@@ -1,0 +1,101 @@
+//! An hour in which nothing changes, on simulated time. Sockets know no simulated time, so the service
+//! is called here without one.
+
+use std::time::SystemTime;
+
+use caproot::config::{Config, Flags};
+use caproot::keeper::{Keeper, Settings};
+use caproot::proto::caproot::v1::capability_service_server::CapabilityService as _;
+use caproot::proto::caproot::v1::watch_skills_response::Event;
+use caproot::proto::caproot::v1::{WatchSkillsRequest, WatchSkillsResponse};
+use caproot::rpc::Service;
+use tokio::sync::watch;
+use tokio::time::{Duration, Instant};
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::{Request, Status};
+
+use crate::fixture::Fixture;
+use crate::harness::{selected, surroundings};
+use crate::live::{skill, watching};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+/// A service as a daemon makes it, for callers in this process.
+fn service(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Service {
+    let flags = Flags { allow: vec![fixture.top().to_owned()], ..Flags::default() };
+    let config = Config::from_flags(flags, &surroundings(fixture.top())).expect("good flags");
+    let rules = config.rules();
+    let Config { environment_ids: environments, allowed, published, timing, faults, .. } = config;
+    let settings = Settings { environments, allowed, published, rules, timing, faults };
+    Service::new(Keeper::new(settings, 1), SystemTime::now(), stopping.subscribe())
+}
+
+/// The next event, and when it came.
+async fn next<S>(stream: &mut S) -> (Instant, WatchSkillsResponse)
+where
+    S: Stream<Item = Result<WatchSkillsResponse, Status>> + Unpin,
+{
+    let event = stream.next().await.expect("the stream goes on").expect("without an error");
+    (Instant::now(), event)
+}
+
+async fn synced<S>(stream: &mut S) -> (Instant, u64)
+where
+    S: Stream<Item = Result<WatchSkillsResponse, Status>> + Unpin,
+{
+    loop {
+        let (at, response) = next(stream).await;
+        if matches!(response.event, Some(Event::Synced(_))) {
+            return (at, response.revision);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hour_without_a_change_is_bookmarks_and_nothing_else() {
+    let fixture = Fixture::new("repeat 20 skill r/s{}\nlink r/l -> ../v\nskill v/a");
+    let stopping = watch::Sender::new(false);
+    let service = service(&fixture, &stopping);
+    // As asked, and what comes of it.
+    let intervals = [
+        (None, Duration::from_secs(30)),
+        (Some(Duration::from_millis(1)), Duration::from_secs(1)),
+        (Some(Duration::from_millis(44_500)), Duration::from_millis(44_500)),
+        (Some(HOUR), Duration::from_mins(5)),
+    ];
+    let mut streams = Vec::new();
+    for (asked, interval) in intervals {
+        let request = WatchSkillsRequest {
+            bookmark_interval: asked.map(|d| d.try_into().expect("a duration")),
+            ..watching(vec![selected("r", fixture.path("r"))])
+        };
+        let opened = service.watch_skills(Request::new(request)).await.expect("a stream");
+        let mut stream = opened.into_inner();
+        let (at, revision) = synced(&mut stream).await;
+        streams.push((stream, interval, at, revision));
+    }
+    let followed = streams.into_iter().map(async |(mut stream, interval, begun, revision)| {
+        let (mut last, mut count) = (begun, 0);
+        while last + interval <= begun + HOUR {
+            let (at, response) = next(&mut stream).await;
+            assert!(matches!(response.event, Some(Event::Bookmark(_))), "{response:?}");
+            assert_eq!(response.revision, revision, "no revision without a change");
+            // The clock of the runtime counts whole milliseconds.
+            let waited = (at - last).abs_diff(interval);
+            assert!(waited <= Duration::from_millis(1), "{:?}, not {interval:?}", at - last);
+            (last, count) = (at, count + 1);
+        }
+        println!("{count} bookmarks in an hour, every {interval:?}");
+        (stream, interval)
+    });
+    let streams = futures_util::future::join_all(followed).await;
+    // They are still followed: what does change is told, and puts the next bookmark off.
+    fixture.replace("r/s07/SKILL.md", skill("s07", "Changed."));
+    let told = streams.into_iter().map(async |(mut stream, interval)| {
+        let (changed, _) = synced(&mut stream).await;
+        let (at, response) = next(&mut stream).await;
+        assert!(matches!(response.event, Some(Event::Bookmark(_))), "{response:?}");
+        assert!((at - changed).abs_diff(interval) <= Duration::from_millis(1));
+    });
+    futures_util::future::join_all(told).await;
+}

@@ -1,0 +1,81 @@
+//! A root that is full of what is no skill.
+
+use std::ffi::OsStr;
+use std::fs;
+
+use caproot::proto::caproot::v1::{DiagnosticCode, RootState};
+
+use crate::binary::Serving;
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, selected};
+use crate::live::{fresh, skill, watching};
+use crate::replica::Replica;
+use crate::usage::{most_resident, resident};
+
+const DIRECTORIES: usize = 100;
+const FILES: usize = 1_000;
+
+/// Ten skills beside a hundred directories of a thousand files, and one skill in the last of these.
+fn tree() -> Fixture {
+    let fixture = Fixture::new("repeat 10 skill r/s{}\nskill r/data/d99/deep");
+    for dir in 0..DIRECTORIES {
+        let dir = fixture.path(&format!("r/data/d{dir:02}"));
+        fs::create_dir_all(&dir).expect("mkdir");
+        fs::write(dir.join("f000"), "no skill").expect("write");
+        for file in 1..FILES {
+            // Far cheaper to make than files, and as much to look at.
+            fs::hard_link(dir.join("f000"), dir.join(format!("f{file:03}"))).expect("link");
+        }
+    }
+    fixture
+}
+
+fn serve(fixture: &Fixture, config: &str) -> Serving {
+    let (config, top) = (fixture.path(config), fixture.top());
+    let flags = ["--listen", "tcp:127.0.0.1:0", "--config"].map(OsStr::new);
+    let more = [config.as_os_str(), OsStr::new("--allow"), top.as_os_str()];
+    Serving::start(&[&flags[..], &more].concat())
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_files_that_are_no_skills() {
+    let fixture = tree();
+    fixture.write("default.yaml", "limits: {}\n");
+    fixture.write("limited.yaml", "limits:\n  max_entries: 50000\n");
+    let root = selected("r", fixture.path("r"));
+    for (config, skills) in [("default.yaml", 11), ("limited.yaml", 10)] {
+        let serving = serve(&fixture, config);
+        let address = serving.endpoint().strip_prefix("tcp:").expect("TCP");
+        let daemon = Daemon::elsewhere(address).await;
+        let before = resident(serving.pid());
+        let mut replica = Replica::open(&daemon, watching(vec![root.clone()])).await;
+        while replica.roots.get("r").is_none_or(|root| root.state() != RootState::Ready) {
+            replica.step().await;
+        }
+        let (now, most) = (resident(serving.pid()), most_resident(serving.pid()));
+        println!("{config}: {before} KiB before the search, {now} KiB after, {most} KiB at most");
+        // Names of one level of directories at a time are held, and of files nothing.
+        assert!(most - before < 48 << 10, "{} KiB more", most - before);
+        assert_eq!(replica.skills.len(), skills, "{config}");
+        let cut = skills < 11;
+        assert_eq!(replica.roots["r"].truncated, cut);
+        let limit = replica.diagnostics.get("r").into_iter().flatten();
+        let limit = limit.filter(|d| d.code() == DiagnosticCode::LimitReached);
+        let limit: Vec<_> = limit.map(|d| &d.message).collect();
+        assert_eq!(limit.len(), usize::from(cut), "{limit:?}");
+        assert!(limit.iter().all(|says| says.contains("max_entries")), "{limit:?}");
+        let entries = replica.roots["r"].counts.expect("counts").entries;
+        let wanted = if cut { 49_000..=50_000 } else { 100_000..=100_300 };
+        assert!(wanted.contains(&entries), "{entries}");
+        // Changes among them are as if they were alone.
+        fixture.write("r/s3/SKILL.md", skill("s3", config));
+        while replica.skills["skill://r/s3"].description != config {
+            replica.change().await;
+        }
+        let revision = fresh(&daemon, std::slice::from_ref(&root)).await.revision;
+        fixture.write("r/data/d00/f000", "changed");
+        assert_eq!(fresh(&daemon, std::slice::from_ref(&root)).await.revision, revision);
+        replica.catch_up(&daemon).await;
+        assert_eq!(serving.terminate().0, Some(0));
+    }
+}

@@ -1,0 +1,78 @@
+//! A client that is gone without a word: its machine lost power, or the way to it is cut.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use caproot::config::Keepalive;
+use caproot::domain::Limits;
+use caproot::proto::caproot::v1::WatchSkillsRequest;
+use tonic::Code;
+
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, Setup, assert_refused, in_time, selected};
+use crate::live::{skill, watching};
+use crate::private::is_inside;
+use crate::replica::Replica;
+
+/// Turns the only way of this network namespace on or off.
+fn turn(state: &str) -> bool {
+    let done = Command::new("ip").args(["link", "set", "lo", state]).status();
+    done.is_ok_and(|status| status.success())
+}
+
+/// How many connections the daemon's end takes for open.
+fn open(address: &str) -> usize {
+    let (_, port) = address.rsplit_once(':').expect("a port");
+    let port = format!(":{:04X}", port.parse::<u16>().expect("a number"));
+    let table = fs::read_to_string("/proc/self/net/tcp").expect("the table of connections");
+    // Local and remote address, and the state: 01 is ESTABLISHED.
+    let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    fields.filter(|f| f[1].ends_with(&port) && f[3] == "01").count()
+}
+
+#[tokio::test]
+async fn the_place_of_a_client_that_vanished_is_free_again() {
+    let test = "vanished::the_place_of_a_client_that_vanished_is_free_again";
+    if !is_inside(test, &["--net"]) {
+        return;
+    }
+    if !turn("up") {
+        println!("SKIPPED: no `ip` here, so no network can be cut");
+        return;
+    }
+    let fixture = Fixture::new("skill r/a");
+    let keepalive =
+        Keepalive { interval: Duration::from_millis(300), timeout: Duration::from_millis(500) };
+    let limits = Limits { max_streams: 1, ..Limits::default() };
+    let allow = Setup::allowing([fixture.top().to_owned()]);
+    let daemon = Daemon::start(Setup { keepalive, limits, ..allow }).await;
+    let vanishing = Daemon::elsewhere(&daemon.address).await;
+    let request = WatchSkillsRequest {
+        bookmark_interval: Some(prost_types::Duration { seconds: 2, nanos: 0 }),
+        ..watching(vec![selected("r", fixture.path("r"))])
+    };
+    let mut replica = Replica::open(&vanishing, request.clone()).await;
+    replica.step().await;
+    // One that is silent and there keeps its place.
+    assert!(replica.step().await.is_bookmark);
+    let refused = in_time(daemon.client.clone().watch_skills(request.clone())).await;
+    assert_refused(refused, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
+    assert_eq!(open(&daemon.address), 2);
+
+    assert!(turn("down"), "the network can be cut");
+    let noticed = async {
+        while open(&daemon.address) > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    in_time(noticed).await;
+    assert!(turn("up"), "the network can be mended");
+    let another = Daemon::elsewhere(&daemon.address).await;
+    let mut replica = Replica::open(&another, request).await;
+    replica.step().await;
+    fixture.write("r/a/SKILL.md", skill("a", "Told."));
+    assert_eq!(replica.change().await.upserted, ["skill://r/a"]);
+    drop(vanishing);
+    daemon.stop().await;
+}
