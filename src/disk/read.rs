@@ -89,9 +89,8 @@ pub fn read(root: &Resolved, page: &Page<'_>, versions: &Versions) -> Result<Rea
             }
             continue;
         };
-        let offset = match page.begin(&version, &digest)? {
-            Some(offset) => offset,
-            None => return Ok(Read { version, digest, body: None, next: None }),
+        let Some(offset) = page.begin(&version, &digest)? else {
+            return Ok(Read { version, digest, body: None, next: None });
         };
         let len = usize::try_from(version.size - offset).unwrap_or(usize::MAX).min(page.max_bytes);
         let bytes = content::page(&opened.file, offset, len).map_err(|_| Unread::Failed)?;

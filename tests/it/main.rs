@@ -43,6 +43,7 @@ mod syscalls;
 mod terminal;
 mod traced;
 mod trees;
+mod unsized_files;
 mod watch_command;
 mod watch_degraded;
 mod watch_links;
