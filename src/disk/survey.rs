@@ -226,9 +226,9 @@ impl Survey {
         Surveyed { catalog: Some(Ok(catalog)), unsettled }
     }
 
-    /// The tokens of directories in which a link leads elsewhere than it did, or something could not
-    /// be read: what no event tells where a directory on its way is not watched. `None` where the root itself is elsewhere, or was
-    /// not there and may be now.
+    /// The tokens of directories in which a link leads elsewhere than it did, which no event tells
+    /// where a directory on its way is not watched, or in which something could not be read. `None`
+    /// where the root itself is elsewhere, or was not there and may be now.
     pub fn strayed(&self, allowed: &Allowed) -> Option<HashSet<u64>> {
         let Some(found) = &self.found else {
             let is_same = self.resolve(allowed).err() == self.failed && self.failed.is_some();

@@ -144,6 +144,10 @@ fn what_was_moved_out_or_replaced_is_not_beneath() {
         Opener::Steps.open(&base, name.as_bytes(), OFlags::RDONLY).expect("beneath")
     };
     let dir = Opener::Steps.open(&base, b"d/e", OFlags::PATH).expect("beneath");
+    // No caller asks for it: what comes out above the base is not handed over.
+    for above in [&b".."[..], b"../out", b"d/../../out"] {
+        assert_eq!(said(Opener::Steps.open(&base, above, OFlags::PATH)), Err(Errno::AGAIN));
+    }
     let (inner, odd, gone) = (file("d/x"), file("odd (deleted)"), file("gone"));
     assert!(is_beneath(&inner, &base, b"x") && is_beneath(&odd, &base, b"odd (deleted)"));
     fs::remove_file(tmp.path().join("in/gone")).expect("remove");
