@@ -1,7 +1,9 @@
 #![doc = include_str!("../README.md")]
 
 #[cfg(not(target_os = "linux"))]
-compile_error!("caproot runs on Linux only: it opens files with openat2(2)");
+compile_error!(
+    "caproot runs on Linux only: it opens files beneath O_PATH descriptors and watches by inotify"
+);
 
 pub mod app;
 pub mod bearer;

@@ -211,7 +211,7 @@ impl Daemon {
 pub(crate) fn has_openat2() -> bool {
     let has = Opener::probe() == Opener::Openat2;
     if !has {
-        eprintln!("SKIPPED: openat2(2) is not to be had here; only opening step by step is tested");
+        println!("SKIPPED: openat2(2) is not to be had here; only opening step by step is tested");
     }
     has
 }

@@ -56,6 +56,7 @@ mod terminal;
 mod tls;
 mod traced;
 mod trees;
+mod unsized_files;
 mod usage;
 mod vanished;
 mod watch_command;

@@ -61,8 +61,10 @@ fn unreadable(replica: &Replica) -> Vec<&str> {
 async fn what_may_not_be_read_costs_itself_only_and_comes_back() {
     let mut fixture = Fixture::new("skill r/a\nskill r/dir\nskill r/file\nfile r/a/x.md\n| text");
     fixture.add("mode 0755 .");
-    let closed = ["r/dir", "r/file/SKILL.md", "r/a/x.md"].map(|name| (name, fixture.path(name)));
-    closed.iter().for_each(|(_, path)| set_mode(path, 0));
+    let closed = ["r/dir", "r/file/SKILL.md", "r/a/x.md"].map(|name| fixture.path(name));
+    for path in &closed {
+        set_mode(path, 0);
+    }
     let Some(mut command) = ordinary(&fixture) else { return };
     command.args(["serve", "--listen", "tcp:127.0.0.1:0", "--allow"]).arg(fixture.top());
     command.env_clear().env("HOME", "/nonexistent").env("PATH", "/usr/bin:/bin");
@@ -78,18 +80,18 @@ async fn what_may_not_be_read_costs_itself_only_and_comes_back() {
     assert_refused(daemon.read(read()).await, Code::NotFound, "RESOURCE_NOT_FOUND", None);
 
     // A directory that may not be read may not be watched either, and is polled.
-    set_mode(&closed[0].1, 0o755);
+    set_mode(&closed[0], 0o755);
     while names(&replica) != ["skill://r/a", "skill://r/dir"] {
         replica.change().await;
     }
-    set_mode(&closed[1].1, 0o644);
+    set_mode(&closed[1], 0o644);
     while names(&replica).len() < 3 {
         replica.change().await;
     }
     assert_eq!(unreadable(&replica), [""; 0]);
-    set_mode(&closed[2].1, 0o644);
+    set_mode(&closed[2], 0o644);
     assert_eq!(daemon.read_all(read()).await.expect("permitted by now"), b"text\n");
-    set_mode(&closed[0].1, 0);
+    set_mode(&closed[0], 0);
     while names(&replica) != ["skill://r/a", "skill://r/file"] {
         replica.change().await;
     }

@@ -81,7 +81,9 @@ async fn nothing_from_outside_comes_out(opener: Opener) {
             thread::spawn(move || work(opener, &arena, &score, &goes_on))
         });
         ask_the_daemon(opener, &arena, &score, &goes_on).await;
-        workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
+        for worker in workers {
+            worker.join().expect("no panic");
+        }
         let (exchanges, name) = (race.end(), opener.name());
         let [reads, lists, served, refused, leaks] =
             [&score.reads, &score.lists, &score.served, &score.refused, &score.leaks]
@@ -202,6 +204,9 @@ fn judge(arena: &Arena, score: &Score, answer: Result<impl prost::Message, Statu
     }
 }
 
+/// Reads a path below a root.
+type Naive = fn(&Path, &str) -> Option<Vec<u8>>;
+
 /// Looks where a path leads, sees that this is inside, and opens the path.
 fn looks_first(root: &Path, path: &str) -> Option<Vec<u8>> {
     let path = root.join(path);
@@ -228,7 +233,7 @@ fn a_naive_resolver_lets_something_out() {
     for storm in Storm::ALL {
         let arena = Arena::new();
         let Some(race) = arena.begin(storm) else { return };
-        let (naive, path): (fn(&Path, &str) -> Option<Vec<u8>>, _) = match storm {
+        let (naive, path): (Naive, _) = match storm {
             Storm::Directories => (looks_first, "a/docs/x.md"),
             Storm::Files => (looks_first, "a/x.md"),
             Storm::Moved => (climbs, "a/docs/up.md"),

@@ -80,15 +80,15 @@ fn a_call_that_writes_is_found_out() {
         r#"7 openat2(3</top/root>, "x", {flags=O_RDWR, resolve=RESOLVE_BENEATH}, 24) = 4"#,
         r#"7 unlink("/top/root/x") = 0"#,
         r#"7 renameat2(3</top/root>, "x", 3</top/root>, "y", 0) = -1 ENOENT (No such file)"#,
-        r#"7 ftruncate(4</top/root/x>, 0 <unfinished ...>"#,
+        "7 ftruncate(4</top/root/x>, 0 <unfinished ...>",
         r#"7 write(4</top/root/x>, "text", 4) = 4"#,
-        r#"7 fchmod(4</top/root/x>, 0600) = 0"#,
+        "7 fchmod(4</top/root/x>, 0600) = 0",
     ] {
         assert!(judged(line).is_some(), "{line}");
     }
     for line in [
         r#"7 openat(3</top/root>, "x", O_RDONLY|O_NONBLOCK|O_CLOEXEC) = 4</top/root/x>"#,
-        r#"7 <... openat resumed>) = 4</top/root/x>"#,
+        "7 <... openat resumed>) = 4</top/root/x>",
         r#"7 write(9<socket:[1]>, "of /top/root", 12) = 12"#,
         r#"7 unlink("/run/socket") = 0"#,
     ] {

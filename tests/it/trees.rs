@@ -104,9 +104,14 @@ async fn run(theme: &str) {
         let (name, wanted) = (case.name.clone(), case.expected.clone());
         let case = Arc::new(case);
         for opener in openers() {
-            // A task of its own: a case that panics fails alone.
+            // A thread of its own: a case that panics fails alone. And a runtime of its own, which
+            // ends with all that the daemon holds of the kernel.
             let case = case.clone();
-            let said = tokio::spawn(async move { actual(&case, opener).await }).await;
+            let on_its_own = move || {
+                let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+                runtime.block_on(actual(&case, opener))
+            };
+            let said = tokio::task::spawn_blocking(on_its_own).await;
             let Ok(said) = said else {
                 write!(failures, "\n== {name}, by {opener:?}\nbroke off; see above\n")
                     .expect("text");

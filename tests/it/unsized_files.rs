@@ -1,0 +1,100 @@
+//! Files whose size their filesystem does not tell, as in /proc: bound into a package, in a mount
+//! namespace of the daemon's own, they are read as they are.
+
+use std::fs;
+use std::process::Command;
+
+use caproot::proto::caproot::v1::{ListResourcesRequest, ReadResourceRequest};
+use tonic::Code;
+
+use crate::binary::Serving;
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, assert_refused, bytes_of, in_time, read_request, refusal, selected};
+use crate::reads::digest;
+
+/// Each a file of the package `a`, and what is bound there: one that keeps still, one that changes by
+/// itself, one that is over the limit.
+const BOUND: [(&str, &str); 3] =
+    [("still", "/proc/version"), ("moving", "/proc/uptime"), ("large", "/proc/cpuinfo")];
+
+/// `caproot serve` that sees them; `None` where nothing can be mounted.
+fn serving(fixture: &Fixture) -> Option<Serving> {
+    fixture.write("caproot.yaml", "allow: [r]\nlimits:\n  max_file_bytes: 1KiB\n");
+    let mounts = BOUND.map(|(name, source)| format!("mount --bind {source} r/a/{name} &&"));
+    let script = format!("cd \"$0\" && {} exec \"$@\"", mounts.join(" "));
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]);
+        command.arg(fixture.top());
+        command
+    };
+    if !unshare().arg("true").status().is_ok_and(|status| status.success()) {
+        println!("SKIPPED: nothing can be mounted here, so there is no file of unknown size");
+        return None;
+    }
+    let mut command = unshare();
+    command.args([env!("CARGO_BIN_EXE_caproot"), "serve", "--listen", "tcp:127.0.0.1:0"]);
+    command.arg("--config").arg(fixture.path("caproot.yaml"));
+    Some(Serving::of(&mut command))
+}
+
+#[tokio::test]
+async fn files_of_unknown_size_are_read_to_their_end() {
+    let fixture = Fixture::new(
+        "skill r/a\nfile r/a/still\nfile r/a/moving\nfile r/a/large\nsparse 0 r/a/empty",
+    );
+    let Some(serving) = serving(&fixture) else { return };
+    let daemon = Daemon::elsewhere(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await;
+    let root = selected("r", fixture.path("r"));
+    let read = |name: &str| ReadResourceRequest {
+        max_bytes: 16,
+        ..read_request(&root, "skill://r/a", &format!("skill://r/a/{name}"))
+    };
+
+    let content = fs::read("/proc/version").expect("of this kernel");
+    assert_eq!(fs::metadata("/proc/version").expect("there").len(), 0, "its size is not told");
+    assert_eq!(daemon.read_all(read("still")).await.expect("all pages"), content);
+    let first = daemon.read(read("still")).await.expect("a page");
+    assert_eq!((first.digest.clone(), first.total_bytes), (digest(&content), content.len() as u64));
+    let held = ReadResourceRequest { if_none_match: first.digest, ..read("still") };
+    assert!(daemon.read(held).await.expect("as it is held").not_modified);
+    assert_eq!(daemon.read_all(read("empty")).await.expect("an empty file"), b"");
+
+    // What changes by itself is one version, or an error; a page at a time it cannot be read.
+    let whole = ReadResourceRequest { max_bytes: 0, ..read("moving") };
+    let page = daemon.read(whole).await.expect("all of it at once");
+    assert_eq!(page.digest, digest(&bytes_of(&page)));
+    let mut pages = ReadResourceRequest { max_bytes: 4, ..read("moving") };
+    let refused = loop {
+        match daemon.read(pages.clone()).await {
+            Ok(page) => pages.cursor = page.next_cursor,
+            Err(status) => break refusal(&status),
+        }
+    };
+    assert_eq!((refused.code, &*refused.reason), (Code::Aborted, "RESOURCE_CHANGED"));
+
+    let large = daemon.read(read("large")).await;
+    assert_refused(large, Code::FailedPrecondition, "TOO_LARGE", None);
+
+    let request = ListResourcesRequest {
+        root: Some(root.clone()),
+        package: "skill://r/a".into(),
+        include_digests: true,
+        ..Default::default()
+    };
+    let files = in_time(daemon.client.clone().list_resources(request)).await.expect("a list");
+    let files = files.into_inner().resources;
+    let said = files.iter().map(|f| (f.resource.as_str(), f.size_bytes, f.digest.is_empty()));
+    assert_eq!(
+        said.filter(|(name, ..)| !name.ends_with("SKILL.md")).collect::<Vec<_>>(),
+        [
+            ("skill://r/a/empty", 0, false),
+            ("skill://r/a/large", 0, true),
+            ("skill://r/a/moving", 0, true),
+            ("skill://r/a/still", 0, true),
+        ]
+    );
+    drop(daemon);
+    let (code, log) = serving.terminated().await;
+    assert_eq!(code, Some(0), "{log}");
+}
