@@ -144,6 +144,10 @@ impl FromStr for Endpoint {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
+            // One that begins with two slashes would be taken for what follows `unix://`.
+            Address::Unix(path) if path.as_os_str().as_encoded_bytes().starts_with(b"//") => {
+                write!(f, "unix://{}", path.display())
+            }
             Address::Unix(path) => write!(f, "unix:{}", path.display()),
             Address::Tcp(address) => write!(f, "tcp:{address}"),
         }
@@ -161,12 +165,15 @@ mod tests {
             ("unix:/run/a.sock", "unix:/run/a.sock"),
             ("unix:///run/a.sock", "unix:/run/a.sock"),
             ("/run/a.sock", "unix:/run/a.sock"),
+            ("//run/a.sock", "unix:////run/a.sock"),
             ("tcp:127.0.0.1:5000", "tcp:127.0.0.1:5000"),
             ("tcp:[::1]:5000", "tcp:[::1]:5000"),
             ("http://localhost:80", "tcp:localhost:80"),
             ("http://my-host.example:80/", "tcp:my-host.example:80"),
         ] {
-            assert_eq!(text.parse::<Endpoint>().map(|e| e.to_string()).as_deref(), Ok(printed));
+            let endpoint = text.parse::<Endpoint>().expect(text);
+            assert_eq!(endpoint.to_string(), printed);
+            assert_eq!(printed.parse(), Ok(endpoint));
         }
     }
 
