@@ -73,7 +73,8 @@ fn key_end(text: &str) -> Option<usize> {
         .match_indices(':')
         .map(|(at, _)| at)
         .find(|at| text[at + 1..].chars().next().is_none_or(|c| matches!(c, ' ' | '\t')))?;
-    (end > 0 && !text[..end].contains(" #")).then_some(end)
+    let key = text[..end].trim();
+    (!key.is_empty() && !text[..end].contains(" #")).then_some(end)
 }
 
 /// How many of the lines behind the first belong to its value.

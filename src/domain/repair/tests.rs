@@ -85,6 +85,8 @@ fn leaves_what_is_broken_in_another_way() {
         "a: 1\na: 2\n",
         "b: [*a, *a]\n",
         "- a\nb: c\n",
+        "- \r: b: c\n",
+        "\u{a0}: b: c\n",
     ] {
         assert_eq!(repair(yaml), None, "{yaml:?}");
     }
