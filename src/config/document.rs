@@ -66,6 +66,9 @@ enum Open {
 pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
     // YAML 1.2, 5.2: a byte order mark is no part of the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    // The library puts the end of a text that ends without a line break on a line of its own.
+    let end = end(text);
+    let at = |mark: &Marker| at(mark).min(end);
     let mut parser = Parser::new_from_str(text);
     let mut open: Vec<Open> = Vec::new();
     let mut document = None;
@@ -171,6 +174,14 @@ fn at(mark: &Marker) -> At {
     At { line: number(mark.line()), column: number(mark.col() + 1) }
 }
 
+/// Where a text ends.
+fn end(text: &str) -> At {
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let breaks = text.matches(['\n', '\r']).count() - text.matches("\r\n").count();
+    let last = text.rsplit(['\n', '\r']).next().unwrap_or_default();
+    At { line: number(breaks + 1), column: number(last.chars().count() + 1) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{At, Value, parse};
@@ -206,6 +217,9 @@ mod tests {
         let Value::List(items) = &top[1].node.value else { panic!("a list") };
         let Value::Map(inner) = &items[0].value else { panic!("a mapping") };
         assert_eq!((inner[0].at, inner[0].node.at), (at(4, 6), at(4, 9)));
+        let Ok(node) = parse("?\n ") else { panic!("good YAML") };
+        let Value::Map(top) = node.value else { panic!("a mapping") };
+        assert_eq!((top[0].at, top[0].node.at), (at(2, 2), at(2, 2)));
     }
 
     #[test]
@@ -219,6 +233,8 @@ mod tests {
             ("a: 1\n---\nb: 1\n", 2, 1, "second document"),
             ("? [a]\n: b\n", 1, 3, "cannot be a key"),
             (&"[".repeat(17), 1, 17, "nested too deep"),
+            ("a: 1\r\nb: {c", 2, 6, "YAML: "),
+            ("a: 1\rb: {c\n", 3, 1, "YAML: "),
         ] {
             let error = parse(text).expect_err(text);
             assert!(error.reason.contains(reason), "{text:?}: {error:?}");

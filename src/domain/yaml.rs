@@ -60,8 +60,8 @@ pub fn parse(text: &str) -> Result<Value, YamlError> {
             _ if message.starts_with("control characters") => unreadable,
             found => found.map(|at| at.index()),
         };
-        let (line, column) = never_closed(&message)
-            .unwrap_or_else(|| index.map_or((0, 0), |at| position::of_byte(text.as_bytes(), at)));
+        let index = never_closed(&message).map(|at| index_of(text, at)).or(index);
+        let (line, column) = index.map_or((0, 0), |at| position::of_byte(text.as_bytes(), at));
         if let Some(message) = budget.into_refusal() {
             // Without the way there that the library puts before it, which can be long.
             return YamlError { line, column, message, kind: YamlErrorKind::Refused };
@@ -93,11 +93,21 @@ fn is_allowed(c: char) -> bool {
 
 /// Where that begins which the end of the text cuts off: the end itself tells its author nothing. The
 /// library says it only in its words.
-fn never_closed(message: &str) -> Option<(u32, u32)> {
+fn never_closed(message: &str) -> Option<(usize, usize)> {
     let rest = message.strip_prefix("found unexpected end of stream")?;
     let (_, place) = rest.rsplit_once(", while scanning a quoted scalar at line ")?;
     let (line, column) = place.split_once(" column ")?;
     Some((line.parse().ok()?, column.parse().ok()?))
+}
+
+/// The byte at a line and column of the library's, for which more ends a line than for an editor.
+fn index_of(text: &str, (line, column): (usize, usize)) -> usize {
+    let ends = ['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'];
+    let ends = text.match_indices(ends).filter(|(at, _)| !text[*at..].starts_with("\r\n"));
+    let mut starts = std::iter::once(0).chain(ends.map(|(at, end)| at + end.len()));
+    let start = starts.nth(line.saturating_sub(1)).unwrap_or(text.len());
+    let mut characters = text[start..].char_indices().map(|(at, _)| start + at);
+    characters.nth(column.saturating_sub(1)).unwrap_or(text.len())
 }
 
 /// Drops the library's ` at line 2 column 3` and ` at position 4`: they count within the document,

@@ -109,9 +109,14 @@ proptest! {
 
 #[test]
 fn a_quote_that_is_never_closed_is_shown_where_it_opens() {
-    for (yaml, line, column) in
-        [("a: \"b\n", 1, 4), ("a: 1\nä: 'b\nc: d\n", 2, 4), ("a:\n  - x\n  - \"y", 3, 5)]
-    {
+    for (yaml, line, column) in [
+        ("a: \"b\n", 1, 4),
+        ("a: 1\nä: 'b\nc: d\n", 2, 4),
+        ("a:\n  - x\n  - \"y", 3, 5),
+        ("a: 1\r\nb: 'c\r\n", 2, 4),
+        ("a: 1\rb: 'c\n", 1, 9),
+        ("a: ä\u{2028}b: 'c", 1, 9),
+    ] {
         let error = parse(yaml).expect_err(yaml);
         assert_eq!((error.line, error.column), (line, column), "{error:?}");
         assert!(!error.message.contains("line"), "{error:?}");
