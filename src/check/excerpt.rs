@@ -10,6 +10,8 @@ const MAX_COLUMNS: usize = 100;
 const LEAD_COLUMNS: usize = 40;
 /// Characters of a key that is pointed at as a whole.
 const MAX_KEY: usize = 64;
+/// Characters on both sides of the column that are looked at: more than are ever shown.
+const NEAR: usize = 2 * MAX_COLUMNS;
 
 /// One line, ready to be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,14 +30,18 @@ impl Excerpt {
         let file = file.strip_prefix(b"\xef\xbb\xbf").unwrap_or(file);
         let line = file.split(|b| *b == b'\n').nth(usize::try_from(line).ok()?.checked_sub(1)?)?;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let pieces = pieces(line);
-        let at = (column.max(1) as usize - 1).min(pieces.len());
-        let end = at + key_len(&pieces[at..]);
-        let widths: Vec<usize> = pieces.iter().map(|piece| piece.width()).collect();
-        let (from, to) = window(&widths, at);
-        let mut text = String::from(if from > 0 { "…" } else { "" });
+        let count = pieces(line).count();
+        let at = (column.max(1) as usize - 1).min(count);
+        let skipped = at.saturating_sub(NEAR);
+        let near: Vec<String> = pieces(line).skip(skipped).take(2 * NEAR).map(shown).collect();
+        let at = at - skipped;
+        let end = at + key_len(&near[at..]);
+        // What has no width would come along without bound.
+        let widths: Vec<usize> = near.iter().map(|piece| piece.width().max(1)).collect();
+        let (from, to) = if near.len() == count { window(&widths, at) } else { part(&widths, at) };
+        let mut text = String::from(if skipped + from > 0 { "…" } else { "" });
         let mut span = text.len()..text.len();
-        for (n, piece) in pieces.iter().enumerate().take(to).skip(from) {
+        for (n, piece) in near.iter().enumerate().take(to).skip(from) {
             if n == at {
                 span = text.len()..text.len();
             }
@@ -48,29 +54,28 @@ impl Excerpt {
             span = text.len()..text.len();
         }
         span.start = span.start.min(span.end);
-        if to < pieces.len() {
+        if skipped + to < count {
             text.push('…');
         }
         Some(Self { text, span })
     }
 }
 
-/// The line, each character (or run of bytes that are none) as it is shown.
-fn pieces(line: &[u8]) -> Vec<String> {
-    let mut pieces = Vec::new();
-    let shown = |bytes: &[u8]| {
-        let mut piece = String::new();
-        // A string takes everything.
-        let _ = write_shown(&mut piece, bytes);
-        piece
-    };
-    for chunk in line.utf8_chunks() {
-        pieces.extend(chunk.valid().chars().map(|c| shown(c.encode_utf8(&mut [0; 4]).as_bytes())));
-        if !chunk.invalid().is_empty() {
-            pieces.push(shown(chunk.invalid()));
-        }
-    }
-    pieces
+/// The line's characters, and runs of bytes that are none.
+fn pieces(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.utf8_chunks().flat_map(|chunk| {
+        let (valid, invalid) = (chunk.valid(), chunk.invalid());
+        let ends = valid.char_indices().map(|(at, c)| at..at + c.len_utf8());
+        let characters = ends.map(|range| &valid.as_bytes()[range]);
+        characters.chain(Some(invalid).filter(|bytes| !bytes.is_empty()))
+    })
+}
+
+fn shown(piece: &[u8]) -> String {
+    let mut text = String::new();
+    // A string takes everything.
+    let _ = write_shown(&mut text, piece);
+    text
 }
 
 /// How much to point at: a key as a whole where one begins here, else one character.
@@ -81,11 +86,13 @@ fn key_len(rest: &[String]) -> usize {
     if is_whole && len > 0 { len } else { rest.len().min(1) }
 }
 
-/// Which pieces are shown.
+/// Which pieces of a whole line are shown.
 fn window(widths: &[usize], at: usize) -> (usize, usize) {
-    if widths.iter().sum::<usize>() <= MAX_COLUMNS {
-        return (0, widths.len());
-    }
+    if widths.iter().sum::<usize>() <= MAX_COLUMNS { (0, widths.len()) } else { part(widths, at) }
+}
+
+/// Which are, where they are not all.
+fn part(widths: &[usize], at: usize) -> (usize, usize) {
     let fits = |widths: &mut dyn Iterator<Item = &usize>, mut room: usize| {
         widths
             .take_while(|width| {
@@ -145,6 +152,9 @@ mod tests {
         assert_eq!(start, format!("<a>{}…", "a".repeat(99)));
         let end = marked(line.as_bytes(), 1, 9_999).expect("a line");
         assert_eq!(end, format!("…{}<>", "b".repeat(40)));
+        let invisible = format!("a: {}", "\u{301}".repeat(9_999));
+        let cut = Excerpt::new(invisible.as_bytes(), 1, 1).expect("a line");
+        assert_eq!(cut.text.chars().count(), 101);
     }
 
     proptest! {
