@@ -66,6 +66,9 @@ enum Open {
 pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
     // YAML 1.2, 5.2: a byte order mark is no part of the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    // The library puts the end of a text that ends without a line break on a line of its own.
+    let end = end(text);
+    let at = |mark: &Marker| at(mark).min(end);
     let mut parser = Parser::new_from_str(text);
     let mut open: Vec<Open> = Vec::new();
     let mut document = None;
@@ -215,6 +218,9 @@ mod tests {
         let Value::List(items) = &top[1].node.value else { panic!("a list") };
         let Value::Map(inner) = &items[0].value else { panic!("a mapping") };
         assert_eq!((inner[0].at, inner[0].node.at), (at(4, 6), at(4, 9)));
+        let Ok(node) = parse("?\n ") else { panic!("good YAML") };
+        let Value::Map(top) = node.value else { panic!("a mapping") };
+        assert_eq!((top[0].at, top[0].node.at), (at(2, 2), at(2, 2)));
     }
 
     #[test]

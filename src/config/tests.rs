@@ -9,7 +9,7 @@ use super::{
 use crate::domain::{Landlock, Limits, RootId, Scope};
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn env() -> Env {
     Env { current_dir: Some("/base".into()), temp_dir: "/tmp".into(), ..Env::default() }
@@ -296,23 +296,11 @@ fn the_example_has_every_key_and_the_bounds_of_every_limit() {
     }
 }
 
-#[test]
-fn the_worst_rules_take_no_time() {
-    for glob in ["{{a,b},{c,d}}*", "[!a-z]", "**/", "?*", "{a*,", "*{*}"] {
-        let glob = format!("{}x", glob.repeat(255 / glob.len()));
-        let rule = format!("- {{root: user, path: '{glob}'}}\n");
-        let begun = Instant::now();
-        drop(load(&format!("disabled_skills:\n{}", rule.repeat(1_000))));
-        let took = begun.elapsed();
-        assert!(took < Duration::from_secs(20), "{glob} took {took:?}");
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_bytes_are_a_panic_or_take_long(
+    fn no_bytes_are_a_panic(
         lines in prop::collection::vec(
             (
                 0..4_usize,
@@ -335,10 +323,8 @@ proptest! {
         let lines = lines.iter().map(|(by, key, value)| format!("{}{key}: {value}\n", "  ".repeat(*by)));
         let mut bytes = lines.collect::<String>().into_bytes();
         let at = at.index(bytes.len() + 1);
-        let begun = Instant::now();
         drop(load_bytes(&bytes));
         bytes.splice(at..at, junk);
         drop(load_bytes(&bytes));
-        prop_assert!(begun.elapsed() < Duration::from_secs(5));
     }
 }

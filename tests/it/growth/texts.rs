@@ -1,0 +1,220 @@
+//! Texts: YAML, JSON, config files, handles.
+
+use std::path::Path;
+
+use caproot::check::Excerpt;
+use caproot::config::{Config, Env, Flags};
+use caproot::domain::{Handle, frontmatter, json, manifest, sidecar};
+
+use super::assert_in_proportion;
+
+fn repeated(unit: &str, size: usize) -> String {
+    unit.repeat(size / unit.len())
+}
+
+/// What YAML is made of, and what made readers of it slow.
+const SHAPES: &[&str] = &[
+    "[", "{", "[{", "{a: ", "[a, ", "- ", "? ", "a: ", "- - ", "!a ", "&a ", "*a ", "'", "\"", "x",
+    " ", "\t", "\n", "\r", "#", "%", "a:\n", "- a\n", "? a\n", "\\", "{?", "[?", "\"a\": ", ",",
+    "]", "[]", "[],", "!<", "a\n\n", "ä", "\u{85}", "\u{feff}", "[a: ,", "&a\n", "--- ", "---\n",
+    "...\n", "|\n", "[\"]\",", "{\"}\":", "[\n", "[a: b, ", ">\n ", ": ", "[a,\n", "{a,\n",
+    "- [\n", "{\"", "{a: 1}\n", "@ ", "`", "a: @\n", "a: [\n", "a: \"\n", "a: '\n", "a: |\n",
+    "a: b:\n", "-\n", "''", "\\\"", "::", "#:", " #",
+];
+
+/// Longer ones.
+const MORE_SHAPES: &[&str] =
+    &["['}',{a: ", "%TAG ! a\n", "- {a: [b, c]}\n", "a: 'b''c'\n", "a: b: c\n  d: e\n"];
+
+fn shapes() -> impl Iterator<Item = &'static str> {
+    SHAPES.iter().chain(MORE_SHAPES).copied()
+}
+
+/// The lines, to so many bytes or a few more.
+fn lines(line: impl Fn(usize) -> String, size: usize) -> String {
+    let mut text = String::new();
+    for n in 0..size {
+        text.push_str(&line(n));
+        if text.len() >= size {
+            break;
+        }
+    }
+    text
+}
+
+/// What the line of a number is.
+type Line = fn(usize) -> String;
+
+fn fenced(yaml: &str) -> Vec<u8> {
+    format!("---\n{yaml}\n---\n").into()
+}
+
+#[test]
+fn frontmatter_of_any_shape() {
+    for shape in shapes() {
+        for before in ["", "a: ", "a: [", "a: b: c\n"] {
+            let make = |size| fenced(&format!("{before}{}", repeated(shape, size)));
+            assert_in_proportion(&format!("{before:?} {shape:?}"), 60 << 10, make, |head| {
+                let _ = frontmatter::read(head, true, Some(b"a"));
+            });
+        }
+    }
+}
+
+#[test]
+fn frontmatter_in_which_no_line_is_like_another() {
+    let kinds: [(&str, Line); 16] = [
+        ("keys", |n| format!("k{n}: v\n")),
+        ("keys that are lists", |n| format!("[k{n}]: v\n")),
+        ("keys that are mappings", |n| format!("? k{n}: v\n: w\n")),
+        ("keys in braces", |n| format!("{}k{n}: v,", if n == 0 { "{" } else { "" })),
+        ("keys in metadata", |n| {
+            format!("{}  k{n}: [v]\n", if n == 0 { "metadata:\n" } else { "" })
+        }),
+        ("anchors", |n| format!("k{n}: &a{n} v\n")),
+        ("aliases", |n| if n == 0 { "k: &a v\n".into() } else { format!("k{n}: *a\n") }),
+        ("tag handles", |n| format!("%TAG !a{n}! b\n")),
+        ("tags", |n| format!("- !a{n} b\n")),
+        ("values with colons", |n| format!("k{n}: a: b\n")),
+        ("values with brackets", |n| format!("k{n}: [a] b\n")),
+        ("values that go on", |n| format!("k{n}: a: b\n  c: d\n")),
+        ("one value that goes on", |n| if n == 0 { "k: a: b\n".into() } else { "  c: d\n".into() }),
+        ("quotes that are not closed", |n| format!("k{n}: \"a\n")),
+        ("brackets that are not closed", |n| format!("k{n}: [a\n")),
+        ("an item each", |n| format!("- k{n}: a: b\n")),
+    ];
+    for (name, line) in kinds {
+        let make = |size| fenced(&lines(line, size));
+        assert_in_proportion(name, 60 << 10, make, |head| {
+            let _ = frontmatter::read(head, true, Some(b"a"));
+        });
+    }
+}
+
+#[test]
+fn sidecars() {
+    let kinds: [(&str, Line); 6] = [
+        ("tools", |n| {
+            format!(
+                "{}  - {{type: a, value: b}}\n",
+                if n == 0 { "dependencies:\n  tools:\n" } else { "" }
+            )
+        }),
+        ("what is not known", |n| format!("k{n}: v\n")),
+        ("not known further in", |n| {
+            format!("{}  k{n}: v\n", if n == 0 { "interface:\n" } else { "" })
+        }),
+        ("wrong tools, and much behind them", |n| match n {
+            0 => "dependencies:\n  tools:\n".into(),
+            1..250 => "  - {type: 1, x: y}\n".into(),
+            _ => "# ...\n".into(),
+        }),
+        ("products", |n| if n == 0 { "policy: {products: [a".into() } else { ",b".into() }),
+        ("paths", |n| if n == 0 { "permissions: {macos: {a: [b".into() } else { ",\"]\"".into() }),
+    ];
+    for (name, line) in kinds {
+        assert_in_proportion(
+            name,
+            255 << 10,
+            |size| lines(line, size),
+            |text| {
+                let _ = sidecar::read(text.as_bytes());
+            },
+        );
+    }
+}
+
+#[test]
+fn manifests() {
+    for shape in [
+        "[",
+        "{\"a\":",
+        "[[],",
+        "\"",
+        "\"\\u00e9",
+        "1,",
+        "-",
+        "{",
+        ",",
+        "\\",
+        "\n",
+        "null,",
+        "9",
+        ".0",
+        "1e9,",
+        "{},",
+        "\"a\",",
+    ] {
+        for before in ["", "[", "[\"", "{\"name\":\""] {
+            let make = |size| format!("{before}{}", repeated(shape, size));
+            assert_in_proportion(&format!("{before:?} {shape:?}"), 255 << 10, make, |text| {
+                let _ = manifest::read(text.as_bytes(), Some(text.as_bytes()));
+            });
+        }
+    }
+    let keys = |size| format!("{{{}\"k\":1}}", lines(|n| format!("\"k{n}\":[1],\n"), size));
+    assert_in_proportion("keys", 255 << 10, keys, |text| drop(json::parse(text.as_bytes())));
+}
+
+#[test]
+fn config_files() {
+    let env = Env::default();
+    let read = |text: &String| {
+        drop(Config::from_bytes(Flags::default(), Path::new("c"), text.clone().into(), &env));
+    };
+    for shape in shapes() {
+        assert_in_proportion(&format!("{shape:?}"), 256 << 10, |size| repeated(shape, size), read);
+    }
+    let kinds: [(&str, Line); 4] = [
+        ("keys", |n| format!("max_dept{n}: 1\n")),
+        ("roots", |n| {
+            format!("{}  - {{id: r{n}, path: /r{n}}}\n", if n == 0 { "roots:\n" } else { "" })
+        }),
+        ("allow", |n| format!("{}  - /none/r{n}\n", if n == 0 { "allow:\n" } else { "" })),
+        ("names", |n| {
+            format!("{}  - {{name: r{n}}}\n", if n == 0 { "disabled_skills:\n" } else { "" })
+        }),
+    ];
+    for (name, line) in kinds {
+        assert_in_proportion(name, 256 << 10, |size| lines(line, size), read);
+    }
+}
+
+#[test]
+fn rules_in_a_config_file() {
+    let env = Env::default();
+    for glob in ["{{a,b},{c,d}}*", "[!a-z]", "**/", "?*", "{a*,", "*{*}"] {
+        let glob = format!("{}x", glob.repeat(255 / glob.len()));
+        let rule = format!("  - {{root: user, path: '{glob}'}}\n");
+        let make = |count| format!("disabled_skills:\n{}", rule.repeat(count));
+        assert_in_proportion(&glob, 400, make, |text| {
+            drop(Config::from_bytes(Flags::default(), Path::new("c"), text.clone().into(), &env));
+        });
+    }
+}
+
+#[test]
+fn handles() {
+    for shape in ["a", "/a", "%FF", "%", "%41", "/", "..", "/a%2F", "é", "%C3%A9/"] {
+        // Far beyond what is looked at, so that the bound shows, too.
+        let make = |size| format!("skill://r/{}", repeated(shape, size));
+        assert_in_proportion(shape, 1 << 20, make, |text| drop(Handle::parse(text)));
+        assert_in_proportion(shape, 2_000, make, |text| {
+            for _ in 0..200 {
+                let _ = Handle::parse(text);
+            }
+        });
+    }
+}
+
+#[test]
+fn lines_that_are_shown() {
+    for shape in ["a", "é", "\u{301}", "\t", "\n", " "] {
+        let make = |size| repeated(shape, size);
+        assert_in_proportion(&format!("{shape:?}"), 1 << 20, make, |text| {
+            for column in [1, 1_000, u32::MAX] {
+                drop(Excerpt::new(text.as_bytes(), 1, column));
+            }
+        });
+    }
+}
