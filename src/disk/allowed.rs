@@ -281,3 +281,6 @@ impl From<Blocked> for Reason {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
