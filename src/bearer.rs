@@ -103,23 +103,27 @@ impl Tokens {
     #[must_use]
     pub fn whose(&self, token: &[u8]) -> Vec<bool> {
         let shown: Sum = Sha256::digest(token).into();
+        let read = self.rules.iter().map(|(_, file)| file.as_ref().map(TokenFile::sum));
+        let sums: Vec<Option<Result<Sum, Fault>>> = read.collect();
+        self.tell(&sums);
+        sums.iter().map(|sum| matches!(sum, Some(Ok(sum)) if sum.ct_eq(&shown).into())).collect()
+    }
+
+    /// Logs what is wrong with files now and was not before.
+    fn tell(&self, sums: &[Option<Result<Sum, Fault>>]) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let each = self.rules.iter().zip(told.iter_mut()).map(|((name, file), told)| {
-            let Some(file) = file else { return false };
-            let sum = file.sum();
-            let fault = sum.err();
+        for (((rule, _), sum), told) in self.rules.iter().zip(sums).zip(told.iter_mut()) {
+            let fault = sum.as_ref().and_then(|sum| sum.err());
             if let Some(fault) = fault.filter(|fault| *told != Some(*fault)) {
-                let why = fault.to_string();
+                let (rule, why) = (&**rule, fault.to_string());
                 tracing::error!(
-                    rule = &**name,
+                    rule,
                     why,
-                    "a rule's token_file cannot be used; nobody is let in by it"
+                    "nobody is let in by a rule whose token_file gives no token"
                 );
             }
             *told = fault;
-            sum.is_ok_and(|sum| sum.ct_eq(&shown).into())
-        });
-        each.collect()
+        }
     }
 }
 

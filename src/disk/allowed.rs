@@ -330,3 +330,6 @@ impl From<Blocked> for Reason {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

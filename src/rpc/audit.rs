@@ -133,7 +133,7 @@ impl Audit {
     /// when the span is over.
     fn may_tell(&self) -> bool {
         let now = Instant::now();
-        let mut refusals = self.refusals();
+        let mut refusals = self.0.refusals();
         if refusals.since.is_none_or(|since| now.duration_since(since) >= SPAN) {
             refusals.since = Some(now);
             refusals.told = 0;
@@ -144,18 +144,38 @@ impl Audit {
         }
         refusals.untold += 1;
         if refusals.untold == 1 {
-            let audit = self.clone();
+            let inner = Arc::downgrade(&self.0);
             tokio::spawn(async move {
                 tokio::time::sleep(SPAN).await;
-                let untold = std::mem::take(&mut audit.refusals().untold);
-                warn!(target: TARGET, untold, "further calls were refused");
+                if let Some(inner) = inner.upgrade() {
+                    inner.refusals().tell();
+                }
             });
         }
         false
     }
+}
 
+impl Inner {
     fn refusals(&self) -> MutexGuard<'_, Refusals> {
-        self.0.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Refusals {
+    /// Says how many lines were not written.
+    fn tell(&mut self) {
+        let untold = std::mem::take(&mut self.untold);
+        if untold > 0 {
+            warn!(target: TARGET, untold, "further calls were refused");
+        }
+    }
+}
+
+impl Drop for Inner {
+    /// A daemon that ends tells what it still has to tell.
+    fn drop(&mut self) {
+        self.refusals.get_mut().unwrap_or_else(PoisonError::into_inner).tell();
     }
 }
 

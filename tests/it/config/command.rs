@@ -28,7 +28,7 @@ fn the_example_is_good() {
         said,
         format!(
             "ok: {file}: 1 environment, 1 listener, 0 published roots, 0 allowed directories \
-             beside them, 0 rules that switch skills off\n"
+             beside them, 0 rules that switch skills off, callers: whoever can connect\n"
         )
     );
     let (code, said) = check(&file, &["--output", "json"]);

@@ -1,0 +1,96 @@
+//! Grounds that end at a bound.
+
+use super::{Allowed, Blocked, Ground};
+use crate::domain::{RelPath, Spot};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+fn tree() -> (TempDir, PathBuf) {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let top = tmp.path().canonicalize().expect("real");
+    for dir in ["a/in/deep", "a/out", "b"] {
+        fs::create_dir_all(top.join(dir)).expect("a directory");
+    }
+    symlink("../out", top.join("a/in/link")).expect("a link");
+    symlink("a/in", top.join("to-in")).expect("a link");
+    (tmp, top)
+}
+
+fn ground(top: &Path, bound: &[&str]) -> Arc<Ground> {
+    let join = |dirs: &[&str]| dirs.iter().map(|dir| top.join(dir)).collect();
+    Allowed::bounded(join(&["a", "b"]), join(bound)).look()
+}
+
+fn resolve(ground: &Ground, path: &Path) -> Result<Spot, Blocked> {
+    ground.resolve(path.as_os_str().as_bytes())
+}
+
+#[test]
+fn nothing_outside_a_bound_is_resolved_or_opened() {
+    let (_tmp, top) = tree();
+    let whole = Allowed::new(vec![top.join("a"), top.join("b")]).look();
+    for (bound, path, expected) in [
+        (&["a/in"][..], "a/in", Ok(())),
+        (&["a/in"], "a/in/deep", Ok(())),
+        (&["a/in"], "to-in/deep", Ok(())),
+        (&["a/in"], "a/in/none", Err(Blocked::Missing)),
+        (&["a/in"], "a", Err(Blocked::Outside)),
+        (&["a/in"], "a/out", Err(Blocked::Outside)),
+        (&["a/in"], "a/in/link", Err(Blocked::Outside)),
+        (&["a/in"], "a/none", Err(Blocked::Outside)),
+        (&["a/in"], "a/inn", Err(Blocked::Outside)),
+        (&["a/in"], "b", Err(Blocked::Outside)),
+        // A link names what it leads to, and a directory that is not there yet names itself.
+        (&["to-in"], "a/in/deep", Ok(())),
+        (&["a/none"], "a/none", Err(Blocked::Missing)),
+        (&["a/none"], "a/in", Err(Blocked::Outside)),
+        // What is above allowed roots gives these, and what is beside them nothing.
+        (&["."], "a/out", Ok(())),
+        (&["."], "b", Ok(())),
+        (&["."], ".", Err(Blocked::Outside)),
+        (&["c"], "a", Err(Blocked::Outside)),
+        (&[], "a", Err(Blocked::Outside)),
+        (&["a/in", "b"], "b", Ok(())),
+    ] {
+        let ground = ground(&top, bound);
+        let resolved = resolve(&ground, &top.join(path));
+        assert_eq!(resolved.clone().map(drop), expected, "{bound:?} {path}");
+        // Whoever has a spot from elsewhere cannot open it either.
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        if let Ok(spot) = resolve(&whole, &top.join(path)) {
+            let opened = ground.open(&spot, flags).map(drop);
+            let expected = if expected.is_ok() { Ok(()) } else { Err(Errno::XDEV) };
+            assert_eq!(opened, expected, "{bound:?} {path}");
+            assert!(ground.unbounded().open(&spot, flags).is_ok(), "{bound:?} {path}");
+        }
+    }
+}
+
+#[test]
+fn a_place_that_becomes_a_link_is_not_followed() {
+    let (_tmp, top) = tree();
+    let ground = ground(&top, &["a/in"]);
+    let spot = resolve(&ground, &top.join("a/in/deep")).expect("inside");
+    fs::remove_dir(top.join("a/in/deep")).expect("removed");
+    symlink("../out", top.join("a/in/deep")).expect("a link");
+    assert_eq!(ground.open(&spot, OFlags::PATH).map(drop), Err(Errno::LOOP));
+    // Nor where the bound itself becomes one.
+    fs::rename(top.join("a/in"), top.join("a/was")).expect("renamed");
+    symlink("out", top.join("a/in")).expect("a link");
+    let bound = Spot { base: spot.base, rel: RelPath::new(b"in").expect("a path") };
+    assert_eq!(ground.open(&bound, OFlags::PATH).map(drop), Err(Errno::LOOP));
+}
+
+#[test]
+fn grounds_of_other_bounds_are_others() {
+    let (_tmp, top) = tree();
+    let (one, other) = (ground(&top, &["a/in"]), ground(&top, &["a/out"]));
+    assert!(one.is_as(&ground(&top, &["to-in"])) && !one.is_as(&other));
+    assert!(!one.is_as(&one.unbounded()));
+}
