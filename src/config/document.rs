@@ -75,8 +75,7 @@ pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
     let mut documents = 0;
     while let Some(event) = parser.next_event() {
         let (event, span) = event.map_err(|error| SyntaxError {
-            // The library puts the end of a text that ends without a line break on a line of its own.
-            at: at(error.marker()).min(end(text)),
+            at: at(error.marker()),
             reason: format!("YAML: {}", error.info()),
         })?;
         let here = at(&span.start);
