@@ -83,14 +83,14 @@ pub struct Begun(Step);
 #[derive(Debug)]
 enum Step {
     Serve(serve::Begun),
-    Other(Other),
+    Other(Box<Other>),
 }
 
 /// Does the part of a command that must come before the process has a second thread.
 pub fn begin(cli: Cli, env: &Env) -> Result<Begun, Failure> {
     Ok(Begun(match cli.command {
         Command::Serve(args) => Step::Serve(serve::begin(args, env)?),
-        Command::Other(other) => Step::Other(other),
+        Command::Other(other) => Step::Other(Box::new(other)),
     }))
 }
 
@@ -98,7 +98,7 @@ pub fn begin(cli: Cli, env: &Env) -> Result<Begun, Failure> {
 pub async fn run(begun: Begun, env: &Env) -> Result<u8, Failure> {
     let command = match begun.0 {
         Step::Serve(begun) => return serve::run(begun).await,
-        Step::Other(command) => command,
+        Step::Other(command) => *command,
     };
     match command {
         Other::Status(args) => status::run(args, env).await,

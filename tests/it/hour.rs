@@ -4,6 +4,7 @@
 use std::time::SystemTime;
 
 use caproot::config::{Config, Flags};
+use caproot::domain::{Caller, Peer, Sandbox};
 use caproot::keeper::{Keeper, Settings};
 use caproot::proto::caproot::v1::capability_service_server::CapabilityService as _;
 use caproot::proto::caproot::v1::watch_skills_response::Event;
@@ -26,8 +27,19 @@ fn service(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Service {
     let config = Config::from_flags(flags, &surroundings(fixture.top())).expect("good flags");
     let rules = config.rules();
     let Config { environment_ids: environments, allowed, published, timing, faults, .. } = config;
-    let settings = Settings { environments, allowed, published, rules, timing, faults };
-    Service::new(Keeper::new(settings, 1), SystemTime::now(), stopping.subscribe())
+    let opener = None;
+    let settings = Settings { environments, allowed, published, rules, timing, faults, opener };
+    let keeper = Keeper::new(settings, 1);
+    Service::new(keeper, SystemTime::now(), Sandbox::default(), stopping.subscribe())
+}
+
+/// A request as it comes in from this process.
+fn asked_by_us<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    let peer = Peer::Local { pid: 0, uid: 0, gids: [].into() };
+    request.extensions_mut().insert(peer);
+    request.extensions_mut().insert(Caller::default());
+    request
 }
 
 /// The next event, and when it came.
@@ -69,7 +81,7 @@ async fn an_hour_without_a_change_is_bookmarks_and_nothing_else() {
             bookmark_interval: asked.map(|d| d.try_into().expect("a duration")),
             ..watching(vec![selected("r", fixture.path("r"))])
         };
-        let opened = service.watch_skills(Request::new(request)).await.expect("a stream");
+        let opened = service.watch_skills(asked_by_us(request)).await.expect("a stream");
         let mut stream = opened.into_inner();
         let (at, revision) = synced(&mut stream).await;
         streams.push((stream, interval, at, revision));

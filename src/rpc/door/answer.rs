@@ -51,8 +51,8 @@ impl Answer {
 
 impl Count {
     fn hold(&self, part: Bytes) -> Result<Bytes, Full> {
-        let _bytes = self.bytes.take(&self.caller, part.len())?;
-        Ok(Bytes::from_owner(Held { part, _bytes, _call: self.call.clone() }))
+        let bytes = self.bytes.take(&self.caller, part.len())?;
+        Ok(Bytes::from_owner(Held { part, _bytes: bytes, _call: self.call.clone() }))
     }
 }
 
