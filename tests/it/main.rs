@@ -43,6 +43,7 @@ mod terminal;
 mod trees;
 mod usage;
 mod vanished;
+mod walk;
 mod watch_command;
 mod watch_degraded;
 mod watch_links;
