@@ -46,7 +46,7 @@ async fn the_place_of_a_client_that_vanished_is_free_again() {
         Keepalive { interval: Duration::from_millis(300), timeout: Duration::from_millis(500) };
     let limits = Limits { max_streams: 1, ..Limits::default() };
     let allow = Setup::allowing([fixture.top().to_owned()]);
-    let daemon = Daemon::start(Setup { keepalive, limits, ..allow }).await;
+    let daemon = Daemon::start(Setup { limits, keepalive, ..allow }).await;
     let vanishing = Daemon::elsewhere(&daemon.address).await;
     let request = WatchSkillsRequest {
         bookmark_interval: Some(prost_types::Duration { seconds: 2, nanos: 0 }),
