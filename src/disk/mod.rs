@@ -19,6 +19,7 @@ mod progress;
 mod read;
 mod resource;
 mod source;
+mod strayed;
 mod survey;
 mod sweep;
 mod versions;

@@ -8,19 +8,17 @@
 
 mod faults;
 mod mounts;
+mod reader;
 mod registry;
 
 #[doc(hidden)]
 pub use faults::Faults;
 
-use futures_util::StreamExt as _;
-use inotify::{Event, EventMask, Inotify, WatchMask, Watches};
+use inotify::{Inotify, WatchMask, Watches};
 use mounts::Mounts;
 use registry::{Interest, Registry};
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
@@ -38,9 +36,6 @@ const MASK: WatchMask = WatchMask::CREATE
     .union(WatchMask::MOVE_SELF)
     .union(WatchMask::ONLYDIR)
     .union(WatchMask::EXCL_UNLINK);
-
-/// Bytes of events that are read at once.
-const BUFFER_BYTES: usize = 64 << 10;
 
 /// Where events about watched directories go. Called on the watcher's own task, so it only notes.
 pub trait Listener: Send + Sync + std::fmt::Debug {
@@ -212,78 +207,6 @@ impl Default for Watcher {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn read(self: Arc<Self>, instance: Inotify) {
-        let mut buffer = vec![0; BUFFER_BYTES];
-        match instance.into_event_stream(&mut buffer) {
-            Err(error) => tracing::error!(%error, "the watcher cannot be read"),
-            Ok(mut events) => loop {
-                let event = tokio::select! {
-                    event = events.next() => event,
-                    () = self.faults.death() => None,
-                };
-                let Some(event) = event else { break };
-                match event {
-                    Ok(event) => self.tell(&event),
-                    Err(error) => {
-                        tracing::error!(%error, "the watcher died; a new one takes its place");
-                        break;
-                    }
-                }
-            },
-        }
-        let state = {
-            let mut state = self.lock();
-            State {
-                watches: state.watches.take(),
-                mounts: state.mounts.take(),
-                registry: state.registry.begin_anew(),
-                barriers: std::mem::take(&mut state.barriers),
-            }
-        };
-        // Dropping the barriers tells those who wait that they cannot be met.
-        state.registry.everybody().for_each(|listener| listener.lost());
-    }
-
-    fn tell(&self, event: &Event<OsString>) {
-        let mut state = self.lock();
-        if event.mask.contains(EventMask::Q_OVERFLOW) {
-            self.overflows.fetch_add(1, Ordering::Relaxed);
-            // A barrier's own event may be among the lost; all is dirty, so it is met.
-            let barriers = std::mem::take(&mut state.barriers);
-            let everybody: Vec<_> = state.registry.everybody().collect();
-            drop(state);
-            for listener in &everybody {
-                listener.lost();
-            }
-            for (_, tell) in barriers {
-                // Whoever waited may have gone.
-                let _ = tell.send(());
-            }
-            return;
-        }
-        let id = event.wd.get_watch_descriptor_id();
-        let is_ignored = event.mask.contains(EventMask::IGNORED);
-        let barrier = state.barriers.iter().position(|(barrier, _)| is_ignored && *barrier == id);
-        if let Some(at) = barrier {
-            let (_, tell) = state.barriers.swap_remove(at);
-            // Whoever waited may have gone.
-            let _ = tell.send(());
-            return;
-        }
-        let name = event.name.as_deref().map(OsStrExt::as_bytes);
-        let interested: Vec<_> = state.registry.interested(id, name).collect();
-        if is_ignored {
-            state.registry.forget(id);
-        }
-        drop(state);
-        if self.faults.drops() {
-            return;
-        }
-        for (listener, token) in interested {
-            listener.dirty(token, name);
-        }
     }
 }
 

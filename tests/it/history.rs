@@ -1,157 +1,136 @@
-//! A random walk of changes, and clients of every temper that must all end where the tree does.
+//! A random walk of changes, and clients of every temper that must all end where the tree does. What
+//! each is told must be ordered, unique, resumable and bookmarkable, which `Replica` checks while it
+//! applies events and `Followed` where streams begin and end; atomic and reliable, which `Record`
+//! checks at every revision that anybody held or listed.
 //! `CAPROOT_WALK_SEED` repeats one walk; `CAPROOT_WALK_STEPS` makes it longer.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::time::Duration;
 
 use caproot::keeper::{Faults, Timing};
-use caproot::proto::caproot::v1::{ListSkillsResponse, Skill};
+use caproot::proto::caproot::v1::{ListSkillsResponse, ResetReason, Skill, WatchSkillsRequest};
 
-use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, selected};
-use crate::live::{retarget, skill, status, watching};
+use crate::harness::{Daemon, selected};
+use crate::live::{fresh, skill, status, watching};
 use crate::replica::Replica;
+use crate::walk::{Walk, from_env};
 
-struct Walk {
-    seed: u64,
-    state: u64,
-    fixture: Fixture,
-}
-
-fn from_env(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-}
-
-impl Walk {
-    fn new() -> Self {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let seed = from_env("CAPROOT_WALK_SEED", now.map_or(1, |d| u64::from(d.subsec_nanos())));
-        println!("CAPROOT_WALK_SEED={seed}");
-        let fixture = Fixture::new(
-            "repeat 6 skill r/s{}\nrepeat 3 skill v/1/t{}\nrepeat 4 skill v/2/t{}\n\
-             link r/current -> ../v/1\nskill r/p/in/a",
-        );
-        Self { seed, state: seed | 1, fixture }
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        (self.state >> 16) % n
-    }
-
-    /// One change; what cannot be done is left out.
-    fn step(&mut self, number: u64) {
-        let (n, m) = (self.below(6), self.below(6));
-        let path = |relative: String| self.fixture.path(&relative);
-        let says = format!("Step {number}.");
-        match self.state % 10 {
-            0 | 1 => self.fixture.write(&format!("r/s{n}/SKILL.md"), skill("s", &says)),
-            2 => self.fixture.replace("r/current/t0/SKILL.md", skill("t", &says)),
-            3 => drop(fs::rename(path(format!("r/s{n}")), path(format!("r/s{m}")))),
-            4 => retarget(&path("r/current".into()), &format!("../v/{}", 1 + n % 2)),
-            5 => {
-                for k in 0..6 {
-                    self.fixture.write(&format!("r/s{k}/SKILL.md"), skill("s", &says));
-                }
-            }
-            6 => self.fixture.write(&format!("r/s{n}/SKILL.md"), "---\nbroken"),
-            7 => drop(fs::remove_dir_all(path(format!("r/s{n}")))),
-            8 => {
-                let manifest = format!(r#"{{"name": "p{n}"}}"#);
-                self.fixture.write("r/p/.codex-plugin/plugin.json", manifest);
-            }
-            _ => {
-                self.fixture.write(&format!("next{number}/in/a/SKILL.md"), skill("a", &says));
-                drop(fs::rename(path("r/p".into()), path(format!("old{number}"))));
-                fs::rename(path(format!("next{number}")), path("r/p".into())).expect("in place");
-            }
-        }
-    }
-
-    /// What a daemon that saw nothing of the walk says of the tree, once no skill is kept in its last
-    /// good version, which only the daemon that saw that one can know.
-    async fn truth(&self) -> ListSkillsResponse {
-        let daemon = self.daemon(&Timing::default(), &Faults::default()).await;
-        let list = daemon.list(&[selected("r", self.fixture.path("r"))]).await;
-        assert!(list.next_page_token.is_empty(), "one page");
-        daemon.stop().await;
-        list
-    }
-
-    /// Makes every skill readable again.
-    fn mend(&self) {
-        for n in 0..6 {
-            let file = format!("r/s{n}/SKILL.md");
-            if fs::read_to_string(self.fixture.path(&file)).is_ok_and(|t| t.ends_with("broken")) {
-                self.fixture.write(&file, skill("s", "Mended."));
-            }
-        }
-    }
-
-    async fn daemon(&self, timing: &Timing, faults: &Faults) -> Daemon {
-        let setup = Setup { timing: timing.clone(), faults: faults.clone(), ..Setup::default() };
-        Daemon::start(Setup { allow: vec![self.fixture.top().to_owned()], ..setup }).await
-    }
-}
-
-/// Notes what a client holds; clients that hold one revision of one daemon hold the same.
+/// Notes what was held or listed; whoever holds one revision of one daemon holds the same.
 #[derive(Default)]
 struct Record(BTreeMap<u64, BTreeMap<String, Skill>>);
 
 impl Record {
-    fn note(&mut self, replica: &Replica) {
-        let held = self.0.entry(replica.revision).or_insert_with(|| replica.skills.clone());
-        assert_eq!(*held, replica.skills, "one revision is one state");
+    fn note(&mut self, revision: u64, skills: &BTreeMap<String, Skill>) {
+        let held = self.0.entry(revision).or_insert_with(|| skills.clone());
+        assert_eq!(held, skills, "one revision is one state");
+    }
+
+    fn note_list(&mut self, list: &ListSkillsResponse) {
+        let skills = list.skills.iter().map(|s| (s.package.clone(), s.clone()));
+        self.note(list.revision, &skills.collect());
+    }
+}
+
+/// A daemon, the clients that follow it, and what they held.
+struct Followed {
+    daemon: Daemon,
+    clients: Vec<Replica>,
+    record: Record,
+}
+
+impl Followed {
+    async fn new(daemon: Daemon, request: &WatchSkillsRequest, clients: usize) -> Self {
+        let mut followed = Self { daemon, clients: Vec::new(), record: Record::default() };
+        for _ in 0..clients {
+            let client = Replica::open(&followed.daemon, request.clone()).await;
+            followed.clients.push(client);
+            followed.step(followed.clients.len() - 1, &[ResetReason::Initial]).await;
+        }
+        followed
+    }
+
+    /// Up to the next `synced` of a stream that was just opened. It begins anew only for a reason.
+    async fn step(&mut self, client: usize, reasons: &[ResetReason]) {
+        let client = &mut self.clients[client];
+        let reset = client.step().await.reset;
+        assert!(reset.is_none_or(|why| reasons.contains(&why)), "{reset:?}");
+        self.record.note(client.revision, &client.skills);
+    }
+
+    async fn resume(&mut self, client: usize) {
+        self.clients[client].resume(&self.daemon).await;
+        self.step(client, &[ResetReason::Compacted]).await;
+    }
+
+    async fn catch_up(&mut self, client: usize) {
+        let client = &mut self.clients[client];
+        client.catch_up(&self.daemon).await;
+        self.record.note(client.revision, &client.skills);
+    }
+
+    /// Stops the daemon. Who reads is told last up to where that is right.
+    async fn stop(mut self, reads: &[bool]) -> Vec<Replica> {
+        self.daemon.stop().await;
+        for (client, reads) in self.clients.iter_mut().zip(reads) {
+            let mut is_bookmark = false;
+            while let Ok(step) = client.try_step().await {
+                is_bookmark = step.is_bookmark;
+                self.record.note(client.revision, &client.skills);
+            }
+            assert!(is_bookmark || !reads, "the last word is a bookmark");
+        }
+        self.clients
     }
 }
 
 async fn walk(timing: Timing, faults: Faults, steps: u64) {
     let mut walk = Walk::new();
-    let mut daemon = walk.daemon(&timing, &faults).await;
-    let request = watching(vec![selected("r", walk.fixture.path("r"))]);
-    let mut record = Record::default();
-    let mut clients = Vec::new();
-    for _ in 0..4 {
-        let mut client = Replica::open(&daemon, request.clone()).await;
-        client.step().await;
-        record.note(&client);
-        clients.push(client);
-    }
+    let roots = [selected("r", walk.fixture.path("r"))];
+    let daemon = walk.daemon(&timing, &faults).await;
+    let mut followed = Followed::new(daemon, &watching(roots.to_vec()), 4).await;
+    let mut aside = walk.aside(&followed.daemon).await;
     for number in 0..steps {
         walk.step(number);
+        if number == steps / 4 {
+            let before = status(&followed.daemon).await.overflows;
+            walk.flood();
+            walk.step(number);
+            followed.record.note_list(&fresh(&followed.daemon, &roots).await);
+            assert!(status(&followed.daemon).await.overflows > before, "the queue overflowed");
+        }
         // The first reads all at once, the second seldom, the third comes back again and again, the
         // last only after a restart.
         let reads = [true, walk.below(8) == 0, walk.below(2) == 0, false];
         if walk.below(4) == 0 {
-            clients[2].resume(&daemon).await;
+            followed.resume(2).await;
         }
-        for (client, _) in clients.iter_mut().zip(reads).filter(|(_, reads)| *reads) {
-            client.catch_up(&daemon).await;
-            record.note(client);
+        for client in (0..4).filter(|client| reads[*client]) {
+            followed.catch_up(client).await;
         }
+        followed.record.note_list(&fresh(&followed.daemon, &roots).await);
         if number == steps / 2 {
-            daemon.stop().await;
-            record = Record::default();
-            daemon = walk.daemon(&timing, &faults).await;
-            for client in &mut clients {
-                client.resume(&daemon).await;
-                client.step().await;
-                record.note(client);
+            for client in 0..3 {
+                followed.catch_up(client).await;
             }
+            let clients = followed.stop(&[true, true, true, false]).await;
+            let daemon = walk.daemon(&timing, &faults).await;
+            followed = Followed { daemon, clients, record: Record::default() };
+            for client in 0..4 {
+                followed.clients[client].resume(&followed.daemon).await;
+                followed.step(client, &[ResetReason::EpochChanged]).await;
+            }
+            aside = walk.aside(&followed.daemon).await;
         }
     }
     walk.mend();
     let truth = walk.truth().await;
-    for client in &mut clients {
-        client.catch_up(&daemon).await;
-        client.assert_holds(&truth);
-        record.note(client);
-        assert!(!client.skills.is_empty(), "seed {}", walk.seed);
+    for client in 0..4 {
+        followed.catch_up(client).await;
+        followed.clients[client].assert_holds(&truth);
+        assert!(!followed.clients[client].skills.is_empty(), "seed {}", walk.seed);
     }
-    daemon.stop().await;
+    aside.catch_up(&followed.daemon).await;
+    followed.stop(&[true; 4]).await;
 }
 
 #[tokio::test]

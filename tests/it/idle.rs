@@ -37,7 +37,8 @@ async fn idle_is_idle() {
     for _ in 0..2 {
         assert!(replica.step().await.is_bookmark, "and nothing before");
     }
-    let (idle, spent) = (begun.elapsed(), processor_time(serving.pid()).saturating_sub(before));
+    let idle = begun.elapsed();
+    let spent = processor_time(serving.pid()).saturating_sub(before);
     println!("{spent:?} of processor time in {idle:?} with {SKILLS} skills");
     assert!(idle > Duration::from_secs(9));
     assert_eq!(replica.revision, revision);

@@ -59,6 +59,7 @@ mod trees;
 mod unsized_files;
 mod usage;
 mod vanished;
+mod walk;
 mod watch_command;
 mod watch_degraded;
 mod watch_links;

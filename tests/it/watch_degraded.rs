@@ -126,8 +126,7 @@ async fn a_flood_of_events_is_searched_for() {
     serving.send(Signal::STOP);
     let queued = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").expect("a limit");
     let queued: usize = queued.trim().parse().expect("a number");
-    let queued = queued.max(20_000);
-    for n in 0..queued {
+    for n in 0..queued.max(20_000) {
         // Each is two events or more.
         fs::write(fixture.path("r/a").join(n.to_string()), "x").expect("write");
     }
