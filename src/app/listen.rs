@@ -41,6 +41,8 @@ pub(super) enum Bound {
 pub(super) struct Claim {
     path: PathBuf,
     identity: (u64, u64),
+    /// The unit's group, if the daemon's user is not in it, so that the socket is its own alone.
+    lacks_group: Option<u32>,
     /// Locked for as long as the daemon lives: whoever has it may replace a stale socket.
     _lock: File,
 }
@@ -66,6 +68,12 @@ impl Bound {
     pub(super) fn new(taken: Taken) -> Result<Self, StartError> {
         let bound = match taken {
             Taken::Unix(fd, claim) => {
+                if let Some(group) = claim.lacks_group {
+                    tracing::warn!(
+                        group,
+                        "the socket is the daemon's user's alone, who is not in the unit's group"
+                    );
+                }
                 UnixListener::from_std(fd.into()).map(|listener| Self::Unix(listener, claim))
             }
             Taken::Tcp(fd) => TcpListener::from_std(fd.into()).map(Self::Tcp),
@@ -116,16 +124,19 @@ fn unix(path: &Path, access: Socket) -> Result<Taken, StartError> {
     fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|e| fail(e.into()))?;
     bind(&socket, &address).map_err(|e| fail(e.into()))?;
     let identity = symlink_metadata(path).map(|m| (m.dev(), m.ino())).map_err(fail)?;
-    let claim = Claim { path: path.to_owned(), identity, _lock: lock };
+    let mut claim = Claim { path: path.to_owned(), identity, lacks_group: None, _lock: lock };
     // Before it listens, so that whoever is to be let in never meets a closed door.
-    let_in(path, access)?;
+    claim.lacks_group = let_in(path, access)?;
     listen(&socket, BACKLOG).map_err(|e| fail(e.into()))?;
     Ok(Taken::Unix(socket, claim))
 }
 
 /// Gives a socket its group and mode. It has its name by then, as the kernel takes neither the group
 /// nor, because of the umask, the mode from before; nobody but us can exchange it in its directory.
-fn let_in(path: &Path, Socket { mode, group, may_be_own }: Socket) -> Result<(), StartError> {
+fn let_in(
+    path: &Path,
+    Socket { mode, group, may_be_own }: Socket,
+) -> Result<Option<u32>, StartError> {
     let fail = |what: String| {
         let path = path.display();
         Err(StartError::listener(format!("the socket unix:{path} cannot be given {what}")))
@@ -134,13 +145,7 @@ fn let_in(path: &Path, Socket { mode, group, may_be_own }: Socket) -> Result<(),
         let gid = Some(Gid::from_raw(group));
         match chownat(CWD, path, None, gid, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(()) => {}
-            Err(Errno::PERM) if may_be_own => {
-                tracing::warn!(
-                    group,
-                    "the socket is the daemon's user's alone, who is not in the unit's group"
-                );
-                return Ok(());
-            }
+            Err(Errno::PERM) if may_be_own => return Ok(Some(group)),
             Err(Errno::PERM) => {
                 return fail(format!("the group {group}; the daemon's user must be in it"));
             }
@@ -148,7 +153,7 @@ fn let_in(path: &Path, Socket { mode, group, may_be_own }: Socket) -> Result<(),
         }
     }
     match chmod(path, Mode::from_raw_mode(mode)) {
-        Ok(()) => Ok(()),
+        Ok(()) => Ok(None),
         Err(e) => fail(format!("the mode {mode:04o}: {e}")),
     }
 }
