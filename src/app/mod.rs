@@ -5,6 +5,7 @@ mod accept;
 mod connection;
 mod descriptors;
 mod groups;
+mod heap;
 mod http;
 mod listen;
 mod seldom;
@@ -54,9 +55,11 @@ pub async fn build(config: Config) -> Result<App, StartError> {
         listeners.push(Bound::new(listener).await?);
     }
     let epoch = random().map_err(|e| StartError::internal(format!("no randomness: {e}")))?;
+    let mut config = config;
+    heap::settle();
+    descriptors::make_room(&mut config.limits);
     let rules = config.rules();
     let limits = config.limits;
-    descriptors::raise(&limits);
     let keeper = Keeper::new(
         Settings {
             environments: config.environment_ids,

@@ -186,8 +186,7 @@ impl CapabilityService for Service {
         tokio::spawn(stream.run(request.resume_token));
         // Only a daemon that stops ends a stream that is still read.
         let end = futures_util::stream::once(async { Err(shutting_down()) });
-        let mut answer: Response<Events> =
-            Response::new(Box::pin(sent.chain(end)));
+        let mut answer: Response<Events> = Response::new(Box::pin(sent.chain(end)));
         answer.extensions_mut().insert(IsStream);
         Ok(answer)
     }

@@ -13,7 +13,7 @@ use crate::live::watching;
 use crate::replica::Replica;
 
 /// The processor time of a process, in ticks of 10 ms.
-fn ticks(pid: u32) -> u64 {
+pub(crate) fn ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a live process");
     let (_, fields) = stat.rsplit_once(") ").expect("a name in brackets");
     let fields: Vec<_> = fields.split(' ').collect();

@@ -57,4 +57,3 @@ where
         self.body.size_hint()
     }
 }
-
