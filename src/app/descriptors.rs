@@ -1,26 +1,44 @@
 //! Room for as many open files as the limits call for: most systems begin a process with few, and let
-//! it have many.
+//! it have many. Where they do not, connections give way.
 
 use crate::domain::Limits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// For what is open beside connections: allowed roots, directories under search, files under read.
-const OTHERS: u64 = 512;
+const OTHERS: usize = 512;
 
-/// Takes what the system allows; says so where that is too little.
-pub(super) fn raise(limits: &Limits) {
+/// Takes as many as the system allows; where that is too little, connections may have at most half of
+/// them.
+pub(super) fn make_room(limits: &mut Limits) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
         tracing::debug!(%error, ?current, "the limit of open files stays as it is");
     }
-    let wanted = limits.max_connections as u64 + OTHERS;
-    if let Some(current) = getrlimit(Resource::Nofile).current
-        && current < wanted
-    {
+    let Some(files) = getrlimit(Resource::Nofile).current else { return };
+    let connections = connections(usize::try_from(files).unwrap_or(usize::MAX));
+    if connections < limits.max_connections {
         tracing::warn!(
-            "only {current} files may be open at once, and max_connections is {}; raise the limit \
-             to {wanted} (LimitNOFILE= of a systemd unit)",
-            limits.max_connections
+            "only {files} files may be open at once, so max_connections is {connections} and not \
+             {}; raise the limit to {} (LimitNOFILE= of a systemd unit)",
+            limits.max_connections,
+            limits.max_connections + OTHERS
         );
+        limits.max_connections = connections;
+    }
+}
+
+/// How many of so many files may be connections.
+fn connections(files: usize) -> usize {
+    files.saturating_sub(OTHERS).max(files / 2).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn files_are_left_for_the_rest() {
+        let table = [(0, 1), (1, 1), (60, 30), (1_024, 512), (4_096, 3_584)];
+        for (files, connections) in table {
+            assert_eq!(super::connections(files), connections);
+        }
     }
 }

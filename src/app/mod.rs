@@ -8,6 +8,7 @@ mod connection;
 mod descriptors;
 mod groups;
 mod handshake;
+mod heap;
 mod http;
 mod listen;
 mod scraped;
@@ -101,9 +102,11 @@ pub async fn build_on(
     let listeners = served.into_iter().map(Bound::new).collect::<Result<_, _>>()?;
     let scraped = scraped.map(Bound::new).transpose()?;
     let epoch = random().map_err(|e| StartError::internal(format!("no randomness: {e}")))?;
+    let mut config = config;
+    heap::settle();
+    descriptors::make_room(&mut config.limits);
     let rules = config.rules();
     let limits = config.limits;
-    descriptors::raise(&limits);
     let audit = Audit::new(config.audit);
     let admission = Admission::new(config.callers.map(caller_rules), audit.clone());
     let keeper = Keeper::new(

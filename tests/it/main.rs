@@ -4,6 +4,7 @@
 // What was skipped, and how much a real tree held, is said on stdout.
 #![allow(clippy::print_stdout)]
 
+mod abuse;
 mod binary;
 mod callers;
 mod check;

@@ -87,9 +87,10 @@ async fn max_warm_roots() {
 #[tokio::test]
 async fn max_reads() {
     let fixture =
-        Fixture::new("skill root/a\nsparse 250000000 root/a/large\nfile root/a/small\n| x");
+        Fixture::new("skill root/a\nsparse 4000000000 root/a/large\nfile root/a/small\n| x");
     for (limit, waits) in [(1, true), (2, false)] {
-        let (served, limits) = limited(&fixture, &format!("max_reads: {limit}")).await;
+        let (served, limits) =
+            limited(&fixture, &format!("max_file_bytes: 8GiB, max_reads: {limit}")).await;
         assert_eq!(limits.max_reads, limit);
         served.list(&[published("r")]).await;
         // Its digest takes far longer than anything else here.

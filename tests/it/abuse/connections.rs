@@ -1,0 +1,243 @@
+//! As many connections, streams and calls as may be, and that one caller does not take them all.
+
+use std::fs;
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use caproot::domain::Limits;
+use caproot::proto::caproot::v1::GetExecutorRequest;
+use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use super::{Victim, client_from, command, root, serves, until};
+use crate::binary::Serving;
+use crate::fixture::{Fixture, is_root};
+use crate::harness::{Daemon, Setup, assert_refused, in_time, list_request, refusal, selected};
+use crate::live::{skill, watching};
+
+#[tokio::test]
+async fn further_connections_wait_until_one_is_closed() {
+    let fixture = Fixture::new("skill root/a");
+    let victim = Victim::new(&fixture, "max_connections: 3").await;
+    let other = client_from("127.0.0.2", victim.address).await;
+    let silent = TcpStream::connect(victim.address).expect("a connection");
+    until("all places are taken", || victim.descriptors() > 12).await;
+    let waiting = async {
+        let begun = Instant::now();
+        // The kernel connects it; it is its request that waits.
+        let mut client = client_from("127.0.0.3", victim.address).await;
+        assert!(serves(&mut client).await);
+        begun.elapsed()
+    };
+    let closing = async {
+        for _ in 0..20 {
+            victim.is_served().await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        drop(silent);
+        Instant::now()
+    };
+    let (waited, closed) = tokio::join!(waiting, closing);
+    assert!(waited >= Duration::from_millis(200), "{waited:?}, closed at {closed:?}");
+    drop(other);
+    victim.end();
+}
+
+/// A copy of the client that other users may run, or nothing where that cannot be had.
+fn as_another_user(fixture: &Fixture) -> Option<impl Fn(&str) -> Command + use<>> {
+    let binary = fixture.path("caproot");
+    let run = move |endpoint: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=12345", "--regid=12345", "--clear-groups"]).arg(&binary);
+        command.args(["list", "--endpoint", endpoint]).env_clear();
+        command
+    };
+    if !is_root() {
+        println!("SKIPPED: only root can be two users, so nobody stands beside a greedy one");
+        return None;
+    }
+    fs::copy(env!("CARGO_BIN_EXE_caproot"), fixture.path("caproot")).expect("a copy");
+    fs::set_permissions(fixture.top(), fs::Permissions::from_mode(0o755)).expect("chmod");
+    let tried = run("unix:/nonexistent").output();
+    if !tried.is_ok_and(|tried| tried.status.code() == Some(3)) {
+        println!("SKIPPED: no setpriv, or the temporary directory is closed to other users");
+        return None;
+    }
+    Some(run)
+}
+
+#[tokio::test]
+async fn one_user_leaves_room_for_another() {
+    let fixture = Fixture::new("skill root/a\ndir run");
+    let Some(other) = as_another_user(&fixture) else { return };
+    let socket = fixture.path("run/c.sock");
+    let listen = format!("unix:{}", socket.display());
+    let mut serve = command(&fixture, "max_connections_per_caller: 20");
+    let serving = Serving::of(serve.args(["--listen", &listen]));
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("chmod");
+    let connect = || UnixStream::connect(&socket).expect("a connection");
+    let greedy: Vec<_> = (0..60).map(|_| connect()).collect();
+    let fds = || fs::read_dir(format!("/proc/{}/fd", serving.pid())).expect("alive").count();
+    until("the others are closed", || (20..50).contains(&fds())).await;
+    // Of the greedy one himself none is served any more.
+    let status = |command: &mut Command| command.output().expect("it runs").status.code();
+    let mut own = Command::new(env!("CARGO_BIN_EXE_caproot"));
+    own.args(["list", "--endpoint", &listen]).env_clear();
+    assert_eq!(status(&mut own), Some(3));
+    for _ in 0..5 {
+        assert_eq!(status(&mut other(&listen)), Some(0));
+    }
+    drop(greedy);
+    let begun = Instant::now();
+    while status(&mut own) != Some(0) {
+        assert!(begun.elapsed() < crate::harness::HANG, "places come back");
+    }
+    let (code, log) = serving.terminate();
+    assert_eq!(code, Some(0), "{log}");
+    let said = log.lines().filter(|line| line.contains("max_connections_per_caller is 20"));
+    assert!(said.clone().count() == 1 && said.last().is_some_and(|l| l.contains("uid 0")), "{log}");
+}
+
+/// Whether the limits of processes can be set here.
+fn has_prlimit() -> bool {
+    let has = Command::new("prlimit").arg("true").status().is_ok_and(|status| status.success());
+    if !has {
+        println!("SKIPPED: no prlimit, so files cannot be made to run out");
+    }
+    has
+}
+
+#[tokio::test]
+async fn connections_leave_files_for_the_rest() {
+    if !has_prlimit() {
+        return;
+    }
+    let fixture = Fixture::new("skill root/a");
+    let serve = command(&fixture, "");
+    let mut limited = Command::new("prlimit");
+    limited.arg("--nofile=60:60").arg(serve.get_program()).args(serve.get_args()).env_clear();
+    let victim = Victim::of(&mut limited).await;
+    let executor = in_time(victim.good.client.clone().get_executor(GetExecutorRequest {})).await;
+    let limits = executor.expect("an answer").into_inner().limits.expect("limits");
+    assert_eq!(limits.max_connections, 30);
+    let silent: Vec<_> =
+        (0..100).map(|_| TcpStream::connect(victim.address).expect("a connection")).collect();
+    until("all places are taken", || victim.descriptors() > 35).await;
+    fixture.write("root/b/SKILL.md", skill("b", "Found while there is little room."));
+    let listed = async {
+        while victim.good.list(&[root()]).await.skills.len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(listed).await;
+    assert!(victim.descriptors() < 60, "{}", victim.descriptors());
+    drop(silent);
+    let log = victim.end();
+    assert!(log.contains("only 60 files may be open at once"), "{log}");
+}
+
+#[tokio::test]
+async fn accepting_goes_on_after_it_failed() {
+    if !has_prlimit() {
+        return;
+    }
+    let fixture = Fixture::new("skill root/a");
+    let victim = Victim::new(&fixture, "").await;
+    let pid = victim.serving.pid();
+    let allow = |files: usize| {
+        let mut command = Command::new("prlimit");
+        command.args([format!("--pid={pid}"), format!("--nofile={files}:")]);
+        assert!(command.status().expect("prlimit").success());
+    };
+    allow(victim.descriptors());
+    let ticks = || crate::idle::ticks(pid);
+    let before = ticks();
+    let silent: Vec<_> =
+        (0..20).map(|_| TcpStream::connect(victim.address).expect("a connection")).collect();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let spent = ticks() - before;
+    println!("{spent} ticks of 10 ms in 2 s in which nothing could be accepted");
+    assert!(spent < 100, "it waits: {spent} ticks of 10 ms in 2 s");
+    allow(1_024);
+    let mut late = client_from("127.0.0.1", victim.address).await;
+    assert!(in_time(late.get_executor(GetExecutorRequest {})).await.is_ok());
+    drop((silent, late));
+    let log = victim.end();
+    let said = log.lines().filter(|line| line.contains("a connection could not be accepted"));
+    assert!((1..=3).contains(&said.count()), "said, but seldom: {log}");
+}
+
+#[tokio::test]
+async fn streams_of_one_caller() {
+    let fixture = Fixture::new("skill root/a");
+    let limits = Limits { max_streams: 3, max_streams_per_caller: 2, ..Limits::default() };
+    let daemon = Daemon::start(Setup { limits, ..Setup::allowing([fixture.path("root")]) }).await;
+    let request = watching(vec![selected("r", fixture.path("root"))]);
+    let address = daemon.address.parse().expect("an address");
+    let mut greedy = daemon.client.clone();
+    let mut again = client_from("127.0.0.1", address).await;
+    let first = in_time(greedy.watch_skills(request.clone())).await.expect("a stream");
+    let _second = in_time(again.watch_skills(request.clone())).await.expect("a second");
+    for client in [&mut greedy, &mut again] {
+        let refused = in_time(client.watch_skills(request.clone())).await;
+        let refused = assert_refused(refused, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
+        assert_eq!(refused.metadata["limit_name"], "max_streams_per_caller");
+        assert_eq!(refused.metadata["limit"], "2");
+    }
+    let mut other = client_from("127.0.0.2", address).await;
+    let _third = in_time(other.watch_skills(request.clone())).await.expect("for another");
+    let refused = in_time(other.watch_skills(request.clone())).await;
+    let refused = assert_refused(refused, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
+    assert_eq!(refused.metadata["limit_name"], "max_streams");
+    drop(first);
+    let back = async {
+        // The daemon learns of the end in its own time.
+        while other.watch_skills(request.clone()).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(back).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn calls_of_one_caller() {
+    let fixture = Fixture::new("skill root/a");
+    let limits = Limits { max_calls: 3, max_calls_per_caller: 2, ..Limits::default() };
+    let setup = Setup { limits, ..Setup::publishing("r", fixture.path("root")) };
+    let daemon = Daemon::start(setup).await;
+    let address: std::net::SocketAddr = daemon.address.parse().expect("an address");
+    // Streams of health are calls that do not end.
+    let endpoint = tonic::transport::Endpoint::new(format!("http://{address}"));
+    let channel = endpoint.expect("an address").connect().await.expect("a connection");
+    let mut health = HealthClient::new(channel);
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        open.push(in_time(health.watch(HealthCheckRequest::default())).await.expect("a stream"));
+    }
+    let refused = daemon.try_list(list_request(&[root()])).await.expect_err("a third");
+    let delay = tonic_types::StatusExt::get_details_retry_info(&refused);
+    assert!(delay.and_then(|d| d.retry_delay).is_some_and(|d| d > Duration::ZERO));
+    let refused = refusal(&refused);
+    assert_eq!((refused.code, &*refused.reason), (Code::ResourceExhausted, "OVERLOADED"));
+    assert_eq!(refused.metadata["limit_name"], "max_calls_per_caller");
+    assert_eq!(refused.metadata["limit"], "2");
+    let mut other = client_from("127.0.0.2", address).await;
+    assert!(serves(&mut other).await);
+    // Streams of changes have places of their own.
+    let stream = in_time(other.watch_skills(watching(vec![root()]))).await.expect("a stream");
+    assert!(serves(&mut other).await);
+    open.pop();
+    let back = async {
+        while daemon.try_list(list_request(&[root()])).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(back).await;
+    drop((open, stream));
+    daemon.stop().await;
+}

@@ -1,0 +1,121 @@
+//! Requests that are too large, or not what they say.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use caproot::proto::caproot::v1::{ListResourcesRequest, ListSkillsRequest, ReadResourceRequest};
+use tonic::Code;
+
+use super::{Victim, root};
+use crate::fixture::Fixture;
+use crate::harness::{in_time, list_request, read_request};
+
+/// Sends one request of these bytes with a library that does not check them; gives the status.
+async fn call(victim: &Victim, path: &str, body: Vec<u8>) -> Option<Code> {
+    let stream = tokio::net::TcpStream::connect(victim.address).await.expect("a connection");
+    let (mut client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+    let connection = tokio::spawn(connection);
+    let request = http::Request::post(format!("http://caproot.test{path}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(())
+        .expect("a request");
+    let (answer, mut sending) = client.send_request(request, false).expect("it is sent");
+    sending.send_data(Bytes::from(body), false).expect("it is sent");
+    let mut answer = in_time(answer).await.expect("an answer");
+    let mut status = answer.headers().get("grpc-status").cloned();
+    if status.is_none() {
+        status = in_time(answer.body_mut().trailers())
+            .await
+            .ok()?
+            .and_then(|mut t| t.remove("grpc-status"));
+    }
+    drop((client, sending));
+    connection.abort();
+    status.map(|status| Code::from_bytes(status.as_bytes()))
+}
+
+/// A message of so many bytes, of which these are sent.
+fn declared(len: u32, sent: &[u8]) -> Vec<u8> {
+    [&[0][..], &len.to_be_bytes(), sent].concat()
+}
+
+#[tokio::test]
+async fn declared_sizes_and_broken_messages() {
+    let fixture = Fixture::new("skill root/a");
+    let victim = Victim::new(&fixture, "").await;
+    for method in ["ListSkills", "WatchSkills", "ReadResource", "ResolveRoots", "GetExecutor"] {
+        let path = format!("/caproot.v1.CapabilityService/{method}");
+        for len in [1 << 30, u32::MAX, 2 << 20] {
+            let status = call(&victim, &path, declared(len, &[0; 100])).await;
+            assert_eq!(status, Some(Code::OutOfRange), "{method} {len}");
+        }
+        for broken in [&[0xff; 64][..], &[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f]] {
+            let len = u32::try_from(broken.len()).expect("short");
+            let status = call(&victim, &path, declared(len, broken)).await;
+            assert_eq!(status, Some(Code::Internal), "{method} {broken:?}");
+        }
+        // A compression that nobody offered.
+        let squeezed = [&[1][..], &4_u32.to_be_bytes(), &[0; 4]].concat();
+        let status = call(&victim, &path, squeezed).await;
+        assert!(matches!(status, Some(Code::Internal | Code::Unimplemented)), "{status:?}");
+    }
+    victim.is_served().await;
+    victim.assert_unharmed("declared sizes").await;
+    victim.end();
+}
+
+#[tokio::test]
+async fn huge_texts_that_were_forged() {
+    let fixture = Fixture::new("skill root/a");
+    let victim = Victim::new(&fixture, "").await;
+    let list = list_request(&[root()]);
+    let read = read_request(&root(), "skill://r/a", "");
+    let files = ListResourcesRequest {
+        root: Some(root()),
+        package: "skill://r/a".into(),
+        ..ListResourcesRequest::default()
+    };
+    let mut client = victim.good.client.clone();
+    for (size, code) in [(1 << 20, Code::InvalidArgument), (2 << 20, Code::OutOfRange)] {
+        for letter in ["A", "_", "%", "\u{1f600}"] {
+            let text = letter.repeat(size / letter.len());
+            let page_token = text.clone();
+            let request = ListSkillsRequest { page_token, ..list.clone() };
+            let answer = in_time(client.list_skills(request)).await;
+            assert_eq!(answer.expect_err("forged").code(), code, "page token of {letter}");
+            let request = ReadResourceRequest { cursor: text.clone(), ..read.clone() };
+            let answer = in_time(client.read_resource(request)).await;
+            assert_eq!(answer.expect_err("forged").code(), code, "cursor of {letter}");
+            let request = ListResourcesRequest { page_token: text, ..files.clone() };
+            let answer = in_time(client.list_resources(request)).await;
+            assert_eq!(answer.expect_err("forged").code(), code, "page token of {letter}");
+        }
+    }
+    victim.assert_unharmed("forged texts").await;
+    victim.end();
+}
+
+#[tokio::test]
+async fn as_many_roots_as_may_be_fit_a_request() {
+    let fixture = Fixture::new("skill root/a");
+    let victim = Victim::new(&fixture, "max_roots: 4096, max_warm_roots: 4096").await;
+    // The longest that a root can be.
+    let name = |n: usize| format!("{n:0>256}");
+    let path = fixture.path("root").join("x/".repeat(2_000));
+    let mut longest = crate::harness::selected("", &path);
+    let location = longest.location.as_mut().expect("a location");
+    location.environment_id = "e".repeat(256);
+    location.path.push_str(&"x".repeat(4_095 - location.path.len()));
+    let roots: Vec<_> = (0..4_096)
+        .map(|n| caproot::proto::caproot::v1::SelectedCapabilityRoot {
+            id: name(n),
+            ..longest.clone()
+        })
+        .collect();
+    let list =
+        tokio::time::timeout(Duration::from_mins(1), victim.good.try_list(list_request(&roots)));
+    let list = list.await.expect("no hang").expect("a list");
+    assert_eq!(list.roots.len(), 4_096);
+    victim.end();
+}
