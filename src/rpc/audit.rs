@@ -13,6 +13,7 @@ use tonic_types::StatusExt as _;
 use tracing::{info, warn};
 
 /// What a log filter names it by.
+/// Lines of it stand alone, and not in the span of a call.
 const TARGET: &str = "caproot::audit";
 /// Lines about refused calls in a [`SPAN`]; further ones are counted, so that nobody who may not ask
 /// can fill a disk.
@@ -92,7 +93,7 @@ impl Audit {
         if self.0.every_call {
             let Who { rules, uid, pid, address, names } = who;
             info!(
-                target: TARGET,
+                target: TARGET, parent: None,
                 method,
                 caller = rules.as_deref(),
                 uid,
@@ -116,7 +117,7 @@ impl Audit {
         }
         let Who { rules, uid, pid, address, names } = who;
         warn!(
-            target: TARGET,
+            target: TARGET, parent: None,
             method,
             caller = rules.as_deref(),
             uid,
@@ -167,7 +168,7 @@ impl Refusals {
     fn tell(&mut self) {
         let untold = std::mem::take(&mut self.untold);
         if untold > 0 {
-            warn!(target: TARGET, untold, "further calls were refused");
+            warn!(target: TARGET, parent: None, untold, "further calls were refused");
         }
     }
 }

@@ -38,9 +38,14 @@ impl Logging {
         Self { child, client: connect(&address).await, lines }
     }
 
-    /// The next line of the log.
+    /// The next line of the log, but those of the start.
     pub(super) fn line(&self) -> String {
-        self.lines.recv_timeout(HANG).expect("a line")
+        loop {
+            let line = self.lines.recv_timeout(HANG).expect("a line");
+            if !line.contains("caproot::cli::serve") {
+                return line;
+            }
+        }
     }
 
     /// Ends it, and gives the lines that were not read yet.
