@@ -1,19 +1,23 @@
 //! A connection on which HTTP/2 begins, with who is at its other end. Leaves what they may do to `rpc`.
 
 use super::authority::Lenient;
+use super::handshake::farewell;
 use crate::domain::Peer;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
 /// What every client sends first: RFC 9113, 3.4. A frame follows, of which this is the head.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME_HEAD: usize = 9;
+/// What one hears that begins otherwise, so that a client of HTTP/1.1, or of TLS, knows at once.
+const REFUSAL: &[u8] =
+    b"HTTP/1.1 505 HTTP Version Not Supported\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
 /// One accepted connection.
 pub(super) struct Connection {
@@ -63,6 +67,8 @@ impl Connection {
         let (preface, head) = self.greeting.split_at_mut(PREFACE.len());
         self.io.read_exact(preface).await?;
         if *preface != *PREFACE {
+            self.io.write_all(REFUSAL).await?;
+            farewell(self.io).await;
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it does not speak HTTP/2"));
         }
         self.io.read_exact(head).await?;

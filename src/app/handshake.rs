@@ -9,7 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
@@ -39,7 +39,7 @@ pub(super) async fn secure(tls: &Tls, stream: TcpStream) -> io::Result<Connectio
         }
         Ok(Err((error, stream))) => {
             log(address, &error);
-            let _ = tokio::time::timeout(FAREWELL, farewell(stream)).await;
+            farewell(stream).await;
             Err(error)
         }
         Err(_) => {
@@ -49,13 +49,16 @@ pub(super) async fn secure(tls: &Tls, stream: TcpStream) -> io::Result<Connectio
     }
 }
 
-/// Lets the alert that says what is wrong arrive: a socket that is closed with bytes unread resets the
+/// Lets what was sent last, which says what is wrong, arrive: a socket that is closed with bytes unread resets the
 /// connection, and what was sent last may be lost.
-async fn farewell(mut stream: TcpStream) {
-    if stream.shutdown().await.is_ok() {
-        let rest = &mut stream.take(FAREWELL_BYTES);
-        let _ = tokio::io::copy(rest, &mut tokio::io::sink()).await;
-    }
+pub(super) async fn farewell(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let hear = async {
+        if stream.shutdown().await.is_ok() {
+            let rest = &mut stream.take(FAREWELL_BYTES);
+            let _ = tokio::io::copy(rest, &mut tokio::io::sink()).await;
+        }
+    };
+    let _ = tokio::time::timeout(FAREWELL, hear).await;
 }
 
 fn log(address: SocketAddr, error: &io::Error) {

@@ -14,9 +14,11 @@ pub(super) fn settle() {
         static ONCE: std::sync::Once = std::sync::Once::new();
         // SAFETY: no memory is handed over. Another thread that asks for memory meanwhile reads the
         // bound as it was or as it is, and both are good.
-        ONCE.call_once(|| match unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES) } {
-            1 => {}
-            _ => tracing::debug!("the heap keeps what was freed"),
+        ONCE.call_once(|| {
+            let is_set = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES) } == 1;
+            if !is_set {
+                tracing::debug!("the heap keeps what was freed");
+            }
         });
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, HandshakeKind, RootCertStore};
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -84,7 +84,9 @@ async fn http_2_must_be_asked_for_and_no_session_is_resumed() {
     config.alpn_protocols = vec![b"h2".to_vec()];
     for _ in 0..3 {
         let mut stream = connect(&config).await;
-        // Something of HTTP/2, after which a ticket would have come.
+        // Something of HTTP/2, after which a ticket would have come; the client speaks first.
+        let begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        in_time(stream.write_all(begin)).await.expect("it is taken");
         assert_eq!(in_time(stream.read(&mut [0])).await.expect("its settings"), 1);
         assert_eq!(stream.get_ref().1.handshake_kind(), Some(HandshakeKind::Full));
     }
