@@ -20,6 +20,8 @@ use tower_http::catch_panic::{CatchPanic, CatchPanicLayer, ResponseForPanic};
 
 /// How often a silent connection is asked whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
+/// How long it may take to say so.
+const KEEPALIVE_ANSWER: Duration = Duration::from_secs(20);
 /// Calls at once on one connection: a mirror of hundreds of roots, with all the reads that the daemon
 /// does at once, needs no second one.
 const MAX_CALLS: u32 = 1_024;
@@ -49,6 +51,7 @@ impl Server {
         let mut http = http2::Builder::new(TokioExecutor::new());
         http.timer(TokioTimer::new())
             .keep_alive_interval(KEEPALIVE)
+            .keep_alive_timeout(KEEPALIVE_ANSWER)
             .max_concurrent_streams(MAX_CALLS)
             .max_header_list_size(MAX_HEADER_BYTES)
             .max_pending_accept_reset_streams(MAX_TAKEN_BACK)
@@ -65,8 +68,7 @@ impl Server {
     /// ended.
     pub(super) async fn serve(&self, connection: Connection, stopped: impl Future<Output = ()>) {
         let peer: Peer = connection.peer();
-        let answer = service_fn(|request: Request<Incoming>| {
-            let mut request = request;
+        let answer = service_fn(|mut request: Request<Incoming>| {
             request.extensions_mut().insert(peer.clone());
             self.service.clone().oneshot(request)
         });
