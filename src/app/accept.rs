@@ -20,8 +20,8 @@ use tokio::time::{sleep, timeout};
 
 /// How long a connection may take before HTTP/2 has begun on it.
 const BEGINNING: Duration = Duration::from_secs(10);
-/// How long is waited after accepting failed, at first and at most: whatever was exhausted may come
-/// back.
+/// How long is waited after accepting failed once more, at first and at most: whatever was exhausted
+/// may come back.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -30,9 +30,17 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Gate {
     /// Whoever waits here has been accepted; the kernel keeps those behind it.
     open: Arc<Semaphore>,
+    max_open: usize,
     callers: Places,
-    refusals: Arc<Seldom>,
-    failures: Arc<Seldom>,
+    seldom: Arc<Told>,
+}
+
+/// What the log says of them.
+#[derive(Debug, Default)]
+struct Told {
+    waits: Seldom,
+    refusals: Seldom,
+    failures: Seldom,
 }
 
 /// Where connections come from.
@@ -60,34 +68,47 @@ impl Gate {
         let each = ("max_connections_per_caller", limits.max_connections_per_caller);
         Self {
             open: Arc::new(Semaphore::new(limits.max_connections)),
+            max_open: limits.max_connections,
             // All are counted by `open`, which can be waited for.
             callers: Places::new(("max_connections", usize::MAX), each),
-            refusals: Arc::default(),
-            failures: Arc::default(),
+            seldom: Arc::default(),
         }
     }
 
     /// The next connection that may be open, and its ticket. Waits for as long as all places are
     /// taken.
     async fn next(&self, listener: &Listener) -> (Accepted, Ticket) {
-        let mut pause = FIRST_PAUSE;
+        let mut pause = Duration::ZERO;
         loop {
             match listener.accept().await {
                 Ok(accepted) => {
-                    pause = FIRST_PAUSE;
+                    pause = Duration::ZERO;
                     let Some(caller) = self.admit(&accepted) else { continue };
+                    self.tell_of_waits();
                     // Closed never: the semaphore lives as long as this gate.
                     let Ok(open) = self.open.clone().acquire_owned().await else { continue };
                     return (accepted, Ticket { _open: open, _caller: caller });
                 }
                 Err(error) => {
-                    if let Some(times) = self.failures.tell() {
+                    if let Some(times) = self.seldom.failures.tell() {
                         tracing::warn!(%error, times, "a connection could not be accepted");
                     }
                     sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
                 }
             }
+        }
+    }
+
+    fn tell_of_waits(&self) {
+        if self.open.available_permits() == 0
+            && let Some(times) = self.seldom.waits.tell()
+        {
+            let limit = self.max_open;
+            tracing::warn!(
+                times,
+                "a connection waits: max_connections is {limit}, and so many are open"
+            );
         }
     }
 
@@ -97,7 +118,7 @@ impl Gate {
         match self.callers.take(&caller, 1) {
             Ok(place) => Some(place),
             Err(Full { name, limit }) => {
-                if let Some(times) = self.refusals.tell() {
+                if let Some(times) = self.seldom.refusals.tell() {
                     tracing::warn!(
                         %caller,
                         times,
@@ -130,11 +151,7 @@ impl Gate {
                         let (server, stopped) = (server.clone(), self::stopped(stopping.clone()));
                         connections.spawn(async move {
                             let _ticket = ticket;
-                            match timeout(BEGINNING, accepted.begin()).await {
-                                Ok(Ok(connection)) => server.serve(connection, stopped).await,
-                                Ok(Err(error)) => tracing::debug!(%error, "a connection ended"),
-                                Err(_) => tracing::debug!("a connection was closed: nothing came"),
-                            }
+                            connect(accepted, server, stopped).await;
                         });
                     }
                 }
@@ -144,6 +161,21 @@ impl Gate {
         while let Some(ended) = connections.join_next().await {
             tell(ended);
         }
+    }
+}
+
+/// One connection from its beginning to its end.
+async fn connect(accepted: Accepted, server: Server, stopped: impl Future<Output = ()>) {
+    let mut stopped = pin!(stopped);
+    let begun = tokio::select! {
+        begun = timeout(BEGINNING, accepted.begin()) => begun,
+        // Nothing was asked yet.
+        () = &mut stopped => return,
+    };
+    match begun {
+        Ok(Ok(connection)) => server.serve(connection, stopped).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a connection ended before it began"),
+        Err(_) => tracing::debug!("a connection was closed: it did not begin in time"),
     }
 }
 
@@ -183,7 +215,8 @@ impl Accepted {
         })
     }
 
-    /// All that comes before HTTP/2, in the task of the connection and within its time.
+    /// All that comes before HTTP/2, in the task of the connection and within [`BEGINNING`]: a slow one
+    /// holds up nobody else.
     async fn begin(self) -> io::Result<Connection> {
         let connection = match self {
             Self::Unix(stream) => Connection::unix(stream)?,

@@ -71,8 +71,7 @@ impl Server {
     /// ended.
     pub(super) async fn serve(&self, connection: Connection, stopped: impl Future<Output = ()>) {
         let peer: Peer = connection.peer();
-        let answer = service_fn(|request: Request<Incoming>| {
-            let mut request = request;
+        let answer = service_fn(|mut request: Request<Incoming>| {
             request.extensions_mut().insert(peer.clone());
             self.service.clone().oneshot(request)
         });

@@ -145,6 +145,17 @@ async fn calls_whose_answers_nobody_reads() {
 }
 
 #[tokio::test]
+async fn calls_whose_requests_never_come() {
+    let heard = flood("half requests", Duration::ZERO, |address| {
+        until_closed(address, 1, |_| {
+            let streams = (0..1_030).map(|n| n * 2 + 1);
+            streams.flat_map(|stream| frame(HEADERS, END_HEADERS, stream, &call(LIST))).collect()
+        })
+    });
+    assert!(heard.await.iter().any(|h| h.refused == 6), "1,024 at once");
+}
+
+#[tokio::test]
 async fn garbage_for_ten_seconds() {
     // Repeatable, and no two rounds alike.
     let seed = AtomicUsize::new(1);

@@ -151,3 +151,20 @@ async fn answers_that_nobody_takes() {
     victim.good.read(request).await.expect("a page");
     victim.end();
 }
+
+#[tokio::test]
+async fn connections_that_are_kept_for_nothing() {
+    let fixture = Fixture::new("skill root/a");
+    let victim = Victim::new(&fixture, "").await;
+    let mut idle = Vec::new();
+    for _ in 0..250 {
+        let mut client = super::client_from("127.0.0.1", victim.address).await;
+        assert!(super::serves(&mut client).await);
+        idle.push(client);
+    }
+    let each = victim.resident().saturating_sub(victim.before) / 250;
+    println!("250 connections that were used once: {each} KiB each");
+    assert!(each < 96, "{each} KiB each");
+    drop(idle);
+    victim.end();
+}

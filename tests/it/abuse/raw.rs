@@ -22,6 +22,8 @@ const ACK: u8 = 1;
 
 /// What GOAWAY says of an attack.
 pub(super) const ENHANCE_YOUR_CALM: u32 = 11;
+/// What RST_STREAM says of a call too many.
+const REFUSED_STREAM: u8 = 7;
 
 /// A connection on which HTTP/2 has begun. What comes back is read elsewhere.
 pub(super) struct Raw {
@@ -36,8 +38,8 @@ pub(super) struct Heard {
     pub goaway: Option<u32>,
     /// Frames that acknowledge pings.
     pub pongs: usize,
-    /// Frames with headers: answers.
-    pub answers: usize,
+    /// Calls that were refused as too many on this connection.
+    pub refused: usize,
 }
 
 /// A frame.
@@ -109,7 +111,7 @@ fn listen(mut stream: TcpStream) -> Heard {
         match head[3] {
             GOAWAY => heard.goaway = payload[4..8].try_into().ok().map(u32::from_be_bytes),
             PING if head[4] & ACK != 0 => heard.pongs += 1,
-            HEADERS => heard.answers += 1,
+            RST_STREAM if payload == [0, 0, 0, REFUSED_STREAM] => heard.refused += 1,
             _ => {}
         }
     }

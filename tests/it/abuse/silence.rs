@@ -42,7 +42,7 @@ fn slowly(address: SocketAddr, beginning: &'static [u8]) -> thread::JoinHandle<D
 async fn a_beginning_that_does_not_end() {
     let fixture = Fixture::new("skill root/a");
     let victim = Victim::new(&fixture, "").await;
-    let address = victim.address;
+    let (address, before) = (victim.address, victim.descriptors());
     // A byte a second, of a good beginning and of one that lacks the frame behind the preface.
     let slow = [slowly(address, PREFACE), slowly(address, &PREFACE[..1])];
     let begun = Instant::now();
@@ -71,9 +71,15 @@ async fn a_beginning_that_does_not_end() {
         assert!(took >= BEGINNING - Duration::from_secs(1), "{took:?}");
         println!("a slow beginning was ended after {took:?}, silent ones after {ends:?}");
     }
-    until("all are closed", || victim.descriptors() < 40).await;
+    until("all are closed", || victim.descriptors() <= before).await;
     victim.assert_unharmed("after the silence").await;
+    // One more does not hold up the end.
+    let silent = TcpStream::connect(address).expect("a connection");
+    until("it is accepted", || victim.descriptors() > before).await;
+    let begun = Instant::now();
     let log = victim.end();
+    assert!(begun.elapsed() < BEGINNING / 2, "{:?}", begun.elapsed());
+    drop(silent);
     let said = log.lines().filter(|line| line.contains("max_connections_per_caller is 256"));
     assert!((1..=3).contains(&said.count()), "said, but seldom: {log}");
 }
