@@ -45,7 +45,8 @@ pub fn misleads(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::shown;
+    use super::{misleads, shown};
+    use proptest::prelude::*;
 
     #[test]
     fn what_misleads_is_escaped() {
@@ -59,6 +60,18 @@ mod tests {
             ("\u{e0041}\u{feff}\u{200b}", r"\u{e0041}\u{feff}\u{200b}"),
         ] {
             assert_eq!(shown(text), safe);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_is_shown_misleads(text: String, odd in "[a\\PC\\p{Cc}\\p{Cf}]{0,20}") {
+            for text in [text, odd] {
+                let safe = shown(&text);
+                prop_assert!(!safe.chars().any(misleads));
+                // The longest character that is escaped: `\u{e0041}` for four bytes.
+                prop_assert!(safe.len() <= 9 * text.len());
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 mod binary;
+mod bombs;
 mod check;
 mod commands;
 mod config;

@@ -1,0 +1,106 @@
+//! Two catalogs of one root: the difference, applied to the old one, gives the new one.
+
+#![no_main]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use caproot::domain::catalog::{Catalog, Counts, Diagnostics, Header, Kind};
+use caproot::domain::diff::{Diff, diff};
+use caproot::domain::{Authored, Digest, OffPackages, RelPath, Skill};
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use libfuzzer_sys::fuzz_target;
+
+/// Packages by their paths, each with a name and a content.
+type Packages<'a> = BTreeMap<&'a [u8], (&'a str, u8)>;
+
+#[derive(Debug, Arbitrary)]
+struct Input<'a> {
+    old: Packages<'a>,
+    new: Packages<'a>,
+    /// Packages of the old one that are given another content in place.
+    changed: Vec<(u8, u8)>,
+    off: Vec<&'a [u8]>,
+    truncated: bool,
+}
+
+type Held = BTreeMap<RelPath, Arc<Skill>>;
+
+fuzz_target!(|input: Input| {
+    let off = input.off.iter().filter_map(|path| RelPath::new(path)).map(|path| (path, None));
+    let old = catalog(&input.old, false);
+    let new = catalog(&input.new, input.truncated).without(OffPackages::new(off.collect()));
+    check(&old, &new);
+    check(&new, &old);
+
+    let held: Vec<_> = old.skills(0).cloned().collect();
+    let changed: Vec<_> = input
+        .changed
+        .iter()
+        .filter_map(|(at, content)| held.get(usize::from(*at)).map(|skill| (skill, *content)))
+        .map(|(skill, content)| {
+            let digest = Some(Digest([content; 32]));
+            Arc::new(Skill { digest, ..Skill::clone(skill) })
+        })
+        .collect();
+    let replaced = old.with(&changed);
+    check(&old, &replaced);
+    check(&replaced, &old);
+    check(&replaced, &new);
+});
+
+fn check(old: &Catalog, new: &Catalog) {
+    let Diff { upserted, removed } = diff(old, new);
+    let mut held = held(old);
+    for (package, _) in removed {
+        assert!(held.remove(&package).is_some(), "{package:?} was not there");
+    }
+    for skill in upserted {
+        let before = held.insert(skill.package.clone(), skill.clone());
+        assert_ne!(before, Some(skill), "nothing is sent that did not change");
+    }
+    assert_eq!(held, self::held(new));
+    assert!(old.skills(0).all(|skill| old.skill(&skill.package) == Some(skill)));
+}
+
+fn held(catalog: &Catalog) -> Held {
+    catalog.skills(0).map(|skill| (skill.package.clone(), skill.clone())).collect()
+}
+
+fn catalog(packages: &Packages, truncated: bool) -> Catalog {
+    let skills = packages.iter().filter_map(|(path, (name, content))| {
+        let package = RelPath::new(path)?;
+        let authored = Authored {
+            name: (*name).into(),
+            description: "A description.".into(),
+            short_description: None,
+            license: None,
+            compatibility: None,
+            metadata: Box::default(),
+            allowed_tools: Box::default(),
+            frontmatter: None,
+        };
+        Some(Arc::new(Skill {
+            handle_len: path.len(),
+            package,
+            name: (*name).into(),
+            plugin: None,
+            digest: Some(Digest([*content; 32])),
+            size: 1,
+            authored: Arc::new(authored),
+            sidecar: None,
+            stale: false,
+            icon_small: None,
+            icon_large: None,
+        }))
+    });
+    let header = Header {
+        scope: None,
+        follow_links: true,
+        kind: Kind::SkillSet,
+        plugin: None,
+        counts: Counts::default(),
+        truncated,
+    };
+    Catalog::new(skills.collect(), Diagnostics::keeping(10), header)
+}

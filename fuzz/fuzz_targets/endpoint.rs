@@ -1,0 +1,15 @@
+//! How a client spells a daemon's address: what is printed is the same address.
+
+#![no_main]
+
+use caproot::endpoint::Endpoint;
+use caproot_fuzz::check_message;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| match text.parse::<Endpoint>() {
+    Ok(endpoint) => {
+        let printed = endpoint.to_string();
+        assert_eq!(printed.parse(), Ok(endpoint), "{printed}");
+    }
+    Err(error) => check_message(&error.to_string()),
+});

@@ -1,0 +1,52 @@
+//! The globs of skills that are switched off, beside a matcher that is too simple to be fast. The
+//! first line is the glob, what follows the package.
+
+#![no_main]
+
+use std::collections::HashMap;
+
+use caproot::domain::switched_off::{SwitchedOff, glob};
+use caproot::domain::{RelPath, RootId, Spot};
+use libfuzzer_sys::fuzz_target;
+
+/// Bytes of a glob, as the config bounds them.
+const MAX_GLOB_BYTES: usize = 256;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some(end) = bytes.iter().position(|b| *b == b'\n').filter(|end| *end <= MAX_GLOB_BYTES)
+    else {
+        return;
+    };
+    let (Ok(text), path) = (std::str::from_utf8(&bytes[..end]), &bytes[end + 1..]) else { return };
+    let (Ok(pattern), Some(package)) = (glob(text), RelPath::new(path)) else { return };
+    let root = RootId::new("r").expect("an id");
+    // Only a set that is too large to be held may be refused.
+    let Ok(off) = SwitchedOff::new([(root, pattern)], []) else { return };
+    let at = |rel| Spot { base: 0, rel };
+    let found = off.places(|_| Some(at(RelPath::root()))).hold(&at(package.clone()));
+    let is_simple = !text.contains(['[', ']', '{', '}', '\\', '!']) && !text.contains("**");
+    if is_simple && text.is_ascii() && path.is_ascii() {
+        let path = if package.is_root() { b"." } else { path };
+        let expected = matches(text.as_bytes(), path, &mut HashMap::new());
+        assert_eq!(found, expected, "{text:?} {package:?}");
+    }
+});
+
+fn matches(glob: &[u8], path: &[u8], known: &mut HashMap<(usize, usize), bool>) -> bool {
+    let key = (glob.len(), path.len());
+    if let Some(known) = known.get(&key) {
+        return *known;
+    }
+    let found = match (glob.split_first(), path.split_first()) {
+        (None, rest) => rest.is_none(),
+        (Some((b'*', more)), rest) => {
+            matches(more, path, known)
+                || rest.is_some_and(|(byte, rest)| *byte != b'/' && matches(glob, rest, known))
+        }
+        (Some((b'?', more)), Some((byte, rest))) => *byte != b'/' && matches(more, rest, known),
+        (Some((wanted, more)), Some((byte, rest))) => wanted == byte && matches(more, rest, known),
+        (Some(_), None) => false,
+    };
+    known.insert(key, found);
+    found
+}

@@ -1,0 +1,35 @@
+//! JSON to a value, and plugin.json to a name: what is printed reads the same, what cannot be used
+//! says so.
+
+#![no_main]
+
+use caproot::domain::{Severity, json, manifest};
+use caproot_fuzz::{are_alike, check_message, check_place, check_problems, check_value};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    match json::parse(bytes) {
+        Ok(value) => {
+            check_value(&value);
+            if !value.is_scalar() {
+                let again = json::parse(value.printed().as_bytes()).expect("what was printed");
+                assert!(are_alike(&value, &again), "{value:?}\n{again:?}");
+            }
+        }
+        Err(error) => {
+            check_message(&error.message);
+            check_place(error.line, error.column, bytes);
+        }
+    }
+    for dir_name in [None, Some(&b"dir"[..]), Some(bytes)] {
+        let (found, problems) = manifest::read(bytes, dir_name);
+        check_problems(&problems, 3, bytes);
+        let is_broken = problems.iter().any(|p| p.severity == Severity::Error);
+        assert_eq!(found.is_none(), is_broken, "{problems:?}");
+        if let Some(found) = found {
+            let length = found.name.chars().count();
+            assert!((1..=64).contains(&length) && !found.name.chars().any(char::is_control));
+            assert!(found.version.chars().count() <= 64);
+        }
+    }
+});
