@@ -164,6 +164,7 @@ impl fmt::Display for Endpoint {
 #[cfg(test)]
 mod tests {
     use super::{Endpoint, Env, default_sockets};
+    use proptest::prelude::*;
     use std::path::PathBuf;
 
     #[test]
@@ -236,5 +237,16 @@ mod tests {
         assert_eq!(default_sockets(&env), [unit.clone(), session, temp.clone()]);
         env.xdg_runtime_dir = None;
         assert_eq!(default_sockets(&env), [unit, temp]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_is_the_same(text in "(unix:|tcp:|http://|/|//|a|\\[::1\\]|é|:|80|0){0,7}", any: String) {
+            for text in [text, any] {
+                if let Ok(endpoint) = text.parse::<Endpoint>() {
+                    prop_assert_eq!(endpoint.to_string().parse(), Ok(endpoint));
+                }
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@
 
 use caproot::domain::limits::MAX_MANIFEST_BYTES;
 use caproot::domain::{RelPath, Severity, Sidecar, sidecar};
-use caproot_fuzz::{check_problems, check_value};
+use caproot_fuzz::{check_problems, check_sent};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -44,6 +44,6 @@ fn check_lists(sidecar: &Sidecar) {
     if let Some(permissions) = &sidecar.permissions {
         check(&permissions.read, 1_024);
         check(&permissions.write, 1_024);
-        permissions.macos.iter().for_each(check_value);
+        permissions.macos.iter().for_each(|value| check_sent(value, 64 << 10));
     }
 }

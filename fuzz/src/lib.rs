@@ -1,11 +1,10 @@
 //! What several targets hold against what a parser gave.
 
+use caproot::domain::limits::{MAX_NESTING, MAX_WIRE_NESTING};
 use caproot::domain::{Problem, Value};
 
 /// Bytes of a message, as `domain::diagnostic` bounds them.
 const MAX_MESSAGE_BYTES: usize = 512;
-/// Levels of nesting, as `domain::limits` bounds them.
-const MAX_NESTING: usize = 64;
 
 /// Problems of one file: at most so many, each short, on one line, and at a place that the file has.
 pub fn check_problems(problems: &[Problem], most: usize, file: &[u8]) {
@@ -37,14 +36,12 @@ pub fn has_place(line: u32, column: u32, text: &[u8]) -> bool {
 
 /// A value within the bounds of every parser.
 pub fn check_value(value: &Value) {
-    fn depth(value: &Value) -> usize {
-        match value {
-            Value::List(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-            Value::Map(entries) => 1 + entries.iter().map(|(_, v)| depth(v)).max().unwrap_or(0),
-            _ => 0,
-        }
-    }
-    assert!(depth(value) <= MAX_NESTING);
+    assert!(value.depth() <= MAX_NESTING);
+}
+
+/// A value that goes on the wire, in so many bytes.
+pub fn check_sent(value: &Value, bytes: usize) {
+    assert!(value.depth() <= MAX_WIRE_NESTING && value.weight() <= bytes);
 }
 
 /// Whether two values are the same, but for the last digit of a number.

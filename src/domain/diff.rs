@@ -138,6 +138,12 @@ mod tests {
             let want: BTreeMap<_, _> =
                 to.skills(0).map(|s| (s.package.clone(), s.clone())).collect();
             prop_assert_eq!(held, want);
+            // What is in both, replaced in place.
+            let both: Vec<_> = to.skills(0).filter(|s| from.skill(&s.package).is_some()).cloned().collect();
+            let replaced = from.with(&both);
+            prop_assert!(both.iter().all(|s| replaced.skill(&s.package) == Some(s)));
+            prop_assert_eq!(diff(&from, &replaced).removed, []);
+            prop_assert_eq!(diff(&replaced, &from.with(&both)).upserted, Vec::<Arc<Skill>>::new());
         }
     }
 

@@ -64,6 +64,9 @@ pub const MAX_MANIFEST_BYTES: usize = 256 << 10;
 pub const MAX_ALIAS_BYTES: usize = 256 << 10;
 /// Levels of nesting in YAML and JSON.
 pub const MAX_NESTING: usize = 64;
+/// Levels of nesting in what an author's fields are on the wire: readers of protobuf refuse a message
+/// over 100 deep, and a mapping is three.
+pub const MAX_WIRE_NESTING: usize = 30;
 /// Bytes of a handle.
 pub const MAX_HANDLE_BYTES: usize = 2_048;
 /// Bytes of a page of a read.

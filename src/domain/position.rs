@@ -52,6 +52,7 @@ fn number(n: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::{of_byte, of_key};
+    use proptest::prelude::*;
 
     #[test]
     fn counts_lines_and_characters_from_one() {
@@ -80,6 +81,21 @@ mod tests {
             (vec!["e"], (7, 1)),
         ] {
             assert_eq!(of_key(yaml, &path), expected, "{path:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn places_are_in_the_text(text in "[ab:é\r\n -]{0,40}", index in 0_usize..90) {
+            let lines: Vec<&str> = text.split('\n').collect();
+            let (line, column) = of_byte(text.as_bytes(), index);
+            let found = lines[line as usize - 1].chars().count();
+            prop_assert!((1..=found + 1).contains(&(column as usize)));
+            for path in [&["a"][..], &["b", "a"], &["a", "b", "a"]] {
+                let (line, column) = of_key(&text, path);
+                let key = (line as usize).checked_sub(1).map(|line| &lines[line][column as usize - 1..]);
+                prop_assert!(key.is_none_or(|key| key.starts_with(path[path.len() - 1])));
+            }
         }
     }
 }

@@ -224,6 +224,7 @@ fn file_uri_path(rest: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::{RootId, RootPath};
+    use proptest::prelude::*;
 
     #[test]
     fn ids() {
@@ -261,5 +262,21 @@ mod tests {
             assert_eq!(RootPath::parse(text), want, "{text:?}");
         }
         assert_eq!(RootPath::parse(&format!("/{}", "x".repeat(4_096))), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_path_and_its_uri_are_the_same(path in "/[^\0]{0,60}", any: String, uri in "file:(//|/|localhost|%|%2F|%00|a|é|\\?|#){0,9}") {
+            let native = RootPath::parse(&path);
+            prop_assert_eq!(&native, &Some(RootPath::Native(path.as_bytes().into())));
+            let spelled = path.bytes().map(|byte| format!("%{byte:02X}")).collect::<Vec<_>>().concat();
+            // Its first slash ends the host.
+            prop_assert_eq!(RootPath::parse(&format!("file:///{}", &spelled[3..])), native);
+            for text in [any, uri] {
+                if let Some(RootPath::Native(path)) = RootPath::parse(&text) {
+                    prop_assert!(path.starts_with(b"/") && !path.contains(&0));
+                }
+            }
+        }
     }
 }

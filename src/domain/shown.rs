@@ -65,7 +65,8 @@ pub fn misleads(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{brief, shown};
+    use super::{brief, misleads, shown};
+    use proptest::prelude::*;
 
     #[test]
     fn what_misleads_is_escaped() {
@@ -87,5 +88,17 @@ mod tests {
         assert_eq!((&*brief("äb\n", 8), &*brief("äb\n", 7)), (r"äb\u{a}", "äb…"));
         assert_eq!(&*brief("äb", 1), "…");
         assert_eq!((&*brief("", 0), &*brief("a", 0)), ("", "…"));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_is_shown_misleads(text: String, odd in "[a\\PC\\p{Cc}\\p{Cf}]{0,20}") {
+            for text in [text, odd] {
+                let safe = shown(&text);
+                prop_assert!(!safe.chars().any(misleads));
+                // The longest character that is escaped: `\u{e0041}` for four bytes.
+                prop_assert!(safe.len() <= 9 * text.len());
+            }
+        }
     }
 }

@@ -69,7 +69,7 @@ pub struct Permissions {
     pub read: Box<[Box<str>]>,
     /// Paths to write, as written, at most 256 of 1,024 characters.
     pub write: Box<[Box<str>]>,
-    /// A mapping as written, at most 64 KiB on the wire.
+    /// A mapping as written, at most 64 KiB and 30 levels deep on the wire.
     pub macos: Option<Value>,
 }
 

@@ -173,6 +173,7 @@ fn covered(sorted: &[RelPath], file: &RelPath, reader: Option<&RelPath>) -> bool
 mod tests {
     use super::{OffPackages, SwitchedOff, glob};
     use crate::domain::{RelPath, RootId, Spot};
+    use proptest::prelude::*;
 
     fn path(text: &str) -> RelPath {
         RelPath::new(text.as_bytes()).expect("a path")
@@ -232,5 +233,25 @@ mod tests {
         assert!(packages.cover_real(&path("real/off/x"), None));
         assert!(packages.cover_real(&path("real/off/x"), Some(&path("a"))));
         assert!(!packages.cover_real(&path("real/off/x"), Some(&path("real/off"))));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_glob_is_a_panic(text in "[*?a/\\[\\]{},!\\\\é-]{0,30}", any: String, package in "[a/é*]{0,9}") {
+            for text in [text, any] {
+                let Ok(glob) = glob(&text) else { continue };
+                let id = RootId::new("r").expect("an id");
+                // Together they are what each is alone, in however many sets.
+                let globs = |many| std::iter::repeat_n((id.clone(), glob.clone()), many);
+                let hold = |many| {
+                    let off = SwitchedOff::new(globs(many), []).expect("a set");
+                    let rel = RelPath::new(package.as_bytes()).unwrap_or_default();
+                    off.places(|_| Some(Spot { base: 0, rel: RelPath::root() })).hold(&Spot { base: 0, rel })
+                };
+                prop_assert_eq!(hold(1), hold(40));
+            }
+        }
     }
 }

@@ -94,6 +94,16 @@ impl Value {
             }
         }
     }
+
+    /// How many lists and mappings are within each other at most; 0 for a scalar.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        match self {
+            Self::List(items) => 1 + items.iter().map(Self::depth).max().unwrap_or(0),
+            Self::Map(entries) => 1 + entries.iter().map(|(_, v)| v.depth()).max().unwrap_or(0),
+            _ => 0,
+        }
+    }
 }
 
 /// Compact JSON.

@@ -6,6 +6,7 @@
 
 mod abuse;
 mod binary;
+mod bombs;
 mod callers;
 mod check;
 mod commands;

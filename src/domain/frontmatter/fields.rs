@@ -1,6 +1,7 @@
 //! The fields of a skill's frontmatter, one by one: what each may hold, what it costs where it does
 //! not. Leaves finding and parsing the frontmatter to its parent.
 
+use crate::domain::limits::MAX_WIRE_NESTING;
 use crate::domain::{Code, Problem, Severity, Value, names, position, text};
 
 /// The fields that the Agent Skills format defines.
@@ -32,7 +33,7 @@ pub struct Authored {
     pub metadata: Box<[(Box<str>, Box<str>)]>,
     /// One tool each; at most 64 KiB.
     pub allowed_tools: Box<[Box<str>]>,
-    /// Every field, a mapping; `None` where it would be over 256 KiB on the wire.
+    /// Every field, a mapping; `None` where it would be over 256 KiB or 30 levels deep on the wire.
     pub frontmatter: Option<Value>,
 }
 
@@ -66,13 +67,16 @@ pub(super) fn read(
         frontmatter: None,
     };
     fields.unknown();
-    if value.weight() <= MAX_FRONTMATTER_WEIGHT {
-        skill.frontmatter = Some(value);
+    let over = if value.weight() > MAX_FRONTMATTER_WEIGHT {
+        format!("over {MAX_FRONTMATTER_WEIGHT} bytes")
+    } else if value.depth() > MAX_WIRE_NESTING {
+        format!("nested over {MAX_WIRE_NESTING} levels deep")
     } else {
-        let why =
-            format!("the fields are over {MAX_FRONTMATTER_WEIGHT} bytes; left out as a whole");
-        problems.push(Problem::warning(Code::FieldTooLong, why).at(1, 1));
-    }
+        skill.frontmatter = Some(value);
+        return Some(skill);
+    };
+    let why = format!("the fields are {over}; left out as a whole");
+    problems.push(Problem::warning(Code::FieldTooLong, why).at(1, 1));
     Some(skill)
 }
 

@@ -227,6 +227,18 @@ fn unknown_keys_are_counted_beyond_eight() {
 }
 
 #[test]
+fn what_readers_of_protobuf_refuse_is_left_out() {
+    let fields = |depth: usize| {
+        let yaml = format!("a: {}1{}", "[".repeat(depth), "]".repeat(depth));
+        skill(&format!("name: d\ndescription: x\n{yaml}"))
+    };
+    assert!(fields(29).0.frontmatter.is_some());
+    let (skill, problems) = fields(30);
+    assert!(skill.frontmatter.is_none());
+    assert!(problems.contains(&(Code::FieldTooLong, Warning, 1, 1)), "{problems:?}");
+}
+
+#[test]
 fn what_aliases_blow_up_is_left_out() {
     let blow_up = |key: &str, times| {
         let big = format!("big: &b {}", "x".repeat(10_000));

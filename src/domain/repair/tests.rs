@@ -133,6 +133,7 @@ proptest! {
         for yaml in [text, dense] {
             if let Some((repaired, quoted)) = repair(&yaml) {
                 prop_assert!(!quoted.is_empty());
+                prop_assert_eq!(repair(&repaired), None, "once is enough");
                 prop_assert_eq!(repaired.matches('\n').count(), yaml.matches('\n').count());
             }
         }

@@ -1,6 +1,7 @@
 //! The fields of a sidecar, one by one. Leaves parsing the file to its parent.
 
 use super::{Interface, Permissions, Policy, Sidecar, ToolDependency};
+use crate::domain::limits::MAX_WIRE_NESTING;
 use crate::domain::{Code, Problem, Severity, Value, position, text};
 
 /// Characters of a name or a kind.
@@ -159,6 +160,8 @@ impl<'a> Fields<'a> {
             self.wrong(at, "macos", value, "a mapping");
         } else if value.weight() > MAX_MACOS_WEIGHT {
             self.too_long(at, "macos", &format!("{MAX_MACOS_WEIGHT} bytes"));
+        } else if value.depth() > MAX_WIRE_NESTING {
+            self.too_long(at, "macos", &format!("{MAX_WIRE_NESTING} levels of nesting"));
         } else {
             return Some(value.clone());
         }

@@ -140,6 +140,10 @@ fn a_bad_field_costs_that_field() {
         ("permissions: {file_system: {read: a}}", invalid),
         (&paths, (Code::FieldTooLong, Warning)),
         ("permissions: {macos: true}", invalid),
+        (
+            &format!("permissions: {{macos: {}1{}}}", "{a: ".repeat(31), "}".repeat(31)),
+            (Code::FieldTooLong, Warning),
+        ),
         ("mcp: {}", (Code::FieldUnknown, Note)),
     ] {
         let (sidecar, problems) = found(&format!("{keep}{yaml}"));
@@ -171,7 +175,11 @@ fn a_bad_tool_costs_that_tool() {
 proptest! {
     #[test]
     fn never_panics(bytes: Vec<u8>, yaml in "(interface|policy|permissions|dependencies|tools|network|: |\n|  |- |a|'|\\[|\\]|\\{|\\}|&x|\\*x|true|,){0,30}") {
-        let _ = read(&bytes);
-        let _ = read(yaml.as_bytes());
+        for bytes in [&bytes, yaml.as_bytes()] {
+            let (sidecar, problems) = read(bytes);
+            let is_broken = problems.iter().any(|problem| problem.severity == Error);
+            prop_assert!(!is_broken || sidecar == Sidecar::closed());
+            prop_assert!(problems.len() <= 64 && sidecar.dependencies.len() <= 256);
+        }
     }
 }

@@ -2,7 +2,8 @@ use std::fmt::Write as _;
 
 use proptest::prelude::*;
 
-use super::{YamlErrorKind, parse};
+use super::{YamlError, YamlErrorKind, parse};
+use crate::domain::json;
 use crate::domain::value::Value;
 
 fn printed(yaml: &str) -> String {
@@ -94,6 +95,22 @@ proptest! {
     #[test]
     fn never_panics(text in "\\PC{0,200}", dense in "[-?:,\\[\\]{}#&*!|>'\"%@` ab\n\t]{0,80}") {
         let _ = (parse(&text), parse(&dense));
+    }
+
+    #[test]
+    fn values_print_as_json_and_mistakes_have_a_place(
+        yaml in "(- |a: |\\? |\\[|\\]|\\{|\\}|, |a|\"|'|\n|  |1|-0x1|~|\\||>-|\\*b|&b |#|\r|é|\u{2028}){0,30}",
+    ) {
+        match parse(&yaml) {
+            Ok(value) if value.is_scalar() => {}
+            Ok(value) => prop_assert_eq!(json::parse(value.printed().as_bytes()), Ok(value)),
+            Err(YamlError { line, column, message, .. }) => {
+                prop_assert!(!message.is_empty() && !message.chars().any(char::is_control));
+                let found = yaml.split('\n').nth((line as usize).saturating_sub(1));
+                let columns = found.map_or(0, |line| line.chars().count() + 1);
+                prop_assert!(column as usize <= columns, "{}:{} of {:?}", line, column, yaml);
+            }
+        }
     }
 
     #[test]
