@@ -163,7 +163,7 @@ async fn garbage_for_ten_seconds() {
         let mut state = seed.fetch_add(1, Ordering::Relaxed) as u64;
         let mut random = move || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 33) as u8
+            state.to_le_bytes()[4]
         };
         let garbage: Vec<u8> = (0..50_000).map(|_| random()).collect();
         match garbage[0] % 4 {

@@ -22,7 +22,7 @@ const ACK: u8 = 1;
 
 /// What GOAWAY says of an attack.
 pub(super) const ENHANCE_YOUR_CALM: u32 = 11;
-/// What RST_STREAM says of a call too many.
+/// What `RST_STREAM` says of a call too many.
 const REFUSED_STREAM: u8 = 7;
 
 /// A connection on which HTTP/2 has begun. What comes back is read elsewhere.
@@ -100,17 +100,17 @@ impl Raw {
 fn listen(mut stream: TcpStream) -> Heard {
     let mut heard = Heard::default();
     stream.set_read_timeout(Some(HANG)).expect("a timeout");
-    let mut head = [0; 9];
+    let mut frame_head = [0; 9];
     // It ends with the connection, however that ends.
-    while stream.read_exact(&mut head).is_ok() {
-        let len = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+    while stream.read_exact(&mut frame_head).is_ok() {
+        let len = u32::from_be_bytes([0, frame_head[0], frame_head[1], frame_head[2]]) as usize;
         let mut payload = vec![0; len];
         if stream.read_exact(&mut payload).is_err() {
             break;
         }
-        match head[3] {
+        match frame_head[3] {
             GOAWAY => heard.goaway = payload[4..8].try_into().ok().map(u32::from_be_bytes),
-            PING if head[4] & ACK != 0 => heard.pongs += 1,
+            PING if frame_head[4] & ACK != 0 => heard.pongs += 1,
             RST_STREAM if payload == [0, 0, 0, REFUSED_STREAM] => heard.refused += 1,
             _ => {}
         }
