@@ -3,7 +3,7 @@
 
 use super::bases::{Base, Bases};
 use super::beneath::Opener;
-use super::walk::{Stop, Walked, steps_from, walk, walk_from};
+use super::walk::{Stop, Walked, steps_from, walk, walk_from, walk_telling};
 use crate::domain::{Reason, RelPath, Spot};
 use rustix::fs::{AtFlags, CWD, OFlags, Stat, fstat, statat};
 use rustix::io::{Errno, Result as Io};
@@ -220,7 +220,8 @@ impl Ground {
 
     /// Resolves an absolute path.
     pub fn resolve(&self, path: &[u8]) -> Result<Spot, Blocked> {
-        self.place(&walk(path))
+        // What the operator wrote may take any way.
+        self.wander(Vec::new(), path, 0, self.by_path.contains_key(path))
     }
 
     /// Resolves the path of a published root, which is allowed too, to where it was when the ground was
@@ -245,7 +246,33 @@ impl Ground {
 
     /// Resolves a link's target, which is relative to the directory that holds the link.
     pub(super) fn follow_link(&self, holder: &Spot, target: &[u8]) -> Result<Spot, Blocked> {
-        self.place(&walk_from(self.real(holder), target, 1))
+        self.wander(self.real(holder), target, 1, false)
+    }
+
+    /// Walks a path that somebody wrote. Where it goes out of the ground and comes back by `..`, it is
+    /// refused whether the place that it comes back from exists or not: else it would tell.
+    fn wander(
+        &self,
+        real: Vec<u8>,
+        path: &[u8],
+        links: u32,
+        may_come_back: bool,
+    ) -> Result<Spot, Blocked> {
+        let mut tells = false;
+        let walked = walk_telling(real, path, links, |dir| tells |= !self.is_known(dir));
+        if tells && !may_come_back {
+            return Err(Blocked::Outside);
+        }
+        self.place(&walked)
+    }
+
+    /// Whether a place is on the ground, or leads to it.
+    fn is_known(&self, dir: &[u8]) -> bool {
+        let bound =
+            || self.bound.iter().flatten().any(|spot| below(&self.real(spot), dir).is_some());
+        self.spot(dir).is_some()
+            || self.roots.iter().any(|root| below(&root.path, dir).is_some())
+            || bound()
     }
 
     /// The directories that following a link's target looks into, as far as they are inside, and for

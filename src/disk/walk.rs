@@ -44,14 +44,25 @@ pub(super) fn steps(path: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// The same of a path that is relative to `real`, a directory that is itself without links.
 pub(super) fn steps_from(real: Vec<u8>, path: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut steps = Vec::new();
-    walk_noting(real, path, 0, |dir, name| steps.push((dir.to_vec(), name.to_vec())));
+    let note = |dir: &[u8], name: &[u8]| steps.push((dir.to_vec(), name.to_vec()));
+    walk_noting(real, path, 0, note, |_| {});
     steps
 }
 
 /// Walks a path that is relative to `real`, a directory that is itself without links. So many links
 /// were followed before.
 pub(super) fn walk_from(real: Vec<u8>, path: &[u8], links: u32) -> Walked {
-    walk_noting(real, path, links, |_, _| {})
+    walk_noting(real, path, links, |_, _| {}, |_| {})
+}
+
+/// The same, telling each place that a `..` of the path itself, and not of a link on it, leads out of.
+pub(super) fn walk_telling(
+    real: Vec<u8>,
+    path: &[u8],
+    links: u32,
+    left: impl FnMut(&[u8]),
+) -> Walked {
+    walk_noting(real, path, links, |_, _| {}, left)
 }
 
 fn walk_noting(
@@ -59,12 +70,20 @@ fn walk_noting(
     path: &[u8],
     mut links: u32,
     mut note: impl FnMut(&[u8], &[u8]),
+    mut left: impl FnMut(&[u8]),
 ) -> Walked {
     let mut stopped = None;
+    // The path's own segments lie below those of links.
     let mut pending: Vec<Vec<u8>> = Vec::new();
     push_segments(&mut pending, path, &mut real);
+    let mut own = pending.len();
     while let Some(segment) = pending.pop() {
+        let is_own = pending.len() < own;
+        own = own.min(pending.len());
         if segment == b".." {
+            if is_own {
+                left(&real);
+            }
             let parent = real.iter().rposition(|b| *b == b'/').unwrap_or(0);
             real.truncate(parent);
             continue;

@@ -104,3 +104,33 @@ fn a_ground_is_made_anew_where_its_bound_leads_elsewhere() {
     assert_eq!(resolve(&second, &top.join("a/in")).map(drop), Err(Blocked::Outside));
     assert_eq!(resolve(&second, &top.join("a/out")).map(drop), Ok(()));
 }
+
+#[test]
+fn what_comes_back_from_outside_tells_nothing() {
+    let (_tmp, top) = tree();
+    fs::create_dir(top.join("there")).expect("a directory");
+    let ground = Allowed::new(vec![top.join("a")]).look();
+    for (path, expected) in [
+        ("there/../a/in", Err(Blocked::Outside)),
+        ("gone/../a/in", Err(Blocked::Outside)),
+        ("a/in/../in", Ok(())),
+        ("a/in/../../a/in", Ok(())),
+        ("a/gone/../in", Err(Blocked::Missing)),
+        // A link outside is not the caller's text.
+        ("to-in/deep", Ok(())),
+    ] {
+        assert_eq!(resolve(&ground, &top.join(path)).map(drop), expected, "{path}");
+    }
+    let holder = resolve(&ground, &top.join("a/in")).expect("inside");
+    for (target, expected) in [
+        ("../../there/../a/in", Err(Blocked::Outside)),
+        ("../../gone/../a/in", Err(Blocked::Outside)),
+        ("../../a/in/deep", Ok(())),
+    ] {
+        let followed = ground.follow_link(&holder, target.as_bytes());
+        assert_eq!(followed.map(drop), expected, "{target}");
+    }
+    // What the operator wrote may take any way.
+    let given = Allowed::new(vec![top.join("there/../a")]).look();
+    assert_eq!(resolve(&given, &top.join("there/../a")).map(drop), Ok(()));
+}
