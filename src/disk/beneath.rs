@@ -75,7 +75,8 @@ impl Opener {
         };
         let mut opened = once();
         for _ in 1..TRIES {
-            if !matches!(opened, Err(Errno::AGAIN)) {
+            // Something was exchanged on the way, or moved out of the base meanwhile.
+            if !matches!(opened, Err(Errno::AGAIN | Errno::XDEV)) {
                 break;
             }
             opened = once();
@@ -89,7 +90,8 @@ fn by_openat2(base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<OwnedFd> {
     openat2(base, rel, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
 }
 
-/// `EAGAIN` where something was exchanged meanwhile and another try will tell.
+/// Says what openat2(2) says. Like that, looks at the end whether it is still beneath the base: a
+/// directory that is moved out between two steps takes the walk along.
 fn by_steps(base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<OwnedFd> {
     if rel.len() >= PATH_MAX {
         return Err(Errno::NAMETOOLONG);
@@ -101,8 +103,7 @@ fn by_steps(base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<OwnedFd> {
         passed = Some(step(passed.as_ref().unwrap_or(base), name, PASSED)?);
     }
     let opened = step(passed.as_ref().unwrap_or(base), last, flags)?;
-    // A directory that was moved out between two steps takes the walk along.
-    if is_beneath(&opened, base, last) { Ok(opened) } else { Err(Errno::AGAIN) }
+    is_beneath(&opened, base, last).map(|()| opened)
 }
 
 fn step(dir: &OwnedFd, name: &[u8], flags: OFlags) -> Io<OwnedFd> {
@@ -121,21 +122,23 @@ fn step(dir: &OwnedFd, name: &[u8], flags: OFlags) -> Io<OwnedFd> {
     }
 }
 
-/// Whether what was opened lies beneath its base now. The kernel tells the whole way of a descriptor
-/// as it is at one moment, which no walk along it can. Of what was replaced since, it tells where that
-/// was last, which may have been elsewhere: that counts as not beneath. Where /proc is not mounted
-/// there is nobody to ask, and the steps must do.
-fn is_beneath(opened: &OwnedFd, base: &OwnedFd, name: &[u8]) -> bool {
+/// `EXDEV` where what was opened does not lie beneath its base now. The kernel tells the whole way of
+/// a descriptor as it is at one moment, which no walk along it can. Of what was removed since, it
+/// tells where that was last, which proves nothing: `EAGAIN`. Where /proc is not mounted there is
+/// nobody to ask, and the steps must do.
+fn is_beneath(opened: &OwnedFd, base: &OwnedFd, name: &[u8]) -> Io<()> {
     let place = |fd: &OwnedFd| {
         let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
         readlinkat(CWD, link, Vec::new()).map(std::ffi::CString::into_bytes)
     };
-    let Ok(outer) = place(base) else { return true };
-    let Ok(inner) = place(opened) else { return false };
-    let is_deleted = inner.ends_with(DELETED) && !name.ends_with(DELETED);
+    let Ok(outer) = place(base) else { return Ok(()) };
+    let inner = place(opened)?;
     let outer = outer.strip_suffix(b"/").unwrap_or(&outer);
-    let below = inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with(b"/"));
-    below && !is_deleted
+    if !inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with(b"/")) {
+        return Err(Errno::XDEV);
+    }
+    let is_removed = inner.ends_with(DELETED) && !name.ends_with(DELETED);
+    if is_removed { Err(Errno::AGAIN) } else { Ok(()) }
 }
 
 #[cfg(test)]
