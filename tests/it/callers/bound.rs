@@ -129,6 +129,7 @@ async fn links_end_at_the_bound() {
         [
             "skill://mine/a/more",
             "skill://mine/a/secret.md",
+            "skill://mine/back",
             "skill://mine/gone",
             "skill://mine/linked",
             "skill://mine/up",
