@@ -45,6 +45,7 @@ impl Survey {
             rules,
             scope,
             nodes: HashMap::new(),
+            linked: Vec::new(),
             manifests: Manifests::new(),
             assembly: Assembly::default(),
             kinds: Kinds::default(),

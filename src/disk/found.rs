@@ -24,6 +24,8 @@ pub(super) struct Found {
     pub(super) rules: Rules,
     pub(super) scope: Option<Scope>,
     pub(super) nodes: HashMap<Spot, Node>,
+    /// Those of them that hold links. A link that comes or goes makes a new search.
+    pub(super) linked: Vec<Spot>,
     pub(super) manifests: Manifests,
     pub(super) assembly: Assembly,
     pub(super) kinds: Kinds,
@@ -76,6 +78,19 @@ impl Change {
 }
 
 impl Found {
+    /// Takes the directories that a search entered.
+    pub(super) fn hold(&mut self, nodes: HashMap<Spot, Node>) {
+        let linked = nodes.iter().filter(|(_, node)| node.has_links());
+        self.linked = linked.map(|(spot, _)| spot.clone()).collect();
+        self.nodes = nodes;
+    }
+
+    /// The directories in which a link leads elsewhere than it did.
+    pub(super) fn strayed(&self, progress: &Progress) -> impl Iterator<Item = (&Spot, &Node)> {
+        let linked = self.linked.iter().filter_map(|spot| self.nodes.get_key_value(spot));
+        linked.filter(|(_, node)| node.has_stray_link(&self.ground, progress))
+    }
+
     /// Trusts nothing any more that is known of directories at and below these.
     pub(super) fn suspect(&mut self, replaced: &[Spot]) {
         let is_in = |spot: &Spot| {
@@ -100,7 +115,15 @@ impl Found {
 }
 
 impl Node {
-    pub(super) fn has_stray_link(&self, ground: &Ground, progress: &Progress) -> bool {
+    fn has_links(&self) -> bool {
+        let is_link = |entry: &Entry| match entry.what {
+            What::LinkedDirectory(..) | What::LinkedFile(..) | What::BadLink(_) => true,
+            What::Directory | What::File(_) | What::Special => false,
+        };
+        self.listing.as_ref().is_ok_and(|listing| listing.entries.iter().any(is_link))
+    }
+
+    fn has_stray_link(&self, ground: &Ground, progress: &Progress) -> bool {
         let Ok(listing) = &self.listing else { return false };
         listing.entries.iter().any(|entry| {
             let target = || {

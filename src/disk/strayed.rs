@@ -24,12 +24,11 @@ impl Survey {
         if found.moved(&ground, &self.target.path) {
             return None;
         }
-        let strayed = found.nodes.values();
-        let strayed = strayed.filter(|node| node.has_stray_link(&found.ground, progress));
         // What is mounted on a file is seen from the directory that holds it.
         let places = mounts.iter().filter_map(|place| found.ground.spot(place));
         let places = places.flat_map(|spot| [spot.parent(), Some(spot)]).flatten();
         let mounted = places.filter_map(|spot| found.nodes.get(&spot));
+        let strayed = found.strayed(progress).map(|(_, node)| node);
         Some(strayed.chain(mounted).map(|node| node.token).collect())
     }
 }

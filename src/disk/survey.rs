@@ -203,9 +203,7 @@ impl Survey {
                 // A link that led here may lead elsewhere by now, though no event told: what it
                 // leads to must come in the revision in which this goes.
                 links_looked_at = true;
-                let strayed =
-                    found.nodes.iter().filter(|(_, n)| n.has_stray_link(&found.ground, progress));
-                queue.extend(strayed.map(|(spot, _)| spot.clone()));
+                queue.extend(found.strayed(progress).map(|(spot, _)| spot.clone()));
             }
         }
         found.suspect(&elsewhere);
@@ -306,7 +304,7 @@ impl Survey {
         for gone in old.into_values() {
             self.tokens.remove(&gone.token);
         }
-        found.nodes = nodes;
+        found.hold(nodes);
         let ended = search.finish();
         let Found { ground, root, rules, scope, manifests, assembly, .. } = found;
         let namespaces =

@@ -23,6 +23,7 @@ mod idle;
 mod kill;
 mod listing;
 mod live;
+mod looks;
 mod mounts;
 mod no_paths;
 mod paging;
