@@ -79,16 +79,30 @@ impl Allowed {
         Self { given: Bases::new(given), last: Mutex::default(), gate: Mutex::default() }
     }
 
-    /// Looks up where the allowed roots are now. A ground that is as it was is the very same, so that
-    /// all who stand on it share its descriptors.
-    #[must_use]
-    pub fn look(&self) -> Arc<Ground> {
+    /// Looks up where the allowed roots are now. One that does not answer is taken for where it was;
+    /// but the one that a path leads into is waited for, however long that takes.
+    pub(super) fn look_for(&self, path: &[u8]) -> Arc<Ground> {
         let began = Instant::now();
-        let given = self.given.look(|path| {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-            openat2(CWD, slashed(path), flags, Mode::empty(), resolve)
-        });
+        let silent = self.given.look(open);
+        let ground = self.found(began);
+        if silent.is_empty() {
+            return ground;
+        }
+        let home = ground.spot(&walk(path).real).map(|spot| &ground.roots[spot.base]);
+        for at in silent {
+            // Where it seems to lead outside, it may lead into any that is not known.
+            let is_home = home.is_none_or(|home| Arc::ptr_eq(home, &ground.given[at]));
+            if is_home || self.given.begins(at, path) {
+                self.given.wait_for(at, open);
+            }
+        }
+        self.found(began)
+    }
+
+    /// What looks found last. A ground that is as it was is the very same, so that all who stand on it
+    /// share its descriptors.
+    fn found(&self, began: Instant) -> Arc<Ground> {
+        let given = self.given.last();
         let mut last = self.last();
         let before = &last.ground.given;
         let is_as_it_was = before.len() == given.len()
@@ -100,14 +114,18 @@ impl Allowed {
         last.ground.clone()
     }
 
-    /// The same, where a look that another began a moment ago will do.
+    /// The same for whoever waits for none of them, and for whom a look of a moment ago will do.
     pub(super) fn recent(&self) -> Arc<Ground> {
         let _gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         let recent = {
             let last = self.last();
             last.began.filter(|began| began.elapsed() < RECENT).map(|_| last.ground.clone())
         };
-        recent.unwrap_or_else(|| self.look())
+        recent.unwrap_or_else(|| {
+            let began = Instant::now();
+            self.given.look(open);
+            self.found(began)
+        })
     }
 
     /// Resolves the path of a root, on the ground that was looked up last if it still holds.
@@ -116,7 +134,7 @@ impl Allowed {
         match ground.resolve(path) {
             Ok(spot) if ground.holds(&spot) => Ok(Resolved { ground, spot }),
             _ => {
-                let ground = self.look();
+                let ground = self.look_for(path);
                 let spot = ground.resolve(path)?;
                 Ok(Resolved { ground, spot })
             }
@@ -229,6 +247,13 @@ impl Ground {
         let base = self.roots[spot.base].fd.as_ref().map_err(|error| *error)?;
         open_beneath(base, spot.rel.as_bytes(), flags)
     }
+}
+
+/// Opens an allowed root by its absolute path, no link on the way, for what is below it.
+fn open(path: &[u8]) -> Io<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    openat2(CWD, slashed(path), flags, Mode::empty(), resolve)
 }
 
 /// Opens a relative path beneath a descriptor, no link on the way; the empty path is the
