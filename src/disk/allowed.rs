@@ -1,7 +1,7 @@
 //! The allowed roots: the only descriptors below which anything is ever opened. Leaves what may be
 //! read there to its callers.
 
-use super::bases::{Base, Bases};
+use super::bases::{Open, Base, Bases};
 use super::beneath::Opener;
 use super::walk::{Stop, Walked, steps_from, walk, walk_from, walk_telling};
 use crate::domain::{Reason, RelPath, Spot};
@@ -108,17 +108,40 @@ impl Allowed {
         self.opener
     }
 
-    /// Looks up where the allowed roots are now. A ground that is as it was is the very same, so that
-    /// all who stand on it share its descriptors.
-    #[must_use]
-    pub fn look(&self) -> Arc<Ground> {
-        let (began, opener) = (Instant::now(), self.opener);
-        let given = self.given.look(move |path| opener.directory(path));
+    /// Looks up where the allowed roots are now. One that does not answer is taken for where it was;
+    /// but the one that a path leads into is waited for, however long that takes.
+    pub(super) fn look_for(&self, path: &[u8]) -> Arc<Ground> {
+        let began = Instant::now();
+        let silent = self.given.look(self.opening());
+        let ground = self.found(began);
+        if silent.is_empty() {
+            return ground;
+        }
+        let home = ground.spot(&walk(path).real).map(|spot| &ground.roots[spot.base]);
+        for at in silent {
+            // Where it seems to lead outside, it may lead into any that is not known.
+            let is_home = home.is_none_or(|home| Arc::ptr_eq(home, &ground.given[at]));
+            if is_home || self.given.begins(at, path) {
+                self.given.wait_for(at, self.opening());
+            }
+        }
+        self.found(began)
+    }
+
+    fn opening(&self) -> impl Open {
+        let opener = self.opener;
+        move |path: &[u8]| opener.directory(path)
+    }
+
+    /// What looks found last. A ground that is as it was is the very same, so that all who stand on it
+    /// share its descriptors.
+    fn found(&self, began: Instant) -> Arc<Ground> {
+        let given = self.given.last();
         let mut last = self.last();
         let before = &last.ground.given;
         let is_as_it_was = before.len() == given.len()
             && before.iter().zip(&given).all(|(before, now)| Arc::ptr_eq(before, now));
-        let whole = || Ground::new(opener, given, self.given.by_path.clone());
+        let whole = || Ground::new(self.opener, given, self.given.by_path.clone());
         if let Some(dirs) = &self.bound {
             let (whole, before) = (whole(), last.ground.bound.as_ref());
             let bound = whole.meet(dirs);
@@ -132,14 +155,18 @@ impl Allowed {
         last.ground.clone()
     }
 
-    /// The same, where a look that another began a moment ago will do.
+    /// The same for whoever waits for none of them, and for whom a look of a moment ago will do.
     pub(super) fn recent(&self) -> Arc<Ground> {
         let _gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         let recent = {
             let last = self.last();
             last.began.filter(|began| began.elapsed() < RECENT).map(|_| last.ground.clone())
         };
-        recent.unwrap_or_else(|| self.look())
+        recent.unwrap_or_else(|| {
+            let began = Instant::now();
+            self.given.look(self.opening());
+            self.found(began)
+        })
     }
 
     /// Resolves the path of a root, on the ground that was looked up last if it still holds.
@@ -148,7 +175,7 @@ impl Allowed {
         match ground.resolve(path) {
             Ok(spot) if ground.holds(&spot) => Ok(Resolved { ground, spot }),
             _ => {
-                let ground = self.look();
+                let ground = self.look_for(path);
                 let spot = ground.resolve(path)?;
                 Ok(Resolved { ground, spot })
             }

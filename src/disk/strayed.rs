@@ -16,12 +16,13 @@ impl Survey {
         mounts: &HashSet<Box<[u8]>>,
         progress: &Progress,
     ) -> Option<HashSet<u64>> {
-        let ground = if mounts.is_empty() { allowed.recent() } else { allowed.look() };
+        let path = &self.target.path;
+        let ground = if mounts.is_empty() { allowed.recent() } else { allowed.look_for(path) };
         let Some(found) = &self.found else {
             let is_same = self.resolve(ground).err() == self.failed && self.failed.is_some();
             return is_same.then(HashSet::new);
         };
-        if found.moved(&ground, &self.target.path) {
+        if found.moved(&ground, path) {
             return None;
         }
         Some(found.strayed(mounts, progress))

@@ -100,7 +100,7 @@ impl Survey {
         self.tokens.clear();
         let old = (std::mem::take(&mut self.way), std::mem::take(&mut self.above));
         self.watch_way(watching);
-        let catalog = match self.resolve(allowed.look()) {
+        let catalog = match self.resolve(allowed.look_for(&self.target.path)) {
             Err(reason) => {
                 if reason == Reason::WalledOff && self.failed != Some(reason) {
                     tracing::warn!(
@@ -150,7 +150,7 @@ impl Survey {
                 // Of a directory that is no longer part of the root, or was looked at above.
                 None | Some(Token::Above(_)) => {}
                 Some(Token::Way) => {
-                    if found.moved(&allowed.look(), &self.target.path) {
+                    if found.moved(&allowed.look_for(&self.target.path), &self.target.path) {
                         return self.full(allowed, watching, progress);
                     }
                 }

@@ -116,7 +116,7 @@ async fn a_directory_that_hangs_does_not_hold_up_the_end() {
 fn hasty() -> Timing {
     Timing {
         recheck: Duration::from_millis(50),
-        stuck: Duration::from_secs(1),
+        stuck: Duration::from_secs(2),
         poll: Duration::from_mins(10),
         ..Timing::default()
     }
@@ -142,7 +142,7 @@ async fn a_root_that_hangs_after_it_was_searched() {
         assert_eq!(gone.removed, [("skill://h/a".to_owned(), RemovalReason::RootUnavailable)]);
         assert_hangs(&replica);
         let says = format!("Round {round}.");
-        fixture.write("r/a/SKILL.md", skill("a", &says));
+        fixture.replace("r/a/SKILL.md", skill("a", &says));
         assert_eq!(replica.change().await.upserted, ["skill://r/a"]);
         assert_eq!(fresh(&daemon, &roots(&fixture)[1..]).await.skills[0].description, says);
         hung.go_on();

@@ -94,7 +94,7 @@ async fn walk(timing: Timing, faults: Faults, steps: u64) {
         if number == steps / 4 {
             let before = status(&followed.daemon).await.overflows;
             walk.flood();
-            walk.step(number);
+            walk.step(steps + number);
             followed.record.note_list(&fresh(&followed.daemon, &roots).await);
             assert!(status(&followed.daemon).await.overflows > before, "the queue overflowed");
         }

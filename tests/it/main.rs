@@ -30,6 +30,7 @@ mod idle;
 mod kill;
 mod listing;
 mod live;
+mod looks;
 mod mounts;
 mod no_openat2;
 mod no_paths;

@@ -9,6 +9,7 @@ use caproot::proto::caproot::v1::{RemovalReason, RootState, WatchMode};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, selected};
 use crate::live::{Live, fresh, prompt, skill, status, watching};
+use crate::looks::Looks;
 use crate::private::{Mounted, is_inside};
 use crate::replica::Replica;
 
@@ -34,6 +35,7 @@ async fn a_mount_over_a_directory_that_is_listed() {
     let root = selected("r", fixture.path("r"));
     let mut live = Live::of(fixture, vec![root], prompt()).await;
     let before = status(&live.daemon).await.watches_used;
+    let mut aside = Looks::at(&live.fixture.path("r/b"));
     let (from, to) = (live.fixture.path("out"), live.fixture.path("r/d"));
     for round in 0..3 {
         let revision = live.replica.revision;
@@ -46,7 +48,7 @@ async fn a_mount_over_a_directory_that_is_listed() {
         assert_eq!(live.replica.revision, revision + 1, "one mount is one revision");
         // What is there now is watched.
         let told = format!("Below, {round}.");
-        live.fixture.write("out/in/new/SKILL.md", skill("new", &told));
+        live.fixture.replace("out/in/new/SKILL.md", skill("new", &told));
         assert_eq!(live.change().await.upserted, ["skill://r/d/in/new"]);
         assert_eq!(says(&live, "skill://r/d/in/new"), told);
         drop(over);
@@ -55,13 +57,14 @@ async fn a_mount_over_a_directory_that_is_listed() {
         assert_eq!(says(&live, "skill://r/d/in/a"), "Does a.");
         assert_eq!(live.replica.revision, revision + 3);
     }
+    assert_eq!(aside.count(), 0, "what lies beside is not read again");
     assert_eq!(status(&live.daemon).await.audit_repairs, 0, "no audit was needed");
     assert_eq!(status(&live.daemon).await.watches_used, before, "watches are given back");
     // A mount elsewhere is nothing to this root.
     let revision = live.fresh().await.revision;
-    let aside = Mounted::bind(&from, &live.fixture.path("empty"));
+    let elsewhere = Mounted::bind(&from, &live.fixture.path("empty"));
     assert_eq!(live.fresh().await.revision, revision);
-    drop((aside, out));
+    drop((elsewhere, out));
     live.end().await;
 }
 

@@ -1,14 +1,12 @@
 //! Readers that stop, and readers by the thousand.
 
 use std::ffi::OsStr;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use caproot::domain::Limits;
 use caproot::keeper::Timing;
 use caproot::proto::caproot::v1::ResetReason;
 use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
-use inotify::{Inotify, WatchMask};
 use tonic::Code;
 use tonic::transport::Endpoint;
 
@@ -16,6 +14,7 @@ use crate::binary::Serving;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, assert_refused, in_time, selected};
 use crate::live::{Live, skill, status, watching};
+use crate::looks::Looks;
 use crate::replica::Replica;
 use crate::usage::resident;
 
@@ -27,27 +26,6 @@ async fn narrow(daemon: &Daemon) -> Daemon {
     let channel = in_time(endpoint.initial_connection_window_size(65_535).connect()).await;
     narrow.client = CapabilityServiceClient::new(channel.expect("a connection"));
     narrow
-}
-
-/// Counts how often the SKILL.md of a directory is opened.
-struct Looks(Inotify);
-
-impl Looks {
-    fn at(dir: &Path) -> Self {
-        let inotify = Inotify::init().expect("an instance");
-        inotify.watches().add(dir, WatchMask::OPEN).expect("a watch");
-        Self(inotify)
-    }
-
-    /// Since this was asked last.
-    fn count(&mut self) -> usize {
-        let mut buffer = [0; 4_096];
-        match self.0.read_events(&mut buffer) {
-            Ok(events) => events.filter(|e| e.name == Some(OsStr::new("SKILL.md"))).count(),
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => 0,
-            Err(e) => panic!("inotify: {e}"),
-        }
-    }
 }
 
 #[tokio::test]

@@ -43,7 +43,7 @@ async fn the_place_of_a_client_that_vanished_is_free_again() {
     }
     let fixture = Fixture::new("skill r/a");
     let keepalive =
-        Keepalive { interval: Duration::from_millis(300), timeout: Duration::from_millis(500) };
+        Keepalive { interval: Duration::from_millis(300), timeout: Duration::from_secs(2) };
     let limits = Limits { max_streams: 1, ..Limits::default() };
     let allow = Setup::allowing([fixture.top().to_owned()]);
     let daemon = Daemon::start(Setup { limits, keepalive, ..allow }).await;
@@ -71,7 +71,7 @@ async fn the_place_of_a_client_that_vanished_is_free_again() {
     let another = Daemon::elsewhere(&daemon.address).await;
     let mut replica = Replica::open(&another, request).await;
     replica.step().await;
-    fixture.write("r/a/SKILL.md", skill("a", "Told."));
+    fixture.replace("r/a/SKILL.md", skill("a", "Told."));
     assert_eq!(replica.change().await.upserted, ["skill://r/a"]);
     drop(vanishing);
     daemon.stop().await;

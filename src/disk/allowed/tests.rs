@@ -28,7 +28,7 @@ fn allowed(top: &Path, bound: &[&str]) -> Allowed {
 }
 
 fn ground(top: &Path, bound: &[&str]) -> Arc<Ground> {
-    allowed(top, bound).look()
+    allowed(top, bound).look_for(b"/")
 }
 
 fn resolve(ground: &Ground, path: &Path) -> Result<Spot, Blocked> {
@@ -38,7 +38,7 @@ fn resolve(ground: &Ground, path: &Path) -> Result<Spot, Blocked> {
 #[test]
 fn nothing_outside_a_bound_is_resolved_or_opened() {
     let (_tmp, top) = tree();
-    let whole = Allowed::new(vec![top.join("a"), top.join("b")]).look();
+    let whole = Allowed::new(vec![top.join("a"), top.join("b")]).look_for(b"/");
     for (bound, path, expected) in [
         (&["a/in"][..], "a/in", Ok(())),
         (&["a/in"], "a/in/deep", Ok(())),
@@ -95,11 +95,11 @@ fn a_place_that_becomes_a_link_is_not_followed() {
 fn a_ground_is_made_anew_where_its_bound_leads_elsewhere() {
     let (_tmp, top) = tree();
     let allowed = allowed(&top, &["to-in"]);
-    let first = allowed.look();
-    assert!(Arc::ptr_eq(&first, &allowed.look()));
+    let first = allowed.look_for(b"/");
+    assert!(Arc::ptr_eq(&first, &allowed.look_for(b"/")));
     fs::remove_file(top.join("to-in")).expect("removed");
     symlink("a/out", top.join("to-in")).expect("a link");
-    let second = allowed.look();
+    let second = allowed.look_for(b"/");
     assert!(!Arc::ptr_eq(&first, &second));
     assert_eq!(resolve(&second, &top.join("a/in")).map(drop), Err(Blocked::Outside));
     assert_eq!(resolve(&second, &top.join("a/out")).map(drop), Ok(()));
@@ -109,7 +109,7 @@ fn a_ground_is_made_anew_where_its_bound_leads_elsewhere() {
 fn what_comes_back_from_outside_tells_nothing() {
     let (_tmp, top) = tree();
     fs::create_dir(top.join("there")).expect("a directory");
-    let ground = Allowed::new(vec![top.join("a")]).look();
+    let ground = Allowed::new(vec![top.join("a")]).look_for(b"/");
     for (path, expected) in [
         ("there/../a/in", Err(Blocked::Outside)),
         ("gone/../a/in", Err(Blocked::Outside)),
@@ -131,6 +131,6 @@ fn what_comes_back_from_outside_tells_nothing() {
         assert_eq!(followed.map(drop), expected, "{target}");
     }
     // What the operator wrote may take any way.
-    let given = Allowed::new(vec![top.join("there/../a")]).look();
+    let given = Allowed::new(vec![top.join("there/../a")]).look_for(b"/");
     assert_eq!(resolve(&given, &top.join("there/../a")).map(drop), Ok(()));
 }
