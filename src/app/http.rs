@@ -2,6 +2,7 @@
 //! connections to `accept`, and what a request may do to `rpc`.
 
 use super::connection::Connection;
+use super::unread::divide;
 use crate::config::Keepalive;
 use crate::domain::Peer;
 use crate::rpc::{Door, Guarded};
@@ -71,9 +72,17 @@ impl Server {
     /// ended.
     pub(super) async fn serve(&self, connection: Connection, stopped: impl Future<Output = ()>) {
         let peer: Peer = connection.peer();
-        let answer = service_fn(|mut request: Request<Incoming>| {
+        let answer = service_fn(|request: Request<Incoming>| {
+            let (head, body) = request.into_parts();
+            let (body, unread) = divide(body);
+            let mut request = Request::from_parts(head, body);
             request.extensions_mut().insert(peer.clone());
-            self.service.clone().oneshot(request)
+            let answer = self.service.clone().oneshot(request);
+            async move {
+                let answer = answer.await;
+                unread.throw_away().await;
+                answer
+            }
         });
         let mut served = pin!(self.http.serve_connection(TokioIo::new(connection), answer));
         let ended = tokio::select! {

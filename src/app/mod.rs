@@ -15,6 +15,7 @@ mod scraped;
 mod seldom;
 mod supervisor;
 mod tls;
+mod unread;
 
 use crate::bearer::Tokens;
 use crate::config::{CallerRules, Config};

@@ -1,7 +1,7 @@
 //! The allowed roots: the only descriptors below which anything is ever opened. Leaves what may be
 //! read there to its callers.
 
-use super::bases::{Open, Base, Bases};
+use super::bases::{Base, Bases, Open};
 use super::beneath::Opener;
 use super::walk::{Stop, Walked, steps_from, walk, walk_from, walk_telling};
 use crate::domain::{Reason, RelPath, Spot};

@@ -66,6 +66,26 @@ async fn declared_sizes_and_broken_messages() {
 }
 
 #[tokio::test]
+async fn headers_that_are_too_large() {
+    let fixture = Fixture::new("skill root/a");
+    let victim = Victim::new(&fixture, "").await;
+    let stream = tokio::net::TcpStream::connect(victim.address).await.expect("a connection");
+    let (mut client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+    tokio::spawn(connection);
+    for (bytes, status) in [(15 << 10, 200), (17 << 10, 431), (15 << 10, 200)] {
+        let request = http::Request::post("http://caproot.test/caproot.v1.CapabilityService/No")
+            .header("content-type", "application/grpc")
+            .header("x-large", "x".repeat(bytes))
+            .body(())
+            .expect("a request");
+        let (answer, _) = client.send_request(request, true).expect("it is sent");
+        assert_eq!(in_time(answer).await.expect("an answer").status(), status, "{bytes}");
+    }
+    drop(client);
+    victim.end();
+}
+
+#[tokio::test]
 async fn huge_texts_that_were_forged() {
     let fixture = Fixture::new("skill root/a");
     let victim = Victim::new(&fixture, "").await;

@@ -8,7 +8,7 @@ use caproot::proto::caproot::v1::{
 };
 use prost::Message as _;
 use serde_json::Value;
-use tonic::Request;
+use tonic::{Code, Request};
 
 use super::logging::Logging;
 use super::{by, write_token};
@@ -229,10 +229,12 @@ async fn a_flood_of_refused_calls_is_counted() {
                 0 => Request::new(GetExecutorRequest {}),
                 _ => by("wr0ng", GetExecutorRequest {}),
             };
-            client.get_executor(request).await.expect_err("refused");
+            client.get_executor(request).await.expect_err("refused").code()
         }
     });
-    in_time(futures_util::future::join_all(calls)).await;
+    let codes = in_time(futures_util::future::join_all(calls)).await;
+    // Each is answered, and none by the end of the connection.
+    assert!(codes.iter().all(|code| *code == Code::Unauthenticated), "{codes:?}");
     let (mut told, mut untold) = (0, 0);
     while told + untold < CALLS {
         let line = logging.line();

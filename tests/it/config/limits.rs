@@ -85,6 +85,19 @@ async fn max_warm_roots() {
 }
 
 #[tokio::test]
+async fn limits_of_connections_and_calls() {
+    let fixture = Fixture::new("dir root");
+    let given = "max_connections: 11, max_connections_per_caller: 12, max_streams_per_caller: 13, \
+                 max_calls: 14, max_calls_per_caller: 15, max_roots: 1";
+    // How each is met is told where callers mean harm.
+    let (_served, limits) = limited(&fixture, given).await;
+    let connections = (limits.max_connections, limits.max_connections_per_caller);
+    assert_eq!((connections, limits.max_streams_per_caller), ((11, 12), 13));
+    assert_eq!((limits.max_calls, limits.max_calls_per_caller), (14, 15));
+    assert_eq!(limits.max_request_bytes, (64 << 10) + (5 << 10));
+}
+
+#[tokio::test]
 async fn max_reads() {
     let fixture =
         Fixture::new("skill root/a\nsparse 4000000000 root/a/large\nfile root/a/small\n| x");
