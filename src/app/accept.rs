@@ -3,6 +3,7 @@
 
 use super::connection::Connection;
 use super::handshake;
+use super::heap::Spare;
 use super::http::Server;
 use super::seldom::Seldom;
 use super::tls::Tls;
@@ -32,6 +33,7 @@ pub(super) struct Gate {
     open: Arc<Semaphore>,
     max_open: usize,
     callers: Places,
+    spare: Spare,
     seldom: Arc<Told>,
 }
 
@@ -71,6 +73,7 @@ impl Gate {
             max_open: limits.max_connections,
             // All are counted by `open`, which can be waited for.
             callers: Places::new(("max_connections", usize::MAX), each),
+            spare: Spare::default(),
             seldom: Arc::default(),
         }
     }
@@ -130,6 +133,14 @@ impl Gate {
         }
     }
 
+    /// One connection that ends by a defect ends alone.
+    fn ended(&self, ended: Result<(), tokio::task::JoinError>) {
+        if let Err(panic) = ended {
+            tracing::error!(%panic, "a connection ended by a defect");
+        }
+        self.spare.give_back();
+    }
+
     /// Serves what connects until the daemon stops, then lets calls under way end. Dropped, it cuts
     /// them off.
     pub(super) async fn serve(
@@ -145,7 +156,7 @@ impl Gate {
             loop {
                 tokio::select! {
                     () = &mut stopped => break,
-                    Some(ended) = connections.join_next() => tell(ended),
+                    Some(ended) = connections.join_next() => self.ended(ended),
                     (accepted, ticket) = &mut next => {
                         next.set(self.next(&listener));
                         let (server, stopped) = (server.clone(), self::stopped(stopping.clone()));
@@ -159,7 +170,7 @@ impl Gate {
         }
         drop(listener);
         while let Some(ended) = connections.join_next().await {
-            tell(ended);
+            self.ended(ended);
         }
     }
 }
@@ -176,13 +187,6 @@ async fn connect(accepted: Accepted, server: Server, stopped: impl Future<Output
         Ok(Ok(connection)) => server.serve(connection, stopped).await,
         Ok(Err(error)) => tracing::debug!(%error, "a connection ended before it began"),
         Err(_) => tracing::debug!("a connection was closed: it did not begin in time"),
-    }
-}
-
-/// One connection that ends by a defect ends alone.
-fn tell(ended: Result<(), tokio::task::JoinError>) {
-    if let Err(panic) = ended {
-        tracing::error!(%panic, "a connection ended by a defect");
     }
 }
 

@@ -1,11 +1,50 @@
 //! Has memory that was needed once go back to the system. glibc takes large blocks from the system and
 //! gives them back, but keeps those of a size of which one came back before: after a few pages of a
-//! megabyte it would keep hundreds of them. A bound that is set stays as it is: mallopt(3).
+//! megabyte it would keep hundreds of them. A bound that is set stays as it is: mallopt(3). Of small
+//! blocks it gives nothing back that lies between others: that is asked for, once connections that had
+//! many of them have ended.
 #![cfg_attr(target_env = "gnu", allow(unsafe_code))]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 
 /// The size from which on a block is the system's own: what glibc begins with.
 #[cfg(target_env = "gnu")]
 const LARGE_BYTES: libc::c_int = 128 << 10;
+
+/// How long after a connection ended: more may end with it.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What ended connections left. Cheap to clone; all clones are one.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Spare(Arc<AtomicBool>);
+
+impl Spare {
+    /// Has it go back to the system soon.
+    pub(super) fn give_back(&self) {
+        if self.0.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let asked = self.0.clone();
+        tokio::spawn(async move {
+            sleep(PAUSE).await;
+            asked.store(false, Ordering::Relaxed);
+            // Some milliseconds for each hundred megabytes.
+            spawn_blocking(trim);
+        });
+    }
+}
+
+fn trim() {
+    // SAFETY: no memory is handed over, and any thread may ask for this at any time: malloc_trim(3).
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
 
 /// Sets it, once for the process.
 pub(super) fn settle() {

@@ -45,7 +45,7 @@ async fn further_connections_wait_until_one_is_closed() {
     let (waited, closed) = tokio::join!(waiting, closing);
     assert!(waited >= Duration::from_millis(200), "{waited:?}, closed at {closed:?}");
     drop(other);
-    victim.end();
+    victim.end().await;
 }
 
 /// A copy of the client that other users may run, or nothing where that cannot be had.
@@ -137,7 +137,7 @@ async fn connections_leave_files_for_the_rest() {
     in_time(listed).await;
     assert!(victim.descriptors() < 60, "{}", victim.descriptors());
     drop(silent);
-    let log = victim.end();
+    let log = victim.end().await;
     assert!(log.contains("only 60 files may be open at once"), "{log}");
 }
 
@@ -166,7 +166,7 @@ async fn accepting_goes_on_after_it_failed() {
     let mut late = client_from("127.0.0.1", victim.address).await;
     assert!(in_time(late.get_executor(GetExecutorRequest {})).await.is_ok());
     drop((silent, late));
-    let log = victim.end();
+    let log = victim.end().await;
     let said = log.lines().filter(|line| line.contains("a connection could not be accepted"));
     assert!((1..=3).contains(&said.count()), "said, but seldom: {log}");
 }

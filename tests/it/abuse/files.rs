@@ -85,7 +85,7 @@ async fn a_read_ends_with_its_deadline_or_its_caller() {
     let read = victim.good.read(small).await.expect("a file");
     assert_eq!(bytes_of(&read), b"small\n");
     stops(&victim).await;
-    victim.end();
+    victim.end().await;
 }
 
 #[tokio::test]
@@ -104,5 +104,5 @@ async fn digests_of_a_list_end_with_their_caller() {
     until("it is being read", || bytes_read(&victim) > before + (8 << 20)).await;
     call.abort();
     stops(&victim).await;
-    victim.end();
+    victim.end().await;
 }

@@ -54,7 +54,7 @@ async fn flood<T: Send + 'static>(
     let heard: Vec<_> = heard.collect();
     println!("{what}: {lists} lists during {} rounds in {:?}", heard.len(), begun.elapsed());
     victim.assert_unharmed(what).await;
-    victim.end();
+    victim.end().await;
     heard
 }
 

@@ -35,7 +35,7 @@ async fn paging_through_a_large_file() {
     assert_eq!(read, GIB);
     println!("1 GiB in pages of 1 MiB: {} KiB before, then {sizes:?}", victim.before);
     victim.assert_unharmed("1 GiB in pages").await;
-    victim.end();
+    victim.end().await;
 }
 
 /// Opens calls or streams on a connection that takes their answers as far as `window` goes.
@@ -115,7 +115,7 @@ async fn a_thousand_streams_that_nobody_reads() {
     assert!(most(second) <= most(first) + most(first) / 20, "{sizes:?}");
     drop((unread, reader));
     victim.is_served().await;
-    victim.end();
+    victim.end().await;
 }
 
 #[tokio::test]
@@ -149,7 +149,7 @@ async fn answers_that_nobody_takes() {
     super::until("it is given back", || victim.resident() <= bound).await;
     println!("given back: {} KiB before, {} after", victim.before, victim.resident());
     victim.good.read(request).await.expect("a page");
-    victim.end();
+    victim.end().await;
 }
 
 #[tokio::test]
@@ -166,5 +166,5 @@ async fn connections_that_are_kept_for_nothing() {
     println!("250 connections that were used once: {each} KiB each");
     assert!(each < 96, "{each} KiB each");
     drop(idle);
-    victim.end();
+    victim.end().await;
 }

@@ -96,9 +96,9 @@ impl Victim {
     }
 
     /// Ends it, and checks that it met no defect of its own.
-    fn end(self) -> String {
+    async fn end(self) -> String {
         drop(self.good);
-        let (code, log) = self.serving.terminate();
+        let (code, log) = self.serving.terminated().await;
         assert_eq!(code, Some(0), "{log}");
         assert!(!log.contains("panicked") && !log.contains("defect"), "{log}");
         log

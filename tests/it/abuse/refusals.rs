@@ -62,7 +62,7 @@ async fn declared_sizes_and_broken_messages() {
     }
     victim.is_served().await;
     victim.assert_unharmed("declared sizes").await;
-    victim.end();
+    victim.end().await;
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn headers_that_are_too_large() {
         assert_eq!(in_time(answer).await.expect("an answer").status(), status, "{bytes}");
     }
     drop(client);
-    victim.end();
+    victim.end().await;
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn huge_texts_that_were_forged() {
         }
     }
     victim.assert_unharmed("forged texts").await;
-    victim.end();
+    victim.end().await;
 }
 
 #[tokio::test]
@@ -137,5 +137,5 @@ async fn as_many_roots_as_may_be_fit_a_request() {
         tokio::time::timeout(Duration::from_mins(1), victim.good.try_list(list_request(&roots)));
     let list = list.await.expect("no hang").expect("a list");
     assert_eq!(list.roots.len(), 4_096);
-    victim.end();
+    victim.end().await;
 }
