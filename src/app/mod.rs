@@ -240,8 +240,13 @@ impl App {
         }
         supervisor::stopping(DRAIN);
         tracing::info!("stopping");
-        health.set_service_status("", ServingStatus::NotServing).await;
-        health.set_service_status(SERVICE_NAME, ServingStatus::NotServing).await;
+        let mut health = health;
+        for service in ["", SERVICE_NAME] {
+            health.set_service_status(service, ServingStatus::NotServing).await;
+            // Ends the streams that were told, and goes on saying it to those who ask.
+            health.clear_service_status(service).await;
+            health.set_service_status(service, ServingStatus::NotServing).await;
+        }
         stopping.send_replace(true);
         let drained = async { while servers.join_next().await.is_some() {} };
         if tokio::time::timeout(DRAIN, drained).await.is_err() {

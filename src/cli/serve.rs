@@ -206,7 +206,7 @@ pub(super) async fn run(begun: Begun) -> Result<u8, Failure> {
     let reloads = Reloads { load, may_read, logs: Some(logs.clone()), ..Reloads::default() };
     let asked = reloads.asked.clone();
     let (stop, stopped) = oneshot::channel();
-    let run = app.run_reloading(async { drop(stopped.await) }, reloads);
+    let run = Box::pin(app.run_reloading(async { drop(stopped.await) }, reloads));
     let outcome = signals.rule(run, stop, &asked).await;
     // Blocks for a moment, which must not be one of the runtime's own threads; nor must one that hangs
     // on a dead mount keep it waiting.

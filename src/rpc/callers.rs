@@ -124,7 +124,7 @@ impl Pass {
     /// Waits until there are.
     pub(super) async fn renewed(&self) {
         if self.entry.clone().changed().await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
