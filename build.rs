@@ -1,14 +1,79 @@
-//! Compiles `proto/` without protoc: protox parses, tonic-prost-build generates.
+//! Compiles `proto/` without protoc: protox parses, tonic-prost-build generates. Notes of what the
+//! binary is built.
 
 use prost::Message as _;
+use std::env;
 use std::path::PathBuf;
+use std::process::Command;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=proto");
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
     let descriptors = protox::compile(["caproot/v1/capability_service.proto"], ["proto"])?;
     // Server reflection and the JSON that the command line prints both read this.
     std::fs::write(out.join("caproot.v1.bin"), descriptors.encode_to_vec())?;
     tonic_prost_build::configure().include_file("caproot.rs").compile_fds(descriptors)?;
+    note_build();
     Ok(())
+}
+
+/// `CAPROOT_BUILD`, for the code: commit and date as far as they are known, profile, target. Who builds
+/// a package knows them by `CAPROOT_COMMIT` and `SOURCE_DATE_EPOCH`. A debug build asks nobody: it would
+/// be built anew with each commit.
+fn note_build() {
+    for variable in ["CAPROOT_COMMIT", "SOURCE_DATE_EPOCH"] {
+        println!("cargo:rerun-if-env-changed={variable}");
+    }
+    let profile = env::var("PROFILE").unwrap_or_default();
+    let is_release = profile == "release";
+    let given = |name| env::var(name).ok().filter(|text| !text.trim().is_empty());
+    let packed = || commit_of_package().filter(|_| is_release);
+    let asked = || git(&["rev-parse", "HEAD"]).filter(|_| is_release);
+    let commit = given("CAPROOT_COMMIT").or_else(packed).or_else(asked);
+    let commit: Option<String> = commit.map(|commit| commit.chars().take(12).collect());
+    let seconds = given("SOURCE_DATE_EPOCH").and_then(|text| text.trim().parse().ok());
+    let asked = || git(&["show", "--no-patch", "--format=%cs", "HEAD"]).filter(|_| is_release);
+    let date = seconds.map(date).or_else(asked);
+    let target = env::var("TARGET").unwrap_or_default();
+    let parts =
+        [commit.map(|commit| format!("commit {commit}")), date, Some(profile), Some(target)];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    println!("cargo:rustc-env=CAPROOT_BUILD={}", parts.join(", "));
+}
+
+/// The commit of which `cargo package` made this crate.
+fn commit_of_package() -> Option<String> {
+    let text = std::fs::read_to_string(".cargo_vcs_info.json").ok()?;
+    let (_, rest) = text.split_once("\"sha1\"")?;
+    rest.split('"').nth(1).map(str::to_owned)
+}
+
+/// What git says of this checkout; nothing where this directory is none, but lies in one.
+fn git(arguments: &[&str]) -> Option<String> {
+    let run = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then(|| text.trim().to_owned())
+    };
+    let top = PathBuf::from(run(&["rev-parse", "--show-toplevel"])?).canonicalize().ok()?;
+    if top != env::current_dir().ok()?.canonicalize().ok()? {
+        return None;
+    }
+    let log = run(&["rev-parse", "--git-path", "logs/HEAD"])?;
+    println!("cargo:rerun-if-changed={log}");
+    run(arguments)
+}
+
+/// The day of a Unix time. Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
+fn date(seconds: i64) -> String {
+    let days = seconds.div_euclid(86_400) + 719_468;
+    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
 }

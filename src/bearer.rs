@@ -44,7 +44,19 @@ pub struct Tokens {
     told: Mutex<Vec<Option<Fault>>>,
 }
 
+/// A token that somebody shows: its digest, so that it can be compared again and is no secret.
+#[derive(Debug, Clone)]
+pub struct Shown(Sum);
+
 type Sum = [u8; 32];
+
+impl Shown {
+    /// This token.
+    #[must_use]
+    pub fn new(token: &[u8]) -> Self {
+        Self(Sha256::digest(token).into())
+    }
+}
 
 impl TokenFile {
     /// By its absolute path.
@@ -101,12 +113,11 @@ impl Tokens {
     /// Of each rule, whether this is its token. Digests are compared, in a time that does not tell
     /// where they differ; so neither a token's length nor its beginning can be found out.
     #[must_use]
-    pub fn whose(&self, token: &[u8]) -> Vec<bool> {
-        let shown: Sum = Sha256::digest(token).into();
+    pub fn whose(&self, shown: &Shown) -> Vec<bool> {
         let read = self.rules.iter().map(|(_, file)| file.as_ref().map(TokenFile::sum));
         let sums: Vec<Option<Result<Sum, Fault>>> = read.collect();
         self.tell(&sums);
-        sums.iter().map(|sum| matches!(sum, Some(Ok(sum)) if sum.ct_eq(&shown).into())).collect()
+        sums.iter().map(|sum| matches!(sum, Some(Ok(sum)) if sum.ct_eq(&shown.0).into())).collect()
     }
 
     /// Logs what is wrong with files now and was not before.
@@ -150,7 +161,7 @@ impl fmt::Display for Fault {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fault, TokenFile, Tokens};
+    use super::{Fault, Shown, TokenFile, Tokens};
     use std::fs::{self, Permissions};
     use std::io::ErrorKind;
     use std::os::unix::fs::PermissionsExt as _;
@@ -169,7 +180,7 @@ mod tests {
         let file = TokenFile::new(path.clone());
         let of = |token: &str| {
             let rules = vec![("a".into(), None), ("b".into(), Some(file.clone()))];
-            Tokens::new(rules).whose(token.as_bytes())
+            Tokens::new(rules).whose(&Shown::new(token.as_bytes()))
         };
         assert_eq!(file.check(), Err(Fault::Unreadable(ErrorKind::NotFound)));
         assert_eq!(of(""), [false, false]);

@@ -78,6 +78,11 @@ impl Gate {
         }
     }
 
+    /// Lets one caller have so many from now on; how many there are in all stays.
+    pub(super) fn resize(&self, limits: &Limits) {
+        self.callers.resize(usize::MAX, limits.max_connections_per_caller);
+    }
+
     /// The next connection that may be open, and its ticket. Waits for as long as all places are
     /// taken.
     async fn next(&self, listener: &Listener) -> (Accepted, Ticket) {

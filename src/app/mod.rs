@@ -11,23 +11,28 @@ mod handshake;
 mod heap;
 mod http;
 mod listen;
+mod reload;
 mod scraped;
 mod seldom;
 mod supervisor;
 mod tls;
 mod unread;
 
+pub use reload::{Load, MayRead, Reloads};
+
 use crate::bearer::Tokens;
-use crate::config::{CallerRules, Config};
+use crate::config::Config;
 use crate::domain::limits::MAX_ANSWER_BYTES;
-use crate::domain::{Callers, Sandbox};
-use crate::keeper::{Keeper, Settings};
+use crate::domain::search::Rules;
+use crate::domain::{Callers, ConfigState, Limits, Sandbox};
+use crate::keeper::{Keeper, Settings, Terms};
 use crate::proto::{self, caproot::v1::capability_service_server as server};
-use crate::rpc::{Admission, Audit, Audited, Door, ListsCompressed, Service};
+use crate::rpc::{Admission, Audit, Audited, Door, Entry, Facts, ListsCompressed, Places, Service};
 use crate::telemetry::Metrics;
 use accept::{Gate, Listener};
 use http::Server;
 use listen::{Bound, Taken};
+use reload::{Parts, Reloader};
 use server::{CapabilityServiceServer, SERVICE_NAME};
 use std::fmt;
 use std::future::{Future, pending};
@@ -42,7 +47,10 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 /// What calls that are under way when the daemon is told to stop may still take.
-const DRAIN: Duration = Duration::from_secs(10);
+pub const DRAIN: Duration = Duration::from_secs(10);
+
+/// Of what it was built, as `--version` says it.
+pub const BUILD: &str = env!("CAPROOT_BUILD");
 
 /// Why a daemon does not start or ends by surprise. Prints as one sentence.
 #[derive(Debug)]
@@ -63,6 +71,8 @@ pub struct App {
     metrics: Metrics,
     scraped: Option<Bound>,
     keeper: Keeper,
+    reloader: Reloader,
+    state: watch::Receiver<ConfigState>,
 }
 
 /// Listeners that are bound and that no runtime knows yet.
@@ -103,29 +113,25 @@ pub async fn build_on(
     let listeners = served.into_iter().map(Bound::new).collect::<Result<_, _>>()?;
     let scraped = scraped.map(Bound::new).transpose()?;
     let epoch = random().map_err(|e| StartError::internal(format!("no randomness: {e}")))?;
-    let mut config = config;
     heap::settle();
-    descriptors::make_room(&mut config.limits);
-    let rules = config.rules();
-    let limits = config.limits;
+    let mut limits = config.limits.clone();
+    descriptors::make_room(&mut limits);
+    let max_connections = limits.max_connections;
     let audit = Audit::new(config.audit);
-    let admission = Admission::new(config.callers.map(caller_rules), audit.clone());
-    let keeper = Keeper::new(
-        Settings {
-            environments: config.environment_ids,
-            allowed: config.allowed,
-            published: config.published,
-            rules,
-            timing: config.timing,
-            faults: config.faults,
-            opener: config.opener,
-        },
-        epoch,
-    );
+    let admission = Admission::new(entry(&config), audit.clone());
+    let door = Door::new(&limits);
+    let gate = Gate::new(&limits);
+    let streams = Places::of_streams(&limits);
+    let (faults, opener) = (config.faults.clone(), config.opener);
+    let terms = terms(&config, limits);
+    let keeper = Keeper::new(Settings { terms, faults, opener }, epoch);
     let stopping = watch::Sender::new(false);
     let started = SystemTime::now();
-    let metrics = Metrics::new(keeper.clone(), started);
-    let service = Service::new(keeper.clone(), started, sandbox, stopping.subscribe());
+    let state = ConfigState { read_at: reload::now(), ..ConfigState::default() };
+    let (tell_state, state) = watch::channel(state);
+    let metrics = Metrics::new(keeper.clone(), started, state.clone());
+    let facts = Facts { started, build: BUILD, sandbox, config: state.clone() };
+    let service = Service::new(keeper.clone(), facts, streams.clone(), stopping.subscribe());
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_service_status(SERVICE_NAME, ServingStatus::Serving).await;
     let reflection = || {
@@ -136,29 +142,42 @@ pub async fn build_on(
     let broken = |e: tonic_reflection::server::Error| StartError::internal(e.to_string());
     let v1 = reflection().build_v1().map_err(broken)?;
     let v1alpha = reflection().build_v1alpha().map_err(broken)?;
-    let service = CapabilityServiceServer::new(Audited::new(service, audit))
-        .max_decoding_message_size(limits.max_request_bytes())
+    let service = CapabilityServiceServer::new(Audited::new(service, audit.clone()))
         .max_encoding_message_size(MAX_ANSWER_BYTES);
+    let service = ListsCompressed::new(service, keeper.clone());
     // Who compresses requests compresses all of them.
     let health_service = health_service.accept_compressed(Zstd).accept_compressed(Gzip);
     let v1 = v1.accept_compressed(Zstd).accept_compressed(Gzip);
     let v1alpha = v1alpha.accept_compressed(Zstd).accept_compressed(Gzip);
     let mut routes = RoutesBuilder::default();
-    routes.add_service(admission.guard(ListsCompressed::new(service)));
-    if config.open_health {
-        routes.add_service(health_service);
-    } else {
-        routes.add_service(admission.guard(health_service));
-    }
-    if config.open_reflection {
-        routes.add_service(v1).add_service(v1alpha);
-    } else {
-        routes.add_service(admission.guard(v1)).add_service(admission.guard(v1alpha));
-    }
-    let door = Door::new(&limits);
+    routes.add_service(admission.guard(service));
+    routes.add_service(admission.guard_unless(|entry| entry.open_health, health_service));
+    routes.add_service(admission.guard_unless(|entry| entry.open_reflection, v1));
+    routes.add_service(admission.guard_unless(|entry| entry.open_reflection, v1alpha));
     let server = Server::new(routes.routes(), &door, &metrics.layer(), config.keepalive);
-    let gate = Gate::new(&limits);
-    Ok(App { listeners, server, gate, tls, health, stopping, metrics, scraped, keeper })
+    let parts = Parts {
+        keeper: keeper.clone(),
+        admission,
+        audit,
+        door,
+        gate: gate.clone(),
+        streams,
+        tls: tls.clone(),
+    };
+    let reloader = Reloader::new(parts, config, max_connections, tell_state);
+    Ok(App {
+        listeners,
+        server,
+        gate,
+        tls,
+        health,
+        stopping,
+        metrics,
+        scraped,
+        keeper,
+        reloader,
+        state,
+    })
 }
 
 impl App {
@@ -174,10 +193,19 @@ impl App {
         self.scraped.as_ref().map(Bound::address)
     }
 
-    /// Serves until `stop` is done; then lets calls under way end, for a while.
+    /// Serves until `stop` is done; then lets calls under way end, for at most [`DRAIN`].
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), StartError> {
-        let Self { listeners, server, gate, tls, health, stopping, metrics, scraped, keeper } =
-            self;
+        self.run_reloading(stop, Reloads::default()).await
+    }
+
+    /// The same, and goes by another configuration whenever it is asked to.
+    pub async fn run_reloading(
+        self,
+        stop: impl Future<Output = ()> + Send,
+        reloads: Reloads,
+    ) -> Result<(), StartError> {
+        let Self { listeners, server, gate, tls, health, stopping, metrics, scraped, .. } = self;
+        let Self { keeper, reloader, state, .. } = self;
         // Ends with the daemon, whatever it is doing.
         let _scraping = scraped.map(|bound| scraped::scrape(bound, metrics));
         let mut servers = JoinSet::new();
@@ -199,9 +227,13 @@ impl App {
                 None => pending().await,
             }
         };
+        let supervised = async {
+            supervisor::begin(&keeper, &state).await;
+            tokio::join!(supervisor::serve(&keeper, state.clone()), reloader.serve(reloads));
+        };
         tokio::select! {
             () = stop => {}
-            () = supervisor::serve(&keeper) => {}
+            () = supervised => {}
             () = certificates => {}
             Some(ended) = servers.join_next() => {
                 return Err(StartError::internal(format!("a listener ended by surprise: {ended:?}")));
@@ -209,8 +241,13 @@ impl App {
         }
         supervisor::stopping(DRAIN);
         tracing::info!("stopping");
-        health.set_service_status("", ServingStatus::NotServing).await;
-        health.set_service_status(SERVICE_NAME, ServingStatus::NotServing).await;
+        let mut health = health;
+        for service in ["", SERVICE_NAME] {
+            health.set_service_status(service, ServingStatus::NotServing).await;
+            // Ends the streams that were told, and goes on saying it to those who ask.
+            health.clear_service_status(service).await;
+            health.set_service_status(service, ServingStatus::NotServing).await;
+        }
         stopping.send_replace(true);
         let drained = async { while servers.join_next().await.is_some() {} };
         if tokio::time::timeout(DRAIN, drained).await.is_err() {
@@ -221,10 +258,26 @@ impl App {
 }
 
 /// Who is let in, and where the tokens are that are asked for.
-fn caller_rules(rules: CallerRules) -> (Callers, Tokens) {
-    let names = rules.callers.rules.iter().map(|rule| rule.name.clone());
-    let tokens = Tokens::new(names.zip(rules.token_files).collect());
-    (rules.callers, tokens)
+fn entry(config: &Config) -> Entry {
+    let callers = config.callers.as_ref().map(|rules| {
+        let names = rules.callers.rules.iter().map(|rule| rule.name.clone());
+        let files = rules.token_files.iter().cloned();
+        let callers: Callers = rules.callers.clone();
+        (callers, Arc::new(Tokens::new(names.zip(files).collect())))
+    });
+    let Config { open_health, open_reflection, .. } = *config;
+    Entry { callers, open_health, open_reflection }
+}
+
+/// What the keeper goes by, with the limits that are to be had.
+fn terms(config: &Config, limits: Limits) -> Terms {
+    Terms {
+        environments: config.environment_ids.clone(),
+        allowed: config.allowed.clone(),
+        published: config.published.clone(),
+        rules: Rules { limits, ..config.rules() },
+        timing: config.timing.clone(),
+    }
 }
 
 fn random() -> rustix::io::Result<u64> {

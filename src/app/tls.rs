@@ -25,16 +25,19 @@ pub(super) const ALPN: &[u8] = b"h2";
 /// TLS as it is served now.
 #[derive(Debug)]
 pub(super) struct Tls {
-    files: TlsFiles,
     now: Mutex<Now>,
+    /// Held by whoever reads files, so that nobody goes back to those from before.
+    reading: Mutex<()>,
 }
 
 #[derive(Debug)]
 struct Now {
+    files: TlsFiles,
     config: Arc<ServerConfig>,
     until: SystemTime,
     /// The files as they were last read, for good or ill.
     read: Stamps,
+    is_good: bool,
 }
 
 /// Why files cannot be used. Prints as sentences on one line.
@@ -47,38 +50,49 @@ impl Tls {
         let read = stamps(&files);
         let (config, identity) = make(&files)?;
         say_good("serving TLS", &identity, &files);
-        let now = Now { config: Arc::new(config), until: identity.until, read };
-        Ok(Self { files, now: Mutex::new(now) })
+        let (config, until) = (Arc::new(config), identity.until);
+        let now = Now { files, config, until, read, is_good: true };
+        Ok(Self { now: Mutex::new(now), reading: Mutex::default() })
     }
 
-    /// Reads the files again. What cannot be used leaves everything as it was; both are logged. Blocks
-    /// on the disk.
-    pub(super) fn reload(&self) -> Result<(), Unusable> {
-        let read = stamps(&self.files);
-        let made = make(&self.files).and_then(|(config, identity)| {
+    /// Goes by these files from now on. Where they are those that were read last, nothing is done. What
+    /// cannot be used leaves everything as it was; both are logged. Blocks on the disk.
+    pub(super) fn adopt(&self, files: TlsFiles) -> Result<(), Unusable> {
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = stamps(&files);
+        if self.locked(|now| now.files == files && now.read == seen && now.is_good) {
+            return Ok(());
+        }
+        self.read(files, seen)
+    }
+
+    /// Reads files, which then are those that are looked at.
+    fn read(&self, files: TlsFiles, read: Stamps) -> Result<(), Unusable> {
+        let made = make(&files).and_then(|(config, identity)| {
             let expired = identity.until < SystemTime::now();
             let until = self.locked(|now| now.until);
             if !expired || identity.until >= until {
                 return Ok((config, identity));
             }
-            let what = self.files.certificate.display().to_string();
+            let what = files.certificate.display().to_string();
             let reason = format!("expired on {}, before the one in use", day(identity.until));
             Err(Unusable(vec![Problem { part: certs::Part::Certificate, what, reason }]))
         });
         match made {
             Ok((config, identity)) => {
-                say_good(
-                    "the certificates changed; new connections get these",
-                    &identity,
-                    &self.files,
-                );
-                let until = identity.until;
-                self.locked(|now| *now = Now { config: Arc::new(config), until, read });
+                say_good("the certificates changed; new connections get these", &identity, &files);
+                let (config, until) = (Arc::new(config), identity.until);
+                self.locked(|now| *now = Now { files, config, until, read, is_good: true });
                 Ok(())
             }
             Err(unusable) => {
                 tracing::error!("the new certificates are not used, the old ones stay: {unusable}");
-                self.locked(|now| now.read = read);
+                self.locked(|now| {
+                    // Others that were asked for are refused, and not looked at again.
+                    if now.files == files {
+                        (now.read, now.is_good) = (read, false);
+                    }
+                });
                 Err(unusable)
             }
         }
@@ -94,11 +108,13 @@ impl Tls {
             let (tls, last) = (self.clone(), before.take());
             // Elsewhere: a disk may hang.
             let looked = tokio::task::spawn_blocking(move || {
-                let seen = stamps(&tls.files);
+                let _reading = tls.reading.lock().unwrap_or_else(PoisonError::into_inner);
+                let files = tls.locked(|now| now.files.clone());
+                let seen = stamps(&files);
                 let is_settled = last.as_ref() == Some(&seen);
                 if is_settled && tls.locked(|now| now.read != seen) {
                     // Said already, and there is nobody else to tell.
-                    drop(tls.reload());
+                    drop(tls.read(files, seen.clone()));
                 }
                 seen
             });

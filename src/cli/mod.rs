@@ -21,6 +21,7 @@ mod root_arg;
 mod roots;
 mod self_test;
 mod serve;
+mod signals;
 mod status;
 mod table;
 mod text;
@@ -31,9 +32,13 @@ pub use failure::{Failure, explain, report};
 use crate::endpoint::Env;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+/// The version, and of what it was built.
+const LONG_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("CAPROOT_BUILD"), ")");
+
 /// Serves the skills and plugins below an executor's capability roots over gRPC.
 #[derive(Debug, Parser)]
-#[command(name = "caproot", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(name = "caproot", version, long_version = LONG_VERSION)]
+#[command(arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = "\
 Examples:
   caproot serve --root ./skills      publish a directory of skills

@@ -7,8 +7,9 @@ use super::failure::Failure;
 use super::output::print;
 use super::root_arg::RootArg;
 use super::self_test;
-use crate::app::{self, App, Listeners, StartError};
-use crate::config::{Config, Flags, Listener, Log, RootFlag, TlsFiles, TlsFlags, log};
+use super::signals::Signals;
+use crate::app::{self, App, Listeners, Load, MayRead, Reloads, StartError};
+use crate::config::{Config, Flags, Listener, Mistake, RootFlag, TlsFiles, TlsFlags, log};
 use crate::domain::{Landlock, LandlockState};
 use crate::endpoint::Env;
 use crate::sandbox::{Needs, Restricted, SelfTest, Unrestricted, restrict};
@@ -16,15 +17,20 @@ use crate::telemetry::logs;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use std::ffi::OsStr;
-use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use tokio::signal::unix::{SignalKind, signal};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// What the last spans may take to be sent.
+const LAST_SPANS: Duration = Duration::from_secs(5);
 
 /// Run the daemon in the foreground
 ///
 /// Prints one line a listener on stdout when it is ready: `listening unix:/…` or
-/// `listening tcp:…`. Logs go to stderr. SIGTERM and SIGINT stop it.
+/// `listening tcp:…`. Logs go to stderr. SIGTERM and SIGINT stop it, calls under way get 10 s; a second
+/// one cuts them off. SIGHUP has it read its config file again.
 ///
 /// With --config, every flag that is given replaces what the file says of it: --root the file's
 /// `roots`, --allow its `allow`, --environment-id its `environment_ids`, --listen its `listen`,
@@ -38,7 +44,7 @@ use tokio::signal::unix::{SignalKind, signal};
 ///
 /// Once it is bound and before it serves, it has the kernel keep it to what it needs. `caproot status`
 /// says how far that goes.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Examples:
   caproot serve --root ./skills                           publish ./skills as `skills`
@@ -100,10 +106,11 @@ pub(super) struct ServeArgs {
 #[derive(Debug)]
 pub(super) struct Ready {
     config: Config,
-    log: Log,
     listeners: Listeners,
     /// Held until the daemon ends.
-    restricted: Restricted,
+    restricted: Arc<Restricted>,
+    /// What says how to read the file again, where there is one.
+    again: Option<(ServeArgs, Env)>,
 }
 
 /// What came of the work before there is a runtime.
@@ -128,67 +135,92 @@ impl From<StartError> for Failure {
 
 /// Does all that must come before the process has a second thread.
 pub(super) fn begin(args: ServeArgs, env: &Env) -> Result<Begun, Failure> {
-    let root = |root: RootArg| RootFlag { id: root.id, dir: root.dir.into() };
-    let flags = Flags {
-        roots: args.root.into_iter().map(root).collect(),
-        allow: args.allow,
-        environment_ids: args.environment_id,
-        listen: args.listen,
-        audit: args.audit,
-        tls: TlsFlags {
-            cert: args.tls_cert,
-            key: args.tls_key,
-            client_ca: args.tls_client_ca,
-            insecure_tcp: args.insecure_tcp,
-        },
-    };
-    let config = Config::load(flags, args.config.as_deref(), env).map_err(|mistakes| {
+    let config = load(&args, env).map_err(|mistakes| {
         let sentences: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
         Failure::all(exit::CONFIG, &sentences)
     })?;
-    let mut filter = args.log.unwrap_or(config.log.filter.clone());
-    if config.audit {
-        // Asked for by name, so that it goes before what the filter says of everything.
-        filter.push_str(",caproot::audit=info");
-    }
-    let log = Log { filter, ..config.log };
     // What is bound by now needs no right to bind, to lock or to make a socket any more.
     let listeners = app::bind(&config)?;
-    let test = args.self_test.map(SelfTest::before).transpose().map_err(|error| {
+    let test = args.self_test.clone().map(SelfTest::before).transpose().map_err(|error| {
         Failure::new(exit::INTERNAL, format!("the self-test cannot begin: {error}"))
     })?;
-    let landlock = args.sandbox.unwrap_or(config.landlock);
-    let restricted = restrict(&needs(&config, landlock, args.config, env))?;
+    let restricted = restrict(&needs(&config, args.config.clone(), env))?;
     if let Some(test) = test {
         return self_test::run(&test, &config, &restricted.sandbox).map(Begun::Ended);
     }
-    Ok(Begun::Ready(Box::new(Ready { config, log, listeners, restricted })))
+    let restricted = Arc::new(restricted);
+    let again = args.config.is_some().then(|| (args, env.clone()));
+    Ok(Begun::Ready(Box::new(Ready { config, listeners, restricted, again })))
+}
+
+/// What the file and the flags say together, at the start and later.
+fn load(args: &ServeArgs, env: &Env) -> Result<Config, Vec<Mistake>> {
+    let root = |root: &RootArg| RootFlag { id: root.id.clone(), dir: root.dir.clone().into() };
+    let flags = Flags {
+        roots: args.root.iter().map(root).collect(),
+        allow: args.allow.clone(),
+        environment_ids: args.environment_id.clone(),
+        listen: args.listen.clone(),
+        audit: args.audit,
+        tls: TlsFlags {
+            cert: args.tls_cert.clone(),
+            key: args.tls_key.clone(),
+            client_ca: args.tls_client_ca.clone(),
+            insecure_tcp: args.insecure_tcp,
+        },
+    };
+    let mut config = Config::load(flags, args.config.as_deref(), env)?;
+    if let Some(filter) = &args.log {
+        config.log.filter.clone_from(filter);
+    }
+    if config.audit {
+        // Asked for by name, so that it goes before what the filter says of everything.
+        config.log.filter.push_str(",caproot::audit=info");
+    }
+    config.landlock = args.sandbox.unwrap_or(config.landlock);
+    Ok(config)
 }
 
 /// Runs the daemon until a signal stops it.
 pub(super) async fn run(begun: Begun) -> Result<u8, Failure> {
-    let Ready { config, log, listeners, restricted } = match begun {
+    let Ready { config, listeners, restricted, again } = match begun {
         Begun::Ready(ready) => *ready,
         Begun::Ended(code) => return Ok(code),
     };
-    let logs = logs::begin(&log, config.traces.as_ref())
-        .map_err(|sentence| Failure::new(exit::CONFIG, sentence))?;
-    say_restricted(&restricted);
     // Before anybody is told that there is a daemon to stop.
-    let stop = stop_signal().map_err(|error| {
+    let signals = Signals::new().map_err(|error| {
         Failure::new(exit::INTERNAL, format!("signals cannot be received: {error}"))
     })?;
+    let logs = logs::begin(&config.log, config.traces.as_ref())
+        .map_err(|sentence| Failure::new(exit::CONFIG, sentence))?;
+    let logs = Arc::new(logs);
+    say_restricted(&restricted);
     let app = app::build_on(listeners, config, restricted.sandbox).await?;
     announce(&app)?;
-    let outcome = app.run(stop).await;
-    // Blocks for a moment, which must not be one of the runtime's own threads.
-    drop(tokio::task::spawn_blocking(move || logs.end()).await);
-    outcome?;
+    // The flags still replace what they replace.
+    let load = again.map(|(args, env)| Arc::new(move || load(&args, &env)) as Load);
+    let may_read = restricted.is_walled().then(|| {
+        let restricted = restricted.clone();
+        Arc::new(move |dir: &Path| restricted.may_read(dir)) as MayRead
+    });
+    let reloads = Reloads { load, may_read, logs: Some(logs.clone()), ..Reloads::default() };
+    let asked = reloads.asked.clone();
+    let (stop, stopped) = oneshot::channel();
+    let run = Box::pin(app.run_reloading(async { drop(stopped.await) }, reloads));
+    let outcome = signals.rule(run, stop, &asked).await;
+    // Blocks for a moment, which must not be one of the runtime's own threads; nor must one that hangs
+    // on a dead mount keep it waiting.
+    let ended = tokio::task::spawn_blocking(move || logs.end());
+    drop(tokio::time::timeout(LAST_SPANS, ended).await);
+    outcome.unwrap_or_else(|| {
+        tracing::warn!("told to stop again: what was under way is cut off");
+        Ok(())
+    })?;
     Ok(exit::OK)
 }
 
 /// What the daemon does once it is restricted. Whatever else it is to read then belongs in here.
-fn needs(config: &Config, landlock: Landlock, file: Option<PathBuf>, env: &Env) -> Needs {
+fn needs(config: &Config, file: Option<PathBuf>, env: &Env) -> Needs {
     let socket = |listener: &Listener| match listener {
         Listener::Unix(path) | Listener::OwnUnix(path) => Some(path.clone()),
         Listener::Tcp(_) => None,
@@ -197,7 +229,7 @@ fn needs(config: &Config, landlock: Landlock, file: Option<PathBuf>, env: &Env) 
     let tokens = tokens.map(|file| file.path().to_owned());
     let certificates = config.tls.iter().flat_map(TlsFiles::all).map(Path::to_owned);
     Needs {
-        landlock,
+        landlock: config.landlock,
         allow: config.allowed_beside().to_vec(),
         roots: config.published.iter().map(|p| OsStr::from_bytes(&p.path).into()).collect(),
         files: file.into_iter().chain(tokens).chain(certificates).collect(),
@@ -222,18 +254,6 @@ fn say_restricted(restricted: &Restricted) {
     for note in &restricted.notes {
         tracing::warn!("{note}");
     }
-}
-
-/// Ends at the first SIGTERM or SIGINT from now on.
-pub(super) fn stop_signal() -> io::Result<impl Future<Output = ()> + Send> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
 }
 
 /// Says where the daemon listens. That nobody reads it is no reason not to serve.

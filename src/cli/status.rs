@@ -7,10 +7,13 @@ use super::output::{Output, print, print_json};
 use super::text::{Shown, shown};
 use crate::client::json;
 use crate::endpoint::Env;
-use crate::proto::caproot::v1::{GetExecutorResponse, SandboxStatus};
+use crate::proto::caproot::v1::{
+    ConfigStatus, GetExecutorResponse, Holdings, SandboxStatus, WatchStatus,
+};
 use clap::Args;
 use prost_reflect::{DynamicMessage, ReflectMessage as _};
 use serde_json::json;
+use std::fmt::Write as _;
 use tonic_health::pb::health_check_response::ServingStatus;
 
 /// Ask the running daemon how it is
@@ -73,8 +76,10 @@ fn executor_rows(
     executor: &GetExecutorResponse,
     dynamic: &DynamicMessage,
 ) -> Vec<(String, String)> {
+    let build = Some(&executor.build).filter(|build| !build.is_empty());
+    let build = build.map_or_else(String::new, |build| format!(" ({build})"));
     let mut rows = vec![
-        ("version".to_owned(), shown(&executor.version)),
+        ("version".to_owned(), shown(&format!("{}{build}", executor.version))),
         ("environments".to_owned(), shown(&executor.environment_ids.join(", "))),
     ];
     rows.extend(executor.start_time.map(|time| ("started".to_owned(), time.to_string())));
@@ -82,6 +87,11 @@ fn executor_rows(
         "revision".to_owned(),
         format!("{} of epoch {}", executor.revision, Shown(&executor.epoch)),
     ));
+    rows.extend(executor.holdings.as_ref().map(|h| ("holds".to_owned(), holdings(h))));
+    rows.extend(executor.watch.as_ref().map(|w| ("watches".to_owned(), watches(w))));
+    for line in executor.config.iter().flat_map(config) {
+        rows.push(("config".to_owned(), line));
+    }
     rows.push(("features".to_owned(), shown(&executor.features.join(", "))));
     rows.extend(executor.sandbox.as_ref().map(|s| ("sandbox".to_owned(), sandbox(s))));
     // A daemon of an earlier version does not say.
@@ -98,6 +108,62 @@ fn executor_rows(
         }
     }
     rows
+}
+
+fn holdings(holdings: &Holdings) -> String {
+    let Holdings { ready_roots, pending_roots, unavailable_roots, skills, errors, warnings } =
+        *holdings;
+    let roots = ready_roots + pending_roots + unavailable_roots;
+    let mut states = Vec::new();
+    states.extend((pending_roots > 0).then(|| format!("{pending_roots} pending")));
+    states.extend((unavailable_roots > 0).then(|| format!("{unavailable_roots} unavailable")));
+    let states =
+        if states.is_empty() { String::new() } else { format!(" ({})", states.join(", ")) };
+    let [skills, errors, warnings] =
+        [(skills, "skill"), (errors, "error"), (warnings, "warning")].map(counted);
+    format!("{}{states}, {skills}, {errors}, {warnings}", counted((roots, "root")))
+}
+
+fn counted((count, what): (u32, &str)) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// How changes are noticed, and what to do where that goes badly.
+fn watches(watch: &WatchStatus) -> String {
+    if watch.roots == 0 {
+        return "none; no root was asked for yet".to_owned();
+    }
+    let WatchStatus { backend, watches_used: used, watches_allowed: allowed, .. } = watch;
+    let mut line = format!("{used} by {}", Shown(backend));
+    if *allowed > 0 {
+        let _ = write!(line, ", {allowed} allowed");
+    }
+    if watch.polling_roots > 0 {
+        let _ = write!(line, ", {} polled", counted((watch.polling_roots, "root")));
+    }
+    if *allowed > 0 && *used > allowed / 5 * 4 {
+        line.push_str("; raise fs.inotify.max_user_watches before they are used up");
+    }
+    line
+}
+
+/// What is in force, what waits, and what was refused.
+fn config(status: &ConfigStatus) -> Vec<String> {
+    let read = status.read_time.map_or_else(String::new, |time| format!("read {time}"));
+    let mut lines = vec![read];
+    if !status.needs_restart.is_empty() {
+        lines.push(shown(&format!("needs a restart: {}", status.needs_restart.join(", "))));
+    }
+    if let Some(refusal) = &status.refusal {
+        let time = refusal.time.map_or_else(String::new, |time| time.to_string());
+        let places = match &refusal.mistakes[..] {
+            [] => String::new(),
+            places => format!(", mistakes at {}", places.join(", ")),
+        };
+        let line = format!("a newer one was REFUSED {time}{places}; the daemon's log says why");
+        lines.push(shown(&line));
+    }
+    lines
 }
 
 fn sandbox(status: &SandboxStatus) -> String {

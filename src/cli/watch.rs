@@ -6,7 +6,7 @@ use super::changes::Held;
 use super::exit;
 use super::failure::Failure;
 use super::output::{Output, print, say};
-use super::serve::stop_signal;
+use super::signals::stop_signal;
 use super::text::{json_shown, shown};
 use crate::client::{CallError, Heard, json};
 use crate::endpoint::Env;

@@ -15,6 +15,7 @@ mod section;
 mod settings;
 mod socket;
 mod switches;
+mod takeover;
 mod tls;
 mod traces;
 
@@ -23,6 +24,7 @@ pub use self::flags::{Flags, RootFlag};
 pub use self::log::{Log, LogFormat};
 pub use self::mistake::{At, Mistake};
 pub use self::socket::{Socket, Sockets};
+pub use self::takeover::{AT_START, Waits};
 pub use self::tls::{TlsFiles, TlsFlags};
 pub use self::traces::Traces;
 pub use crate::endpoint::Env;

@@ -2,6 +2,7 @@
 
 mod callers;
 mod mistakes;
+mod takeover;
 
 use super::{
     Config, Env, Flags, Listener, LogFormat, RootFlag, TlsFlags, example, limits, settings,

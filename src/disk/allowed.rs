@@ -310,7 +310,7 @@ impl Ground {
     }
 
     /// The absolute path of a spot, without trailing `/`.
-    fn real(&self, spot: &Spot) -> Vec<u8> {
+    pub(super) fn real(&self, spot: &Spot) -> Vec<u8> {
         let mut real = self.roots[spot.base].path.clone();
         for segment in spot.rel.segments() {
             real.push(b'/');

@@ -112,6 +112,17 @@ impl Found {
         strayed.chain(root).chain(mounted).map(|node| node.token).collect()
     }
 
+    /// Gives away its directories, as they are called on another ground; those that are not on it are
+    /// left out.
+    pub(super) fn nodes_on(&mut self, ground: &Arc<Ground>) -> HashMap<Spot, Node> {
+        let nodes = std::mem::take(&mut self.nodes);
+        if Arc::ptr_eq(ground, &self.ground) {
+            return nodes;
+        }
+        let moved = |spot: Spot| ground.spot(&self.ground.real(&spot));
+        nodes.into_iter().filter_map(|(spot, node)| Some((moved(spot)?, node))).collect()
+    }
+
     /// Whether the root's path leads elsewhere than it did, on the ground as it is now.
     pub(super) fn moved(&self, ground: &Arc<Ground>, path: &[u8]) -> bool {
         let Ok(spot) = ground.resolve(path) else { return true };

@@ -3,6 +3,7 @@
 //! nobody else.
 
 use super::allowed::Allowed;
+use super::assembly::Assembly;
 use super::found::{Change, Found, Node, keep_last_good};
 use super::list::{Listed, Lister, MANIFEST_DIRECTORIES};
 use super::namespaces::Namespaces;
@@ -89,6 +90,15 @@ impl Survey {
         }
     }
 
+    /// Searches by another target, of the same path, from the next look at everything on.
+    pub fn aim(&mut self, target: Target) {
+        self.target = target;
+        if let Some(found) = &mut self.found {
+            // Put together by the rules that were.
+            found.assembly = Assembly::default();
+        }
+    }
+
     /// Searches the root from its path on. Only what a file last said when it still parsed is taken
     /// over from before.
     pub fn full(
@@ -114,8 +124,8 @@ impl Survey {
             }
             Ok(mut found) => {
                 let mut old = HashMap::new();
-                if let Some(last) = self.found.take() {
-                    old = last.nodes;
+                if let Some(mut last) = self.found.take() {
+                    old = last.nodes_on(&found.ground);
                     (found.assembly, found.catalog) = (last.assembly, last.catalog);
                 }
                 self.watch_above(&found, watching);

@@ -3,6 +3,7 @@
 pub mod callers;
 pub mod catalog;
 mod chunks;
+mod config_state;
 mod diagnostic;
 pub mod diff;
 mod digest;
@@ -35,6 +36,7 @@ pub mod yaml;
 
 pub use callers::{Caller, Callers};
 pub use catalog::Catalog;
+pub use config_state::{ConfigState, Refused};
 pub use diagnostic::{Code, Diagnostic, Problem, Severity};
 pub use digest::{Digest, Version};
 pub use frontmatter::{Authored, Reading};

@@ -60,6 +60,19 @@ pub struct Published {
     pub follow_links: bool,
 }
 
+impl Published {
+    /// The root as a caller selects it in an environment.
+    #[must_use]
+    pub fn select(&self, environment: &str) -> Selected {
+        Selected {
+            id: self.id.clone(),
+            location: "environment".into(),
+            environment: environment.into(),
+            path: format!("published:{}", self.id.as_str()).into(),
+        }
+    }
+}
+
 /// A root as a platform selected it, its location not yet judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selected {

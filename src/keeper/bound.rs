@@ -19,44 +19,57 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) struct Bound {
     /// By which catalogs of one bound are told from those of another.
     pub(super) number: usize,
-    pub(super) reach: Reach,
     /// What may be opened.
     pub(super) allowed: Allowed,
     /// What is offered, in scope order, then by id.
-    pub(super) published: Vec<Published>,
+    pub(super) published: Arc<[Published]>,
 }
 
-/// All bounds that were asked for.
+/// All bounds that were asked for, under the same terms.
 #[derive(Debug)]
 pub(super) struct Bounds {
-    pub(super) opener: Opener,
+    opener: Opener,
     allowed: Vec<PathBuf>,
     published: Arc<[Published]>,
     made: Mutex<HashMap<Reach, Arc<Bound>>>,
+    /// Under all terms: what a reach has a catalog of stays its own.
+    numbers: Arc<Mutex<HashMap<Reach, usize>>>,
 }
 
 impl Bounds {
     pub(super) fn new(opener: Opener, allowed: Vec<PathBuf>, published: Arc<[Published]>) -> Self {
-        Self { opener, allowed, published, made: Mutex::default() }
+        Self { opener, allowed, published, made: Mutex::default(), numbers: Arc::default() }
+    }
+
+    /// The same reaches, under other terms.
+    pub(super) fn renewed(&self, allowed: Vec<PathBuf>, published: Arc<[Published]>) -> Self {
+        let numbers = self.numbers.clone();
+        Self { opener: self.opener, allowed, published, made: Mutex::default(), numbers }
     }
 
     /// The bound of a reach, always the same.
     pub(super) fn of(&self, reach: &Reach) -> Arc<Bound> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = made.len();
-        let bound = made.entry(reach.clone()).or_insert_with(|| {
-            let given = self.allowed.clone();
-            let allowed = match reach {
-                Reach::All => Allowed::with(self.opener, given),
-                Reach::In(dirs) => {
-                    let dirs = dirs.iter().map(|dir| PathBuf::from(OsStr::from_bytes(dir)));
-                    Allowed::bounded(self.opener, given, dirs.collect())
-                }
-            };
-            let offered = self.published.iter().filter(|root| reach.offers(&root.path));
-            let published = offered.cloned().collect();
-            Arc::new(Bound { number, reach: reach.clone(), allowed, published })
-        });
-        bound.clone()
+        if let Some(bound) = made.get(reach) {
+            return bound.clone();
+        }
+        let number = {
+            let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+            let next = numbers.len();
+            *numbers.entry(reach.clone()).or_insert(next)
+        };
+        let given = self.allowed.clone();
+        let allowed = match reach {
+            Reach::All => Allowed::with(self.opener, given),
+            Reach::In(dirs) => {
+                let dirs = dirs.iter().map(|dir| PathBuf::from(OsStr::from_bytes(dir)));
+                Allowed::bounded(self.opener, given, dirs.collect())
+            }
+        };
+        let published = self.published.iter().filter(|root| reach.offers(&root.path));
+        let published = published.cloned().collect();
+        let bound = Arc::new(Bound { number, allowed, published });
+        made.insert(reach.clone(), bound.clone());
+        bound
     }
 }

@@ -1,6 +1,7 @@
 //! What all roots come to, in numbers.
 
-use super::{Figures, Keeper};
+use super::{Figures, Holdings, Keeper};
+use crate::domain::{Reach, Severity};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -28,6 +29,36 @@ impl Keeper {
     /// roots are polled, and it ends at once.
     pub async fn is_watching(&self) {
         self.0.watcher.barrier().await;
+    }
+
+    /// What is held of the roots that this is bound to, in numbers. Costs as much as all figures.
+    #[must_use]
+    pub fn holdings(&self) -> Holdings {
+        let bound = (*self.1 != Reach::All).then(|| self.bound().number);
+        let held: Vec<_> = {
+            let ledger = self.ledger();
+            let own = ledger.all().filter(|(key, _)| bound.is_none_or(|own| own == key.bound));
+            own.map(|(_, held)| held.map(|held| held.content.clone())).collect()
+        };
+        let mut holdings = Holdings::default();
+        for held in held {
+            match held {
+                None => holdings.pending += 1,
+                Some(Err(_)) => holdings.unavailable += 1,
+                Some(Ok(catalog)) => {
+                    holdings.ready += 1;
+                    holdings.skills += catalog.len();
+                    for diagnostic in catalog.diagnostics.kept() {
+                        match diagnostic.problem.severity {
+                            Severity::Error => holdings.errors += 1,
+                            Severity::Warning => holdings.warnings += 1,
+                            Severity::Note => {}
+                        }
+                    }
+                }
+            }
+        }
+        holdings
     }
 
     /// All that is looked after, in numbers. Costs in proportion to what the catalogs hold of

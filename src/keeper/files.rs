@@ -37,13 +37,13 @@ impl Keeper {
         let FilesRequest { root, package, .. } = &request;
         let turn = self.turn(root, package, Consistency::Cached, patience).await?;
         let Turn { catalog, key, permit } = turn;
-        let Self(shared, bound) = self.clone();
+        let (shared, regime, bound) = (self.0.clone(), self.regime(), self.bound());
         // As of a read.
         let (_waiting, wanted) = Wanted::new();
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             let root = bound.allowed.resolve(&key.path).map_err(|b| ReadError::Root(b.into()))?;
-            let limits = &shared.rules.limits;
+            let limits = &regime.rules.limits;
             let above = handle::encoded_len(&request.package);
             let above = handle::printed_len(&request.root.id, above);
             let page = FilesPage {
@@ -58,7 +58,7 @@ impl Keeper {
                 max_bytes: MAX_PAGE_BYTES - SPARE_BYTES,
                 file_bytes: above + FILE_BYTES,
                 digest: request.digests.then_some(limits.max_file_bytes),
-                rule: shared.rule(&catalog),
+                rule: regime.rule(&catalog),
             };
             list_files(&root, &page, &shared.versions, &wanted).map_err(|unread| match unread {
                 // It was in the catalog a moment ago.

@@ -51,6 +51,8 @@ pub(super) struct Ledger<T> {
     revision: u64,
     /// Revisions of one root that can still be asked for.
     max_history: usize,
+    /// Before this revision, selections meant other roots.
+    floor: u64,
     uses: u64,
     roots: HashMap<Key, Root<T>>,
 }
@@ -76,14 +78,45 @@ impl Held {
     }
 }
 
+impl<T> Root<T> {
+    fn cut(&mut self, max_history: usize) {
+        let over = self.history.len().saturating_sub(max_history);
+        self.history.drain(..over);
+    }
+}
+
 impl<T> Ledger<T> {
     pub(super) fn new(max_history: usize) -> Self {
-        Self { revision: 0, max_history, uses: 0, roots: HashMap::new() }
+        Self { revision: 0, max_history, floor: 0, uses: 0, roots: HashMap::new() }
     }
 
     /// Grows with every change of any root.
     pub(super) fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// The first revision at which selections mean what they mean now.
+    pub(super) fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// Selections mean other roots from now on, which is a revision.
+    pub(super) fn rename(&mut self) {
+        self.revision += 1;
+        self.floor = self.revision;
+    }
+
+    /// Keeps so many revisions of each root.
+    pub(super) fn keep(&mut self, max_history: usize) {
+        self.max_history = max_history;
+        for root in self.roots.values_mut() {
+            root.cut(max_history);
+        }
+    }
+
+    /// The work of every root in use.
+    pub(super) fn works(&mut self) -> impl Iterator<Item = &mut T> {
+        self.roots.values_mut().map(|root| &mut root.work)
     }
 
     /// The root's work, for a root that is used now; `new` makes that of an unknown root.
@@ -98,17 +131,17 @@ impl<T> Ledger<T> {
         &mut root.work
     }
 
-    /// The root's work, if the root is still known.
     /// Forgets a root.
     pub(super) fn forget(&mut self, key: &Key) {
         self.roots.remove(key);
     }
 
     /// Every root in use.
-    pub(super) fn all(&self) -> impl Iterator<Item = (&T, Option<&Held>)> {
-        self.roots.values().map(|root| (&root.work, root.history.back().map(|(_, held)| held)))
+    pub(super) fn all(&self) -> impl Iterator<Item = (&Key, Option<&Held>)> {
+        self.roots.iter().map(|(key, root)| (key, root.history.back().map(|(_, held)| held)))
     }
 
+    /// The root's work, if the root is still known.
     pub(super) fn work(&mut self, key: &Key) -> Option<&mut T> {
         Some(&mut self.roots.get_mut(key)?.work)
     }
@@ -150,9 +183,7 @@ impl<T> Ledger<T> {
         }
         self.revision += 1;
         root.history.push_back((self.revision, held));
-        if root.history.len() > self.max_history {
-            root.history.pop_front();
-        }
+        root.cut(self.max_history);
         true
     }
 

@@ -1,11 +1,10 @@
 //! What is done when a root is looked at: the work on the disk, the rule for work that is stuck, and
 //! what is published of it. Leaves when to look to `tend`.
 
-use super::Shared;
 use super::bell::Aim;
-use super::ledger::{Degraded, Key, WatchMode};
+use super::ledger::{Degraded, WatchMode};
 use super::tend::{Quiet, Tended};
-use crate::disk::{Progress, Survey, Surveyed, Target};
+use crate::disk::{Progress, Survey, Surveyed};
 use crate::domain::{Catalog, Reason};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,13 +22,17 @@ impl Tended {
             work.started += 1;
         }
         let is_full = dirty.is_none();
+        if is_full {
+            self.renew();
+        }
         let watched = self.watch;
         let surveyed = if nothing {
             Surveyed { catalog: None, unsettled: Vec::new() }
         } else {
             let keeper = self.keeper.clone();
-            let key = self.key.clone();
-            let survey = self.survey.take().unwrap_or_else(|| Survey::new(keeper.0.target(&key)));
+            let bound = self.bound.clone();
+            let target = || self.regime.target(&self.key);
+            let survey = self.survey.take().unwrap_or_else(|| Survey::new(target()));
             // A new instance takes the place of one that died; without one, roots are polled.
             if let Err(error) = keeper.0.watcher.start() {
                 tracing::debug!(%error, "there is no inotify instance; the root is polled");
@@ -37,7 +40,7 @@ impl Tended {
             let aim = Aim::new(&keeper.0.watcher, &self.bell);
             let search = move |progress: &Progress| {
                 let mut survey = survey;
-                let allowed = &keeper.1.allowed;
+                let allowed = &bound.allowed;
                 let surveyed = match dirty {
                     None => survey.full(allowed, &aim, progress),
                     Some((dirty, quiet)) => {
@@ -84,16 +87,31 @@ impl Tended {
         }
     }
 
+    /// Goes by the terms in force from now on. Who changes them has every root searched again, so that
+    /// a look at less than everything never goes by old ones for long.
+    fn renew(&mut self) {
+        let regime = self.keeper.regime();
+        if Arc::ptr_eq(&regime, &self.regime) {
+            return;
+        }
+        self.bound = regime.bounds.of(self.keeper.reach());
+        if let Some(survey) = &mut self.survey {
+            survey.aim(regime.target(&self.key));
+        }
+        self.regime = regime;
+    }
+
     /// Looks for what no event of a directory tells, and has it looked at.
     pub(super) async fn recheck(&mut self) {
-        self.recheck_at = Instant::now() + self.shared().timing.recheck;
+        self.recheck_at = Instant::now() + self.regime.timing.recheck;
         let Some(survey) = self.survey.take() else { return };
         let (keeper, bell) = (self.keeper.clone(), self.bell.clone());
+        let bound = self.bound.clone();
         let look = move |progress: &Progress| {
             // Told to this root too, on whose behalf it is asked.
             keeper.0.watcher.look_at_mounts();
             let mounts = std::mem::take(&mut bell.notes().mounts);
-            let strayed = survey.strayed(&keeper.1.allowed, &mounts, progress);
+            let strayed = survey.strayed(&bound.allowed, &mounts, progress);
             (survey, strayed)
         };
         match self.on_the_disk(look).await {
@@ -118,7 +136,7 @@ impl Tended {
         let progress = self.under_way.begin();
         let seen = progress.clone();
         let mut task = tokio::task::spawn_blocking(move || work(&seen));
-        let stuck = self.shared().timing.stuck;
+        let stuck = self.regime.timing.stuck;
         let done = loop {
             match timeout(stuck, &mut task).await {
                 Ok(done) => break done,
@@ -150,16 +168,6 @@ impl Tended {
             self.shared().revisions.send_replace(ledger.revision());
         }
         changed
-    }
-}
-
-impl Shared {
-    fn target(&self, key: &Key) -> Target {
-        Target {
-            path: (*key.path).into(),
-            rules: self.rules.clone(),
-            published: self.published.clone(),
-        }
     }
 }
 

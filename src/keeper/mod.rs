@@ -8,6 +8,7 @@ mod files;
 mod ledger;
 mod look;
 mod reads;
+mod regime;
 mod tend;
 mod timing;
 mod view;
@@ -17,22 +18,22 @@ mod work;
 pub use files::FilesRequest;
 pub use ledger::{Degraded, Held, WatchMode};
 pub use reads::{ReadError, ReadRequest};
+pub use regime::Terms;
 pub use timing::Timing;
-pub use view::{Figures, Late, RootState, RootView, View, Watching};
+pub use view::{Figures, Holdings, Late, RootState, RootView, View, Watching};
 pub use wait::Patience;
 pub use work::Lease;
 
 #[doc(hidden)]
 pub use crate::disk::Opener;
 use crate::disk::Versions;
-use crate::domain::search::Rules;
-use crate::domain::{Limits, Published, Reach, Reason, RootPath, Selected};
+use crate::domain::{Limits, Published, Reach, Reason, Selected};
 #[doc(hidden)]
 pub use crate::watch::Faults;
 use crate::watch::Watcher;
-use bound::{Bound, Bounds};
+use bound::Bound;
 use ledger::{Key, Ledger};
-use std::path::PathBuf;
+use regime::Regime;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
@@ -42,16 +43,8 @@ use work::Work;
 /// What a keeper keeps.
 #[derive(Debug)]
 pub struct Settings {
-    /// The environments whose roots it resolves.
-    pub environments: Vec<String>,
-    /// The directories below which roots and their links may lie, absolute.
-    pub allowed: Vec<PathBuf>,
-    /// In scope order, then by id.
-    pub published: Vec<Published>,
-    /// What a search may do.
-    pub rules: Rules,
-    /// When roots are looked at.
-    pub timing: Timing,
+    /// What it goes by, until it is told otherwise.
+    pub terms: Terms,
     /// Of the watcher, ordered by tests.
     #[doc(hidden)]
     pub faults: Faults,
@@ -71,18 +64,15 @@ pub enum Consistency {
 /// Owner of the catalogs, as somebody sees them who is bound to a part of what may be served. Cheap
 /// to clone; all clones are one.
 #[derive(Debug, Clone)]
-pub struct Keeper(Arc<Shared>, Arc<Bound>);
+pub struct Keeper(Arc<Shared>, Arc<Reach>);
 
 #[derive(Debug)]
 struct Shared {
     epoch: u64,
-    environments: Vec<String>,
-    bounds: Bounds,
-    /// All of them, whoever may use them.
-    published: Arc<[Published]>,
-    rules: Rules,
+    opener: Opener,
+    /// Changed only while the ledger is held, so that whoever holds it sees one of them.
+    regime: Mutex<Arc<Regime>>,
     versions: Versions,
-    timing: Timing,
     watcher: Watcher,
     ledger: Mutex<Ledger<Work>>,
     /// The revision now. A watch holds only the latest, so it is never full.
@@ -96,39 +86,33 @@ impl Keeper {
     /// A keeper that has searched nothing yet, for somebody who may ask for everything.
     #[must_use]
     pub fn new(settings: Settings, epoch: u64) -> Self {
-        let Settings { environments, allowed, published, rules, timing, faults, opener } = settings;
-        let max_history = rules.limits.max_history;
-        let published: Arc<[_]> = published.into();
+        let Settings { terms, faults, opener } = settings;
+        let max_history = terms.rules.limits.max_history;
         let opener = opener.unwrap_or_else(Opener::probe);
-        let bounds = Bounds::new(opener, allowed, published.clone());
-        let all = bounds.of(&Reach::All);
         let shared = Shared {
             epoch,
-            environments,
-            bounds,
-            published,
-            rules,
+            opener,
+            regime: Mutex::new(Arc::new(Regime::first(opener, terms))),
             versions: Versions::default(),
-            timing,
             watcher: Watcher::with_faults(faults),
             ledger: Mutex::new(Ledger::new(max_history)),
             revisions: watch::Sender::new(0),
             audit_repairs: AtomicU64::new(0),
             searches: figures::Searches::default(),
         };
-        Self(Arc::new(shared), all)
+        Self(Arc::new(shared), Arc::new(Reach::All))
     }
 
     /// The same catalogs for a caller of this reach, whoever this keeper is for.
     #[must_use]
     pub fn bound_to(&self, reach: &Reach) -> Self {
-        Self(self.0.clone(), self.0.bounds.of(reach))
+        Self(self.0.clone(), Arc::new(reach.clone()))
     }
 
     /// What it is bound to.
     #[must_use]
     pub fn reach(&self) -> &Reach {
-        &self.1.reach
+        &self.1
     }
 
     /// Random per daemon start.
@@ -143,47 +127,43 @@ impl Keeper {
         self.ledger().revision()
     }
 
-    /// The environments whose roots it resolves.
+    /// The environments whose roots it resolves; never empty.
     #[must_use]
-    pub fn environments(&self) -> &[String] {
-        &self.0.environments
+    pub fn environments(&self) -> Arc<[String]> {
+        self.regime().environments.clone()
     }
 
     /// The published roots that are offered, in scope order, then by id.
     #[must_use]
-    pub fn published(&self) -> &[Published] {
-        &self.1.published
+    pub fn published(&self) -> Arc<[Published]> {
+        self.bound().published.clone()
     }
 
     /// The published roots that are offered, as a caller selects them.
     #[must_use]
     pub fn offered(&self) -> Vec<Selected> {
-        let environment = &self.0.environments[0];
-        let select = |published: &Published| Selected {
-            id: published.id.clone(),
-            location: "environment".into(),
-            environment: environment.as_str().into(),
-            path: format!("published:{}", published.id.as_str()).into(),
-        };
-        self.1.published.iter().map(select).collect()
+        let regime = self.regime();
+        let environment = &regime.environments[0];
+        let published = &regime.bounds.of(&self.1).published;
+        published.iter().map(|root| root.select(environment)).collect()
     }
 
     /// The limits in force.
     #[must_use]
-    pub fn limits(&self) -> &Limits {
-        &self.0.rules.limits
+    pub fn limits(&self) -> Limits {
+        self.regime().rules.limits.clone()
     }
 
     /// The times in force.
     #[must_use]
-    pub fn timing(&self) -> &Timing {
-        &self.0.timing
+    pub fn timing(&self) -> Timing {
+        self.regime().timing.clone()
     }
 
     /// How everything below the allowed roots is opened.
     #[must_use]
     pub fn opener(&self) -> Opener {
-        self.0.bounds.opener
+        self.0.opener
     }
 
     /// What is known of the selected roots. Waits for searches that must come first.
@@ -193,7 +173,7 @@ impl Keeper {
         consistency: Consistency,
         patience: Patience,
     ) -> Result<View, Late> {
-        let keys: Vec<_> = selection.iter().map(|s| self.key(s)).collect();
+        let keys = self.keys(selection);
         if consistency == Consistency::Fresh && !patience.barrier(&self.0.watcher).await {
             // Nothing tells what changed: look at everything.
             let mut ledger = self.ledger();
@@ -216,9 +196,12 @@ impl Keeper {
             });
         }
         let ledger = self.ledger();
-        let roots = selection.iter().zip(keys.iter().zip(unanswered));
-        let roots = roots.map(|(selected, (key, unanswered))| {
-            let state = unanswered.unwrap_or_else(|| known(&ledger, key));
+        // Other terms may be in force by now; what was waited for is then another root.
+        let now = self.keys(selection);
+        let roots = selection.iter().zip(keys.iter().zip(now).zip(unanswered));
+        let roots = roots.map(|(selected, ((key, now), unanswered))| {
+            let unanswered = unanswered.filter(|_| *key == now);
+            let state = unanswered.unwrap_or_else(|| known(&ledger, &now));
             RootView { id: selected.id.clone(), state }
         });
         Ok(View { revision: ledger.revision(), roots: roots.collect() })
@@ -227,8 +210,8 @@ impl Keeper {
     /// What is known of the selected roots now, at once.
     #[must_use]
     pub fn view_now(&self, selection: &[Selected]) -> View {
-        let keys: Vec<_> = selection.iter().map(|s| self.key(s)).collect();
         let ledger = self.ledger();
+        let keys = self.keys(selection);
         let roots = selection.iter().zip(&keys);
         let roots = roots.map(|(selected, key)| RootView {
             id: selected.id.clone(),
@@ -240,12 +223,19 @@ impl Keeper {
     /// Has the selected roots looked after for as long as the answer is held.
     #[must_use]
     pub fn lease(&self, selection: &[Selected]) -> Lease {
-        let keys = selection.iter().filter_map(|s| self.key(s).ok());
-        let users = keys.filter_map(|key| {
-            self.search(&key, Consistency::Cached);
-            Some(self.ledger().work(&key)?.users.clone())
+        let keys = self.keys(selection);
+        let users = keys.iter().flatten().filter_map(|key| {
+            self.search(key, Consistency::Cached);
+            Some(self.ledger().work(key)?.users.clone())
         });
-        Lease { _users: users.collect() }
+        Lease { _users: users.collect(), keys }
+    }
+
+    /// Whether those roots are the ones that are looked after while the lease is held. Under other terms
+    /// they need not be.
+    #[must_use]
+    pub fn is_leased(&self, lease: &Lease, selection: &[Selected]) -> bool {
+        self.keys(selection) == lease.keys
     }
 
     /// The revision now, and each later one. Whoever is slow sees only the latest.
@@ -274,8 +264,12 @@ impl Keeper {
     #[must_use]
     pub fn view_at(&self, selection: &[Selected], revision: u64) -> Option<View> {
         let ledger = self.ledger();
-        let roots = selection.iter().map(|selected| {
-            let state = match self.key(selected) {
+        if revision < ledger.floor() {
+            return None;
+        }
+        let keys = self.keys(selection);
+        let roots = selection.iter().zip(keys).map(|(selected, key)| {
+            let state = match key {
                 Err(reason) => RootState::Unavailable(reason),
                 Ok(key) => RootState::Held(ledger.at(&key, revision)?.clone()),
             };
@@ -285,16 +279,8 @@ impl Keeper {
         (revision <= ledger.revision()).then_some(View { revision, roots })
     }
 
-    fn key(&self, selected: &Selected) -> Result<Key, Reason> {
-        let path = match selected.place(&self.0.environments)? {
-            RootPath::Native(path) => path.into(),
-            // One that is not offered is no other than one that there is not.
-            RootPath::Published(id) => {
-                let root = self.1.published.iter().find(|p| p.id.as_str() == &*id);
-                root.map(|p| (&*p.path).into()).ok_or(Reason::InvalidPath)?
-            }
-        };
-        Ok(Key { bound: self.1.number, path })
+    fn keys(&self, selection: &[Selected]) -> Vec<Result<Key, Reason>> {
+        self.regime().keys(&self.1, selection)
     }
 
     /// The search to wait for; `None` where what is held will do. Has the root looked after, if it is
@@ -326,6 +312,16 @@ impl Keeper {
         work.bell.ring();
         let (done, under_way) = (work.done.subscribe(), work.under_way.clone());
         Some(wait::Search { number, done, under_way, first: !is_held })
+    }
+
+    /// What it goes by now.
+    fn regime(&self) -> Arc<Regime> {
+        self.0.regime.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What it may open and offers now.
+    fn bound(&self) -> Arc<Bound> {
+        self.regime().bounds.of(&self.1)
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger<Work>> {

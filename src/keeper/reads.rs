@@ -1,8 +1,8 @@
 //! Reads of resources: permitted by the published catalog, then done on the disk.
 
 use super::ledger::Key;
-use super::{Consistency, Keeper, Late, Patience, Shared};
-use crate::disk::{Off, Page, Read, Rule, Unread, Wanted, read};
+use super::{Consistency, Keeper, Late, Patience};
+use crate::disk::{Page, Read, Unread, Wanted, read};
 use crate::domain::limits::MAX_READ_BYTES;
 use crate::domain::{Catalog, Reason, RelPath, Selected, Version, main_file};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl Keeper {
         let ReadRequest { root, package, consistency, .. } = &request;
         let Turn { catalog, key, permit } =
             self.turn(root, package, *consistency, patience).await?;
-        let Self(shared, bound) = self.clone();
+        let (shared, regime, bound) = (self.0.clone(), self.regime(), self.bound());
         // Gone with this call: what is read for a caller who is gone ends between two chunks.
         let (_waiting, wanted) = Wanted::new();
         let done = tokio::task::spawn_blocking(move || {
@@ -67,8 +67,8 @@ impl Keeper {
                 from: request.from,
                 max_bytes: request.max_bytes.min(MAX_READ_BYTES),
                 unless: request.unless.as_deref(),
-                rule: shared.rule(&catalog),
-                max_file_bytes: shared.rules.limits.max_file_bytes,
+                rule: regime.rule(&catalog),
+                max_file_bytes: regime.rules.limits.max_file_bytes,
             };
             read(&root, &page, &shared.versions, &wanted).map_err(ReadError::Unread)
         });
@@ -96,24 +96,12 @@ impl Keeper {
         if catalog.skill(package).is_none() {
             return Err(ReadError::NoPackage);
         }
-        let key = self.key(root).map_err(ReadError::Root)?;
+        let key = self.keys(std::slice::from_ref(root)).pop().ok_or(ReadError::Pending)?;
+        let key = key.map_err(ReadError::Root)?;
         let reads = self.ledger().work(&key).map(|work| work.reads.clone());
         let Some(reads) = reads else { return Err(ReadError::NoPackage) };
         // Closed never: the semaphore lives as long as this clone of it.
         let permit = reads.acquire_owned().await.map_err(|_| ReadError::Late)?;
         Ok(Turn { catalog, key, permit })
-    }
-}
-
-impl Shared {
-    /// By what files of a root are read, and listed.
-    pub(super) fn rule<'a>(&'a self, catalog: &'a Catalog) -> Rule<'a> {
-        let follow_links = catalog.header.follow_links;
-        let off = Off {
-            packages: catalog.off(),
-            rules: &self.rules.switched_off,
-            published: &self.published,
-        };
-        Rule { passed_over: &self.rules.passed_over, follow_links, off }
     }
 }

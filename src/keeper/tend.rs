@@ -3,7 +3,9 @@
 //! look to `look`.
 
 use super::bell::{Bell, Notes};
+use super::bound::Bound;
 use super::ledger::{Key, WatchMode};
+use super::regime::Regime;
 use super::work::{UnderWay, Work};
 use super::{Keeper, Shared};
 use crate::disk::Survey;
@@ -40,6 +42,9 @@ pub(super) enum Quiet {
 /// One root that is looked after.
 pub(super) struct Tended {
     pub(super) keeper: Keeper,
+    /// What it goes by, and what of that it may open: as they were at the last look at everything.
+    pub(super) regime: Arc<Regime>,
+    pub(super) bound: Arc<Bound>,
     pub(super) key: Key,
     pub(super) bell: Arc<Bell>,
     pub(super) under_way: UnderWay,
@@ -56,8 +61,11 @@ pub(super) struct Tended {
 /// Looks after a root until nobody needs it.
 pub(super) fn tend(keeper: Keeper, key: Key, work: &Work) -> impl Future<Output = ()> + use<> {
     let now = Instant::now();
+    let regime = keeper.regime();
     let tended = Tended {
+        bound: regime.bounds.of(keeper.reach()),
         keeper,
+        regime,
         key,
         bell: work.bell.clone(),
         under_way: work.under_way.clone(),
@@ -90,7 +98,7 @@ impl Tended {
     /// Waits until there is something to do.
     async fn next(&mut self) -> Job {
         loop {
-            let timing = &self.shared().timing;
+            let timing = &self.regime.timing;
             let Some(wanted) = self.is_wanted() else { return Job::End };
             let now = Instant::now();
             let polling = self.watch != WatchMode::Events;
@@ -133,7 +141,7 @@ impl Tended {
     /// Whether somebody waits for a search; `None` where the root is no longer to be looked after.
     fn is_wanted(&self) -> Option<bool> {
         let mut ledger = self.keeper.ledger();
-        let warm = self.shared().timing.warm;
+        let warm = self.regime.timing.warm;
         let work = ledger.work(&self.key).filter(|work| Arc::ptr_eq(&work.bell, &self.bell))?;
         let wanted = work.wanted > work.started;
         if !wanted && !work.is_used() && work.last_use.elapsed() > warm {
@@ -145,7 +153,7 @@ impl Tended {
 
     /// Plans the next search of everything, at a time that other roots hardly have too.
     pub(super) fn plan_search(&mut self) {
-        let timing = &self.shared().timing;
+        let timing = &self.regime.timing;
         let has_overlay = self.survey.as_ref().is_some_and(Survey::has_overlay);
         let wait = match self.watch {
             WatchMode::Polling(_) => timing.poll,

@@ -96,6 +96,18 @@ pub struct Figures {
     pub diagnostics: HashMap<Code, u64>,
 }
 
+/// What somebody may see of that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs)] // the proto's `Holdings` says what each means
+pub struct Holdings {
+    pub ready: usize,
+    pub pending: usize,
+    pub unavailable: usize,
+    pub skills: usize,
+    pub errors: usize,
+    pub warnings: usize,
+}
+
 /// How changes are noticed, in numbers.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)] // the proto's `WatchStatus` says what each means
@@ -107,4 +119,13 @@ pub struct Watching {
     pub audit_repairs: u64,
     pub roots: usize,
     pub polling_roots: usize,
+}
+
+impl Watching {
+    /// Whether the directories that are watched are over four fifths of those that may be.
+    #[must_use]
+    pub fn is_nearly_full(&self) -> bool {
+        let used = u64::try_from(self.used).unwrap_or(u64::MAX);
+        self.allowed > 0 && used > self.allowed / 5 * 4
+    }
 }

@@ -1,7 +1,9 @@
 //! The searches and reads of one root, as they stand.
 
 use super::bell::Bell;
+use super::ledger::Key;
 use crate::disk::Progress;
+use crate::domain::Reason;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
@@ -84,4 +86,6 @@ impl UnderWay {
 #[derive(Debug)]
 pub struct Lease {
     pub(super) _users: Vec<Arc<()>>,
+    /// Of those that were selected.
+    pub(super) keys: Vec<Result<Key, Reason>>,
 }

@@ -5,6 +5,7 @@
 use crate::domain::shown::brief;
 use crate::domain::{Caller, Peer};
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -32,7 +33,7 @@ pub struct Audit(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    every_call: bool,
+    every_call: AtomicBool,
     refusals: Mutex<Refusals>,
 }
 
@@ -67,7 +68,13 @@ impl Audit {
     /// One that tells refused calls, and with `every_call` the others too.
     #[must_use]
     pub fn new(every_call: bool) -> Self {
+        let every_call = AtomicBool::new(every_call);
         Self(Arc::new(Inner { every_call, refusals: Mutex::default() }))
+    }
+
+    /// Whether the calls are told that are not refused, from now on.
+    pub fn tell_every_call(&self, every_call: bool) {
+        self.0.every_call.store(every_call, Ordering::Relaxed);
     }
 
     /// A call that the door did not let in, by its path.
@@ -90,7 +97,7 @@ impl Audit {
         if matches!(code, Code::PermissionDenied | Code::Unauthenticated) {
             self.refusal(who, method, root, reason.as_deref());
         }
-        if self.0.every_call {
+        if self.0.every_call.load(Ordering::Relaxed) {
             let Who { rules, uid, pid, address, names } = who;
             info!(
                 target: TARGET, parent: None,

@@ -4,6 +4,7 @@
 //! compressed pages are could tell what is in a file that repeats what they wrote into it.
 
 use super::Audited;
+use crate::keeper::Keeper;
 use crate::proto::caproot::v1::capability_service_server::CapabilityServiceServer;
 use http::Request;
 use std::task::{Context, Poll};
@@ -19,15 +20,17 @@ const LISTS: [&str; 4] = ["ListRoots", "ResolveRoots", "ListSkills", "ListResour
 #[derive(Debug, Clone)]
 pub struct ListsCompressed {
     server: CapabilityServiceServer<Audited>,
+    /// Knows the limits in force.
+    keeper: Keeper,
 }
 
 impl ListsCompressed {
-    /// Requests may come compressed, too; the server's limit on their size holds for what they are
-    /// decompressed to.
+    /// Requests may come compressed, too; the limit on their size holds for what they are decompressed
+    /// to.
     #[must_use]
-    pub fn new(server: CapabilityServiceServer<Audited>) -> Self {
+    pub fn new(server: CapabilityServiceServer<Audited>, keeper: Keeper) -> Self {
         let server = server.accept_compressed(Zstd).accept_compressed(Gzip);
-        Self { server: server.send_compressed(Zstd).send_compressed(Gzip) }
+        Self { server: server.send_compressed(Zstd).send_compressed(Gzip), keeper }
     }
 }
 
@@ -52,6 +55,8 @@ where
         if !method.is_some_and(|method| LISTS.contains(&method)) {
             request.headers_mut().remove(OFFER);
         }
+        let most = self.keeper.limits().max_request_bytes();
+        self.server = self.server.clone().max_decoding_message_size(most);
         self.server.call(request)
     }
 }

@@ -71,6 +71,11 @@ impl Door {
         }
     }
 
+    /// Lets so many in from now on.
+    pub fn resize(&self, limits: &Limits) {
+        self.calls.resize(limits.max_calls, limits.max_calls_per_caller);
+    }
+
     /// Places for one call, and for the bytes of its request.
     fn enter(&self, extensions: &Extensions) -> Result<(Account, Place, Place), Status> {
         let caller = account(extensions)?;

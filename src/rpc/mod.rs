@@ -16,12 +16,13 @@ mod places;
 mod requests;
 mod service;
 mod skills;
+mod state;
 mod stream;
 
 pub use audit::Audit;
 pub use audited::Audited;
-pub use callers::{Admission, Admitted};
+pub use callers::{Admission, Admitted, Entry, Pass};
 pub use compression::ListsCompressed;
 pub use door::{Door, Guarded};
 pub use places::{Bound, Full, Place, Places};
-pub use service::Service;
+pub use service::{Facts, Service};

@@ -1,7 +1,7 @@
 //! Bounds that callers share: so many in all, and so many of one caller, so that nobody takes all of
 //! them. Leaves what is counted, and what is done beyond, to whoever asks for places.
 
-use crate::domain::Account;
+use crate::domain::{Account, Limits};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -31,14 +31,16 @@ pub struct Full {
 
 #[derive(Debug)]
 struct Shared {
-    in_all: Bound,
-    per_caller: Bound,
+    /// Those under which the bounds are told.
+    names: [&'static str; 2],
     taken: Mutex<Taken>,
 }
 
 /// A caller is in the map only while it has a place, so that the map is no larger than the bound.
 #[derive(Debug, Default)]
 struct Taken {
+    /// How many there are in all, and how many of one caller.
+    most: [usize; 2],
     in_all: usize,
     by_caller: HashMap<Account, usize>,
 }
@@ -47,7 +49,22 @@ impl Places {
     /// None is taken yet.
     #[must_use]
     pub fn new(in_all: Bound, per_caller: Bound) -> Self {
-        Self(Arc::new(Shared { in_all, per_caller, taken: Mutex::default() }))
+        let taken = Taken { most: [in_all.1, per_caller.1], ..Taken::default() };
+        Self(Arc::new(Shared { names: [in_all.0, per_caller.0], taken: Mutex::new(taken) }))
+    }
+
+    /// Of streams that are open.
+    #[must_use]
+    pub fn of_streams(limits: &Limits) -> Self {
+        Self::new(
+            ("max_streams", limits.max_streams),
+            ("max_streams_per_caller", limits.max_streams_per_caller),
+        )
+    }
+
+    /// There are so many from now on, in all and of one caller. Those beyond that are taken stay taken.
+    pub fn resize(&self, in_all: usize, per_caller: usize) {
+        self.taken().most = [in_all, per_caller];
     }
 
     /// Takes so many places, or none.
@@ -65,13 +82,15 @@ impl Places {
 impl Place {
     /// Takes so many more, or none.
     pub fn grow(&mut self, amount: usize) -> Result<(), Full> {
-        let Shared { in_all, per_caller, .. } = *self.places.0;
+        let [in_all, per_caller] = self.places.0.names;
         let mut taken = self.places.taken();
         let own = taken.by_caller.get(&self.caller).copied().unwrap_or(0);
         // What one caller may have is looked at first: it is the nearer cause.
-        for (bound, now) in [(per_caller, own), (in_all, taken.in_all)] {
-            if now.checked_add(amount).is_none_or(|after| after > bound.1) {
-                return Err(Full { name: bound.0, limit: bound.1 });
+        let [most_in_all, most_per_caller] = taken.most;
+        let bounds = [(per_caller, most_per_caller, own), (in_all, most_in_all, taken.in_all)];
+        for (name, limit, now) in bounds {
+            if now.checked_add(amount).is_none_or(|after| after > limit) {
+                return Err(Full { name, limit });
             }
         }
         taken.in_all += amount;
@@ -111,7 +130,10 @@ mod tests {
         assert_eq!(places.take(&b, usize::MAX).err(), Some(Full { name: "each", limit: 3 }));
         drop(held);
         assert!(places.take(&a, 3).is_ok());
+        places.resize(2, 1);
+        assert_eq!(places.take(&a, 1).err(), Some(Full { name: "all", limit: 2 }));
         drop(other);
+        assert_eq!(places.take(&a, 2).err(), Some(Full { name: "each", limit: 1 }));
         let taken = places.taken();
         assert_eq!((taken.in_all, taken.by_caller.len()), (0, 0));
     }

@@ -1,21 +1,21 @@
 //! The service: check, ask the keeper, answer. Leaves rules to `domain` and waiting to `keeper`.
 
-use super::callers::caller;
+use super::callers::{caller, pass};
 use super::door::{IsStream, account};
 use super::errors::{BadField, Failure, shutting_down, too_many_streams};
 use super::offer::offer;
 use super::places::Places;
 use super::stream::Stream;
-use super::{answers, files, limits, pages, requests};
+use super::{answers, files, limits, pages, requests, state};
 use crate::disk::Body;
 use crate::domain::token::{Cursor, PageToken};
-use crate::domain::{Published, RootId, Sandbox, Selected, handle, main_file};
+use crate::domain::{ConfigState, Published, RootId, Sandbox, Selected, handle, main_file};
 use crate::keeper::{Consistency, Keeper, Patience};
 use crate::proto::caproot::v1 as pb;
 use pb::capability_service_server::CapabilityService;
 use std::pin::Pin;
 use std::time::SystemTime;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status};
@@ -28,12 +28,24 @@ const FEATURES: [&str; 5] = ["fresh", "file-uri", "published", "gzip", "zstd"];
 pub struct Service {
     /// Bound to nothing: what is about roots goes by [`Self::keeper_of`].
     keeper: Keeper,
-    started: SystemTime,
-    sandbox: Sandbox,
+    facts: Facts,
     /// Whether the daemon stops. A watch holds only the latest, so it is never full.
     stopping: watch::Receiver<bool>,
     /// Streams that may be open.
     streams: Places,
+}
+
+/// What the service says of its daemon.
+#[derive(Debug)]
+pub struct Facts {
+    /// When it started.
+    pub started: SystemTime,
+    /// Of what it was built.
+    pub build: &'static str,
+    /// What it denied itself.
+    pub sandbox: Sandbox,
+    /// What became of its config file. A watch holds only the latest, so it is never full.
+    pub config: watch::Receiver<ConfigState>,
 }
 
 pub(super) type Answer<T> = Result<Response<T>, Status>;
@@ -46,16 +58,11 @@ impl Service {
     #[must_use]
     pub fn new(
         keeper: Keeper,
-        started: SystemTime,
-        sandbox: Sandbox,
+        facts: Facts,
+        streams: Places,
         stopping: watch::Receiver<bool>,
     ) -> Self {
-        let limits = keeper.limits();
-        let streams = Places::new(
-            ("max_streams", limits.max_streams),
-            ("max_streams_per_caller", limits.max_streams_per_caller),
-        );
-        Self { keeper, started, sandbox, stopping, streams }
+        Self { keeper, facts, stopping, streams }
     }
 
     fn serving(&self) -> Result<(), Status> {
@@ -80,20 +87,25 @@ impl Service {
 impl CapabilityService for Service {
     async fn get_executor(
         &self,
-        _: Request<pb::GetExecutorRequest>,
+        request: Request<pb::GetExecutorRequest>,
     ) -> Answer<pb::GetExecutorResponse> {
         self.serving()?;
+        let holdings = self.keeper_of(&request)?.holdings();
+        let limits = self.keeper.limits();
         Ok(Response::new(pb::GetExecutorResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             environment_ids: self.keeper.environments().to_vec(),
-            start_time: Some(self.started.into()),
-            limits: Some(limits::limits(self.keeper.limits())),
+            start_time: Some(self.facts.started.into()),
+            limits: Some(limits::limits(&limits)),
             features: FEATURES.map(str::to_owned).to_vec(),
             epoch: self.epoch(),
             revision: self.keeper.revision(),
             watch: Some(limits::watching(self.keeper.watching())),
-            sandbox: Some(limits::sandbox(&self.sandbox)),
+            sandbox: Some(limits::sandbox(&self.facts.sandbox)),
             resolver: self.keeper.opener().name().to_owned(),
+            build: self.facts.build.to_owned(),
+            config: Some(state::config(&self.facts.config.borrow())),
+            holdings: Some(state::holdings(&holdings)),
         }))
     }
 
@@ -106,17 +118,12 @@ impl CapabilityService for Service {
         let keeper = self.keeper_of(&request)?;
         let published = keeper.published();
         let environment = &keeper.environments()[0];
-        let select = |p: &Published| Selected {
-            id: p.id.clone(),
-            location: "environment".into(),
-            environment: environment.as_str().into(),
-            path: format!("published:{}", p.id.as_str()).into(),
-        };
+        let select = |p: &Published| p.select(environment);
         let selection: Vec<_> = published.iter().map(select).collect();
         let view = keeper.view(&selection, Consistency::Cached, patience).await;
         let view = view.map_err(|late| Failure::from(late).status(None))?;
         Ok(Response::new(pb::ListRootsResponse {
-            roots: answers::published(&view, published, environment),
+            roots: answers::published(&view, &published, environment),
             epoch: self.epoch(),
             revision: view.revision,
         }))
@@ -184,28 +191,34 @@ impl CapabilityService for Service {
         self.serving()?;
         let account = account(request.extensions())?;
         let keeper = self.keeper_of(&request)?;
+        let pass = pass(request.extensions())?;
         let request = request.into_inner();
         let selection = self.selection(request.selected_capability_roots)?;
         let view = requests::view(request.view)?;
         let bookmark = requests::bookmark_interval(request.bookmark_interval)?;
         let place = self.streams.take(&account, 1).map_err(too_many_streams)?;
         let (events, sent) = offer();
+        let (end, ended) = oneshot::channel();
         let stream = Stream {
             keeper,
+            pass,
             selection,
+            lease: None,
             product: request.product,
             view,
             bookmark,
             events,
             stopping: self.stopping.clone(),
+            end,
             place,
             closed: None,
             bookmark_at: Instant::now() + bookmark,
         };
         // Ends with its caller, or with the daemon.
         tokio::spawn(stream.run(request.resume_token));
-        // Only a daemon that stops ends a stream that is still read.
-        let end = futures_util::stream::once(async { Err(shutting_down()) });
+        // Nothing else than a daemon that stops ends a stream that is still read, unless it says so.
+        let end = async { Err(ended.await.unwrap_or_else(|_| shutting_down())) };
+        let end = futures_util::stream::once(end);
         let mut answer: Response<Events> = Response::new(Box::pin(sent.chain(end)));
         answer.extensions_mut().insert(IsStream);
         Ok(answer)

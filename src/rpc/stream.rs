@@ -1,6 +1,7 @@
 //! One `WatchSkills` stream. A task of its own holds the view that was sent last, and sends the
 //! difference to now whenever there is room: a slow reader slows nobody and costs no more than that.
 
+use super::callers::Pass;
 use super::changes::changes;
 use super::offer::{Gone, Offer};
 use super::pages::{Question, print_epoch};
@@ -10,21 +11,31 @@ use crate::domain::token::ResumeToken;
 use crate::keeper::{Consistency, Keeper, Lease, Patience, View};
 use crate::proto::caproot::v1 as pb;
 use pb::watch_skills_response::Event;
+use std::future::pending;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Status;
+
+/// What the audit log calls it by.
+const WATCH: &str = "/caproot.v1.CapabilityService/WatchSkills";
 
 /// What one stream shows, and to whom.
 pub(super) struct Stream {
     pub(super) keeper: Keeper,
+    /// By which its caller was let in.
+    pub(super) pass: Pass,
     pub(super) selection: Vec<Selected>,
+    /// Of the roots that are selected.
+    pub(super) lease: Option<Lease>,
     pub(super) product: String,
     pub(super) view: pb::SkillView,
     pub(super) bookmark: Duration,
     /// While none is asked for, none is made.
     pub(super) events: Offer<Result<pb::WatchSkillsResponse, Status>>,
     pub(super) stopping: watch::Receiver<bool>,
+    /// How the stream ends, if not because the daemon stops.
+    pub(super) end: oneshot::Sender<Status>,
     /// Of the streams that may be open.
     pub(super) place: Place,
     /// The revision that the caller holds whole; `None` in the middle of a state.
@@ -42,14 +53,17 @@ enum Cut {
 }
 
 impl Stream {
-    /// Sends until the caller goes or the daemon stops.
+    /// Sends until the caller goes, may no longer ask, or the daemon stops.
     pub(super) async fn run(mut self, token: String) {
         let mut revisions = self.keeper.revisions();
-        // Whatever the roots' way, they are looked after while this stream lives.
-        let _lease: Lease = self.keeper.lease(&self.selection);
         let mut stopping = self.stopping.clone();
+        let pass = self.pass.clone();
         tokio::select! {
             () = self.serve(&token, &mut revisions) => {}
+            status = pass.refused(WATCH) => {
+                // A caller who is gone already is not to be told.
+                drop(self.end.send(status));
+            }
             _ = stopping.wait_for(|stop| *stop) => {
                 if let Some(revision) = self.closed {
                     // One who has not asked for more has the token of what came before.
@@ -63,9 +77,7 @@ impl Stream {
 
     async fn serve(&mut self, token: &str, revisions: &mut watch::Receiver<u64>) {
         let (mut held, mut reason) = self.begin(token);
-        let patience = Patience::new(None);
-        let first = self.keeper.view(&self.selection, Consistency::Cached, patience).await;
-        let mut now = first.unwrap_or_else(|_| self.keeper.view_now(&self.selection));
+        let mut now = self.now().await;
         loop {
             revisions.mark_unchanged();
             let is_first = self.closed.is_none();
@@ -79,7 +91,7 @@ impl Stream {
                     if self.events.asked().await.is_err() {
                         return;
                     }
-                    now = self.keeper.view_now(&self.selection);
+                    now = self.now().await;
                     continue;
                 }
             }
@@ -90,6 +102,33 @@ impl Stream {
                 None => return,
             };
             held = Some(sent);
+        }
+    }
+
+    /// The roots as they are now, for whoever the caller is now.
+    async fn now(&mut self) -> View {
+        loop {
+            if self.pass.is_old() {
+                match self.pass.judge_again().await {
+                    Ok(caller) => self.keeper = self.keeper.bound_to(&caller.reach),
+                    // Ended elsewhere.
+                    Err(_) => return pending().await,
+                }
+            }
+            let is_leased = |lease| self.keeper.is_leased(lease, &self.selection);
+            let view = if self.lease.as_ref().is_some_and(is_leased) {
+                self.keeper.view_now(&self.selection)
+            } else {
+                // Whatever the roots' way, they are looked after while this stream lives.
+                self.lease = Some(self.keeper.lease(&self.selection));
+                let patience = Patience::new(None);
+                let first = self.keeper.view(&self.selection, Consistency::Cached, patience).await;
+                first.unwrap_or_else(|_| self.keeper.view_now(&self.selection))
+            };
+            // The rules come before what they are about.
+            if !self.pass.is_old() {
+                return view;
+            }
         }
     }
 
@@ -117,26 +156,22 @@ impl Stream {
     /// bookmarks meanwhile. `None` at the end.
     async fn wait(&mut self, revisions: &mut watch::Receiver<u64>, sent: &View) -> Option<View> {
         loop {
-            tokio::select! {
-                changed = revisions.changed() => changed.ok()?,
+            let is_idle = tokio::select! {
+                changed = revisions.changed() => { changed.ok()?; false }
+                () = self.pass.renewed() => false,
                 () = self.events.gone() => return None,
-                () = sleep_until(self.bookmark_at) => {
-                    self.events.asked().await.ok()?;
-                    let now = self.keeper.view_now(&self.selection);
-                    if !is_same(sent, &now) {
-                        return Some(now);
-                    }
-                    self.events.send(Ok(self.bookmark_event(now.revision)));
-                    self.closed = Some(now.revision);
-                    self.bookmark_at = Instant::now() + self.bookmark;
-                    continue;
-                }
-            }
+                () = sleep_until(self.bookmark_at) => true,
+            };
             self.events.asked().await.ok()?;
             revisions.mark_unchanged();
-            let now = self.keeper.view_now(&self.selection);
+            let now = self.now().await;
             if !is_same(sent, &now) {
                 return Some(now);
+            }
+            if is_idle {
+                self.events.send(Ok(self.bookmark_event(now.revision)));
+                self.closed = Some(now.revision);
+                self.bookmark_at = Instant::now() + self.bookmark;
             }
         }
     }

@@ -15,8 +15,9 @@ pub use self_test::{Attempt, SelfTest};
 use crate::domain::{Landlock, LandlockState, Sandbox};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::thread::{no_new_privs, set_no_new_privs};
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The kernel's limit of watches, which the daemon reports, and its table of mounts, which it watches.
 const PROCFS: [&str; 2] = ["/proc/sys/fs/inotify/max_user_watches", "/proc/self/mountinfo"];
@@ -47,6 +48,8 @@ pub struct Restricted {
     pub sandbox: Sandbox,
     /// What an operator should know of it, a sentence each.
     pub notes: Vec<String>,
+    /// Directories below which alone may be read; `None` where nothing keeps the process from others.
+    open: Option<BTreeSet<PathBuf>>,
     /// Kept so that they stay those that may be read: procfs makes a file anew once it is forgotten.
     _procfs: Vec<OwnedFd>,
 }
@@ -65,7 +68,7 @@ pub fn restrict(needs: &Needs) -> Result<Restricted, Unrestricted> {
     let no_new_privs = set_no_new_privs(true).and_then(|()| no_new_privs()).unwrap_or_default();
     if needs.landlock == Landlock::Off {
         let sandbox = Sandbox { no_new_privs, ..Sandbox::default() };
-        return Ok(Restricted { sandbox, notes: Vec::new(), _procfs: Vec::new() });
+        return Ok(Restricted { sandbox, notes: Vec::new(), open: None, _procfs: Vec::new() });
     }
     let (places, mut notes) = places::of(needs);
     let open = |path| openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
@@ -92,5 +95,23 @@ pub fn restrict(needs: &Needs) -> Result<Restricted, Unrestricted> {
         notes.push(format!("the sandbox has gaps: this kernel {lacks}"));
     }
     let sandbox = Sandbox { landlock, abi, no_new_privs, prefixes };
-    Ok(Restricted { sandbox, notes, _procfs: procfs })
+    let open = (landlock != LandlockState::Unavailable).then_some(places.read);
+    Ok(Restricted { sandbox, notes, open, _procfs: procfs })
+}
+
+impl Restricted {
+    /// Whether there is anything that may not be read.
+    #[must_use]
+    pub fn is_walled(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Whether it may be read below a directory, or will be when that is made: as things are now, links
+    /// followed. Blocks on the disk.
+    #[must_use]
+    pub fn may_read(&self, dir: &Path) -> bool {
+        let Some(open) = &self.open else { return true };
+        let real = places::existing(dir);
+        real.iter().flat_map(|real| real.ancestors()).any(|above| open.contains(above))
+    }
 }

@@ -73,7 +73,7 @@ fn above(root: &Path, allowed: &BTreeSet<PathBuf>) -> (Vec<PathBuf>, Option<Stri
 }
 
 /// The deepest directory on the way to this one that is there.
-fn existing(dir: &Path) -> Option<PathBuf> {
+pub(super) fn existing(dir: &Path) -> Option<PathBuf> {
     dir.ancestors().find_map(|dir| dir.canonicalize().ok().filter(|dir| dir.is_dir()))
 }
 

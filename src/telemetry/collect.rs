@@ -2,7 +2,7 @@
 //! what each means.
 
 use super::calls::{Calls, CallsLayer};
-use crate::domain::{Code, Reason};
+use crate::domain::{Code, ConfigState, Reason};
 use crate::keeper::{Figures, Keeper};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -15,6 +15,7 @@ use prometheus_client::registry::{Registry, Unit};
 use std::fmt::Error;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::watch;
 
 /// The metrics of one daemon. Cheap to clone; all clones are one.
 #[derive(Debug, Clone)]
@@ -26,12 +27,12 @@ pub struct Metrics {
 impl Metrics {
     /// The metrics of a keeper, and of calls that go through the layer.
     #[must_use]
-    pub fn new(keeper: Keeper, started: SystemTime) -> Self {
+    pub fn new(keeper: Keeper, started: SystemTime, config: watch::Receiver<ConfigState>) -> Self {
         let mut registry = Registry::with_prefix("caproot");
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "The daemon's version", version);
         let calls = Calls::new(&mut registry);
-        registry.register_collector(Box::new(State { keeper, started }));
+        registry.register_collector(Box::new(State { keeper, started, config }));
         Self { registry: Arc::new(registry), calls }
     }
 
@@ -54,6 +55,7 @@ impl Metrics {
 struct State {
     keeper: Keeper,
     started: SystemTime,
+    config: watch::Receiver<ConfigState>,
 }
 
 impl Collector for State {
@@ -73,6 +75,7 @@ impl Collector for State {
         let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let mut out = Out(&mut encoder);
         out.gauge("start_time_seconds", "When the daemon started, in Unix time", started)?;
+        out.config(&self.config.borrow())?;
         out.counter("revisions", "Changes of any catalog that were published", revision)?;
         out.family(
             "roots",
@@ -126,6 +129,22 @@ impl Collector for State {
 struct Out<'a, 'b>(&'a mut DescriptorEncoder<'b>);
 
 impl Out<'_, '_> {
+    fn config(&mut self, config: &ConfigState) -> Result<(), Error> {
+        self.counters(
+            "reloads",
+            "Reloads of the configuration, by outcome",
+            "outcome",
+            &[("applied", config.reloads), ("refused", config.refusals)],
+        )?;
+        let read_at = config.read_at.as_secs();
+        let help = "When the configuration in force was read, in Unix time";
+        self.gauge("config_time_seconds", help, read_at)?;
+        let is_refused = u64::from(config.refusal.is_some());
+        self.gauge("config_refused", "Whether the last reload was refused", is_refused)?;
+        let waiting = config.needs_restart.len() as u64;
+        self.gauge("config_waiting", "Keys whose new values wait for a restart", waiting)
+    }
+
     fn gauge(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
         let metric = ConstGauge::new(value);
         metric.encode(self.0.encode_descriptor(name, help, None, MetricType::Gauge)?)

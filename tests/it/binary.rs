@@ -139,8 +139,13 @@ impl Serving {
         kill_process(pid, signal).expect("a signal");
     }
 
-    fn signal(mut self, signal: Signal) -> (Option<i32>, String) {
+    fn signal(self, signal: Signal) -> (Option<i32>, String) {
         self.send(signal);
+        self.ended()
+    }
+
+    /// Waits until it ends by itself, and gives its exit code and its log.
+    pub(crate) fn ended(mut self) -> (Option<i32>, String) {
         let log = self.stderr.recv_timeout(HANG).expect("it ends");
         (self.child.wait().expect("wait").code(), log)
     }
@@ -268,6 +273,22 @@ fn bad_configuration() {
     ] {
         assert_refuses(std::iter::once("serve").chain(flags), 78, says);
     }
+}
+
+#[test]
+fn versions() {
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(run(["-V"]).stdout, format!("caproot {version}\n"));
+    let long = run(["--version"]).stdout;
+    let build =
+        long.strip_prefix(&format!("caproot {version} (")).and_then(|l| l.strip_suffix(")\n"));
+    let build = build.unwrap_or_else(|| panic!("{long}"));
+    assert_eq!(build, caproot::app::BUILD);
+    let parts: Vec<_> = build.split(", ").collect();
+    let [.., profile, target] = parts[..] else { panic!("{build}") };
+    let expected = if cfg!(debug_assertions) { "debug" } else { "release" };
+    assert_eq!(profile, expected);
+    assert!(target.contains(std::env::consts::ARCH) && target.contains("linux"), "{target}");
 }
 
 #[test]

@@ -5,11 +5,11 @@ use std::time::SystemTime;
 
 use caproot::config::{Config, Flags};
 use caproot::domain::{Caller, Peer, Sandbox};
-use caproot::keeper::{Keeper, Settings};
+use caproot::keeper::{Keeper, Settings, Terms};
 use caproot::proto::caproot::v1::capability_service_server::CapabilityService as _;
 use caproot::proto::caproot::v1::watch_skills_response::Event;
 use caproot::proto::caproot::v1::{WatchSkillsRequest, WatchSkillsResponse};
-use caproot::rpc::Service;
+use caproot::rpc::{Admission, Audit, Entry, Facts, Places, Service};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 use tokio_stream::{Stream, StreamExt as _};
@@ -28,15 +28,26 @@ fn service(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Service {
     let rules = config.rules();
     let Config { environment_ids: environments, allowed, published, timing, faults, .. } = config;
     let opener = None;
-    let settings = Settings { environments, allowed, published, rules, timing, faults, opener };
-    let keeper = Keeper::new(settings, 1);
-    Service::new(keeper, SystemTime::now(), Sandbox::default(), stopping.subscribe())
+    let terms = Terms { environments, allowed, published, rules, timing };
+    let streams = Places::of_streams(&terms.rules.limits);
+    let keeper = Keeper::new(Settings { terms, faults, opener }, 1);
+    let facts = Facts {
+        started: SystemTime::now(),
+        build: "",
+        sandbox: Sandbox::default(),
+        config: watch::Sender::default().subscribe(),
+    };
+    Service::new(keeper, facts, streams, stopping.subscribe())
 }
 
 /// A request as it comes in from this process.
 fn asked_by_us<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     let peer = Peer::Local { pid: 0, uid: 0, gids: [].into() };
+    let open = Entry { callers: None, open_health: true, open_reflection: true };
+    let door = Admission::new(open, Audit::new(false));
+    let pass = door.pass(Some(&peer), &http::HeaderMap::new());
+    request.extensions_mut().insert(pass);
     request.extensions_mut().insert(peer);
     request.extensions_mut().insert(Caller::default());
     request

@@ -109,6 +109,7 @@ fn timings() {
         ("warm", warm),
         ("stuck", stuck),
         ("stuck_reader", stuck_reader),
+        ("drain", caproot::app::DRAIN),
     ];
     let span = |cell: &str| humantime::parse_duration(cell).expect("a duration");
     let said = table("| timing | default | is |").into_iter();

@@ -54,6 +54,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "rpc",
         &[
+            "bearer::Shown",
             "bearer::Tokens",
             "disk::Body",
             "disk::FileFound",

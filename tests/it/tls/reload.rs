@@ -6,6 +6,7 @@ use std::fs;
 use caproot::client::{Client, ConnectError, Credentials, Heard, SkillWatch, TlsFault};
 use caproot::proto::caproot::v1::WatchSkillsRequest;
 use caproot::proto::caproot::v1::watch_skills_response::Event;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::authority::{Authority, Wanted};
 use super::{CLIENT, Pki, Served};
@@ -178,4 +179,42 @@ async fn a_client_takes_its_own_new_files_when_it_connects_again() {
     });
     assert_eq!(roots.await.len(), 1);
     again.stop().await;
+}
+
+#[tokio::test]
+async fn other_files_by_another_config() {
+    let pki = Pki::new();
+    let write = |name: &str| {
+        let config = format!("tls: {{certificate: {name}.pem, key: {name}.key}}\n");
+        pki.fixture.replace("caproot.yaml", config);
+    };
+    write("server");
+    let mut served = Served::start(&pki.fixture, &["--config", &pki.arg("caproot.yaml")]).await;
+    let mut watch = watching(&mut served.admitted(&pki.trusting()).await).await;
+    let authority = Authority::new("another");
+    pki.write("other", &authority.issue(&Wanted::server()));
+    pki.fixture.write("new.pem", authority.pem());
+    let now = Credentials { ca: Some(pki.fixture.path("new.pem")), ..Credentials::default() };
+    let hangup = |served: &Served| {
+        let pid = i32::try_from(served.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
+        kill_process(pid, Signal::HUP).expect("a signal");
+    };
+    write("other");
+    hangup(&served);
+    served.says("the configuration was reloaded").await;
+    served.admitted(&now).await;
+    assert_eq!(refused(&served, &pki.trusting()).await, TlsFault::UnknownAuthority);
+    lives(&mut watch, &pki, "still here").await;
+    // Those that are named now are the ones that are looked at.
+    let authority = Authority::new("a third");
+    pki.write("other", &authority.issue(&Wanted::server()));
+    pki.fixture.write("new.pem", authority.pem());
+    served.says("the certificates changed").await;
+    served.admitted(&now).await;
+    // No TLS at all is for the next start.
+    pki.fixture.replace("caproot.yaml", "audit: false\n");
+    hangup(&served);
+    served.says("needs a restart: tls").await;
+    served.admitted(&now).await;
+    served.stop().await;
 }

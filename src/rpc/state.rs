@@ -1,0 +1,44 @@
+//! What became of the configuration, and what is held, in the words of the wire.
+
+use crate::domain::{ConfigState, Refused};
+use crate::keeper::Holdings;
+use crate::proto::caproot::v1 as pb;
+use prost_types::Timestamp;
+use std::time::Duration;
+
+/// What became of the configuration.
+pub(super) fn config(state: &ConfigState) -> pb::ConfigStatus {
+    let ConfigState { read_at, reloads, refusals, refusal, needs_restart } = state;
+    let refusal = refusal.as_ref().map(|Refused { at, mistakes, first: _ }| pb::ConfigRefusal {
+        time: Some(timestamp(*at)),
+        mistakes: mistakes.clone(),
+    });
+    pb::ConfigStatus {
+        read_time: Some(timestamp(*read_at)),
+        reloads: *reloads,
+        refusals: *refusals,
+        refusal,
+        needs_restart: needs_restart.iter().map(|key| (*key).to_owned()).collect(),
+    }
+}
+
+/// What is held.
+pub(super) fn holdings(holdings: &Holdings) -> pb::Holdings {
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let Holdings { ready, pending, unavailable, skills, errors, warnings } = *holdings;
+    pb::Holdings {
+        ready_roots: number(ready),
+        pending_roots: number(pending),
+        unavailable_roots: number(unavailable),
+        skills: number(skills),
+        errors: number(errors),
+        warnings: number(warnings),
+    }
+}
+
+fn timestamp(since_epoch: Duration) -> Timestamp {
+    Timestamp {
+        seconds: i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX),
+        nanos: i32::try_from(since_epoch.subsec_nanos()).unwrap_or_default(),
+    }
+}
