@@ -10,11 +10,14 @@ mod groups;
 mod handshake;
 mod heap;
 mod http;
+mod inherited;
 mod listen;
 mod scraped;
 mod seldom;
 mod supervisor;
 mod tls;
+
+pub use inherited::{Inherited, inherit};
 
 use crate::bearer::Tokens;
 use crate::config::{CallerRules, Config};
@@ -71,19 +74,22 @@ pub struct Listeners {
     scraped: Option<Taken>,
 }
 
-/// Binds everything that the configuration names. Needs no runtime, so that a process can do this
-/// before it restricts itself, and that before it has a second thread.
-pub fn bind(config: &Config) -> Result<Listeners, StartError> {
+/// Binds everything that the configuration names, beside the sockets that were handed over. Needs no
+/// runtime, so that a process can do this before it restricts itself, and that before it has a second
+/// thread.
+pub fn bind(config: &Config, inherited: Inherited) -> Result<Listeners, StartError> {
+    let lent = inherited.served.into_iter().map(|lent| Ok(Taken::Lent(lent)));
     let served = config.listeners.iter().map(|listener| Taken::new(listener, &config.sockets));
-    let served = served.collect::<Result<_, _>>()?;
+    let served = lent.chain(served).collect::<Result<_, _>>()?;
     let scraped = config.metrics.as_ref().map(|listener| Taken::new(listener, &config.sockets));
-    let scraped = scraped.transpose()?;
+    // The configuration names none where one was handed over.
+    let scraped = scraped.transpose()?.or(inherited.scraped.map(Taken::Lent));
     Ok(Listeners { served, scraped })
 }
 
 /// A daemon in a process that did not restrict itself.
 pub async fn build(config: Config) -> Result<App, StartError> {
-    let listeners = bind(&config)?;
+    let listeners = bind(&config, Inherited::default())?;
     build_on(listeners, config, Sandbox::default()).await
 }
 
@@ -185,7 +191,7 @@ impl App {
         for listener in listeners {
             let listener = match listener {
                 Bound::Unix(listener, claim) => {
-                    claims.push(claim);
+                    claims.extend(claim);
                     Listener::Unix(listener)
                 }
                 Bound::Tcp(listener) => Listener::Tcp(listener, tls.clone()),

@@ -26,6 +26,9 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Prints one line a listener on stdout when it is ready: `listening unix:/…` or
 /// `listening tcp:…`. Logs go to stderr. SIGTERM and SIGINT stop it.
 ///
+/// Sockets that it is handed over, as by a systemd socket unit, are served in place of the default
+/// one, and beside those of --listen; one by the name of `metrics` is for Prometheus.
+///
 /// With --config, every flag that is given replaces what the file says of it: --root the file's
 /// `roots`, --allow its `allow`, --environment-id its `environment_ids`, --listen its `listen`,
 /// --tls-cert and --tls-key its `tls.certificate` and `tls.key`, --tls-client-ca its `tls.client_ca`,
@@ -128,6 +131,8 @@ impl From<StartError> for Failure {
 
 /// Does all that must come before the process has a second thread.
 pub(super) fn begin(args: ServeArgs, env: &Env) -> Result<Begun, Failure> {
+    let (inherited, handed_over) = app::inherit()?;
+    let env = &Env { handed_over, ..env.clone() };
     let root = |root: RootArg| RootFlag { id: root.id, dir: root.dir.into() };
     let flags = Flags {
         roots: args.root.into_iter().map(root).collect(),
@@ -153,7 +158,7 @@ pub(super) fn begin(args: ServeArgs, env: &Env) -> Result<Begun, Failure> {
     }
     let log = Log { filter, ..config.log };
     // What is bound by now needs no right to bind, to lock or to make a socket any more.
-    let listeners = app::bind(&config)?;
+    let listeners = app::bind(&config, inherited)?;
     let test = args.self_test.map(SelfTest::before).transpose().map_err(|error| {
         Failure::new(exit::INTERNAL, format!("the self-test cannot begin: {error}"))
     })?;

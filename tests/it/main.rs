@@ -20,6 +20,7 @@ mod fixture;
 mod fresh;
 mod fuse;
 mod growth;
+mod handed_over;
 mod handles;
 mod hang;
 mod harness;
