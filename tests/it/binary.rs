@@ -88,7 +88,12 @@ pub(crate) struct Serving {
 impl Serving {
     /// Starts it with flags, and waits for its `listening` line.
     pub(crate) fn start(flags: &[&OsStr]) -> Self {
-        Self::spawn(&mut caproot([&[OsStr::new("serve")], flags].concat()), 1)
+        Self::spawn(&mut Self::command(flags), 1)
+    }
+
+    /// What starts it.
+    pub(crate) fn command(flags: &[&OsStr]) -> Command {
+        caproot([&[OsStr::new("serve")], flags].concat())
     }
 
     /// Starts it by a command of the caller's, with one listener.

@@ -13,6 +13,7 @@ mod commands;
 mod compression;
 mod config;
 mod corpus;
+mod cycles;
 mod diff;
 mod errors;
 mod exhausted;
