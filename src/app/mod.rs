@@ -26,7 +26,7 @@ use crate::domain::{Callers, Sandbox};
 use crate::keeper::{Keeper, Settings};
 use crate::proto::{self, caproot::v1::capability_service_server as server};
 use crate::rpc::{Admission, Audit, Audited, Door, ListsCompressed, Service};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, tell_of_roots};
 use accept::{Gate, Listener};
 use http::Server;
 use listen::{Bound, Taken};
@@ -38,6 +38,7 @@ use std::time::{Duration, SystemTime};
 use tls::Tls;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::codec::CompressionEncoding::{Gzip, Zstd};
 use tonic::service::RoutesBuilder;
 use tonic_health::ServingStatus;
@@ -185,6 +186,7 @@ impl App {
             self;
         // Ends with the daemon, whatever it is doing.
         let _scraping = scraped.map(|bound| scraped::scrape(bound, metrics));
+        let _telling = AbortOnDropHandle::new(tokio::spawn(tell_of_roots(keeper.clone())));
         let mut servers = JoinSet::new();
         // Taken away last, once nobody is served any more.
         let mut claims = Vec::new();

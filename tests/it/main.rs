@@ -58,6 +58,7 @@ mod supervisor;
 mod syscalls;
 mod terminal;
 mod tls;
+mod told;
 mod traced;
 mod trees;
 mod unsized_files;
