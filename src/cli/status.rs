@@ -7,7 +7,7 @@ use super::output::{Output, print, print_json};
 use super::text::{Shown, shown};
 use crate::client::json;
 use crate::endpoint::Env;
-use crate::proto::caproot::v1::{GetExecutorResponse, SandboxStatus, WatchStatus};
+use crate::proto::caproot::v1::{GetExecutorResponse, SandboxStatus};
 use clap::Args;
 use prost_reflect::{DynamicMessage, ReflectMessage as _};
 use serde_json::json;
@@ -88,7 +88,6 @@ fn executor_rows(
     if !executor.resolver.is_empty() {
         rows.push(("resolver".to_owned(), shown(&executor.resolver)));
     }
-    rows.extend(executor.watch.as_ref().map(|w| ("watcher".to_owned(), watcher(w))));
     // By the descriptor, so that a new limit shows up by itself.
     let limits = dynamic.get_field_by_name("limits");
     if let Some(limits) = limits.as_deref().and_then(|value| value.as_message()) {
@@ -99,19 +98,6 @@ fn executor_rows(
         }
     }
     rows
-}
-
-fn watcher(status: &WatchStatus) -> String {
-    let allowed = match status.watches_allowed {
-        0 => String::new(),
-        allowed => format!(" of {allowed}"),
-    };
-    let WatchStatus { watches_used, roots, polling_roots, overflows, audit_repairs, .. } = status;
-    format!(
-        "{}, {watches_used}{allowed} watches, {roots} roots ({polling_roots} polled), {overflows} \
-         overflows, {audit_repairs} audit repairs",
-        Shown(&status.backend)
-    )
 }
 
 fn sandbox(status: &SandboxStatus) -> String {

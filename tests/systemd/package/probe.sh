@@ -59,8 +59,8 @@ is_walled() {
   [[ $(readlink "$of/ns/user") == "$(readlink /proc/self/ns/user)" ]] || fail "it sees no true users"
   usermod -aG caproot alice && usermod -aG caproot carol || fail "no callers"
   as alice status >"$log" 2>&1
-  grep -E '^(resolver|sandbox|watcher)' "$log"
-  grep -q '^watcher .* of [1-9][0-9]* watches' "$log" || fail "it cannot see the limit of watches"
+  grep -E '^(resolver|sandbox)' "$log"
+  as alice status --output json | grep -q '"watchesAllowed":"[1-9]' || fail "it sees no limit of watches"
   grep -q '^resolver *openat2$' "$log" || fail "openat2(2) does not work in the unit"
   grep -q '^sandbox .*landlock enforced.*no_new_privs' "$log" || fail "its own sandbox is not there"
 }
@@ -208,6 +208,22 @@ upgrades() {
   systemctl enable --now caproot.service caproot.socket 2>/dev/null
 }
 
+reads_homes() {
+  say 'reads homes where a drop-in lets it'
+  mkdir -p /home/carol/skills $drop_ins
+  cp -r /srv/skills/demo /home/carol/skills/
+  chmod -R a+rX /home/carol
+  sed -i 's|path: /srv/skills/demo|path: /home/carol/skills/demo|' $config
+  restart "a root in a home"
+  told '(1 unavailable' || fail "homes are open without being asked for"
+  printf '[Service]\nProtectHome=read-only\n' >$drop_ins/homes.conf
+  systemctl daemon-reload
+  restart "a drop-in"
+  lists || fail "the drop-in opens no home"
+  rm $drop_ins/homes.conf
+  systemctl daemon-reload
+}
+
 serves_a_person() {
   say "serves a person's own skills from a service manager of hers"
   mkdir -p /home/alice/.agents/skills
@@ -250,6 +266,7 @@ goes() {
   heals
   has_tcp
   upgrades
+  reads_homes
   serves_a_person
   goes
   exit 0
