@@ -2,7 +2,7 @@
 //! nothing: binding and connecting are others' work.
 
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -25,10 +25,33 @@ pub struct Env {
     pub current_dir: Option<PathBuf>,
     /// The effective user id.
     pub uid: u32,
+    /// The sockets that whoever started the process listens on already, and left to it.
+    pub handed_over: Vec<HandedOver>,
+}
+
+/// Where a socket is that was handed over. Whoever made it decides on its mode and group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HandedOver {
+    /// At a path.
+    Unix {
+        /// As it was bound.
+        path: PathBuf,
+        /// Whether its mode lets every user connect.
+        open_to_all: bool,
+        /// Whether Prometheus scrapes there, and nobody calls.
+        for_metrics: bool,
+    },
+    /// A port.
+    Tcp {
+        /// As it was bound.
+        address: SocketAddr,
+        /// The same.
+        for_metrics: bool,
+    },
 }
 
 impl Env {
-    /// Those of this process.
+    /// Those of this process. Leaves the sockets to whoever takes them over.
     #[must_use]
     pub fn of_process() -> Self {
         let directory = |name| {
@@ -44,6 +67,7 @@ impl Env {
             temp_dir: std::env::temp_dir(),
             current_dir: std::env::current_dir().ok(),
             uid: rustix::process::geteuid().as_raw(),
+            handed_over: Vec::new(),
         }
     }
 }
@@ -230,6 +254,7 @@ mod tests {
             temp_dir: "/tmp".into(),
             current_dir: None,
             uid: 7,
+            handed_over: Vec::new(),
         };
         let unit = PathBuf::from("/run/caproot/caproot.sock");
         let session = PathBuf::from("/run/user/7/caproot.sock");

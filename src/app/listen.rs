@@ -1,8 +1,9 @@
 //! Binds the listeners: a Unix socket that only those can reach who are meant to, in a directory that
 //! nobody else can write; or a loopback port. Done before there is a runtime, which takes them over
-//! later.
+//! later, together with those that were handed over.
 
 use super::StartError;
+use super::inherited::Lent;
 use crate::config::{Listener, Socket, Sockets};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, chmod, chownat, fchmod, flock};
 use rustix::io::Errno;
@@ -27,12 +28,14 @@ const BACKLOG: i32 = 1_024;
 pub(super) enum Taken {
     Unix(OwnedFd, Claim),
     Tcp(OwnedFd),
+    Lent(Lent),
 }
 
 /// A listener that is bound.
 #[derive(Debug)]
 pub(super) enum Bound {
-    Unix(UnixListener, Claim),
+    /// Without a claim, the path is another's to take away.
+    Unix(UnixListener, Option<Claim>),
     Tcp(TcpListener),
 }
 
@@ -74,9 +77,13 @@ impl Bound {
                         "the socket is the daemon's user's alone, who is not in the unit's group"
                     );
                 }
-                UnixListener::from_std(fd.into()).map(|listener| Self::Unix(listener, claim))
+                UnixListener::from_std(fd.into()).map(|listener| Self::Unix(listener, Some(claim)))
             }
             Taken::Tcp(fd) => TcpListener::from_std(fd.into()).map(Self::Tcp),
+            Taken::Lent(Lent::Unix(listener)) => {
+                UnixListener::from_std(listener).map(|listener| Self::Unix(listener, None))
+            }
+            Taken::Lent(Lent::Tcp(listener)) => TcpListener::from_std(listener).map(Self::Tcp),
         };
         bound.map_err(|e| StartError::internal(format!("the runtime refuses a listener: {e}")))
     }
@@ -84,7 +91,11 @@ impl Bound {
     /// As printed to whoever started the daemon: `unix:/…` or `tcp:127.0.0.1:43210`.
     pub(super) fn address(&self) -> String {
         match self {
-            Self::Unix(_, claim) => format!("unix:{}", claim.path.display()),
+            Self::Unix(listener, _) => {
+                let address = listener.local_addr().ok();
+                let path = address.as_ref().and_then(|address| address.as_pathname());
+                format!("unix:{}", path.unwrap_or(Path::new("")).display())
+            }
             Self::Tcp(listener) => match listener.local_addr() {
                 Ok(address) => format!("tcp:{address}"),
                 Err(_) => "tcp:".to_owned(),

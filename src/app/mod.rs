@@ -10,6 +10,7 @@ mod groups;
 mod handshake;
 mod heap;
 mod http;
+mod inherited;
 mod listen;
 mod reload;
 mod scraped;
@@ -20,6 +21,8 @@ mod unread;
 
 pub use reload::{Load, MayRead, Reloads};
 
+pub use inherited::{Inherited, inherit};
+
 use crate::bearer::Tokens;
 use crate::config::Config;
 use crate::domain::limits::MAX_ANSWER_BYTES;
@@ -28,7 +31,7 @@ use crate::domain::{Callers, ConfigState, Limits, Sandbox};
 use crate::keeper::{Keeper, Settings, Terms};
 use crate::proto::{self, caproot::v1::capability_service_server as server};
 use crate::rpc::{Admission, Audit, Audited, Door, Entry, Facts, ListsCompressed, Places, Service};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, tell_of_roots};
 use accept::{Gate, Listener};
 use http::Server;
 use listen::{Bound, Taken};
@@ -41,6 +44,7 @@ use std::time::{Duration, SystemTime};
 use tls::Tls;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::codec::CompressionEncoding::{Gzip, Zstd};
 use tonic::service::RoutesBuilder;
 use tonic_health::ServingStatus;
@@ -82,19 +86,22 @@ pub struct Listeners {
     scraped: Option<Taken>,
 }
 
-/// Binds everything that the configuration names. Needs no runtime, so that a process can do this
-/// before it restricts itself, and that before it has a second thread.
-pub fn bind(config: &Config) -> Result<Listeners, StartError> {
+/// Binds everything that the configuration names, beside the sockets that were handed over. Needs no
+/// runtime, so that a process can do this before it restricts itself, and that before it has a second
+/// thread.
+pub fn bind(config: &Config, inherited: Inherited) -> Result<Listeners, StartError> {
+    let lent = inherited.served.into_iter().map(|lent| Ok(Taken::Lent(lent)));
     let served = config.listeners.iter().map(|listener| Taken::new(listener, &config.sockets));
-    let served = served.collect::<Result<_, _>>()?;
+    let served = lent.chain(served).collect::<Result<_, _>>()?;
     let scraped = config.metrics.as_ref().map(|listener| Taken::new(listener, &config.sockets));
-    let scraped = scraped.transpose()?;
+    // The configuration names none where one was handed over.
+    let scraped = scraped.transpose()?.or(inherited.scraped.map(Taken::Lent));
     Ok(Listeners { served, scraped })
 }
 
 /// A daemon in a process that did not restrict itself.
 pub async fn build(config: Config) -> Result<App, StartError> {
-    let listeners = bind(&config)?;
+    let listeners = bind(&config, Inherited::default())?;
     build_on(listeners, config, Sandbox::default()).await
 }
 
@@ -208,13 +215,14 @@ impl App {
         let Self { keeper, reloader, state, .. } = self;
         // Ends with the daemon, whatever it is doing.
         let _scraping = scraped.map(|bound| scraped::scrape(bound, metrics));
+        let _telling = AbortOnDropHandle::new(tokio::spawn(tell_of_roots(keeper.clone())));
         let mut servers = JoinSet::new();
         // Taken away last, once nobody is served any more.
         let mut claims = Vec::new();
         for listener in listeners {
             let listener = match listener {
                 Bound::Unix(listener, claim) => {
-                    claims.push(claim);
+                    claims.extend(claim);
                     Listener::Unix(listener)
                 }
                 Bound::Tcp(listener) => Listener::Tcp(listener, tls.clone()),

@@ -44,6 +44,6 @@ pub(super) fn scrape(bound: Bound, metrics: Metrics) -> AbortOnDropHandle<()> {
 async fn next(bound: &Bound) -> io::Result<Box<dyn Io>> {
     Ok(match bound {
         Bound::Tcp(listener) => Box::new(listener.accept().await?.0),
-        Bound::Unix(listener, _claim) => Box::new(listener.accept().await?.0),
+        Bound::Unix(listener, _) => Box::new(listener.accept().await?.0),
     })
 }

@@ -32,6 +32,9 @@ const LAST_SPANS: Duration = Duration::from_secs(5);
 /// `listening tcp:…`. Logs go to stderr. SIGTERM and SIGINT stop it, calls under way get 10 s; a second
 /// one cuts them off. SIGHUP has it read its config file again.
 ///
+/// Sockets that it is handed over, as by a systemd socket unit, are served in place of the default
+/// one, and beside those of --listen; one by the name of `metrics` is for Prometheus.
+///
 /// With --config, every flag that is given replaces what the file says of it: --root the file's
 /// `roots`, --allow its `allow`, --environment-id its `environment_ids`, --listen its `listen`,
 /// --tls-cert and --tls-key its `tls.certificate` and `tls.key`, --tls-client-ca its `tls.client_ca`,
@@ -135,12 +138,14 @@ impl From<StartError> for Failure {
 
 /// Does all that must come before the process has a second thread.
 pub(super) fn begin(args: ServeArgs, env: &Env) -> Result<Begun, Failure> {
+    let (inherited, handed_over) = app::inherit()?;
+    let env = &Env { handed_over, ..env.clone() };
     let config = load(&args, env).map_err(|mistakes| {
         let sentences: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
         Failure::all(exit::CONFIG, &sentences)
     })?;
     // What is bound by now needs no right to bind, to lock or to make a socket any more.
-    let listeners = app::bind(&config)?;
+    let listeners = app::bind(&config, inherited)?;
     let test = args.self_test.clone().map(SelfTest::before).transpose().map_err(|error| {
         Failure::new(exit::INTERNAL, format!("the self-test cannot begin: {error}"))
     })?;

@@ -7,6 +7,7 @@ mod document;
 pub mod example;
 mod file;
 mod flags;
+mod handed_over;
 mod limits;
 pub mod log;
 mod mistake;
@@ -27,7 +28,7 @@ pub use self::socket::{Socket, Sockets};
 pub use self::takeover::{AT_START, Waits};
 pub use self::tls::{TlsFiles, TlsFlags};
 pub use self::traces::Traces;
-pub use crate::endpoint::Env;
+pub use crate::endpoint::{Env, HandedOver};
 
 use crate::domain::search::Rules;
 use crate::domain::{Landlock, Limits, Published, RootId, SwitchedOff};
@@ -46,7 +47,7 @@ use std::time::Duration;
 pub struct Config {
     /// The environments whose roots are resolved; never empty.
     pub environment_ids: Vec<String>,
-    /// Where to listen; never empty.
+    /// Where to listen; empty only where sockets were handed over, which are not among these.
     pub listeners: Vec<Listener>,
     /// What TLS is made of; with it, every TCP listener has TLS.
     pub tls: Option<TlsFiles>,
@@ -157,7 +158,9 @@ impl Config {
         let (passed_over, own_directories) = (file.passed_over(), file.own_directories());
         if !may_leave && !file.tls.may_leave() {
             flags.refuse_what_leaves(&mut mistakes);
+            handed_over::refuse_what_leaves(env, &mut mistakes);
         }
+        handed_over::check_metrics(env, file.metrics.is_some(), &mut mistakes);
         let tls = tls::join(flags.tls, file.tls, &mut mistakes);
         mistakes.none_or_all()?;
         let published = flags.published.or(file.published);
@@ -172,8 +175,13 @@ impl Config {
         let listeners = flags.listeners.or(file.listeners);
         let allowed: Vec<_> = dirs.chain(allowed.unwrap_or_default()).collect();
         let callers = file.callers.map(|drafts| callers::bind(drafts, &published, &allowed));
-        let listeners = listeners.unwrap_or_else(|| vec![place::default_listener(env)]);
-        let warnings = tls::warnings(tls.as_ref(), &listeners);
+        let default = || handed_over::none_to_serve(env).then(|| place::default_listener(env));
+        let listeners = listeners.unwrap_or_else(|| default().into_iter().collect());
+        let served = [&listeners[..], &handed_over::served(env)].concat();
+        let mut warnings = tls::warnings(tls.as_ref(), &served);
+        if callers.is_none() {
+            warnings.extend(handed_over::open_to_all(env));
+        }
         Ok(Self {
             environment_ids: environment_ids.unwrap_or_else(|| vec!["local".to_owned()]),
             listeners,

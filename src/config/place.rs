@@ -43,8 +43,13 @@ pub(super) fn listener(text: &str, base: Option<&Path>) -> Result<Listener, Stri
 /// The same for what never has TLS, and so never leaves this machine.
 pub(super) fn local_listener(text: &str, base: Option<&Path>) -> Result<Listener, String> {
     let listener = listener(text, base)?;
-    refuse_afar(&listener, "")?;
+    only_here(&listener)?;
     Ok(listener)
+}
+
+/// Refuses a listener that others than this machine reach.
+pub(super) fn only_here(listener: &Listener) -> Result<(), String> {
+    refuse_afar(listener, "")
 }
 
 /// Refuses a listener that others than this machine reach, where nothing protects it.

@@ -4,9 +4,11 @@
 mod calls;
 mod collect;
 pub mod logs;
+mod roots;
 mod scrape;
 mod traces;
 
 pub use calls::{CallsLayer, Counted, METHODS};
 pub use collect::Metrics;
 pub use logs::Logs;
+pub use roots::tell_of_roots;

@@ -38,10 +38,10 @@ fn collect(mut pipe: impl Read + Send + 'static) -> Receiver<String> {
 }
 
 /// How a process ended, and what it said.
-struct Ended {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 /// Waits for the end of a process that is to end by itself.
@@ -56,7 +56,8 @@ fn ended(mut child: Child) -> Ended {
     Ended { code: child.wait().expect("wait").code(), stdout, stderr }
 }
 
-fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ended {
+/// Runs the binary to its end.
+pub(crate) fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ended {
     ended(caproot(args).spawn().expect("the binary runs"))
 }
 
@@ -87,13 +88,23 @@ pub(crate) struct Serving {
 impl Serving {
     /// Starts it with flags, and waits for its `listening` line.
     pub(crate) fn start(flags: &[&OsStr]) -> Self {
-        Self::spawn(&mut caproot([&[OsStr::new("serve")], flags].concat()), 1)
+        Self::spawn(&mut Self::command(flags), 1)
+    }
+
+    /// What starts it.
+    pub(crate) fn command(flags: &[&OsStr]) -> Command {
+        caproot([&[OsStr::new("serve")], flags].concat())
     }
 
     /// Starts it by a command of the caller's, with one listener.
     pub(crate) fn of(command: &mut Command) -> Self {
+        Self::of_many(command, 1)
+    }
+
+    /// The same with so many lines of where it listens or is scraped.
+    pub(crate) fn of_many(command: &mut Command, lines: usize) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Self::spawn(command, 1)
+        Self::spawn(command, lines)
     }
 
     fn spawn(command: &mut Command, listeners: usize) -> Self {
@@ -104,7 +115,8 @@ impl Serving {
             let line = lines.next().map(|l| l.expect("text"));
             let line =
                 line.unwrap_or_else(|| panic!("no listener: {}", stderr.recv().expect("end")));
-            line.strip_prefix("listening ").expect("a line `listening …`").to_owned()
+            let endpoint = line.strip_prefix("listening ").or(line.strip_prefix("metrics "));
+            endpoint.expect("a line `listening …`").to_owned()
         });
         let endpoints = endpoints.collect();
         thread::spawn(move || {
@@ -116,6 +128,11 @@ impl Serving {
     /// The address of its first listener, as it printed it.
     pub(crate) fn endpoint(&self) -> &str {
         &self.endpoints[0]
+    }
+
+    /// Those of all of them.
+    pub(crate) fn endpoints(&self) -> &[String] {
+        &self.endpoints
     }
 
     /// Asks it to end, waits, and gives its exit code and its log.

@@ -1,0 +1,85 @@
+//! A daemon that is started and ended over and over, well or ill and at any moment: the next one takes
+//! its socket, and says the same.
+
+use std::ffi::OsStr;
+use std::time::{Duration, Instant};
+
+use caproot::client::{Endpoint, channel};
+use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+use caproot::proto::caproot::v1::{ListSkillsRequest, ListSkillsResponse};
+use prost::Message as _;
+use rustix::process::Signal;
+use sha2::{Digest as _, Sha256};
+
+use crate::binary::Serving;
+use crate::fixture::Fixture;
+use crate::harness::{in_time, list_request, selected};
+
+const ROUNDS: u64 = 1_000;
+
+/// How each of them ends, in turn.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// As a service manager ends it, once it has answered.
+    Told,
+    /// Killed once it has answered.
+    Killed,
+    /// Killed as soon as it says that it listens.
+    KilledAtOnce,
+    /// Killed somewhere on the way to that.
+    KilledBefore,
+}
+
+const ENDS: [End; 4] = [End::Told, End::KilledBefore, End::Killed, End::KilledAtOnce];
+
+/// The digest of a list, apart from what every start of a daemon makes anew.
+fn digest(list: ListSkillsResponse) -> [u8; 32] {
+    assert!(list.next_page_token.is_empty(), "one page");
+    let none = String::new;
+    let lasting = ListSkillsResponse { epoch: none(), revision: 0, resume_token: none(), ..list };
+    Sha256::digest(lasting.encode_to_vec()).into()
+}
+
+async fn listed(endpoint: &str, request: &ListSkillsRequest) -> [u8; 32] {
+    let endpoint: Endpoint = endpoint.parse().expect("an endpoint");
+    let channel = in_time(channel(&endpoint, Duration::from_secs(10))).await.expect("a connection");
+    let mut client = CapabilityServiceClient::new(channel);
+    digest(in_time(client.list_skills(request.clone())).await.expect("a list").into_inner())
+}
+
+#[tokio::test]
+async fn started_and_ended_over_and_over_it_says_the_same() {
+    let fixture = Fixture::new(
+        "dir run\nmode 0700 run\nrepeat 20 skill r/s{}\nfile r/bad/SKILL.md\n| ---\n| bad",
+    );
+    let listen = format!("unix:{}", fixture.path("run/c.sock").display());
+    let root = fixture.path("r");
+    let flags = ["--listen", &listen, "--allow"].map(OsStr::new);
+    let flags = [&flags[..], &[root.as_os_str()]].concat();
+    let request = list_request(&[selected("r", fixture.path("r"))]);
+    let mut first = None;
+    let begun = Instant::now();
+    for (round, end) in (0..ROUNDS).zip(ENDS.iter().cycle()) {
+        if matches!(end, End::KilledBefore) {
+            let mut child = Serving::command(&flags).spawn().expect("the binary runs");
+            // Another moment each time, from before it was executed to after it listens.
+            std::thread::sleep(Duration::from_micros(round * 7_919 % 20_000));
+            child.kill().expect("kill");
+            child.wait().expect("wait");
+            continue;
+        }
+        let serving = Serving::start(&flags);
+        if !matches!(end, End::KilledAtOnce) {
+            let digest = listed(&listen, &request).await;
+            assert_eq!(*first.get_or_insert(digest), digest, "round {round}: another catalog");
+        }
+        if matches!(end, End::Told) {
+            let (code, log) = serving.terminated().await;
+            assert_eq!(code, Some(0), "round {round}: {log}");
+            assert!(!fixture.path("run/c.sock").exists(), "round {round}: the socket stays");
+        } else {
+            serving.send(Signal::KILL);
+        }
+    }
+    println!("{ROUNDS} starts in {:.1?}", begun.elapsed());
+}
