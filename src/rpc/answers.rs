@@ -282,5 +282,10 @@ fn code(code: Code) -> pb::DiagnosticCode {
         Code::ManifestInvalid => pb::DiagnosticCode::ManifestInvalid,
         Code::HandleTooLong => pb::DiagnosticCode::HandleTooLong,
         Code::WatchDegraded => pb::DiagnosticCode::WatchDegraded,
+        Code::PluginFileInvalid => pb::DiagnosticCode::PluginFileInvalid,
+        Code::PathInvalid => pb::DiagnosticCode::PathInvalid,
+        Code::PathMissing => pb::DiagnosticCode::PathMissing,
+        Code::ComponentInvalid => pb::DiagnosticCode::ComponentInvalid,
+        Code::SecretWithheld => pb::DiagnosticCode::SecretWithheld,
     }
 }
