@@ -3,6 +3,7 @@
 pub mod callers;
 pub mod catalog;
 mod chunks;
+pub mod declaring;
 mod diagnostic;
 pub mod diff;
 mod digest;
@@ -36,6 +37,7 @@ pub mod yaml;
 
 pub use callers::{Caller, Callers};
 pub use catalog::Catalog;
+pub use declaring::Declaring;
 pub use diagnostic::{Code, Diagnostic, Problem, Severity};
 pub use digest::{Digest, Version};
 pub use frontmatter::{Authored, Reading};

@@ -67,7 +67,7 @@ impl Keeper {
                 from: request.from,
                 max_bytes: request.max_bytes.min(MAX_READ_BYTES),
                 unless: request.unless.as_deref(),
-                rule: shared.rule(&catalog),
+                rule: shared.rule(&catalog, &request.package),
                 max_file_bytes: shared.rules.limits.max_file_bytes,
             };
             read(&root, &page, &shared.versions, &wanted).map_err(ReadError::Unread)
@@ -93,7 +93,7 @@ impl Keeper {
             return Err(ReadError::Root(reason));
         }
         let catalog = state.catalog().cloned().ok_or(ReadError::Pending)?;
-        if catalog.skill(package).is_none() {
+        if catalog.skill(package).is_none() && catalog.plugin(package).is_none() {
             return Err(ReadError::NoPackage);
         }
         let key = self.key(root).map_err(ReadError::Root)?;
@@ -106,14 +106,22 @@ impl Keeper {
 }
 
 impl Shared {
-    /// By what files of a root are read, and listed.
-    pub(super) fn rule<'a>(&'a self, catalog: &'a Catalog) -> Rule<'a> {
+    /// By what files of a package are read, and listed.
+    pub(super) fn rule<'a>(&'a self, catalog: &'a Catalog, package: &RelPath) -> Rule<'a> {
         let follow_links = catalog.header.follow_links;
         let off = Off {
             packages: catalog.off(),
             rules: &self.rules.switched_off,
             published: &self.published,
         };
-        Rule { passed_over: &self.rules.passed_over, follow_links, off }
+        // What is both is read as a skill is.
+        let plugin = catalog.plugin(package).filter(|_| catalog.skill(package).is_none());
+        Rule {
+            passed_over: &self.rules.passed_over,
+            follow_links,
+            off,
+            declaring: catalog.declaring(),
+            plugin: plugin.map(|plugin| &**plugin),
+        }
     }
 }

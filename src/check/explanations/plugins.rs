@@ -72,9 +72,9 @@ pub(super) const SECRET_WITHHELD: Explanation = Explanation {
     help: "take it from the environment: `${NAME}`",
     example: Example::File {
         path: "skills/.codex-plugin/plugin.json",
-        before: "{\"name\": \"pdf-tools\", \"mcpServers\": {\"pages\": {\"command\": \"pages\", \
-            \"args\": [\"--token=hunter2\"]}}}",
-        after: "{\"name\": \"pdf-tools\", \"mcpServers\": {\"pages\": {\"command\": \"pages\", \
-            \"args\": [\"--token=${PAGES_TOKEN}\"]}}}",
+        before: "{\"name\": \"pdf-tools\", \"mcpServers\": {\n  \
+            \"pages\": {\"command\": \"pages\", \"args\": [\"--token=hunter2\"]}}}",
+        after: "{\"name\": \"pdf-tools\", \"mcpServers\": {\n  \
+            \"pages\": {\"command\": \"pages\", \"args\": [\"--token=${PAGES_TOKEN}\"]}}}",
     },
 };

@@ -182,7 +182,7 @@ fn screenshots(fields: &mut Fields<'_>, at: At<'_>) -> Box<[RelPath]> {
 pub(super) fn inside(fields: &mut Fields<'_>, key: &str, text: &str) -> Option<RelPath> {
     let found = place::place(text);
     if found.is_none() {
-        let text = text::shown(&secret::command(text).0);
+        let text = secret::path(text);
         let why = format!("`{key}` names {text}, and must be `./` and a path inside the plugin");
         fields.warn(Code::PathInvalid, why);
     }

@@ -8,6 +8,10 @@ use crate::domain::{Code, Problem, Value, text};
 pub const MAX_COMPONENTS: usize = 1_000;
 /// About how many bytes all components of a plugin may take on the wire.
 pub const MAX_PLUGIN_BYTES: usize = 256 << 10;
+/// The same of all plugins below a root.
+pub const MAX_ROOT_BYTES: usize = 32 << 20;
+/// Plugins below a root.
+pub const MAX_ROOT_PLUGINS: usize = 5_000;
 
 /// The first entries of a list of components, as many as may be; says where there are more.
 pub(super) fn first<'v>(
@@ -38,14 +42,17 @@ pub(super) fn name(fields: &mut Fields<'_>, what: &str, name: &str) -> Option<Bo
 }
 
 impl Plugin {
-    /// Leaves out what is over the bounds of one plugin; the problem says how much that was.
+    /// Leaves out what is over the bounds of one plugin, or over what is left to all below a root;
+    /// the problem says how much that was.
     #[must_use]
-    pub fn bounded(mut self) -> (Self, Option<Problem>) {
-        let mut room = MAX_PLUGIN_BYTES;
+    pub fn bounded(mut self, left: &mut usize) -> (Self, Option<Problem>) {
+        let given = MAX_PLUGIN_BYTES.min(*left);
+        // Of each component: numbers, framing and a handle.
+        let (mut room, spare) = (given, 256 + self.handle_len());
         let Components { servers, apps, hooks, agents, commands, output_styles, lsp_servers } =
             &mut self.components;
         let left_out = [
-            keep(servers, &mut room, |c| {
+            keep(servers, &mut room, spare, |c| {
                 let given = c.environment.iter().chain(&c.headers);
                 let given =
                     given.map(|g| g.name.len() + len(g.value.as_ref()) + len(g.from.as_ref()));
@@ -58,8 +65,8 @@ impl Plugin {
                     + given.map(|n| n + 12).sum::<usize>()
                     + texts.sum::<usize>()
             }),
-            keep(apps, &mut room, |c| c.name.len() + c.id.len() + len(c.category.as_ref())),
-            keep(hooks, &mut room, |c| {
+            keep(apps, &mut room, spare, |c| c.name.len() + c.id.len() + len(c.category.as_ref())),
+            keep(hooks, &mut room, spare, |c| {
                 c.event.len()
                     + c.matcher.len()
                     + c.kind.len()
@@ -68,14 +75,17 @@ impl Plugin {
                     + c.prompt.len()
                     + c.args.iter().map(|arg| arg.len() + 4).sum::<usize>()
             }),
-            keep(agents, &mut room, |c| c.name.len() + c.description.len() + c.model.len()),
-            keep(commands, &mut room, |c| c.name.len() + c.description.len() + c.model.len()),
-            keep(output_styles, &mut room, |c| c.name.len() + c.description.len()),
-            keep(lsp_servers, &mut room, |c| {
+            keep(agents, &mut room, spare, |c| c.name.len() + c.description.len() + c.model.len()),
+            keep(commands, &mut room, spare, |c| {
+                c.name.len() + c.description.len() + c.model.len()
+            }),
+            keep(output_styles, &mut room, spare, |c| c.name.len() + c.description.len()),
+            keep(lsp_servers, &mut room, spare, |c| {
                 let texts = c.args.iter().chain(&c.environment).chain(&c.extensions);
                 c.name.len() + c.command.len() + texts.map(|t| t.len() + 4).sum::<usize>()
             }),
         ];
+        *left -= given - room;
         let left_out: usize = left_out.iter().sum();
         if left_out == 0 {
             return (self, None);
@@ -94,11 +104,14 @@ fn len(text: Option<&Box<str>>) -> usize {
 }
 
 /// Keeps what fits, and says how many did not.
-fn keep<T>(all: &mut Vec<T>, room: &mut usize, weight: impl Fn(&T) -> usize) -> usize {
-    /// Handles, numbers and framing.
-    const SPARE: usize = 256;
+fn keep<T>(
+    all: &mut Vec<T>,
+    room: &mut usize,
+    spare: usize,
+    weight: impl Fn(&T) -> usize,
+) -> usize {
     let fit = all.iter().take(MAX_COMPONENTS).take_while(|component| {
-        let left = room.checked_sub(weight(component) + SPARE);
+        let left = room.checked_sub(weight(component) + spare);
         *room = left.unwrap_or(0);
         left.is_some()
     });

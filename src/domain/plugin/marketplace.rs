@@ -5,7 +5,7 @@ use super::bounds::MAX_PLUGIN_BYTES;
 use super::fields::{At, Fields, MAX_NAME, MAX_TEXT};
 use super::{bounds, place, secret};
 use crate::domain::limits::MAX_MANIFEST_BYTES;
-use crate::domain::{Code, Problem, RelPath, Value, json, text};
+use crate::domain::{Code, Problem, RelPath, Value, json};
 
 /// Where a marketplace's list lies below its root; all that are there count.
 pub const PATHS: [&str; 3] = [
@@ -184,7 +184,7 @@ fn local(fields: &mut Fields<'_>, path: &str, base: &RelPath) -> Option<RelPath>
     let place = place::place(path);
     let place = place.or_else(|| place::directory(path).map(|below| base.join_all(&below)));
     if place.is_none() {
-        let path = text::shown(&secret::command(path).0);
+        let path = secret::path(path);
         let why = format!("`source` names {path}, and must be `./` and a path in the marketplace");
         fields.warn(Code::PathInvalid, why);
     }

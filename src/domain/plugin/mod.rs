@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 pub use about::{About, Author, Interface};
 pub use apps::App;
-pub use bounds::{MAX_COMPONENTS, MAX_PLUGIN_BYTES};
+pub use bounds::{MAX_COMPONENTS, MAX_PLUGIN_BYTES, MAX_ROOT_BYTES, MAX_ROOT_PLUGINS};
 pub use file::read as read_file;
 pub use hooks::Hook;
 pub use lsp::LspServer;

@@ -9,6 +9,7 @@
 
 mod words;
 
+use crate::domain::text;
 use std::borrow::Cow;
 
 pub(super) use words::{arguments, command, url};
@@ -133,6 +134,14 @@ pub(super) fn clean(text: &str) -> String {
         out.push_str(&part[bare.len()..]);
     }
     out
+}
+
+/// A path that cannot be used, for a message, in which no absolute one is.
+pub(super) fn path(path: &str) -> String {
+    if path.starts_with(['/', '\\', '~']) || path.get(1..2) == Some(":") {
+        return "an absolute path".to_owned();
+    }
+    text::shown(&command(path).0)
 }
 
 /// Whether a line of a file may hold a secret, so that it is better not repeated.

@@ -238,7 +238,7 @@ fn enabled(fields: &mut Fields<'_>, at: At<'_>) -> Option<bool> {
 fn cwd(fields: &mut Fields<'_>, at: At<'_>) -> RelPath {
     let Some(text) = fields.whole(at, "cwd", MAX_TEXT) else { return RelPath::root() };
     place::directory(text).unwrap_or_else(|| {
-        let text = text::shown(&secret::command(text).0);
+        let text = secret::path(text);
         let why =
             format!("`cwd` names {text}, which is not inside the plugin; its own is reported");
         fields.warn(Code::PathInvalid, why);
