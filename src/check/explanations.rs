@@ -1,4 +1,7 @@
-//! The words for each diagnostic code. A code without them does not compile.
+//! The words for each diagnostic code. A code without them does not compile. Those of what a plugin
+//! declares are in `plugins`.
+
+mod plugins;
 
 use super::explain::{Example, Explanation};
 use crate::domain::Code;
@@ -291,5 +294,10 @@ pub fn of(code: Code) -> Explanation {
                 after: "sysctl fs.inotify.max_user_watches=524288",
             },
         },
+        Code::PluginFileInvalid => plugins::FILE_INVALID,
+        Code::PathInvalid => plugins::PATH_INVALID,
+        Code::PathMissing => plugins::PATH_MISSING,
+        Code::ComponentInvalid => plugins::COMPONENT_INVALID,
+        Code::SecretWithheld => plugins::SECRET_WITHHELD,
     }
 }

@@ -18,7 +18,7 @@ pub use summary::Summary;
 
 use crate::disk::{self, Allowed, Progress, Resolved, Target};
 use crate::domain::catalog::Catalog;
-use crate::domain::{Code, Problem, Reason, RelPath, RootId, Severity, Skill};
+use crate::domain::{Code, Problem, Reason, RelPath, RootId, Severity, Skill, plugin};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -118,6 +118,7 @@ fn findings(
                 last = Some((at.clone(), root.and_then(|root| disk::source(root, &at))));
             }
             let text = last.as_ref().and_then(|(_, text)| text.as_deref());
+            let text = text.filter(|text| !is_better_hidden(&at, text, problem.line));
             excerpt = text.and_then(|text| Excerpt::new(text, problem.line, problem.column));
         }
         let skill = at.parent().and_then(|package| catalog.skill(&package));
@@ -125,6 +126,14 @@ fn findings(
         findings.push(Finding { place: Place::new(&subject.given, &at), problem, help, excerpt });
     }
     findings
+}
+
+/// Whether a line should not be repeated, in a build's log for instance: it is in a file of JSON, where
+/// plugins declare things, and may hold a secret.
+fn is_better_hidden(at: &RelPath, text: &[u8], line: u32) -> bool {
+    let is_json = at.file_name().is_some_and(|name| name.ends_with(b".json"));
+    let line = text.split(|b| *b == b'\n').nth((line as usize).saturating_sub(1));
+    is_json && line.is_some_and(|line| plugin::may_hold_secret(&String::from_utf8_lossy(line)))
 }
 
 fn count(n: usize) -> u32 {

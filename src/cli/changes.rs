@@ -1,13 +1,14 @@
 //! What a stream of changes means to a person: holds what was told, and puts each state into lines.
 //! A state is told when it is whole. Leaves the time of day and printing to `watch`.
 
+use super::plugins::Plugins;
 use super::report::{diagnostic_line, root_reason};
 use super::table::cut;
 use super::text::{Shown, shown};
 use crate::proto::caproot::v1::watch_skills_response::Event;
 use crate::proto::caproot::v1::{
-    Diagnostic, DiagnosticList, RemovalReason, RootState, RootStatus, Severity, Skill, WatchMode,
-    WatchSkillsResponse,
+    Diagnostic, DiagnosticList, RemovalReason, RootState, RootStatus, Severity, Skill, SkillDelta,
+    WatchMode, WatchSkillsResponse,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +24,7 @@ pub(super) struct Held {
     roots: BTreeMap<String, RootStatus>,
     /// By root id.
     problems: BTreeMap<String, Vec<Diagnostic>>,
+    plugins: Plugins,
     coming: Coming,
 }
 
@@ -34,6 +36,8 @@ struct Coming {
     roots: Vec<RootStatus>,
     removed: Vec<(String, String)>,
     upserted: Vec<Skill>,
+    /// Deltas without their skills.
+    plugins: Vec<SkillDelta>,
     /// Whole lists, by root id.
     problems: BTreeMap<String, Vec<Diagnostic>>,
 }
@@ -51,12 +55,14 @@ impl Held {
         match heard.event {
             Some(Event::Reset(_)) => *coming = Coming { anew: true, ..Coming::default() },
             Some(Event::RootStatus(status)) => coming.roots.push(status),
-            Some(Event::Delta(delta)) => {
-                coming.removed.extend(delta.removed.into_iter().map(|removed| {
+            Some(Event::Delta(mut delta)) => {
+                let removed = std::mem::take(&mut delta.removed);
+                coming.upserted.append(&mut delta.upserted);
+                coming.removed.extend(removed.into_iter().map(|removed| {
                     let why = why(removed.reason);
                     (removed.package, why)
                 }));
-                coming.upserted.extend(delta.upserted);
+                coming.plugins.push(delta);
             }
             Some(Event::Diagnostics(list)) => coming.add(list),
             Some(Event::Synced(_)) => {
@@ -107,6 +113,7 @@ impl Held {
             lines.push(line(sign, &skill, &what));
             self.skills.insert(skill.package.clone(), skill);
         }
+        lines.extend(self.plugins.apply(coming.plugins, coming.anew));
         lines.extend(fresh.iter().filter_map(diagnostic_line).map(|told| format!("! {told}")));
         lines
     }
@@ -243,7 +250,7 @@ mod tests {
 
     fn upserted(skills: Vec<Skill>) -> Event {
         let root_id = "r".into();
-        Event::Delta(SkillDelta { root_id, upserted: skills, removed: Vec::new() })
+        Event::Delta(SkillDelta { root_id, upserted: skills, ..SkillDelta::default() })
     }
 
     fn root(state: RootState, reason: RootReason) -> Event {
@@ -299,7 +306,7 @@ mod tests {
             package: "skill://r/a".into(),
             reason: RemovalReason::RootUnavailable.into(),
         }];
-        let gone = Event::Delta(SkillDelta { root_id: "r".into(), upserted: vec![], removed });
+        let gone = Event::Delta(SkillDelta { removed, ..SkillDelta::default() });
         assert_eq!(
             state(held, [root(RootState::Unavailable, RootReason::NotFound), gone]),
             ["! root r: UNAVAILABLE NOT_FOUND Create it.", "- a  skill://r/a  ROOT_UNAVAILABLE"]

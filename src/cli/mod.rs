@@ -13,6 +13,7 @@ mod handle_arg;
 mod list;
 mod output;
 mod path;
+mod plugins;
 mod read;
 mod report;
 mod resolve;

@@ -1,10 +1,11 @@
-//! `caproot resolve`: what roots are, without their skills.
+//! `caproot resolve`: what roots are and what their plugins declare, without their skills.
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::Failure;
 use super::list::consistency;
-use super::output::{Output, print_message, print_table, say};
+use super::output::{Output, print, print_message, print_table, say};
+use super::plugins;
 use super::report;
 use super::text::{Shown, shown};
 use crate::endpoint::Env;
@@ -14,9 +15,9 @@ use crate::proto::caproot::v1::{
 use clap::Args;
 use std::fmt::Write as _;
 
-/// Say what roots are: their state, kind, plugin and counts
+/// Say what roots are: their state, kind, counts, and what their plugins declare
 ///
-/// The roots go to stdout; what is wrong below them, and a summary, go to stderr. Exits with 1 when
+/// The roots go to stdout, then a tree of the plugins of each that has some; what is wrong below them, and a summary, go to stderr. Exits with 1 when
 /// a root is not ready.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -43,11 +44,16 @@ pub(super) async fn run(args: ResolveArgs, env: &Env) -> Result<u8, Failure> {
     let request = ResolveRootsRequest {
         selected_capability_roots: args.selection.roots(&mut client, env).await?,
         consistency: consistency(args.fresh).into(),
+        ..ResolveRootsRequest::default()
     };
     let answer = client.resolve_roots(request).await?;
     match args.output {
         Output::Text => {
             print_table(["ROOT", "STATE", "FOUND"], &rows(&answer))?;
+            print(|stdout| {
+                let mut trees = answer.roots.iter().filter_map(tree).flatten();
+                trees.try_for_each(|line| writeln!(stdout, "{line}"))
+            })?;
             say(&report::resolved(&answer));
         }
         Output::Json => print_message(&answer)?,
@@ -61,6 +67,13 @@ fn rows(answer: &ResolveRootsResponse) -> Vec<[String; 3]> {
         [shown(&root.id), report::state(root.state(), root.reason), found(root)]
     };
     answer.roots.iter().map(row).collect()
+}
+
+/// A root's plugins, below a line with its name; `None` where there is nothing of the kind.
+fn tree(root: &ResolvedRoot) -> Option<Vec<String>> {
+    let lines = plugins::tree(&root.plugins, &root.marketplaces);
+    let head = [String::new(), shown(&root.id)];
+    (!lines.is_empty()).then(|| head.into_iter().chain(lines).collect())
 }
 
 /// What a root is and holds, such as

@@ -19,10 +19,10 @@ use rustix::io::Errno;
 use std::error::Error as _;
 use std::io;
 
-/// Show every change of the skills below roots
+/// Show every change of the skills and plugins below roots
 ///
-/// One line a change on stdout: the time, + for added, ~ for changed or - for removed, the skill's
-/// name and handle, and what changed or why it is gone. Roots whose state changes and new problems
+/// One line a change on stdout: the time, + for added, ~ for changed or - for removed, the name and
+/// handle of the skill or plugin, and what changed or why it is gone. Roots whose state changes and new problems
 /// begin with !, and = says that all was shown. A lost connection is said on stderr; the watch goes
 /// on by itself. SIGINT and SIGTERM end it with 0.
 #[derive(Debug, Args)]
@@ -64,14 +64,11 @@ pub(super) async fn run(args: WatchArgs, env: &Env) -> Result<u8, Failure> {
 async fn watch(args: WatchArgs, env: &Env) -> Result<u8, Failure> {
     let (mut client, _) = args.connection.client(env).await?;
     let roots = args.selection.roots(&mut client, env).await?;
-    let view = match args.output {
-        Output::Text => SkillView::Basic,
-        Output::Json => SkillView::Full,
-    };
     let mut watch = client.watch_skills(WatchSkillsRequest {
         selected_capability_roots: roots,
         product: args.product,
-        view: view.into(),
+        // Plugins come with it only.
+        view: SkillView::Full.into(),
         ..WatchSkillsRequest::default()
     });
     let mut held = Held::default();

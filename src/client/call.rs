@@ -8,7 +8,6 @@ use crate::endpoint::Endpoint;
 use crate::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use crate::proto::caproot::v1::{
     GetExecutorRequest, GetExecutorResponse, ListRootsRequest, ListRootsResponse,
-    ResolveRootsRequest, ResolveRootsResponse,
 };
 use crate::proto::code_name;
 use std::error::Error as _;
@@ -87,15 +86,6 @@ impl Client {
     pub async fn roots(&mut self) -> Result<ListRootsResponse, CallError> {
         let request = self.request(ListRootsRequest {});
         Ok(within(self.timeout, self.service.list_roots(request)).await?)
-    }
-
-    /// What roots are.
-    pub async fn resolve_roots(
-        &mut self,
-        request: ResolveRootsRequest,
-    ) -> Result<ResolveRootsResponse, CallError> {
-        let request = self.request(request);
-        Ok(within(self.timeout, self.service.resolve_roots(request)).await?)
     }
 
     /// The health of the daemon as a whole; a number that `grpc.health.v1` does not know is

@@ -12,6 +12,7 @@ mod line;
 mod list;
 mod pages;
 mod read;
+mod resolve;
 mod resources;
 mod selected;
 mod watch;

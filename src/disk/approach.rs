@@ -6,6 +6,7 @@ use super::found::Found;
 use super::kinds::Kinds;
 use super::list::MANIFEST_DIRECTORIES;
 use super::namespaces::Manifests;
+use super::plugins::Plugins;
 use super::resource::blocked;
 use super::survey::{Survey, Token};
 use super::walk::steps;
@@ -48,6 +49,7 @@ impl Survey {
             scope,
             nodes: HashMap::new(),
             manifests: Manifests::new(),
+            plugins: Plugins::new(),
             assembly: Assembly::default(),
             kinds: Kinds::default(),
             catalog: None,
@@ -107,7 +109,7 @@ impl Survey {
                 found.manifests.remove(dir);
                 false
             }
-            Token::Listed(_) | Token::Way => true,
+            Token::Listed(_) | Token::Declares(_) | Token::Way => true,
         });
         self.watch_above(&found, watching);
         drop(old);

@@ -4,6 +4,7 @@
 use super::list::sidecar_path;
 use super::namespaces::Namespaces;
 use super::off::Sieve;
+use super::plugins::Gathered;
 use crate::domain::catalog::{Catalog, Header, Kind};
 use crate::domain::search::Rest;
 use crate::domain::skill::{MainFile, Namespace, Skill, assemble};
@@ -54,6 +55,7 @@ impl Assembly {
         mut namespaces: Namespaces<'_>,
         mut sieve: Sieve<'_>,
         found: Rest,
+        gathered: Gathered,
         scope: Option<Scope>,
         follow_links: bool,
     ) -> Catalog {
@@ -110,6 +112,8 @@ impl Assembly {
             (None, false) => Kind::SkillSet,
         };
         let header = Header { scope, follow_links, kind, plugin, counts, truncated };
-        Catalog::new(skills, diagnostics, header).without(sieve.taken())
+        let Gathered { plugins, marketplaces, declaring } = gathered;
+        let catalog = Catalog::new(skills, diagnostics, header).without(sieve.taken());
+        catalog.with_plugins(plugins, marketplaces, declaring)
     }
 }

@@ -5,6 +5,7 @@ use super::assembly::Assembly;
 use super::kinds::Kinds;
 use super::list::may_pass;
 use super::namespaces::{self, Manifests};
+use super::plugins::{self, Plugins};
 use super::progress::Progress;
 use super::resource;
 use super::watching::Guard;
@@ -26,6 +27,7 @@ pub(super) struct Found {
     pub(super) scope: Option<Scope>,
     pub(super) nodes: HashMap<Spot, Node>,
     pub(super) manifests: Manifests,
+    pub(super) plugins: Plugins,
     pub(super) assembly: Assembly,
     pub(super) kinds: Kinds,
     /// What was found last.
@@ -89,6 +91,7 @@ impl Found {
             node.suspect |= is_in(spot);
         }
         self.manifests.retain(|spot, _| !is_in(spot));
+        self.plugins.retain(|spot, _| !is_in(spot));
     }
 
     /// Forgets the manifests that could not be read and may be by now; says whether there were some.
@@ -109,7 +112,9 @@ impl Found {
         let places = mounts.iter().filter_map(|place| self.ground.spot(place));
         let places = places.flat_map(|spot| [spot.parent(), Some(spot)]).flatten();
         let mounted = places.filter_map(|spot| self.nodes.get(&spot));
-        strayed.chain(root).chain(mounted).map(|node| node.token).collect()
+        let nodes = strayed.chain(root).chain(mounted).map(|node| node.token);
+        let plugins = self.plugins.values().filter(|plugin| plugin.has_failed());
+        nodes.chain(plugins.map(plugins::Held::token)).collect()
     }
 
     /// Gives away its directories, as they are called on another ground; those that are not on it are

@@ -5,7 +5,7 @@ use super::off::Off;
 use super::package::{Package, Rule};
 use super::read::Unread;
 use super::resource;
-use crate::domain::{OffPackages, RelPath, SwitchedOff};
+use crate::domain::{Declaring, OffPackages, RelPath, SwitchedOff};
 use rustix::fs::FileType;
 use std::path::PathBuf;
 
@@ -21,7 +21,9 @@ pub fn locate(
         // What is switched off is not listed, which the daemon has said already.
         let (packages, rules) = (OffPackages::default(), SwitchedOff::default());
         let off = Off { packages: &packages, rules: &rules, published: &[] };
-        let rule = Rule { passed_over: &[], follow_links: true, off };
+        let declaring = Declaring::default();
+        let rule =
+            Rule { passed_over: &[], follow_links: true, off, declaring: &declaring, plugin: None };
         let opened = Package::find(root, package, rule)?.open(resource)?;
         return Ok(ground.native(&opened.spot));
     }

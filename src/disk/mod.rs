@@ -15,6 +15,8 @@ mod locate;
 mod namespaces;
 mod off;
 mod package;
+mod plugin;
+mod plugins;
 mod progress;
 mod read;
 mod resource;

@@ -17,12 +17,26 @@ pub(super) type Manifests = HashMap<Spot, Read>;
 /// What the places for a manifest in one directory hold.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Read {
-    manifest: Option<Manifest>,
+    pub(super) manifest: Option<Manifest>,
+    /// The first of the places at which something is.
+    pub(super) file: Option<RelPath>,
+    /// The others.
+    pub(super) others: Vec<RelPath>,
     /// About the file at a place below the directory.
     problems: Vec<(RelPath, Problem)>,
 }
 
 impl Read {
+    /// The manifest, and where it is below the directory.
+    pub(super) fn usable(&self) -> Option<(Manifest, RelPath)> {
+        Some((self.manifest.clone()?, self.file.clone()?))
+    }
+
+    /// Whether there is a manifest that cannot be used.
+    pub(super) fn is_broken(&self) -> bool {
+        self.manifest.is_none() && self.file.is_some()
+    }
+
     /// Whether a manifest could not be read, and may be by now.
     pub(super) fn has_failed(&self) -> bool {
         self.problems.iter().any(|(_, problem)| may_pass(problem))
@@ -93,7 +107,7 @@ impl Namespaces<'_> {
 
 /// Reads a directory's manifest. Above what a bound caller may be served it gives its plugin's name,
 /// as a skill has one name for every caller, and by it is switched off; and nothing is said of it.
-fn read_for(ground: &Ground, dir: &Spot) -> Read {
+pub(super) fn read_for(ground: &Ground, dir: &Spot) -> Read {
     if ground.may_serve(dir) {
         return read(ground, dir);
     }
@@ -102,19 +116,23 @@ fn read_for(ground: &Ground, dir: &Spot) -> Read {
 
 /// Reads the first manifest that exists in a directory.
 fn read(ground: &Ground, dir: &Spot) -> Read {
-    let first = manifest::PATHS.into_iter().find_map(|path| {
+    let paths = manifest::PATHS.into_iter();
+    let mut there = paths.filter_map(|path| {
         let path = RelPath::new(path.as_bytes())?;
         match resource::open(ground, dir, &path) {
             Err(Unopened::Blocked(Blocked::Missing | Blocked::NotADirectory)) => None,
             Err(e) => Some((path, Err(unopened(e, Severity::Error)))),
-            Ok(opened) => Some((path, Ok(content::small(&opened.file)))),
+            Ok(opened) => Some((path, Ok(opened))),
         }
     });
-    let Some((path, read)) = first else { return Read::default() };
+    let Some((path, opened)) = there.next() else { return Read::default() };
+    let read = opened.map(|opened| content::small(&opened.file));
+    let others = there.map(|(path, _)| path).collect();
     let (manifest, problems) = match read {
         Ok(Ok(bytes)) => manifest::read(&bytes, ground.name(dir)),
         Ok(Err(_)) => (None, vec![Problem::error(Code::ManifestInvalid, FAILED)]),
         Err(problem) => (None, vec![problem]),
     };
-    Read { manifest, problems: problems.into_iter().map(|p| (path.clone(), p)).collect() }
+    let problems = problems.into_iter().map(|p| (path.clone(), p)).collect();
+    Read { manifest, file: Some(path), others, problems }
 }

@@ -4,7 +4,7 @@ use super::allowed::{Ground, Resolved};
 use super::off::{Off, Seen};
 use super::read::Unread;
 use super::resource::{self, Regular};
-use crate::domain::{RelPath, Spot, main_file, permit};
+use crate::domain::{Declaring, Plugin, RelPath, Spot, main_file, permit};
 
 /// What reading a package's files needs to know.
 #[derive(Debug, Clone, Copy)]
@@ -15,6 +15,10 @@ pub struct Rule<'a> {
     pub follow_links: bool,
     /// Skills that are switched off.
     pub off: Off<'a>,
+    /// Files whose content is never handed out.
+    pub declaring: &'a Declaring,
+    /// The plugin that is the package; `None` where that is a skill.
+    pub plugin: Option<&'a Plugin>,
 }
 
 /// A package that was found.
@@ -43,11 +47,21 @@ impl<'a> Package<'a> {
 
     /// Opens a file, as walked below the package, if it may be read.
     pub(super) fn open(&self, resource: &RelPath) -> Result<Regular, Unread> {
-        let Rule { passed_over, follow_links, .. } = self.rule;
-        if !permit::may_read(resource, passed_over) {
+        let Rule { passed_over, follow_links, declaring, plugin, .. } = self.rule;
+        let is_hidden = !permit::may_read(resource, passed_over)
+            || plugin.is_some_and(|plugin| !plugin.may_read(resource))
+            || declaring.has(&self.walked.join_all(resource));
+        if is_hidden {
             return Err(Unread::NotFound);
         }
         let opened = resource::open(self.ground, &self.spot, resource)?;
+        if opened.spot.below(self.root).is_some_and(|real| declaring.has(&real)) {
+            return Err(Unread::NotFound);
+        }
+        // Nothing outside a plugin is followed to.
+        if plugin.is_some() && opened.spot.below(&self.spot).is_none() {
+            return Err(Unread::Outside);
+        }
         let walked = self.root.rel.join_all(self.walked).join_all(resource);
         let linked = opened.spot != Spot { base: self.root.base, rel: walked };
         if linked && !follow_links {

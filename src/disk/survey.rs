@@ -8,6 +8,7 @@ use super::found::{Change, Found, Node, keep_last_good};
 use super::list::{Listed, Lister, MANIFEST_DIRECTORIES};
 use super::namespaces::Namespaces;
 use super::off::Sieve;
+use super::plugins;
 use super::progress::Progress;
 use super::sweep::list_all;
 use super::watching::{Guard, Unwatched, WatchDirs};
@@ -58,6 +59,8 @@ pub struct Survey {
 pub(super) enum Token {
     /// It was listed.
     Listed(Spot),
+    /// A plugin declares something in it, or the root lists plugins in it.
+    Declares(Spot),
     /// It is on the way to the root.
     Way,
     /// It is above the root, and may hold or is the directory of a manifest.
@@ -127,6 +130,7 @@ impl Survey {
                 if let Some(mut last) = self.found.take() {
                     old = last.nodes_on(&found.ground);
                     (found.assembly, found.catalog) = (last.assembly, last.catalog);
+                    found.plugins = last.plugins;
                 }
                 self.watch_above(&found, watching);
                 let catalog = self.search(&mut found, old, false, watching, progress);
@@ -154,6 +158,8 @@ impl Survey {
         };
         search_again |= found.forget_failed_manifests();
         let mut relist: HashSet<Spot> = HashSet::new();
+        let mut declaring: HashSet<Spot> = HashSet::new();
+        let mut unsettled = Vec::new();
         let truncated = found.catalog.as_ref().is_some_and(|c| c.header.truncated);
         for token in dirty {
             match self.tokens.get(token) {
@@ -164,12 +170,16 @@ impl Survey {
                         return self.full(allowed, watching, progress);
                     }
                 }
+                Some(Token::Declares(dir)) => drop(declaring.insert(dir.clone())),
                 Some(Token::Listed(dir)) => {
                     let name = dir.rel.file_name().unwrap_or_default();
                     if let Some(parent) = dir.parent() {
                         if MANIFEST_DIRECTORIES.iter().any(|d| d.as_bytes() == name) {
-                            found.manifests.remove(&parent);
-                            search_again = true;
+                            if found.reread_manifest(&parent, quiet) {
+                                search_again = true;
+                            } else {
+                                unsettled.push(*token);
+                            }
                         } else if name == b"agents" && found.nodes.contains_key(&parent) {
                             relist.insert(parent);
                         }
@@ -178,7 +188,6 @@ impl Survey {
                 }
             }
         }
-        let mut unsettled = Vec::new();
         let (mut skills, mut elsewhere) = (Vec::new(), Vec::new());
         let lister = Lister {
             ground: &found.ground,
@@ -224,6 +233,13 @@ impl Survey {
                     found.nodes.iter().filter(|(_, n)| n.has_strayed(&found.ground, progress));
                 queue.extend(strayed.map(|(spot, _)| spot.clone()));
             }
+        }
+        for dir in declaring {
+            let (differs, is_settled) = found.reread(&dir, quiet, watching);
+            progress.tick();
+            search_again |= differs;
+            let token = found.plugins.get(&dir).map(plugins::Held::token);
+            unsettled.extend(token.filter(|_| !is_settled));
         }
         found.suspect(&elsewhere);
         if !search_again {
@@ -324,12 +340,19 @@ impl Survey {
             self.tokens.remove(&gone.token);
         }
         found.nodes = nodes;
-        let ended = search.finish();
+        let mut ended = search.finish();
+        let known = found.look_for_manifests(&ended.entered, &mut ended.rest.diagnostics);
+        let gathered =
+            found.gather(&mut ended.rest.diagnostics, trusted, &self.next_token, watching);
+        self.tokens.retain(|_, token| !matches!(token, Token::Declares(_)));
+        let declares =
+            |(dir, held): (&Spot, &plugins::Held)| (held.token(), Token::Declares(dir.clone()));
+        self.tokens.extend(found.plugins.iter().map(declares));
         let Found { ground, root, rules, scope, manifests, assembly, .. } = found;
-        let namespaces =
-            Namespaces { ground, root, entered: &ended.entered, manifests, known: HashMap::new() };
+        let namespaces = Namespaces { ground, root, entered: &ended.entered, manifests, known };
         let sieve = Sieve::new(ground, root, &self.target.published, &rules.switched_off);
-        let new = assembly.catalog(namespaces, sieve, ended.rest, *scope, rules.follow_links);
+        let follow_links = rules.follow_links;
+        let new = assembly.catalog(namespaces, sieve, ended.rest, gathered, *scope, follow_links);
         // One that means the same stays the very same, which costs nobody a look.
         let last = found.catalog.take().filter(|last| last.means_the_same(&new));
         found.catalog.insert(last.unwrap_or_else(|| Arc::new(new))).clone()

@@ -4,7 +4,9 @@ use super::chunks::Chunks;
 use super::diagnostic::{Code, Diagnostic};
 use super::limits::MAX_HANDLE_BYTES;
 use super::skill::Skill;
-use super::{Manifest, OffPackages, RelPath, RootId, Scope, handle};
+use super::{
+    Declaring, Manifest, Marketplace, OffPackages, Plugin, RelPath, RootId, Scope, handle,
+};
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -57,9 +59,15 @@ pub struct Catalog {
     by_package: Arc<[u32]>,
     /// Packages that would be listed if the operator had not switched them off.
     off: OffPackages,
+    /// By package, in the byte order of its handle.
+    plugins: Arc<[Arc<Plugin>]>,
+    /// The lists of plugins that the root has.
+    marketplaces: Arc<[Marketplace]>,
+    /// Files whose content is never handed out.
+    declaring: Arc<Declaring>,
     /// The worst, ordered by severity, resource and line.
     pub diagnostics: Arc<Diagnostics>,
-    /// At least what the longest handle of a skill takes behind the root's own.
+    /// At least what the longest handle of a skill or plugin takes behind the root's own.
     longest_handle: usize,
     /// Whether any skill may be for certain products only.
     may_be_for_products: bool,
@@ -86,7 +94,52 @@ impl Catalog {
             longest_handle,
             may_be_for_products,
             off: OffPackages::default(),
+            plugins: Arc::default(),
+            marketplaces: Arc::default(),
+            declaring: Arc::default(),
         }
+    }
+
+    /// The same catalog with what plugins are there, sorted.
+    #[must_use]
+    pub fn with_plugins(
+        mut self,
+        mut plugins: Vec<Arc<Plugin>>,
+        marketplaces: Vec<Marketplace>,
+        declaring: Declaring,
+    ) -> Self {
+        plugins.sort_by(|a, b| handle::order(&a.package, &b.package));
+        let longest = plugins.iter().map(|plugin| plugin.handle_len()).max().unwrap_or(0);
+        self.longest_handle = self.longest_handle.max(longest);
+        self.plugins = plugins.into();
+        self.marketplaces = marketplaces.into();
+        self.declaring = Arc::new(declaring);
+        self
+    }
+
+    /// The plugins, by package.
+    #[must_use]
+    pub fn plugins(&self) -> &[Arc<Plugin>] {
+        &self.plugins
+    }
+
+    /// The plugin of a package.
+    #[must_use]
+    pub fn plugin(&self, package: &RelPath) -> Option<&Arc<Plugin>> {
+        let at = self.plugins.binary_search_by(|p| handle::order(&p.package, package));
+        Some(&self.plugins[at.ok()?])
+    }
+
+    /// The lists of plugins that the root has.
+    #[must_use]
+    pub fn marketplaces(&self) -> &[Marketplace] {
+        &self.marketplaces
+    }
+
+    /// The files whose content is never handed out.
+    #[must_use]
+    pub fn declaring(&self) -> &Declaring {
+        &self.declaring
     }
 
     /// The same catalog with the packages that the operator switched off.
@@ -116,7 +169,7 @@ impl Catalog {
         new
     }
 
-    /// Whether every skill is listed under this id for this product, as far as can be said without
+    /// Whether every skill and plugin is listed under this id for this product, as far as can be said without
     /// looking at each.
     #[must_use]
     pub fn lists_all(&self, root: &RootId, product: &str) -> bool {
@@ -175,6 +228,9 @@ impl Catalog {
             && (Arc::ptr_eq(&self.diagnostics, &other.diagnostics)
                 || self.diagnostics == other.diagnostics)
             && self.off == other.off
+            && self.plugins == other.plugins
+            && self.marketplaces == other.marketplaces
+            && self.declaring == other.declaring
             && self.skills == other.skills
     }
 }

@@ -29,11 +29,16 @@ pub enum Code {
     ManifestInvalid,
     HandleTooLong,
     WatchDegraded,
+    PluginFileInvalid,
+    PathInvalid,
+    PathMissing,
+    ComponentInvalid,
+    SecretWithheld,
 }
 
 impl Code {
     /// Every code, in the order of the proto.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 25] = [
         Self::OutsideRoot,
         Self::LimitReached,
         Self::NotRegular,
@@ -54,6 +59,11 @@ impl Code {
         Self::ManifestInvalid,
         Self::HandleTooLong,
         Self::WatchDegraded,
+        Self::PluginFileInvalid,
+        Self::PathInvalid,
+        Self::PathMissing,
+        Self::ComponentInvalid,
+        Self::SecretWithheld,
     ];
 
     /// Its name in the proto, without the enum's prefix.
@@ -80,6 +90,11 @@ impl Code {
             Self::ManifestInvalid => "MANIFEST_INVALID",
             Self::HandleTooLong => "HANDLE_TOO_LONG",
             Self::WatchDegraded => "WATCH_DEGRADED",
+            Self::PluginFileInvalid => "PLUGIN_FILE_INVALID",
+            Self::PathInvalid => "PATH_INVALID",
+            Self::PathMissing => "PATH_MISSING",
+            Self::ComponentInvalid => "COMPONENT_INVALID",
+            Self::SecretWithheld => "SECRET_WITHHELD",
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::catalog::Catalog;
 use super::skill::Skill;
-use super::{RelPath, Severity, main_file};
+use super::{Plugin, RelPath, Severity, main_file};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -13,6 +13,10 @@ pub struct Diff {
     pub upserted: Vec<Arc<Skill>>,
     /// No longer listed. By package.
     pub removed: Vec<(RelPath, Removal)>,
+    /// Plugins that are new, or in the place of the one with the same package. By package.
+    pub upserted_plugins: Vec<Arc<Plugin>>,
+    /// Plugins that are no longer there. By package.
+    pub removed_plugins: Vec<RelPath>,
 }
 
 /// Why a skill is no longer listed.
@@ -32,7 +36,7 @@ pub enum Removal {
 pub fn diff(old: &Catalog, new: &Catalog) -> Diff {
     if let Some(replaced) = new.replaced(old) {
         let upserted = replaced.map(|(now, _)| now.clone()).collect();
-        return Diff { upserted, removed: Vec::new() };
+        return Diff { upserted, ..Diff::default() };
     }
     let changed = |skill: &&Arc<Skill>| {
         old.skill(&skill.package).is_none_or(|o| !Arc::ptr_eq(o, skill) && o != *skill)
@@ -42,7 +46,15 @@ pub fn diff(old: &Catalog, new: &Catalog) -> Diff {
     let mut gone: Vec<_> = gone.collect();
     gone.sort_by(|a, b| a.package.cmp(&b.package));
     let removed = if gone.is_empty() { Vec::new() } else { reasons(&gone, &upserted, old, new) };
-    Diff { upserted, removed }
+    let (upserted_plugins, removed_plugins) = plugins(old, new);
+    Diff { upserted, removed, upserted_plugins, removed_plugins }
+}
+
+fn plugins(old: &Catalog, new: &Catalog) -> (Vec<Arc<Plugin>>, Vec<RelPath>) {
+    let changed = |plugin: &&Arc<Plugin>| old.plugin(&plugin.package) != Some(plugin);
+    let upserted = new.plugins().iter().filter(changed).cloned().collect();
+    let gone = old.plugins().iter().filter(|plugin| new.plugin(&plugin.package).is_none());
+    (upserted, gone.map(|plugin| plugin.package.clone()).collect())
 }
 
 fn reasons(

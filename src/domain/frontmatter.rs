@@ -7,6 +7,7 @@ use super::limits::MAX_FRONTMATTER_BYTES;
 use super::yaml::{self, YamlError, YamlErrorKind};
 use super::{Code, Problem, Value, position, repair, text};
 
+pub(super) use fields::tools;
 pub use fields::{Authored, KNOWN};
 
 /// What reading a SKILL.md gave.
@@ -30,6 +31,16 @@ pub fn read(head: &[u8], whole: bool, dir_name: Option<&[u8]>) -> Reading {
         .ok()
         .and_then(|(yaml, value)| fields::read(value, yaml, dir_name, &mut problems));
     Reading { skill, problems }
+}
+
+/// The fields of any Markdown file's frontmatter, as written or after a repair, which is said in
+/// `problems`. `head` and `whole` as for [`read`].
+pub(super) fn mapping(
+    head: &[u8],
+    whole: bool,
+    problems: &mut Vec<Problem>,
+) -> Result<Value, Problem> {
+    document(fenced(head, whole)?, problems)
 }
 
 /// The text between the fences, the newline before the closing one included. It begins on line 2.

@@ -1,8 +1,10 @@
 //! A plugin's manifest, `plugin.json`: the name that its skills go by. Leaves finding it, and asking
-//! further up where it cannot be used, to others.
+//! further up where it cannot be used, to others, and what else it declares to `plugin`.
 
 use super::limits::MAX_MANIFEST_BYTES;
+use super::plugin::{self, Declared};
 use super::{Code, Problem, Value, json, names, text};
+use std::sync::Arc;
 
 /// Where a manifest lies below its plugin, in order: the first that exists decides.
 pub const PATHS: [&str; 3] =
@@ -18,11 +20,13 @@ pub struct Manifest {
     pub name: Box<str>,
     /// At most 64 characters; empty if there is none.
     pub version: Box<str>,
+    /// What it says beside.
+    pub declared: Arc<Declared>,
 }
 
 /// Reads a manifest: all its bytes, or `MAX_MANIFEST_BYTES` + 1 of them. `dir_name` is the name of the
-/// plugin's directory, which stands in for a name that is absent or blank. `None` where a problem of
-/// severity `Error` says why the manifest cannot be used.
+/// plugin's directory, which stands in for a name that is absent or blank. `None` where a problem
+/// `MANIFEST_INVALID` says why the manifest cannot be used.
 #[must_use]
 pub fn read(bytes: &[u8], dir_name: Option<&[u8]>) -> (Option<Manifest>, Vec<Problem>) {
     let mut problems = Vec::new();
@@ -45,7 +49,8 @@ fn manifest(
         return Err(invalid(why).at(1, 1));
     }
     let name = name(&value, dir_name, problems).map_err(invalid)?;
-    Ok(Manifest { name, version: version(&value, problems) })
+    let version = version(&value, problems);
+    Ok(Manifest { name, version, declared: plugin::declared(&value, problems) })
 }
 
 fn name(
@@ -96,7 +101,7 @@ mod tests {
     fn names_and_versions() {
         for (json, name, version, code) in [
             ("{\"name\": \" demo \\n plugin \", \"version\": \"1.0\"}", "demo plugin", "1.0", None),
-            ("\u{feff}{\"name\":\"a\",\"other\":[{}]}", "a", "", None),
+            ("\u{feff}{\"name\":\"a\",\"$schema\":[{}]}", "a", "", None),
             ("{}", "dir", "", None),
             ("{\"name\":null,\"version\":null}", "dir", "", None),
             ("{\"name\":\" \"}", "dir", "", None),

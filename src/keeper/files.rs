@@ -58,7 +58,7 @@ impl Keeper {
                 max_bytes: MAX_PAGE_BYTES - SPARE_BYTES,
                 file_bytes: above + FILE_BYTES,
                 digest: request.digests.then_some(limits.max_file_bytes),
-                rule: regime.rule(&catalog),
+                rule: regime.rule(&catalog, &request.package),
             };
             list_files(&root, &page, &shared.versions, &wanted).map_err(|unread| match unread {
                 // It was in the catalog a moment ago.

@@ -67,7 +67,7 @@ impl Keeper {
                 from: request.from,
                 max_bytes: request.max_bytes.min(MAX_READ_BYTES),
                 unless: request.unless.as_deref(),
-                rule: regime.rule(&catalog),
+                rule: regime.rule(&catalog, &request.package),
                 max_file_bytes: regime.rules.limits.max_file_bytes,
             };
             read(&root, &page, &shared.versions, &wanted).map_err(ReadError::Unread)
@@ -93,7 +93,7 @@ impl Keeper {
             return Err(ReadError::Root(reason));
         }
         let catalog = state.catalog().cloned().ok_or(ReadError::Pending)?;
-        if catalog.skill(package).is_none() {
+        if catalog.skill(package).is_none() && catalog.plugin(package).is_none() {
             return Err(ReadError::NoPackage);
         }
         let key = self.keys(std::slice::from_ref(root)).pop().ok_or(ReadError::Pending)?;

@@ -7,7 +7,7 @@ use super::ledger::Key;
 use super::timing::Timing;
 use crate::disk::{Off, Opener, Rule, Target};
 use crate::domain::search::Rules;
-use crate::domain::{Catalog, Published, Reach, Reason, RootPath, Selected};
+use crate::domain::{Catalog, Published, Reach, Reason, RelPath, RootPath, Selected};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::Semaphore;
@@ -109,14 +109,22 @@ impl Regime {
         }
     }
 
-    /// By what files of a root are read, and listed.
-    pub(super) fn rule<'a>(&'a self, catalog: &'a Catalog) -> Rule<'a> {
+    /// By what files of a package are read, and listed.
+    pub(super) fn rule<'a>(&'a self, catalog: &'a Catalog, package: &RelPath) -> Rule<'a> {
         let follow_links = catalog.header.follow_links;
         let off = Off {
             packages: catalog.off(),
             rules: &self.rules.switched_off,
             published: &self.published,
         };
-        Rule { passed_over: &self.rules.passed_over, follow_links, off }
+        // What is both is read as a skill is.
+        let plugin = catalog.plugin(package).filter(|_| catalog.skill(package).is_none());
+        Rule {
+            passed_over: &self.rules.passed_over,
+            follow_links,
+            off,
+            declaring: catalog.declaring(),
+            plugin: plugin.map(|plugin| &**plugin),
+        }
     }
 }

@@ -5,10 +5,12 @@ use crate::domain::catalog::{Catalog, Counts, Kind};
 use crate::domain::diff::Removal;
 use crate::domain::limits::MAX_HANDLE_BYTES;
 use crate::domain::{
-    Code, Diagnostic, Problem, Published, Reason, RelPath, RootId, Scope, Severity, Skill, handle,
+    Code, Diagnostic, Plugin, Problem, Published, Reason, RelPath, RootId, Scope, Severity, Skill,
+    handle,
 };
 use crate::keeper::{Degraded, RootState, RootView, View, WatchMode};
 use crate::proto::caproot::v1 as pb;
+use std::sync::Arc;
 
 /// One root as one answer shows it: what a caller of this product sees under this id.
 #[derive(Clone, Copy)]
@@ -38,6 +40,12 @@ impl<'a> Shown<'a> {
         self.fits(skill) && skill.is_for(self.product)
     }
 
+    /// The plugins, by package.
+    pub(super) fn plugins(&self) -> impl Iterator<Item = &'a Arc<Plugin>> + use<'a> {
+        let Self { id, catalog, .. } = *self;
+        catalog.plugins().iter().filter(move |plugin| plugin.check_handle(id).is_ok())
+    }
+
     fn fits(&self, skill: &Skill) -> bool {
         skill.check_handle(self.id).is_ok()
     }
@@ -46,7 +54,9 @@ impl<'a> Shown<'a> {
     pub(super) fn diagnostics(&self) -> Vec<pb::Diagnostic> {
         let may_be_too_long = !self.catalog.lists_all(self.id, "");
         let skills = may_be_too_long.then(|| self.catalog.skills(0)).into_iter().flatten();
+        let plugins = may_be_too_long.then(|| self.catalog.plugins()).into_iter().flatten();
         let too_long = skills.filter_map(|s| s.check_handle(self.id).err());
+        let too_long = too_long.chain(plugins.filter_map(|p| p.check_handle(self.id).err()));
         let too_long = too_long.map(|problem| Diagnostic { resource: None, problem });
         let own: Vec<_> = too_long.chain(self.degraded()).collect();
         let all = own.iter().chain(self.catalog.diagnostics.kept());
@@ -70,6 +80,8 @@ impl<'a> Shown<'a> {
             let too_long = self.catalog.skills(0).filter(|s| !self.fits(s)).count();
             (self.skills(0).count(), too_long)
         };
+        let plugins = self.plugins().count();
+        let plugins_too_long = self.catalog.plugins().len() - plugins;
         let Counts { left_out, disabled, directories, entries, passed_over } =
             self.catalog.header.counts;
         pb::RootCounts {
@@ -80,8 +92,9 @@ impl<'a> Shown<'a> {
             directories,
             entries,
             passed_over,
+            plugins: number(plugins),
             diagnostics: self.catalog.diagnostics.total()
-                + number(too_long)
+                + number(too_long + plugins_too_long)
                 + u32::from(self.degraded().is_some()),
         }
     }
@@ -139,6 +152,8 @@ pub(super) fn resolved_root(root: &RootView) -> pb::ResolvedRoot {
         }),
         counts: status.counts,
         diagnostics: Vec::new(),
+        plugins: Vec::new(),
+        marketplaces: Vec::new(),
         truncated: status.truncated,
         scope: header.and_then(|h| h.scope).map(|s| scope(s).into()),
     }
@@ -282,5 +297,10 @@ fn code(code: Code) -> pb::DiagnosticCode {
         Code::ManifestInvalid => pb::DiagnosticCode::ManifestInvalid,
         Code::HandleTooLong => pb::DiagnosticCode::HandleTooLong,
         Code::WatchDegraded => pb::DiagnosticCode::WatchDegraded,
+        Code::PluginFileInvalid => pb::DiagnosticCode::PluginFileInvalid,
+        Code::PathInvalid => pb::DiagnosticCode::PathInvalid,
+        Code::PathMissing => pb::DiagnosticCode::PathMissing,
+        Code::ComponentInvalid => pb::DiagnosticCode::ComponentInvalid,
+        Code::SecretWithheld => pb::DiagnosticCode::SecretWithheld,
     }
 }

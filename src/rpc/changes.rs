@@ -3,6 +3,7 @@
 
 use super::answers::{Shown, place, removal, root_status};
 use super::pages::{Question, diagnostics};
+use super::plugin_changes::PluginChanges;
 use super::skills::skill;
 use crate::domain::diff::diff;
 use crate::domain::{RelPath, RootId, Skill};
@@ -13,7 +14,7 @@ use prost::Message as _;
 use std::sync::Arc;
 
 /// The size at which an event is full.
-const FRAGMENT_BYTES: usize = 60 << 10;
+pub(super) const FRAGMENT_BYTES: usize = 60 << 10;
 
 /// The events that lead from one view of a question's roots to another, in order. Lazy: only what
 /// is asked for is made.
@@ -85,6 +86,7 @@ struct Deltas<'a> {
     upserted: Box<dyn Iterator<Item = pb::Skill> + Send + 'a>,
     /// One that did not fit the fragment before.
     next: Option<pb::Skill>,
+    plugins: PluginChanges<'a>,
 }
 
 impl<'a> Deltas<'a> {
@@ -103,7 +105,11 @@ impl<'a> Deltas<'a> {
             (None, Some(new)) => (Vec::new(), Box::new(all(question, new))),
             (Some(old), Some(new)) => between(question, &old, &new),
         };
-        Self { root: now, removed: removed.into_iter(), upserted, next: None }
+        let plugins = match question.view {
+            pb::SkillView::Basic => PluginChanges::default(),
+            _ => PluginChanges::between(old, new),
+        };
+        Self { root: now, removed: removed.into_iter(), upserted, next: None, plugins }
     }
 }
 
@@ -180,6 +186,7 @@ impl Iterator for Deltas<'_> {
             size += len;
             delta.upserted.push(skill);
         }
+        self.plugins.fill(self.root, &mut delta, &mut size);
         (size > 0).then_some(Event::Delta(delta))
     }
 }

@@ -1,6 +1,7 @@
-//! Pages of `ListSkills`: how much fits, and where the next one begins.
+//! Pages of `ListSkills`: how much fits, and where the next one begins. Leaves those of `ResolveRoots`
+//! to `resolved`.
 
-use super::answers::{Shown, resolved_root, root_status};
+use super::answers::{Shown, root_status};
 use super::skills::skill;
 use crate::domain::limits::MAX_PAGE_BYTES;
 use crate::domain::token::{PageToken, ResumeToken};
@@ -95,13 +96,6 @@ impl Question<'_> {
 /// The epoch in the words of the wire.
 pub(super) fn print_epoch(epoch: u64) -> String {
     format!("{epoch:016x}")
-}
-
-/// Resolved roots, with their diagnostics.
-pub(super) fn resolved(view: &View) -> Vec<pb::ResolvedRoot> {
-    let roots = view.roots.iter().map(resolved_root);
-    let with = |(root, diagnostics)| pb::ResolvedRoot { diagnostics, ..root };
-    roots.zip(diagnostics(view, "")).map(with).collect()
 }
 
 /// The diagnostics of each root, most severe first; all together within their bound, of which each

@@ -10,7 +10,7 @@ use super::{answers, files, limits, pages, requests, state};
 use crate::disk::Body;
 use crate::domain::token::{Cursor, PageToken};
 use crate::domain::{ConfigState, Published, RootId, Sandbox, Selected, handle, main_file};
-use crate::keeper::{Consistency, Keeper, Patience};
+use crate::keeper::{Consistency, Keeper, Patience, View};
 use crate::proto::caproot::v1 as pb;
 use pb::capability_service_server::CapabilityService;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status};
 
 /// Abilities that a client may rely on.
-const FEATURES: [&str; 5] = ["fresh", "file-uri", "published", "gzip", "zstd"];
+const FEATURES: [&str; 6] = ["fresh", "file-uri", "published", "plugins", "gzip", "zstd"];
 
 /// `caproot.v1.CapabilityService`.
 #[derive(Debug)]
@@ -53,6 +53,14 @@ pub(super) type Answer<T> = Result<Response<T>, Status>;
 pub(super) type Events =
     Pin<Box<dyn futures_util::Stream<Item = Result<pb::WatchSkillsResponse, Status>> + Send>>;
 
+/// Which page, and how recent the first must be.
+struct Asked<'a> {
+    token: &'a str,
+    /// What the token is bound to.
+    bytes: Vec<u8>,
+    consistency: Consistency,
+}
+
 impl Service {
     /// Serves what the keeper keeps, until `stopping` turns true.
     #[must_use]
@@ -76,6 +84,27 @@ impl Service {
 
     fn epoch(&self) -> String {
         pages::print_epoch(self.keeper.epoch())
+    }
+
+    /// What a page shows, and where in it the page begins.
+    async fn page_view(
+        &self,
+        keeper: &Keeper,
+        selection: &[Selected],
+        asked: Asked<'_>,
+        patience: Patience,
+    ) -> Result<(View, (usize, usize)), Status> {
+        if asked.token.is_empty() {
+            let view = keeper.view(selection, asked.consistency, patience).await;
+            return Ok((view.map_err(|late| Failure::from(late).status(None))?, (0, 0)));
+        }
+        let token = PageToken::parse(asked.token, &asked.bytes);
+        let refuse = || BadField::new("page_token", "was not given for this list; start again");
+        let token = token.ok_or_else(refuse)?;
+        let is_here = token.epoch == self.keeper.epoch();
+        let view = is_here.then(|| keeper.view_at(selection, token.revision)).flatten();
+        let view = view.ok_or_else(|| Failure::CatalogChanged.status(None))?;
+        Ok((view, (token.root as usize, token.skill as usize)))
     }
 
     fn selection(&self, roots: Vec<pb::SelectedCapabilityRoot>) -> Result<Vec<Selected>, BadField> {
@@ -138,14 +167,20 @@ impl CapabilityService for Service {
         let keeper = self.keeper_of(&request)?;
         let request = request.into_inner();
         let selection = self.selection(request.selected_capability_roots)?;
-        let consistency = requests::consistency(request.consistency)?;
-        let view = keeper.view(&selection, consistency, patience).await;
-        let view = view.map_err(|late| Failure::from(late).status(None))?;
-        Ok(Response::new(pb::ResolveRootsResponse {
-            roots: pages::resolved(&view),
-            epoch: self.epoch(),
-            revision: view.revision,
-        }))
+        let question = pages::Question {
+            reach: keeper.reach(),
+            selection: &selection,
+            product: "",
+            view: pb::SkillView::Full,
+            page_size: requests::page_size(request.page_size)?,
+        };
+        let asked = Asked {
+            token: &request.page_token,
+            bytes: question.resolved_bytes(),
+            consistency: requests::consistency(request.consistency)?,
+        };
+        let (view, begin) = self.page_view(&keeper, &selection, asked, patience).await?;
+        Ok(Response::new(question.resolved_page(self.keeper.epoch(), &view, begin)))
     }
 
     async fn list_skills(
@@ -164,22 +199,13 @@ impl CapabilityService for Service {
             view: requests::view(request.view)?,
             page_size: requests::page_size(request.page_size)?,
         };
-        let consistency = requests::consistency(request.consistency)?;
-        let epoch = self.keeper.epoch();
-        let (view, begin) = if request.page_token.is_empty() {
-            let view = keeper.view(&selection, consistency, patience).await;
-            (view.map_err(|late| Failure::from(late).status(None))?, (0, 0))
-        } else {
-            let token = PageToken::parse(&request.page_token, &question.bytes());
-            let refuse = || BadField::new("page_token", "was not given for this list; start again");
-            let token = token.ok_or_else(refuse)?;
-            let view = (token.epoch == epoch)
-                .then(|| keeper.view_at(&selection, token.revision))
-                .flatten();
-            let view = view.ok_or_else(|| Failure::CatalogChanged.status(None))?;
-            (view, (token.root as usize, token.skill as usize))
+        let asked = Asked {
+            token: &request.page_token,
+            bytes: question.bytes(),
+            consistency: requests::consistency(request.consistency)?,
         };
-        Ok(Response::new(question.page(epoch, &view, begin)))
+        let (view, begin) = self.page_view(&keeper, &selection, asked, patience).await?;
+        Ok(Response::new(question.page(self.keeper.epoch(), &view, begin)))
     }
 
     type WatchSkillsStream = Events;

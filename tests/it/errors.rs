@@ -38,7 +38,8 @@ async fn bad_ids() {
         let field = Some("selected_capability_roots[1].id");
         let listed = daemon.try_list(list_request(&roots)).await;
         assert_refused(listed, INVALID, "INVALID_ARGUMENT", field);
-        let request = ResolveRootsRequest { selected_capability_roots: roots, consistency: 0 };
+        let request =
+            ResolveRootsRequest { selected_capability_roots: roots, ..Default::default() };
         let resolved = daemon.client.clone().resolve_roots(request).await;
         assert_refused(resolved, INVALID, "INVALID_ARGUMENT", field);
         let read = daemon.read(read_request(&bad, "skill://r/a", "")).await;
@@ -81,7 +82,7 @@ async fn too_many_roots() {
     let message = answer.as_ref().expect_err("too many").message().to_owned();
     assert!(message.contains('3'), "the limit is named: {message}");
     assert_refused(answer, INVALID, "TOO_MANY_ROOTS", field);
-    let request = ResolveRootsRequest { selected_capability_roots: roots, consistency: 0 };
+    let request = ResolveRootsRequest { selected_capability_roots: roots, ..Default::default() };
     let answer = daemon.client.clone().resolve_roots(request).await;
     assert_refused(answer, INVALID, "TOO_MANY_ROOTS", field);
     daemon.stop().await;

@@ -39,6 +39,7 @@ mod no_openat2;
 mod no_paths;
 mod paging;
 mod permission;
+mod plugins;
 mod polled;
 mod private;
 mod race;

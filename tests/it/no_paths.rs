@@ -91,7 +91,8 @@ async fn call_everything(client: &mut Client, roots: &[SelectedCapabilityRoot]) 
     client.list_roots(ListRootsRequest {}).await.expect("ListRoots");
     client.list_skills(list_request(roots)).await.expect("ListSkills");
     let selected_capability_roots = roots.to_vec();
-    let request = ResolveRootsRequest { selected_capability_roots, consistency: 2 };
+    let request =
+        ResolveRootsRequest { selected_capability_roots, consistency: 2, ..Default::default() };
     client.resolve_roots(request).await.expect("ResolveRoots");
     for root in roots {
         let id = &root.id;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use caproot::config::{Config, Flags};
 use caproot::disk::{self, Allowed, Body, Off, Page, Progress, Rule, Target, Unread, Versions};
-use caproot::domain::{OffPackages, RelPath, SwitchedOff};
+use caproot::domain::{Declaring, OffPackages, RelPath, SwitchedOff};
 use caproot::keeper::{Opener, Timing};
 use caproot::proto::caproot::v1::{ListResourcesRequest, SelectedCapabilityRoot};
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -102,7 +102,9 @@ fn read_directly(opener: Opener, arena: &Arena, score: &Score, goes_on: &dyn Fn(
     let allowed = Allowed::with(opener, vec![arena.root()]);
     let (packages, rules) = (OffPackages::default(), SwitchedOff::default());
     let off = Off { packages: &packages, rules: &rules, published: &[] };
-    let rule = Rule { passed_over: &[], follow_links: true, off };
+    let declaring = Declaring::default();
+    let rule =
+        Rule { passed_over: &[], follow_links: true, off, declaring: &declaring, plugin: None };
     let versions = Versions::default();
     let path = |text: &str| RelPath::new(text.as_bytes()).expect("a relative path");
     while goes_on() {

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use caproot::proto::caproot::v1::watch_skills_response::Event;
 use caproot::proto::caproot::v1::{
-    Diagnostic, ListSkillsRequest, ListSkillsResponse, RemovalReason, ResetReason, RootStatus,
-    Skill, WatchSkillsRequest, WatchSkillsResponse,
+    Diagnostic, ListSkillsRequest, ListSkillsResponse, Marketplace, Plugin, RemovalReason,
+    ResetReason, ResolveRootsRequest, RootStatus, Skill, SkillView, WatchSkillsRequest,
+    WatchSkillsResponse,
 };
 use tonic::{Status, Streaming};
 
@@ -23,6 +24,10 @@ pub(crate) struct Replica {
     pub skills: BTreeMap<String, Skill>,
     /// By root id.
     pub diagnostics: BTreeMap<String, Vec<Diagnostic>>,
+    /// By package.
+    pub plugins: BTreeMap<String, Plugin>,
+    /// By root id.
+    pub marketplaces: BTreeMap<String, Vec<Marketplace>>,
     /// Of the last `synced` or `bookmark`.
     pub revision: u64,
     /// Of the last `synced` or `bookmark`.
@@ -39,6 +44,12 @@ pub(crate) struct Step {
     pub upserted: Vec<String>,
     /// Packages and reasons, in the order they came.
     pub removed: Vec<(String, RemovalReason)>,
+    /// Packages of plugins, in the order they came.
+    pub upserted_plugins: Vec<String>,
+    /// Packages of plugins, in the order they came.
+    pub removed_plugins: Vec<String>,
+    /// How many deltas came.
+    pub deltas: usize,
     /// Ids of roots whose state came.
     pub statuses: Vec<String>,
     /// Whether this is a bookmark: nothing may have come with it.
@@ -72,6 +83,8 @@ impl Replica {
             roots: self.roots.clone(),
             skills: self.skills.clone(),
             diagnostics: self.diagnostics.clone(),
+            plugins: self.plugins.clone(),
+            marketplaces: self.marketplaces.clone(),
             revision: self.revision,
             token: self.token.clone(),
             epoch: self.epoch.clone(),
@@ -109,6 +122,8 @@ impl Replica {
                     self.roots.clear();
                     self.skills.clear();
                     self.diagnostics.clear();
+                    self.plugins.clear();
+                    self.marketplaces.clear();
                 }
                 Event::RootStatus(status) => {
                     step.statuses.push(status.id.clone());
@@ -173,6 +188,49 @@ impl Replica {
             );
             step.upserted.push(package);
         }
+        for package in delta.removed_plugins {
+            assert!(self.plugins.remove(&package).is_some(), "{package} was held");
+            step.removed_plugins.push(package);
+        }
+        for plugin in delta.upserted_plugins {
+            let package = plugin.package.clone();
+            let before = self.plugins.insert(package.clone(), plugin);
+            assert_ne!(
+                before.as_ref(),
+                self.plugins.get(&package),
+                "no event where nothing changed"
+            );
+            step.upserted_plugins.push(package);
+        }
+        if let Some(lists) = delta.marketplaces {
+            let before = self.marketplaces.insert(delta.root_id, lists.marketplaces.clone());
+            assert_ne!(before, Some(lists.marketplaces), "no event where nothing changed");
+        }
+        step.deltas += 1;
+    }
+
+    /// Whether what is held of plugins is what `ResolveRoots` says at the same revision. One of
+    /// another revision, or of a stream without plugins, says nothing.
+    pub(crate) async fn assert_holds_plugins(&self, daemon: &Daemon) {
+        let request = ResolveRootsRequest {
+            selected_capability_roots: self.request.selected_capability_roots.clone(),
+            ..ResolveRootsRequest::default()
+        };
+        let answer = daemon.client.clone().resolve_roots(request).await;
+        let answer = answer.expect("ResolveRoots").into_inner();
+        let comparable = answer.revision == self.revision
+            && answer.next_page_token.is_empty()
+            && self.request.view() != SkillView::Basic;
+        if !comparable {
+            return;
+        }
+        let plugins = answer.roots.iter().flat_map(|root| &root.plugins);
+        let plugins: BTreeMap<_, _> = plugins.map(|p| (p.package.clone(), p.clone())).collect();
+        assert_eq!(self.plugins, plugins);
+        for root in answer.roots {
+            let held = self.marketplaces.get(&root.id).cloned().unwrap_or_default();
+            assert_eq!(held, root.marketplaces);
+        }
     }
 
     /// Whether this is what `ListSkills` says, diagnostics included.
@@ -214,7 +272,8 @@ impl Replica {
                 assert!(self.revision > before || step.is_empty());
             }
             if self.revision <= list.revision {
-                return self.assert_holds(&list);
+                self.assert_holds(&list);
+                return self.assert_holds_plugins(daemon).await;
             }
         }
     }
@@ -242,6 +301,9 @@ impl Replica {
 
 impl Step {
     fn is_empty(&self) -> bool {
-        self.upserted.is_empty() && self.removed.is_empty() && self.statuses.is_empty()
+        self.upserted.is_empty()
+            && self.removed.is_empty()
+            && self.deltas == 0
+            && self.statuses.is_empty()
     }
 }

@@ -61,7 +61,8 @@ async fn a_root_that_is_not_published_has_no_scope() {
     let root = selected("r", fixture.path("root"));
     assert!(published(&daemon).await.is_empty());
     assert_eq!(daemon.list(std::slice::from_ref(&root)).await.skills[0].scope, None);
-    let request = ResolveRootsRequest { selected_capability_roots: vec![root], consistency: 0 };
+    let request =
+        ResolveRootsRequest { selected_capability_roots: vec![root], ..Default::default() };
     let resolved = daemon.client.clone().resolve_roots(request).await.expect("ResolveRoots");
     assert_eq!(resolved.into_inner().roots[0].scope, None);
     daemon.stop().await;

@@ -129,7 +129,8 @@ async fn session(daemon: &Daemon, fixture: &Fixture) {
     replica.step().await;
     let list = fresh(daemon, &roots).await;
     assert_eq!(list.skills.len(), 3, "the demo");
-    let resolve = ResolveRootsRequest { selected_capability_roots: roots.to_vec(), consistency: 0 };
+    let resolve =
+        ResolveRootsRequest { selected_capability_roots: roots.to_vec(), ..Default::default() };
     in_time(client.resolve_roots(resolve)).await.expect("ResolveRoots");
     for skill in &list.skills {
         let request = ListResourcesRequest {

@@ -262,7 +262,7 @@ impl<'a> Fields<'a> {
 }
 
 /// The tools of a text: split at white space and commas that are not in parentheses.
-fn tools(text: &str) -> impl Iterator<Item = Box<str>> {
+pub(in crate::domain) fn tools(text: &str) -> impl Iterator<Item = Box<str>> {
     let mut open = 0_usize;
     text.split(move |c: char| {
         match c {

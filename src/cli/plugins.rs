@@ -1,0 +1,266 @@
+//! Plugins for a person: as a tree, and what changed of them.
+
+use super::table::cut;
+use super::text::{Shown, shown};
+use crate::proto::caproot::v1::{
+    Marketplace, McpServer, McpTransport, NamedValue, Plugin, PluginComponents, SkillDelta,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+/// The most columns of a text in a tree or a line.
+const TEXT: usize = 100;
+
+/// One component: its kind, its name, and what else is told of it.
+type Component = (&'static str, String, String);
+
+/// The plugins that a stream made its reader hold, by package; and marketplaces, by root id.
+#[derive(Default)]
+pub(super) struct Plugins {
+    plugins: BTreeMap<String, Plugin>,
+    marketplaces: BTreeMap<String, Vec<Marketplace>>,
+}
+
+impl Plugins {
+    /// Takes what deltas say; gives the lines of what is not as it was. `anew`: they are all there is.
+    pub(super) fn apply(&mut self, deltas: Vec<SkillDelta>, anew: bool) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut gone: Vec<String> = Vec::new();
+        if anew {
+            let now = deltas.iter().flat_map(|delta| &delta.upserted_plugins);
+            let now: BTreeSet<&str> = now.map(|plugin| plugin.package.as_str()).collect();
+            gone.extend(
+                self.plugins.keys().filter(|package| !now.contains(package.as_str())).cloned(),
+            );
+            let listed: BTreeSet<_> = deltas.iter().map(|delta| delta.root_id.clone()).collect();
+            self.marketplaces.retain(|root, _| listed.contains(root));
+        }
+        gone.extend(deltas.iter().flat_map(|delta| delta.removed_plugins.clone()));
+        for package in gone {
+            if let Some(plugin) = self.plugins.remove(&package) {
+                lines.push(line('-', &plugin, "no longer there"));
+            }
+        }
+        for delta in deltas {
+            for plugin in delta.upserted_plugins {
+                let before = self.plugins.get(&plugin.package);
+                if before == Some(&plugin) {
+                    continue;
+                }
+                lines.push(match before {
+                    None => line('+', &plugin, &summary(&plugin)),
+                    Some(before) => line('~', &plugin, &difference(before, &plugin)),
+                });
+                self.plugins.insert(plugin.package.clone(), plugin);
+            }
+            if let Some(lists) = delta.marketplaces {
+                let lists = lists.marketplaces;
+                if self.marketplaces.get(&delta.root_id).is_none_or(|before| *before != lists) {
+                    let told: Vec<_> = lists.iter().map(marketplace).collect();
+                    let told = if told.is_empty() { "none".to_owned() } else { told.join(", ") };
+                    lines.push(format!("~ marketplaces of root {}: {told}", Shown(&delta.root_id)));
+                    self.marketplaces.insert(delta.root_id, lists);
+                }
+            }
+        }
+        lines
+    }
+}
+
+/// A root's plugins and what they declare, indented below it.
+pub(super) fn tree(plugins: &[Plugin], marketplaces: &[Marketplace]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for list in marketplaces {
+        lines.push(format!("  marketplace {}", marketplace(list)));
+    }
+    for plugin in plugins {
+        let mut head = format!("  plugin {}", Shown(&plugin.name));
+        if !plugin.version.is_empty() {
+            let _ = write!(head, " {}", Shown(&plugin.version));
+        }
+        let _ = write!(head, "  {}", Shown(&plugin.package));
+        for (is_so, word) in [(plugin.stale, "stale"), (plugin.truncated, "truncated")] {
+            if is_so {
+                let _ = write!(head, "  {word}");
+            }
+        }
+        lines.push(head);
+        for (kind, name, what) in components(plugin) {
+            let mut line = format!("    {kind} {name}");
+            if !what.is_empty() {
+                let _ = write!(line, "  {}", cut(&what, TEXT));
+            }
+            lines.push(line);
+        }
+    }
+    lines
+}
+
+fn marketplace(list: &Marketplace) -> String {
+    let count = list.plugins.len();
+    let s = if count == 1 { "" } else { "s" };
+    format!("{}: {count} plugin{s}", Shown(&list.name))
+}
+
+fn line(sign: char, plugin: &Plugin, what: &str) -> String {
+    format!("{sign} plugin {}  {}  {what}", Shown(&plugin.name), Shown(&plugin.package))
+}
+
+/// How many of each kind a plugin declares.
+fn summary(plugin: &Plugin) -> String {
+    let mut kinds: Vec<(&str, usize)> = Vec::new();
+    for (kind, ..) in components(plugin) {
+        match kinds.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((kind, 1)),
+        }
+    }
+    let told: Vec<_> = kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    if told.is_empty() { "declares nothing but skills".to_owned() } else { told.join(", ") }
+}
+
+/// Which components came, changed and went.
+fn difference(before: &Plugin, now: &Plugin) -> String {
+    const MOST: usize = 8;
+    let (old, new) = (components(before), components(now));
+    let named =
+        |all: &[Component], of: &Component| all.iter().any(|c| (c.0, &c.1) == (of.0, &of.1));
+    let mut told = Vec::new();
+    let gone = old.iter().filter(|c| !named(&new, c));
+    told.extend(gone.map(|(kind, name, _)| format!("-{kind} {name}")));
+    for component in new.iter().filter(|c| !old.contains(c)) {
+        let sign = if named(&old, component) { '~' } else { '+' };
+        told.push(format!("{sign}{} {}", component.0, component.1));
+    }
+    if before.name != now.name {
+        told.insert(0, format!("was {}", Shown(&before.name)));
+    }
+    match told.len() {
+        0 if now.stale && !before.stale => "stale: a file of it no longer parses".to_owned(),
+        0 => "its manifest, or a detail of a component".to_owned(),
+        count if count > MOST => {
+            format!("{} and {} more", told[..MOST].join(", "), count - MOST)
+        }
+        _ => told.join(", "),
+    }
+}
+
+fn components(plugin: &Plugin) -> Vec<Component> {
+    let Some(all) = &plugin.components else { return Vec::new() };
+    let PluginComponents { mcp_servers, apps, hooks, agents, commands, output_styles, lsp_servers } =
+        all;
+    let mut told: Vec<Component> = Vec::new();
+    let mut tell = |kind, name: &str, what: String| told.push((kind, shown(name), what));
+    for server in mcp_servers {
+        tell("mcp", &server.name, self::server(server));
+    }
+    for app in apps {
+        tell("app", &app.name, shown(&app.id));
+    }
+    for hook in hooks {
+        let run = [&hook.command, &hook.url, &hook.prompt];
+        let run = run.into_iter().find(|text| !text.is_empty()).map_or("", String::as_str);
+        let of = if hook.matcher.is_empty() { String::new() } else { format!("{} ", hook.matcher) };
+        tell("hook", &hook.event, shown(&format!("{of}{}: {run}", hook.kind)));
+    }
+    for agent in agents {
+        tell("agent", &agent.name, shown(&agent.description));
+    }
+    for command in commands {
+        tell("command", &command.name, shown(&command.description));
+    }
+    for style in output_styles {
+        tell("output style", &style.name, shown(&style.description));
+    }
+    for server in lsp_servers {
+        tell("lsp", &server.name, shown(&format!("{} {}", server.command, server.args.join(" "))));
+    }
+    told
+}
+
+fn server(server: &McpServer) -> String {
+    let transport = match McpTransport::try_from(server.transport) {
+        Ok(McpTransport::Stdio) => "stdio",
+        Ok(McpTransport::StreamableHttp) => "http",
+        Ok(McpTransport::Sse) => "sse",
+        Ok(McpTransport::Unspecified) | Err(_) => "?",
+    };
+    let what = if server.url.is_empty() {
+        format!("{} {}", server.command, server.args.join(" "))
+    } else {
+        server.url.clone()
+    };
+    let mut told = format!("{transport}: {}", what.trim());
+    let given = server.environment.iter().chain(&server.headers);
+    let names: Vec<&str> = given.map(|NamedValue { name, .. }| name.as_str()).collect();
+    if !names.is_empty() {
+        let _ = write!(told, " ({})", names.join(", "));
+    }
+    if server.enabled == Some(false) {
+        told.push_str(" off");
+    }
+    shown(&told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Plugins, tree};
+    use crate::proto::caproot::v1::{
+        App, McpServer, McpTransport, Plugin, PluginComponents, SkillDelta,
+    };
+
+    fn plugin(name: &str, servers: &[&str]) -> Plugin {
+        let server = |name: &&str| McpServer {
+            name: (*name).to_owned(),
+            transport: McpTransport::Stdio.into(),
+            command: "x\u{1b}".into(),
+            ..McpServer::default()
+        };
+        let app = App { name: "a".into(), id: "connector_1".into(), ..App::default() };
+        let components = PluginComponents {
+            mcp_servers: servers.iter().map(server).collect(),
+            apps: vec![app],
+            ..PluginComponents::default()
+        };
+        Plugin {
+            name: name.into(),
+            package: "skill://r/p".into(),
+            components: Some(components),
+            ..Plugin::default()
+        }
+    }
+
+    fn delta(plugins: Vec<Plugin>, removed: &[&str]) -> SkillDelta {
+        SkillDelta {
+            root_id: "r".into(),
+            upserted_plugins: plugins,
+            removed_plugins: removed.iter().map(ToString::to_string).collect(),
+            ..SkillDelta::default()
+        }
+    }
+
+    #[test]
+    fn a_tree_of_what_is_declared() {
+        assert_eq!(
+            tree(&[plugin("p", &["s"])], &[]),
+            ["  plugin p  skill://r/p", r"    mcp s  stdio: x\u{1b}", "    app a  connector_1"]
+        );
+    }
+
+    #[test]
+    fn what_changed() {
+        let mut held = Plugins::default();
+        let mut told = |delta, anew| held.apply(vec![delta], anew);
+        assert_eq!(
+            told(delta(vec![plugin("p", &["s"])], &[]), true),
+            ["+ plugin p  skill://r/p  mcp 1, app 1"]
+        );
+        assert_eq!(
+            told(delta(vec![plugin("q", &["t"])], &[]), false),
+            ["~ plugin q  skill://r/p  was p, -mcp s, +mcp t"]
+        );
+        assert!(told(delta(vec![plugin("q", &["t"])], &[]), true).is_empty());
+        let gone = ["- plugin q  skill://r/p  no longer there"];
+        assert_eq!(told(delta(vec![], &["skill://r/p"]), false), gone);
+    }
+}

@@ -1,0 +1,87 @@
+//! Joins the pages of resolved roots into one answer.
+
+use super::call::{CallError, Client, reason, within};
+use super::pages::Pages;
+use crate::proto::caproot::v1::{ResolveRootsRequest, ResolveRootsResponse};
+
+/// How often an answer is begun anew when its revision is gone.
+const RESTARTS: usize = 3;
+
+impl Client {
+    /// All pages as one answer without a page token. `request.page_token` must be empty. One whose
+    /// revision is gone is begun anew, three times at most.
+    pub async fn resolve_roots(
+        &mut self,
+        request: ResolveRootsRequest,
+    ) -> Result<ResolveRootsResponse, CallError> {
+        let mut restarts = 0;
+        loop {
+            match self.resolved_pages(request.clone()).await {
+                Err(CallError::Status(status))
+                    if restarts < RESTARTS
+                        && reason(&status).as_deref() == Some("CATALOG_CHANGED") =>
+                {
+                    restarts += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn resolved_pages(
+        &mut self,
+        mut request: ResolveRootsRequest,
+    ) -> Result<ResolveRootsResponse, CallError> {
+        let (mut answer, mut pages) = (ResolveRootsResponse::default(), Pages::default());
+        loop {
+            let call = self.request(request.clone());
+            let page = within(self.timeout(), self.service.resolve_roots(call)).await?;
+            let next = pages.next(&page, &page.next_page_token).map_err(CallError::Nonsense)?;
+            if pages.is_first() {
+                answer = ResolveRootsResponse { next_page_token: String::new(), ..page };
+            } else {
+                join(&mut answer, page).map_err(CallError::Nonsense)?;
+            }
+            match next {
+                Some(token) => request.page_token = token,
+                None => return Ok(answer),
+            }
+        }
+    }
+}
+
+fn join(answer: &mut ResolveRootsResponse, page: ResolveRootsResponse) -> Result<(), &'static str> {
+    let is_same = (&page.epoch, page.revision) == (&answer.epoch, answer.revision)
+        && answer.roots.iter().map(|root| &root.id).eq(page.roots.iter().map(|root| &root.id));
+    if !is_same {
+        return Err("the pages of one answer are of different revisions or roots");
+    }
+    for (root, more) in answer.roots.iter_mut().zip(page.roots) {
+        root.plugins.extend(more.plugins);
+        root.marketplaces.extend(more.marketplaces);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::join;
+    use crate::proto::caproot::v1::{Plugin, ResolveRootsResponse, ResolvedRoot};
+
+    fn page(root: &str, plugin: &str) -> ResolveRootsResponse {
+        let plugin = Plugin { name: plugin.into(), ..Plugin::default() };
+        let root =
+            ResolvedRoot { id: root.into(), plugins: vec![plugin], ..ResolvedRoot::default() };
+        ResolveRootsResponse { roots: vec![root], ..ResolveRootsResponse::default() }
+    }
+
+    #[test]
+    fn pages_become_one_answer() {
+        let mut answer = page("r", "a");
+        assert_eq!(join(&mut answer, page("r", "b")), Ok(()));
+        let names: Vec<_> = answer.roots[0].plugins.iter().map(|p| p.name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert!(join(&mut answer, page("other", "c")).is_err());
+        assert!(join(&mut answer, ResolveRootsResponse { revision: 7, ..page("r", "c") }).is_err());
+    }
+}

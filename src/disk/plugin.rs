@@ -1,0 +1,361 @@
+//! Reads what one plugin declares: files of JSON and Markdown at the places that its manifest names,
+//! or at the usual ones. Nothing outside the plugin's directory is opened. Leaves what is in them to
+//! `domain::plugin`, and when to read to `plugins`.
+
+use super::allowed::{Blocked, Ground};
+use super::content;
+use super::list::{may_pass, read_names, unopened};
+use super::resource::{self, Regular, Unopened};
+use super::watching::{Guard, WatchDirs};
+use crate::domain::plugin::{Components, Kind, Prompt, prompt, read_file};
+use crate::domain::{Code, Limits, Manifest, Problem, RelPath, Severity, Spot, permit};
+use rustix::fs::{FileType, OFlags};
+use std::os::fd::AsFd as _;
+
+/// Levels of directories below one that is named for agents, commands or output styles.
+const MAX_DEPTH: usize = 8;
+/// Entries of such a directory that are looked at.
+const MAX_ENTRIES: usize = 10_000;
+/// Files of one kind that are read.
+const MAX_FILES: usize = 1_000;
+/// Directories of one kind that are looked into.
+const MAX_DIRECTORIES: usize = 200;
+
+/// What reading needs to know.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reader<'a> {
+    pub(super) ground: &'a Ground,
+    pub(super) limits: &'a Limits,
+    pub(super) passed_over: &'a [Box<[u8]>],
+    pub(super) follow_links: bool,
+    pub(super) watching: &'a dyn WatchDirs,
+}
+
+/// What was read of one plugin.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Read {
+    /// Files that declare something, in the order of the kinds.
+    pub(super) files: Vec<FileRead>,
+    /// About what is at a place below the plugin.
+    pub(super) problems: Vec<(RelPath, Problem)>,
+    /// The images that are there.
+    pub(super) images: [Option<RelPath>; 3],
+    pub(super) screenshots: Vec<RelPath>,
+}
+
+/// What was read of one file.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct FileRead {
+    pub(super) kind: Kind,
+    /// As it is named, below the plugin.
+    pub(super) file: RelPath,
+    /// Where it really is.
+    pub(super) real: Option<Spot>,
+    /// `None` where it cannot be used.
+    pub(super) components: Option<Components>,
+    pub(super) problems: Vec<Problem>,
+    /// Whether `components` are those of an earlier version, since this one cannot be used.
+    pub(super) stale: bool,
+}
+
+/// A plugin that is being read.
+struct Reading<'a> {
+    reader: Reader<'a>,
+    dir: &'a Spot,
+    /// Where its manifest is.
+    manifest: &'a RelPath,
+    token: u64,
+    guards: Vec<Guard>,
+    read: Read,
+}
+
+/// What is at a place that is named.
+enum Found {
+    Nothing,
+    File(Regular),
+    Directory(Spot),
+    Problem(Problem),
+}
+
+impl Read {
+    /// Whether something could not be read, and may be by now.
+    pub(super) fn has_failed(&self) -> bool {
+        let mut problems = self.files.iter().flat_map(|file| &file.problems);
+        problems.any(may_pass) || self.problems.iter().any(|(_, problem)| may_pass(problem))
+    }
+
+    /// Takes what files last said that could be used, where they cannot be any more; says whether
+    /// there were some.
+    pub(super) fn keep_last_good(&mut self, last: &Self) -> bool {
+        let mut kept = false;
+        for file in self.files.iter_mut().filter(|file| file.components.is_none()) {
+            let old =
+                last.files.iter().find(|old| (old.kind, &old.file) == (file.kind, &file.file));
+            let Some(old) = old.filter(|old| old.components.is_some()) else { continue };
+            file.components.clone_from(&old.components);
+            (file.stale, kept) = (true, true);
+        }
+        kept
+    }
+}
+
+impl Reader<'_> {
+    /// Watches and reads what a plugin declares; `manifest` is at the place `file` below it.
+    pub(super) fn read(
+        &self,
+        dir: &Spot,
+        manifest: &Manifest,
+        file: &RelPath,
+        token: u64,
+    ) -> (Read, Vec<Guard>) {
+        let mut reading = Reading {
+            reader: *self,
+            dir,
+            manifest: file,
+            token,
+            guards: Vec::new(),
+            read: Read::default(),
+        };
+        for kind in Kind::ALL {
+            reading.kind(manifest, kind);
+        }
+        reading.images(manifest);
+        (reading.read, reading.guards)
+    }
+
+    /// Watches the way to a place below a directory: each entry that leads there.
+    pub(super) fn watch(&self, dir: &Spot, place: &RelPath, token: u64, guards: &mut Vec<Guard>) {
+        let mut here = dir.clone();
+        for name in place.segments() {
+            let opened = self.ground.open(&here, OFlags::PATH | OFlags::DIRECTORY);
+            let Ok(fd) = opened else { return };
+            guards.extend(self.watching.watch(fd.as_fd(), token, Some(name)));
+            let Some(next) = here.join(name) else { return };
+            here = next;
+        }
+    }
+
+    /// Opens a regular file below a directory, if nothing leads out of that on the way.
+    pub(super) fn open(&self, dir: &Spot, place: &RelPath) -> Result<Regular, Problem> {
+        let opened = resource::open(self.ground, dir, place);
+        let opened = opened.map_err(|e| unopened(e, Severity::Error))?;
+        self.check(dir, place, &opened.spot)?;
+        Ok(opened)
+    }
+
+    fn check(&self, dir: &Spot, place: &RelPath, real: &Spot) -> Result<(), Problem> {
+        let invalid = |why| Err(Problem::warning(Code::PathInvalid, why));
+        let direct = Spot { base: dir.base, rel: dir.rel.join_all(place) };
+        match real.below(dir) {
+            None => invalid("a link leads out of the plugin, and is not followed; use a copy"),
+            Some(below) if !permit::may_read(&below, self.passed_over) => {
+                invalid("it lies in a directory that is passed over, or is named `.env`")
+            }
+            Some(_) if !self.follow_links && *real != direct => {
+                Err(Problem::warning(Code::OutsideRoot, "links are not followed below this root"))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+impl Reading<'_> {
+    fn kind(&mut self, manifest: &Manifest, kind: Kind) {
+        let sources = &manifest.declared.sources;
+        for place in sources.named(kind) {
+            match self.find(place) {
+                Found::Nothing => self.missing(kind.key(), place),
+                Found::Problem(problem) => self.read.problems.push((place.clone(), problem)),
+                Found::File(file) if kind.is_json() => self.json(kind, place, &file),
+                Found::File(file) if kind != Kind::Skills => self.prompt(kind, place, &file),
+                Found::Directory(spot) if kind != Kind::Skills && !kind.is_json() => {
+                    self.prompts(kind, place, &spot);
+                }
+                Found::Directory(_) if kind == Kind::Skills => {}
+                Found::Directory(_) | Found::File(_) => self.missing(kind.key(), place),
+            }
+        }
+        for place in sources.usual(kind) {
+            match self.find(&place) {
+                Found::Nothing => continue,
+                Found::Problem(problem) => self.read.problems.push((place, problem)),
+                Found::File(file) if kind.is_json() => self.json(kind, &place, &file),
+                Found::Directory(spot) if !kind.is_json() => self.prompts(kind, &place, &spot),
+                // An unrelated file may be called so.
+                Found::File(_) | Found::Directory(_) => continue,
+            }
+            break;
+        }
+    }
+
+    /// Looks at a place, once it is watched.
+    fn find(&mut self, place: &RelPath) -> Found {
+        let Self { reader, dir, .. } = *self;
+        if !permit::may_read(place, reader.passed_over) {
+            let why = "it lies in a directory that is passed over, or is named `.env`";
+            return Found::Problem(Problem::warning(Code::PathInvalid, why));
+        }
+        reader.watch(dir, place, self.token, &mut self.guards);
+        let target = match resource::find(reader.ground, dir, place) {
+            Ok(target) => target,
+            Err(Unopened::Blocked(Blocked::Missing | Blocked::NotADirectory)) => {
+                return Found::Nothing;
+            }
+            Err(e) => return Found::Problem(unopened(e, Severity::Warning)),
+        };
+        if let Err(problem) = reader.check(dir, place, &target.spot) {
+            return Found::Problem(problem);
+        }
+        if let Some(real) = target.spot.below(dir).filter(|real| real != place) {
+            reader.watch(dir, &real, self.token, &mut self.guards);
+        }
+        match FileType::from_raw_mode(target.stat.st_mode) {
+            FileType::Directory => Found::Directory(target.spot),
+            _ => match reader.open(dir, place) {
+                Ok(file) => Found::File(file),
+                Err(problem) => Found::Problem(problem),
+            },
+        }
+    }
+
+    fn missing(&mut self, key: &str, place: &RelPath) {
+        let place = place.to_string();
+        let place: String = place.chars().take(64).collect();
+        let why = format!("`{key}` names `./{}`, and there is no such thing", place.escape_debug());
+        self.read.problems.push((self.manifest.clone(), Problem::warning(Code::PathMissing, why)));
+    }
+
+    fn is_read(&self, kind: Kind, place: &RelPath) -> bool {
+        self.read.files.iter().any(|known| known.kind == kind && known.file == *place)
+    }
+
+    fn json(&mut self, kind: Kind, place: &RelPath, file: &Regular) {
+        if self.is_read(kind, place) {
+            return;
+        }
+        let (components, problems) = match content::small(&file.file) {
+            Ok(bytes) => read_file(kind, &bytes),
+            Err(_) => {
+                let failed = Unopened::Blocked(Blocked::Failed);
+                (None, vec![unopened(failed, Severity::Error)])
+            }
+        };
+        let components = components.map(|components| components.declared_by(place));
+        self.take(kind, place, file, components, problems);
+    }
+
+    fn take(
+        &mut self,
+        kind: Kind,
+        place: &RelPath,
+        file: &Regular,
+        components: Option<Components>,
+        problems: Vec<Problem>,
+    ) {
+        let (file, real) = (place.clone(), Some(file.spot.clone()));
+        self.read.files.push(FileRead { kind, file, real, components, problems, stale: false });
+    }
+
+    fn prompt(&mut self, kind: Kind, place: &RelPath, file: &Regular) {
+        if self.is_read(kind, place) {
+            return;
+        }
+        let size = file.version.size;
+        let head = content::head(&file.file, size, self.reader.limits.max_file_bytes);
+        let Ok(head) = head else {
+            let failed = unopened(Unopened::Blocked(Blocked::Failed), Severity::Error);
+            return self.read.problems.push((place.clone(), failed));
+        };
+        let name = place.file_name().unwrap_or_default();
+        let name = name.strip_suffix(b".md").unwrap_or(name);
+        let (prompt, problems) = prompt::read(kind, &head.bytes, head.whole, name);
+        let components = prompt.map(|prompt| {
+            let size = if head.whole { head.bytes.len() as u64 } else { size };
+            let prompt = Prompt { digest: head.digest, size, file: place.clone(), ..prompt };
+            let mut components = Components::default();
+            match kind {
+                Kind::Agents => components.agents.push(prompt),
+                Kind::Commands => components.commands.push(prompt),
+                _ => components.output_styles.push(prompt),
+            }
+            components
+        });
+        self.take(kind, place, file, components, problems);
+    }
+
+    /// Reads every Markdown file in and below a directory, names in byte order. Links to directories
+    /// are not followed, and skills are none of the kinds.
+    fn prompts(&mut self, kind: Kind, place: &RelPath, spot: &Spot) {
+        let Self { reader, dir, .. } = *self;
+        let mut queue = vec![(place.clone(), spot.clone(), 0)];
+        let (mut files, mut directories) = (0, 0);
+        while let Some((walked, spot, depth)) = queue.pop() {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            let Ok(fd) = reader.ground.open(&spot, flags) else { continue };
+            self.guards.extend(reader.watching.watch(fd.as_fd(), self.token, None));
+            let Ok(names) = read_names(&fd, MAX_ENTRIES) else { continue };
+            directories += 1;
+            let mut below = Vec::new();
+            for (name, kind_of_entry) in names {
+                let Some(at) = walked.join(&name) else { continue };
+                if !permit::may_read(&at, reader.passed_over) {
+                    continue;
+                }
+                let is_text = name.ends_with(b".md") && !name.eq_ignore_ascii_case(b"SKILL.md");
+                match kind_of_entry {
+                    FileType::Directory if depth < MAX_DEPTH => {
+                        if let Some(spot) = spot.join(&name) {
+                            below.push((at, spot, depth + 1));
+                        }
+                    }
+                    FileType::RegularFile | FileType::Symlink if is_text => {
+                        if files == MAX_FILES {
+                            return self.too_many(kind, &at);
+                        }
+                        files += 1;
+                        match reader.open(dir, &at) {
+                            Ok(file) => self.prompt(kind, &at, &file),
+                            Err(problem) => self.read.problems.push((at, problem)),
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            if directories + queue.len() + below.len() > MAX_DIRECTORIES {
+                return self.too_many(kind, &walked);
+            }
+            queue.extend(below.into_iter().rev());
+        }
+    }
+
+    fn too_many(&mut self, kind: Kind, at: &RelPath) {
+        let why = format!(
+            "a plugin may have {MAX_FILES} files of `{}`, in {MAX_DIRECTORIES} directories; the \
+             reading stopped here",
+            kind.key()
+        );
+        self.read.problems.push((at.clone(), Problem::warning(Code::LimitReached, why)));
+    }
+
+    fn images(&mut self, manifest: &Manifest) {
+        let Some(interface) = &manifest.declared.about.interface else { return };
+        let keys = ["composerIcon", "logo", "logoDark"];
+        for (at, key) in keys.into_iter().enumerate() {
+            let place = interface.images[at].as_ref();
+            self.read.images[at] = place.filter(|place| self.image(key, place)).cloned();
+        }
+        let there: Vec<_> = interface.screenshots.iter().collect();
+        let there = there.into_iter().filter(|place| self.image("screenshots", place));
+        self.read.screenshots = there.cloned().collect();
+    }
+
+    /// Whether there is a file for a picture.
+    fn image(&mut self, key: &str, place: &RelPath) -> bool {
+        match self.find(place) {
+            Found::File(_) => return true,
+            Found::Problem(problem) => self.read.problems.push((place.clone(), problem)),
+            Found::Nothing | Found::Directory(_) => self.missing(key, place),
+        }
+        false
+    }
+}

@@ -1,0 +1,198 @@
+use super::{Components, Kind, MAX_COMPONENTS, Transport, marketplace, prompt, read_file};
+use crate::domain::limits::MAX_MANIFEST_BYTES;
+use crate::domain::{Code, Manifest, Problem, RelPath, Severity, manifest};
+use proptest::prelude::*;
+
+fn codes(problems: &[Problem]) -> Vec<Code> {
+    problems.iter().map(|p| p.code).collect()
+}
+
+fn file(kind: Kind, json: &str) -> (Components, Vec<Problem>) {
+    let (found, problems) = read_file(kind, json.as_bytes());
+    (found.expect("an object"), problems)
+}
+
+fn plugin(json: &str) -> (Manifest, Vec<Problem>) {
+    let (found, problems) = manifest::read(json.as_bytes(), Some(b"dir"));
+    (found.expect("usable"), problems)
+}
+
+#[test]
+fn servers_in_both_shapes() {
+    let inner = r#"{"a": {"command": "npx", "args": ["-y", "x"], "env": {"TOKEN": "${TOKEN}", "N": "1"},
+        "cwd": "./server", "enabled_tools": ["one"], "startup_timeout_sec": 2.5, "timeout": 700},
+        "b": {"type": "http", "url": "https://x.example/mcp", "headers": {"Authorization": "Bearer $T"}},
+        "c": {"type": "sse", "url": "https://x.example/sse", "disabled": true}}"#;
+    let outer = format!("{{\"mcpServers\": {inner}}}");
+    let (found, problems) = file(Kind::Servers, inner);
+    assert_eq!(problems, []);
+    assert_eq!(file(Kind::Servers, &outer), (found.clone(), problems));
+    let [a, b, c] = &found.servers[..] else { panic!("{found:?}") };
+    assert_eq!((&*a.name, a.transport, &*a.command), ("a", Transport::Stdio, "npx"));
+    assert_eq!(a.environment[0].value.as_deref(), Some("${TOKEN}"));
+    assert_eq!(a.environment[1].value.as_deref(), Some("1"));
+    assert_eq!(
+        (a.cwd.as_bytes(), a.startup_timeout, a.tool_timeout),
+        (&b"server"[..], Some(2_500), Some(700))
+    );
+    assert_eq!(a.enabled_tools.as_deref(), Some(&["one".into()][..]));
+    assert_eq!((b.transport, &*b.url), (Transport::StreamableHttp, "https://x.example/mcp"));
+    assert_eq!(b.headers[0].value.as_deref(), Some("Bearer $T"));
+    assert_eq!((c.transport, c.enabled), (Transport::Sse, Some(false)));
+    assert!(found.servers.iter().all(|s| !s.withheld));
+}
+
+#[test]
+fn secrets_are_withheld() {
+    let json = r#"{"a": {"command": "x --token hunter2", "args": ["--api-key=hunter2"],
+        "env": {"PASSWORD": "hunter2", "FOO": "hunter2"}},
+        "b": {"url": "https://u:hunter2@x.example/?key=hunter2", "headers": {"X-Key": "hunter2"},
+              "env_http_headers": {"X-A": "A_VAR"}, "bearer_token_env_var": "B_VAR"}}"#;
+    let (found, problems) = file(Kind::Servers, json);
+    assert_eq!(codes(&problems), [Code::SecretWithheld; 2]);
+    assert!(found.servers.iter().all(|s| s.withheld));
+    assert!(!format!("{found:?}{problems:?}").contains("hunter2"), "{found:?} {problems:?}");
+    assert_eq!(found.servers[0].environment[0].name.as_ref(), "PASSWORD");
+    assert_eq!(found.servers[1].headers[1].from.as_deref(), Some("A_VAR"));
+}
+
+#[test]
+fn servers_that_cannot_be_used() {
+    for (json, code) in [
+        (r#"{"a": {}}"#, Code::ComponentInvalid),
+        (r#"{"a": {"type": "stdio", "url": "https://x"}}"#, Code::ComponentInvalid),
+        (r#"{"a": {"type": "ws", "url": "wss://x"}}"#, Code::ComponentInvalid),
+        (r#"{"a": []}"#, Code::ComponentInvalid),
+        (r#"{"": {"command": "x"}}"#, Code::ComponentInvalid),
+    ] {
+        let (found, problems) = file(Kind::Servers, json);
+        assert_eq!((found.servers.len(), codes(&problems)), (0, vec![code]), "{json}");
+        assert_eq!(problems[0].severity, Severity::Error);
+    }
+    let (found, problems) =
+        file(Kind::Servers, r#"{"a": {"command": "x", "cwd": "/opt", "extra": 1}}"#);
+    assert_eq!(found.servers.len(), 1);
+    assert_eq!(codes(&problems), [Code::PathInvalid, Code::FieldUnknown]);
+}
+
+#[test]
+fn files_that_cannot_be_used() {
+    for (json, line) in [
+        ("{\"a\": 1, \"a\": 2}".to_owned(), 1),
+        ("{\n// no\n}".to_owned(), 2),
+        ("[]".to_owned(), 1),
+        (" ".repeat(MAX_MANIFEST_BYTES + 1), 0),
+    ] {
+        let (found, problems) = read_file(Kind::Servers, json.as_bytes());
+        assert_eq!((found, codes(&problems)), (None, vec![Code::PluginFileInvalid]));
+        assert_eq!(problems[0].line, line);
+    }
+    let many: Vec<_> = (0..10_000).map(|n| format!("\"{n}\":{{\"command\":\"x\"}}")).collect();
+    let (found, problems) = file(Kind::Servers, &format!("{{{}}}", many.join(",")));
+    assert_eq!((found.servers.len(), codes(&problems)), (MAX_COMPONENTS, vec![Code::LimitReached]));
+}
+
+#[test]
+fn hooks_apps_and_lsp_servers() {
+    let (found, problems) = file(
+        Kind::Hooks,
+        r#"{"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [
+            {"type": "command", "command": "\"${CLAUDE_PLUGIN_ROOT}/x\" go", "timeout": 5},
+            {"type": "command"}]}],
+           "sessionStart": [{"command": "./y"}], "Odd": [{"hooks": [{"type": "new"}]}]}}"#,
+    );
+    assert_eq!(
+        codes(&problems),
+        [Code::ComponentInvalid, Code::FieldUnknown, Code::FieldUnknown],
+        "{problems:?}"
+    );
+    let [first, second, odd] = &found.hooks[..] else { panic!("{found:?}") };
+    assert_eq!((&*first.event, &*first.matcher, &*first.kind), ("PreToolUse", "Bash", "command"));
+    assert_eq!(&*first.command, "\"${CLAUDE_PLUGIN_ROOT}/x\" go");
+    assert_eq!((first.timeout, &*second.command, &*odd.kind), (Some(5_000), "./y", "new"));
+
+    let (found, problems) = file(Kind::Apps, r#"{"apps": {"a": {"id": "connector_1"}, "b": {}}}"#);
+    assert_eq!(codes(&problems), [Code::ComponentInvalid]);
+    assert_eq!((&*found.apps[0].name, &*found.apps[0].id), ("a", "connector_1"));
+
+    let json =
+        r#"{"go": {"command": "gopls", "args": ["serve"], "extensionToLanguage": {".go": "go"}}}"#;
+    let (found, problems) = file(Kind::LspServers, json);
+    assert_eq!((codes(&problems), &*found.lsp_servers[0].extensions[0]), (vec![], ".go=go"));
+}
+
+#[test]
+fn manifests() {
+    let (found, problems) = plugin(
+        r##"{"name": "p", "description": " two\n words ", "keywords": ["a", "b"], "author": "me",
+            "homepage": "https://x.example/?token=hunter2", "license": "MIT",
+            "mcpServers": {"a": {"command": "x"}}, "apps": "./config/apps.json",
+            "agents": ["./agents/one.md", "../two.md"], "hooks": {},
+            "interface": {"displayName": "P", "brandColor": "#12ab34", "logo": "./assets/l.svg",
+            "screenshots": ["./s.png", "/etc/x"], "odd": 1}, "themes": []}"##,
+    );
+    let expected = [Code::PathInvalid, Code::FieldUnknown, Code::PathInvalid, Code::FieldUnknown];
+    assert_eq!(codes(&problems), expected, "{problems:?}");
+    assert!(problems.iter().any(|p| p.message.contains("`themes`")));
+    let declared = &found.declared;
+    assert_eq!(declared.about.description.as_deref(), Some("two words"));
+    assert_eq!(declared.about.homepage.as_deref(), Some("https://x.example/?token=<withheld>"));
+    assert_eq!(declared.inline.servers.len(), 1);
+    let named = |kind| declared.sources.named(kind).cloned().collect::<Vec<_>>();
+    assert_eq!(named(Kind::Apps), [RelPath::new(b"config/apps.json").expect("a path")]);
+    assert_eq!(named(Kind::Agents).len(), 1);
+    assert!(declared.sources.usual(Kind::Hooks).is_empty());
+    assert_eq!(declared.sources.usual(Kind::LspServers).len(), 1);
+    let interface = declared.about.interface.as_ref().expect("given");
+    assert_eq!(interface.brand_color.as_deref(), Some("#12ab34"));
+    assert!(interface.images[1].is_some() && interface.screenshots.len() == 1);
+}
+
+#[test]
+fn prompts() {
+    let read = |kind, text: &str| prompt::read(kind, text.as_bytes(), true, b"file");
+    let (agent, problems) =
+        read(Kind::Agents, "---\nname: a\ndescription: Does.\nmodel: m\ntools: A, B(c d)\n---\nx");
+    let agent = agent.expect("an agent");
+    assert_eq!((&*agent.name, &*agent.description, &*agent.model), ("a", "Does.", "m"));
+    assert_eq!((agent.tools.len(), problems), (2, vec![]));
+    let (agent, problems) = read(Kind::Agents, "# A text");
+    assert_eq!((agent, codes(&problems)), (None, vec![Code::NoFrontmatter]));
+    let (command, problems) = read(Kind::Commands, "# A text");
+    assert_eq!((&*command.expect("a command").name, problems), ("file", vec![]));
+    let (agent, problems) = read(Kind::Agents, "---\nname: \"a\n---\n");
+    assert_eq!((agent, codes(&problems)), (None, vec![Code::YamlSyntax]));
+}
+
+#[test]
+fn marketplaces() {
+    let (found, problems) = marketplace::read(
+        br#"{"name": "m", "owner": {"name": "o"}, "metadata": {"pluginRoot": "./plugins"}, "plugins": [
+            {"name": "a", "source": "./a"}, {"name": "b", "source": "b"},
+            {"name": "c", "source": {"source": "github", "repo": "o/c"}},
+            {"name": "d", "source": {"source": "local", "path": "./d"}, "policy": {"installation": "AVAILABLE"}},
+            {"name": "e"}, {"name": "f", "source": "../f"}]}"#,
+        &RelPath::root(),
+    );
+    let expected = [Code::ComponentInvalid, Code::PathInvalid, Code::ComponentInvalid];
+    assert_eq!(codes(&problems), expected);
+    let found = found.expect("a list");
+    let place = |at: usize| found.entries[at].place.as_ref().map(|p| p.as_bytes().to_vec());
+    assert_eq!((place(0), place(1)), (Some(b"a".to_vec()), Some(b"plugins/b".to_vec())));
+    assert_eq!((place(2), &*found.entries[2].source), (None, "o/c"));
+    assert_eq!((place(3), found.entries.len()), (Some(b"d".to_vec()), 4));
+}
+
+proptest! {
+    #[test]
+    fn never_panics(bytes: Vec<u8>, dense in "[\\[\\]{}:,\"a$./é \n-]{0,60}") {
+        for bytes in [&bytes[..], dense.as_bytes()] {
+            for kind in Kind::ALL {
+                let _ = (read_file(kind, bytes), prompt::read(kind, bytes, true, bytes));
+                let named = [b"{\"", kind.key().as_bytes(), b"\":{\"a\":{\"command\":\"", bytes, b"\"}}}"].concat();
+                let _ = (read_file(kind, &named), manifest::read(&named, None));
+            }
+            let _ = marketplace::read(bytes, &RelPath::root());
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What changed of a root's plugins and marketplaces, for the deltas of `changes`.
+
+use super::answers::{Shown, place};
+use super::changes::FRAGMENT_BYTES;
+use super::plugins::{marketplace, plugin};
+use crate::domain::diff::diff;
+use crate::domain::{Plugin, RootId};
+use crate::keeper::RootView;
+use crate::proto::caproot::v1 as pb;
+use prost::Message as _;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What is still to be sent; each message is made when there is room for it.
+#[derive(Default)]
+pub(super) struct PluginChanges<'a> {
+    removed: VecDeque<String>,
+    upserted: VecDeque<Arc<Plugin>>,
+    /// The lists of marketplaces, where they changed.
+    lists: Option<Lists<'a>>,
+}
+
+/// Whose lists; none where the root cannot be used.
+struct Lists<'a>(Option<Shown<'a>>);
+
+impl<'a> PluginChanges<'a> {
+    /// From what was shown of a root to what is now.
+    pub(super) fn between(old: Option<Shown<'a>>, new: Option<Shown<'a>>) -> Self {
+        let handle = |id: &RootId, plugin: &Plugin| place(id, Some(&plugin.package));
+        let lists = |shown: Option<Shown<'a>>| shown.map_or(&[][..], |s| s.catalog.marketplaces());
+        let differs = lists(old) != lists(new);
+        let mut changes = Self { lists: differs.then_some(Lists(new)), ..Self::default() };
+        match (old, new) {
+            (Some(old), None) => {
+                changes.removed = old.plugins().map(|plugin| handle(old.id, plugin)).collect();
+            }
+            (None, Some(new)) => changes.upserted = new.plugins().cloned().collect(),
+            (Some(old), Some(new)) if !std::ptr::eq(old.catalog, new.catalog) => {
+                let change = diff(old.catalog, new.catalog);
+                let was_there = |package| old.catalog.plugin(package).cloned();
+                let gone = change.removed_plugins.iter().filter_map(was_there);
+                let gone = gone.filter(|plugin| plugin.check_handle(new.id).is_ok());
+                changes.removed = gone.map(|plugin| handle(new.id, &plugin)).collect();
+                let come = change.upserted_plugins.into_iter();
+                changes.upserted =
+                    come.filter(|plugin| plugin.check_handle(new.id).is_ok()).collect();
+            }
+            _ => {}
+        }
+        changes
+    }
+
+    /// Puts as much as fits into a delta that has this size already.
+    pub(super) fn fill(&mut self, root: &RootView, delta: &mut pb::SkillDelta, size: &mut usize) {
+        while *size < FRAGMENT_BYTES {
+            let Some(removed) = self.removed.pop_front() else { break };
+            *size += removed.len() + 4;
+            delta.removed_plugins.push(removed);
+        }
+        while *size < FRAGMENT_BYTES {
+            let Some(next) = self.upserted.front() else { break };
+            let next = plugin(&root.id, next);
+            let len = next.encoded_len() + 4;
+            if *size > 0 && *size + len > FRAGMENT_BYTES {
+                return;
+            }
+            self.upserted.pop_front();
+            *size += len;
+            delta.upserted_plugins.push(next);
+        }
+        if !self.upserted.is_empty() || *size >= FRAGMENT_BYTES {
+            return;
+        }
+        let Some(Lists(shown)) = &self.lists else { return };
+        let lists = shown.map_or(&[][..], |shown| shown.catalog.marketplaces());
+        let list = pb::MarketplaceList {
+            marketplaces: lists.iter().map(|list| marketplace(&root.id, list)).collect(),
+        };
+        let len = list.encoded_len() + 4;
+        if *size > 0 && *size + len > FRAGMENT_BYTES {
+            return;
+        }
+        self.lists = None;
+        *size += len;
+        delta.marketplaces = Some(list);
+    }
+}

@@ -1,0 +1,266 @@
+//! A plugin, and a marketplace, in the words of the wire.
+
+use super::answers::place;
+use crate::domain::plugin::{
+    About, App, Author, Components, Given, Hook, Interface, LspServer, McpServer, Prompt,
+    Transport, marketplace::Entry,
+};
+use crate::domain::{Digest, Marketplace, Plugin, RelPath, RootId};
+use crate::proto::caproot::v1 as pb;
+
+/// A plugin under the id of its root.
+pub(super) fn plugin(root: &RootId, plugin: &Plugin) -> pb::Plugin {
+    let words = Words { root, package: &plugin.package };
+    let About { description, keywords, author, homepage, repository, license, interface } =
+        &plugin.manifest.declared.about;
+    pb::Plugin {
+        authority: Some(pb::Authority {
+            kind: "executor".to_owned(),
+            id: root.as_str().to_owned(),
+        }),
+        package: place(root, Some(&plugin.package)),
+        manifest: words.handle(&plugin.file),
+        other_manifests: plugin.others.iter().map(|file| words.handle(file)).collect(),
+        name: (*plugin.manifest.name).to_owned(),
+        version: (*plugin.manifest.version).to_owned(),
+        description: text(description.as_ref()),
+        keywords: texts(keywords),
+        author: author.as_ref().map(self::author),
+        homepage: text(homepage.as_ref()),
+        repository: text(repository.as_ref()),
+        license: text(license.as_ref()),
+        interface: interface.as_ref().map(|interface| words.interface(interface, plugin)),
+        required_capabilities: required(&plugin.components).map(Into::into).collect(),
+        components: Some(words.components(&plugin.components)),
+        stale: plugin.stale,
+        truncated: plugin.truncated,
+    }
+}
+
+/// A marketplace under the id of its root.
+pub(super) fn marketplace(root: &RootId, list: &Marketplace) -> pb::Marketplace {
+    pb::Marketplace {
+        declared_by: place(root, Some(&list.file)),
+        name: (*list.name).to_owned(),
+        display_name: text(list.display_name.as_ref()),
+        description: text(list.description.as_ref()),
+        version: text(list.version.as_ref()),
+        owner: list.owner.as_ref().map(author),
+        plugins: list.entries.iter().map(|e| entry(root, e)).collect(),
+        truncated: list.truncated,
+    }
+}
+
+/// The words of one plugin.
+struct Words<'a> {
+    root: &'a RootId,
+    package: &'a RelPath,
+}
+
+impl Words<'_> {
+    /// A handle of a file of the plugin.
+    fn handle(&self, file: &RelPath) -> String {
+        place(self.root, Some(&self.package.join_all(file)))
+    }
+
+    fn image(&self, file: Option<&RelPath>) -> String {
+        file.map(|file| self.handle(file)).unwrap_or_default()
+    }
+
+    fn interface(&self, said: &Interface, plugin: &Plugin) -> pb::PluginInterface {
+        let [composer_icon, logo, logo_dark] = &plugin.images;
+        pb::PluginInterface {
+            display_name: text(said.display_name.as_ref()),
+            short_description: text(said.short_description.as_ref()),
+            long_description: text(said.long_description.as_ref()),
+            developer_name: text(said.developer_name.as_ref()),
+            category: text(said.category.as_ref()),
+            capabilities: texts(&said.capabilities),
+            website_url: text(said.website_url.as_ref()),
+            privacy_policy_url: text(said.privacy_policy_url.as_ref()),
+            terms_of_service_url: text(said.terms_of_service_url.as_ref()),
+            default_prompts: texts(&said.default_prompts),
+            brand_color: text(said.brand_color.as_ref()),
+            composer_icon: self.image(composer_icon.as_ref()),
+            logo: self.image(logo.as_ref()),
+            logo_dark: self.image(logo_dark.as_ref()),
+            screenshots: plugin.screenshots.iter().map(|file| self.handle(file)).collect(),
+        }
+    }
+
+    fn components(&self, all: &Components) -> pb::PluginComponents {
+        pb::PluginComponents {
+            mcp_servers: all.servers.iter().map(|c| self.server(c)).collect(),
+            apps: all.apps.iter().map(|c| self.app(c)).collect(),
+            hooks: all.hooks.iter().map(|c| self.hook(c)).collect(),
+            agents: all.agents.iter().map(|c| self.agent(c)).collect(),
+            commands: all.commands.iter().map(|c| self.command(c)).collect(),
+            output_styles: all.output_styles.iter().map(|c| self.output_style(c)).collect(),
+            lsp_servers: all.lsp_servers.iter().map(|c| self.lsp_server(c)).collect(),
+        }
+    }
+
+    fn server(&self, server: &McpServer) -> pb::McpServer {
+        let transport = match server.transport {
+            Transport::Stdio => pb::McpTransport::Stdio,
+            Transport::StreamableHttp => pb::McpTransport::StreamableHttp,
+            Transport::Sse => pb::McpTransport::Sse,
+        };
+        let enabled_tools = server.enabled_tools.as_ref();
+        pb::McpServer {
+            name: (*server.name).to_owned(),
+            transport: transport.into(),
+            command: (*server.command).to_owned(),
+            args: texts(&server.args),
+            cwd: String::from_utf8_lossy(server.cwd.as_bytes()).into_owned(),
+            url: (*server.url).to_owned(),
+            headers: server.headers.iter().map(given).collect(),
+            environment: server.environment.iter().map(given).collect(),
+            bearer_token_variable: text(server.bearer_token_variable.as_ref()),
+            description: text(server.description.as_ref()),
+            enabled: server.enabled,
+            required: server.required,
+            enabled_tools: enabled_tools.map(|names| pb::ToolNames { names: texts(names) }),
+            disabled_tools: texts(&server.disabled_tools),
+            startup_timeout_ms: server.startup_timeout,
+            tool_timeout_ms: server.tool_timeout,
+            withheld: server.withheld,
+            declared_by: self.handle(&server.file),
+        }
+    }
+
+    fn app(&self, app: &App) -> pb::App {
+        pb::App {
+            name: (*app.name).to_owned(),
+            id: (*app.id).to_owned(),
+            category: text(app.category.as_ref()),
+            required: app.required,
+            declared_by: self.handle(&app.file),
+        }
+    }
+
+    fn hook(&self, hook: &Hook) -> pb::Hook {
+        pb::Hook {
+            event: (*hook.event).to_owned(),
+            matcher: (*hook.matcher).to_owned(),
+            kind: (*hook.kind).to_owned(),
+            command: (*hook.command).to_owned(),
+            args: texts(&hook.args),
+            url: (*hook.url).to_owned(),
+            prompt: (*hook.prompt).to_owned(),
+            timeout_ms: hook.timeout,
+            withheld: hook.withheld,
+            declared_by: self.handle(&hook.file),
+        }
+    }
+
+    fn agent(&self, agent: &Prompt) -> pb::Agent {
+        pb::Agent {
+            name: (*agent.name).to_owned(),
+            description: (*agent.description).to_owned(),
+            model: (*agent.model).to_owned(),
+            tools: texts(&agent.tools),
+            resource: self.handle(&agent.file),
+            digest: digest(agent),
+            size_bytes: agent.size,
+        }
+    }
+
+    fn command(&self, command: &Prompt) -> pb::Command {
+        pb::Command {
+            name: (*command.name).to_owned(),
+            description: (*command.description).to_owned(),
+            argument_hint: (*command.argument_hint).to_owned(),
+            model: (*command.model).to_owned(),
+            allowed_tools: texts(&command.tools),
+            resource: self.handle(&command.file),
+            digest: digest(command),
+            size_bytes: command.size,
+        }
+    }
+
+    fn output_style(&self, style: &Prompt) -> pb::OutputStyle {
+        pb::OutputStyle {
+            name: (*style.name).to_owned(),
+            description: (*style.description).to_owned(),
+            resource: self.handle(&style.file),
+            digest: digest(style),
+            size_bytes: style.size,
+        }
+    }
+
+    fn lsp_server(&self, server: &LspServer) -> pb::LspServer {
+        pb::LspServer {
+            name: (*server.name).to_owned(),
+            command: (*server.command).to_owned(),
+            args: texts(&server.args),
+            environment: texts(&server.environment),
+            extensions: texts(&server.extensions),
+            withheld: server.withheld,
+            declared_by: self.handle(&server.file),
+        }
+    }
+}
+
+/// What a host must be able to do, in the order of the enum.
+fn required(all: &Components) -> impl Iterator<Item = pb::HostCapability> {
+    use pb::HostCapability as Host;
+    let has = |transport| {
+        let servers = all.servers.iter().filter(|server| server.enabled != Some(false));
+        servers.map(|server| server.transport).any(|found| found == transport)
+    };
+    let asked = [
+        (has(Transport::Stdio), Host::McpStdio),
+        (has(Transport::StreamableHttp), Host::McpStreamableHttp),
+        (has(Transport::Sse), Host::McpSse),
+        (!all.apps.is_empty(), Host::Apps),
+        (!all.hooks.is_empty(), Host::Hooks),
+        (!all.agents.is_empty(), Host::Agents),
+        (!all.commands.is_empty(), Host::Commands),
+        (!all.output_styles.is_empty(), Host::OutputStyles),
+        (!all.lsp_servers.is_empty(), Host::Lsp),
+    ];
+    asked.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, host)| host)
+}
+
+fn entry(root: &RootId, entry: &Entry) -> pb::MarketplaceEntry {
+    pb::MarketplaceEntry {
+        name: (*entry.name).to_owned(),
+        description: text(entry.description.as_ref()),
+        version: text(entry.version.as_ref()),
+        category: text(entry.category.as_ref()),
+        package: place(root, entry.place.as_ref()),
+        source_kind: (*entry.source_kind).to_owned(),
+        source: (*entry.source).to_owned(),
+        installation: text(entry.installation.as_ref()),
+        authentication: text(entry.authentication.as_ref()),
+    }
+}
+
+fn author(author: &Author) -> pb::Author {
+    pb::Author {
+        name: text(author.name.as_ref()),
+        email: text(author.email.as_ref()),
+        url: text(author.url.as_ref()),
+    }
+}
+
+fn given(given: &Given) -> pb::NamedValue {
+    pb::NamedValue {
+        name: (*given.name).to_owned(),
+        value: given.value.as_ref().map(ToString::to_string),
+        from_variable: text(given.from.as_ref()),
+    }
+}
+
+fn digest(prompt: &Prompt) -> String {
+    prompt.digest.as_ref().map(Digest::to_string).unwrap_or_default()
+}
+
+fn text(text: Option<&Box<str>>) -> String {
+    text.map(ToString::to_string).unwrap_or_default()
+}
+
+fn texts(list: &[Box<str>]) -> Vec<String> {
+    list.iter().map(ToString::to_string).collect()
+}

@@ -1,0 +1,330 @@
+//! What plugins declare: as `ResolveRoots` reports it, and what of it can be read.
+
+mod bad;
+mod corpus;
+mod live;
+
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, Setup, bytes_of, read_request, refusal, selected};
+use caproot::proto::caproot::v1::{
+    Diagnostic, DiagnosticCode, HostCapability, ListResourcesRequest, McpTransport, Plugin,
+    ResolveRootsRequest, ResolveRootsResponse, RootKind, SelectedCapabilityRoot,
+};
+use tonic::Code;
+
+/// A plugin of which everything is declared somewhere.
+const TREE: &str = r##"
+file r/.codex-plugin/plugin.json
+| {"name": "demo", "version": "1.2", "description": "Does it.", "keywords": ["a"],
+|  "author": {"name": "Me", "url": "https://example.com"}, "homepage": "https://example.com/demo",
+|  "mcpServers": "./config/mcp.json", "apps": "./config/apps.json", "lspServers": {"go": {"command": "gopls"}},
+|  "interface": {"displayName": "Demo", "brandColor": "#010203", "logo": "./assets/logo.svg",
+|                "screenshots": ["./assets/one.png", "./assets/none.png"]}}
+file r/.claude-plugin/plugin.json
+| {"name": "other"}
+file r/.agents/plugins/marketplace.json
+| {"name": "shop", "plugins": [{"name": "inner", "source": "./nested/inner"}]}
+file r/config/mcp.json
+| {"mcpServers": {"local": {"command": "npx", "args": ["serve"], "cwd": "./server", "env": {"KEY": "${KEY}"}},
+|                 "remote": {"url": "https://example.com/mcp", "headers": {"X-Api-Key": "hunter2"}}}}
+file r/.mcp.json
+| {"unread": {"command": "hunter2"}}
+file r/config/apps.json
+| {"apps": {"mail": {"id": "connector_1"}}}
+file r/hooks/hooks.json
+| {"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "${CLAUDE_PLUGIN_ROOT}/x"}]}]}}
+file r/agents/reviewer.md
+| ---
+| name: reviewer
+| description: Reviews.
+| model: fast
+| ---
+| Review it.
+file r/agents/README.md
+| # Not an agent
+file r/commands/sub/go.md
+| Go on.
+file r/output-styles/terse.md
+| ---
+| name: terse
+| description: Says little.
+| ---
+file r/assets/logo.svg
+| <svg/>
+file r/assets/one.png
+| png
+file r/secret.txt
+| hunter2
+skill r/skills/one
+file r/nested/inner/.claude-plugin/plugin.json
+| {"name": "inner"}
+file r/nested/inner/.mcp.json
+| {"a": {"type": "sse", "url": "https://example.com/sse"}}
+"##;
+
+/// All pages, each of at most so many plugins and marketplaces.
+pub(crate) async fn resolve_in(
+    daemon: &Daemon,
+    roots: &[SelectedCapabilityRoot],
+    page_size: i32,
+) -> ResolveRootsResponse {
+    let mut request = ResolveRootsRequest {
+        selected_capability_roots: roots.to_vec(),
+        consistency: 2,
+        page_size,
+        ..ResolveRootsRequest::default()
+    };
+    let mut answer: Option<ResolveRootsResponse> = None;
+    loop {
+        let page = daemon.client.clone().resolve_roots(request.clone()).await;
+        let page = page.expect("ResolveRoots").into_inner();
+        let token = page.next_page_token.clone();
+        match &mut answer {
+            None => answer = Some(page),
+            Some(answer) => {
+                assert_eq!(answer.revision, page.revision, "one revision");
+                for (root, more) in answer.roots.iter_mut().zip(page.roots) {
+                    root.plugins.extend(more.plugins);
+                    root.marketplaces.extend(more.marketplaces);
+                }
+            }
+        }
+        if token.is_empty() {
+            let mut answer = answer.expect("a page");
+            answer.next_page_token.clear();
+            return answer;
+        }
+        request.page_token = token;
+    }
+}
+
+pub(crate) async fn resolve(
+    daemon: &Daemon,
+    roots: &[SelectedCapabilityRoot],
+) -> ResolveRootsResponse {
+    resolve_in(daemon, roots, 0).await
+}
+
+/// The plugins and diagnostics of the directory `r` of a tree.
+async fn of(tree: &str) -> (Fixture, Daemon, Vec<Plugin>, Vec<Diagnostic>) {
+    let fixture = Fixture::new(tree);
+    let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
+    let answer = resolve(&daemon, &[selected("r", fixture.path("r"))]).await;
+    let root = answer.roots.into_iter().next().expect("a root");
+    (fixture, daemon, root.plugins, root.diagnostics)
+}
+
+fn codes(diagnostics: &[Diagnostic]) -> Vec<DiagnosticCode> {
+    diagnostics.iter().map(Diagnostic::code).collect()
+}
+
+#[tokio::test]
+async fn everything_is_reported() {
+    let fixture = Fixture::new(TREE);
+    let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
+    let answer = resolve(&daemon, &[selected("r", fixture.path("r"))]).await;
+    let root = &answer.roots[0];
+    assert_eq!(root.kind(), RootKind::Plugin);
+    assert_eq!(root.counts.expect("ready").plugins, 2);
+    let [demo, inner] = &root.plugins[..] else { panic!("{:?}", root.plugins) };
+    assert_eq!(
+        (&*demo.package, &*demo.manifest),
+        ("skill://r", "skill://r/.codex-plugin/plugin.json")
+    );
+    assert_eq!(demo.other_manifests, ["skill://r/.claude-plugin/plugin.json"]);
+    assert_eq!((&*demo.name, &*demo.version, &*demo.description), ("demo", "1.2", "Does it."));
+    assert_eq!(
+        (&*demo.homepage, &demo.keywords),
+        ("https://example.com/demo", &vec!["a".to_owned()])
+    );
+    assert_eq!(demo.author.as_ref().expect("given").name, "Me");
+    let interface = demo.interface.as_ref().expect("given");
+    assert_eq!((&*interface.display_name, &*interface.brand_color), ("Demo", "#010203"));
+    assert_eq!(interface.logo, "skill://r/assets/logo.svg");
+    assert_eq!(interface.screenshots, ["skill://r/assets/one.png"]);
+    let asked: Vec<_> = demo.required_capabilities().collect();
+    assert_eq!(
+        asked,
+        [
+            HostCapability::McpStdio,
+            HostCapability::McpStreamableHttp,
+            HostCapability::Apps,
+            HostCapability::Hooks,
+            HostCapability::Agents,
+            HostCapability::Commands,
+            HostCapability::OutputStyles,
+            HostCapability::Lsp,
+        ]
+    );
+    let all = demo.components.as_ref().expect("components");
+    let [local, remote] = &all.mcp_servers[..] else { panic!("{all:?}") };
+    assert_eq!((&*local.name, local.transport()), ("local", McpTransport::Stdio));
+    assert_eq!(
+        (&*local.command, &local.args, &*local.cwd),
+        ("npx", &vec!["serve".to_owned()], "server")
+    );
+    assert_eq!(local.environment[0].value.as_deref(), Some("${KEY}"));
+    assert_eq!(local.declared_by, "skill://r/config/mcp.json");
+    assert_eq!(
+        (remote.transport(), &*remote.url),
+        (McpTransport::StreamableHttp, "https://example.com/mcp")
+    );
+    assert_eq!((&*remote.headers[0].name, &remote.headers[0].value), ("X-Api-Key", &None));
+    assert!(remote.withheld && !local.withheld);
+    assert_eq!((&*all.apps[0].name, &*all.apps[0].id), ("mail", "connector_1"));
+    assert_eq!((&*all.hooks[0].event, &*all.hooks[0].matcher), ("PreToolUse", "Bash"));
+    assert_eq!(all.hooks[0].command, "${CLAUDE_PLUGIN_ROOT}/x");
+    assert_eq!((all.agents.len(), &*all.agents[0].resource), (1, "skill://r/agents/reviewer.md"));
+    assert_eq!((&*all.agents[0].model, &*all.agents[0].digest), ("fast", &*all.agents[0].digest));
+    assert!(all.agents[0].digest.starts_with("sha256:") && all.agents[0].size_bytes > 0);
+    assert_eq!(
+        (&*all.commands[0].name, &*all.commands[0].resource),
+        ("go", "skill://r/commands/sub/go.md")
+    );
+    assert_eq!(all.output_styles[0].name, "terse");
+    assert_eq!(
+        (&*all.lsp_servers[0].name, &*all.lsp_servers[0].declared_by),
+        ("go", &*demo.manifest)
+    );
+    assert_eq!((&*inner.package, &*inner.name), ("skill://r/nested/inner", "inner"));
+    let servers = &inner.components.as_ref().expect("components").mcp_servers;
+    assert_eq!(servers[0].transport(), McpTransport::Sse);
+    let [shop] = &root.marketplaces[..] else { panic!("{:?}", root.marketplaces) };
+    assert_eq!((&*shop.name, &*shop.plugins[0].package), ("shop", "skill://r/nested/inner"));
+    let found = codes(&root.diagnostics);
+    let expected = [
+        DiagnosticCode::PathMissing,
+        DiagnosticCode::SecretWithheld,
+        DiagnosticCode::NoFrontmatter,
+    ];
+    assert_eq!(found, expected, "{:?}", root.diagnostics);
+    let said = format!("{answer:?}");
+    assert!(!said.contains("hunter2") && !said.contains("unread"), "{said}");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn what_can_be_read() {
+    // A skill around it all, whose package is the plugin's.
+    for tree in [TREE.to_owned(), format!("{TREE}\nskill r\n"), format!("{TREE}\nskill r/nested\n")]
+    {
+        let (fixture, daemon, ..) = of(&tree).await;
+        let root = selected("r", fixture.path("r"));
+        let get = |package: &str, resource: &str| {
+            let handle = |path: &str| {
+                if path.is_empty() { "skill://r".to_owned() } else { format!("skill://r/{path}") }
+            };
+            read_request(&root, &handle(package), &handle(resource))
+        };
+        for (file, content) in [
+            ("agents/reviewer.md", "Review it."),
+            ("commands/sub/go.md", "Go on."),
+            ("output-styles/terse.md", "terse"),
+            ("assets/logo.svg", "<svg/>"),
+            ("assets/one.png", "png"),
+        ] {
+            let answer = daemon.read(get("", file)).await.expect(file);
+            let text = String::from_utf8(bytes_of(&answer)).expect("UTF-8");
+            assert!(text.contains(content), "{file} {text}");
+        }
+        for file in [
+            ".codex-plugin/plugin.json",
+            ".claude-plugin/plugin.json",
+            ".agents/plugins/marketplace.json",
+            ".mcp.json",
+            "config/mcp.json",
+            "config/apps.json",
+            "hooks/hooks.json",
+            "nested/inner/.mcp.json",
+            "nested/inner/.claude-plugin/plugin.json",
+        ] {
+            let refused = daemon.read(get("", file)).await.expect_err(file);
+            let refused = refusal(&refused);
+            assert_eq!(
+                (refused.code, &*refused.reason),
+                (Code::NotFound, "RESOURCE_NOT_FOUND"),
+                "{file}"
+            );
+        }
+        let within =
+            daemon.read(get("nested", "nested/inner/.mcp.json")).await.expect_err("a secret");
+        assert_eq!(within.code(), Code::NotFound);
+        if tree == TREE {
+            for file in ["secret.txt", "skills/one/SKILL.md", "agents/README.md"] {
+                let refused = daemon.read(get("", file)).await.expect_err(file);
+                assert_eq!(refused.code(), Code::NotFound, "{file}");
+            }
+            let request = ListResourcesRequest {
+                root: Some(root.clone()),
+                package: "skill://r".into(),
+                ..ListResourcesRequest::default()
+            };
+            let listed = daemon.client.clone().list_resources(request).await.expect("a list");
+            let listed: Vec<_> =
+                listed.into_inner().resources.into_iter().map(|r| r.resource).collect();
+            assert_eq!(
+                listed,
+                [
+                    "skill://r/agents/reviewer.md",
+                    "skill://r/assets/logo.svg",
+                    "skill://r/assets/one.png",
+                    "skill://r/commands/sub/go.md",
+                    "skill://r/output-styles/terse.md",
+                ]
+            );
+        }
+        daemon.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn pages_join_to_the_whole() {
+    let fixture = Fixture::new(TREE);
+    for n in 0..40 {
+        fixture.write(
+            &format!("r/more/p{n}/.codex-plugin/plugin.json"),
+            format!("{{\"name\":\"p{n}\"}}"),
+        );
+    }
+    let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
+    let roots = [selected("r", fixture.path("r")), selected("s", fixture.path("r/more"))];
+    let whole = resolve(&daemon, &roots).await;
+    assert_eq!((whole.roots[0].plugins.len(), whole.roots[1].plugins.len()), (42, 40));
+    let diagnostics = whole.roots[0].diagnostics.clone();
+    for page_size in [1, 7, 41, 83] {
+        let joined = resolve_in(&daemon, &roots, page_size).await;
+        assert_eq!(joined.roots[0].plugins, whole.roots[0].plugins);
+        assert_eq!(joined.roots[1].plugins, whole.roots[1].plugins);
+        assert_eq!(joined.roots[0].marketplaces, whole.roots[0].marketplaces);
+        assert_eq!(joined.roots[0].diagnostics, diagnostics);
+    }
+    let request = ResolveRootsRequest {
+        selected_capability_roots: roots.to_vec(),
+        page_size: 1,
+        ..ResolveRootsRequest::default()
+    };
+    let first = daemon.client.clone().resolve_roots(request.clone()).await.expect("a page");
+    let page_token = first.into_inner().next_page_token;
+    let other = ResolveRootsRequest {
+        selected_capability_roots: roots[..1].to_vec(),
+        page_token,
+        ..ResolveRootsRequest::default()
+    };
+    let refused = daemon.client.clone().resolve_roots(other).await.expect_err("another's token");
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    let negative = ResolveRootsRequest { page_size: -1, ..request };
+    let refused = daemon.client.clone().resolve_roots(negative).await.expect_err("a bad size");
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_root_below_a_plugin_is_none() {
+    let fixture = Fixture::new(TREE);
+    let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
+    let answer = resolve(&daemon, &[selected("s", fixture.path("r/skills"))]).await;
+    assert_eq!((answer.roots[0].kind(), answer.roots[0].plugins.len()), (RootKind::SkillSet, 0));
+    let listed = daemon.list(&[selected("s", fixture.path("r/skills"))]).await;
+    assert_eq!(listed.skills[0].name, "demo:one");
+    daemon.stop().await;
+}
