@@ -5,6 +5,10 @@ mod calls;
 mod collect;
 pub mod logs;
 mod scrape;
+#[cfg(feature = "otlp")]
+mod traces;
+#[cfg(not(feature = "otlp"))]
+#[path = "no_traces.rs"]
 mod traces;
 
 pub use calls::{CallsLayer, Counted, METHODS};

@@ -33,6 +33,7 @@ mod live;
 mod mounts;
 mod no_openat2;
 mod no_paths;
+mod orchestrator;
 mod paging;
 mod permission;
 mod polled;

@@ -1,0 +1,108 @@
+//! Mirrors: what they hold is what a list gives, through edits, lost daemons and new ones.
+
+use std::sync::Arc;
+
+use caproot::client::{Mirror, MirrorState, Selection, Snapshot};
+use caproot::proto::caproot::v1::{Consistency, ListSkillsRequest, SkillView};
+
+use super::{client, nobody, published, serving};
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, HANG, in_time};
+
+/// What a fresh list gives is what the mirror holds, at the list's revision or a later one.
+pub(crate) async fn assert_mirrors(mirror: &mut Mirror, daemon: &Daemon, root: &str) {
+    let request = ListSkillsRequest {
+        selected_capability_roots: vec![published(root)],
+        view: SkillView::Basic.into(),
+        consistency: Consistency::Fresh.into(),
+        ..ListSkillsRequest::default()
+    };
+    let list = daemon.try_list(request).await.expect("a list");
+    in_time(async {
+        loop {
+            let held = mirror.snapshot();
+            let skills: Vec<_> = held.catalog.skills().iter().map(|s| (**s).clone()).collect();
+            let same = skills == list.skills
+                && held.catalog.roots() == list.roots
+                && held.catalog.diagnostics() == list.diagnostics;
+            if held.state == MirrorState::Live && *held.epoch == list.epoch && same {
+                return;
+            }
+            mirror.changed().await;
+        }
+    })
+    .await;
+}
+
+async fn until(mirror: &mut Mirror, what: impl Fn(&Snapshot) -> bool) -> Snapshot {
+    in_time(async {
+        let mut held = mirror.snapshot();
+        while !what(&held) {
+            held = mirror.changed().await;
+        }
+        held
+    })
+    .await
+}
+
+#[tokio::test]
+async fn through_edits_and_a_restart() {
+    let mut fixture = Fixture::new("skill r/a\nskill r/b\nfile r/bad/SKILL.md\n| no fence");
+    let daemon = serving("x", fixture.path("r"), None).await;
+    let address = daemon.address.clone();
+    let mut mirror = Mirror::start(&client(&address).await, Selection::new(vec![published("x")]));
+    assert!(mirror.live(HANG).await);
+    assert_mirrors(&mut mirror, &daemon, "x").await;
+    let first = mirror.snapshot();
+    assert_eq!(first.catalog.diagnostics().len(), 1);
+    assert!(first.catalog.skill("skill://x/b").is_some() && first.revision > 0);
+    assert!(Arc::ptr_eq(&first.catalog, &mirror.snapshot().catalog), "nothing is copied");
+
+    fixture.add("skill r/c");
+    fixture.write("r/a/SKILL.md", "---\nname: a\ndescription: Another.\n---\n");
+    std::fs::remove_dir_all(fixture.path("r/b")).expect("a directory");
+    assert_mirrors(&mut mirror, &daemon, "x").await;
+    assert!(first.catalog.skill("skill://x/b").is_some(), "a snapshot stays what it was");
+
+    daemon.stop().await;
+    let stale = until(&mut mirror, |held| held.state != MirrorState::Live).await;
+    let MirrorState::Stale { why, .. } = &stale.state else { panic!("{:?}", stale.state) };
+    assert!(!why.is_empty());
+    assert_eq!(stale.catalog.skills().len(), 2, "what was held stays");
+    fixture.add("skill r/d");
+
+    let daemon = serving("x", fixture.path("r"), Some(&address)).await;
+    let again = until(&mut mirror, |held| held.state == MirrorState::Live).await;
+    assert_ne!(again.epoch, stale.epoch);
+    assert_mirrors(&mut mirror, &daemon, "x").await;
+    assert_eq!(mirror.snapshot().catalog.skills().len(), 3);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn nobody_is_there_yet() {
+    let fixture = Fixture::new("skill r/a");
+    let address = nobody();
+    let mut mirror = Mirror::start(&client(&address).await, Selection::new(vec![published("x")]));
+    let held = until(&mut mirror, |held| held.state != MirrorState::Connecting(None)).await;
+    let MirrorState::Connecting(Some(why)) = &held.state else { panic!("{:?}", held.state) };
+    assert!(why.contains("no connection to the daemon"), "{why}");
+    assert!(held.catalog.skills().is_empty() && held.epoch.is_empty());
+    let daemon = serving("x", fixture.path("r"), Some(&address)).await;
+    assert!(mirror.live(HANG).await, "it comes by itself");
+    assert_mirrors(&mut mirror, &daemon, "x").await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn too_large_for_its_bound() {
+    let fixture = Fixture::new("repeat 50 skill r/s{}");
+    let daemon = serving("x", fixture.path("r"), None).await;
+    let selection = Selection { max_bytes: 10_000, ..Selection::new(vec![published("x")]) };
+    let mut mirror = Mirror::start(&client(&daemon.address).await, selection);
+    let held = until(&mut mirror, |held| held.state != MirrorState::Connecting(None)).await;
+    let MirrorState::Connecting(Some(why)) = &held.state else { panic!("{:?}", held.state) };
+    assert!(why.contains("10000 bytes"), "{why}");
+    assert!(held.catalog.skills().is_empty());
+    daemon.stop().await;
+}
