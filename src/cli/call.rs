@@ -95,7 +95,7 @@ async fn answer_all(args: CallArgs, env: &Env) -> Result<u8, Failure> {
                 continue;
             }
             Some(answer) = working.next() => answer,
-            (whose, _) = changes.next(), if args.events => {
+            whose = changes.next(), if args.events => {
                 let mut executors = session.executors().into_iter();
                 let executor = executors.find(|executor| executor.environment_id == whose);
                 json!({ "event": "changed", "executor": executor }).to_string()

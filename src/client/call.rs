@@ -16,7 +16,7 @@ use std::error::Error as _;
 use std::io;
 use std::time::Duration;
 use tonic::transport::Channel;
-use tonic::{Request, Response, Status, TimeoutExpired};
+use tonic::{Code, Request, Response, Status, TimeoutExpired};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -157,7 +157,14 @@ impl Client {
             // A call under way is large, and a future that may make one need not be.
             Box::pin(within(left, call(self.service.clone(), request)))
         };
-        with_retries(self.retries, self.timeout, attempt).await
+        let outcome = with_retries(self.retries, self.timeout, &attempt).await;
+        match outcome {
+            // A token that lasts an hour is another one by now.
+            Err(status) if status.code() == Code::Unauthenticated && self.bearer.renew().await => {
+                attempt(self.timeout).await
+            }
+            outcome => outcome,
+        }
     }
 
     /// How long a call may take.

@@ -21,6 +21,7 @@ mod retry;
 mod selected;
 mod watch;
 
+pub use crate::document::At;
 pub use crate::endpoint::{Endpoint, EndpointError};
 pub use call::{CallError, Client, reason};
 pub use connect::{ConnectError, candidates, channel, connect, first_that_answers};

@@ -7,6 +7,7 @@
 
 mod arguments;
 mod call;
+mod changes;
 mod cursor;
 mod fitting;
 mod fragment;
@@ -20,6 +21,7 @@ mod read;
 mod result;
 mod view;
 
+pub use changes::Changes;
 pub use inject::{
     Ambiguous, Candidate, Fragment, Injected, LeftOut, MAX_FRAGMENT_BYTES, MAX_INJECTED_BYTES,
 };
@@ -29,9 +31,9 @@ pub use part::ExecutorState;
 pub use result::{MAX_RESULT_BYTES, ToolResult};
 
 use crate::client::fleet::by_environment;
-use crate::client::{Fleet, Mirror, Selection, Snapshot};
+use crate::client::{Fleet, Selection};
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
-use futures_util::future::{join_all, select_all};
+use futures_util::future::join_all;
 use part::Part;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -108,32 +110,12 @@ impl Session {
     /// Waits for changes of what there is, or of how executors are.
     #[must_use]
     pub fn changes(&self) -> Changes {
-        let mirrors = self.parts.iter().filter_map(Part::mirror);
-        let changes =
-            mirrors.map(|(environment_id, mirror)| (environment_id.to_owned(), mirror.clone()));
-        Changes(changes.collect())
+        Changes::new(self.parts.iter().filter_map(Part::watched).collect())
     }
 
     /// The executor that a selected root is on.
     fn part_of(&self, root: &str) -> Option<&Part> {
         self.roots.iter().find(|(id, _)| id == root).map(|(_, part)| &self.parts[*part])
-    }
-}
-
-/// Waits for changes of a session's executors.
-#[derive(Debug)]
-pub struct Changes(Vec<(String, Mirror)>);
-
-impl Changes {
-    /// The next change: whose, and what is held. May be dropped while it waits, and called again.
-    pub async fn next(&mut self) -> (String, Snapshot) {
-        if self.0.is_empty() {
-            return std::future::pending().await;
-        }
-        let each = self.0.iter_mut().map(|(environment_id, mirror)| {
-            Box::pin(async { (environment_id.clone(), mirror.changed().await) })
-        });
-        select_all(each).await.0
     }
 }
 

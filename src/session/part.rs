@@ -1,6 +1,7 @@
 //! One executor of a session: its mirror, and how many calls it gets at once.
 
 use super::Options;
+use super::changes::Watched;
 use super::result::{Code, Refusal};
 use crate::client::{CallError, Catalog, Client, Fleet, Mirror, MirrorState, Selection};
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
@@ -77,8 +78,10 @@ impl Part {
         self.roots.iter().find(|root| root.id == id)
     }
 
-    pub(super) fn mirror(&self) -> Option<(&str, &Mirror)> {
-        self.reached.as_ref().ok().map(|reached| (self.environment_id(), &reached.mirror))
+    pub(super) fn watched(&self) -> Option<Watched> {
+        let mirror = self.reached.as_ref().ok()?.mirror.clone();
+        let environment_id = self.environment_id.clone();
+        Some(Watched { environment_id, mirror, grace: self.grace, told: None })
     }
 
     /// What may be shown of it, or why nothing may: an executor that is lost shows nothing, once it is

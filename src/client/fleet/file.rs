@@ -23,8 +23,8 @@ const KEYS: [&str; 7] = ["endpoint", "timeout", "ca", "cert", "key", "server_nam
 pub struct FleetMistake {
     /// The file, as it was named.
     pub file: PathBuf,
-    /// Line and column, from 1; `None` for the file as a whole.
-    pub at: Option<(u32, u32)>,
+    /// Where in it; `None` for the file as a whole.
+    pub at: Option<At>,
     /// The key with those around it, such as `executors.workspace.endpoint`; may be empty.
     pub key: String,
     /// What is wrong, and what to do.
@@ -34,7 +34,7 @@ pub struct FleetMistake {
 impl fmt::Display for FleetMistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.file.display())?;
-        if let Some((line, column)) = self.at {
+        if let Some(At { line, column }) = self.at {
             write!(f, ":{line}:{column}")?;
         }
         if !self.key.is_empty() {
@@ -95,7 +95,6 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn wrong(&mut self, at: Option<At>, key: &str, reason: impl Into<String>) {
-        let at = at.map(|at| (at.line, at.column));
         let (file, key) = (self.file.to_owned(), key.to_owned());
         self.mistakes.push(FleetMistake { file, at, key, reason: reason.into() });
     }

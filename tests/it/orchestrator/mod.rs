@@ -1,5 +1,7 @@
 //! The orchestrator's side against real daemons: clients, mirrors, fleets, sessions.
 
+mod apart;
+mod call;
 mod fleet;
 mod hostile;
 mod inject;
