@@ -24,7 +24,7 @@ const SHOWN_AFTER: Duration = Duration::from_secs(1);
 /// Reads the file, or tells everything that is wrong with it.
 pub(super) async fn read(file: &Path) -> Result<Fleet, Failure> {
     Fleet::from_file(file).await.map_err(|mistakes| {
-        let sentences: Vec<_> = mistakes.iter().map(FleetMistake::to_string).collect();
+        let sentences: Vec<_> = mistakes.0.iter().map(FleetMistake::to_string).collect();
         Failure::all(exit::CONFIG, &sentences)
     })
 }

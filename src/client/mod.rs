@@ -27,7 +27,7 @@ pub use call::{CallError, Client, reason};
 pub use connect::{ConnectError, candidates, channel, connect, first_that_answers};
 pub use credentials::Credentials;
 pub use fault::TlsFault;
-pub use fleet::{Executor, Fleet, FleetError, FleetMistake, Registry};
+pub use fleet::{Executor, Fleet, FleetError, FleetMistake, FleetMistakes, Registry};
 pub use handle::{package_of, root_id};
 pub use line::SpeaksTls;
 pub use mirror::{Catalog, Mirror, MirrorState, Selection, Snapshot};

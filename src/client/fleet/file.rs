@@ -46,8 +46,21 @@ impl fmt::Display for FleetMistake {
 
 impl std::error::Error for FleetMistake {}
 
+/// All mistakes in a fleet's file, in its order; at most 100. Prints one a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FleetMistakes(pub Vec<FleetMistake>);
+
+impl fmt::Display for FleetMistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl std::error::Error for FleetMistakes {}
+
 /// Reads the file. Relative paths in it begin at its own directory.
-pub(super) async fn read(path: &Path) -> Result<BTreeMap<String, Executor>, Vec<FleetMistake>> {
+pub(super) async fn read(path: &Path) -> Result<BTreeMap<String, Executor>, FleetMistakes> {
     parse(path, text(path).await)
 }
 
@@ -65,7 +78,7 @@ async fn text(path: &Path) -> io::Result<String> {
 fn parse(
     path: &Path,
     text: io::Result<String>,
-) -> Result<BTreeMap<String, Executor>, Vec<FleetMistake>> {
+) -> Result<BTreeMap<String, Executor>, FleetMistakes> {
     let mut reader = Reader { file: path, mistakes: Vec::new() };
     let executors = match text {
         Err(error) => {
@@ -85,7 +98,7 @@ fn parse(
     }
     reader.mistakes.sort_by_key(|mistake| mistake.at);
     reader.mistakes.truncate(MAX_MISTAKES);
-    Err(reader.mistakes)
+    Err(FleetMistakes(reader.mistakes))
 }
 
 struct Reader<'a> {
@@ -223,7 +236,7 @@ mod tests {
         };
         parse(file, Ok(text.to_owned()))
             .map(|executors| executors.into_iter().collect())
-            .map_err(|mistakes| mistakes.into_iter().map(plain).collect())
+            .map_err(|mistakes| mistakes.0.into_iter().map(plain).collect())
     }
 
     #[test]
@@ -287,6 +300,6 @@ mod tests {
         }
         let nothing = std::io::Error::from(std::io::ErrorKind::NotFound);
         let wrong = parse(Path::new("/none"), Err(nothing)).expect_err("no file");
-        assert!(wrong[0].to_string().starts_with("/none: cannot be read: "));
+        assert!(wrong.to_string().starts_with("/none: cannot be read: "));
     }
 }

@@ -4,7 +4,7 @@
 mod file;
 mod list;
 
-pub use file::FleetMistake;
+pub use file::{FleetMistake, FleetMistakes};
 pub(crate) use list::by_environment;
 pub use list::{Listed, Stage};
 
@@ -112,7 +112,7 @@ impl Fleet {
     }
 
     /// The executors of a file in YAML or JSON, or everything that is wrong with it.
-    pub async fn from_file(path: &Path) -> Result<Self, Vec<FleetMistake>> {
+    pub async fn from_file(path: &Path) -> Result<Self, FleetMistakes> {
         Ok(Self::of(file::read(path).await?))
     }
 

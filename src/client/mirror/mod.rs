@@ -85,6 +85,8 @@ pub struct Snapshot {
 #[derive(Debug, Clone)]
 pub struct Mirror {
     told: watch::Receiver<Snapshot>,
+    /// How many whole states and bookmarks came.
+    heard: watch::Receiver<u64>,
     _task: Arc<Task>,
 }
 
@@ -108,8 +110,10 @@ impl Mirror {
             revision: 0,
             state: MirrorState::Connecting(None),
         });
-        let task = tokio::spawn(follow(client.clone(), selection, tell));
-        Self { told, _task: Arc::new(Task(task)) }
+        let (count, heard) = watch::channel(0);
+        let teller = Teller { tell, count };
+        let task = tokio::spawn(follow(client.clone(), selection, teller));
+        Self { told, heard, _task: Arc::new(Task(task)) }
     }
 
     /// What is held now.
@@ -128,6 +132,14 @@ impl Mirror {
         self.told.borrow_and_update().clone()
     }
 
+    /// Waits for the next word of the daemon, be it that nothing changed; then what is held.
+    pub async fn heard(&mut self) -> Snapshot {
+        if self.heard.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        self.snapshot()
+    }
+
     /// Waits until the mirror is live, at most so long; whether it is.
     pub async fn live(&self, within: Duration) -> bool {
         let mut told = self.told.clone();
@@ -136,8 +148,14 @@ impl Mirror {
     }
 }
 
+/// Shows what is held.
+struct Teller {
+    tell: watch::Sender<Snapshot>,
+    count: watch::Sender<u64>,
+}
+
 /// Keeps the copy, for ever.
-async fn follow(client: Client, selection: Selection, tell: watch::Sender<Snapshot>) {
+async fn follow(client: Client, selection: Selection, teller: Teller) {
     let request = WatchSkillsRequest {
         selected_capability_roots: selection.roots.clone(),
         product: selection.product.clone(),
@@ -148,61 +166,59 @@ async fn follow(client: Client, selection: Selection, tell: watch::Sender<Snapsh
     loop {
         let mut held = Held::new(&selection);
         let mut watch = client.watch_skills(request.clone());
-        let why = listen(&mut watch, &mut held, &tell).await;
+        let why = listen(&mut watch, &mut held, &teller).await;
         drop(watch);
-        lose(&tell, &why);
+        teller.lose(&why);
         tokio::time::sleep(REFUSED_WAIT).await;
     }
 }
 
 /// Applies what comes until it can no longer be gone on; why not.
-async fn listen(watch: &mut SkillWatch, held: &mut Held, tell: &watch::Sender<Snapshot>) -> String {
+async fn listen(watch: &mut SkillWatch, held: &mut Held, teller: &Teller) -> String {
     loop {
         match watch.next().await {
             Ok(Heard::Event(event)) => match held.hear(*event) {
                 Ok(Told::Nothing) => {}
                 Ok(Told::State { epoch, revision, changed }) => {
                     let catalog = changed.then(|| Arc::new(held.catalog()));
-                    publish(tell, catalog, epoch, revision);
+                    teller.publish(catalog, epoch, revision);
                 }
                 Err(why) => return why,
             },
             Ok(Heard::Lost { cause, .. }) => {
                 held.lose();
-                lose(tell, &cause.to_string());
+                teller.lose(&cause.to_string());
             }
             Err(cause) => return cause.to_string(),
         }
     }
 }
 
-/// Shows a whole state.
-fn publish(
-    tell: &watch::Sender<Snapshot>,
-    catalog: Option<Arc<Catalog>>,
-    epoch: Arc<str>,
-    revision: u64,
-) {
-    tell.send_if_modified(|held| {
-        let news = catalog.is_some() || held.state != MirrorState::Live;
-        if let Some(catalog) = catalog {
-            held.catalog = catalog;
-        }
-        (held.epoch, held.revision, held.state) = (epoch, revision, MirrorState::Live);
-        news
-    });
-}
+impl Teller {
+    /// Shows a whole state; `None`: the one before.
+    fn publish(&self, catalog: Option<Arc<Catalog>>, epoch: Arc<str>, revision: u64) {
+        self.tell.send_if_modified(|held| {
+            let news = catalog.is_some() || held.state != MirrorState::Live;
+            if let Some(catalog) = catalog {
+                held.catalog = catalog;
+            }
+            (held.epoch, held.revision, held.state) = (epoch, revision, MirrorState::Live);
+            news
+        });
+        self.count.send_modify(|count| *count += 1);
+    }
 
-/// Shows that the executor is lost; the first reason since it was there stays.
-fn lose(tell: &watch::Sender<Snapshot>, why: &str) {
-    tell.send_if_modified(|held| {
-        let lost = match &held.state {
-            MirrorState::Stale { .. } => return false,
-            MirrorState::Live => MirrorState::Stale { since: Instant::now(), why: why.into() },
-            MirrorState::Connecting(_) => MirrorState::Connecting(Some(why.into())),
-        };
-        let news = held.state != lost;
-        held.state = lost;
-        news
-    });
+    /// Shows that the executor is lost; the first reason since it was there stays.
+    fn lose(&self, why: &str) {
+        self.tell.send_if_modified(|held| {
+            let lost = match &held.state {
+                MirrorState::Stale { .. } => return false,
+                MirrorState::Live => MirrorState::Stale { since: Instant::now(), why: why.into() },
+                MirrorState::Connecting(_) => MirrorState::Connecting(Some(why.into())),
+            };
+            let news = held.state != lost;
+            held.state = lost;
+            news
+        });
+    }
 }

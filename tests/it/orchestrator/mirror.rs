@@ -1,13 +1,14 @@
 //! Mirrors: what they hold is what a list gives, through edits, lost daemons and new ones.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use caproot::client::{Mirror, MirrorState, Selection, Snapshot};
 use caproot::proto::caproot::v1::{Consistency, ListSkillsRequest, SkillView};
 
 use super::{client, nobody, published, serving};
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, HANG, in_time};
+use crate::harness::{Daemon, HANG, Setup, in_time, selected};
 
 /// What a fresh list gives is what the mirror holds, at the list's revision or a later one.
 pub(crate) async fn assert_mirrors(mirror: &mut Mirror, daemon: &Daemon, root: &str) {
@@ -104,5 +105,40 @@ async fn too_large_for_its_bound() {
     let MirrorState::Connecting(Some(why)) = &held.state else { panic!("{:?}", held.state) };
     assert!(why.contains("10000 bytes"), "{why}");
     assert!(held.catalog.skills().is_empty());
+    daemon.stop().await;
+}
+
+/// At whatever the daemon says, the mirror holds what a list gives at that revision.
+#[tokio::test]
+async fn at_each_state_and_bookmark() {
+    let mut fixture = Fixture::new("skill r/a\nskill other/a");
+    let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
+    let (root, other) = (selected("x", fixture.path("r")), selected("y", fixture.path("other")));
+    let selection = Selection {
+        bookmark_interval: Duration::from_secs(1),
+        view: SkillView::Full,
+        ..Selection::new(vec![root.clone()])
+    };
+    let mut mirror = Mirror::start(&client(&daemon.address).await, selection);
+    let (mut compared, mut of_others) = (0, 0);
+    let mut n = 0;
+    while compared < 8 || of_others < 2 {
+        let before = mirror.snapshot();
+        let held = in_time(mirror.heard()).await;
+        let list = daemon.list(std::slice::from_ref(&root)).await;
+        if (&*held.epoch, held.revision) == (list.epoch.as_str(), list.revision) {
+            let skills: Vec<_> = held.catalog.skills().iter().map(|s| (**s).clone()).collect();
+            assert_eq!((skills, held.catalog.roots()), (list.skills, &list.roots[..]));
+            compared += 1;
+            // Nothing of its own changed, and it is told so.
+            of_others += u32::from(Arc::ptr_eq(&before.catalog, &held.catalog));
+        }
+        n += 1;
+        let (mine, name) = if n % 3 == 0 { (false, "other") } else { (true, "r") };
+        fixture.add(&format!("skill {name}/n{n}"));
+        if !mine {
+            daemon.list(std::slice::from_ref(&other)).await;
+        }
+    }
     daemon.stop().await;
 }

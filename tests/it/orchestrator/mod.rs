@@ -6,7 +6,10 @@ mod fleet;
 mod hostile;
 mod inject;
 mod mirror;
+mod readme;
 mod session;
+#[allow(unreachable_pub)]
+mod thirty_lines;
 
 use std::path::PathBuf;
 
