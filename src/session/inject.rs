@@ -10,6 +10,7 @@ use super::result::Refusal;
 use super::view::View;
 use super::{Session, SharedSkill};
 use serde::Serialize;
+use std::collections::{HashMap, HashSet};
 
 /// The most bytes of one fragment.
 pub const MAX_FRAGMENT_BYTES: usize = 8_000;
@@ -23,6 +24,8 @@ const TYPICAL_CURSOR: &str = "__________________________________________________
 /// The most candidates of one name, and the most bytes of the description of each.
 const MAX_CANDIDATES: usize = 16;
 const MAX_DESCRIPTION_BYTES: usize = 256;
+/// The most bytes of what was named that are repeated.
+const MAX_NAMED_BYTES: usize = 256;
 
 /// What the skills that a prompt names come to.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -101,7 +104,9 @@ impl Session {
                     injected.fragments.push(fragment);
                 }
                 Err(why) => {
-                    injected.left_out.push(LeftOut { named: cut(&skill.package, 256), why });
+                    injected
+                        .left_out
+                        .push(LeftOut { named: cut(&skill.package, MAX_NAMED_BYTES), why });
                 }
             }
         }
@@ -145,56 +150,71 @@ fn frame(skill: &SharedSkill, page: &TextPage) -> Frame {
     frame.cut_at(skill, &page.resource, &page.next_cursor)
 }
 
+/// A view's skills by whatever names them.
+struct Index<'a> {
+    /// By package and by main resource.
+    handles: HashMap<&'a str, &'a SharedSkill>,
+    names: HashMap<&'a str, Vec<&'a SharedSkill>>,
+}
+
+impl<'a> Index<'a> {
+    fn of(view: &'a View) -> Self {
+        let (mut handles, mut names) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
+        for skill in &view.skills {
+            handles.insert(skill.package.as_str(), skill);
+            handles.insert(skill.main_resource.as_str(), skill);
+            names.entry(skill.name.as_str()).or_default().push(skill);
+        }
+        Self { handles, names }
+    }
+
+    fn named(&self, name: &str) -> &[&'a SharedSkill] {
+        self.names.get(name).map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
 /// The skills that are meant, each once.
 fn found(view: &View, prompt: &Prompt, injected: &mut Injected) -> Vec<SharedSkill> {
-    let mut skills: Vec<SharedSkill> = Vec::new();
+    let index = Index::of(view);
+    let (mut skills, mut taken) = (Vec::new(), HashSet::new());
+    let connectors: HashSet<&String> = prompt.connectors.iter().collect();
+    let mut several = HashSet::new();
     for named in prompt.named() {
         let meant = match &named {
-            Named::Handle(handle) => by_handle(view, handle),
-            Named::Name(name) => by_name(view, name),
+            Named::Handle(handle) => {
+                index.handles.get(handle.as_str()).copied().into_iter().collect()
+            }
+            Named::Name(name) => index.named(name).to_vec(),
+            Named::Word(words) if words.iter().any(|word| connectors.contains(word)) => continue,
             Named::Word(words) => {
-                let is_connector = |word: &String| prompt.connectors.contains(word);
-                if words.iter().any(is_connector) {
-                    continue;
-                }
-                let each = words.iter().map(|word| by_name(view, word));
-                each.into_iter().find(|meant| !meant.is_empty()).unwrap_or_default()
+                let each = words.iter().map(|word| index.named(word));
+                each.into_iter().find(|meant| !meant.is_empty()).unwrap_or_default().to_vec()
             }
         };
-        match (&meant[..], &named) {
+        match (&meant[..], named) {
             ([skill], _) => {
-                let own = &skill.name;
-                if prompt.local.contains(own) && !injected.replaced.contains(own) {
-                    injected.replaced.push(own.clone());
-                }
-                if !skills.iter().any(|before| before.package == skill.package) {
-                    skills.push(skill.clone());
+                if taken.insert(skill.package.as_str()) {
+                    skills.push(SharedSkill::clone(skill));
+                    if prompt.local.contains(&skill.name) {
+                        injected.replaced.push(skill.name.clone());
+                    }
                 }
             }
             ([], Named::Word(_)) => {}
             ([], Named::Handle(text) | Named::Name(text)) => injected.left_out.push(LeftOut {
-                named: cut(text, 256),
+                named: cut(&text, MAX_NAMED_BYTES),
                 why: "no skill of this session is meant by it now".to_owned(),
             }),
             ([first, ..], _) => {
-                let name = first.name.clone();
-                if injected.ambiguous.iter().all(|before| before.name != name) {
-                    let candidates = meant.iter().take(MAX_CANDIDATES).map(candidate).collect();
+                if several.insert(first.name.as_str()) {
+                    let candidates = meant.iter().take(MAX_CANDIDATES).map(|s| candidate(s));
+                    let (name, candidates) = (first.name.clone(), candidates.collect());
                     injected.ambiguous.push(Ambiguous { name, candidates });
                 }
             }
         }
     }
     skills
-}
-
-fn by_handle(view: &View, handle: &str) -> Vec<SharedSkill> {
-    let is_meant = |skill: &&SharedSkill| skill.package == handle || skill.main_resource == handle;
-    view.skills.iter().find(is_meant).cloned().into_iter().collect()
-}
-
-fn by_name(view: &View, name: &str) -> Vec<SharedSkill> {
-    view.skills.iter().filter(|skill| skill.name == name).cloned().collect()
 }
 
 fn candidate(skill: &SharedSkill) -> Candidate {

@@ -2,9 +2,14 @@
 //! the names mean to `inject`.
 
 use serde::Deserialize;
+use std::collections::HashSet;
 
-/// The most mentions that are looked at.
-const MAX_MENTIONS: usize = 64;
+/// The most bytes of a word that can be a name: 128 characters, and what a sentence puts behind them.
+const MAX_WORD_BYTES: usize = 520;
+/// The most marks of punctuation at a word's end that are taken off.
+const MAX_PUNCTUATION: usize = 8;
+/// The most bytes of a link that can name a skill: its text and a handle of 2,048.
+const MAX_LINK_BYTES: usize = 4_096;
 
 /// What a person wrote, and what else the caller knows of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
@@ -36,7 +41,7 @@ pub struct Mention {
 }
 
 /// How a skill was named.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Named {
     /// By a handle.
     Handle(String),
@@ -54,22 +59,15 @@ impl From<&str> for Prompt {
 }
 
 impl Prompt {
-    /// All mentions: those beside the text, then those in it, in their order; a few dozen at most.
+    /// All mentions, each once: those beside the text, then those in it, in their order.
     pub(super) fn named(&self) -> Vec<Named> {
         let beside = self.mentions.iter().map(|mention| match mention.handle.as_str() {
             "" => Named::Name(mention.name.clone()),
             handle => Named::Handle(handle.to_owned()),
         });
-        let mut named = Vec::new();
-        for mention in beside.chain(InText { rest: &self.text, before: None }) {
-            if !named.contains(&mention) {
-                named.push(mention);
-            }
-            if named.len() == MAX_MENTIONS {
-                break;
-            }
-        }
-        named
+        let mut seen = HashSet::new();
+        let all = beside.chain(InText { rest: &self.text, before: None });
+        all.filter(|mention| seen.insert(mention.clone())).collect()
     }
 }
 
@@ -91,32 +89,33 @@ impl Iterator for InText<'_> {
             let name = behind.split(|c| !is_of_name(c)).next().unwrap_or_default();
             (self.rest, self.before) =
                 (&behind[name.len()..], name.chars().next_back().or(Some('$')));
-            if link && let Some((text, rest)) = linked(behind) {
-                let handle = text.starts_with("skill://").then(|| Named::Handle(text.to_owned()));
-                (self.rest, self.before) = (rest, Some(')'));
-                match handle {
-                    Some(handle) => return Some(handle),
-                    // A link to something else.
-                    None => continue,
+            if link && let Some((target, end)) = linked(behind) {
+                (self.rest, self.before) = (&behind[end..], Some(')'));
+                if target.starts_with("skill://") {
+                    return Some(Named::Handle(target.to_owned()));
                 }
+                // A link to something else.
+                continue;
             }
             let in_word =
                 before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '$' | '\\' | '_'));
-            if !name.is_empty() && !in_word {
+            if !name.is_empty() && name.len() <= MAX_WORD_BYTES && !in_word {
                 return Some(Named::Word(words(name)));
             }
         }
     }
 }
 
-/// The target of a link whose text begins behind `[$`, and what comes after it.
-fn linked(behind: &str) -> Option<(&str, &str)> {
+/// The target of a link whose text begins behind `[$`, and where it ends. One that is longer than any
+/// is none.
+fn linked(behind: &str) -> Option<(&str, usize)> {
+    let behind = &behind[..behind.floor_char_boundary(MAX_LINK_BYTES)];
     let (text, rest) = behind.split_once(']')?;
     if text.contains(['[', '\n']) {
         return None;
     }
-    let (target, rest) = rest.strip_prefix('(')?.split_once(')')?;
-    (!target.contains('\n')).then_some((target.trim(), rest))
+    let (target, after) = rest.strip_prefix('(')?.split_once(')')?;
+    (!target.contains('\n')).then(|| (target.trim(), behind.len() - after.len()))
 }
 
 fn is_of_name(c: char) -> bool {
@@ -129,7 +128,7 @@ fn words(word: &str) -> Vec<String> {
     let mut left = word;
     while let Some(shorter) = left.strip_suffix(['.', ':', '-', '_']) {
         left = shorter;
-        if left.is_empty() {
+        if left.is_empty() || words.len() > MAX_PUNCTUATION {
             break;
         }
         words.push(left.to_owned());
@@ -170,6 +169,16 @@ mod tests {
     }
 
     #[test]
+    fn a_long_text_is_no_work() {
+        let n = 200_000;
+        for text in
+            ["[$".repeat(n), format!("$a{}", "-".repeat(n)), "$a ".repeat(n), "$a$".repeat(n)]
+        {
+            assert!(Prompt::from(text.as_str()).named().len() <= 1, "{}", &text[..10]);
+        }
+    }
+
+    #[test]
     fn beside_the_text_comes_first() {
         let prompt = Prompt {
             mentions: vec![
@@ -189,7 +198,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_is_a_panic(text in "(\\$|\\[|\\]|\\(|\\)|skill://|a|ä|\\.|\\n|\\\\| ){0,40}", any: String) {
-            prop_assert!(Prompt::from(text.as_str()).named().len() <= 64);
+            let named = Prompt::from(text.as_str()).named();
+            prop_assert!(named.len() <= text.matches('$').count());
             Prompt::from(any.as_str()).named();
         }
     }

@@ -78,8 +78,9 @@ pub struct Session {
 }
 
 impl Session {
-    /// Begins a session with these roots, for good. An executor that is not known or does not answer is
-    /// a warning, and none of its skills are there. Needs a tokio runtime.
+    /// Begins a session with these roots, for good. An executor that does not answer is a warning, and
+    /// none of its skills are there until it does. One that no registry knows now is not known to this
+    /// session later either. Needs a tokio runtime.
     ///
     /// # Errors
     ///

@@ -79,7 +79,8 @@ impl Part {
     }
 
     pub(super) fn watched(&self) -> Option<Watched> {
-        let mirror = self.reached.as_ref().ok()?.mirror.clone();
+        let mut mirror = self.reached.as_ref().ok()?.mirror.clone();
+        mirror.mark_seen();
         let environment_id = self.environment_id.clone();
         Some(Watched { environment_id, mirror, grace: self.grace, told: None })
     }

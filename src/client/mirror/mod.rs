@@ -132,6 +132,11 @@ impl Mirror {
         self.told.borrow_and_update().clone()
     }
 
+    /// Takes what is held now for known, so that `changed` waits for something else.
+    pub fn mark_seen(&mut self) {
+        self.told.mark_unchanged();
+    }
+
     /// Waits for the next word of the daemon, be it that nothing changed; then what is held.
     pub async fn heard(&mut self) -> Snapshot {
         if self.heard.changed().await.is_err() {

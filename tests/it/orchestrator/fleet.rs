@@ -1,6 +1,7 @@
 //! Fleets: who answers for an environment, and lists of many executors at once.
 
 use std::path::Path;
+use std::process::Stdio;
 
 use caproot::client::fleet::Found;
 use caproot::client::{Fleet, FleetError, Registry};
@@ -10,6 +11,8 @@ use serde_json::json;
 use super::{executor, nobody, published, serving};
 use crate::commands::{Ended, caproot, ended};
 use crate::fixture::Fixture;
+use crate::harness::in_time;
+use crate::terminal::attached;
 
 struct Directory(String);
 
@@ -118,4 +121,34 @@ async fn a_list_of_many() {
     assert_eq!(said.code, Some(2), "{}", said.stderr);
     one.stop().await;
     two.stop().await;
+}
+
+/// Of executors that take long, a terminal shows how far each is.
+#[tokio::test]
+async fn progress_on_a_terminal() {
+    let fixture = Fixture::new("skill r/a");
+    let daemon = serving("here", fixture.path("r"), None).await;
+    // It takes connections, and never says a word.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = silent.local_addr().expect("an address");
+    let fleet = format!(
+        "executors:\n  here: {{endpoint: 'tcp:{}'}}\n  silent: {{endpoint: 'tcp:{address}', timeout: 3s}}\n",
+        daemon.address
+    );
+    fixture.write("fleet.yaml", fleet);
+    let mut command = caproot(["list", "--fleet"]);
+    command.arg(fixture.path("fleet.yaml")).env("TERM", "xterm");
+    let shown = tokio::task::spawn_blocking(move || {
+        attached(command, 80, |command, terminal| {
+            command.stdout(Stdio::null()).stderr(terminal);
+        })
+    });
+    let (shown, ended) = in_time(shown).await.expect("no panic");
+    assert_eq!(ended.code(), Some(1));
+    for part in
+        ["here: done", "silent: asking for its published roots", "1 skill of 1 of 2 executors"]
+    {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    daemon.stop().await;
 }
