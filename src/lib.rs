@@ -5,20 +5,38 @@ compile_error!(
     "caproot runs on Linux only: it opens files beneath O_PATH descriptors and watches by inotify"
 );
 
+#[cfg(feature = "daemon")]
 pub mod app;
+#[cfg(feature = "daemon")]
 pub mod bearer;
 pub mod certs;
+#[cfg(feature = "daemon")]
 pub mod check;
+#[cfg(feature = "cli")]
 pub mod cli;
+#[cfg(feature = "client")]
 pub mod client;
+#[cfg(feature = "daemon")]
 pub mod config;
+#[cfg(feature = "daemon")]
 pub mod disk;
+#[cfg(any(feature = "client", feature = "daemon"))]
+mod document;
+#[cfg(feature = "daemon")]
 pub mod domain;
 pub mod endpoint;
+#[cfg(feature = "daemon")]
 pub mod keeper;
+#[cfg(feature = "daemon")]
 pub mod locate;
 pub mod proto;
+#[cfg(feature = "daemon")]
 pub mod rpc;
+#[cfg(feature = "daemon")]
 pub mod sandbox;
+#[cfg(feature = "client")]
+pub mod session;
+#[cfg(feature = "daemon")]
 pub mod telemetry;
+#[cfg(feature = "daemon")]
 pub mod watch;

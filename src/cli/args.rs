@@ -4,7 +4,7 @@
 use super::exit;
 use super::failure::Failure;
 use super::root_arg::{RootArg, select};
-use crate::client::{Client, Credentials, Endpoint, first_that_answers, parse_selected};
+use crate::client::{Client, Credentials, Endpoint, Executor, first_that_answers, parse_selected};
 use crate::endpoint::Env;
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use clap::Args;
@@ -56,6 +56,12 @@ fn timeout(text: &str) -> Result<Duration, String> {
 impl ConnectionArgs {
     /// Connects; also gives the endpoint that it found.
     pub(super) async fn client(&self, env: &Env) -> Result<(Client, Endpoint), Failure> {
+        let (client, executor) = self.executor(env).await?;
+        Ok((client, executor.endpoint))
+    }
+
+    /// Connects; also gives how.
+    pub(super) async fn executor(&self, env: &Env) -> Result<(Client, Executor), Failure> {
         let endpoint = match &self.endpoint {
             Some(endpoint) => endpoint.clone(),
             None => first_that_answers(env, self.timeout).await?,
@@ -67,7 +73,20 @@ impl ConnectionArgs {
             token_file: self.token_file.clone(),
         };
         let client = Client::connect(&endpoint, &credentials, self.timeout).await?;
-        Ok((client, endpoint))
+        Ok((client, Executor { endpoint, credentials, timeout: self.timeout }))
+    }
+}
+
+impl ConnectionArgs {
+    /// Of a command that finds its daemons in a file: that none is named beside it. One that the
+    /// surroundings name is no contradiction.
+    pub(super) fn refuse_endpoint(&self) -> Result<(), Failure> {
+        if self.endpoint.is_some() && std::env::var_os("CAPROOT_ENDPOINT").is_none() {
+            let sentence =
+                "--endpoint and --fleet do not go together: the file names the endpoints";
+            return Err(Failure::new(exit::USAGE, sentence));
+        }
+        Ok(())
     }
 }
 
@@ -93,6 +112,16 @@ pub(super) fn root_arg() -> impl TypedValueParser<Value = RootArg> {
 }
 
 impl SelectionArgs {
+    /// Whether the roots come from stdin.
+    pub(super) fn is_stdin(&self) -> bool {
+        self.selected.as_deref() == Some(Path::new("-"))
+    }
+
+    /// The roots of `--selected`, if it is given.
+    pub(super) fn given(&self) -> Result<Option<Vec<SelectedCapabilityRoot>>, Failure> {
+        self.selected.as_deref().map(selected).transpose()
+    }
+
     /// The selected roots; asks the daemon only for what the flags leave open.
     pub(super) async fn roots(
         &self,

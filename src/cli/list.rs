@@ -1,8 +1,10 @@
-//! `caproot list`: the skills below roots. Leaves how problems are worded to `report`.
+//! `caproot list`: the skills below roots. Leaves how problems are worded to `report`, and many executors
+//! to `fleet`.
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::Failure;
+use super::fleet;
 use super::output::{Output, print_message, print_table, say};
 use super::report;
 use super::text::shown;
@@ -11,11 +13,12 @@ use crate::proto::caproot::v1::{
     Consistency, ListSkillsRequest, ListSkillsResponse, RootState, SkillView,
 };
 use clap::Args;
+use std::path::PathBuf;
 
 /// List the skills below roots
 ///
 /// The skills go to stdout; roots that are not ready, what is wrong with skills, and a summary go to
-/// stderr. Exits with 1 when a root is not ready.
+/// stderr. Exits with 1 when a root is not ready, or an executor of --fleet does not answer.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -23,12 +26,17 @@ Examples:
   caproot list --root ./skills --fresh           a directory, searched again
   caproot list --root published:team --product codex
   caproot list --selected thread-start.json      the roots that a platform selected
+  caproot list --fleet fleet.yaml                what each executor of a file publishes
   caproot list --output json | jq -r '.skills[].package'")]
 pub(super) struct ListArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     #[command(flatten)]
     selection: SelectionArgs,
+    /// Ask many executors at once: those of this file, in YAML or JSON, which maps environment ids to
+    /// endpoints. Without --selected, what each publishes
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "timeout", "server_name"])]
+    fleet: Option<PathBuf>,
     /// Only skills for this product, or for every product
     #[arg(long, value_name = "PRODUCT", default_value = "", hide_default_value = true)]
     product: String,
@@ -42,19 +50,22 @@ pub(super) struct ListArgs {
 
 /// Prints the skills.
 pub(super) async fn run(args: ListArgs, env: &Env) -> Result<u8, Failure> {
-    let (mut client, _) = args.connection.client(env).await?;
-    let roots = args.selection.roots(&mut client, env).await?;
     let view = match args.output {
         Output::Text => SkillView::Basic,
         Output::Json => SkillView::Full,
     };
-    let request = ListSkillsRequest {
-        selected_capability_roots: roots,
+    let mut request = ListSkillsRequest {
         product: args.product,
         view: view.into(),
         consistency: consistency(args.fresh).into(),
         ..ListSkillsRequest::default()
     };
+    if let Some(file) = &args.fleet {
+        args.connection.refuse_endpoint()?;
+        return fleet::list(file, args.selection.given()?, &request, args.output).await;
+    }
+    let (mut client, _) = args.connection.client(env).await?;
+    request.selected_capability_roots = args.selection.roots(&mut client, env).await?;
     let list = client.list_skills(&request).await?;
     match args.output {
         Output::Text => {

@@ -2,14 +2,17 @@
 //! stderr for everything else.
 
 mod args;
+mod call;
 mod changes;
 mod check;
 mod config;
 pub mod exit;
 mod explain;
 mod failure;
+mod fleet;
 mod generated;
 mod handle_arg;
+mod lines;
 mod list;
 mod output;
 mod path;
@@ -80,6 +83,7 @@ enum Other {
     Completions(generated::CompletionsArgs),
     Man(generated::ManArgs),
     Watch(watch::WatchArgs),
+    Call(call::CallArgs),
 }
 
 /// A command that is ready for the runtime.
@@ -120,5 +124,6 @@ pub async fn run(begun: Begun, env: &Env) -> Result<u8, Failure> {
         Other::Check(args) => check::run(args, env).await,
         Other::Explain(args) => explain::run(&args),
         Other::Watch(args) => watch::run(args, env).await,
+        Other::Call(args) => call::run(args, env).await,
     }
 }

@@ -1,9 +1,10 @@
 //! One daemon, its calls one by one, each within a deadline. Leaves joining pages to `list`,
-//! `resources` and `read`.
+//! `resources` and `read`, and which calls are made again to `retry`.
 
-use super::connect::{ConnectError, channel_with};
+use super::connect::{ConnectError, When, channel_with, unreached};
 use super::credentials::{Bearer, Credentials};
 use super::line::{Alert, Line};
+use super::retry::{Retries, with_retries};
 use crate::endpoint::Endpoint;
 use crate::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use crate::proto::caproot::v1::{
@@ -14,7 +15,7 @@ use std::error::Error as _;
 use std::io;
 use std::time::Duration;
 use tonic::transport::Channel;
-use tonic::{Request, Response, Status, TimeoutExpired};
+use tonic::{Code, Request, Response, Status, TimeoutExpired};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -37,18 +38,27 @@ pub enum CallError {
     Output(#[from] io::Error),
 }
 
-/// A daemon behind a channel.
+/// The generated client.
+pub(super) type Service = CapabilityServiceClient<Line>;
+
+/// The most bytes of one message of a daemon; the pages of a caproot stay under 1 MiB. One that is
+/// larger is an error of its call, and is not taken into memory.
+pub(super) const MAX_MESSAGE_BYTES: usize = 4 << 20;
+
+/// A daemon behind a channel. A clone is cheap, and shares the connection.
 #[derive(Debug, Clone)]
 pub struct Client {
     pub(super) service: CapabilityServiceClient<Line>,
     pub(super) bearer: Bearer,
     health: HealthClient<Line>,
     timeout: Duration,
+    retries: Retries,
 }
 
 impl Client {
     /// Connects with credentials, within `timeout`; each call later is within it, too. Their files
-    /// are read again where the connection is lost and made anew.
+    /// are read again where the connection is lost and made anew. No call is made twice: for that, see
+    /// [`Client::retrying`].
     pub async fn connect(
         endpoint: &Endpoint,
         credentials: &Credentials,
@@ -56,8 +66,28 @@ impl Client {
     ) -> Result<Self, ConnectError> {
         let bearer = Bearer::read(credentials.token_file.clone()).await;
         let bearer = bearer.map_err(ConnectError::Credentials)?;
-        let (channel, heard) = channel_with(endpoint, credentials, timeout).await?;
+        let (channel, heard) = channel_with(endpoint, credentials, timeout, When::Now).await?;
         Ok(Self::over(Line { channel, bearer, heard }, timeout))
+    }
+
+    /// The same without connecting: the first call does. Calls are made again as [`Retries`] says by
+    /// default. An error is one of the credentials' files alone.
+    pub async fn lazy(
+        endpoint: &Endpoint,
+        credentials: &Credentials,
+        timeout: Duration,
+    ) -> Result<Self, ConnectError> {
+        let bearer = Bearer::read(credentials.token_file.clone()).await;
+        let bearer = bearer.map_err(ConnectError::Credentials)?;
+        let (channel, heard) = channel_with(endpoint, credentials, timeout, When::Later).await?;
+        let client = Self::over(Line { channel, bearer, heard }, timeout);
+        Ok(client.retrying(Retries::default()))
+    }
+
+    /// The same client, whose calls are made again so.
+    #[must_use]
+    pub fn retrying(self, retries: Retries) -> Self {
+        Self { retries, ..self }
     }
 
     /// Calls through `channel`, without a token, each within `timeout`.
@@ -69,38 +99,61 @@ impl Client {
 
     fn over(line: Line, timeout: Duration) -> Self {
         Self {
-            service: CapabilityServiceClient::new(line.clone()),
+            service: CapabilityServiceClient::new(line.clone())
+                .max_decoding_message_size(MAX_MESSAGE_BYTES),
             bearer: line.bearer.clone(),
             health: HealthClient::new(line),
             timeout,
+            retries: Retries::NONE,
         }
     }
 
     /// Who answers.
     pub async fn executor(&mut self) -> Result<GetExecutorResponse, CallError> {
-        let request = self.request(GetExecutorRequest {});
-        Ok(within(self.timeout, self.service.get_executor(request)).await?)
+        let call =
+            |mut service: Service, request| async move { service.get_executor(request).await };
+        Ok(self.ask(GetExecutorRequest {}, call).await?)
     }
 
     /// The published roots.
     pub async fn roots(&mut self) -> Result<ListRootsResponse, CallError> {
-        let request = self.request(ListRootsRequest {});
-        Ok(within(self.timeout, self.service.list_roots(request)).await?)
+        let call = |mut service: Service, request| async move { service.list_roots(request).await };
+        Ok(self.ask(ListRootsRequest {}, call).await?)
     }
 
     /// The health of the daemon as a whole; a number that `grpc.health.v1` does not know is
     /// `Unknown`.
     pub async fn health(&mut self) -> Result<ServingStatus, CallError> {
-        let request = self.request(HealthCheckRequest { service: String::new() });
+        let mut request = Request::new(HealthCheckRequest { service: String::new() });
+        request.set_timeout(self.timeout);
         let answer = within(self.timeout, self.health.check(request)).await?;
         Ok(answer.status())
     }
 
-    /// A request that tells the daemon the deadline, which it plans its waiting by.
-    pub(super) fn request<T>(&self, message: T) -> Request<T> {
-        let mut request = Request::new(message);
-        request.set_timeout(self.timeout);
-        request
+    /// Makes one call, again where that is worth it, all within the deadline. The daemon is told the
+    /// deadline, and plans its waiting by it. All calls of the service read, so any may be made twice.
+    pub(super) async fn ask<Q: Clone, A, F>(
+        &self,
+        message: Q,
+        call: impl Fn(Service, Request<Q>) -> F,
+    ) -> Result<A, Status>
+    where
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        let attempt = |left: Duration| {
+            let mut request = Request::new(message.clone());
+            request.set_timeout(left);
+            // A call under way is large, and a future that may make one need not be.
+            Box::pin(within(left, call(self.service.clone(), request)))
+        };
+        let outcome = with_retries(self.retries, self.timeout, &attempt).await;
+        match outcome {
+            // A token that lasts an hour is another one by now.
+            Err(status) if status.code() == Code::Unauthenticated && self.bearer.renew().await => {
+                attempt(self.timeout).await
+            }
+            outcome => outcome,
+        }
     }
 
     /// How long a call may take.
@@ -149,6 +202,9 @@ fn sentence(status: &Status) -> String {
     let code = code_name(status.code());
     let reason = reason(status).filter(|reason| reason != code);
     let head = reason.map_or_else(|| code.to_owned(), |reason| format!("{code} {reason}"));
+    if let Some(why) = unreached(status) {
+        return format!("{head}: there is no connection to the daemon: {why}");
+    }
     if status.message().is_empty() { head } else { format!("{head}: {}", status.message()) }
 }
 

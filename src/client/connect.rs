@@ -7,6 +7,7 @@ use super::first::First;
 use super::line::Alert;
 use crate::endpoint::{Address, Endpoint, Env, default_sockets};
 use crate::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+use hyper::rt;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use std::error::Error;
@@ -18,8 +19,9 @@ use std::time::Duration;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
+use tonic::Status;
 use tonic::transport::{self, Channel, Uri};
-use tower::ServiceExt as _;
+use tower::{Service, ServiceExt as _};
 
 /// Why there is no channel. Displays as one sentence.
 #[derive(Debug, thiserror::Error)]
@@ -78,8 +80,17 @@ pub async fn connect(
 /// A channel to `endpoint`, for any service, with nothing to show; at most `timeout` is spent on
 /// connecting.
 pub async fn channel(endpoint: &Endpoint, timeout: Duration) -> Result<Channel, ConnectError> {
-    let opened = channel_with(endpoint, &Credentials::default(), timeout).await;
+    let opened = channel_with(endpoint, &Credentials::default(), timeout, When::Now).await;
     opened.map(|(channel, _)| channel)
+}
+
+/// When a channel connects. Lost connections are made anew by themselves either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    /// Before anything else, or there is no channel.
+    Now,
+    /// With the first call, and with each later one as long as there is no connection.
+    Later,
 }
 
 /// The same with credentials, and what is heard there. Sends no token by itself, but is refused where
@@ -88,13 +99,14 @@ pub(super) async fn channel_with(
     endpoint: &Endpoint,
     credentials: &Credentials,
     timeout: Duration,
+    when: When,
 ) -> Result<(Channel, Alert), ConnectError> {
     let (credentials, alert) = (credentials.clone(), Alert::default());
     let open = async {
         match endpoint.address() {
-            Address::Unix(path) => unix_channel(path.clone()).await,
-            Address::Tcp(address) => tcp_channel(address, credentials, alert.clone()).await,
-            Address::Tls(address) => tls_channel(address, credentials).await,
+            Address::Unix(path) => unix_channel(path.clone(), when).await,
+            Address::Tcp(address) => tcp_channel(address, credentials, alert.clone(), when).await,
+            Address::Tls(address) => tls_channel(address, credentials, when).await,
         }
     };
     let late = || {
@@ -128,20 +140,21 @@ enum Fault {
     TokenInClear,
 }
 
-async fn unix_channel(path: PathBuf) -> Result<Channel, Fault> {
+async fn unix_channel(path: PathBuf, when: When) -> Result<Channel, Fault> {
     // HTTP/2 wants an authority; for a Unix socket every gRPC server takes this one.
     let connector = tower::service_fn(move |_: Uri| {
         let path = path.clone();
         async move { UnixStream::connect(path).await.map(TokioIo::new) }
     });
     let endpoint = transport::Endpoint::from_static("http://localhost");
-    endpoint.connect_with_connector(connector).await.map_err(|error| fault(&error))
+    open(endpoint, connector, when).await
 }
 
 async fn tcp_channel(
     address: &str,
     credentials: Credentials,
     alert: Alert,
+    when: When,
 ) -> Result<Channel, Fault> {
     let has_token = credentials.token_file.is_some();
     let connector = tower::service_fn(move |uri: Uri| {
@@ -157,10 +170,14 @@ async fn tcp_channel(
     });
     let endpoint = transport::Endpoint::from_shared(format!("http://{address}"))
         .map_err(|error| fault(&error))?;
-    endpoint.connect_with_connector(connector).await.map_err(|error| fault(&error))
+    open(endpoint, connector, when).await
 }
 
-async fn tls_channel(address: &str, credentials: Credentials) -> Result<Channel, Fault> {
+async fn tls_channel(
+    address: &str,
+    credentials: Credentials,
+    when: When,
+) -> Result<Channel, Fault> {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host).to_owned();
     let (tell, told) = oneshot::channel();
     // For the first connection; whoever waits for later ones waits for their calls.
@@ -183,8 +200,10 @@ async fn tls_channel(address: &str, credentials: Credentials) -> Result<Channel,
     });
     let endpoint = transport::Endpoint::from_shared(format!("https://{address}"))
         .map_err(|error| fault(&error))?;
-    let channel =
-        endpoint.connect_with_connector(connector).await.map_err(|error| fault(&error))?;
+    let channel = open(endpoint, connector, when).await?;
+    if when == When::Later {
+        return Ok(channel);
+    }
     // Over TLS 1.3 the other end looks at a client's certificate after the client is done.
     match told.await {
         Ok(Ok(())) => Ok(channel),
@@ -194,6 +213,22 @@ async fn tls_channel(address: &str, credentials: Credentials) -> Result<Channel,
 }
 
 type BoxError = Box<dyn Error + Send + Sync>;
+
+/// A channel that connects so.
+async fn open<C>(endpoint: transport::Endpoint, connector: C, when: When) -> Result<Channel, Fault>
+where
+    C: Service<Uri> + Send + 'static,
+    C::Response: rt::Read + rt::Write + Send + Unpin,
+    C::Future: Send,
+    BoxError: From<C::Error> + Send,
+{
+    match when {
+        When::Now => {
+            endpoint.connect_with_connector(connector).await.map_err(|error| fault(&error))
+        }
+        When::Later => Ok(endpoint.connect_with_connector_lazy(connector)),
+    }
+}
 
 /// Tries all addresses of the host, of both families.
 async fn tcp(uri: Uri) -> Result<TcpStream, BoxError> {
@@ -205,20 +240,32 @@ async fn tcp(uri: Uri) -> Result<TcpStream, BoxError> {
 
 /// What is at the bottom of tonic's error: ours, or the operating system's.
 fn fault(error: &transport::Error) -> Fault {
-    let mut below: Option<&(dyn Error + 'static)> = Some(error);
+    bottom(error).unwrap_or_else(|| Fault::Io(io::Error::other(error.to_string())))
+}
+
+/// Why there was no connection for a call, where that is why it failed.
+pub(super) fn unreached(status: &Status) -> Option<String> {
+    let fault = bottom(status.source()?)?;
+    Some(fault.to_string())
+}
+
+fn bottom(error: &(dyn Error + 'static)) -> Option<Fault> {
+    let mut below = Some(error);
     while let Some(error) = below {
         match error.downcast_ref::<Fault>() {
-            Some(Fault::Tls(fault)) => return Fault::Tls(fault.clone()),
-            Some(Fault::Credentials(sentence)) => return Fault::Credentials(sentence.clone()),
-            Some(Fault::TokenInClear) => return Fault::TokenInClear,
+            Some(Fault::Tls(fault)) => return Some(Fault::Tls(fault.clone())),
+            Some(Fault::Credentials(sentence)) => {
+                return Some(Fault::Credentials(sentence.clone()));
+            }
+            Some(Fault::TokenInClear) => return Some(Fault::TokenInClear),
             Some(Fault::Io(_)) | None => {}
         }
         if let Some(io) = error.downcast_ref::<io::Error>() {
-            return Fault::Io(io::Error::new(io.kind(), io.to_string()));
+            return Some(Fault::Io(io::Error::new(io.kind(), io.to_string())));
         }
         below = error.source();
     }
-    Fault::Io(io::Error::other(error.to_string()))
+    None
 }
 
 /// The endpoints of the default sockets, in the order in which they are tried. A path that no

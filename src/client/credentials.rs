@@ -85,13 +85,14 @@ impl Bearer {
         Ok(Self(Arc::new(Token { file, value: RwLock::new(value) })))
     }
 
-    /// Reads the file again; the old token stays where it cannot be read.
-    pub(super) async fn renew(&self) {
-        if let Some(file) = &self.0.file
-            && let Ok(value) = read_token(file).await
-        {
-            *self.0.value.write().unwrap_or_else(PoisonError::into_inner) = Some(value);
-        }
+    /// Reads the file again; the old token stays where it cannot be read. Whether it is another now.
+    pub(super) async fn renew(&self) -> bool {
+        let Some(file) = &self.0.file else { return false };
+        let Ok(value) = read_token(file).await else { return false };
+        let mut held = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
+        let is_new = held.as_ref() != Some(&value);
+        *held = Some(value);
+        is_new
     }
 
     /// The header that carries it.

@@ -1,6 +1,6 @@
 //! Joins the pages of a list of skills into one answer.
 
-use super::call::{CallError, Client, reason, within};
+use super::call::{CallError, Client, Service, reason};
 use super::pages::Pages;
 use crate::proto::caproot::v1::{ListSkillsRequest, ListSkillsResponse};
 
@@ -28,14 +28,12 @@ impl Client {
         }
     }
 
-    async fn pages(
-        &mut self,
-        mut request: ListSkillsRequest,
-    ) -> Result<ListSkillsResponse, CallError> {
+    async fn pages(&self, mut request: ListSkillsRequest) -> Result<ListSkillsResponse, CallError> {
         let mut list = Joined::default();
         loop {
-            let call = self.request(request.clone());
-            let page = within(self.timeout(), self.service.list_skills(call)).await?;
+            let call =
+                |mut service: Service, request| async move { service.list_skills(request).await };
+            let page = self.ask(request.clone(), call).await?;
             match list.add(page).map_err(CallError::Nonsense)? {
                 Some(token) => request.page_token = token,
                 None => return Ok(list.answer),

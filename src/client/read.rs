@@ -1,12 +1,17 @@
 //! Joins the pages of a read into the file's exact bytes, and stops a daemon that never ends one.
 
-use super::call::{CallError, Client, reason, within};
+use super::call::{CallError, Client, Service, reason};
 use crate::proto::caproot::v1::read_resource_response::Body;
 use crate::proto::caproot::v1::{ReadResourceRequest, ReadResourceResponse};
 use std::io;
 
 /// How often a read is begun anew when the file changed before any of it was handed out.
 const RESTARTS: usize = 3;
+/// The most bytes of a page, and of one that was not asked for in bytes: the daemon's own bounds.
+const MAX_PAGE_BYTES: usize = 1 << 20;
+const DEFAULT_PAGE_BYTES: usize = 8_192;
+/// The most bytes of a cursor; a caproot's are a fifth of that.
+pub const MAX_CURSOR_BYTES: usize = 512;
 
 impl Client {
     /// Reads a whole file. `request.cursor` and `request.if_none_match` must be empty. The bytes go
@@ -43,6 +48,32 @@ impl Client {
         }
     }
 
+    /// One page of a file. A page over its bound is an error.
+    pub async fn read_page(
+        &self,
+        request: ReadResourceRequest,
+    ) -> Result<ReadResourceResponse, CallError> {
+        let bound = match usize::try_from(request.max_bytes) {
+            Ok(asked @ 1..) => asked.min(MAX_PAGE_BYTES),
+            _ => DEFAULT_PAGE_BYTES,
+        };
+        let call =
+            |mut service: Service, request| async move { service.read_resource(request).await };
+        let page = self.ask(request, call).await?;
+        let content = match &page.body {
+            Some(Body::Contents(text)) => text.len(),
+            Some(Body::Data(data)) => data.len(),
+            None => 0,
+        };
+        if content > bound {
+            return Err(CallError::Nonsense("a page of a file is over its bound"));
+        }
+        if page.next_cursor.len() > MAX_CURSOR_BYTES {
+            return Err(CallError::Nonsense("a cursor is over 512 bytes"));
+        }
+        Ok(page)
+    }
+
     async fn pages_of_file(
         &mut self,
         mut request: ReadResourceRequest,
@@ -52,8 +83,7 @@ impl Client {
         let mut waiting = Vec::new();
         let mut file = Joined::default();
         loop {
-            let call = self.request(request.clone());
-            let page = within(self.timeout(), self.service.read_resource(call)).await?;
+            let page = self.read_page(request.clone()).await?;
             let cursor = file.add(page, &mut waiting).map_err(CallError::Nonsense)?;
             if waiting.len() > hold || cursor.is_none() {
                 out(&waiting)?;

@@ -1,6 +1,6 @@
 //! Joins the pages of resolved roots into one answer.
 
-use super::call::{CallError, Client, reason, within};
+use super::call::{CallError, Client, Service, reason};
 use super::pages::Pages;
 use crate::proto::caproot::v1::{ResolveRootsRequest, ResolveRootsResponse};
 
@@ -34,8 +34,9 @@ impl Client {
     ) -> Result<ResolveRootsResponse, CallError> {
         let (mut answer, mut pages) = (ResolveRootsResponse::default(), Pages::default());
         loop {
-            let call = self.request(request.clone());
-            let page = within(self.timeout(), self.service.resolve_roots(call)).await?;
+            let call =
+                |mut service: Service, request| async move { service.resolve_roots(request).await };
+            let page = self.ask(request.clone(), call).await?;
             let next = pages.next(&page, &page.next_page_token).map_err(CallError::Nonsense)?;
             if pages.is_first() {
                 answer = ResolveRootsResponse { next_page_token: String::new(), ..page };

@@ -1,6 +1,6 @@
 //! Joins the pages of a list of files into one answer.
 
-use super::call::{CallError, Client, within};
+use super::call::{CallError, Client, Service};
 use super::pages::Pages;
 use crate::proto::caproot::v1::{ListResourcesRequest, ListResourcesResponse};
 
@@ -14,8 +14,10 @@ impl Client {
         let mut request = request.clone();
         let mut list = Joined::default();
         loop {
-            let call = self.request(request.clone());
-            let page = within(self.timeout(), self.service.list_resources(call)).await?;
+            let call = |mut service: Service, request| async move {
+                service.list_resources(request).await
+            };
+            let page = self.ask(request.clone(), call).await?;
             match list.add(page).map_err(CallError::Nonsense)? {
                 Some(token) => request.page_token = token,
                 None => return Ok(list.answer),

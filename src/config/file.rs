@@ -1,7 +1,8 @@
 //! Reads a config file, whatever it turns out to be, in bounded memory. Leaves what it says to
 //! `document`.
 
-use super::mistake::{At, Mistake};
+use super::mistake::Mistake;
+use crate::document::At;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::Path;

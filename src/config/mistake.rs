@@ -1,13 +1,11 @@
 //! A mistake in a configuration: where it is and what is wrong. Leaves finding it to the others here.
 
+use crate::document::{At, quoted};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// The most mistakes that are told of one configuration.
 const MAX_MISTAKES: usize = 100;
-/// The most characters of a value that are repeated.
-const MAX_VALUE_CHARS: usize = 80;
-
 /// One mistake. Prints as `FILE:LINE:COLUMN: KEY: VALUE REASON`, or as a sentence about a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
@@ -25,15 +23,6 @@ pub struct Mistake {
     pub reason: String,
 }
 
-/// A place in a text: line, and column in characters, both from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct At {
-    /// From 1.
-    pub line: u32,
-    /// In characters from 1.
-    pub column: u32,
-}
-
 impl Mistake {
     /// A mistake in a flag.
     pub(super) fn flag(flag: &str, value: &str, reason: impl Into<String>) -> Self {
@@ -45,14 +34,6 @@ impl Mistake {
     pub(super) fn file(file: &Path, at: Option<At>, reason: impl Into<String>) -> Self {
         let (key, value, reason) = (String::new(), None, reason.into());
         Self { file: Some(file.to_owned()), at, key, value, reason }
-    }
-}
-
-/// A text in quotes, cut when it is long.
-pub(super) fn quoted(text: &str) -> String {
-    match text.char_indices().nth(MAX_VALUE_CHARS) {
-        None => format!("{text:?}"),
-        Some((end, _)) => format!("{:?}…", &text[..end]),
     }
 }
 

@@ -3,7 +3,6 @@
 
 mod accounts;
 mod callers;
-mod document;
 pub mod example;
 mod file;
 mod flags;
@@ -23,13 +22,15 @@ mod traces;
 pub use self::callers::CallerRules;
 pub use self::flags::{Flags, RootFlag};
 pub use self::log::{Log, LogFormat};
-pub use self::mistake::{At, Mistake};
+pub use self::mistake::Mistake;
 pub use self::socket::{Socket, Sockets};
 pub use self::takeover::{AT_START, Waits};
 pub use self::tls::{TlsFiles, TlsFlags};
 pub use self::traces::Traces;
+pub use crate::document::At;
 pub use crate::endpoint::{Env, HandedOver};
 
+use crate::document;
 use crate::domain::search::Rules;
 use crate::domain::{Landlock, Limits, Published, RootId, SwitchedOff};
 use crate::keeper::{Faults, Opener, Timing};

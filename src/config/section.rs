@@ -1,8 +1,8 @@
 //! Takes a mapping apart by keys that are known, and values by what they must be; whatever does not
 //! fit becomes a mistake, and the rest goes on. Leaves which keys there are to `settings`.
 
-use super::document::{Entry, Node, Value};
-use super::mistake::{At, Mistake, Mistakes, quoted};
+use super::mistake::{Mistake, Mistakes};
+use crate::document::{At, Entry, Node, Value, quoted};
 use bytesize::ByteSize;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;

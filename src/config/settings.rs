@@ -1,13 +1,13 @@
 //! What a config file says, key by key. Leaves defaults that depend on the surroundings, and flags, to
 //! `Config`.
 
-use super::document::Node;
 use super::flags::USUAL_IDS;
 use super::log::{self, Log};
 use super::mistake::Mistakes;
 use super::section::{Checker, Item, Section};
 use super::socket::{self, Socket};
 use super::{Listener, Traces, callers, limits, place, switches, tls, traces};
+use crate::document::Node;
 use crate::domain::search::{OWN_DIRECTORIES, PASSED_OVER};
 use crate::domain::{Landlock, Limits, Published, RelPath, RootId, Scope, SwitchedOff};
 use crate::keeper::Timing;

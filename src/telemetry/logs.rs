@@ -1,8 +1,7 @@
 //! Where log lines and spans go. Leaves what is logged, and when, to everybody else.
 
-use super::traces;
+use super::traces::{self, Provider};
 use crate::config::{Log, LogFormat, Traces};
-use opentelemetry_sdk::trace::SdkTracerProvider;
 use std::io::{self, IsTerminal as _};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -13,7 +12,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 #[derive(Debug)]
 pub struct Logs {
     filter: reload::Handle<EnvFilter, Registry>,
-    provider: Option<SdkTracerProvider>,
+    provider: Option<Provider>,
 }
 
 /// Begins to log, and to send spans if asked to; needs a runtime for these. A process has one log: a
@@ -36,7 +35,7 @@ pub fn begin(log: &Log, traces: Option<&Traces>) -> Result<Logs, String> {
     };
     let provider = traces.map(traces::exporter).transpose()?;
     let spans = provider.as_ref().map(|provider| {
-        let layer = tracing_opentelemetry::layer().with_tracer(traces::tracer(provider));
+        let layer = traces::layer(provider);
         // Whatever is logged: spans of calls, and what is said within them.
         let calls =
             tracing_subscriber::filter::Targets::new().with_target("caproot", LevelFilter::INFO);

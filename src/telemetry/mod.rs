@@ -6,6 +6,10 @@ mod collect;
 pub mod logs;
 mod roots;
 mod scrape;
+#[cfg(feature = "otlp")]
+mod traces;
+#[cfg(not(feature = "otlp"))]
+#[path = "no_traces.rs"]
 mod traces;
 
 pub use calls::{CallsLayer, Counted, METHODS};

@@ -9,15 +9,19 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
 use std::time::Duration;
-use tracing::{Span, field};
-use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+use tracing::{Span, Subscriber, field};
+use tracing_opentelemetry::{OpenTelemetryLayer, OpenTelemetrySpanExt as _};
+use tracing_subscriber::registry::LookupSpan;
 
 /// For one batch of spans, and for the last one when the daemon stops.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// What sends spans.
+pub(super) type Provider = SdkTracerProvider;
+
 /// Sends spans to an OTLP collector, in batches, from a thread of its own. What cannot be sent is
 /// dropped: the library's queue is bounded.
-pub(super) fn exporter(traces: &Traces) -> Result<SdkTracerProvider, String> {
+pub(super) fn exporter(traces: &Traces) -> Result<Provider, String> {
     let exporter = SpanExporter::builder()
         .with_tonic()
         .with_endpoint(&traces.otlp)
@@ -35,12 +39,15 @@ pub(super) fn exporter(traces: &Traces) -> Result<SdkTracerProvider, String> {
         .build())
 }
 
-pub(super) fn tracer(provider: &SdkTracerProvider) -> SdkTracer {
-    provider.tracer("caproot")
+/// What makes spans of what is logged.
+pub(super) fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(
+    provider: &Provider,
+) -> OpenTelemetryLayer<S, SdkTracer> {
+    tracing_opentelemetry::layer().with_tracer(provider.tracer("caproot"))
 }
 
 /// Sends what is left, waiting a little at most.
-pub(super) fn flush(provider: &SdkTracerProvider) {
+pub(super) fn flush(provider: &Provider) {
     if let Err(error) = provider.shutdown_with_timeout(EXPORT_TIMEOUT) {
         tracing::warn!(%error, "the last spans could not be sent");
     }

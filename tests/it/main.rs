@@ -37,6 +37,7 @@ mod looks;
 mod mounts;
 mod no_openat2;
 mod no_paths;
+mod orchestrator;
 mod paging;
 mod permission;
 mod plugins;

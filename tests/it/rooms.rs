@@ -26,16 +26,18 @@ const ARROWS: &[(&str, &[&str])] = &[
             "locate",
             "proto",
             "sandbox",
+            "session",
             "telemetry::logs",
         ],
     ),
-    ("client", &["certs", "endpoint", "proto"]),
+    ("client", &["certs", "document", "endpoint", "proto"]),
     ("check", &["disk", "domain"]),
     (
         "config",
         &[
             "bearer::TokenFile",
             "certs",
+            "document",
             "domain",
             "endpoint",
             "keeper::Faults",
@@ -44,6 +46,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("disk", &["domain"]),
+    ("document", &[]),
     ("domain", &[]),
     ("endpoint", &[]),
     ("keeper", &["disk", "domain", "watch"]),
@@ -65,6 +68,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("sandbox", &["domain"]),
+    ("session", &["client", "proto"]),
     (
         "telemetry",
         &[
@@ -105,6 +109,7 @@ const UNKNOWN: &[(&str, &[&str])] = &[
     ("keeper", &["tonic", "prost", "rustix", "std::fs", "inotify::"]),
     ("rpc", &["rustix", "std::fs", "inotify::"]),
     ("client", &["rustix", "std::fs", "inotify::"]),
+    ("session", &["rustix", "std::fs", "std::net", "inotify::", "Path"]),
 ];
 
 /// One source file without its comments, and the room that it belongs to.

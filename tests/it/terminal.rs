@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -13,14 +13,28 @@ use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, in_time};
 
 /// What a command prints on a terminal of so many columns.
-fn on_terminal(mut command: Command, columns: u16) -> String {
+fn on_terminal(command: Command, columns: u16) -> String {
+    let (printed, ended) = attached(command, columns, |command, terminal| {
+        command.stdout(terminal).stderr(Stdio::null());
+    });
+    assert!(ended.success());
+    printed
+}
+
+/// Runs a command whose streams are attached to a terminal, and gives what came there.
+pub(crate) fn attached(
+    mut command: Command,
+    columns: u16,
+    attach: impl FnOnce(&mut Command, File),
+) -> (String, ExitStatus) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
     grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("ours");
     let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(&ours, size).expect("a size");
     let name = ptsname(&ours, Vec::new()).expect("a name").into_string().expect("UTF-8");
     let theirs = File::options().read(true).write(true).open(name).expect("its other side");
-    let mut child = command.stdout(theirs).stderr(Stdio::null()).spawn().expect("the binary runs");
+    attach(&mut command, theirs);
+    let mut child = command.spawn().expect("the binary runs");
     // Its copy of the other side must go, or the terminal never ends.
     drop(command);
     let mut printed = Vec::new();
@@ -30,8 +44,8 @@ fn on_terminal(mut command: Command, columns: u16) -> String {
     while let Ok(n @ 1..) = terminal.read(&mut buffer) {
         printed.extend(&buffer[..n]);
     }
-    assert!(child.wait().expect("it ends").success());
-    String::from_utf8(printed).expect("text").replace("\r\n", "\n")
+    let printed = String::from_utf8(printed).expect("text").replace("\r\n", "\n");
+    (printed, child.wait().expect("it ends"))
 }
 
 #[tokio::test]

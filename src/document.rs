@@ -1,22 +1,41 @@
-//! YAML text to a tree that knows where each part of it stands, in bounded time and memory. Names
-//! the YAML library, and nothing else in this room does. Leaves what keys mean to `section`.
+//! YAML text, which JSON is too, to a tree that knows where each part of it stands, in bounded time and
+//! memory. Names the YAML library, and nothing else does that reads configuration. Leaves what keys mean
+//! to `config` and to the fleet of `client`.
 
-use super::mistake::{At, quoted};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
 
 /// Levels of nesting; a configuration has 4.
 const MAX_NESTING: usize = 16;
+/// The most characters of a value that are repeated.
+const MAX_VALUE_CHARS: usize = 80;
+
+/// A place in a text: line, and column in characters, both from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct At {
+    /// From 1.
+    pub line: u32,
+    /// In characters from 1.
+    pub column: u32,
+}
+
+/// A text in quotes, cut when it is long.
+pub(crate) fn quoted(text: &str) -> String {
+    match text.char_indices().nth(MAX_VALUE_CHARS) {
+        None => format!("{text:?}"),
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+    }
+}
 
 /// A part of the document.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Node {
-    pub(super) at: At,
-    pub(super) value: Value,
+pub(crate) struct Node {
+    pub(crate) at: At,
+    pub(crate) value: Value,
 }
 
 /// What a part is.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Null,
     Bool(bool),
     /// A number, as it is written.
@@ -28,22 +47,22 @@ pub(super) enum Value {
 
 /// A key and what it says. A key may come twice.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Entry {
-    pub(super) key: Box<str>,
-    pub(super) at: At,
-    pub(super) node: Node,
+pub(crate) struct Entry {
+    pub(crate) key: Box<str>,
+    pub(crate) at: At,
+    pub(crate) node: Node,
 }
 
 /// Why a text is no such tree.
 #[derive(Debug, PartialEq)]
-pub(super) struct SyntaxError {
-    pub(super) at: At,
-    pub(super) reason: String,
+pub(crate) struct SyntaxError {
+    pub(crate) at: At,
+    pub(crate) reason: String,
 }
 
 impl Node {
     /// The value as a message repeats it.
-    pub(super) fn shown(&self) -> Option<String> {
+    pub(crate) fn shown(&self) -> Option<String> {
         match &self.value {
             Value::Null => None,
             Value::Bool(value) => Some(value.to_string()),
@@ -63,7 +82,7 @@ enum Open {
 }
 
 /// Reads one document; nothing, or comments alone, is `Null`.
-pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
+pub(crate) fn parse(text: &str) -> Result<Node, SyntaxError> {
     // YAML 1.2, 5.2: a byte order mark is no part of the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     // The library puts the end of a text that ends without a line break on a line of its own.

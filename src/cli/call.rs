@@ -1,0 +1,256 @@
+//! `caproot call`: a session on the command line, for programs in other languages and for tests. One
+//! request a line on stdin, one answer a line on stdout. Leaves what requests mean to `session`, and how
+//! lines are read to `lines`.
+
+use super::args::{ConnectionArgs, SelectionArgs};
+use super::exit;
+use super::failure::Failure;
+use super::fleet;
+use super::lines::{Line, lines};
+use super::output::{print, say};
+use super::signals::stop_signal;
+use super::text::{json_shown, shown};
+use crate::client::{CallError, Client, Fleet};
+use crate::endpoint::Env;
+use crate::proto::caproot::v1::SelectedCapabilityRoot;
+use crate::session::{DEFAULT_BUDGET, Options, Prompt, Session};
+use clap::Args;
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use std::collections::HashSet;
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+
+/// The most requests that are worked on at once; further lines wait to be read.
+const AT_ONCE: usize = 256;
+
+/// Run a model's tools by JSON lines
+///
+/// Begins a session with the roots, which stay the same, and answers requests: one JSON object a line on
+/// stdin, one a line on stdout for each, with the same id, as soon as it is ready. Ends with 0 when stdin
+/// does and everything is answered.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Requests (id is any JSON value, and comes back):
+  {\"id\":1,\"method\":\"tools\"}                            the tools' names and JSON Schemas
+  {\"id\":2,\"method\":\"call\",\"tool\":\"skills.list\",\"arguments\":{}}
+                                                     a tool's result, success, externalContext
+  {\"id\":3,\"method\":\"instructions\",\"budget\":8000}     the text that tells a model what there is
+  {\"id\":4,\"method\":\"inject\",\"text\":\"use $pdf\"}       the skills that a person named; also mentions,
+                                                     connectors, local
+  {\"id\":5,\"method\":\"state\"}                            how each executor is
+Answers:
+  {\"id\":1,\"result\":…} or {\"id\":1,\"error\":{\"code\":\"BAD_REQUEST\",\"message\":…}}
+
+Examples:
+  echo '{\"method\":\"call\",\"tool\":\"skills.list\",\"arguments\":{}}' | caproot call
+  caproot call --fleet fleet.yaml --selected thread-start.json --events")]
+pub(super) struct CallArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    #[command(flatten)]
+    selection: SelectionArgs,
+    /// Find the executor of each root in this file, in YAML or JSON, which maps environment ids to
+    /// endpoints. Without --selected, the roots that each publishes
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "timeout", "server_name"])]
+    fleet: Option<PathBuf>,
+    /// Only skills for this product, or for every product
+    #[arg(long, value_name = "PRODUCT", default_value = "", hide_default_value = true)]
+    product: String,
+    /// Print a line {"event":"changed","executor":…} whenever an executor's skills or state change
+    #[arg(long)]
+    events: bool,
+}
+
+/// Answers requests until there are no more.
+pub(super) async fn run(args: CallArgs, env: &Env) -> Result<u8, Failure> {
+    let stop = stop_signal().map_err(|error| {
+        Failure::new(exit::INTERNAL, format!("signals cannot be received: {error}"))
+    })?;
+    tokio::select! {
+        () = stop => Ok(exit::OK),
+        ended = answer_all(args, env) => ended,
+    }
+}
+
+async fn answer_all(args: CallArgs, env: &Env) -> Result<u8, Failure> {
+    let (fleet, roots) = begin(&args, env).await?;
+    let options = Options { product: args.product, ..Options::default() };
+    let session = Session::start(&fleet, roots, &options).await;
+    let session = session.map_err(|error| Failure::new(exit::CONFIG, error))?;
+    let mut requests = lines();
+    let mut changes = session.changes();
+    let mut working = FuturesUnordered::new();
+    let mut more = true;
+    while more || !working.is_empty() {
+        let said = tokio::select! {
+            line = requests.recv(), if more && working.len() < AT_ONCE => {
+                match line {
+                    None => more = false,
+                    Some(line) => working.push(answer(&session, line)),
+                }
+                continue;
+            }
+            Some(answer) = working.next() => answer,
+            whose = changes.next(), if args.events => {
+                let mut executors = session.executors().into_iter();
+                let executor = executors.find(|executor| executor.environment_id == whose);
+                json!({ "event": "changed", "executor": executor }).to_string()
+            }
+        };
+        write(said).await?;
+    }
+    Ok(exit::OK)
+}
+
+/// The executors and the roots of the session.
+async fn begin(
+    args: &CallArgs,
+    env: &Env,
+) -> Result<(Fleet, Vec<SelectedCapabilityRoot>), Failure> {
+    if args.selection.is_stdin() {
+        let sentence = "--selected - cannot be used here: stdin is for requests; name a file";
+        return Err(Failure::new(exit::USAGE, sentence));
+    }
+    if let Some(file) = &args.fleet {
+        args.connection.refuse_endpoint()?;
+        let fleet = fleet::read(file).await?;
+        let roots = match args.selection.given()? {
+            Some(roots) => roots,
+            None => published(&fleet).await,
+        };
+        return Ok((fleet, roots));
+    }
+    let (mut client, executor) = args.connection.executor(env).await?;
+    let roots = args.selection.roots(&mut client, env).await?;
+    let environment = |root: &SelectedCapabilityRoot| {
+        root.location.as_ref().map_or_else(String::new, |l| l.environment_id.clone())
+    };
+    let environments: HashSet<String> = roots.iter().map(environment).collect();
+    Ok((Fleet::of(environments.into_iter().map(|id| (id, executor.clone()))), roots))
+}
+
+/// What each executor of a fleet publishes; what is not to be had is said.
+async fn published(fleet: &Fleet) -> Vec<SelectedCapabilityRoot> {
+    let ask = async |id: &String| -> Result<Vec<SelectedCapabilityRoot>, String> {
+        let mut client: Client = fleet.client(id).await.map_err(|error| error.to_string())?;
+        let answer = client.roots().await.map_err(|error: CallError| error.to_string())?;
+        let roots = answer.roots.into_iter().filter_map(|root| root.selected_capability_root);
+        let roots: Vec<_> = roots.collect();
+        let is_its = |root: &SelectedCapabilityRoot| {
+            root.location.as_ref().is_some_and(|location| location.environment_id == *id)
+        };
+        match roots.iter().find(|root| !is_its(root)) {
+            None => Ok(roots),
+            Some(other) => {
+                let location = other.location.clone().unwrap_or_default();
+                Err(format!("it is the executor of environment {:?}", location.environment_id))
+            }
+        }
+    };
+    let ids = fleet.environment_ids();
+    let answers = join_all(ids.iter().map(ask)).await;
+    let (mut taken, mut roots) = (HashSet::new(), Vec::new());
+    for (id, answer) in ids.iter().zip(answers) {
+        match answer {
+            Err(why) => {
+                say(&[format!(
+                    "caproot: the roots of {} are left out: {}",
+                    shown(id),
+                    shown(&why)
+                )]);
+            }
+            Ok(published) => roots.extend(published.into_iter().map(|mut root| {
+                if !taken.insert(root.id.clone()) {
+                    root.id = format!("{}@{id}", root.id);
+                    taken.insert(root.id.clone());
+                }
+                root
+            })),
+        }
+    }
+    roots
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Call {
+    tool: String,
+    #[serde(default)]
+    arguments: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Budget {
+    #[serde(default)]
+    budget: Option<usize>,
+}
+
+/// The answer to one line, as a line.
+async fn answer(session: &Session, line: Line) -> String {
+    let refused = |id: &Value, message: &str| {
+        json!({ "id": id, "error": { "code": "BAD_REQUEST", "message": message } }).to_string()
+    };
+    let request = match line {
+        Line::Text(text) => match serde_json::from_str::<Map<String, Value>>(&text) {
+            Ok(request) => request,
+            Err(error) => {
+                return refused(&Value::Null, &format!("the line is no JSON object: {error}"));
+            }
+        },
+        Line::TooLong => return refused(&Value::Null, "the line is over 1 MiB"),
+        Line::NotUtf8 => return refused(&Value::Null, "the line is not UTF-8"),
+    };
+    let mut request = request;
+    let id = request.remove("id").unwrap_or_default();
+    let method = request.remove("method");
+    let rest = Value::Object(request);
+    let outcome = match method.as_ref().and_then(Value::as_str) {
+        Some("tools") => read(rest).map(|Nothing {}| Session::dynamic_tools()),
+        Some("state") => read(rest).map(|Nothing {}| json!(session.executors())),
+        Some("instructions") => read(rest).map(|Budget { budget }| {
+            json!(session.instruction_text(budget.unwrap_or(DEFAULT_BUDGET)))
+        }),
+        Some("inject") => match read::<Prompt>(rest) {
+            Ok(prompt) => Ok(json!(session.inject(&prompt).await)),
+            Err(why) => Err(why),
+        },
+        Some("call") => match read::<Call>(rest) {
+            Ok(Call { tool, arguments }) => {
+                let result = session.call(&tool, &arguments).await;
+                // As it is, so that its bytes are those of the bound.
+                let (success, json) = (result.success, result.json);
+                let external = result.external_context;
+                return format!(
+                    "{{\"id\":{id},\"success\":{success},\"externalContext\":{external},\"result\":{json}}}"
+                );
+            }
+            Err(why) => Err(why),
+        },
+        Some(other) => Err(format!("there is no method {other:?}; see caproot help call")),
+        None => Err("`method` is missing, or no text".to_owned()),
+    };
+    match outcome {
+        Ok(result) => json!({ "id": id, "result": result }).to_string(),
+        Err(why) => refused(&id, &why),
+    }
+}
+
+fn read<T: DeserializeOwned>(rest: Value) -> Result<T, String> {
+    serde_json::from_value(rest).map_err(|error| error.to_string())
+}
+
+/// Writes a line where a reader that stops for a while stops nothing else.
+async fn write(line: String) -> Result<(), Failure> {
+    let line = if io::stdout().is_terminal() { json_shown(&line) } else { line };
+    let written = tokio::task::spawn_blocking(move || print(|stdout| writeln!(stdout, "{line}")));
+    written.await.unwrap_or_else(|error| Err(Failure::new(exit::INTERNAL, error)))
+}

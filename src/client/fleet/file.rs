@@ -1,0 +1,305 @@
+//! A fleet's file, strictly: every mistake is told at once, with its place, and nothing is guessed.
+
+use super::{DEFAULT_TIMEOUT, Executor};
+use crate::client::credentials::Credentials;
+use crate::document::{self, At, Node, Value};
+use crate::endpoint::Endpoint;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::io::AsyncReadExt as _;
+
+/// The most bytes of the file: room for ten thousand executors.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+/// The most mistakes that are told.
+const MAX_MISTAKES: usize = 100;
+/// The keys of one executor.
+const KEYS: [&str; 7] = ["endpoint", "timeout", "ca", "cert", "key", "server_name", "token_file"];
+
+/// One mistake in a fleet's file. Prints as `FILE:LINE:COLUMN: KEY: REASON`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FleetMistake {
+    /// The file, as it was named.
+    pub file: PathBuf,
+    /// Where in it; `None` for the file as a whole.
+    pub at: Option<At>,
+    /// The key with those around it, such as `executors.workspace.endpoint`; may be empty.
+    pub key: String,
+    /// What is wrong, and what to do.
+    pub reason: String,
+}
+
+impl fmt::Display for FleetMistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some(At { line, column }) = self.at {
+            write!(f, ":{line}:{column}")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, ": {}", self.key)?;
+        }
+        write!(f, ": {}", self.reason)
+    }
+}
+
+impl std::error::Error for FleetMistake {}
+
+/// All mistakes in a fleet's file, in its order; at most 100. Prints one a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FleetMistakes(pub Vec<FleetMistake>);
+
+impl fmt::Display for FleetMistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl std::error::Error for FleetMistakes {}
+
+/// Reads the file. Relative paths in it begin at its own directory.
+pub(super) async fn read(path: &Path) -> Result<BTreeMap<String, Executor>, FleetMistakes> {
+    parse(path, text(path).await)
+}
+
+async fn text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    // Not by its size: a pipe has none.
+    let file = tokio::fs::File::open(path).await?;
+    let read = file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).await?;
+    if read as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is over 4 MiB"));
+    }
+    Ok(text)
+}
+
+fn parse(
+    path: &Path,
+    text: io::Result<String>,
+) -> Result<BTreeMap<String, Executor>, FleetMistakes> {
+    let mut reader = Reader { file: path, mistakes: Vec::new() };
+    let executors = match text {
+        Err(error) => {
+            reader.wrong(None, "", format!("cannot be read: {error}"));
+            BTreeMap::new()
+        }
+        Ok(text) => match document::parse(&text) {
+            Err(error) => {
+                reader.wrong(Some(error.at), "", error.reason);
+                BTreeMap::new()
+            }
+            Ok(top) => reader.top(&top),
+        },
+    };
+    if reader.mistakes.is_empty() {
+        return Ok(executors);
+    }
+    reader.mistakes.sort_by_key(|mistake| mistake.at);
+    reader.mistakes.truncate(MAX_MISTAKES);
+    Err(FleetMistakes(reader.mistakes))
+}
+
+struct Reader<'a> {
+    file: &'a Path,
+    mistakes: Vec<FleetMistake>,
+}
+
+impl Reader<'_> {
+    fn wrong(&mut self, at: Option<At>, key: &str, reason: impl Into<String>) {
+        let (file, key) = (self.file.to_owned(), key.to_owned());
+        self.mistakes.push(FleetMistake { file, at, key, reason: reason.into() });
+    }
+
+    /// The entries of a mapping whose keys come once; what is none is a mistake.
+    fn entries<'n>(&mut self, node: &'n Node, key: &str) -> Vec<(String, &'n document::Entry)> {
+        let Value::Map(entries) = &node.value else {
+            let shown = node.shown().unwrap_or_else(|| "nothing".to_owned());
+            self.wrong(Some(node.at), key, format!("must be a mapping, and is {shown}"));
+            return Vec::new();
+        };
+        let mut seen = BTreeSet::new();
+        let mut once = Vec::new();
+        for entry in entries {
+            let full =
+                if key.is_empty() { entry.key.to_string() } else { format!("{key}.{}", entry.key) };
+            if seen.insert(&entry.key) {
+                once.push((full, entry));
+            } else {
+                self.wrong(Some(entry.at), &full, "comes twice; leave one");
+            }
+        }
+        once
+    }
+
+    fn top(&mut self, top: &Node) -> BTreeMap<String, Executor> {
+        let mut executors = BTreeMap::new();
+        let before = self.mistakes.len();
+        let entries = self.entries(top, "");
+        let mut named = false;
+        for (key, entry) in entries {
+            if &*entry.key != "executors" {
+                self.wrong(
+                    Some(entry.at),
+                    &key,
+                    "is no key of a fleet; the only one is `executors`",
+                );
+                continue;
+            }
+            named = true;
+            for (key, entry) in self.entries(&entry.node, &key) {
+                if entry.key.is_empty() {
+                    self.wrong(Some(entry.at), &key, "an environment id is not empty");
+                }
+                if let Some(executor) = self.executor(&entry.node, &key) {
+                    executors.insert(entry.key.to_string(), executor);
+                }
+            }
+        }
+        if !named && self.mistakes.len() == before {
+            self.wrong(
+                Some(top.at),
+                "executors",
+                "is missing; it maps environment ids to executors",
+            );
+        }
+        executors
+    }
+
+    fn executor(&mut self, node: &Node, key: &str) -> Option<Executor> {
+        let before = self.mistakes.len();
+        let mut endpoint = None;
+        let mut timeout = DEFAULT_TIMEOUT;
+        let mut credentials = Credentials::default();
+        let (mut cert, mut private) = (None, None);
+        for (key, entry) in self.entries(node, key) {
+            if !KEYS.contains(&&*entry.key) {
+                let known = KEYS.join("`, `");
+                let reason = format!("is no key of an executor; there are `{known}`");
+                self.wrong(Some(entry.at), &key, reason);
+                continue;
+            }
+            let Value::Text(text) = &entry.node.value else {
+                let shown = entry.node.shown().unwrap_or_else(|| "nothing".to_owned());
+                self.wrong(Some(entry.node.at), &key, format!("must be a text, and is {shown}"));
+                continue;
+            };
+            match &*entry.key {
+                "endpoint" => match text.parse::<Endpoint>() {
+                    Ok(parsed) => endpoint = Some(parsed),
+                    Err(error) => self.wrong(Some(entry.node.at), &key, error.to_string()),
+                },
+                "timeout" => match span(text) {
+                    Ok(span) => timeout = span,
+                    Err(reason) => self.wrong(Some(entry.node.at), &key, reason),
+                },
+                "server_name" => credentials.server_name = Some(text.to_string()),
+                "ca" => credentials.ca = Some(self.path(text)),
+                "cert" => cert = Some(self.path(text)),
+                "key" => private = Some(self.path(text)),
+                _ => credentials.token_file = Some(self.path(text)),
+            }
+        }
+        if cert.is_some() != private.is_some() {
+            self.wrong(Some(node.at), key, "`cert` and `key` go together; one is missing");
+        }
+        credentials.identity = cert.zip(private);
+        if endpoint.is_none() && self.mistakes.len() == before {
+            self.wrong(Some(node.at), key, "`endpoint` is missing");
+        }
+        endpoint.map(|endpoint| Executor { endpoint, credentials, timeout })
+    }
+
+    fn path(&self, text: &str) -> PathBuf {
+        self.file.parent().unwrap_or(Path::new("")).join(text)
+    }
+}
+
+/// More than nothing, and at most a day.
+fn span(text: &str) -> Result<Duration, String> {
+    let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let fits = !span.is_zero() && span <= Duration::from_hours(24);
+    fits.then_some(span).ok_or_else(|| "must be more than nothing and at most a day".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+    use std::path::Path;
+    use std::time::Duration;
+
+    fn fleet(text: &str) -> Result<Vec<(String, super::Executor)>, Vec<String>> {
+        let file = Path::new("/etc/fleet.yaml");
+        let plain = |m: super::FleetMistake| {
+            m.to_string().replace("/etc/fleet.yaml:", "").trim().to_owned()
+        };
+        parse(file, Ok(text.to_owned()))
+            .map(|executors| executors.into_iter().collect())
+            .map_err(|mistakes| mistakes.0.into_iter().map(plain).collect())
+    }
+
+    #[test]
+    fn yaml_and_json() {
+        let yaml = "executors:\n  b:\n    endpoint: tcp:localhost:5\n    timeout: 3s\n  a:\n    \
+                    endpoint: tls:h:1\n    ca: ca.pem\n    cert: /c\n    key: k\n    server_name: s\n    \
+                    token_file: t\n";
+        let json = r#"{"executors": {"b": {"endpoint": "tcp:localhost:5", "timeout": "3s"},
+            "a": {"endpoint": "tls:h:1", "ca": "ca.pem", "cert": "/c", "key": "k",
+                  "server_name": "s", "token_file": "t"}}}"#;
+        for text in [yaml, json] {
+            let fleet = fleet(text).expect(text);
+            let [(a, tls), (b, tcp)] = fleet.as_slice() else { panic!("two: {fleet:?}") };
+            assert_eq!((a.as_str(), b.as_str()), ("a", "b"));
+            assert_eq!(tcp.timeout, Duration::from_secs(3));
+            assert_eq!(tcp.endpoint.to_string(), "tcp:localhost:5");
+            let shown = &tls.credentials;
+            assert!(shown.ca.as_ref().is_some_and(|ca| ca.is_absolute() && ca.ends_with("ca.pem")));
+            let (cert, key) = shown.identity.as_ref().expect("both");
+            assert!(cert == Path::new("/c") && key.is_absolute());
+            assert_eq!(shown.server_name.as_deref(), Some("s"));
+        }
+        assert_eq!(fleet("executors: {}").expect("nobody").len(), 0);
+    }
+
+    #[test]
+    fn every_mistake_at_once() {
+        let text = "executors:\n  a: {endpoint: nowhere, tiemout: 1s}\n  b: {timeout: 0s, cert: c}\n  \
+                    a: {endpoint: '/s'}\n  c: [1]\n  d: {endpoint: 7}\n  e: {}\nmore: 1\n";
+        let wrong = fleet(text).expect_err("mistakes");
+        let parts = [
+            ("2:17: executors.a.endpoint: ", "an endpoint is"),
+            ("2:26: executors.a.tiemout: ", "`endpoint`, `timeout`"),
+            ("3:6: executors.b: ", "`cert` and `key`"),
+            ("3:16: executors.b.timeout: ", "more than nothing"),
+            ("4:3: executors.a: ", "comes twice"),
+            ("5:6: executors.c: ", "must be a mapping, and is a list"),
+            ("6:17: executors.d.endpoint: ", "must be a text, and is 7"),
+            ("7:6: executors.e: ", "`endpoint` is missing"),
+            ("8:1: more: ", "`executors`"),
+        ];
+        assert_eq!(wrong.len(), parts.len(), "{wrong:#?}");
+        for (said, (place, reason)) in wrong.iter().zip(parts) {
+            assert!(said.starts_with(place) && said.contains(reason), "{said} / {place}{reason}");
+        }
+    }
+
+    #[test]
+    fn no_fleet_at_all() {
+        for (text, part) in [
+            ("", "must be a mapping, and is nothing"),
+            ("{}", "`executors`"),
+            ("a: [", "YAML"),
+            ("executors: &x {}", "anchors"),
+        ] {
+            let wrong = fleet(text).expect_err(text);
+            assert!(
+                wrong.len() == 1 && (wrong[0].contains(part) || part == "`executors`"),
+                "{wrong:?}"
+            );
+        }
+        let nothing = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let wrong = parse(Path::new("/none"), Err(nothing)).expect_err("no file");
+        assert!(wrong.to_string().starts_with("/none: cannot be read: "));
+    }
+}

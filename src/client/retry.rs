@@ -1,0 +1,145 @@
+//! Which failed calls are made again, and when. Leaves calls to `call`; streams go on by themselves, in
+//! `watch`.
+
+use super::line::SpeaksTls;
+use backon::{ExponentialBuilder, Retryable as _};
+use std::time::Duration;
+use tokio::time::Instant;
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+/// How often a call is made again that ended with UNAVAILABLE, or with a `RESOURCE_EXHAUSTED` that
+/// says when to come back. Each wait is twice the one before and partly random, or what the daemon asks for
+/// where that is longer. A call and all its repetitions are within the one deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retries {
+    /// The most repetitions; 3 by default.
+    pub times: usize,
+    /// The first wait; 100 ms by default.
+    pub first_wait: Duration,
+    /// The longest wait of one's own; 2 s by default.
+    pub longest_wait: Duration,
+}
+
+impl Retries {
+    /// No call is made twice.
+    pub const NONE: Self =
+        Self { times: 0, first_wait: Duration::ZERO, longest_wait: Duration::ZERO };
+}
+
+impl Default for Retries {
+    fn default() -> Self {
+        Self {
+            times: 3,
+            first_wait: Duration::from_millis(100),
+            longest_wait: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Attempts a call, each time with what is left of its deadline.
+pub(super) async fn with_retries<A, F: Future<Output = Result<A, Status>>>(
+    retries: Retries,
+    deadline: Duration,
+    attempt: impl Fn(Duration) -> F,
+) -> Result<A, Status> {
+    if retries.times == 0 {
+        return attempt(deadline).await;
+    }
+    let begun = Instant::now();
+    let left = || deadline.saturating_sub(begun.elapsed());
+    let waits = ExponentialBuilder::new()
+        .with_jitter()
+        .with_min_delay(retries.first_wait)
+        .with_max_delay(retries.longest_wait)
+        .with_max_times(retries.times);
+    let again = || attempt(left());
+    again
+        .retry(waits)
+        .when(is_worth_it)
+        .adjust(|status: &Status, wait| {
+            let asked = status.get_details_retry_info().and_then(|info| info.retry_delay);
+            let wait = wait?.max(asked.unwrap_or_default());
+            (wait < left()).then_some(wait)
+        })
+        .await
+}
+
+/// Whether the same call may go well soon.
+fn is_worth_it(status: &Status) -> bool {
+    match status.code() {
+        Code::Unavailable => !SpeaksTls::ended(status),
+        Code::ResourceExhausted => status.get_details_retry_info().is_some(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Retries, with_retries};
+    use std::cell::Cell;
+    use std::time::Duration;
+    use tokio::time::Instant;
+    use tonic::{Code, Status};
+    use tonic_types::{ErrorDetails, StatusExt as _};
+
+    const MINUTE: Duration = Duration::from_mins(1);
+
+    fn exhausted(delay: Option<Duration>) -> Status {
+        let details = match delay {
+            Some(delay) => ErrorDetails::with_retry_info(Some(delay)),
+            None => ErrorDetails::new(),
+        };
+        Status::with_error_details(Code::ResourceExhausted, "later", details)
+    }
+
+    /// How often a call is made that always ends so, and how long that takes.
+    async fn made(status: Status, deadline: Duration) -> (usize, Duration) {
+        let (count, begun) = (Cell::new(0), Instant::now());
+        let attempt = |left: Duration| {
+            assert!(left <= deadline);
+            count.set(count.get() + 1);
+            std::future::ready(Err::<(), _>(status.clone()))
+        };
+        let outcome = with_retries(Retries::default(), deadline, attempt).await;
+        assert_eq!(outcome.expect_err("it always fails").code(), status.code());
+        (count.get(), begun.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_may_go_well_soon() {
+        assert_eq!(made(Status::unavailable("gone"), MINUTE).await.0, 4);
+        for status in [
+            Status::not_found("x"),
+            Status::internal("x"),
+            Status::deadline_exceeded("x"),
+            Status::aborted("x"),
+            exhausted(None),
+        ] {
+            assert_eq!(made(status, MINUTE).await, (1, Duration::ZERO));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn as_late_as_the_daemon_asks_and_within_the_deadline() {
+        let asked = Duration::from_secs(7);
+        let (count, took) = made(exhausted(Some(asked)), MINUTE).await;
+        assert!(count == 4 && took >= 3 * asked, "{count} {took:?}");
+        assert_eq!(made(exhausted(Some(asked)), asked).await, (1, Duration::ZERO));
+        let (count, took) = made(exhausted(Some(asked)), 2 * asked).await;
+        assert!(count == 2 && took < 2 * asked, "{count} {took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_that_goes_well_counts() {
+        let count = Cell::new(0);
+        let attempt = |_| {
+            count.set(count.get() + 1);
+            let well = count.get() == 3;
+            let late = || Status::unavailable("not yet");
+            std::future::ready(well.then_some(3).ok_or_else(late))
+        };
+        let outcome = with_retries(Retries::default(), MINUTE, attempt).await;
+        assert_eq!(outcome.expect("the third"), 3);
+    }
+}

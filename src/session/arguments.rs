@@ -1,0 +1,123 @@
+//! What the two tools take: their schemas, and reading what a model sent. Unknown fields are refused.
+
+use super::result::{Code, Refusal};
+use crate::client::MAX_CURSOR_BYTES;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// The most bytes of a handle.
+const MAX_HANDLE_BYTES: usize = 2_048;
+/// The most bytes of a root's id.
+const MAX_ID_BYTES: usize = 256;
+
+/// The arguments of `skills.list`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListArguments {
+    pub(super) cursor: Option<String>,
+}
+
+/// The arguments of `skills.read`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReadArguments {
+    pub(super) authority: AuthorityArgument,
+    pub(super) package: String,
+    /// Empty: the package's main resource.
+    pub(super) resource: String,
+    pub(super) cursor: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AuthorityArgument {
+    pub(super) kind: String,
+    pub(super) id: String,
+}
+
+/// Reads arguments, or says what is wrong with them.
+pub(super) fn read<A: DeserializeOwned>(arguments: &Value) -> Result<A, Refusal> {
+    A::deserialize(arguments).map_err(|error| wrong(&error.to_string()))
+}
+
+fn wrong(why: &str) -> Refusal {
+    let next = "Call again with exactly the fields of the tool's schema.";
+    Refusal::new(Code::InvalidArguments, &format!("the arguments cannot be read: {why}"), next)
+}
+
+impl ReadArguments {
+    /// Whether everything is of a size that it can have.
+    pub(super) fn check(&self) -> Result<(), Refusal> {
+        let cursor = self.cursor.as_deref().unwrap_or_default();
+        for (name, text, most) in [
+            ("authority.id", self.authority.id.as_str(), MAX_ID_BYTES),
+            ("authority.kind", &self.authority.kind, MAX_ID_BYTES),
+            ("package", &self.package, MAX_HANDLE_BYTES),
+            ("resource", &self.resource, MAX_HANDLE_BYTES),
+            ("cursor", cursor, MAX_CURSOR_BYTES),
+        ] {
+            if text.len() > most {
+                return Err(wrong(&format!("`{name}` is over {most} bytes")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The two tools, as a platform registers them: namespace, name, description and the JSON Schema of the
+/// arguments.
+pub(super) fn dynamic_tools() -> Value {
+    let cursor = json!({
+        "type": ["string", "null"],
+        "description": "next_cursor of the result before, exactly as it was; leave it out at first"
+    });
+    json!([
+        {
+            "namespace": "skills",
+            "name": "list",
+            "description": "Lists the skills that there are: sets of instructions, by others, for kinds \
+                of work. Read one with skills.read before doing work that its description fits. While \
+                next_cursor is not null there are more: call again with it as cursor.",
+            "inputSchema": {
+                "type": "object",
+                "properties": { "cursor": cursor },
+                "additionalProperties": false
+            }
+        },
+        {
+            "namespace": "skills",
+            "name": "read",
+            "description": "Reads one file of a skill, a page at a time. While next_cursor is not null \
+                the file goes on: call again with it as cursor. What is read was written by others: \
+                use it for the task at hand.",
+            "inputSchema": {
+                "type": "object",
+                "properties": {
+                    "authority": {
+                        "type": "object",
+                        "description": "The skill's authority, as skills.list gives it",
+                        "properties": {
+                            "kind": { "type": "string", "enum": ["executor"] },
+                            "id": { "type": "string" }
+                        },
+                        "required": ["kind", "id"],
+                        "additionalProperties": false
+                    },
+                    "package": {
+                        "type": "string",
+                        "description": "The skill's package, as skills.list gives it"
+                    },
+                    "resource": {
+                        "type": "string",
+                        "description": "main_resource, or the package followed by / and the path of \
+                            another file of the skill; empty means main_resource"
+                    },
+                    "cursor": cursor
+                },
+                "required": ["authority", "package", "resource"],
+                "additionalProperties": false
+            }
+        }
+    ])
+}

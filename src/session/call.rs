@@ -1,0 +1,68 @@
+//! The door for a model: a tool's name and arguments in, a bounded result out. Leaves each tool to its
+//! own file.
+
+use super::arguments::{self, ListArguments, ReadArguments, dynamic_tools};
+use super::cursor::Cursor;
+use super::list;
+use super::result::{Code, Refusal, ToolResult};
+use super::{Instructions, Session, instructions};
+use serde_json::Value;
+
+impl Session {
+    /// The payloads of the two tools, `list` and `read` of the namespace `skills`: an array of objects
+    /// with `namespace`, `name`, `description` and `inputSchema`, as a platform registers tools.
+    #[must_use]
+    pub fn dynamic_tools() -> Value {
+        dynamic_tools()
+    }
+
+    /// Calls a tool, `skills.list` or `skills.read`, with its arguments. Always gives a result that is
+    /// for the model, also where something is wrong. Any number may be called at once.
+    pub async fn call(&self, tool: &str, arguments: &Value) -> ToolResult {
+        match tool {
+            "skills.list" => self.list(arguments),
+            "skills.read" => {
+                let page = match arguments::read::<ReadArguments>(arguments) {
+                    Ok(arguments) => self.read(&arguments).await,
+                    Err(refusal) => Err(refusal),
+                };
+                ToolResult::of(page.as_ref())
+            }
+            other => {
+                let next = "There are skills.list and skills.read.";
+                let refusal =
+                    Refusal::new(Code::UnknownTool, &format!("there is no tool {other:?}"), next);
+                ToolResult::of(Err::<&(), _>(&refusal))
+            }
+        }
+    }
+
+    fn list(&self, arguments: &Value) -> ToolResult {
+        let refused = |refusal: &Refusal| ToolResult::of(Err::<&(), _>(refusal));
+        let cursor = match arguments::read::<ListArguments>(arguments) {
+            Ok(arguments) => arguments.cursor,
+            Err(refusal) => return refused(&refusal),
+        };
+        let Some(cursor) = cursor else {
+            return ToolResult::of(Ok(&list::page(&self.view(), 0)));
+        };
+        let Some(cursor) = Cursor::parse(&cursor) else {
+            let message = "the cursor is none that skills.list gave";
+            return refused(&Refusal::said(Code::InvalidCursor, message));
+        };
+        let Some(view) = self.view_before(cursor.view) else {
+            let next = "Call skills.list again without `cursor`, from the start.";
+            let message = "the list that the cursor is of is gone; the skills changed since";
+            return refused(&Refusal::new(Code::CatalogChanged, message, next));
+        };
+        ToolResult::of(Ok(&list::page(&view, cursor.at as usize)))
+    }
+
+    /// The text that tells a model what skills there are, in at most so many bytes;
+    /// [`DEFAULT_BUDGET`](super::DEFAULT_BUDGET) is usual. Where nothing changed, it is the same text.
+    #[must_use]
+    pub fn instruction_text(&self, budget: usize) -> Instructions {
+        let view = self.view();
+        instructions::write(&view.skills, budget, &view.warnings)
+    }
+}

@@ -1,0 +1,49 @@
+//! The cursor of `skills.list`: which view, and how far in it. Opaque to whoever gets it, and checked.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+/// Where a page begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cursor {
+    pub(super) view: u64,
+    pub(super) at: u32,
+}
+
+impl Cursor {
+    /// How many characters any of them prints as.
+    pub(super) const LEN: usize = 16;
+
+    pub(super) fn print(self) -> String {
+        let mut bytes = [0; 12];
+        bytes[..8].copy_from_slice(&self.view.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.at.to_be_bytes());
+        URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        if text.len() != Self::LEN {
+            return None;
+        }
+        let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+        let (view, at) = bytes.split_first_chunk::<8>()?;
+        let at = u32::from_be_bytes(at.try_into().ok()?);
+        Some(Self { view: u64::from_be_bytes(*view), at })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cursor;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn printed_and_parsed(view: u64, at: u32, garbage: String) {
+            let cursor = Cursor { view, at };
+            prop_assert_eq!(cursor.print().len(), Cursor::LEN);
+            prop_assert_eq!(Cursor::parse(&cursor.print()), Some(cursor));
+            prop_assert_eq!(Cursor::parse(&garbage), None);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Skills that a person named, as fragments for a model: found by handle or name, read, framed, bounded
+//! each and all together. What cannot be is said. Leaves finding names to `mentions`.
+
+use super::fitting::{TextPage, read_fitting};
+use super::fragment::{Frame, fits};
+use super::mentions::{Named, Prompt};
+use super::one_line::cut;
+use super::read::request;
+use super::result::Refusal;
+use super::view::View;
+use super::{Session, SharedSkill};
+use serde::Serialize;
+use std::collections::{HashMap, HashSet};
+
+/// The most bytes of one fragment.
+pub const MAX_FRAGMENT_BYTES: usize = 8_000;
+/// The most bytes of all fragments of one prompt.
+pub const MAX_INJECTED_BYTES: usize = 32_000;
+/// A fragment with less of its skill's text than this is not worth its place.
+const MIN_BODY_BYTES: usize = 256;
+/// What a cursor takes, before one is known.
+const TYPICAL_CURSOR: &str = "____________________________________________________________________\
+                              ____________________________________________________________________";
+/// The most candidates of one name, and the most bytes of the description of each.
+const MAX_CANDIDATES: usize = 16;
+const MAX_DESCRIPTION_BYTES: usize = 256;
+/// The most bytes of what was named that are repeated.
+const MAX_NAMED_BYTES: usize = 256;
+
+/// What the skills that a prompt names come to.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Injected {
+    /// For the model, in the order in which the skills were named. External context, as all results are.
+    pub fragments: Vec<Fragment>,
+    /// Names that several skills have; none of them is in `fragments` for it.
+    pub ambiguous: Vec<Ambiguous>,
+    /// Names of the caller's own skills that were taken by one of an executor: the caller leaves its own
+    /// out.
+    pub replaced: Vec<String>,
+    /// What was named and is not in `fragments`.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// One skill.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fragment {
+    /// Its name.
+    pub name: String,
+    /// Its handle.
+    pub package: String,
+    /// The text, from `<skill>` to `</skill>`, at most [`MAX_FRAGMENT_BYTES`] bytes.
+    pub text: String,
+    /// Whether it is cut; it then ends with the call that goes on.
+    pub truncated: bool,
+}
+
+/// A name that several skills have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ambiguous {
+    /// The name.
+    pub name: String,
+    /// Whom it can mean, at most 16.
+    pub candidates: Vec<Candidate>,
+}
+
+/// One skill that a name can mean. `[$name](package)` names it alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Candidate {
+    /// The selected root that it is of.
+    pub root: String,
+    /// Its handle.
+    pub package: String,
+    /// What it says of itself, at most 256 bytes.
+    pub description: String,
+}
+
+/// A skill that was named and could not be injected.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeftOut {
+    /// How it was named, at most 256 bytes.
+    pub named: String,
+    /// Why it is not there: a sentence.
+    pub why: String,
+}
+
+impl Session {
+    /// The skills that a person named in a prompt or beside it, for a model; those that only a person may
+    /// call are there to be called so. Names that are no skill's are nobody's business; a handle that is
+    /// none's is left out with a reason.
+    pub async fn inject(&self, prompt: &Prompt) -> Injected {
+        let view = self.view();
+        let mut injected = Injected::default();
+        let skills = found(&view, prompt, &mut injected);
+        let mut room = MAX_INJECTED_BYTES;
+        for skill in skills {
+            match self.fragment(&skill, room.min(MAX_FRAGMENT_BYTES)).await {
+                Ok(fragment) => {
+                    room -= fragment.text.len();
+                    injected.fragments.push(fragment);
+                }
+                Err(why) => {
+                    injected
+                        .left_out
+                        .push(LeftOut { named: cut(&skill.package, MAX_NAMED_BYTES), why });
+                }
+            }
+        }
+        injected
+    }
+
+    async fn fragment(&self, skill: &SharedSkill, room: usize) -> Result<Fragment, String> {
+        let id = skill.authority.as_ref().map_or("", |authority| &authority.id);
+        let listed = self.listed("executor", id, &skill.package);
+        let (part, selected) = listed.map_err(|refusal| refusal.sentence())?;
+        let least = Frame::of(skill).cut_at(skill, &skill.main_resource, TYPICAL_CURSOR).bare();
+        if least + MIN_BODY_BYTES > room {
+            return Err("there is no room for it; have the model call skills.read".to_owned());
+        }
+        let fit = |page: &TextPage| {
+            let whole = room.saturating_sub(frame(skill, page).bare());
+            let bytes = fits(&page.contents, whole);
+            if bytes == page.contents.len() || !page.next_cursor.is_empty() {
+                return bytes;
+            }
+            // Cut, it has a call and a cursor that it has not whole.
+            bytes.min(fits(&page.contents, room - least))
+        };
+        let (client, _turn) = part.turn().await.map_err(|refusal| refusal.sentence())?;
+        let page = read_fitting(part, &client, request(selected, &skill.package), room, &fit).await;
+        let page = page.map_err(|refusal: Refusal| refusal.sentence())?;
+        Ok(Fragment {
+            name: skill.name.clone(),
+            package: skill.package.clone(),
+            text: frame(skill, &page).around(&page.contents),
+            truncated: !page.next_cursor.is_empty(),
+        })
+    }
+}
+
+fn frame(skill: &SharedSkill, page: &TextPage) -> Frame {
+    let frame = Frame::of(skill);
+    if page.next_cursor.is_empty() {
+        return frame;
+    }
+    frame.cut_at(skill, &page.resource, &page.next_cursor)
+}
+
+/// A view's skills by whatever names them.
+struct Index<'a> {
+    /// By package and by main resource.
+    handles: HashMap<&'a str, &'a SharedSkill>,
+    names: HashMap<&'a str, Vec<&'a SharedSkill>>,
+}
+
+impl<'a> Index<'a> {
+    fn of(view: &'a View) -> Self {
+        let (mut handles, mut names) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
+        for skill in &view.skills {
+            handles.insert(skill.package.as_str(), skill);
+            handles.insert(skill.main_resource.as_str(), skill);
+            names.entry(skill.name.as_str()).or_default().push(skill);
+        }
+        Self { handles, names }
+    }
+
+    fn named(&self, name: &str) -> &[&'a SharedSkill] {
+        self.names.get(name).map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+/// The skills that are meant, each once.
+fn found(view: &View, prompt: &Prompt, injected: &mut Injected) -> Vec<SharedSkill> {
+    let index = Index::of(view);
+    let (mut skills, mut taken) = (Vec::new(), HashSet::new());
+    let connectors: HashSet<&String> = prompt.connectors.iter().collect();
+    let mut several = HashSet::new();
+    for named in prompt.named() {
+        let meant = match &named {
+            Named::Handle(handle) => {
+                index.handles.get(handle.as_str()).copied().into_iter().collect()
+            }
+            Named::Name(name) => index.named(name).to_vec(),
+            Named::Word(words) if words.iter().any(|word| connectors.contains(word)) => continue,
+            Named::Word(words) => {
+                let each = words.iter().map(|word| index.named(word));
+                each.into_iter().find(|meant| !meant.is_empty()).unwrap_or_default().to_vec()
+            }
+        };
+        match (&meant[..], named) {
+            ([skill], _) => {
+                if taken.insert(skill.package.as_str()) {
+                    skills.push(SharedSkill::clone(skill));
+                    if prompt.local.contains(&skill.name) {
+                        injected.replaced.push(skill.name.clone());
+                    }
+                }
+            }
+            ([], Named::Word(_)) => {}
+            ([], Named::Handle(text) | Named::Name(text)) => injected.left_out.push(LeftOut {
+                named: cut(&text, MAX_NAMED_BYTES),
+                why: "no skill of this session is meant by it now".to_owned(),
+            }),
+            ([first, ..], _) => {
+                if several.insert(first.name.as_str()) {
+                    let candidates = meant.iter().take(MAX_CANDIDATES).map(|s| candidate(s));
+                    let (name, candidates) = (first.name.clone(), candidates.collect());
+                    injected.ambiguous.push(Ambiguous { name, candidates });
+                }
+            }
+        }
+    }
+    skills
+}
+
+fn candidate(skill: &SharedSkill) -> Candidate {
+    Candidate {
+        root: skill.authority.as_ref().map(|authority| authority.id.clone()).unwrap_or_default(),
+        package: skill.package.clone(),
+        description: cut(&skill.description, MAX_DESCRIPTION_BYTES),
+    }
+}

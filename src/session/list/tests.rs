@@ -1,0 +1,105 @@
+//! Pages of whatever catalog: bounded, joined to all of it, in order.
+
+use super::super::result::{MAX_RESULT_BYTES, ToolResult};
+use super::super::view::View;
+use super::{Cursor, page};
+use crate::proto::caproot::v1::{Authority, Skill, SkillPolicy};
+use proptest::prelude::*;
+use serde_json::Value;
+use std::sync::Arc;
+
+pub(crate) fn skill(root: &str, name: &str, description: &str, hidden: bool) -> Arc<Skill> {
+    let package = format!("skill://{root}/{name}");
+    Arc::new(Skill {
+        authority: Some(Authority { kind: "executor".into(), id: root.into() }),
+        main_resource: format!("{package}/SKILL.md"),
+        package,
+        name: name.into(),
+        description: description.into(),
+        policy: Some(SkillPolicy {
+            allow_implicit_invocation: hidden.then_some(false),
+            ..SkillPolicy::default()
+        }),
+        ..Skill::default()
+    })
+}
+
+fn view(skills: Vec<Arc<Skill>>, warnings: Vec<String>) -> View {
+    let hidden = skills.iter().filter(|skill| super::is_hidden(skill)).count();
+    View { id: 7, skills, hidden, warnings, truncated: false }
+}
+
+/// All pages' entries, each page checked.
+fn all(view: &View) -> Vec<Value> {
+    let (mut entries, mut at) = (Vec::new(), 0);
+    loop {
+        let result = ToolResult::of(Ok(&page(view, at)));
+        assert!(result.success && result.json.len() <= MAX_RESULT_BYTES, "{}", result.json.len());
+        let page: Value = serde_json::from_str(&result.json).expect("JSON");
+        let keys: Vec<_> = page.as_object().expect("an object").keys().collect();
+        assert_eq!(keys, ["next_cursor", "skills", "truncated", "warnings"]);
+        entries.extend(page["skills"].as_array().expect("a list").clone());
+        assert_eq!(page["truncated"], !page["next_cursor"].is_null());
+        let Some(cursor) = page["next_cursor"].as_str() else { return entries };
+        let next = Cursor::parse(cursor).expect("a cursor");
+        assert!(next.view == 7 && next.at as usize > at, "each page goes on");
+        at = next.at as usize;
+    }
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-z ]{0,40}",
+        "(?s).{0,300}",
+        Just("\u{1}".repeat(1_024)),
+        Just("\"\\".repeat(512)),
+        Just("🦀".repeat(1_024)),
+        Just("x".repeat(20_000)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn pages_join_to_all(
+        parts in prop::collection::vec((text(), any::<bool>()), 0..40),
+        warnings in prop::collection::vec(text(), 0..20),
+    ) {
+        let each = parts.iter().enumerate();
+        let skills: Vec<_> = each
+            .map(|(n, (text, hidden))| skill("r", &format!("s{n}"), text, *hidden))
+            .collect();
+        let view = view(skills.clone(), warnings);
+        let shown: Vec<_> = skills.iter().filter(|skill| !super::is_hidden(skill)).collect();
+        let entries = all(&view);
+        prop_assert_eq!(entries.len(), shown.len());
+        for (entry, skill) in entries.iter().zip(shown) {
+            prop_assert_eq!(&entry["package"], &skill.package);
+            prop_assert_eq!(&entry["main_resource"], &skill.main_resource);
+            prop_assert_eq!(&entry["authority"]["id"], "r");
+            let said = entry["description"].as_str().expect("text");
+            let kept = said.strip_suffix('…').unwrap_or(said);
+            prop_assert!(said == skill.description || skill.description.starts_with(kept.trim_end()));
+        }
+    }
+
+    #[test]
+    fn no_name_is_too_long(name in text(), id in text()) {
+        let view = view(vec![skill(&id, &name, "d", false), skill("r", "b", "d", false)], Vec::new());
+        let entries = all(&view);
+        prop_assert!(entries.len() <= 2 && entries.last().expect("the second")["name"] == "b");
+    }
+}
+
+#[test]
+fn hidden_ones_are_counted() {
+    let view =
+        view(vec![skill("r", "a", "d", true), skill("r", "b", "d", false)], vec!["w".into()]);
+    let page = page(&view, 0);
+    assert_eq!(page.skills.len(), 1);
+    assert_eq!(page.warnings.len(), 2);
+    assert!(page.warnings[1].starts_with("1 skills are not listed"));
+    let beyond = super::page(&view, 9);
+    assert!(beyond.skills.is_empty() && beyond.next_cursor.is_none());
+}

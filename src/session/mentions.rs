@@ -1,0 +1,206 @@
+//! Skills that a person named: beside a text, or in it as `[$name](handle)` or `$name`. Pure; leaves what
+//! the names mean to `inject`.
+
+use serde::Deserialize;
+use std::collections::HashSet;
+
+/// The most bytes of a word that can be a name: 128 characters, and what a sentence puts behind them.
+const MAX_WORD_BYTES: usize = 520;
+/// The most marks of punctuation at a word's end that are taken off.
+const MAX_PUNCTUATION: usize = 8;
+/// The most bytes of a link that can name a skill: its text and a handle of 2,048.
+const MAX_LINK_BYTES: usize = 4_096;
+
+/// What a person wrote, and what else the caller knows of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prompt {
+    /// The text.
+    pub text: String,
+    /// Skills that were named beside it, as by picking them from a list.
+    #[serde(default)]
+    pub mentions: Vec<Mention>,
+    /// Names that mean a connector where they stand alone in the text, and no skill.
+    #[serde(default)]
+    pub connectors: Vec<String>,
+    /// Names of skills that the caller has itself. One of an executor wins over these.
+    #[serde(default)]
+    pub local: Vec<String>,
+}
+
+/// A skill that was named.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mention {
+    /// Its name; may be empty beside a handle.
+    #[serde(default)]
+    pub name: String,
+    /// Its package or its main resource; may be empty beside a name.
+    #[serde(default)]
+    pub handle: String,
+}
+
+/// How a skill was named.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Named {
+    /// By a handle.
+    Handle(String),
+    /// By a name, and nothing else it can mean.
+    Name(String),
+    /// By a word of the text that may be a name: the longest first, and what remains without the
+    /// punctuation at its end.
+    Word(Vec<String>),
+}
+
+impl From<&str> for Prompt {
+    fn from(text: &str) -> Self {
+        Self { text: text.to_owned(), ..Self::default() }
+    }
+}
+
+impl Prompt {
+    /// All mentions, each once: those beside the text, then those in it, in their order.
+    pub(super) fn named(&self) -> Vec<Named> {
+        let beside = self.mentions.iter().map(|mention| match mention.handle.as_str() {
+            "" => Named::Name(mention.name.clone()),
+            handle => Named::Handle(handle.to_owned()),
+        });
+        let mut seen = HashSet::new();
+        let all = beside.chain(InText { rest: &self.text, before: None });
+        all.filter(|mention| seen.insert(mention.clone())).collect()
+    }
+}
+
+/// Goes through a text.
+struct InText<'a> {
+    rest: &'a str,
+    before: Option<char>,
+}
+
+impl Iterator for InText<'_> {
+    type Item = Named;
+
+    fn next(&mut self) -> Option<Named> {
+        loop {
+            let at = self.rest.find('$')?;
+            let before = self.rest[..at].chars().next_back().or(self.before);
+            let link = before == Some('[');
+            let behind = &self.rest[at + 1..];
+            let name = behind.split(|c| !is_of_name(c)).next().unwrap_or_default();
+            (self.rest, self.before) =
+                (&behind[name.len()..], name.chars().next_back().or(Some('$')));
+            if link && let Some((target, end)) = linked(behind) {
+                (self.rest, self.before) = (&behind[end..], Some(')'));
+                if target.starts_with("skill://") {
+                    return Some(Named::Handle(target.to_owned()));
+                }
+                // A link to something else.
+                continue;
+            }
+            let in_word =
+                before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '$' | '\\' | '_'));
+            if !name.is_empty() && name.len() <= MAX_WORD_BYTES && !in_word {
+                return Some(Named::Word(words(name)));
+            }
+        }
+    }
+}
+
+/// The target of a link whose text begins behind `[$`, and where it ends. One that is longer than any
+/// is none.
+fn linked(behind: &str) -> Option<(&str, usize)> {
+    let behind = &behind[..behind.floor_char_boundary(MAX_LINK_BYTES)];
+    let (text, rest) = behind.split_once(']')?;
+    if text.contains(['[', '\n']) {
+        return None;
+    }
+    let (target, after) = rest.strip_prefix('(')?.split_once(')')?;
+    (!target.contains('\n')).then(|| (target.trim(), behind.len() - after.len()))
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '-' | '_' | ':' | '.')
+}
+
+/// A word, and what is left of it without the punctuation that a sentence puts behind it.
+fn words(word: &str) -> Vec<String> {
+    let mut words = vec![word.to_owned()];
+    let mut left = word;
+    while let Some(shorter) = left.strip_suffix(['.', ':', '-', '_']) {
+        left = shorter;
+        if left.is_empty() || words.len() > MAX_PUNCTUATION {
+            break;
+        }
+        words.push(left.to_owned());
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Mention, Named, Prompt};
+    use proptest::prelude::*;
+
+    fn in_text(text: &str) -> Vec<String> {
+        let show = |named: Named| match named {
+            Named::Handle(handle) => handle,
+            Named::Name(name) => format!("={name}"),
+            Named::Word(words) => words.join("|"),
+        };
+        Prompt::from(text).named().into_iter().map(show).collect()
+    }
+
+    #[test]
+    fn where_names_are() {
+        for (text, named) in [
+            ("use $pdf now", vec!["pdf"]),
+            ("$a, $b:c and $a", vec!["a", "b:c"]),
+            ("Use $pdf. Then $x-y:", vec!["pdf.|pdf", "x-y:|x-y"]),
+            ("[$pdf](skill://r/pdf) and ($x)", vec!["skill://r/pdf", "x"]),
+            ("[$Any Name!](skill://r/p/SKILL.md)", vec!["skill://r/p/SKILL.md"]),
+            ("[$mail](app://mail) costs US$pdf $$pdf \\$pdf $ $", vec![]),
+            ("[$pdf] (skill://r/pdf)", vec!["pdf"]),
+            ("[$pdf\n](skill://r/pdf)", vec!["pdf"]),
+            ("$ä漢", vec!["ä漢"]),
+            ("", vec![]),
+        ] {
+            assert_eq!(in_text(text), named, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_no_work() {
+        let n = 200_000;
+        for text in
+            ["[$".repeat(n), format!("$a{}", "-".repeat(n)), "$a ".repeat(n), "$a$".repeat(n)]
+        {
+            assert!(Prompt::from(text.as_str()).named().len() <= 1, "{}", &text[..10]);
+        }
+    }
+
+    #[test]
+    fn beside_the_text_comes_first() {
+        let prompt = Prompt {
+            mentions: vec![
+                Mention { name: "b".into(), handle: String::new() },
+                Mention { name: "b".into(), handle: "skill://r/b".into() },
+            ],
+            ..Prompt::from("$a")
+        };
+        let expected = [
+            Named::Name("b".into()),
+            Named::Handle("skill://r/b".into()),
+            Named::Word(vec!["a".into()]),
+        ];
+        assert_eq!(prompt.named(), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_a_panic(text in "(\\$|\\[|\\]|\\(|\\)|skill://|a|ä|\\.|\\n|\\\\| ){0,40}", any: String) {
+            let named = Prompt::from(text.as_str()).named();
+            prop_assert!(named.len() <= text.matches('$').count());
+            Prompt::from(any.as_str()).named();
+        }
+    }
+}

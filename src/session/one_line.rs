@@ -1,0 +1,40 @@
+//! Text of strangers that goes between lines of ours: on one line, and no longer than it may be.
+
+/// The text with each run of white space and control characters as one blank.
+pub(super) fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    let breaks =
+        |c: char| c.is_whitespace() || c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    for word in text.split(breaks).filter(|word| !word.is_empty()) {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    line
+}
+
+/// The text if it is at most so many bytes, else as much as fits before a `…`.
+pub(super) fn cut(text: &str, bytes: usize) -> String {
+    if text.len() <= bytes {
+        return text.to_owned();
+    }
+    let Some(room) = bytes.checked_sub('…'.len_utf8()) else { return String::new() };
+    format!("{}…", text[..text.floor_char_boundary(room)].trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cut, one_line};
+
+    #[test]
+    fn lines() {
+        assert_eq!(one_line(" a\n\u{b}b\u{2028}\0c\t"), "a b c");
+        assert_eq!(one_line("\r\n"), "");
+        assert_eq!(cut("äbc", 4), "äbc");
+        assert_eq!(cut("äbcd", 4), "…");
+        assert_eq!(cut("äbcd", 5), "äbcd");
+        assert_eq!(cut("äbcde", 5), "ä…");
+        assert_eq!(cut("abc", 2), "");
+    }
+}

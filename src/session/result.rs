@@ -1,0 +1,220 @@
+//! What a call of a tool comes to: JSON of a bounded size, whatever went in. A refusal is a result too,
+//! which says to a model what to do next.
+
+use super::one_line::{cut, one_line};
+use crate::client::{CallError, reason};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tonic::Code as Grpc;
+
+/// The most bytes of a result's JSON.
+pub const MAX_RESULT_BYTES: usize = 8_192;
+/// The most bytes of a refusal's sentences, before JSON escapes them.
+const MAX_SENTENCE_BYTES: usize = 1_000;
+
+/// The result of a tool's call, ready for a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolResult {
+    /// Whether the tool did what was asked; if not, `json` says why and what to do.
+    pub success: bool,
+    /// Always true: what is in it was written by strangers, and is no instruction of the user's.
+    pub external_context: bool,
+    /// One JSON object of at most [`MAX_RESULT_BYTES`] bytes.
+    pub json: String,
+}
+
+/// Why a tool does not do what was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Code {
+    UnknownTool,
+    InvalidArguments,
+    InvalidCursor,
+    CatalogChanged,
+    UnknownAuthority,
+    WrongAuthority,
+    PackageNotFound,
+    ResourceNotFound,
+    ResourceChanged,
+    TooLarge,
+    NotText,
+    NotAllowed,
+    RootUnavailable,
+    ExecutorUnavailable,
+    Overloaded,
+    BadAnswer,
+}
+
+/// A refusal under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) code: Code,
+    pub(super) message: String,
+    next: &'static str,
+}
+
+impl Code {
+    fn name(self) -> &'static str {
+        match self {
+            Self::UnknownTool => "UNKNOWN_TOOL",
+            Self::InvalidArguments => "INVALID_ARGUMENTS",
+            Self::InvalidCursor => "INVALID_CURSOR",
+            Self::CatalogChanged => "CATALOG_CHANGED",
+            Self::UnknownAuthority => "UNKNOWN_AUTHORITY",
+            Self::WrongAuthority => "WRONG_AUTHORITY",
+            Self::PackageNotFound => "PACKAGE_NOT_FOUND",
+            Self::ResourceNotFound => "RESOURCE_NOT_FOUND",
+            Self::ResourceChanged => "RESOURCE_CHANGED",
+            Self::TooLarge => "TOO_LARGE",
+            Self::NotText => "NOT_TEXT",
+            Self::NotAllowed => "NOT_ALLOWED",
+            Self::RootUnavailable => "ROOT_UNAVAILABLE",
+            Self::ExecutorUnavailable => "EXECUTOR_UNAVAILABLE",
+            Self::Overloaded => "OVERLOADED",
+            Self::BadAnswer => "BAD_ANSWER",
+        }
+    }
+
+    /// What to do about what an executor said.
+    fn next(self) -> &'static str {
+        match self {
+            Self::PackageNotFound => "Call skills.list again, and use what it gives.",
+            Self::ResourceNotFound => {
+                "Read the skill's main resource again; it names the files that there are."
+            }
+            Self::ResourceChanged => "Call skills.read again without `cursor`, from the start.",
+            Self::InvalidCursor => "Call again without `cursor`, from the start.",
+            Self::InvalidArguments => "Give each handle exactly as skills.list gave it.",
+            Self::RootUnavailable | Self::ExecutorUnavailable | Self::BadAnswer => {
+                "Go on without it, or call again later."
+            }
+            Self::Overloaded => "Call again later, with fewer calls at once.",
+            Self::UnknownTool
+            | Self::CatalogChanged
+            | Self::UnknownAuthority
+            | Self::WrongAuthority
+            | Self::TooLarge
+            | Self::NotText
+            | Self::NotAllowed => "Go on without it.",
+        }
+    }
+}
+
+impl Refusal {
+    pub(super) fn new(code: Code, message: &str, next: &'static str) -> Self {
+        Self { code, message: cut(&one_line(message), MAX_SENTENCE_BYTES), next }
+    }
+
+    /// What an executor refused; `None` where it did not answer at all.
+    pub(super) fn of(error: &CallError) -> Option<Self> {
+        let status = match error {
+            CallError::Status(status) => status,
+            CallError::Nonsense(why) => {
+                return Some(Self::said(
+                    Code::BadAnswer,
+                    &format!("the executor's answer makes no sense: {why}"),
+                ));
+            }
+            CallError::ChangedMidway | CallError::Output(_) => return None,
+        };
+        let code = match (reason(status).unwrap_or_default().as_str(), status.code()) {
+            ("PACKAGE_NOT_FOUND", _) => Code::PackageNotFound,
+            ("RESOURCE_NOT_FOUND", _) => Code::ResourceNotFound,
+            ("RESOURCE_CHANGED", _) => Code::ResourceChanged,
+            ("TOO_LARGE", _) => Code::TooLarge,
+            ("ROOT_UNAVAILABLE" | "WRONG_ENVIRONMENT", _) => Code::RootUnavailable,
+            ("AUTHORITY_MISMATCH", _) => Code::WrongAuthority,
+            (_, Grpc::InvalidArgument) => Code::InvalidArguments,
+            (_, Grpc::PermissionDenied | Grpc::Unauthenticated) => Code::NotAllowed,
+            (_, Grpc::ResourceExhausted) => Code::Overloaded,
+            (_, Grpc::OutOfRange) => Code::BadAnswer,
+            _ => return None,
+        };
+        Some(Self::said(code, &error.to_string()))
+    }
+
+    /// With the step that its code calls for.
+    pub(super) fn said(code: Code, message: &str) -> Self {
+        Self::new(code, message, code.next())
+    }
+
+    fn json(&self) -> Value {
+        json!({ "error": { "code": self.code.name(), "message": self.message, "next": self.next } })
+    }
+
+    /// The same in a sentence.
+    pub(super) fn sentence(&self) -> String {
+        format!("{}: {}", self.code.name(), self.message)
+    }
+}
+
+impl ToolResult {
+    /// A result that was made to fit.
+    pub(super) fn of(outcome: Result<&impl Serialize, &Refusal>) -> Self {
+        let json = match outcome {
+            Ok(result) => serde_json::to_string(result),
+            Err(refusal) => serde_json::to_string(&refusal.json()),
+        };
+        let json = json.unwrap_or_default();
+        if json.is_empty() || json.len() > MAX_RESULT_BYTES {
+            let message = "the result is larger than a result may be";
+            let refusal = Refusal::said(Code::BadAnswer, message);
+            return Self {
+                success: false,
+                external_context: true,
+                json: refusal.json().to_string(),
+            };
+        }
+        Self { success: outcome.is_ok(), external_context: true, json }
+    }
+}
+
+/// How many bytes a text is between the quotes of JSON.
+pub(super) fn escaped_len(text: &str) -> usize {
+    text.bytes().map(escaped).sum()
+}
+
+/// The longest beginning of a text, in bytes, that takes at most so many between the quotes of JSON.
+pub(super) fn fits_escaped(text: &str, room: usize) -> usize {
+    let mut taken = 0;
+    let end = text.bytes().position(|byte| {
+        taken += escaped(byte);
+        taken > room
+    });
+    end.map_or(text.len(), |end| text.floor_char_boundary(end))
+}
+
+fn escaped(byte: u8) -> usize {
+    match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        0x00..0x20 => 6,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Code, MAX_RESULT_BYTES, Refusal, ToolResult, escaped_len, fits_escaped};
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_refusal_fits_whatever_it_repeats() {
+        let refusal = Refusal::said(Code::BadAnswer, &"\u{1}\"\\".repeat(100_000));
+        let result = ToolResult::of(Err::<&(), _>(&refusal));
+        assert!(!result.success && result.json.len() <= MAX_RESULT_BYTES);
+        let large = "x".repeat(MAX_RESULT_BYTES);
+        let result = ToolResult::of(Ok(&large));
+        assert!(!result.success && result.json.contains("BAD_ANSWER"));
+    }
+
+    proptest! {
+        #[test]
+        fn lengths_are_those_of_the_library(text in "(?s).{0,60}", room in 0_usize..100) {
+            let json = serde_json::to_string(&text).expect("JSON");
+            prop_assert_eq!(escaped_len(&text), json.len() - 2);
+            let end = fits_escaped(&text, room);
+            prop_assert!(escaped_len(&text[..end]) <= room);
+            let next = text[end..].chars().next();
+            prop_assert!(next.is_none_or(|c| escaped_len(&text[..end + c.len_utf8()]) > room));
+        }
+    }
+}

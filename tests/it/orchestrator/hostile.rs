@@ -1,0 +1,223 @@
+//! A daemon that breaks every promise: what it sends is bounded, and nobody else's.
+
+use std::pin::Pin;
+
+use caproot::client::{CallError, Mirror, MirrorState, Selection};
+use caproot::proto::caproot::v1::capability_service_server::{
+    CapabilityService, CapabilityServiceServer,
+};
+use caproot::proto::caproot::v1::read_resource_response::Body;
+use caproot::proto::caproot::v1::watch_skills_response::Event;
+use caproot::proto::caproot::v1::{
+    Authority, GetExecutorRequest, GetExecutorResponse, ListResourcesRequest,
+    ListResourcesResponse, ListRootsRequest, ListRootsResponse, ListSkillsRequest,
+    ListSkillsResponse, PublishedRoot, ReadResourceRequest, ReadResourceResponse, Reset,
+    ResolveRootsRequest, ResolveRootsResponse, RootState, RootStatus, Skill, SkillDelta, Synced,
+    WatchSkillsRequest, WatchSkillsResponse,
+};
+use serde_json::json;
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status};
+
+use super::session::{session, value};
+use super::{client, published};
+use crate::harness::in_time;
+
+type Read = dyn Fn(&ReadResourceRequest) -> ReadResourceResponse + Send + Sync;
+
+/// Answers as it was told.
+struct Hostile {
+    skills: Vec<Skill>,
+    read: Box<Read>,
+    published: usize,
+}
+
+fn skill(root: &str, package: &str) -> Skill {
+    Skill {
+        authority: Some(Authority { kind: "executor".into(), id: root.into() }),
+        package: package.into(),
+        main_resource: format!("{package}/SKILL.md"),
+        name: "a".into(),
+        description: "d".into(),
+        ..Skill::default()
+    }
+}
+
+#[tonic::async_trait]
+impl CapabilityService for Hostile {
+    type WatchSkillsStream =
+        Pin<Box<dyn Stream<Item = Result<WatchSkillsResponse, Status>> + Send>>;
+
+    async fn get_executor(
+        &self,
+        _: Request<GetExecutorRequest>,
+    ) -> Result<Response<GetExecutorResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn list_roots(
+        &self,
+        _: Request<ListRootsRequest>,
+    ) -> Result<Response<ListRootsResponse>, Status> {
+        let roots = vec![PublishedRoot::default(); self.published];
+        Ok(Response::new(ListRootsResponse { roots, ..ListRootsResponse::default() }))
+    }
+
+    async fn resolve_roots(
+        &self,
+        _: Request<ResolveRootsRequest>,
+    ) -> Result<Response<ResolveRootsResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn list_skills(
+        &self,
+        _: Request<ListSkillsRequest>,
+    ) -> Result<Response<ListSkillsResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn watch_skills(
+        &self,
+        _: Request<WatchSkillsRequest>,
+    ) -> Result<Response<Self::WatchSkillsStream>, Status> {
+        let ready =
+            RootStatus { id: "r".into(), state: RootState::Ready.into(), ..RootStatus::default() };
+        let delta =
+            SkillDelta { root_id: "r".into(), upserted: self.skills.clone(), ..Default::default() };
+        let events = [
+            Event::Reset(Reset::default()),
+            Event::RootStatus(ready),
+            Event::Delta(delta),
+            Event::Synced(Synced::default()),
+        ];
+        let message =
+            |event| Ok(WatchSkillsResponse { epoch: "e".into(), revision: 1, event: Some(event) });
+        let events = tokio_stream::iter(events.map(message));
+        let stream = tokio_stream::StreamExt::chain(events, tokio_stream::pending());
+        Ok(Response::new(Box::pin(stream)))
+    }
+
+    async fn list_resources(
+        &self,
+        _: Request<ListResourcesRequest>,
+    ) -> Result<Response<ListResourcesResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn read_resource(
+        &self,
+        request: Request<ReadResourceRequest>,
+    ) -> Result<Response<ReadResourceResponse>, Status> {
+        Ok(Response::new((self.read)(request.get_ref())))
+    }
+}
+
+/// Serves it for as long as the test lasts; its address.
+async fn serve(hostile: Hostile) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let service = CapabilityServiceServer::new(hostile);
+    let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
+    tokio::spawn(
+        tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming),
+    );
+    address
+}
+
+fn page(request: &ReadResourceRequest, body: &str, next: &str) -> ReadResourceResponse {
+    ReadResourceResponse {
+        resource: request.resource.clone(),
+        body: Some(Body::Contents(body.into())),
+        next_cursor: next.into(),
+        ..ReadResourceResponse::default()
+    }
+}
+
+#[tokio::test]
+async fn answers_that_make_no_sense() {
+    let cases: Vec<(&str, Box<Read>)> = vec![
+        ("BAD_ANSWER", Box::new(|r| page(r, &"x".repeat(100_000), ""))),
+        ("BAD_ANSWER", Box::new(|r| page(r, &"x".repeat(5 << 20), ""))),
+        ("BAD_ANSWER", Box::new(|r| page(r, "x", &"c".repeat(4_000)))),
+        ("BAD_ANSWER", Box::new(|r| page(r, "", "again"))),
+        ("BAD_ANSWER", Box::new(|r| ReadResourceResponse { body: None, ..page(r, "", "") })),
+        (
+            "BAD_ANSWER",
+            Box::new(|r| ReadResourceResponse {
+                resource: "skill://q/x".into(),
+                ..page(r, "x", "")
+            }),
+        ),
+        (
+            "NOT_TEXT",
+            Box::new(|r| ReadResourceResponse {
+                body: Some(Body::Data(vec![0])),
+                ..page(r, "", "")
+            }),
+        ),
+        // What it gives does not fit at first; then it does.
+        (
+            "",
+            Box::new(|r| {
+                let asked = usize::try_from(r.max_bytes).expect("it is asked for bytes");
+                let cursor = "\u{1}".repeat(500);
+                page(r, &"\u{1}".repeat(asked), &cursor)
+            }),
+        ),
+    ];
+    for (n, (code, read)) in cases.into_iter().enumerate() {
+        let skills = vec![skill("r", "skill://r/a")];
+        let address = serve(Hostile { skills, read, published: 0 }).await;
+        let session = session(&[("r", &address)]).await;
+        let arguments = json!({
+            "authority": {"kind": "executor", "id": "r"},
+            "package": "skill://r/a",
+            "resource": "skill://r/a/x"
+        });
+        let result = in_time(session.call("skills.read", &arguments)).await;
+        let said = value(&result);
+        let told = said["error"]["code"].as_str().unwrap_or_default();
+        assert_eq!(told, code, "case {n}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn lists_of_somebody_else() {
+    for package in ["skill://q/a", "/etc/passwd", ""] {
+        let hostile = Hostile {
+            skills: vec![skill("r", package)],
+            read: Box::new(|r| page(r, "", "")),
+            published: 0,
+        };
+        let address = serve(hostile).await;
+        let mut mirror =
+            Mirror::start(&client(&address).await, Selection::new(vec![published("r")]));
+        let held = in_time(async {
+            loop {
+                let held = mirror.changed().await;
+                if held.state != MirrorState::Connecting(None) {
+                    return held;
+                }
+            }
+        })
+        .await;
+        let MirrorState::Connecting(Some(why)) = &held.state else { panic!("{:?}", held.state) };
+        assert!(why.contains("not its own"), "{why}");
+        assert!(held.catalog.skills().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn an_answer_over_its_bound() {
+    let hostile = Hostile {
+        skills: Vec::new(),
+        read: Box::new(|r| page(r, "", "")),
+        // Each takes two bytes.
+        published: 3 << 20,
+    };
+    let address = serve(hostile).await;
+    let error = in_time(client(&address).await.roots()).await.expect_err("too large");
+    let CallError::Status(status) = &error else { panic!("{error}") };
+    assert!(status.message().contains("too large"), "{error}");
+}

@@ -1,0 +1,117 @@
+//! Skills that a person names: whose they are, what of them a model gets, and that no text gets out.
+
+use caproot::session::{
+    Injected, MAX_FRAGMENT_BYTES, MAX_INJECTED_BYTES, Mention, Prompt, Session,
+};
+use serde_json::Value;
+
+use super::serving;
+use super::session::{read_all, session};
+use crate::fixture::Fixture;
+use crate::harness::in_time;
+
+async fn inject(session: &Session, prompt: impl Into<Prompt>) -> Injected {
+    let injected = in_time(session.inject(&prompt.into())).await;
+    let all: usize = injected.fragments.iter().map(|fragment| fragment.text.len()).sum();
+    assert!(all <= MAX_INJECTED_BYTES);
+    for fragment in &injected.fragments {
+        let text = &fragment.text;
+        assert!(text.len() <= MAX_FRAGMENT_BYTES, "{} bytes", text.len());
+        assert!(text.starts_with("<skill>\n") && text.ends_with("\n</skill>\n"), "{text}");
+        assert_eq!((text.matches("<skill").count(), text.matches("</skill").count()), (1, 1));
+    }
+    injected
+}
+
+fn packages(injected: &Injected) -> Vec<&str> {
+    injected.fragments.iter().map(|fragment| fragment.package.as_str()).collect()
+}
+
+/// The arguments of the call that a cut fragment ends with.
+fn goes_on(text: &str) -> Value {
+    let (_, call) = text.rsplit_once("call skills.read ").expect("a call");
+    let (arguments, _) = call.rsplit_once("]\n</skill>").expect("its end");
+    serde_json::from_str(arguments).expect("JSON")
+}
+
+#[tokio::test]
+async fn who_is_meant() {
+    let hidden = "file r/quiet/SKILL.md\n| ---\n| description: Quiet.\n| ---
+        file r/quiet/agents/openai.yaml\n| policy: {allow_implicit_invocation: false}";
+    let fixture =
+        Fixture::new(&format!("skill r/pdf\nskill r/mail\nskill r/both\nskill s/both\n{hidden}"));
+    let (r, s) =
+        (serving("r", fixture.path("r"), None).await, serving("s", fixture.path("s"), None).await);
+    let session = session(&[("r", &r.address), ("s", &s.address)]).await;
+
+    let told =
+        inject(&session, "use $pdf, $pdf and [$x](skill://s/both/SKILL.md); $HOME $none.").await;
+    assert_eq!(packages(&told), ["skill://r/pdf", "skill://s/both"]);
+    assert!(told.ambiguous.is_empty() && told.left_out.is_empty() && told.replaced.is_empty());
+    assert!(told.fragments[0].text.contains("\ndescription: Does pdf.\n"));
+
+    let told = inject(&session, "$both").await;
+    assert!(told.fragments.is_empty());
+    let [both] = &told.ambiguous[..] else { panic!("{told:?}") };
+    let candidates: Vec<_> = both.candidates.iter().map(|c| (&*c.root, &*c.package)).collect();
+    assert_eq!(candidates, [("r", "skill://r/both"), ("s", "skill://s/both")]);
+
+    let prompt = Prompt {
+        mentions: vec![Mention { name: "quiet".into(), handle: String::new() }],
+        connectors: vec!["mail".into()],
+        local: vec!["pdf".into(), "own".into()],
+        ..Prompt::from("$mail $pdf $own")
+    };
+    let told = inject(&session, prompt).await;
+    assert_eq!(packages(&told), ["skill://r/quiet", "skill://r/pdf"]);
+    assert_eq!(told.replaced, ["pdf"]);
+    assert!(!session.instruction_text(8_000).text.contains("quiet"), "only a person calls it");
+
+    let prompt = Prompt {
+        mentions: vec![Mention { name: "none".into(), handle: String::new() }],
+        ..Prompt::from("[$pdf](skill://r/none)")
+    };
+    let told = inject(&session, prompt).await;
+    let named: Vec<_> = told.left_out.iter().map(|left| left.named.as_str()).collect();
+    assert_eq!(named, ["none", "skill://r/none"]);
+    r.stop().await;
+    s.stop().await;
+}
+
+#[tokio::test]
+async fn large_and_hostile_ones() {
+    let fixture = Fixture::new("dir r");
+    let head = |name: &str| format!("---\nname: {name}\ndescription: A.\n---\n");
+    let bodies = [
+        ("long", "word ".repeat(9_000)),
+        ("crabs", "🦀".repeat(5_000)),
+        ("tags", "</skill>\n<skill>\n".repeat(2_000)),
+        ("edge", "x</SKILL\t>y< /skill >z".to_owned()),
+        ("wide", "y".repeat(7_000)),
+    ];
+    for (name, body) in &bodies {
+        fixture.write(&format!("r/{name}/SKILL.md"), head(name) + body);
+    }
+    let daemon = serving("r", fixture.path("r"), None).await;
+    let session = session(&[("r", &daemon.address)]).await;
+    for (name, body) in &bodies {
+        let told = inject(&session, format!("${name}").as_str()).await;
+        let [fragment] = &told.fragments[..] else { panic!("{name}: {told:?}") };
+        let whole = head(name) + body;
+        assert_eq!(fragment.truncated, whole.len() > 7_900, "{name}");
+        if !fragment.truncated {
+            continue;
+        }
+        assert!(fragment.text.len() > MAX_FRAGMENT_BYTES - 200, "{name} {}", fragment.text.len());
+        // The call goes on exactly where the fragment ends.
+        let rest = read_all(&session, goes_on(&fragment.text)).await;
+        let begun = whole.strip_suffix(&rest).expect("the rest of the file");
+        let shown = fragment.text.replace("<\\", "<");
+        assert!(shown.contains(&format!("{begun}\n[cut here;")), "{name}");
+    }
+    let all: Vec<_> = bodies.iter().map(|(name, _)| format!("${name}")).collect();
+    let told = inject(&session, all.join(" ").as_str()).await;
+    assert_eq!(told.fragments.len() + told.left_out.len(), bodies.len());
+    assert!(told.fragments.len() >= 4, "{:?}", told.left_out);
+    daemon.stop().await;
+}

@@ -1,0 +1,62 @@
+//! The orchestrator's side against real daemons: clients, mirrors, fleets, sessions.
+
+mod apart;
+mod call;
+mod fleet;
+mod hostile;
+mod inject;
+mod mirror;
+mod readme;
+mod session;
+#[allow(unreachable_pub)]
+mod thirty_lines;
+
+use std::path::PathBuf;
+
+use caproot::client::{Client, Credentials, Endpoint, Executor};
+use caproot::config::{Config, Flags, RootFlag};
+use caproot::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+
+use crate::harness::{Daemon, HANG, surroundings};
+
+/// A daemon of one environment that publishes one directory, at an address or any.
+pub(crate) async fn serving(environment: &str, dir: PathBuf, address: Option<&str>) -> Daemon {
+    let flags = Flags {
+        roots: vec![RootFlag { id: Some(environment.to_owned()), dir }],
+        environment_ids: vec![environment.to_owned()],
+        listen: vec![format!("tcp:{}", address.unwrap_or("127.0.0.1:0"))],
+        ..Flags::default()
+    };
+    let env = surroundings(std::path::Path::new("/nonexistent"));
+    Daemon::of(Config::from_flags(flags, &env).expect("a good configuration")).await
+}
+
+/// The root that such a daemon publishes.
+pub(crate) fn published(environment: &str) -> SelectedCapabilityRoot {
+    SelectedCapabilityRoot {
+        id: environment.to_owned(),
+        location: Some(CapabilityRootLocation {
+            r#type: "environment".to_owned(),
+            environment_id: environment.to_owned(),
+            path: format!("published:{environment}"),
+        }),
+    }
+}
+
+/// How a daemon at an address is reached.
+pub(crate) fn executor(address: &str) -> Executor {
+    let endpoint: Endpoint = format!("tcp:{address}").parse().expect("an endpoint");
+    Executor { timeout: HANG, ..Executor::new(endpoint) }
+}
+
+/// A client of it, which connects when it is first called.
+pub(crate) async fn client(address: &str) -> Client {
+    let Executor { endpoint, timeout, .. } = executor(address);
+    Client::lazy(&endpoint, &Credentials::default(), timeout).await.expect("nothing to read")
+}
+
+/// An address of this machine where nobody listens.
+pub(crate) fn nobody() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("an address").to_string()
+}

@@ -1,0 +1,322 @@
+//! The two tools against a real daemon: what they give, and what they say when something is wrong.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use caproot::client::Fleet;
+use caproot::session::{MAX_RESULT_BYTES, Options, Session, ToolResult};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
+use serde_json::{Value, json};
+
+use super::{executor, nobody, published, serving};
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, in_time};
+
+/// A session with the published roots of these environments; lost executors show nothing at once.
+pub(crate) async fn session(executors: &[(&str, &str)]) -> Session {
+    let fleet = executors.iter().map(|(id, address)| ((*id).to_owned(), executor(address)));
+    let roots = executors.iter().map(|(id, _)| published(id)).collect();
+    let options = Options { grace: Duration::ZERO, ..Options::default() };
+    Session::start(&Fleet::of(fleet), roots, &options).await.expect("a selection")
+}
+
+/// A result's JSON, which is within the bound, whether it went well.
+pub(crate) fn value(result: &ToolResult) -> Value {
+    assert!(result.json.len() <= MAX_RESULT_BYTES, "{} bytes", result.json.len());
+    assert!(result.external_context);
+    let value: Value = serde_json::from_str(&result.json).expect("JSON");
+    assert_eq!(result.success, value.get("error").is_none(), "{value}");
+    value
+}
+
+/// One call that goes well.
+pub(crate) async fn call(session: &Session, tool: &str, arguments: Value) -> Value {
+    let result = in_time(session.call(tool, &arguments)).await;
+    assert!(result.success, "{tool} {arguments}: {}", result.json);
+    value(&result)
+}
+
+/// One call that does not, and its code.
+async fn refused(session: &Session, tool: &str, arguments: Value) -> String {
+    let result = in_time(session.call(tool, &arguments)).await;
+    assert!(!result.success, "{tool} {arguments}: {}", result.json);
+    let error = value(&result)["error"].clone();
+    let said = |key: &str| error[key].as_str().is_some_and(|text| !text.is_empty());
+    assert!(said("message") && said("next"), "a model can act on it: {error}");
+    error["code"].as_str().expect("a code").to_owned()
+}
+
+fn read_arguments(root: &str, package: &str, resource: &str) -> Value {
+    json!({
+        "authority": {"kind": "executor", "id": root},
+        "package": package,
+        "resource": resource
+    })
+}
+
+/// A whole file by `skills.read`, from arguments on.
+pub(crate) async fn read_all(session: &Session, mut arguments: Value) -> String {
+    let mut contents = String::new();
+    loop {
+        let page = call(session, "skills.read", arguments.clone()).await;
+        let keys: Vec<_> = page.as_object().expect("an object").keys().cloned().collect();
+        assert_eq!(keys, ["contents", "next_cursor", "resource", "truncated"]);
+        contents.push_str(page["contents"].as_str().expect("text"));
+        assert_eq!(page["truncated"], !page["next_cursor"].is_null());
+        if page["next_cursor"].is_null() {
+            return contents;
+        }
+        assert_ne!(page["contents"], "", "each page goes on");
+        arguments["cursor"] = page["next_cursor"].clone();
+    }
+}
+
+/// All of `skills.list`: packages, and the warnings of the first page.
+pub(crate) async fn list_all(session: &Session) -> (Vec<String>, Vec<String>) {
+    let (mut packages, mut warnings) = (Vec::new(), Vec::new());
+    let mut arguments = json!({});
+    loop {
+        let page = call(session, "skills.list", arguments).await;
+        let text = |value: &Value| value.as_str().expect("text").to_owned();
+        packages
+            .extend(page["skills"].as_array().expect("a list").iter().map(|s| text(&s["package"])));
+        warnings.extend(page["warnings"].as_array().expect("a list").iter().map(text));
+        if page["next_cursor"].is_null() {
+            return (packages, warnings);
+        }
+        arguments = json!({"cursor": page["next_cursor"]});
+    }
+}
+
+#[tokio::test]
+async fn the_tools_give_exactly_this() {
+    let fixture = Fixture::new("skill r/a\nfile r/a/x.md\n| hello");
+    let daemon = serving("r", fixture.path("r"), None).await;
+    let session = session(&[("r", &daemon.address)]).await;
+    let list = session.call("skills.list", &json!({})).await;
+    let entry = r#"{"authority":{"kind":"executor","id":"r"},"package":"skill://r/a","name":"a","description":"Does a.","main_resource":"skill://r/a/SKILL.md"}"#;
+    let expected =
+        format!(r#"{{"skills":[{entry}],"next_cursor":null,"warnings":[],"truncated":false}}"#);
+    assert_eq!(list.json, expected);
+    let arguments = read_arguments("r", "skill://r/a", "skill://r/a/x.md");
+    let read = session.call("skills.read", &arguments);
+    let expected = r#"{"resource":"skill://r/a/x.md","contents":"hello\n","next_cursor":null,"truncated":false}"#;
+    assert_eq!(read.await.json, expected);
+    let main = call(&session, "skills.read", read_arguments("r", "skill://r/a", "")).await;
+    assert_eq!(main["resource"], "skill://r/a/SKILL.md");
+    assert_eq!(
+        call(&session, "skills.list", json!({"cursor": null})).await["skills"][0]["name"],
+        "a"
+    );
+
+    let tools = Session::dynamic_tools();
+    let names: Vec<_> = tools.as_array().expect("a list").iter().map(|t| &t["name"]).collect();
+    assert_eq!(names, ["list", "read"]);
+    for tool in tools.as_array().expect("a list") {
+        assert_eq!(tool["namespace"], "skills");
+        assert_eq!(tool["inputSchema"]["additionalProperties"], false);
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn whatever_a_file_holds() {
+    let fixture = Fixture::new("skill r/a\nfile r/a/bytes\n| \\xff\\0");
+    let texts = prop_oneof![
+        Just("\u{1}".repeat(20_000)),
+        Just("\"\\\n".repeat(9_000)),
+        Just("🦀".repeat(5_000)),
+        Just(String::new()),
+        "(?s)(a|\u{1}{0,900}|\"{0,900}|🦀|\\n|ä){0,400}",
+        prop::collection::vec(any::<char>(), 0..9_000).prop_map(|c| c.into_iter().collect()),
+    ];
+    let mut runner = TestRunner::deterministic();
+    let files: Vec<String> =
+        (0..24).map(|_| texts.new_tree(&mut runner).expect("a text").current()).collect();
+    for (n, text) in files.iter().enumerate() {
+        fixture.write(&format!("r/a/f{n}"), text);
+    }
+    let daemon = serving("r", fixture.path("r"), None).await;
+    let session = session(&[("r", &daemon.address)]).await;
+    for (n, text) in files.iter().enumerate() {
+        let file = format!("skill://r/a/f{n}");
+        let read = read_all(&session, read_arguments("r", "skill://r/a", &file)).await;
+        assert_eq!(read, *text, "{file}");
+    }
+    let bytes = read_arguments("r", "skill://r/a", "skill://r/a/bytes");
+    assert_eq!(refused(&session, "skills.read", bytes).await, "NOT_TEXT");
+    daemon.stop().await;
+}
+
+/// Makes good arguments bad.
+type Change = &'static dyn Fn(&mut Value);
+
+#[tokio::test]
+async fn what_is_wrong_is_said() {
+    let fixture = Fixture::new("skill r/a\nfile r/a/long\n| \\{20000*x}\nskill s/b");
+    let (r, s) =
+        (serving("r", fixture.path("r"), None).await, serving("s", fixture.path("s"), None).await);
+    let session = session(&[("r", &r.address), ("s", &s.address)]).await;
+    let arguments = |change: &dyn Fn(&mut Value)| {
+        let mut arguments = read_arguments("r", "skill://r/a", "skill://r/a/SKILL.md");
+        change(&mut arguments);
+        arguments
+    };
+    let cases: &[(&str, Change)] = &[
+        ("INVALID_ARGUMENTS", &|a| a["more"] = json!(1)),
+        ("INVALID_ARGUMENTS", &|a| a["authority"]["more"] = json!(1)),
+        ("INVALID_ARGUMENTS", &|a| a["package"] = json!(7)),
+        ("INVALID_ARGUMENTS", &|a| *a = json!({})),
+        ("INVALID_ARGUMENTS", &|a| *a = json!("text")),
+        ("INVALID_ARGUMENTS", &|a| a["package"] = json!("x".repeat(100_000))),
+        ("UNKNOWN_AUTHORITY", &|a| a["authority"]["id"] = json!("q")),
+        ("UNKNOWN_AUTHORITY", &|a| a["authority"]["kind"] = json!("host")),
+        ("WRONG_AUTHORITY", &|a| a["authority"]["id"] = json!("s")),
+        ("WRONG_AUTHORITY", &|a| a["package"] = json!("/etc")),
+        ("PACKAGE_NOT_FOUND", &|a| a["package"] = json!("skill://r/none")),
+        ("PACKAGE_NOT_FOUND", &|a| a["package"] = json!("skill://r/a/../a")),
+        ("RESOURCE_NOT_FOUND", &|a| a["resource"] = json!("skill://s/b/SKILL.md")),
+        ("RESOURCE_NOT_FOUND", &|a| a["resource"] = json!("skill://r/a/none")),
+        ("INVALID_ARGUMENTS", &|a| a["resource"] = json!("skill://r/a/../a/SKILL.md")),
+        ("INVALID_CURSOR", &|a| a["cursor"] = json!("garbage")),
+        ("INVALID_CURSOR", &|a| a["cursor"] = json!("")),
+    ];
+    for (code, change) in cases {
+        if arguments(change)["cursor"] == "" {
+            // An empty cursor is the first page's, as on the wire.
+            call(&session, "skills.read", arguments(change)).await;
+            continue;
+        }
+        assert_eq!(refused(&session, "skills.read", arguments(change)).await, *code);
+    }
+    for (code, arguments) in [
+        ("INVALID_ARGUMENTS", json!({"more": 1})),
+        ("INVALID_ARGUMENTS", json!([])),
+        ("INVALID_CURSOR", json!({"cursor": "garbage"})),
+        ("CATALOG_CHANGED", json!({"cursor": "AAAAAAAAAAAAAAAA"})),
+    ] {
+        assert_eq!(refused(&session, "skills.list", arguments).await, code);
+    }
+    assert_eq!(refused(&session, "skills.write", json!({})).await, "UNKNOWN_TOOL");
+
+    // A cursor of another version, and one of another file.
+    let long = read_arguments("r", "skill://r/a", "skill://r/a/long");
+    let page = call(&session, "skills.read", long.clone()).await;
+    let mut next = long.clone();
+    next["cursor"] = page["next_cursor"].clone();
+    let other = arguments(&|a| a["cursor"] = page["next_cursor"].clone());
+    assert_eq!(refused(&session, "skills.read", other).await, "INVALID_CURSOR");
+    fixture.write("r/a/long", "y".repeat(20_000));
+    assert_eq!(refused(&session, "skills.read", next.clone()).await, "RESOURCE_CHANGED");
+
+    // An executor that vanishes in the middle of a read takes nothing from the other.
+    let page = call(&session, "skills.read", long.clone()).await;
+    next["cursor"] = page["next_cursor"].clone();
+    let address = r.address.clone();
+    r.stop().await;
+    assert_eq!(refused(&session, "skills.read", next.clone()).await, "EXECUTOR_UNAVAILABLE");
+    let mut changes = session.changes();
+    in_time(async {
+        while list_all(&session).await.0 != ["skill://s/b"] {
+            changes.next().await;
+        }
+    })
+    .await;
+    let (_, warnings) = list_all(&session).await;
+    assert!(warnings.len() == 1 && warnings[0].contains("\"r\""), "{warnings:?}");
+    let s_read = read_arguments("s", "skill://s/b", "");
+    call(&session, "skills.read", s_read).await;
+    // Its cursor outlives it.
+    let r = serving("r", fixture.path("r"), Some(&address)).await;
+    in_time(async {
+        while list_all(&session).await.0.len() < 2 {
+            changes.next().await;
+        }
+    })
+    .await;
+    assert!(read_all(&session, next).await.starts_with('y'));
+    r.stop().await;
+    s.stop().await;
+}
+
+#[tokio::test]
+async fn many_calls_at_once() {
+    let fixture = Fixture::new("skill r/a\nfile r/a/x\n| \\{9000*\"}");
+    let daemon = serving("r", fixture.path("r"), None).await;
+    let session = Arc::new(session(&[("r", &daemon.address)]).await);
+    let calls = (0..10_000).map(|n| {
+        let session = session.clone();
+        tokio::spawn(async move {
+            let (tool, arguments) = match n % 3 {
+                0 => ("skills.list", json!({})),
+                1 => ("skills.read", read_arguments("r", "skill://r/a", "")),
+                _ => ("skills.read", read_arguments("r", "skill://r/a", "skill://r/none")),
+            };
+            let result = session.call(tool, &arguments).await;
+            (n % 3 == 2, value(&result).get("error").map(|error| error["code"].clone()))
+        })
+    });
+    let calls: Vec<_> = calls.collect();
+    for call in calls {
+        // Each has its own result, if only that it should come later.
+        match in_time(call).await.expect("no panic") {
+            (false, None) => {}
+            (true, Some(code)) => assert_eq!(code, "RESOURCE_NOT_FOUND"),
+            (_, code) => assert_eq!(code.expect("a refusal"), "OVERLOADED"),
+        }
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn an_unknown_executor_is_a_warning() {
+    let fixture = Fixture::new("skill r/a");
+    let daemon = serving("r", fixture.path("r"), None).await;
+    let fleet = Fleet::of([
+        ("r".to_owned(), executor(&daemon.address)),
+        ("down".to_owned(), executor(&nobody())),
+    ]);
+    let roots = vec![published("lost"), published("r"), published("down")];
+    let options = Options { patience: Duration::from_millis(100), ..Options::default() };
+    let session = Session::start(&fleet, roots, &options).await.expect("a selection");
+    let mut changes = session.changes();
+    in_time(async {
+        while list_all(&session).await.0 != ["skill://r/a"] {
+            changes.next().await;
+        }
+    })
+    .await;
+    let (_, warnings) = list_all(&session).await;
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].contains("\"down\"") && warnings[1].contains("\"lost\""));
+    let states: Vec<_> =
+        session.executors().into_iter().map(|e| (e.environment_id, e.state)).collect();
+    let named = |id: &str, state| (id.to_owned(), state);
+    assert_eq!(states, [named("down", "connecting"), named("lost", "unknown"), named("r", "live")]);
+    let lost = read_arguments("lost", "skill://lost/a", "");
+    assert_eq!(refused(&session, "skills.read", lost).await, "EXECUTOR_UNAVAILABLE");
+    let told = session.instruction_text(8_000);
+    assert!(told.text.contains("- a: Does a. (skill://r/a)") && told.warnings.len() == 2);
+
+    for (roots, part) in [
+        (vec![published("")], "1 to 256 bytes"),
+        (
+            vec![published("a"), {
+                let mut b = published("b");
+                b.id = "a".into();
+                b
+            }],
+            "two roots",
+        ),
+    ] {
+        let error = Session::start(&fleet, roots, &options).await.expect_err(part).to_string();
+        assert!(error.contains(part), "{error}");
+    }
+    stop(daemon).await;
+}
+
+async fn stop(daemon: Daemon) {
+    daemon.stop().await;
+}

@@ -1,0 +1,27 @@
+use caproot::client::{Fleet, parse_selected};
+use caproot::session::{DEFAULT_BUDGET, Options, Session};
+use serde_json::{Value, json};
+use std::{error::Error, fs, path::Path};
+
+/// Tells a model what skills there are, and runs the tools that it calls until it calls no more.
+pub async fn orchestrate(
+    fleet: &Path,
+    selected: &Path,
+    user: &str,
+    mut model: impl FnMut(Value) -> Option<(String, Value)>,
+) -> Result<(), Box<dyn Error>> {
+    let fleet = Fleet::from_file(fleet).await?;
+    let roots = parse_selected(&fs::read_to_string(selected)?)?;
+    let session = Session::start(&fleet, roots, &Options::default()).await?;
+    let mut input = json!({
+        "tools": Session::dynamic_tools(),
+        "instructions": session.instruction_text(DEFAULT_BUDGET).text,
+        "skills": session.inject(&user.into()).await.fragments,
+        "user": user,
+    });
+    while let Some((tool, arguments)) = model(input) {
+        let result = session.call(&tool, &arguments).await;
+        input = json!({ "externalContext": result.external_context, "result": result.json });
+    }
+    Ok(())
+}
