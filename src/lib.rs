@@ -17,6 +17,8 @@ pub mod domain;
 pub mod endpoint;
 pub mod keeper;
 pub mod locate;
+#[cfg(feature = "mcp")]
+pub mod mcp;
 pub mod proto;
 pub mod rpc;
 pub mod sandbox;

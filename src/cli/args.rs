@@ -93,6 +93,18 @@ pub(super) fn root_arg() -> impl TypedValueParser<Value = RootArg> {
 }
 
 impl SelectionArgs {
+    /// Whether no flag names a root, so that it is the published ones.
+    #[cfg(feature = "mcp")]
+    pub(super) fn is_published(&self) -> bool {
+        self.root.is_empty() && self.selected.is_none()
+    }
+
+    /// Whether the roots are read from stdin.
+    #[cfg(feature = "mcp")]
+    pub(super) fn is_of_stdin(&self) -> bool {
+        self.selected.as_deref().is_some_and(|file| file == Path::new("-"))
+    }
+
     /// The selected roots; asks the daemon only for what the flags leave open.
     pub(super) async fn roots(
         &self,

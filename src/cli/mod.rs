@@ -11,6 +11,8 @@ mod failure;
 mod generated;
 mod handle_arg;
 mod list;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod output;
 mod path;
 mod read;
@@ -74,6 +76,8 @@ enum Other {
     Completions(generated::CompletionsArgs),
     Man(generated::ManArgs),
     Watch(watch::WatchArgs),
+    #[cfg(feature = "mcp")]
+    Mcp(mcp::McpArgs),
 }
 
 /// A command that is ready for the runtime.
@@ -114,5 +118,7 @@ pub async fn run(begun: Begun, env: &Env) -> Result<u8, Failure> {
         Other::Check(args) => check::run(args, env).await,
         Other::Explain(args) => explain::run(&args),
         Other::Watch(args) => watch::run(args, env).await,
+        #[cfg(feature = "mcp")]
+        Other::Mcp(args) => mcp::run(args, env).await,
     }
 }

@@ -9,6 +9,15 @@ use std::io;
 const RESTARTS: usize = 3;
 
 impl Client {
+    /// Reads one page of a file, as it is asked for.
+    pub async fn read_page(
+        &mut self,
+        request: &ReadResourceRequest,
+    ) -> Result<ReadResourceResponse, CallError> {
+        let call = self.request(request.clone());
+        Ok(within(self.timeout(), self.service.read_resource(call)).await?)
+    }
+
     /// Reads a whole file. `request.cursor` and `request.if_none_match` must be empty. The bytes go
     /// to `out` in order; the first `hold` of them only once more has come or the file is
     /// complete, so that a small file that changes meanwhile is begun anew, three times at most.
@@ -52,8 +61,7 @@ impl Client {
         let mut waiting = Vec::new();
         let mut file = Joined::default();
         loop {
-            let call = self.request(request.clone());
-            let page = within(self.timeout(), self.service.read_resource(call)).await?;
+            let page = self.read_page(&request).await?;
             let cursor = file.add(page, &mut waiting).map_err(CallError::Nonsense)?;
             if waiting.len() > hold || cursor.is_none() {
                 out(&waiting)?;

@@ -30,6 +30,8 @@ mod idle;
 mod kill;
 mod listing;
 mod live;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod mounts;
 mod no_openat2;
 mod no_paths;

@@ -24,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "domain",
             "endpoint",
             "locate",
+            "mcp",
             "proto",
             "sandbox",
             "telemetry::logs",
@@ -50,6 +51,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("lib", &[]),
     ("locate", &["disk", "domain"]),
     ("main", &["cli", "endpoint"]),
+    ("mcp", &["client", "proto"]),
     ("proto", &[]),
     (
         "rpc",
@@ -101,6 +103,7 @@ const UNKNOWN: &[(&str, &[&str])] = &[
     ("keeper", &["tonic", "prost", "rustix", "std::fs", "inotify::"]),
     ("rpc", &["rustix", "std::fs", "inotify::"]),
     ("client", &["rustix", "std::fs", "inotify::"]),
+    ("mcp", &["rustix", "std::fs", "inotify::"]),
 ];
 
 /// One source file without its comments, and the room that it belongs to.
