@@ -166,7 +166,7 @@ mod tests {
     use std::sync::Arc;
 
     fn catalog(skills: &[(&str, &str)]) -> Catalog {
-        let entry = |(package, name): &(&str, &str)| Entry::of(0, skill(package, name), |_| true);
+        let entry = |(package, name): &(&str, &str)| Entry::of(0, skill(package, name));
         let entries: Vec<_> = skills.iter().map(|skill| Arc::new(entry(skill))).collect();
         let roots = vec![SelectedCapabilityRoot { id: "r".into(), location: None }];
         Catalog::new(roots.into(), entries.iter(), [].iter(), false)

@@ -42,11 +42,9 @@ pub(super) struct Author {
 }
 
 impl Entry {
-    /// Takes over what is used of a skill of the root at that place; its frontmatter only where there
-    /// is still room for that.
-    pub(super) fn of(root: usize, skill: Skill, has_room: impl FnOnce(usize) -> bool) -> Self {
+    /// Takes over what is used of a skill of the root at that place.
+    pub(super) fn of(root: usize, skill: Skill) -> Self {
         let author = skill.frontmatter.and_then(Author::of);
-        let author = author.filter(|author| has_room(author.json.len()));
         let mut shown = DefaultHasher::new();
         (root, &skill.package, &skill.name, &skill.description).hash(&mut shown);
         author.as_ref().map(|author| &author.json).hash(&mut shown);
@@ -63,12 +61,23 @@ impl Entry {
         }
     }
 
-    /// Bytes of frontmatter that it holds.
-    pub(super) fn weight(&self) -> usize {
-        self.author.as_ref().map_or(0, |author| author.json.len())
+    /// The same without what its author wrote, which is most of it.
+    pub(super) fn bare(self) -> Self {
+        Self { author: None, ..self }
     }
 
-    /// Its description: as the author wrote it, if there is room.
+    /// Bytes of text that it holds.
+    pub(super) fn weight(&self) -> usize {
+        let texts =
+            [&self.package, &self.main_resource, &self.name, &self.description, &self.digest];
+        let author = self
+            .author
+            .as_ref()
+            .map_or(0, |author| author.name.len() + author.description.len() + author.json.len());
+        author + texts.map(String::len).iter().sum::<usize>()
+    }
+
+    /// Its description: as the author wrote it, if that is held.
     pub(super) fn description(&self) -> &str {
         self.author.as_ref().map_or(&self.description, |author| &author.description)
     }
@@ -161,7 +170,7 @@ pub(super) mod tests {
         fields.insert("none".into(), value(Kind::NullValue(0)));
         let inner = [("yes".to_owned(), value(Kind::BoolValue(true)))].into_iter().collect();
         fields.insert("map".into(), value(Kind::StructValue(Struct { fields: inner })));
-        let entry = Entry::of(0, skill, |_| true);
+        let entry = Entry::of(0, skill);
         assert_eq!(entry.description(), "Does  it.");
         let others = entry.author.expect("an author").others();
         let expected = json!({"list": [1, -2, 2.5, 1e300], "none": null, "map": {"yes": true}});
@@ -169,17 +178,17 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn without_name_description_or_room_there_is_no_author() {
+    fn without_a_name_or_a_description_there_is_no_author() {
         let bare = |key: &str| {
             let mut skill = skill("skill://r/a", "a");
             skill.frontmatter.as_mut().expect("frontmatter").fields.remove(key);
-            Entry::of(0, skill, |_| true)
+            Entry::of(0, skill)
         };
         assert!(bare("name").author.is_none() && bare("description").author.is_none());
-        let full = Entry::of(0, skill("skill://r/a", "a"), |_| false);
-        assert_eq!(
-            (full.author.as_ref(), full.weight(), full.description()),
-            (None, 0, "Does it.")
-        );
+        let full = Entry::of(0, skill("skill://r/a", "a"));
+        let weight = full.weight();
+        let bare = full.bare();
+        assert_eq!((bare.author.as_ref(), bare.description()), (None, "Does it."));
+        assert!(bare.weight() < weight);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::catalog::Catalog;
 use super::entry::Entry;
-use super::limits::{MAX_FRONTMATTER_BYTES, MAX_SKILLS};
+use super::limits::{MAX_CATALOG_BYTES, MAX_SKILLS};
 use crate::client::{CallError, Client, Heard, SkillWatch};
 use crate::proto::caproot::v1::watch_skills_response::Event;
 use crate::proto::caproot::v1::{
@@ -57,6 +57,7 @@ pub(super) async fn follow(
     state: watch::Sender<State>,
     say: impl Fn(String),
 ) -> Result<(), CallError> {
+    let mut went_well = false;
     loop {
         let mut watch = watch_of(&client, &followed);
         let mut held = Held::new(followed.roots.clone());
@@ -71,6 +72,7 @@ pub(super) async fn follow(
                         break None;
                     }
                     if held.hear(*event) {
+                        went_well = true;
                         publish(&state, held.catalog(), &say);
                     }
                 }
@@ -79,7 +81,7 @@ pub(super) async fn follow(
             }
         };
         let Some(cause) = cause else { continue };
-        if state.borrow().standing == Standing::Begun {
+        if !went_well {
             return Err(cause);
         }
         lose(&state, &cause, &say);
@@ -122,9 +124,8 @@ fn publish(state: &watch::Sender<State>, catalog: Option<Catalog>, say: &impl Fn
 }
 
 fn lose(state: &watch::Sender<State>, cause: &CallError, say: &impl Fn(String)) {
-    // What never was in step has nothing to lose.
     let lost = state.send_if_modified(|state| {
-        let lost = state.standing == Standing::InStep;
+        let lost = !matches!(state.standing, Standing::Lost(_));
         if lost {
             state.standing = Standing::Lost(cause.to_string());
         }
@@ -141,7 +142,7 @@ struct Held {
     places: HashMap<String, usize>,
     entries: HashMap<String, Arc<Entry>>,
     statuses: HashMap<String, RootStatus>,
-    /// Bytes of frontmatter in `entries`.
+    /// Bytes of text in `entries`.
     weight: usize,
     over: bool,
     /// Whether anything changed since the last catalog was made.
@@ -173,7 +174,9 @@ impl Held {
                 self.changed = true;
                 // Only of roots that were asked for, so that there are no more than these.
                 if self.places.contains_key(&status.id) {
-                    self.statuses.insert(status.id.clone(), status);
+                    let RootStatus { id, state, reason, .. } = status;
+                    let kept = RootStatus { id, state, reason, ..RootStatus::default() };
+                    self.statuses.insert(kept.id.clone(), kept);
                 }
             }
             Some(Event::Delta(delta)) => self.apply(delta),
@@ -191,17 +194,16 @@ impl Held {
         }
         for skill in delta.upserted {
             self.remove(&skill.package);
-            if self.entries.len() >= MAX_SKILLS {
+            let left = MAX_CATALOG_BYTES - self.weight;
+            let mut entry = Entry::of(root, skill);
+            if entry.weight() > left {
+                self.over = true;
+                entry = entry.bare();
+            }
+            if entry.weight() > left || self.entries.len() >= MAX_SKILLS {
                 self.over = true;
                 continue;
             }
-            let left = MAX_FRONTMATTER_BYTES - self.weight;
-            let mut fits = true;
-            let entry = Entry::of(root, skill, |bytes| {
-                fits = bytes <= left;
-                fits
-            });
-            self.over |= !fits;
             self.weight += entry.weight();
             self.entries.insert(entry.package.clone(), Arc::new(entry));
         }
@@ -225,7 +227,7 @@ impl Held {
 
 #[cfg(test)]
 mod tests {
-    use super::{Event, Held, SkillDelta, WatchSkillsResponse};
+    use super::{Entry, Event, Held, SkillDelta, WatchSkillsResponse};
     use crate::mcp::entry::tests::skill;
     use crate::proto::caproot::v1::{
         Bookmark, RemovedSkill, Reset, SelectedCapabilityRoot, Skill, Synced,
@@ -265,16 +267,16 @@ mod tests {
     }
 
     #[test]
-    fn frontmatter_beyond_the_bound_is_left_out() {
+    fn what_is_beyond_the_bound_is_left_out() {
         let root = SelectedCapabilityRoot { id: "r".into(), location: None };
-        let mut held = Held::new(vec![root]);
-        held.weight = super::MAX_FRONTMATTER_BYTES - 1;
-        held.apply(match delta(vec![skill("skill://r/a", "a")], &[]) {
-            Event::Delta(delta) => delta,
-            _ => unreachable!("it is a delta"),
-        });
-        let catalog = held.catalog().expect("a change");
-        assert!(catalog.unseen().is_some());
-        assert_eq!(catalog.after(None).len(), 1);
+        let bare = Entry::of(0, skill("skill://r/a", "a")).bare().weight();
+        for (left, skills) in [(bare, 1), (bare - 1, 0)] {
+            let mut held = Held::new(vec![root.clone()]);
+            held.weight = super::MAX_CATALOG_BYTES - left;
+            hear(&mut held, delta(vec![skill("skill://r/a", "a")], &[]));
+            let catalog = held.catalog().expect("a change");
+            assert!(catalog.unseen().is_some());
+            assert_eq!(catalog.after(None).len(), skills);
+        }
     }
 }

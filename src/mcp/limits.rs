@@ -22,8 +22,8 @@ pub const MAX_WALKED_FILES: usize = 10_000;
 pub const MAX_URI_BYTES: usize = 4 << 10;
 /// Skills that are held, of all roots together.
 pub const MAX_SKILLS: usize = 100_000;
-/// Bytes of frontmatter that are held, of all skills together.
-pub const MAX_FRONTMATTER_BYTES: usize = 64 << 20;
+/// Bytes of text that are held, of all skills together: mostly frontmatter.
+pub const MAX_CATALOG_BYTES: usize = 64 << 20;
 /// Calls that are answered at once.
 pub const MAX_CALLS: usize = 32;
 /// Calls that are answered or wait for their turn.

@@ -74,7 +74,7 @@ mod tests {
 
     fn state(skills: Vec<Skill>) -> State {
         let entries: Vec<_> =
-            skills.into_iter().map(|skill| Arc::new(Entry::of(0, skill, |_| true))).collect();
+            skills.into_iter().map(|skill| Arc::new(Entry::of(0, skill))).collect();
         let roots = vec![SelectedCapabilityRoot { id: "r".into(), location: None }];
         let catalog = Catalog::new(roots.into(), entries.iter(), [].iter(), false);
         State { catalog: Arc::new(catalog), standing: Standing::InStep }

@@ -28,7 +28,7 @@ fn the_readme_has_every_bound() {
         ("MAX_WALKED_FILES", number(limits::MAX_WALKED_FILES)),
         ("MAX_URI_BYTES", number(limits::MAX_URI_BYTES)),
         ("MAX_SKILLS", number(limits::MAX_SKILLS)),
-        ("MAX_FRONTMATTER_BYTES", number(limits::MAX_FRONTMATTER_BYTES)),
+        ("MAX_CATALOG_BYTES", number(limits::MAX_CATALOG_BYTES)),
         ("MAX_REQUEST_BYTES", number(limits::MAX_REQUEST_BYTES)),
         ("MAX_CALLS", number(limits::MAX_CALLS)),
         ("MAX_WAITING_CALLS", number(limits::MAX_WAITING_CALLS)),
