@@ -29,6 +29,8 @@ pub mod endpoint;
 pub mod keeper;
 #[cfg(feature = "daemon")]
 pub mod locate;
+#[cfg(feature = "mcp")]
+pub mod mcp;
 pub mod proto;
 #[cfg(feature = "daemon")]
 pub mod rpc;

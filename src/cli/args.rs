@@ -112,6 +112,12 @@ pub(super) fn root_arg() -> impl TypedValueParser<Value = RootArg> {
 }
 
 impl SelectionArgs {
+    /// Whether no flag names a root, so that it is the published ones.
+    #[cfg(feature = "mcp")]
+    pub(super) fn is_published(&self) -> bool {
+        self.root.is_empty() && self.selected.is_none()
+    }
+
     /// Whether the roots come from stdin.
     pub(super) fn is_stdin(&self) -> bool {
         self.selected.as_deref() == Some(Path::new("-"))

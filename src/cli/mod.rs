@@ -14,6 +14,8 @@ mod generated;
 mod handle_arg;
 mod lines;
 mod list;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod output;
 mod path;
 mod plugins;
@@ -84,6 +86,8 @@ enum Other {
     Man(generated::ManArgs),
     Watch(watch::WatchArgs),
     Call(call::CallArgs),
+    #[cfg(feature = "mcp")]
+    Mcp(mcp::McpArgs),
 }
 
 /// A command that is ready for the runtime.
@@ -125,5 +129,7 @@ pub async fn run(begun: Begun, env: &Env) -> Result<u8, Failure> {
         Other::Explain(args) => explain::run(&args),
         Other::Watch(args) => watch::run(args, env).await,
         Other::Call(args) => call::run(args, env).await,
+        #[cfg(feature = "mcp")]
+        Other::Mcp(args) => mcp::run(args, env).await,
     }
 }

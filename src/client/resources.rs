@@ -11,6 +11,16 @@ impl Client {
         &mut self,
         request: &ListResourcesRequest,
     ) -> Result<ListResourcesResponse, CallError> {
+        self.list_resources_over(request, usize::MAX).await
+    }
+
+    /// The same, but asks for no further page once there are more than `enough` files. The answer
+    /// then has the token of the next page, if there is one.
+    pub async fn list_resources_over(
+        &mut self,
+        request: &ListResourcesRequest,
+        enough: usize,
+    ) -> Result<ListResourcesResponse, CallError> {
         let mut request = request.clone();
         let mut list = Joined::default();
         loop {
@@ -19,6 +29,9 @@ impl Client {
             };
             let page = self.ask(request.clone(), call).await?;
             match list.add(page).map_err(CallError::Nonsense)? {
+                Some(token) if list.answer.resources.len() > enough => {
+                    return Ok(ListResourcesResponse { next_page_token: token, ..list.answer });
+                }
                 Some(token) => request.page_token = token,
                 None => return Ok(list.answer),
             }

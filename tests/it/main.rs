@@ -34,6 +34,8 @@ mod kill;
 mod listing;
 mod live;
 mod looks;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod mounts;
 mod no_openat2;
 mod no_paths;

@@ -24,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "domain",
             "endpoint",
             "locate",
+            "mcp",
             "proto",
             "sandbox",
             "session",
@@ -53,6 +54,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("lib", &[]),
     ("locate", &["disk", "domain"]),
     ("main", &["cli", "endpoint"]),
+    ("mcp", &["client", "proto"]),
     ("proto", &[]),
     (
         "rpc",
@@ -110,6 +112,7 @@ const UNKNOWN: &[(&str, &[&str])] = &[
     ("rpc", &["rustix", "std::fs", "inotify::"]),
     ("client", &["rustix", "std::fs", "inotify::"]),
     ("session", &["rustix", "std::fs", "std::net", "inotify::", "Path"]),
+    ("mcp", &["rustix", "std::fs", "inotify::"]),
 ];
 
 /// One source file without its comments, and the room that it belongs to.

@@ -1,0 +1,179 @@
+//! The files of a package, asked from the daemon: all of a skill with their digests, the children of
+//! a directory, the content of one. Each within its bound. The daemon digests each version of a file
+//! once, so nothing is kept here that could be of another version than what is read.
+
+use super::catalog::{Found, Listed};
+use super::limits::{
+    MAX_FILE_BYTES, MAX_PAGE_BYTES, MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_WALKED_FILES,
+};
+use crate::client::{CallError, Client, reason};
+use crate::proto::caproot::v1::read_resource_response::Body;
+use crate::proto::caproot::v1::{
+    ListResourcesRequest, ListResourcesResponse, ReadResourceRequest, Resource,
+    SelectedCapabilityRoot,
+};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rmcp::model::{DIRECTORY_MIME_TYPE, Resource as McpResource, ResourceContents, SkillResource};
+use std::collections::BTreeMap;
+
+/// What `skills/list` has of a skill's files.
+#[derive(Debug, PartialEq)]
+pub(super) enum Manifest {
+    /// Every file.
+    Files(Vec<SkillResource>),
+    /// The standard wants something that this skill has not: few and small files, each with a digest.
+    LeftOut,
+    /// The skill is gone since the catalog was made.
+    Gone,
+}
+
+/// Why a file or directory is not given.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FileError {
+    /// There is none.
+    #[error("there is no such resource")]
+    NotFound,
+    /// It is a file, or empty.
+    #[error("this is no directory of a skill")]
+    NotADirectory,
+    /// It is more than one answer holds.
+    #[error("the file has {bytes} bytes; this server gives files of at most {MAX_FILE_BYTES}")]
+    TooLarge {
+        /// Its size.
+        bytes: u64,
+    },
+    /// The package has more files than are walked.
+    #[error("the skill has more than {MAX_WALKED_FILES} files; its directories are not listed")]
+    TooMany,
+    /// The daemon refused, or did not answer.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+/// All files of a skill with their digests.
+pub(super) async fn manifest(
+    client: &mut Client,
+    root: &SelectedCapabilityRoot,
+    skill: &Listed,
+) -> Result<Manifest, CallError> {
+    let request = ListResourcesRequest { include_digests: true, ..request(root, skill) };
+    let listed = match client.list_resources_over(&request, MAX_SKILL_FILES).await {
+        Ok(listed) => listed,
+        Err(error) if is_absent(&error) => return Ok(Manifest::Gone),
+        Err(error) => return Err(error),
+    };
+    let bytes =
+        listed.resources.iter().fold(0_u64, |sum, file| sum.saturating_add(file.size_bytes));
+    let fits = listed.resources.len() <= MAX_SKILL_FILES && bytes <= MAX_SKILL_BYTES;
+    if !fits || listed.truncated || !listed.next_page_token.is_empty() {
+        return Ok(Manifest::LeftOut);
+    }
+    let files = listed.resources.into_iter().map(|file| {
+        let uri = skill.uri_of(&file.resource).filter(|_| !file.digest.is_empty())?;
+        Some(SkillResource::new(uri, file.digest, file.size_bytes))
+    });
+    let files: Option<Vec<_>> = files.collect();
+    Ok(files.map_or(Manifest::LeftOut, Manifest::Files))
+}
+
+/// The children of a directory, by name.
+pub(super) async fn children(
+    client: &mut Client,
+    found: &Found<'_>,
+) -> Result<Vec<McpResource>, FileError> {
+    let request = request(found.root, found.skill);
+    let listed = client.list_resources_over(&request, MAX_WALKED_FILES).await;
+    let listed = listed.map_err(absent)?;
+    if listed.resources.len() > MAX_WALKED_FILES || listed.truncated {
+        return Err(FileError::TooMany);
+    }
+    let children = directory(found, &listed);
+    if children.is_empty() { Err(FileError::NotADirectory) } else { Ok(children) }
+}
+
+/// What lies directly in a directory, of all files of its package.
+fn directory(found: &Found<'_>, listed: &ListResourcesResponse) -> Vec<McpResource> {
+    let mut children = BTreeMap::new();
+    for file in &listed.resources {
+        let below = file.resource.strip_prefix(&found.handle);
+        let Some(below) = below.and_then(|below| below.strip_prefix('/')) else { continue };
+        let (name, is_directory) = match below.split_once('/') {
+            Some((name, _)) => (name, true),
+            None => (below, false),
+        };
+        let Some(uri) = found.skill.uri_of(&format!("{}/{name}", found.handle)) else { continue };
+        let child = || child(uri, name, (!is_directory).then_some(file));
+        children.entry(name).or_insert_with(child);
+    }
+    children.into_values().collect()
+}
+
+/// A directory where there is no file.
+fn child(uri: String, name: &str, file: Option<&Resource>) -> McpResource {
+    let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy().into_owned();
+    let child = McpResource::new(uri, name);
+    match file {
+        None => child.with_mime_type(DIRECTORY_MIME_TYPE),
+        Some(file) if file.media_type.is_empty() => child.with_size(file.size_bytes),
+        Some(file) => child.with_size(file.size_bytes).with_mime_type(&file.media_type),
+    }
+}
+
+/// The content of a file, whole: all that is read at once, or nothing.
+pub(super) async fn read(
+    client: &mut Client,
+    uri: &str,
+    found: &Found<'_>,
+) -> Result<ResourceContents, FileError> {
+    if found.handle == found.skill.entry.package {
+        return Err(FileError::NotFound);
+    }
+    let request = ReadResourceRequest {
+        root: Some(found.root.clone()),
+        package: found.skill.entry.package.clone(),
+        resource: found.handle.clone(),
+        max_bytes: i64::try_from(MAX_FILE_BYTES).unwrap_or(i64::MAX),
+        ..ReadResourceRequest::default()
+    };
+    let page = client.read_page(request).await.map_err(absent)?;
+    if !page.next_cursor.is_empty() {
+        return Err(FileError::TooLarge { bytes: page.total_bytes });
+    }
+    let contents = match page.body {
+        Some(Body::Contents(text)) => text_contents(text, uri),
+        Some(Body::Data(data)) => ResourceContents::blob(STANDARD.encode(data), uri),
+        None => return Err(CallError::Nonsense("a page of a file has no body").into()),
+    };
+    let media_type = page.media_type;
+    Ok(if media_type.is_empty() { contents } else { contents.with_mime_type(media_type) })
+}
+
+/// As text, unless JSON would make far more of it than base64 does, as of control characters.
+fn text_contents(text: String, uri: &str) -> ResourceContents {
+    let escaped =
+        text.bytes().map(|b| if b < 0x20 { 6 } else { 1 + usize::from(b"\"\\".contains(&b)) });
+    if escaped.sum::<usize>() > MAX_PAGE_BYTES {
+        return ResourceContents::blob(STANDARD.encode(text), uri);
+    }
+    ResourceContents::text(text, uri)
+}
+
+fn request(root: &SelectedCapabilityRoot, skill: &Listed) -> ListResourcesRequest {
+    ListResourcesRequest {
+        root: Some(root.clone()),
+        package: skill.entry.package.clone(),
+        ..ListResourcesRequest::default()
+    }
+}
+
+/// What the daemon says of a file that is not there, and of a handle that cannot be one.
+fn absent(error: CallError) -> FileError {
+    if is_absent(&error) { FileError::NotFound } else { error.into() }
+}
+
+fn is_absent(error: &CallError) -> bool {
+    let CallError::Status(status) = error else { return false };
+    let absent = ["PACKAGE_NOT_FOUND", "RESOURCE_NOT_FOUND", "INVALID_ARGUMENT"];
+    reason(status).is_some_and(|reason| absent.contains(&reason.as_str()))
+}

@@ -1,0 +1,236 @@
+//! One session as the protocol sees it: what the server can do, its methods, and notices of changes.
+//! Leaves every answer to `executor`.
+
+use super::executor::Executor;
+use super::fault::CallFault;
+use super::limits::{MAX_SUBSCRIBED, MAX_URI_BYTES};
+use super::notices::Notices;
+use rmcp::model::{
+    CompleteRequestMethod, CompleteRequestParams, CompleteResult, ErrorCode, GetSkillRequestParams,
+    GetSkillResult, Implementation, ListPromptsRequestMethod, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListSkillsResult, ListToolsRequestMethod,
+    ListToolsResult, PaginatedRequestParams, ReadResourceDirectoryRequestParams,
+    ReadResourceDirectoryResult, ReadResourceRequestParams, ReadResourceResponse,
+    ReadResourceResult, ResourceTemplate, ResourceUpdatedNotificationParam, ServerCapabilities,
+    ServerConfig, SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams,
+};
+use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionContext};
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tokio_util::task::AbortOnDropHandle;
+
+const INSTRUCTIONS: &str = "The Agent Skills of an executor. Each resource that is listed is the \
+     SKILL.md of one skill: read it before a task that its description fits. It may name other files \
+     of the skill, by paths relative to its own directory; read these in the same way.";
+
+/// One session.
+#[derive(Debug)]
+pub(super) struct Handler {
+    executor: Arc<Executor>,
+    /// What an older client subscribed to.
+    subscribed: Arc<Mutex<BTreeSet<String>>>,
+    /// Tells an older client of changes, until the session ends.
+    teller: OnceLock<AbortOnDropHandle<()>>,
+}
+
+impl Handler {
+    pub(super) fn new(executor: Arc<Executor>) -> Self {
+        Self { executor, subscribed: Arc::default(), teller: OnceLock::new() }
+    }
+}
+
+impl ServerHandler for Handler {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder()
+            .enable_resources()
+            .enable_resources_list_changed()
+            .enable_resources_subscribe()
+            .enable_skills_with_directory_read()
+            .build();
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("caproot", env!("CARGO_PKG_VERSION")))
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    /// What is not declared is not there, rather than empty.
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListToolsRequestMethod>())
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+    }
+
+    async fn complete(
+        &self,
+        _: CompleteRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
+    }
+
+    async fn list_resources(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let cursor = request.and_then(|request| request.cursor);
+        self.executor.resources(cursor.as_deref()).await.map_err(|fault| fault.error(None))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let file = ResourceTemplate::new("skill://{+path}", "skill-file").with_description(
+            "Any file of a listed skill, by its path below the skill's directory",
+        );
+        Ok(ListResourceTemplatesResult::with_all_items(vec![file]))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let contents = self.executor.read(&request.uri).await;
+        let contents = contents.map_err(|fault| fault.error(Some(&request.uri)))?;
+        Ok(ReadResourceResult::new(vec![contents]).into())
+    }
+
+    async fn list_skills(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListSkillsResult, ErrorData> {
+        let cursor = request.and_then(|request| request.cursor);
+        self.executor.skills(cursor.as_deref()).await.map_err(|fault| fault.error(None))
+    }
+
+    async fn get_skill(
+        &self,
+        request: GetSkillRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<GetSkillResult, ErrorData> {
+        let skill = self.executor.skill(&request.uri).await;
+        skill.map(GetSkillResult::new).map_err(|fault| parameter(&fault, &request.uri))
+    }
+
+    async fn read_resource_directory(
+        &self,
+        request: ReadResourceDirectoryRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceDirectoryResult, ErrorData> {
+        let children = self.executor.directory(&request.uri, request.cursor.as_deref()).await;
+        children.map_err(|fault| parameter(&fault, &request.uri))
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        let mut accepted = requested.clone();
+        if let Some(uris) = &mut accepted.resource_subscriptions {
+            uris.retain(|uri| uri.len() <= MAX_URI_BYTES);
+            uris.truncate(MAX_SUBSCRIBED);
+        }
+        Some(accepted)
+    }
+
+    async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
+        let _place = self.executor.listen().map_err(|fault| fault.error(None))?;
+        let mut notices = Notices::new(self.executor.states());
+        let sink = subscription.sink();
+        loop {
+            let change = tokio::select! {
+                () = subscription.cancelled() => return Ok(()),
+                change = notices.next() => change,
+            };
+            let Some(change) = change else { return Ok(()) };
+            let accepted = subscription.accepted();
+            if accepted.resources_list_changed == Some(true)
+                && change.lists()
+                && sink.notify_resource_list_changed().await.is_err()
+            {
+                return Ok(());
+            }
+            for uri in accepted.resource_subscriptions.iter().flatten() {
+                if change.updates(uri) && sink.notify_resource_updated(uri).await.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Older clients are told of changes unasked.
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        let notices = Notices::new(self.executor.states());
+        let told = tell(context.peer, notices, self.subscribed.clone());
+        self.teller.get_or_init(|| AbortOnDropHandle::new(tokio::spawn(told)));
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let mut subscribed = self.subscribed.lock().unwrap_or_else(PoisonError::into_inner);
+        if request.uri.len() > MAX_URI_BYTES || subscribed.len() >= MAX_SUBSCRIBED {
+            return Err(CallFault::Subscribed.error(Some(&request.uri)));
+        }
+        // What is not there now may come.
+        subscribed.insert(request.uri);
+        Ok(())
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.subscribed.lock().unwrap_or_else(PoisonError::into_inner).remove(&request.uri);
+        Ok(())
+    }
+}
+
+/// Tells one client of changes until it is gone.
+async fn tell(
+    peer: Peer<RoleServer>,
+    mut notices: Notices,
+    subscribed: Arc<Mutex<BTreeSet<String>>>,
+) {
+    while let Some(change) = notices.next().await {
+        if change.lists() && peer.notify_resource_list_changed().await.is_err() {
+            return;
+        }
+        let updated: Vec<String> = {
+            let subscribed = subscribed.lock().unwrap_or_else(PoisonError::into_inner);
+            subscribed.iter().filter(|uri| change.updates(uri)).cloned().collect()
+        };
+        for uri in updated {
+            let update = ResourceUpdatedNotificationParam::new(uri);
+            if peer.notify_resource_updated(update).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// What is not there is a wrong parameter, where the standard says so in every version.
+fn parameter(fault: &CallFault, uri: &str) -> ErrorData {
+    let mut error = fault.error(Some(uri));
+    if error.code == ErrorCode::RESOURCE_NOT_FOUND {
+        error.code = ErrorCode::INVALID_PARAMS;
+    }
+    error
+}

@@ -1,0 +1,102 @@
+//! Sessions of older clients over HTTP: those of the SDK, of which there are only so many at once.
+//! When there is one more, the oldest ends; its client is told so at its next request, and begins
+//! anew.
+
+use super::limits::{MAX_SESSIONS, SESSION_IDLE};
+use futures_util::Stream;
+use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::transport::streamable_http_server::session::local::{
+    LocalSessionManager, LocalSessionManagerError,
+};
+use rmcp::transport::streamable_http_server::session::{
+    ServerSseMessage, SessionId, SessionManager,
+};
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// The sessions, oldest first.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    inner: LocalSessionManager,
+    order: Mutex<VecDeque<SessionId>>,
+}
+
+impl Sessions {
+    pub(super) fn new() -> Self {
+        let mut inner = LocalSessionManager::default();
+        inner.session_config.keep_alive = Some(SESSION_IDLE);
+        // Whoever lost an answer asks again; it is not kept for them.
+        inner.session_config.completed_cache_ttl = Duration::ZERO;
+        Self { inner, order: Mutex::default() }
+    }
+
+    /// Takes a session into the order; gives those that are too many.
+    fn admit(&self, id: SessionId) -> Vec<SessionId> {
+        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        order.push_back(id);
+        let over = order.len().saturating_sub(MAX_SESSIONS);
+        order.drain(..over).collect()
+    }
+}
+
+impl SessionManager for Sessions {
+    type Error = LocalSessionManagerError;
+    type Transport = <LocalSessionManager as SessionManager>::Transport;
+
+    async fn create_session(&self) -> Result<(SessionId, Self::Transport), Self::Error> {
+        let created = self.inner.create_session().await?;
+        for oldest in self.admit(created.0.clone()) {
+            self.inner.close_session(&oldest).await?;
+        }
+        Ok(created)
+    }
+
+    async fn close_session(&self, id: &SessionId) -> Result<(), Self::Error> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner).retain(|open| open != id);
+        self.inner.close_session(id).await
+    }
+
+    async fn initialize_session(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Result<ServerJsonRpcMessage, Self::Error> {
+        self.inner.initialize_session(id, message).await
+    }
+
+    async fn has_session(&self, id: &SessionId) -> Result<bool, Self::Error> {
+        self.inner.has_session(id).await
+    }
+
+    async fn create_stream(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
+        self.inner.create_stream(id, message).await
+    }
+
+    async fn accept_message(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Result<(), Self::Error> {
+        self.inner.accept_message(id, message).await
+    }
+
+    async fn create_standalone_stream(
+        &self,
+        id: &SessionId,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
+        self.inner.create_standalone_stream(id).await
+    }
+
+    async fn resume(
+        &self,
+        id: &SessionId,
+        last_event_id: String,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
+        self.inner.resume(id, last_event_id).await
+    }
+}

@@ -1,0 +1,218 @@
+"""The skills of `caproot mcp` by two MCP clients of other makes, the Python SDK's and FastMCP's, over
+HTTP and stdio: they list, read every file, and verify every digest. Also what an older client sees,
+and what is told of a change.
+
+    mcp_client.py CAPROOT ENDPOINT SELECTED SCRATCH URL
+
+SELECTED is a file with selected roots; one of them is SCRATCH, a directory whose skills this may
+change. URL is a `caproot mcp --http` over the same roots.
+"""
+
+import asyncio
+import base64
+import hashlib
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any, Literal
+
+import mcp_types as types
+from fastmcp import Client as FastClient
+from fastmcp.client.transports import StdioTransport
+from fastmcp.skills.client import SkillsClientExtension
+from mcp import MCPError, StdioServerParameters
+from mcp.client import Client
+from mcp.client.extension import advertise
+
+SKILLS = "io.modelcontextprotocol/skills"
+# No event of the server may come near what clients take.
+LARGEST = 1 << 20
+
+
+class ListSkills(types.Request[types.PaginatedRequestParams, Literal["skills/list"]]):
+    method: Literal["skills/list"] = "skills/list"
+    params: types.PaginatedRequestParams
+
+
+class SkillsPage(types.PaginatedResult):
+    skills: list[dict[str, Any]]
+
+
+class DirectoryParams(types.PaginatedRequestParams):
+    uri: str
+
+
+class ReadDirectory(types.Request[DirectoryParams, Literal["resources/directory/read"]]):
+    method: Literal["resources/directory/read"] = "resources/directory/read"
+    params: DirectoryParams
+
+
+def content(result):
+    """The bytes of a file, however they came."""
+    contents = result.contents if hasattr(result, "contents") else result
+    (one,) = contents
+    if isinstance(one, types.TextResourceContents):
+        return one.text.encode()
+    return base64.b64decode(one.blob)
+
+
+def verify(file, data):
+    digest = "sha256:" + hashlib.sha256(data).hexdigest()
+    assert (len(data), digest) == (file["size"], file["digest"]), file
+
+
+async def pages(ask):
+    """All pages of a list."""
+    cursor, seen = None, []
+    while True:
+        page = await ask(cursor)
+        assert len(page.model_dump_json(by_alias=True)) < LARGEST
+        seen.append(page)
+        cursor = page.next_cursor
+        if not cursor:
+            return seen
+
+
+async def resources(client):
+    listed = await pages(lambda cursor: client.list_resources(cursor=cursor))
+    return [resource for page in listed for resource in page.resources]
+
+
+async def sdk(server, expected):
+    """The Python SDK's client: skills, files, directories, errors."""
+    async with Client(server, extensions=[advertise(SKILLS)]) as client:
+        assert client.protocol_version == "2026-07-28", client.protocol_version
+        assert client.server_capabilities.extensions[SKILLS] == {"directoryRead": True}
+        listed = await resources(client)
+        uris = [resource.uri for resource in listed]
+        assert len(set(uris)) == len(uris) == expected, (len(set(uris)), len(uris), expected)
+
+        def page(cursor):
+            request = ListSkills(params=types.PaginatedRequestParams(cursor=cursor))
+            return client.session.send_request(request, SkillsPage)
+
+        skills = [skill for one in await pages(page) for skill in one.skills]
+        assert {skill["uri"] for skill in skills} <= set(uris)
+        by_uri = {resource.uri: resource for resource in listed}
+        files = 0
+        for skill in skills:
+            front, main = skill["frontmatter"], by_uri[skill["uri"]]
+            assert (main.name, main.description) == (front["name"], front["description"])
+            assert skill["uri"].split("/")[-2] == front["name"], skill["uri"]
+            assert skill["uri"] in [file["uri"] for file in skill["resources"]]
+            assert len(skill["resources"]) <= 512
+            for file in skill["resources"]:
+                verify(file, content(await client.read_resource(file["uri"])))
+                files += 1
+        await directories(client, skills[0])
+        for uri in ["skill://none/SKILL.md", "test://x", skills[0]["uri"] + "x"]:
+            try:
+                await client.read_resource(uri)
+                raise AssertionError(uri)
+            except MCPError as error:
+                assert error.error.code == -32602 and error.error.data["uri"] == uri, error
+        return len(skills), files
+
+
+async def directories(client, skill):
+    """Walking a skill's directories finds its files, and nothing else."""
+    found, waiting = set(), [skill["uri"].removesuffix("/SKILL.md")]
+    while waiting:
+        directory = waiting.pop()
+
+        def page(cursor):
+            params = DirectoryParams(uri=directory, cursor=cursor)
+            return client.session.send_request(ReadDirectory(params=params), types.ListResourcesResult)
+
+        for one in await pages(page):
+            for child in one.resources:
+                assert child.uri.rpartition("/")[0] == directory
+                is_directory = child.mime_type == "inode/directory"
+                (waiting.append if is_directory else found.add)(child.uri)
+    assert found == {file["uri"] for file in skill["resources"]}
+
+
+async def older(server, expected):
+    """A client of an earlier version sees plain resources."""
+    async with Client(server, mode="legacy") as client:
+        assert client.protocol_version == "2025-11-25", client.protocol_version
+        listed = await resources(client)
+        assert len(listed) == expected
+        for resource in listed[:20]:
+            data = content(await client.read_resource(resource.uri))
+            assert len(data) == resource.size
+        try:
+            await client.read_resource("skill://none/SKILL.md")
+            raise AssertionError("it is there")
+        except MCPError as error:
+            assert error.error.code == -32002, error
+
+
+async def fast(server):
+    """FastMCP's client."""
+    async with FastClient(server, extensions=[SkillsClientExtension()]) as client:
+        files = 0
+        skills = await client.list_skills()
+        for skill in skills:
+            assert await client.get_skill(skill.uri) == skill
+            for file in skill.resources:
+                file = file.model_dump()
+                verify(file, content(await client.read_resource(file["uri"])))
+                files += 1
+        return len(skills), files
+
+
+async def told(server, scratch):
+    """An edit is told, to those who asked."""
+    directory = scratch / "told"
+    directory.mkdir()
+    main = directory / "SKILL.md"
+    text = "---\nname: told\ndescription: {}\n---\n"
+    main.write_text(text.format("One."))
+    try:
+        async with Client(server) as client:
+            async def uri():
+                uris = [r.uri for r in await resources(client) if r.name == "told"]
+                return uris[0] if uris else None
+
+            while not (named := await uri()):
+                await asyncio.sleep(0.05)
+            listen = client.listen(resources_list_changed=True, resource_subscriptions=[named])
+            async with asyncio.timeout(60), listen as changes:
+                main.write_text(text.format("Two."))
+                kinds = set()
+                async for change in changes:
+                    kinds.add(type(change).__name__)
+                    if len(kinds) == 2:
+                        break
+            assert b"Two." in content(await client.read_resource(named, cache_mode="bypass"))
+            return sorted(kinds)
+    finally:
+        main.unlink()
+        directory.rmdir()
+
+
+async def main():
+    caproot, endpoint, selected, scratch, url = sys.argv[1:]
+    flags = ["--endpoint", endpoint, "--selected", selected]
+    listed = subprocess.run(
+        [caproot, "list", *flags, "--output", "json"], stdout=subprocess.PIPE, check=True
+    )
+    expected = len(json.loads(listed.stdout)["skills"])
+    for way, server in [
+        ("HTTP", url),
+        ("stdio", StdioServerParameters(command=caproot, args=["mcp", *flags])),
+    ]:
+        skills, files = await sdk(server, expected)
+        print(f"the SDK's client over {way}: {skills} of {expected} skills, {files} digests are right")
+        assert 0 < skills <= expected
+        await older(server, expected)
+        print(f"an older client over {way}: {expected} resources")
+        print(f"a change over {way}: {await told(server, pathlib.Path(scratch))}")
+    for way, server in [("HTTP", url), ("stdio", StdioTransport(caproot, ["mcp", *flags]))]:
+        skills, files = await fast(server)
+        print(f"FastMCP's client over {way}: {skills} skills, {files} digests are right")
+
+
+asyncio.run(main())

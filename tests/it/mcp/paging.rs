@@ -1,0 +1,70 @@
+//! Lists in pages: joined, they are the whole, each thing once, whatever its size.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::host::Host;
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, Setup};
+
+fn set(items: &[Value]) -> BTreeSet<String> {
+    items.iter().map(|item| item["uri"].as_str().expect("a URI").to_owned()).collect()
+}
+
+#[tokio::test]
+async fn many_skills() {
+    let fixture = Fixture::new("repeat 1201 skill r/s{}");
+    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let mut host = Host::start(&daemon, "");
+    let expected: BTreeSet<_> = (0..1201).map(|n| format!("skill://r/s{n:04}/SKILL.md")).collect();
+    for (method, items) in [("resources/list", "resources"), ("skills/list", "skills")] {
+        let (all, pages) = host.all(method, items, json!({})).await;
+        assert_eq!((all.len(), set(&all) == expected), (1201, true), "{method}");
+        assert!(pages >= 3, "{method}: {pages}");
+    }
+    assert_eq!(host.end().await.code, Some(0));
+    daemon.stop().await;
+}
+
+/// Pages end by bytes too, and no skill is cut.
+#[tokio::test]
+async fn large_skills() {
+    let text = "\\{30000*é}";
+    let fixture = Fixture::new(&format!(
+        "repeat 40 file r/s{{}}/SKILL.md\n| ---\n| name: s{{}}\n| description: D.\n| metadata:\n|   x: {text}\n| ---\n"
+    ));
+    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let mut host = Host::start(&daemon, "");
+    let (all, pages) = host.all("skills/list", "skills", json!({})).await;
+    assert_eq!((all.len(), set(&all).len()), (40, 40));
+    assert!(pages >= 4, "{pages}");
+    assert!(all.iter().all(|skill| skill["frontmatter"]["metadata"]["x"] == "é".repeat(30_000)));
+    assert_eq!(host.end().await.code, Some(0));
+    daemon.stop().await;
+}
+
+/// What the standard wants of a skill's files decides whether it is one, page by page.
+#[tokio::test]
+async fn skills_of_too_many_or_too_large_files() {
+    let fixture = Fixture::new(
+        "skill r/most\nrepeat 511 file r/most/f{}
+        skill r/over\nrepeat 700 file r/over/d/f{}
+        skill r/heavy\nsparse 16777217 r/heavy/x
+        skill r/wide\nrepeat 511 file r/wide/\\{200*x}/\\{200*y}/\\{200*z}/\\{200*w}/\\{200*v}/f{}",
+    );
+    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let mut host = Host::start(&daemon, "");
+    let list = host.ask("skills/list", json!({})).await.expect("a page");
+    let skills = list["skills"].as_array().expect("skills");
+    assert_eq!(set(skills), BTreeSet::from(["skill://r/most/SKILL.md".to_owned()]));
+    assert_eq!(skills[0]["resources"].as_array().map(Vec::len), Some(512));
+    assert_eq!(list["_meta"]["caproot/leftOut"], json!({"name": 0, "uriTaken": 0, "files": 3}));
+    let (resources, _) = host.all("resources/list", "resources", json!({})).await;
+    assert_eq!(resources.len(), 4);
+    let (files, pages) =
+        host.all("resources/directory/read", "resources", json!({"uri": "skill://r/over/d"})).await;
+    assert_eq!((files.len(), set(&files).len(), pages), (700, 700, 2));
+    assert_eq!(host.end().await.code, Some(0));
+    daemon.stop().await;
+}

@@ -1,0 +1,211 @@
+//! What a host of today and an older one get, end to end.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::host::Host;
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, Setup};
+use crate::reads::digest;
+
+/// A daemon that publishes `r`.
+async fn publishing(tree: &str) -> (Fixture, Daemon) {
+    let fixture = Fixture::new(tree);
+    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    (fixture, daemon)
+}
+
+fn uris(items: &[Value]) -> Vec<&str> {
+    items.iter().map(|item| item["uri"].as_str().expect("a URI")).collect()
+}
+
+#[tokio::test]
+async fn what_the_server_says_of_itself() {
+    let (_fixture, daemon) = publishing("skill r/a").await;
+    let mut host = Host::start(&daemon, "");
+    let said = host.ask("server/discover", json!({})).await.expect("an answer");
+    let versions = said["supportedVersions"].as_array().expect("versions");
+    assert!(versions.contains(&json!("2026-07-28")) && versions.contains(&json!("2025-11-25")));
+    assert_eq!(
+        said["capabilities"],
+        json!({"resources": {"subscribe": true, "listChanged": true},
+            "extensions": {"io.modelcontextprotocol/skills": {"directoryRead": true}}})
+    );
+    assert!(said["instructions"].as_str().expect("text").contains("SKILL.md"));
+    let ended = host.end().await;
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn skills_and_their_files() {
+    let tree = "file r/kit/pdf/SKILL.md\n| ---\n| name: pdf\n| description: |\n|   Fills  forms.\n|   Twice.\n| license: MIT
+        | metadata:\n|   version: 2\n|   deep: [1.5, true, null]\n| ---\n| Body.
+        file r/kit/pdf/scripts/fill.py\n| #!
+        file r/kit/pdf/a b.bin\n| \\xff\\x00";
+    let (fixture, daemon) = publishing(tree).await;
+    let mut host = Host::start(&daemon, "");
+    let mut list = host.ask("skills/list", json!({})).await.expect("a list");
+    assert_eq!(list.get("nextCursor"), None);
+    assert_eq!(list["_meta"].get("caproot/leftOut"), None);
+    let base = "skill://r/kit/pdf";
+    let file = |name: &str, path: &str| {
+        let bytes = std::fs::read(fixture.path(path)).expect("a file");
+        json!({"uri": format!("{base}/{name}"), "digest": digest(&bytes), "size": bytes.len()})
+    };
+    let skill = json!({
+        "uri": format!("{base}/SKILL.md"),
+        "frontmatter": {"name": "pdf", "description": "Fills  forms.\nTwice.\n", "license": "MIT",
+            "metadata": {"version": 2, "deep": [1.5, true, null]}},
+        "resources": [
+            file("SKILL.md", "r/kit/pdf/SKILL.md"),
+            file("a%20b.bin", "r/kit/pdf/a b.bin"),
+            file("scripts/fill.py", "r/kit/pdf/scripts/fill.py"),
+        ],
+    });
+    assert_eq!(list["skills"].take(), json!([skill]));
+    let got = host.ask("skills/get", json!({"uri": skill["uri"]})).await.expect("the skill");
+    assert_eq!(got["skill"], skill);
+
+    let resources = host.ask("resources/list", json!({})).await.expect("a list");
+    assert_eq!(
+        resources["resources"],
+        json!([{"uri": skill["uri"], "name": "pdf", "description": "Fills  forms.\nTwice.\n",
+            "mimeType": "text/markdown", "size": skill["resources"][0]["size"]}])
+    );
+    for (name, kind, mime) in [
+        ("SKILL.md", "text", "text/markdown"),
+        ("a%20b.bin", "blob", "application/octet-stream"),
+        ("scripts/fill.py", "text", "text/plain"),
+    ] {
+        let uri = format!("{base}/{name}");
+        let read = host.ask("resources/read", json!({"uri": uri})).await.expect("a file");
+        let [content] = read["contents"].as_array().expect("contents").as_slice() else { panic!() };
+        assert_eq!((&content["uri"], &content["mimeType"]), (&json!(uri), &json!(mime)));
+        let text = content[kind].as_str().expect(kind);
+        let bytes =
+            if kind == "blob" { STANDARD.decode(text).expect("base64") } else { text.into() };
+        let entry = skill["resources"].as_array().expect("files").iter().find(|f| f["uri"] == uri);
+        assert_eq!(entry.expect("listed")["digest"], digest(&bytes));
+    }
+    let (top, _) = host.all("resources/directory/read", "resources", json!({"uri": base})).await;
+    assert_eq!(
+        json!(top),
+        json!([
+            {"uri": format!("{base}/SKILL.md"), "name": "SKILL.md", "mimeType": "text/markdown",
+                "size": skill["resources"][0]["size"]},
+            {"uri": format!("{base}/a%20b.bin"), "name": "a b.bin",
+                "mimeType": "application/octet-stream", "size": skill["resources"][1]["size"]},
+            {"uri": format!("{base}/scripts"), "name": "scripts", "mimeType": "inode/directory"},
+        ])
+    );
+    let below = json!({"uri": format!("{base}/scripts")});
+    let (below, _) = host.all("resources/directory/read", "resources", below).await;
+    assert_eq!(uris(&below), [format!("{base}/scripts/fill.py")]);
+    let templates = host.ask("resources/templates/list", json!({})).await.expect("templates");
+    assert_eq!(templates["resourceTemplates"][0]["uriTemplate"], "skill://{+path}");
+    assert_eq!(host.end().await.code, Some(0));
+    daemon.stop().await;
+}
+
+/// Every skill is a resource; which are skills to the standard too, and at which URI.
+#[tokio::test]
+async fn names_that_are_not_their_directory_s() {
+    let named = |path: &str, name: &str| {
+        format!("file r/{path}/SKILL.md\n| ---\n| name: {name}\n| description: Of {path}.\n| ---\n")
+    };
+    let tree = [
+        named("good", "good"),
+        named("dir", "moved"),
+        named("second", "moved"),
+        named("shout", "SHOUT"),
+        named("good/inner", "inner"),
+        named("blocked", "good"),
+        "file r/bare/SKILL.md\n| ---\n| description: No name.\n| ---\n".to_owned(),
+        "file r/dir/notes.md\n| n".to_owned(),
+    ];
+    let (_fixture, daemon) = publishing(&tree.concat()).await;
+    let mut host = Host::start(&daemon, "");
+    let list = host.ask("skills/list", json!({})).await.expect("a list");
+    let skills = list["skills"].as_array().expect("skills");
+    let mut listed = uris(skills);
+    listed.sort_unstable();
+    let uri = |path: &str| format!("skill://r/{path}/SKILL.md");
+    assert_eq!(listed, ["good", "good/inner", "moved"].map(uri));
+    assert_eq!(list["_meta"]["caproot/leftOut"], json!({"name": 2, "uriTaken": 2, "files": 0}));
+
+    let (resources, _) = host.all("resources/list", "resources", json!({})).await;
+    let mut all = uris(&resources);
+    all.sort_unstable();
+    let every = ["bare", "blocked", "good", "good/inner", "moved", "second", "shout"].map(uri);
+    assert_eq!(all, every);
+    for uri in &every {
+        let read = host.ask("resources/read", json!({"uri": uri})).await.expect("a file");
+        assert!(read["contents"][0]["text"].as_str().expect("text").starts_with("---"), "{uri}");
+        let got = host.ask("skills/get", json!({"uri": uri})).await;
+        assert_eq!(got.is_ok(), listed.contains(&uri.as_str()), "{uri}");
+    }
+    let moved = host.ask("resources/read", json!({"uri": "skill://r/moved/notes.md"})).await;
+    assert_eq!(moved.expect("a file")["contents"][0]["text"], "n\n");
+    let before = host.ask("resources/read", json!({"uri": uri("dir")})).await;
+    assert_eq!(before.expect_err("it is elsewhere")["code"], -32602);
+    assert_eq!(host.end().await.code, Some(0));
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_root_that_is_a_skill() {
+    let tree = "file r/SKILL.md\n| ---\n| name: whole\n| description: All of it.\n| ---
+        file r/x.md\n| x\nskill r/part";
+    let (_fixture, daemon) = publishing(tree).await;
+    let mut host = Host::start(&daemon, "");
+    let (skills, _) = host.all("skills/list", "skills", json!({})).await;
+    assert_eq!(uris(&skills), ["skill://r/part/SKILL.md", "skill://r/whole/SKILL.md"]);
+    let files = skills[1]["resources"].as_array().expect("files");
+    let whole = ["SKILL.md", "part/SKILL.md", "x.md"].map(|path| format!("skill://r/whole/{path}"));
+    assert_eq!(uris(files), whole);
+    for uri in whole {
+        assert!(host.ask("resources/read", json!({"uri": uri})).await.is_ok());
+    }
+    assert_eq!(host.end().await.code, Some(0));
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn an_older_host_sees_resources() {
+    let (_fixture, daemon) = publishing("skill r/a\nfile r/a/x.md\n| x").await;
+    let (mut host, welcome) = Host::older(&daemon).await;
+    assert_eq!(welcome["protocolVersion"], "2025-11-25");
+    assert_eq!(welcome["serverInfo"]["name"], "caproot");
+    let list = host.ask("resources/list", json!({})).await.expect("a list");
+    assert_eq!(list["resources"][0]["uri"], "skill://r/a/SKILL.md");
+    assert_eq!(list.get("ttlMs"), None, "what its version does not have");
+    let read = host.ask("resources/read", json!({"uri": "skill://r/a/x.md"})).await;
+    assert_eq!(read.expect("a file")["contents"][0]["text"], "x\n");
+    let none = host.ask("resources/read", json!({"uri": "skill://r/b"})).await;
+    assert_eq!(none.expect_err("no such file")["code"], -32002);
+    assert_eq!(host.ask("ping", json!({})).await, Ok(json!({})));
+    assert_eq!(host.end().await.code, Some(0));
+    daemon.stop().await;
+}
+
+/// `--root`, `--selected` and `--product` select as for every other client.
+#[tokio::test]
+async fn roots_of_flags() {
+    let fixture = Fixture::new("skill one/a\nskill two/b");
+    let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
+    let root = |dir| format!("--root x={}", fixture.path(dir).display());
+    let mut host = Host::start(&daemon, &root("two"));
+    let (listed, _) = host.all("resources/list", "resources", json!({})).await;
+    assert_eq!(uris(&listed), ["skill://x/b/SKILL.md"]);
+    assert_eq!(host.end().await.code, Some(0));
+
+    let mut host = Host::start(&daemon, &format!("{} {}", root("none"), "--product nothing"));
+    let list = host.ask("resources/list", json!({})).await.expect("a list");
+    assert_eq!(list["resources"], json!([]));
+    let unseen = json!([{"id": "x", "state": "UNAVAILABLE", "reason": "NOT_FOUND"}]);
+    assert_eq!(list["_meta"]["caproot/unseen"]["rootsNotReady"], unseen);
+    assert_eq!(host.end().await.code, Some(0));
+    daemon.stop().await;
+}
