@@ -28,12 +28,13 @@ fn note_build() {
     let profile = env::var("PROFILE").unwrap_or_default();
     let is_release = profile == "release";
     let given = |name| env::var(name).ok().filter(|text| !text.trim().is_empty());
-    let packed = || commit_of_package().filter(|_| is_release);
-    let asked = || git(&["rev-parse", "HEAD"]).filter(|_| is_release);
+    let ask = |arguments: &[&str]| if is_release { git(arguments) } else { None };
+    let packed = || if is_release { commit_of_package() } else { None };
+    let asked = || ask(&["rev-parse", "HEAD"]);
     let commit = given("CAPROOT_COMMIT").or_else(packed).or_else(asked);
     let commit: Option<String> = commit.map(|commit| commit.chars().take(12).collect());
     let seconds = given("SOURCE_DATE_EPOCH").and_then(|text| text.trim().parse().ok());
-    let asked = || git(&["show", "--no-patch", "--format=%cs", "HEAD"]).filter(|_| is_release);
+    let asked = || ask(&["show", "--no-patch", "--format=%cs", "HEAD"]);
     let date = seconds.map(date).or_else(asked);
     let target = env::var("TARGET").unwrap_or_default();
     let parts =

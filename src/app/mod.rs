@@ -23,19 +23,17 @@ pub use reload::{Load, MayRead, Reloads};
 
 pub use inherited::{Inherited, inherit};
 
-use crate::bearer::Tokens;
 use crate::config::Config;
 use crate::domain::limits::MAX_ANSWER_BYTES;
-use crate::domain::search::Rules;
-use crate::domain::{Callers, ConfigState, Limits, Sandbox};
-use crate::keeper::{Keeper, Settings, Terms};
+use crate::domain::{ConfigState, Sandbox};
+use crate::keeper::{Keeper, Settings};
 use crate::proto::{self, caproot::v1::capability_service_server as server};
-use crate::rpc::{Admission, Audit, Audited, Door, Entry, Facts, ListsCompressed, Places, Service};
+use crate::rpc::{Admission, Audit, Audited, Door, Facts, ListsCompressed, Places, Service};
 use crate::telemetry::{Metrics, tell_of_roots};
 use accept::{Gate, Listener};
 use http::Server;
 use listen::{Bound, Taken};
-use reload::{Parts, Reloader};
+use reload::{Parts, Reloader, entry, terms};
 use server::{CapabilityServiceServer, SERVICE_NAME};
 use std::fmt;
 use std::future::{Future, pending};
@@ -262,29 +260,6 @@ impl App {
             tracing::warn!("calls were still under way after {DRAIN:?}; they are cut off");
         }
         Ok(())
-    }
-}
-
-/// Who is let in, and where the tokens are that are asked for.
-fn entry(config: &Config) -> Entry {
-    let callers = config.callers.as_ref().map(|rules| {
-        let names = rules.callers.rules.iter().map(|rule| rule.name.clone());
-        let files = rules.token_files.iter().cloned();
-        let callers: Callers = rules.callers.clone();
-        (callers, Arc::new(Tokens::new(names.zip(files).collect())))
-    });
-    let Config { open_health, open_reflection, .. } = *config;
-    Entry { callers, open_health, open_reflection }
-}
-
-/// What the keeper goes by, with the limits that are to be had.
-fn terms(config: &Config, limits: Limits) -> Terms {
-    Terms {
-        environments: config.environment_ids.clone(),
-        allowed: config.allowed.clone(),
-        published: config.published.clone(),
-        rules: Rules { limits, ..config.rules() },
-        timing: config.timing.clone(),
     }
 }
 

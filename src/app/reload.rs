@@ -3,13 +3,15 @@
 //! asks meanwhile is served by the next. Leaves what can be taken over to `config`, signals to `cli`.
 
 use super::accept::Gate;
+use super::supervisor;
 use super::tls::Tls;
-use super::{entry, supervisor, terms};
+use crate::bearer::Tokens;
 use crate::config::{Config, Mistake, Waits};
+use crate::domain::search::Rules;
 use crate::domain::shown::brief;
-use crate::domain::{ConfigState, Refused};
-use crate::keeper::{Consistency, Keeper, Patience};
-use crate::rpc::{Admission, Audit, Door, Places};
+use crate::domain::{Callers, ConfigState, Limits, Refused};
+use crate::keeper::{Consistency, Keeper, Patience, Terms};
+use crate::rpc::{Admission, Audit, Door, Entry, Places};
 use crate::telemetry::Logs;
 use std::fmt;
 use std::path::Path;
@@ -171,6 +173,29 @@ impl Reloader {
             state.refusal = None;
             state.needs_restart = waits.keys;
         });
+    }
+}
+
+/// Who is let in, and where the tokens are that are asked for.
+pub(super) fn entry(config: &Config) -> Entry {
+    let callers = config.callers.as_ref().map(|rules| {
+        let names = rules.callers.rules.iter().map(|rule| rule.name.clone());
+        let files = rules.token_files.iter().cloned();
+        let callers: Callers = rules.callers.clone();
+        (callers, Arc::new(Tokens::new(names.zip(files).collect())))
+    });
+    let Config { open_health, open_reflection, .. } = *config;
+    Entry { callers, open_health, open_reflection }
+}
+
+/// What the keeper goes by, with the limits that are to be had.
+pub(super) fn terms(config: &Config, limits: Limits) -> Terms {
+    Terms {
+        environments: config.environment_ids.clone(),
+        allowed: config.allowed.clone(),
+        published: config.published.clone(),
+        rules: Rules { limits, ..config.rules() },
+        timing: config.timing.clone(),
     }
 }
 
