@@ -126,11 +126,7 @@ async fn begin(
     }
     let (mut client, executor) = args.connection.executor(env).await?;
     let roots = args.selection.roots(&mut client, env).await?;
-    let environment = |root: &SelectedCapabilityRoot| {
-        root.location.as_ref().map_or_else(String::new, |l| l.environment_id.clone())
-    };
-    let environments: HashSet<String> = roots.iter().map(environment).collect();
-    Ok((Fleet::of(environments.into_iter().map(|id| (id, executor.clone()))), roots))
+    Ok((fleet::of_one(&executor, &roots), roots))
 }
 
 /// What each executor of a fleet publishes; what is not to be had is said.

@@ -6,14 +6,14 @@ use super::failure::Failure;
 use super::output::{Output, print_json, print_table, say};
 use super::report;
 use super::text::shown;
-use crate::client::fleet::{Fleet, FleetMistake, Listed, Stage};
+use crate::client::fleet::{Executor, Fleet, FleetMistake, Listed, Stage};
 use crate::client::json;
 use crate::proto::caproot::v1::{
     ListSkillsRequest, ListSkillsResponse, RootState, SelectedCapabilityRoot,
 };
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -27,6 +27,15 @@ pub(super) async fn read(file: &Path) -> Result<Fleet, Failure> {
         let sentences: Vec<_> = mistakes.0.iter().map(FleetMistake::to_string).collect();
         Failure::all(exit::CONFIG, &sentences)
     })
+}
+
+/// One executor, for whatever environments the roots name.
+pub(super) fn of_one(executor: &Executor, roots: &[SelectedCapabilityRoot]) -> Fleet {
+    let environment = |root: &SelectedCapabilityRoot| {
+        root.location.as_ref().map_or_else(String::new, |l| l.environment_id.clone())
+    };
+    let environments: HashSet<String> = roots.iter().map(environment).collect();
+    Fleet::of(environments.into_iter().map(|id| (id, executor.clone())))
 }
 
 /// Prints the skills of every executor, and how each is.

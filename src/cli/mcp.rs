@@ -3,11 +3,13 @@
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::Failure;
+use super::fleet;
 use super::output::{print, say};
 use super::signals::stop_signal;
 use super::text::shown;
 use crate::endpoint::Env;
 use crate::mcp::{Allowed, Followed, Listener, Way, serve};
+use crate::session::{Options, Session};
 use clap::Args;
 use std::net::SocketAddr;
 
@@ -21,6 +23,7 @@ use std::net::SocketAddr;
 Examples:
   caproot mcp                                    every published root, over stdio
   caproot mcp --root ./skills                    a directory
+  caproot mcp --tools                            for hosts that show a model tools only
   caproot mcp --http 127.0.0.1:7421              over HTTP, for this machine only
   caproot mcp --http 0.0.0.0:7421 --insecure-http --allow-host skills.example.org")]
 pub(super) struct McpArgs {
@@ -31,6 +34,10 @@ pub(super) struct McpArgs {
     /// Only skills for this product, or for every product
     #[arg(long, value_name = "PRODUCT", default_value = "", hide_default_value = true)]
     product: String,
+    /// Also offer the tools skills.list and skills.read, for hosts whose model sees no resources; their
+    /// roots stay those of the start
+    #[arg(long)]
+    tools: bool,
     /// Serve over streamable HTTP at this address, at the path /mcp; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT")]
     http: Option<SocketAddr>,
@@ -94,7 +101,7 @@ async fn connected(args: McpArgs, env: &Env) -> Result<u8, Failure> {
             "put a proxy with TLS in front of it; or say --insecure-http, and --allow-host for its name",
         ));
     }
-    let (mut client, _) = args.connection.client(env).await?;
+    let (mut client, executor) = args.connection.executor(env).await?;
     let roots = args.selection.roots(&mut client, env).await?;
     let published = args.selection.is_published();
     let way = match args.http {
@@ -104,10 +111,19 @@ async fn connected(args: McpArgs, env: &Env) -> Result<u8, Failure> {
             Way::Http(listener, Allowed { hosts: args.allow_host, origins: args.allow_origin })
         }
     };
+    let tools = match args.tools {
+        true => {
+            let options = Options { product: args.product.clone(), ..Options::default() };
+            let fleet = fleet::of_one(&executor, &roots);
+            let session = Session::start(&fleet, roots.clone(), &options);
+            Some(session.await.map_err(|error| Failure::new(exit::CONFIG, error))?)
+        }
+        false => None,
+    };
     let followed = Followed { roots, published, product: args.product };
     let tell = |sentence: String| say(&[format!("caproot: {}", shown(&sentence))]);
     // On the heap: it is large, and every command would be.
-    Box::pin(serve(client, followed, way, tell)).await?;
+    Box::pin(serve(client, followed, way, tools, tell)).await?;
     Ok(exit::OK)
 }
 

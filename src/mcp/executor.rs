@@ -12,6 +12,7 @@ use super::limits::{
     MAX_WAITING_CALLS, PAGE_TIME,
 };
 use crate::client::{CallError, Client};
+use crate::session::Session;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use rmcp::model::{
@@ -38,6 +39,7 @@ const LEFT_OUT: &str = "caproot/leftOut";
 pub(super) struct Executor {
     client: Client,
     state: watch::Receiver<State>,
+    tools: Option<Session>,
     waiting: Semaphore,
     calls: Semaphore,
     listens: Arc<Semaphore>,
@@ -58,10 +60,15 @@ enum Shown {
 }
 
 impl Executor {
-    pub(super) fn new(client: Client, state: watch::Receiver<State>) -> Self {
+    pub(super) fn new(
+        client: Client,
+        state: watch::Receiver<State>,
+        tools: Option<Session>,
+    ) -> Self {
         Self {
             client,
             state,
+            tools,
             waiting: Semaphore::new(MAX_WAITING_CALLS),
             calls: Semaphore::new(MAX_CALLS),
             listens: Arc::new(Semaphore::new(MAX_LISTENS)),
@@ -71,6 +78,11 @@ impl Executor {
     /// The states from now on.
     pub(super) fn states(&self) -> watch::Receiver<State> {
         self.state.clone()
+    }
+
+    /// Whose tools are served, where they are.
+    pub(super) fn tools(&self) -> Option<&Session> {
+        self.tools.as_ref()
     }
 
     /// A place for one `subscriptions/listen`.

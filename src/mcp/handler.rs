@@ -5,14 +5,16 @@ use super::executor::Executor;
 use super::fault::CallFault;
 use super::limits::{MAX_SUBSCRIBED, MAX_URI_BYTES};
 use super::notices::Notices;
+use super::tools;
 use rmcp::model::{
-    CompleteRequestMethod, CompleteRequestParams, CompleteResult, ErrorCode, GetSkillRequestParams,
-    GetSkillResult, Implementation, ListPromptsRequestMethod, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListSkillsResult, ListToolsRequestMethod,
-    ListToolsResult, PaginatedRequestParams, ReadResourceDirectoryRequestParams,
-    ReadResourceDirectoryResult, ReadResourceRequestParams, ReadResourceResponse,
-    ReadResourceResult, ResourceTemplate, ResourceUpdatedNotificationParam, ServerCapabilities,
-    ServerConfig, SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams,
+    CallToolRequestMethod, CallToolRequestParams, CallToolResponse, CompleteRequestMethod,
+    CompleteRequestParams, CompleteResult, ErrorCode, GetSkillRequestParams, GetSkillResult,
+    Implementation, ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListSkillsResult, ListToolsRequestMethod, ListToolsResult,
+    PaginatedRequestParams, ReadResourceDirectoryRequestParams, ReadResourceDirectoryResult,
+    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ResourceTemplate,
+    ResourceUpdatedNotificationParam, ServerCapabilities, ServerConfig, SubscribeRequestParams,
+    SubscriptionFilter, UnsubscribeRequestParams,
 };
 use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -46,8 +48,11 @@ impl ServerHandler for Handler {
             .enable_resources()
             .enable_resources_list_changed()
             .enable_resources_subscribe()
-            .enable_skills_with_directory_read()
-            .build();
+            .enable_skills_with_directory_read();
+        let capabilities = match self.executor.tools() {
+            Some(_) => capabilities.enable_tools().build(),
+            None => capabilities.build(),
+        };
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("caproot", env!("CARGO_PKG_VERSION")))
             .with_instructions(INSTRUCTIONS)
@@ -59,7 +64,21 @@ impl ServerHandler for Handler {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Err(ErrorData::method_not_found::<ListToolsRequestMethod>())
+        match self.executor.tools() {
+            Some(_) => Ok(ListToolsResult::with_all_items(tools::list())),
+            None => Err(ErrorData::method_not_found::<ListToolsRequestMethod>()),
+        }
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        match self.executor.tools() {
+            Some(session) => Ok(tools::call(session, request).await.into()),
+            None => Err(ErrorData::method_not_found::<CallToolRequestMethod>()),
+        }
     }
 
     async fn list_prompts(

@@ -16,11 +16,13 @@ pub mod limits;
 mod notices;
 mod sessions;
 mod stdio;
+mod tools;
 
 pub use feed::Followed;
 pub use http::{Allowed, Listener};
 
 use crate::client::{CallError, Client};
+use crate::session::Session;
 use executor::Executor;
 use handler::Handler;
 use rmcp::ServiceExt as _;
@@ -36,16 +38,18 @@ pub enum Way {
     Http(Listener, Allowed),
 }
 
-/// Serves what is followed: over stdio until stdin ends, over HTTP until it is dropped. `say` is told
-/// when the daemon is lost and found. An error is of a daemon that refused from the start.
+/// Serves what is followed: over stdio until stdin ends, over HTTP until it is dropped; with a session
+/// also its tools. `say` is told when the daemon is lost and found. An error is of a daemon that refused
+/// from the start.
 pub async fn serve(
     client: Client,
     followed: Followed,
     way: Way,
+    tools: Option<Session>,
     say: impl Fn(String),
 ) -> Result<(), CallError> {
     let (sender, receiver) = watch::channel(feed::State::default());
-    let executor = Arc::new(Executor::new(client.clone(), receiver));
+    let executor = Arc::new(Executor::new(client.clone(), receiver, tools));
     let served = async {
         match way {
             Way::Stdio => {

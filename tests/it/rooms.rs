@@ -54,7 +54,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("lib", &[]),
     ("locate", &["disk", "domain"]),
     ("main", &["cli", "endpoint"]),
-    ("mcp", &["client", "proto"]),
+    ("mcp", &["client", "proto", "session"]),
     ("proto", &[]),
     (
         "rpc",

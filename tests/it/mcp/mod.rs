@@ -8,6 +8,7 @@ mod lost;
 mod paging;
 mod refusals;
 mod session;
+mod tools;
 
 use caproot::mcp::limits;
 

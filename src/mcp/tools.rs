@@ -1,0 +1,40 @@
+//! The two tools of a session, `skills.list` and `skills.read`, as MCP has tools: for hosts whose model
+//! is shown tools and no resources. Leaves what they do to `session`.
+
+use crate::session::Session;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, ContentBlock, JsonObject, MetaObject, Tool,
+    ToolAnnotations,
+};
+use serde_json::Value;
+
+/// In `_meta` of results: that strangers wrote what is in them.
+const EXTERNAL: &str = "caproot/externalContext";
+
+/// What `tools/list` gives.
+pub(super) fn list() -> Vec<Tool> {
+    let payloads = Session::dynamic_tools();
+    payloads.as_array().into_iter().flatten().map(tool).collect()
+}
+
+fn tool(payload: &Value) -> Tool {
+    let text = |key: &str| payload[key].as_str().unwrap_or_default().to_owned();
+    let name = format!("{}.{}", text("namespace"), text("name"));
+    let schema = payload["inputSchema"].as_object().cloned().unwrap_or_default();
+    let hints = ToolAnnotations::new().read_only(true).open_world(false);
+    Tool::new(name, text("description"), schema).with_annotations(hints)
+}
+
+/// What `tools/call` gives, also where something is wrong.
+pub(super) async fn call(session: &Session, request: CallToolRequestParams) -> CallToolResult {
+    let arguments = Value::Object(request.arguments.unwrap_or_else(JsonObject::new));
+    let result = session.call(&request.name, &arguments).await;
+    let content = vec![ContentBlock::text(result.json)];
+    let mut answer = match result.success {
+        true => CallToolResult::success(content),
+        false => CallToolResult::error(content),
+    };
+    let mark = (EXTERNAL.to_owned(), Value::Bool(result.external_context));
+    answer.meta = Some(MetaObject(std::iter::once(mark).collect()));
+    answer
+}

@@ -1,0 +1,60 @@
+//! The two tools, for hosts whose model is shown no resources.
+
+use serde_json::{Value, json};
+
+use super::host::Host;
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, Setup};
+
+async fn call(host: &mut Host, name: &str, arguments: Value) -> (Value, Value) {
+    let asked = json!({"name": name, "arguments": arguments});
+    let result = host.ask("tools/call", asked).await.expect("a result");
+    assert_eq!(result["_meta"]["caproot/externalContext"], json!(true));
+    let text = result["content"][0]["text"].as_str().expect("text");
+    assert!(text.len() <= 8_192);
+    (result["isError"].clone(), serde_json::from_str(text).expect("JSON"))
+}
+
+#[tokio::test]
+async fn listed_and_read() {
+    let fixture = Fixture::new("skill r/a\nfile r/a/more.md\n| The rest.");
+    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let mut host = Host::start(&daemon, "--tools");
+    let listed = host.ask("tools/list", json!({})).await.expect("tools");
+    let tools = listed["tools"].as_array().expect("an array");
+    let names: Vec<_> = tools.iter().map(|tool| tool["name"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["skills.list", "skills.read"]);
+    for tool in tools {
+        assert_eq!(tool["inputSchema"]["additionalProperties"], json!(false), "{tool}");
+        assert_eq!(tool["annotations"]["readOnlyHint"], json!(true), "{tool}");
+    }
+    let (error, list) = call(&mut host, "skills.list", json!({})).await;
+    assert_eq!((error, &list["next_cursor"]), (json!(false), &Value::Null));
+    let skill = &list["skills"][0];
+    assert_eq!(skill["package"], json!("skill://r/a"));
+    let read = json!({"authority": skill["authority"], "package": skill["package"],
+        "resource": "skill://r/a/more.md"});
+    let (error, read) = call(&mut host, "skills.read", read).await;
+    assert_eq!((error, read["contents"].as_str()), (json!(false), Some("The rest.\n")));
+    let (error, refused) = call(&mut host, "skills.list", json!({"more": 1})).await;
+    assert_eq!((error, &refused["error"]["code"]), (json!(true), &json!("INVALID_ARGUMENTS")));
+    let (error, refused) = call(&mut host, "skills.none", json!({})).await;
+    assert_eq!((error, &refused["error"]["code"]), (json!(true), &json!("UNKNOWN_TOOL")));
+    host.end().await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn none_unasked() {
+    let fixture = Fixture::new("skill r/a");
+    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let mut host = Host::start(&daemon, "");
+    for (method, asked) in
+        [("tools/list", json!({})), ("tools/call", json!({"name": "skills.list", "arguments": {}}))]
+    {
+        let refused = host.ask(method, asked).await.expect_err("not served");
+        assert_eq!(refused["code"], json!(-32601), "{refused}");
+    }
+    host.end().await;
+    daemon.stop().await;
+}
