@@ -164,7 +164,6 @@ impl Reading<'_> {
         let sources = &manifest.declared.sources;
         for place in sources.named(kind) {
             match self.find(place) {
-                Found::Nothing => self.missing(kind.key(), place),
                 Found::Problem(problem) => self.read.problems.push((place.clone(), problem)),
                 Found::File(file) if kind.is_json() => self.json(kind, place, &file),
                 Found::File(file) if kind != Kind::Skills => self.prompt(kind, place, &file),
@@ -172,17 +171,18 @@ impl Reading<'_> {
                     self.prompts(kind, place, &spot);
                 }
                 Found::Directory(_) if kind == Kind::Skills => {}
-                Found::Directory(_) | Found::File(_) => self.missing(kind.key(), place),
+                Found::Nothing | Found::Directory(_) | Found::File(_) => {
+                    self.missing(kind.key(), place);
+                }
             }
         }
         for place in sources.usual(kind) {
             match self.find(&place) {
-                Found::Nothing => continue,
                 Found::Problem(problem) => self.read.problems.push((place, problem)),
                 Found::File(file) if kind.is_json() => self.json(kind, &place, &file),
                 Found::Directory(spot) if !kind.is_json() => self.prompts(kind, &place, &spot),
                 // An unrelated file may be called so.
-                Found::File(_) | Found::Directory(_) => continue,
+                Found::Nothing | Found::File(_) | Found::Directory(_) => continue,
             }
             break;
         }
@@ -233,12 +233,11 @@ impl Reading<'_> {
         if self.is_read(kind, place) {
             return;
         }
-        let (components, problems) = match content::small(&file.file) {
-            Ok(bytes) => read_file(kind, &bytes),
-            Err(_) => {
-                let failed = Unopened::Blocked(Blocked::Failed);
-                (None, vec![unopened(failed, Severity::Error)])
-            }
+        let (components, problems) = if let Ok(bytes) = content::small(&file.file) {
+            read_file(kind, &bytes)
+        } else {
+            let failed = Unopened::Blocked(Blocked::Failed);
+            (None, vec![unopened(failed, Severity::Error)])
         };
         let components = components.map(|components| components.declared_by(place));
         self.take(kind, place, file, components, problems);

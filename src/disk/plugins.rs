@@ -6,6 +6,7 @@ use super::content;
 use super::found::{Found, Node};
 use super::namespaces::{self, Namespaces};
 use super::plugin::{Read, Reader};
+use super::progress::Progress;
 use super::resource::{self, Unopened};
 use super::watching::{Guard, WatchDirs};
 use crate::domain::catalog::Diagnostics;
@@ -13,7 +14,7 @@ use crate::domain::listing::Visit;
 use crate::domain::plugin::{MAX_ROOT_BYTES, MAX_ROOT_PLUGINS, Marketplace, Plugin, marketplace};
 use crate::domain::skill::Namespace;
 use crate::domain::{Code, Declaring, Diagnostic, Manifest, Problem, RelPath, Spot};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,8 +32,10 @@ pub(super) struct Held {
     manifest: Option<(Manifest, RelPath)>,
     plugin: Read,
     lists: Vec<ListRead>,
-    /// What was assembled of it last.
-    assembled: Option<Arc<Plugin>>,
+    /// What was assembled of it last, and how much of a root's room that took.
+    assembled: Option<(Arc<Plugin>, usize)>,
+    /// Whether what was read since is the same.
+    is_same: bool,
 }
 
 /// What was read of a marketplace's list.
@@ -84,14 +87,30 @@ impl Found {
         true
     }
 
+    /// Reads plugins again; gives whether there is something new, and adds the tokens of those that are
+    /// to be looked at again once they are quiet.
+    pub(super) fn reread_all(
+        &mut self,
+        dirs: &HashSet<Spot>,
+        quiet: bool,
+        unsettled: &mut Vec<u64>,
+        watching: &dyn WatchDirs,
+        progress: &Progress,
+    ) -> bool {
+        let mut any = false;
+        for dir in dirs {
+            let (differs, is_settled) = self.reread(dir, quiet, watching);
+            progress.tick();
+            any |= differs;
+            let token = self.plugins.get(dir).map(Held::token);
+            unsettled.extend(token.filter(|_| !is_settled));
+        }
+        any
+    }
+
     /// Reads a plugin again. Says whether there is something new, and whether that is settled: what
     /// can no longer be used stays as it is until all is quiet.
-    pub(super) fn reread(
-        &mut self,
-        dir: &Spot,
-        quiet: bool,
-        watching: &dyn WatchDirs,
-    ) -> (bool, bool) {
+    fn reread(&mut self, dir: &Spot, quiet: bool, watching: &dyn WatchDirs) -> (bool, bool) {
         let Some(old) = self.plugins.get(dir) else { return (false, true) };
         let mut new = self.read_declared(dir, old.token, old.manifest.as_ref(), watching);
         let kept = new.keep_last_good(old);
@@ -102,9 +121,8 @@ impl Found {
             return (false, false);
         }
         let differs = new.plugin != old.plugin || new.lists != old.lists;
-        if !differs {
-            new.assembled.clone_from(&old.assembled);
-        }
+        new.is_same = old.is_same && !differs;
+        new.assembled.clone_from(&old.assembled);
         self.plugins.insert(dir.clone(), new);
         (differs, true)
     }
@@ -128,7 +146,15 @@ impl Found {
         } else {
             Vec::new()
         };
-        Held { token, guards, manifest: manifest.cloned(), plugin, lists, assembled: None }
+        Held {
+            token,
+            guards,
+            manifest: manifest.cloned(),
+            plugin,
+            lists,
+            assembled: None,
+            is_same: false,
+        }
     }
 
     /// The directories that may be plugins, and the root, by how they were walked to.
@@ -185,8 +211,9 @@ impl Found {
                     let token = next_token.fetch_add(1, Ordering::Relaxed);
                     let mut new =
                         self.read_declared(&visit.spot, token, manifest.as_ref(), watching);
-                    if let Some(last) = &last {
-                        new.keep_last_good(last);
+                    if let Some(last) = last {
+                        new.keep_last_good(&last);
+                        new.assembled = last.assembled;
                     }
                     new
                 }
@@ -205,8 +232,8 @@ impl Found {
                 }
             }
             for file in held.plugin.files.iter().filter(|file| file.kind.is_json()) {
-                let real = file.real.as_ref().and_then(|real| real.below(&self.root));
-                gathered.declaring.add(visit.walked.join_all(&file.file), real);
+                let place = file.real.as_ref().and_then(|real| real.below(&self.root));
+                gathered.declaring.add(visit.walked.join_all(&file.file), place);
             }
             gathered.marketplaces.extend(held.lists.iter().filter_map(|list| list.list.clone()));
             self.plugins.insert(visit.spot.clone(), held);
@@ -255,6 +282,14 @@ impl Held {
         others: &[RelPath],
         room: &mut usize,
     ) -> (Option<Arc<Plugin>>, Option<Problem>) {
+        if let Some((same, taken)) = self.assembled.as_ref().filter(|_| self.is_same)
+            && (&same.package, &*same.others) == (walked, others)
+            && !same.truncated
+            && let Some(left) = room.checked_sub(*taken)
+        {
+            *room = left;
+            return (Some(same.clone()), None);
+        }
         let Some((manifest, file)) = self.manifest.clone() else { return (None, None) };
         let mut components = manifest.declared.inline.clone().declared_by(&file);
         for file in &self.plugin.files {
@@ -271,10 +306,13 @@ impl Held {
             stale: self.plugin.files.iter().any(|file| file.stale),
             truncated: false,
         };
+        let before = *room;
         let (plugin, problem) = plugin.bounded(room);
-        let same = self.assembled.take().filter(|old| **old == plugin);
-        self.assembled = Some(same.unwrap_or_else(|| Arc::new(plugin)));
-        (self.assembled.clone(), problem)
+        let same = self.assembled.take().map(|(old, _)| old).filter(|old| **old == plugin);
+        let plugin = same.unwrap_or_else(|| Arc::new(plugin));
+        self.assembled = Some((plugin.clone(), before - *room));
+        self.is_same = true;
+        (Some(plugin), problem)
     }
 }
 

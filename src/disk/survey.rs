@@ -224,13 +224,7 @@ impl Survey {
                 queue.extend(strayed.map(|(spot, _)| spot.clone()));
             }
         }
-        for dir in declaring {
-            let (differs, is_settled) = found.reread(&dir, quiet, watching);
-            progress.tick();
-            search_again |= differs;
-            let token = found.plugins.get(&dir).map(plugins::Held::token);
-            unsettled.extend(token.filter(|_| !is_settled));
-        }
+        search_again |= found.reread_all(&declaring, quiet, &mut unsettled, watching, progress);
         found.suspect(&elsewhere);
         if !search_again {
             let catalog = found.catalog.as_ref().filter(|_| !skills.is_empty());
