@@ -3,11 +3,11 @@
 //! nobody else.
 
 use super::allowed::Allowed;
+use super::declared::Held;
 use super::found::{Change, Found, Node, keep_last_good};
 use super::list::{Listed, Lister, MANIFEST_DIRECTORIES};
 use super::namespaces::Namespaces;
 use super::off::Sieve;
-use super::plugins;
 use super::progress::Progress;
 use super::sweep::list_all;
 use super::watching::{Guard, Unwatched, WatchDirs};
@@ -329,8 +329,7 @@ impl Survey {
         let gathered =
             found.gather(&mut ended.rest.diagnostics, trusted, &self.next_token, watching);
         self.tokens.retain(|_, token| !matches!(token, Token::Declares(_)));
-        let declares =
-            |(dir, held): (&Spot, &plugins::Held)| (held.token(), Token::Declares(dir.clone()));
+        let declares = |(dir, held): (&Spot, &Held)| (held.token(), Token::Declares(dir.clone()));
         self.tokens.extend(found.plugins.iter().map(declares));
         let Found { ground, root, rules, scope, manifests, assembly, .. } = found;
         let namespaces = Namespaces { ground, root, entered: &ended.entered, manifests, known };
