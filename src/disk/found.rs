@@ -2,10 +2,11 @@
 
 use super::allowed::{Ground, identity};
 use super::assembly::Assembly;
+use super::declared::Held;
 use super::kinds::Kinds;
 use super::list::may_pass;
 use super::namespaces::{self, Manifests};
-use super::plugins::{self, Plugins};
+use super::plugins::Plugins;
 use super::progress::Progress;
 use super::resource;
 use super::watching::Guard;
@@ -114,7 +115,7 @@ impl Found {
         let mounted = places.filter_map(|spot| self.nodes.get(&spot));
         let nodes = strayed.chain(root).chain(mounted).map(|node| node.token);
         let plugins = self.plugins.values().filter(|plugin| plugin.has_failed());
-        nodes.chain(plugins.map(plugins::Held::token)).collect()
+        nodes.chain(plugins.map(Held::token)).collect()
     }
 
     /// Gives away its directories, as they are called on another ground; those that are not on it are

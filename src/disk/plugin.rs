@@ -1,25 +1,16 @@
 //! Reads what one plugin declares: files of JSON and Markdown at the places that its manifest names,
 //! or at the usual ones. Nothing outside the plugin's directory is opened. Leaves what is in them to
-//! `domain::plugin`, and when to read to `plugins`.
+//! `domain::plugin`, directories of Markdown to `prompts`, and when to read to `plugins`.
 
 use super::allowed::{Blocked, Ground};
 use super::content;
-use super::list::{may_pass, read_names, unopened};
+use super::list::{may_pass, unopened};
 use super::resource::{self, Regular, Unopened};
 use super::watching::{Guard, WatchDirs};
-use crate::domain::plugin::{Components, Kind, Prompt, prompt, read_file};
+use crate::domain::plugin::{Components, Kind, read_file};
 use crate::domain::{Code, Limits, Manifest, Problem, RelPath, Severity, Spot, permit};
 use rustix::fs::{FileType, OFlags};
 use std::os::fd::AsFd as _;
-
-/// Levels of directories below one that is named for agents, commands or output styles.
-const MAX_DEPTH: usize = 8;
-/// Entries of such a directory that are looked at.
-const MAX_ENTRIES: usize = 10_000;
-/// Files of one kind that are read.
-const MAX_FILES: usize = 1_000;
-/// Directories of one kind that are looked into.
-const MAX_DIRECTORIES: usize = 200;
 
 /// What reading needs to know.
 #[derive(Debug, Clone, Copy)]
@@ -59,14 +50,14 @@ pub(super) struct FileRead {
 }
 
 /// A plugin that is being read.
-struct Reading<'a> {
-    reader: Reader<'a>,
-    dir: &'a Spot,
+pub(super) struct Reading<'a> {
+    pub(super) reader: Reader<'a>,
+    pub(super) dir: &'a Spot,
     /// Where its manifest is.
     manifest: &'a RelPath,
-    token: u64,
-    guards: Vec<Guard>,
-    read: Read,
+    pub(super) token: u64,
+    pub(super) guards: Vec<Guard>,
+    pub(super) read: Read,
 }
 
 /// What is at a place that is named.
@@ -164,7 +155,6 @@ impl Reading<'_> {
         let sources = &manifest.declared.sources;
         for place in sources.named(kind) {
             match self.find(place) {
-                Found::Nothing => self.missing(kind.key(), place),
                 Found::Problem(problem) => self.read.problems.push((place.clone(), problem)),
                 Found::File(file) if kind.is_json() => self.json(kind, place, &file),
                 Found::File(file) if kind != Kind::Skills => self.prompt(kind, place, &file),
@@ -172,17 +162,18 @@ impl Reading<'_> {
                     self.prompts(kind, place, &spot);
                 }
                 Found::Directory(_) if kind == Kind::Skills => {}
-                Found::Directory(_) | Found::File(_) => self.missing(kind.key(), place),
+                Found::Nothing | Found::Directory(_) | Found::File(_) => {
+                    self.missing(kind.key(), place);
+                }
             }
         }
         for place in sources.usual(kind) {
             match self.find(&place) {
-                Found::Nothing => continue,
                 Found::Problem(problem) => self.read.problems.push((place, problem)),
                 Found::File(file) if kind.is_json() => self.json(kind, &place, &file),
                 Found::Directory(spot) if !kind.is_json() => self.prompts(kind, &place, &spot),
                 // An unrelated file may be called so.
-                Found::File(_) | Found::Directory(_) => continue,
+                Found::Nothing | Found::File(_) | Found::Directory(_) => continue,
             }
             break;
         }
@@ -225,7 +216,7 @@ impl Reading<'_> {
         self.read.problems.push((self.manifest.clone(), Problem::warning(Code::PathMissing, why)));
     }
 
-    fn is_read(&self, kind: Kind, place: &RelPath) -> bool {
+    pub(super) fn is_read(&self, kind: Kind, place: &RelPath) -> bool {
         self.read.files.iter().any(|known| known.kind == kind && known.file == *place)
     }
 
@@ -233,18 +224,17 @@ impl Reading<'_> {
         if self.is_read(kind, place) {
             return;
         }
-        let (components, problems) = match content::small(&file.file) {
-            Ok(bytes) => read_file(kind, &bytes),
-            Err(_) => {
-                let failed = Unopened::Blocked(Blocked::Failed);
-                (None, vec![unopened(failed, Severity::Error)])
-            }
+        let (components, problems) = if let Ok(bytes) = content::small(&file.file) {
+            read_file(kind, &bytes)
+        } else {
+            let failed = Unopened::Blocked(Blocked::Failed);
+            (None, vec![unopened(failed, Severity::Error)])
         };
         let components = components.map(|components| components.declared_by(place));
         self.take(kind, place, file, components, problems);
     }
 
-    fn take(
+    pub(super) fn take(
         &mut self,
         kind: Kind,
         place: &RelPath,
@@ -254,87 +244,6 @@ impl Reading<'_> {
     ) {
         let (file, real) = (place.clone(), Some(file.spot.clone()));
         self.read.files.push(FileRead { kind, file, real, components, problems, stale: false });
-    }
-
-    fn prompt(&mut self, kind: Kind, place: &RelPath, file: &Regular) {
-        if self.is_read(kind, place) {
-            return;
-        }
-        let size = file.version.size;
-        let head = content::head(&file.file, size, self.reader.limits.max_file_bytes);
-        let Ok(head) = head else {
-            let failed = unopened(Unopened::Blocked(Blocked::Failed), Severity::Error);
-            return self.read.problems.push((place.clone(), failed));
-        };
-        let name = place.file_name().unwrap_or_default();
-        let name = name.strip_suffix(b".md").unwrap_or(name);
-        let (prompt, problems) = prompt::read(kind, &head.bytes, head.whole, name);
-        let components = prompt.map(|prompt| {
-            let size = if head.whole { head.bytes.len() as u64 } else { size };
-            let prompt = Prompt { digest: head.digest, size, file: place.clone(), ..prompt };
-            let mut components = Components::default();
-            match kind {
-                Kind::Agents => components.agents.push(prompt),
-                Kind::Commands => components.commands.push(prompt),
-                _ => components.output_styles.push(prompt),
-            }
-            components
-        });
-        self.take(kind, place, file, components, problems);
-    }
-
-    /// Reads every Markdown file in and below a directory, names in byte order. Links to directories
-    /// are not followed, and skills are none of the kinds.
-    fn prompts(&mut self, kind: Kind, place: &RelPath, spot: &Spot) {
-        let Self { reader, dir, .. } = *self;
-        let mut queue = vec![(place.clone(), spot.clone(), 0)];
-        let (mut files, mut directories) = (0, 0);
-        while let Some((walked, spot, depth)) = queue.pop() {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-            let Ok(fd) = reader.ground.open(&spot, flags) else { continue };
-            self.guards.extend(reader.watching.watch(fd.as_fd(), self.token, None));
-            let Ok(names) = read_names(&fd, MAX_ENTRIES) else { continue };
-            directories += 1;
-            let mut below = Vec::new();
-            for (name, kind_of_entry) in names {
-                let Some(at) = walked.join(&name) else { continue };
-                if !permit::may_read(&at, reader.passed_over) {
-                    continue;
-                }
-                let is_text = name.ends_with(b".md") && !name.eq_ignore_ascii_case(b"SKILL.md");
-                match kind_of_entry {
-                    FileType::Directory if depth < MAX_DEPTH => {
-                        if let Some(spot) = spot.join(&name) {
-                            below.push((at, spot, depth + 1));
-                        }
-                    }
-                    FileType::RegularFile | FileType::Symlink if is_text => {
-                        if files == MAX_FILES {
-                            return self.too_many(kind, &at);
-                        }
-                        files += 1;
-                        match reader.open(dir, &at) {
-                            Ok(file) => self.prompt(kind, &at, &file),
-                            Err(problem) => self.read.problems.push((at, problem)),
-                        }
-                    }
-                    _ => {}
-                }
-            }
-            if directories + queue.len() + below.len() > MAX_DIRECTORIES {
-                return self.too_many(kind, &walked);
-            }
-            queue.extend(below.into_iter().rev());
-        }
-    }
-
-    fn too_many(&mut self, kind: Kind, at: &RelPath) {
-        let why = format!(
-            "a plugin may have {MAX_FILES} files of `{}`, in {MAX_DIRECTORIES} directories; the \
-             reading stopped here",
-            kind.key()
-        );
-        self.read.problems.push((at.clone(), Problem::warning(Code::LimitReached, why)));
     }
 
     fn images(&mut self, manifest: &Manifest) {

@@ -1,47 +1,23 @@
 //! What is held of the plugins and marketplaces below one root between searches, so that a change
 //! re-reads the plugin that it is in and no other; and the way from there to a catalog's plugins.
 
-use super::allowed::Blocked;
-use super::content;
+use super::declared::{Held, read_list};
 use super::found::{Found, Node};
 use super::namespaces::{self, Namespaces};
 use super::plugin::{Read, Reader};
-use super::resource::{self, Unopened};
-use super::watching::{Guard, WatchDirs};
+use super::progress::Progress;
+use super::watching::WatchDirs;
 use crate::domain::catalog::Diagnostics;
 use crate::domain::listing::Visit;
 use crate::domain::plugin::{MAX_ROOT_BYTES, MAX_ROOT_PLUGINS, Marketplace, Plugin, marketplace};
 use crate::domain::skill::Namespace;
 use crate::domain::{Code, Declaring, Diagnostic, Manifest, Problem, RelPath, Spot};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// By directory.
 pub(super) type Plugins = HashMap<Spot, Held>;
-
-/// What is held of one directory: a plugin, or the root, which may be a marketplace.
-#[derive(Debug)]
-pub(super) struct Held {
-    token: u64,
-    /// Watch over it while it is held.
-    #[allow(dead_code)] // held, and never looked at
-    guards: Vec<Guard>,
-    /// The manifest as of which it was read, and its place.
-    manifest: Option<(Manifest, RelPath)>,
-    plugin: Read,
-    lists: Vec<ListRead>,
-    /// What was assembled of it last.
-    assembled: Option<Arc<Plugin>>,
-}
-
-/// What was read of a marketplace's list.
-#[derive(Debug, Clone, PartialEq)]
-struct ListRead {
-    file: RelPath,
-    list: Option<Marketplace>,
-    problems: Vec<Problem>,
-}
 
 /// What plugins add to a catalog.
 #[derive(Debug, Default)]
@@ -49,17 +25,6 @@ pub(super) struct Gathered {
     pub(super) plugins: Vec<Arc<Plugin>>,
     pub(super) marketplaces: Vec<Marketplace>,
     pub(super) declaring: Declaring,
-}
-
-impl Held {
-    /// Whether something could not be read, and may be by now.
-    pub(super) fn has_failed(&self) -> bool {
-        self.plugin.has_failed()
-    }
-
-    pub(super) fn token(&self) -> u64 {
-        self.token
-    }
 }
 
 impl Found {
@@ -84,14 +49,30 @@ impl Found {
         true
     }
 
+    /// Reads plugins again; gives whether there is something new, and adds the tokens of those that are
+    /// to be looked at again once they are quiet.
+    pub(super) fn reread_all(
+        &mut self,
+        dirs: &HashSet<Spot>,
+        quiet: bool,
+        unsettled: &mut Vec<u64>,
+        watching: &dyn WatchDirs,
+        progress: &Progress,
+    ) -> bool {
+        let mut any = false;
+        for dir in dirs {
+            let (differs, is_settled) = self.reread(dir, quiet, watching);
+            progress.tick();
+            any |= differs;
+            let token = self.plugins.get(dir).map(Held::token);
+            unsettled.extend(token.filter(|_| !is_settled));
+        }
+        any
+    }
+
     /// Reads a plugin again. Says whether there is something new, and whether that is settled: what
     /// can no longer be used stays as it is until all is quiet.
-    pub(super) fn reread(
-        &mut self,
-        dir: &Spot,
-        quiet: bool,
-        watching: &dyn WatchDirs,
-    ) -> (bool, bool) {
+    fn reread(&mut self, dir: &Spot, quiet: bool, watching: &dyn WatchDirs) -> (bool, bool) {
         let Some(old) = self.plugins.get(dir) else { return (false, true) };
         let mut new = self.read_declared(dir, old.token, old.manifest.as_ref(), watching);
         let kept = new.keep_last_good(old);
@@ -102,9 +83,8 @@ impl Found {
             return (false, false);
         }
         let differs = new.plugin != old.plugin || new.lists != old.lists;
-        if !differs {
-            new.assembled.clone_from(&old.assembled);
-        }
+        new.is_same = old.is_same && !differs;
+        new.assembled.clone_from(&old.assembled);
         self.plugins.insert(dir.clone(), new);
         (differs, true)
     }
@@ -128,7 +108,15 @@ impl Found {
         } else {
             Vec::new()
         };
-        Held { token, guards, manifest: manifest.cloned(), plugin, lists, assembled: None }
+        Held {
+            token,
+            guards,
+            manifest: manifest.cloned(),
+            plugin,
+            lists,
+            assembled: None,
+            is_same: false,
+        }
     }
 
     /// The directories that may be plugins, and the root, by how they were walked to.
@@ -185,8 +173,9 @@ impl Found {
                     let token = next_token.fetch_add(1, Ordering::Relaxed);
                     let mut new =
                         self.read_declared(&visit.spot, token, manifest.as_ref(), watching);
-                    if let Some(last) = &last {
-                        new.keep_last_good(last);
+                    if let Some(last) = last {
+                        new.keep_last_good(&last);
+                        new.assembled = last.assembled;
                     }
                     new
                 }
@@ -205,8 +194,8 @@ impl Found {
                 }
             }
             for file in held.plugin.files.iter().filter(|file| file.kind.is_json()) {
-                let real = file.real.as_ref().and_then(|real| real.below(&self.root));
-                gathered.declaring.add(visit.walked.join_all(&file.file), real);
+                let place = file.real.as_ref().and_then(|real| real.below(&self.root));
+                gathered.declaring.add(visit.walked.join_all(&file.file), place);
             }
             gathered.marketplaces.extend(held.lists.iter().filter_map(|list| list.list.clone()));
             self.plugins.insert(visit.spot.clone(), held);
@@ -220,82 +209,4 @@ impl Found {
         gathered.declaring.settle();
         gathered
     }
-}
-
-impl Held {
-    fn keep_last_good(&mut self, last: &Self) -> bool {
-        let mut kept = self.plugin.keep_last_good(&last.plugin);
-        for list in self.lists.iter_mut().filter(|list| list.list.is_none()) {
-            let old = last.lists.iter().find(|old| old.file == list.file);
-            list.list = old.and_then(|old| old.list.clone());
-            kept |= list.list.is_some();
-        }
-        kept
-    }
-
-    /// Says what is wrong with the files.
-    fn report(&self, walked: &RelPath, diagnostics: &mut Diagnostics) {
-        let files = self.plugin.files.iter().map(|file| (&file.file, &file.problems));
-        let lists = self.lists.iter().map(|list| (&list.file, &list.problems));
-        let of_files = files.chain(lists);
-        let of_files =
-            of_files.flat_map(|(file, all)| all.iter().map(move |problem| (file, problem)));
-        let of_places = self.plugin.problems.iter().map(|(place, problem)| (place, problem));
-        for (place, problem) in of_files.chain(of_places) {
-            let resource = Some(walked.join_all(place));
-            diagnostics.push(Diagnostic { resource, problem: problem.clone() });
-        }
-    }
-
-    /// The plugin; the very same as before where it is as it was. The problem says what bounds left
-    /// out.
-    fn assemble(
-        &mut self,
-        walked: &RelPath,
-        others: &[RelPath],
-        room: &mut usize,
-    ) -> (Option<Arc<Plugin>>, Option<Problem>) {
-        let Some((manifest, file)) = self.manifest.clone() else { return (None, None) };
-        let mut components = manifest.declared.inline.clone().declared_by(&file);
-        for file in &self.plugin.files {
-            components.extend(file.components.clone().unwrap_or_default());
-        }
-        let plugin = Plugin {
-            package: walked.clone(),
-            manifest,
-            file,
-            others: others.into(),
-            images: self.plugin.images.clone(),
-            screenshots: self.plugin.screenshots.clone().into(),
-            components,
-            stale: self.plugin.files.iter().any(|file| file.stale),
-            truncated: false,
-        };
-        let (plugin, problem) = plugin.bounded(room);
-        let same = self.assembled.take().filter(|old| **old == plugin);
-        self.assembled = Some(same.unwrap_or_else(|| Arc::new(plugin)));
-        (self.assembled.clone(), problem)
-    }
-}
-
-/// Reads a marketplace's list, if there is one at this place.
-fn read_list(
-    reader: &Reader<'_>,
-    dir: &Spot,
-    file: RelPath,
-    token: u64,
-    guards: &mut Vec<Guard>,
-) -> Option<ListRead> {
-    reader.watch(dir, &file, token, guards);
-    let target = resource::find(reader.ground, dir, &file);
-    if let Err(Unopened::Blocked(Blocked::Missing | Blocked::NotADirectory)) = target {
-        return None;
-    }
-    let read = reader.open(dir, &file).map(|opened| content::small(&opened.file));
-    let (list, problems) = match read {
-        Ok(Ok(bytes)) => marketplace::read(&bytes, &file),
-        Ok(Err(_)) => (None, vec![Problem::error(Code::PluginFileInvalid, super::list::FAILED)]),
-        Err(problem) => (None, vec![problem]),
-    };
-    Some(ListRead { file, list, problems })
 }

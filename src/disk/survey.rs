@@ -4,11 +4,11 @@
 
 use super::allowed::Allowed;
 use super::assembly::Assembly;
+use super::declared::Held;
 use super::found::{Change, Found, Node, keep_last_good};
 use super::list::{Listed, Lister, MANIFEST_DIRECTORIES};
 use super::namespaces::Namespaces;
 use super::off::Sieve;
-use super::plugins;
 use super::progress::Progress;
 use super::sweep::list_all;
 use super::watching::{Guard, Unwatched, WatchDirs};
@@ -234,13 +234,7 @@ impl Survey {
                 queue.extend(strayed.map(|(spot, _)| spot.clone()));
             }
         }
-        for dir in declaring {
-            let (differs, is_settled) = found.reread(&dir, quiet, watching);
-            progress.tick();
-            search_again |= differs;
-            let token = found.plugins.get(&dir).map(plugins::Held::token);
-            unsettled.extend(token.filter(|_| !is_settled));
-        }
+        search_again |= found.reread_all(&declaring, quiet, &mut unsettled, watching, progress);
         found.suspect(&elsewhere);
         if !search_again {
             let catalog = found.catalog.as_ref().filter(|_| !skills.is_empty());
@@ -345,8 +339,7 @@ impl Survey {
         let gathered =
             found.gather(&mut ended.rest.diagnostics, trusted, &self.next_token, watching);
         self.tokens.retain(|_, token| !matches!(token, Token::Declares(_)));
-        let declares =
-            |(dir, held): (&Spot, &plugins::Held)| (held.token(), Token::Declares(dir.clone()));
+        let declares = |(dir, held): (&Spot, &Held)| (held.token(), Token::Declares(dir.clone()));
         self.tokens.extend(found.plugins.iter().map(declares));
         let Found { ground, root, rules, scope, manifests, assembly, .. } = found;
         let namespaces = Namespaces { ground, root, entered: &ended.entered, manifests, known };

@@ -43,7 +43,8 @@ fn manifest(
     if bytes.len() > MAX_MANIFEST_BYTES {
         return Err(invalid(format!("the manifest is over {MAX_MANIFEST_BYTES} bytes")));
     }
-    let value = json::parse(bytes).map_err(|e| invalid(e.message).at(e.line, e.column))?;
+    let value =
+        json::parse(bytes).map_err(|e| invalid(plugin::clean(&e.message)).at(e.line, e.column))?;
     if value.as_map().is_none() {
         let why = format!("the manifest is {}, and must be an object", value.kind());
         return Err(invalid(why).at(1, 1));

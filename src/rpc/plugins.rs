@@ -23,12 +23,12 @@ pub(super) fn plugin(root: &RootId, plugin: &Plugin) -> pb::Plugin {
         other_manifests: plugin.others.iter().map(|file| words.handle(file)).collect(),
         name: (*plugin.manifest.name).to_owned(),
         version: (*plugin.manifest.version).to_owned(),
-        description: text(description.as_ref()),
+        description: text(description.as_deref()),
         keywords: texts(keywords),
         author: author.as_ref().map(self::author),
-        homepage: text(homepage.as_ref()),
-        repository: text(repository.as_ref()),
-        license: text(license.as_ref()),
+        homepage: text(homepage.as_deref()),
+        repository: text(repository.as_deref()),
+        license: text(license.as_deref()),
         interface: interface.as_ref().map(|interface| words.interface(interface, plugin)),
         required_capabilities: required(&plugin.components).map(Into::into).collect(),
         components: Some(words.components(&plugin.components)),
@@ -42,9 +42,9 @@ pub(super) fn marketplace(root: &RootId, list: &Marketplace) -> pb::Marketplace 
     pb::Marketplace {
         declared_by: place(root, Some(&list.file)),
         name: (*list.name).to_owned(),
-        display_name: text(list.display_name.as_ref()),
-        description: text(list.description.as_ref()),
-        version: text(list.version.as_ref()),
+        display_name: text(list.display_name.as_deref()),
+        description: text(list.description.as_deref()),
+        version: text(list.version.as_deref()),
         owner: list.owner.as_ref().map(author),
         plugins: list.entries.iter().map(|e| entry(root, e)).collect(),
         truncated: list.truncated,
@@ -70,17 +70,17 @@ impl Words<'_> {
     fn interface(&self, said: &Interface, plugin: &Plugin) -> pb::PluginInterface {
         let [composer_icon, logo, logo_dark] = &plugin.images;
         pb::PluginInterface {
-            display_name: text(said.display_name.as_ref()),
-            short_description: text(said.short_description.as_ref()),
-            long_description: text(said.long_description.as_ref()),
-            developer_name: text(said.developer_name.as_ref()),
-            category: text(said.category.as_ref()),
+            display_name: text(said.display_name.as_deref()),
+            short_description: text(said.short_description.as_deref()),
+            long_description: text(said.long_description.as_deref()),
+            developer_name: text(said.developer_name.as_deref()),
+            category: text(said.category.as_deref()),
             capabilities: texts(&said.capabilities),
-            website_url: text(said.website_url.as_ref()),
-            privacy_policy_url: text(said.privacy_policy_url.as_ref()),
-            terms_of_service_url: text(said.terms_of_service_url.as_ref()),
+            website_url: text(said.website_url.as_deref()),
+            privacy_policy_url: text(said.privacy_policy_url.as_deref()),
+            terms_of_service_url: text(said.terms_of_service_url.as_deref()),
             default_prompts: texts(&said.default_prompts),
-            brand_color: text(said.brand_color.as_ref()),
+            brand_color: text(said.brand_color.as_deref()),
             composer_icon: self.image(composer_icon.as_ref()),
             logo: self.image(logo.as_ref()),
             logo_dark: self.image(logo_dark.as_ref()),
@@ -116,8 +116,8 @@ impl Words<'_> {
             url: (*server.url).to_owned(),
             headers: server.headers.iter().map(given).collect(),
             environment: server.environment.iter().map(given).collect(),
-            bearer_token_variable: text(server.bearer_token_variable.as_ref()),
-            description: text(server.description.as_ref()),
+            bearer_token_variable: text(server.bearer_token_variable.as_deref()),
+            description: text(server.description.as_deref()),
             enabled: server.enabled,
             required: server.required,
             enabled_tools: enabled_tools.map(|names| pb::ToolNames { names: texts(names) }),
@@ -133,7 +133,7 @@ impl Words<'_> {
         pb::App {
             name: (*app.name).to_owned(),
             id: (*app.id).to_owned(),
-            category: text(app.category.as_ref()),
+            category: text(app.category.as_deref()),
             required: app.required,
             declared_by: self.handle(&app.file),
         }
@@ -226,22 +226,22 @@ fn required(all: &Components) -> impl Iterator<Item = pb::HostCapability> {
 fn entry(root: &RootId, entry: &Entry) -> pb::MarketplaceEntry {
     pb::MarketplaceEntry {
         name: (*entry.name).to_owned(),
-        description: text(entry.description.as_ref()),
-        version: text(entry.version.as_ref()),
-        category: text(entry.category.as_ref()),
+        description: text(entry.description.as_deref()),
+        version: text(entry.version.as_deref()),
+        category: text(entry.category.as_deref()),
         package: place(root, entry.place.as_ref()),
         source_kind: (*entry.source_kind).to_owned(),
         source: (*entry.source).to_owned(),
-        installation: text(entry.installation.as_ref()),
-        authentication: text(entry.authentication.as_ref()),
+        installation: text(entry.installation.as_deref()),
+        authentication: text(entry.authentication.as_deref()),
     }
 }
 
 fn author(author: &Author) -> pb::Author {
     pb::Author {
-        name: text(author.name.as_ref()),
-        email: text(author.email.as_ref()),
-        url: text(author.url.as_ref()),
+        name: text(author.name.as_deref()),
+        email: text(author.email.as_deref()),
+        url: text(author.url.as_deref()),
     }
 }
 
@@ -249,7 +249,7 @@ fn given(given: &Given) -> pb::NamedValue {
     pb::NamedValue {
         name: (*given.name).to_owned(),
         value: given.value.as_ref().map(ToString::to_string),
-        from_variable: text(given.from.as_ref()),
+        from_variable: text(given.from.as_deref()),
     }
 }
 
@@ -257,8 +257,8 @@ fn digest(prompt: &Prompt) -> String {
     prompt.digest.as_ref().map(Digest::to_string).unwrap_or_default()
 }
 
-fn text(text: Option<&Box<str>>) -> String {
-    text.map(ToString::to_string).unwrap_or_default()
+fn text(text: Option<&str>) -> String {
+    text.unwrap_or_default().to_owned()
 }
 
 fn texts(list: &[Box<str>]) -> Vec<String> {

@@ -17,7 +17,7 @@ const TAG: u8 = 2;
 
 /// One thing that takes room on a page.
 enum Item {
-    Marketplace(pb::Marketplace),
+    Marketplace(Box<pb::Marketplace>),
     Plugin(Box<pb::Plugin>),
 }
 
@@ -31,7 +31,7 @@ impl Item {
 
     fn put(self, root: &mut pb::ResolvedRoot) {
         match self {
-            Self::Marketplace(list) => root.marketplaces.push(list),
+            Self::Marketplace(list) => root.marketplaces.push(*list),
             Self::Plugin(plugin) => root.plugins.push(*plugin),
         }
     }
@@ -71,7 +71,8 @@ impl Question<'_> {
             let Some(shown) = Shown::new(root, "") else { continue };
             let lists = shown.catalog.marketplaces();
             let from = if root_at == begin.0 { begin.1 } else { 0 };
-            let lists = lists.iter().map(|list| Item::Marketplace(marketplace(&root.id, list)));
+            let lists =
+                lists.iter().map(|list| Item::Marketplace(Box::new(marketplace(&root.id, list))));
             let plugins = shown.plugins();
             let plugins = plugins.map(|p| Item::Plugin(Box::new(plugin(&root.id, p))));
             for (item_at, item) in lists.chain(plugins).enumerate().skip(from) {

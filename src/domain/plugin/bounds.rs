@@ -55,17 +55,19 @@ impl Plugin {
             keep(servers, &mut room, spare, |c| {
                 let given = c.environment.iter().chain(&c.headers);
                 let given =
-                    given.map(|g| g.name.len() + len(g.value.as_ref()) + len(g.from.as_ref()));
+                    given.map(|g| g.name.len() + len(g.value.as_deref()) + len(g.from.as_deref()));
                 let tools = c.enabled_tools.iter().flatten().chain(&c.disabled_tools);
                 let texts = c.args.iter().chain(tools).map(|text| text.len() + 4);
                 c.name.len()
                     + c.command.len()
                     + c.url.len()
-                    + len(c.description.as_ref())
+                    + len(c.description.as_deref())
                     + given.map(|n| n + 12).sum::<usize>()
                     + texts.sum::<usize>()
             }),
-            keep(apps, &mut room, spare, |c| c.name.len() + c.id.len() + len(c.category.as_ref())),
+            keep(apps, &mut room, spare, |c| {
+                c.name.len() + c.id.len() + len(c.category.as_deref())
+            }),
             keep(hooks, &mut room, spare, |c| {
                 c.event.len()
                     + c.matcher.len()
@@ -99,8 +101,8 @@ impl Plugin {
     }
 }
 
-fn len(text: Option<&Box<str>>) -> usize {
-    text.map_or(0, |text| text.len())
+fn len(text: Option<&str>) -> usize {
+    text.map_or(0, str::len)
 }
 
 /// Keeps what fits, and says how many did not.

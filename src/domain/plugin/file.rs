@@ -1,7 +1,7 @@
 //! A JSON file that declares components: from its bytes to what it declares.
 
 use super::fields::Fields;
-use super::{Components, Kind, sources};
+use super::{Components, Kind, secret, sources};
 use crate::domain::limits::MAX_MANIFEST_BYTES;
 use crate::domain::{Code, Problem, json};
 
@@ -16,7 +16,7 @@ pub fn read(kind: Kind, bytes: &[u8]) -> (Option<Components>, Vec<Problem>) {
     }
     let value = match json::parse(bytes) {
         Ok(value) => value,
-        Err(e) => return (None, vec![invalid(e.message).at(e.line, e.column)]),
+        Err(e) => return (None, vec![invalid(secret::clean(&e.message)).at(e.line, e.column)]),
     };
     if value.as_map().is_none() {
         let why = format!("the file is {}, and must be an object", value.kind());

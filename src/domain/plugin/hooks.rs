@@ -94,7 +94,7 @@ pub(super) fn read(fields: &mut Fields<'_>, value: &Value) -> Vec<Hook> {
                 );
                 continue;
             }
-            let at = At::named(group, event, "");
+            let at = At::named(group, "hooks", event);
             let matcher = fields.line(at, "matcher", MAX_TEXT).unwrap_or_default();
             let hooks = match group.get("hooks") {
                 // Some hosts have no groups.
@@ -153,7 +153,7 @@ fn hook(fields: &mut Fields<'_>, event: &str, matcher: &str, value: &Value) -> O
         fields.useless("hook of", event, &format!("is {}, and must be an object", value.kind()));
         return None;
     }
-    let at = At::named(value, event, "");
+    let at = At::named(value, "hooks", event);
     let kind = fields.line(at, "type", MAX_NAME);
     let command = fields.whole(at, "command", MAX_COMMAND).unwrap_or_default();
     let url = fields.whole(at, "url", MAX_TEXT).unwrap_or_default();

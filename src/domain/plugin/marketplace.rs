@@ -61,7 +61,7 @@ pub fn read(bytes: &[u8], file: &RelPath) -> (Option<Marketplace>, Vec<Problem>)
     }
     let value = match json::parse(bytes) {
         Ok(value) => value,
-        Err(e) => return (None, vec![invalid(e.message).at(e.line, e.column)]),
+        Err(e) => return (None, vec![invalid(secret::clean(&e.message)).at(e.line, e.column)]),
     };
     let Some(plugins) = value.get("plugins").and_then(Value::as_list) else {
         let why = "a marketplace is an object with a list `plugins`, and this is none";
@@ -100,17 +100,17 @@ fn marketplace(
     let base = fields.whole(metadata, "pluginRoot", MAX_TEXT);
     let base = base.and_then(place::directory).unwrap_or_default();
     let interface = At::named(root.get("interface").unwrap_or(&Value::Null), "interface", "");
-    let mut room = MAX_PLUGIN_BYTES;
+    let mut left = MAX_PLUGIN_BYTES;
     let (mut entries, mut truncated) = (Vec::new(), plugins.len() > MAX_ENTRIES);
     for plugin in plugins.iter().take(MAX_ENTRIES) {
         let Some(entry) = entry(fields, plugin, &base) else { continue };
         let texts = [&entry.description, &entry.version, &entry.category, &entry.installation];
         let len = texts.into_iter().flatten().map(|t| t.len()).sum::<usize>();
-        let Some(left) = room.checked_sub(len + entry.name.len() + entry.source.len() + 256) else {
+        let Some(rest) = left.checked_sub(len + entry.name.len() + entry.source.len() + 256) else {
             truncated = true;
             break;
         };
-        room = left;
+        left = rest;
         entries.push(entry);
     }
     if truncated {

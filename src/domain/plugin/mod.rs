@@ -132,6 +132,11 @@ impl Components {
     }
 }
 
+/// A message about a declaration, with what has the shape of a token taken out.
+pub(super) fn clean(message: &str) -> String {
+    secret::clean(message)
+}
+
 /// A manifest's other fields, from the value of all of it.
 pub(super) fn declared(value: &super::Value, problems: &mut Vec<Problem>) -> Arc<Declared> {
     let mut fields = fields::Fields::new(problems);

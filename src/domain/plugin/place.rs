@@ -1,6 +1,7 @@
 //! Paths that a manifest names: `./…`, inside the plugin. Compares words only: whether a link leads
 //! elsewhere is for the room that opens files.
 
+use super::secret;
 use crate::domain::RelPath;
 
 /// The place below the plugin that a text names; `None` unless it is `./` and a path in it. A `/` at
@@ -24,6 +25,9 @@ pub(super) fn directory(text: &str) -> Option<RelPath> {
 }
 
 fn inside(text: &str) -> Option<RelPath> {
+    if secret::has_token(text) {
+        return None;
+    }
     let text = text.trim_start_matches('/');
     // Said twice it means the same.
     let text = text.strip_prefix("./").unwrap_or(text);
@@ -32,7 +36,7 @@ fn inside(text: &str) -> Option<RelPath> {
 
 #[cfg(test)]
 mod tests {
-    use super::{directory, place};
+    use super::{RelPath, directory, place};
     use proptest::prelude::*;
 
     #[test]
@@ -58,7 +62,7 @@ mod tests {
         ] {
             let found = place(text);
             let expected = expected.map(str::as_bytes);
-            assert_eq!(found.as_ref().map(|p| p.as_bytes()), expected, "{text:?}");
+            assert_eq!(found.as_ref().map(RelPath::as_bytes), expected, "{text:?}");
         }
     }
 
@@ -78,7 +82,7 @@ mod tests {
         ] {
             let found = directory(text);
             let expected = expected.map(str::as_bytes);
-            assert_eq!(found.as_ref().map(|p| p.as_bytes()), expected, "{text:?}");
+            assert_eq!(found.as_ref().map(RelPath::as_bytes), expected, "{text:?}");
         }
     }
 

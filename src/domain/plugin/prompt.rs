@@ -62,7 +62,8 @@ fn prompt(value: &Value, file_name: &[u8], problems: &mut Vec<Problem>) -> Optio
     let tools = |fields: &mut Fields<'_>| {
         let key = ["tools", "allowed-tools"].into_iter().find(|key| at.get(key).is_some())?;
         let texts = fields.texts(at, key, MAX_TEXT);
-        Some(texts.into_iter().flat_map(frontmatter::tools).take(256).collect())
+        let tools = texts.into_iter().flat_map(frontmatter::tools).take(256);
+        Some(tools.map(|tool| secret::clean(&tool).into()).collect())
     };
     // Written as a list where it is `[a|b]`.
     let hint = at.get("argument-hint").map(Value::printed).unwrap_or_default();

@@ -109,7 +109,7 @@ pub(super) fn value(name: &str, value: &str) -> Option<Box<str>> {
 
 /// Whether a value that is withheld is likely to be a secret, and not only unknown.
 pub(super) fn is_likely(name: &str, value: &str) -> bool {
-    !value.trim().is_empty() && (is_secret_name(name) || looks_random(value) || has_token(value))
+    !value.trim().is_empty() && (is_secret_name(name) || looks_random(value))
 }
 
 /// Free text, with what has the shape of a token taken out.
@@ -203,19 +203,20 @@ fn is_harmless(text: &str) -> bool {
     is_reference(text) || SWITCHES.contains(&text) || is_path(text)
 }
 
-/// Whether part of a text looks as if a machine had made it up: letters and digits in one piece, or
-/// a long piece of either.
+/// Whether part of a text is a token, or looks as if a machine had made it up: letters and digits in
+/// one piece, or a long piece of either.
 fn looks_random(text: &str) -> bool {
-    let pieces = text.split(|c: char| !c.is_ascii_alphanumeric());
-    pieces.into_iter().any(|piece| {
-        let digits = piece.bytes().filter(u8::is_ascii_digit).count();
-        let letters = piece.len() - digits;
-        (letters > 0 && digits >= 3 && piece.len() >= 8) || digits >= 12 || piece.len() >= 40
-    })
+    let mut pieces = text.split(|c: char| !c.is_ascii_alphanumeric());
+    has_token(text)
+        || pieces.any(|piece| {
+            let digits = piece.bytes().filter(u8::is_ascii_digit).count();
+            let letters = piece.len() - digits;
+            (letters > 0 && digits >= 3 && piece.len() >= 8) || digits >= 12 || piece.len() >= 40
+        })
 }
 
 /// Whether a text holds what begins like the token of a well-known service, or a private key.
-fn has_token(text: &str) -> bool {
+pub(super) fn has_token(text: &str) -> bool {
     let is_token = |(at, start): (usize, &str)| {
         let before = text[..at].bytes().next_back();
         let rest = &text[at + start.len()..];
@@ -257,7 +258,7 @@ fn placeholder(text: &str) -> Option<usize> {
 fn is_variable(name: &str) -> bool {
     let first = name.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
     let rest = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.:-".contains(&b));
-    first && rest && name.len() <= 64 && !has_token(name) && !looks_random(name)
+    first && rest && name.len() <= 64 && !looks_random(name)
 }
 
 #[cfg(test)]

@@ -186,10 +186,9 @@ fn transport(
     let word: String = word.to_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
     let transport = match &*word {
         "stdio" => Transport::Stdio,
-        "http" | "streamablehttp" => Transport::StreamableHttp,
-        "sse" => Transport::Sse,
         "" if has_command => Transport::Stdio,
-        "" => Transport::StreamableHttp,
+        "" | "http" | "streamablehttp" => Transport::StreamableHttp,
+        "sse" => Transport::Sse,
         _ => {
             let why = "has a transport that is not known, which is none of `stdio`, `http`, `sse`";
             fields.useless("MCP server", name, why);

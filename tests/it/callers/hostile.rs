@@ -70,7 +70,7 @@ async fn commands() {
     for (args, lines) in [
         (&["status"][..], 20..60),
         (&["roots"], 2..3),
-        (&["resolve"], 2..3),
+        (&["resolve"], 5..6),
         (&["resolve", "--root", &elsewhere], 2..3),
         (&["list"], 2..3),
         (&["list", "--root", "\u{1b}[2J\n=/\u{202e}"], 0..1),

@@ -1,6 +1,8 @@
 //! Real plugins, where `CAPROOT_CORPUS` names a directory of trees: every file in which one declares
 //! something is told, and the counts are those of a script that shares no code with the daemon.
 
+#![allow(clippy::print_stderr)] // what was skipped
+
 use super::resolve;
 use crate::harness::{Daemon, Setup, selected};
 use caproot::proto::caproot::v1::{PluginComponents, ResolvedRoot};

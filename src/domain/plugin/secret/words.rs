@@ -244,7 +244,7 @@ impl Hider {
     /// A host, a segment of a path, a name.
     fn piece(&mut self, piece: &str) -> String {
         let without = without_placeholders(piece);
-        if looks_random(&without) || has_token(&without) {
+        if looks_random(&without) {
             return self.withhold();
         }
         piece.to_owned()
@@ -273,10 +273,9 @@ fn word_end(text: &str) -> usize {
     for (at, c) in text.char_indices() {
         match quote {
             Some(open) if c == open => quote = None,
-            Some(_) => {}
             None if c == '"' || c == '\'' => quote = Some(c),
             None if c.is_whitespace() => return at,
-            None => {}
+            Some(_) | None => {}
         }
     }
     text.len()
