@@ -51,30 +51,42 @@ pub(super) enum FileError {
     Call(#[from] CallError),
 }
 
-/// All files of a skill with their digests.
+/// All files of a skill with their digests. Those of one that is too large are not even digested,
+/// which could take longer than anybody waits.
 pub(super) async fn manifest(
     client: &mut Client,
     root: &SelectedCapabilityRoot,
     skill: &Listed,
 ) -> Result<Manifest, CallError> {
-    let request = ListResourcesRequest { include_digests: true, ..request(root, skill) };
-    let listed = match client.list_resources_over(&request, MAX_SKILL_FILES).await {
-        Ok(listed) => listed,
-        Err(error) if is_absent(&error) => return Ok(Manifest::Gone),
-        Err(error) => return Err(error),
-    };
-    let bytes =
-        listed.resources.iter().fold(0_u64, |sum, file| sum.saturating_add(file.size_bytes));
-    let fits = listed.resources.len() <= MAX_SKILL_FILES && bytes <= MAX_SKILL_BYTES;
-    if !fits || listed.truncated || !listed.next_page_token.is_empty() {
-        return Ok(Manifest::LeftOut);
+    let mut files = Vec::new();
+    for include_digests in [false, true] {
+        let request = ListResourcesRequest { include_digests, ..request(root, skill) };
+        let listed = match client.list_resources_over(&request, MAX_SKILL_FILES).await {
+            Ok(listed) => listed,
+            Err(error) if is_absent(&error) => return Ok(Manifest::Gone),
+            // One skill that cannot be read takes no other away.
+            Err(error) if is_refused(&error) => return Ok(Manifest::LeftOut),
+            Err(error) => return Err(error),
+        };
+        if !is_within_bounds(&listed) {
+            return Ok(Manifest::LeftOut);
+        }
+        files = listed.resources;
     }
-    let files = listed.resources.into_iter().map(|file| {
+    let files = files.into_iter().map(|file| {
         let uri = skill.uri_of(&file.resource).filter(|_| !file.digest.is_empty())?;
         Some(SkillResource::new(uri, file.digest, file.size_bytes))
     });
     let files: Option<Vec<_>> = files.collect();
     Ok(files.map_or(Manifest::LeftOut, Manifest::Files))
+}
+
+/// Whether these are all files of a skill, and as many and as large as the standard allows.
+fn is_within_bounds(listed: &ListResourcesResponse) -> bool {
+    let files = &listed.resources;
+    let bytes = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.size_bytes));
+    let is_whole = !listed.truncated && listed.next_page_token.is_empty();
+    is_whole && files.len() <= MAX_SKILL_FILES && bytes <= MAX_SKILL_BYTES
 }
 
 /// The children of a directory, by name.
@@ -173,7 +185,18 @@ fn absent(error: CallError) -> FileError {
 }
 
 fn is_absent(error: &CallError) -> bool {
+    has_reason(error, &["PACKAGE_NOT_FOUND", "RESOURCE_NOT_FOUND", "INVALID_ARGUMENT"])
+}
+
+/// What the daemon says where a package, or its root, cannot be looked at.
+fn is_refused(error: &CallError) -> bool {
+    has_reason(
+        error,
+        &["ROOT_UNAVAILABLE", "ROOT_NOT_ALLOWED", "WRONG_ENVIRONMENT", "OUTSIDE_ROOT"],
+    )
+}
+
+fn has_reason(error: &CallError, reasons: &[&str]) -> bool {
     let CallError::Status(status) = error else { return false };
-    let absent = ["PACKAGE_NOT_FOUND", "RESOURCE_NOT_FOUND", "INVALID_ARGUMENT"];
-    reason(status).is_some_and(|reason| absent.contains(&reason.as_str()))
+    reason(status).is_some_and(|reason| reasons.contains(&reason.as_str()))
 }

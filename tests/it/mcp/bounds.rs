@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::host::{Host, meta};
 use crate::commands::asking;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, HANG, Setup};
+use crate::harness::{Daemon, HANG, Setup, in_time};
 
 #[tokio::test]
 async fn files() {
@@ -70,6 +70,13 @@ async fn a_host_that_does_not_read() {
             count.store(id + 1, Ordering::Relaxed);
         }
     });
+    // It is at work once there is an answer.
+    let first = tokio::task::spawn_blocking(move || {
+        let (mut stdout, mut line) = (stdout, String::new());
+        stdout.read_line(&mut line).expect("text");
+        (stdout, line)
+    });
+    let (stdout, first) = in_time(first).await.expect("no panic");
     // Nothing says that it reads no further but that it goes on no more.
     let (mut last, mut still) = (0, 0);
     while still < 50 {
@@ -82,7 +89,7 @@ async fn a_host_that_does_not_read() {
 
     let heard = tokio::task::spawn_blocking(move || {
         let mut answered = vec![false; CALLS];
-        for line in stdout.lines() {
+        for line in std::iter::once(Ok(first)).chain(stdout.lines()) {
             let answer: Value = serde_json::from_str(&line.expect("text")).expect("JSON");
             let id = answer["id"].as_u64().and_then(|id| usize::try_from(id).ok()).expect("an id");
             assert!(answer.get("result").is_some() && !answered[id], "{id}: {}", answer["error"]);

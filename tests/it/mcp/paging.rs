@@ -50,7 +50,7 @@ async fn skills_of_too_many_or_too_large_files() {
     let fixture = Fixture::new(
         "skill r/most\nrepeat 511 file r/most/f{}
         skill r/over\nrepeat 700 file r/over/d/f{}
-        skill r/heavy\nsparse 16777217 r/heavy/x
+        skill r/heavy\nrepeat 400 sparse 200000000 r/heavy/f{}
         skill r/wide\nrepeat 511 file r/wide/\\{200*x}/\\{200*y}/\\{200*z}/\\{200*w}/\\{200*v}/f{}",
     );
     let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
