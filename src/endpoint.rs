@@ -135,6 +135,7 @@ impl Endpoint {
     }
 
     /// The address, for whoever connects.
+    #[cfg(feature = "client")]
     pub(crate) fn address(&self) -> &Address {
         &self.0
     }

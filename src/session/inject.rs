@@ -5,8 +5,9 @@ use super::fitting::{TextPage, read_fitting};
 use super::fragment::{Frame, fits};
 use super::mentions::{Named, Prompt};
 use super::one_line::cut;
+use super::part::Part;
 use super::read::request;
-use super::result::Refusal;
+use super::result::{Code, Refusal};
 use super::view::View;
 use super::{Session, SharedSkill};
 use serde::Serialize;
@@ -97,29 +98,42 @@ impl Session {
         let mut injected = Injected::default();
         let skills = found(&view, prompt, &mut injected);
         let mut room = MAX_INJECTED_BYTES;
+        // Of an executor that did not answer, nothing more is asked for: each wait is long.
+        let mut lost: HashMap<&str, String> = HashMap::new();
         for skill in skills {
-            match self.fragment(&skill, room.min(MAX_FRAGMENT_BYTES)).await {
+            let id = skill.authority.as_ref().map_or("", |authority| &authority.id);
+            let environment = self.part_of(id).map_or("", Part::environment_id);
+            let read = match lost.get(environment) {
+                Some(why) => Err(why.clone()),
+                None => match self.fragment(&skill, room.min(MAX_FRAGMENT_BYTES)).await {
+                    Err(refusal) if refusal.code == Code::ExecutorUnavailable => {
+                        lost.insert(environment, refusal.sentence());
+                        Err(refusal.sentence())
+                    }
+                    outcome => outcome.map_err(|refusal| refusal.sentence()),
+                },
+            };
+            match read {
                 Ok(fragment) => {
                     room -= fragment.text.len();
                     injected.fragments.push(fragment);
                 }
                 Err(why) => {
-                    injected
-                        .left_out
-                        .push(LeftOut { named: cut(&skill.package, MAX_NAMED_BYTES), why });
+                    let named = cut(&skill.package, MAX_NAMED_BYTES);
+                    injected.left_out.push(LeftOut { named, why });
                 }
             }
         }
         injected
     }
 
-    async fn fragment(&self, skill: &SharedSkill, room: usize) -> Result<Fragment, String> {
+    async fn fragment(&self, skill: &SharedSkill, room: usize) -> Result<Fragment, Refusal> {
         let id = skill.authority.as_ref().map_or("", |authority| &authority.id);
-        let listed = self.listed("executor", id, &skill.package);
-        let (part, selected) = listed.map_err(|refusal| refusal.sentence())?;
+        let (part, selected) = self.listed("executor", id, &skill.package)?;
         let least = Frame::of(skill).cut_at(skill, &skill.main_resource, TYPICAL_CURSOR).bare();
         if least + MIN_BODY_BYTES > room {
-            return Err("there is no room for it; have the model call skills.read".to_owned());
+            let message = "there is no room for it here; skills.read reads it";
+            return Err(Refusal::said(Code::TooLarge, message));
         }
         let fit = |page: &TextPage| {
             let whole = room.saturating_sub(frame(skill, page).bare());
@@ -130,9 +144,9 @@ impl Session {
             // Cut, it has a call and a cursor that it has not whole.
             bytes.min(fits(&page.contents, room - least))
         };
-        let (client, _turn) = part.turn().await.map_err(|refusal| refusal.sentence())?;
+        let (client, _turn) = part.turn().await?;
         let page = read_fitting(part, &client, request(selected, &skill.package), room, &fit).await;
-        let page = page.map_err(|refusal: Refusal| refusal.sentence())?;
+        let page = page?;
         Ok(Fragment {
             name: skill.name.clone(),
             package: skill.package.clone(),

@@ -79,8 +79,8 @@ pub struct Session {
 
 impl Session {
     /// Begins a session with these roots, for good. An executor that does not answer is a warning, and
-    /// none of its skills are there until it does. One that no registry knows now is not known to this
-    /// session later either. Needs a tokio runtime.
+    /// none of its skills are there until it does. One that the registry does not name by then is not
+    /// known to this session later either. Needs a tokio runtime.
     ///
     /// # Errors
     ///

@@ -3,12 +3,16 @@
 use super::Options;
 use super::changes::Watched;
 use super::result::{Code, Refusal};
-use crate::client::{CallError, Catalog, Client, Fleet, Mirror, MirrorState, Selection};
+use crate::client::{
+    CallError, Catalog, Client, Fleet, FleetError, Mirror, MirrorState, Selection,
+};
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
+use backon::{ExponentialBuilder, Retryable as _};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout_at};
 
 /// The most calls that one executor gets at once from a session; others wait.
 const CALLS_AT_ONCE: usize = 16;
@@ -30,6 +34,17 @@ struct Reached {
     client: Client,
     mirror: Mirror,
     turns: Semaphore,
+}
+
+/// The client of an environment, as soon as the registry can say.
+async fn found(fleet: &Fleet, environment_id: &str) -> Result<Client, FleetError> {
+    let waits = ExponentialBuilder::new()
+        .with_jitter()
+        .with_min_delay(Duration::from_millis(100))
+        .with_max_delay(Duration::from_secs(1))
+        .without_max_times();
+    let ask = || fleet.client(environment_id);
+    ask.retry(waits).when(|error| matches!(error, FleetError::Registry { .. })).await
 }
 
 /// How one executor of a session is.
@@ -59,11 +74,13 @@ impl Part {
         options: &Options,
     ) -> Self {
         let roots = selection.roots.clone();
-        let reached = match fleet.client(&environment_id).await {
-            Err(error) => Err(error.to_string()),
-            Ok(client) => {
+        let deadline = Instant::now() + options.patience;
+        let reached = match timeout_at(deadline, found(fleet, &environment_id)).await {
+            Err(_) => Err("its executor could not be looked up in time".to_owned()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Ok(Ok(client)) => {
                 let mirror = Mirror::start(&client, selection);
-                mirror.live(options.patience).await;
+                mirror.live(deadline.saturating_duration_since(Instant::now())).await;
                 Ok(Reached { client, mirror, turns: Semaphore::new(CALLS_AT_ONCE) })
             }
         };

@@ -117,3 +117,65 @@ fn fits(page: &TextPage) -> usize {
     // A page that is not the last has a cursor, though this one may have none.
     fits_escaped(&page.contents, room(cursor.max(TYPICAL_CURSOR)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_RESULT_BYTES, Page, TYPICAL_CURSOR, TextPage, bare, fits};
+    use crate::session::result::ToolResult;
+    use proptest::prelude::*;
+
+    /// Pages a text as a daemon does, and takes of each what fits; what every result held.
+    fn paged(text: &str, resource: &str, cursor: &str) -> Vec<String> {
+        let (mut pages, mut at) = (Vec::new(), 0);
+        loop {
+            let mut bytes = MAX_RESULT_BYTES.saturating_sub(bare(resource.len(), TYPICAL_CURSOR));
+            let page = loop {
+                let end = text.floor_char_boundary(text.len().min(at + bytes));
+                let next_cursor = if end < text.len() { cursor } else { "" }.to_owned();
+                let contents = text[at..end].to_owned();
+                let page = TextPage { resource: resource.to_owned(), contents, next_cursor };
+                let fits = fits(&page);
+                if fits >= page.contents.len() {
+                    break page;
+                }
+                assert!(fits >= 4 && fits < bytes, "each is smaller, and none too small");
+                bytes = fits;
+            };
+            at += page.contents.len();
+            let next_cursor = Some(page.next_cursor.clone()).filter(|cursor| !cursor.is_empty());
+            let truncated = next_cursor.is_some();
+            let TextPage { resource, contents, .. } = page;
+            let page = Page { resource, contents, next_cursor, truncated };
+            let result = ToolResult::of(Ok(&page));
+            assert!(result.success && result.json.len() <= MAX_RESULT_BYTES);
+            pages.push(page.contents);
+            if !truncated {
+                return pages;
+            }
+        }
+    }
+
+    fn text() -> impl Strategy<Value = String> {
+        let run = prop_oneof![
+            Just("\u{1}"),
+            Just("\""),
+            Just("\\"),
+            Just("\n"),
+            Just("🦀"),
+            Just("ä"),
+            Just("x"),
+            Just("\u{7f}"),
+        ];
+        prop::collection::vec((run, 0_usize..6_000), 0..12)
+            .prop_map(|runs| runs.into_iter().map(|(part, count)| part.repeat(count)).collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+        #[test]
+        fn pages_join_to_the_file(text in text(), resource in "[a-z/]{1,2000}", cursor in "[A-Za-z0-9_-]{1,200}") {
+            prop_assert_eq!(paged(&text, &resource, &cursor).concat(), text);
+        }
+    }
+}

@@ -1,9 +1,11 @@
 //! The two tools against a real daemon: what they give, and what they say when something is wrong.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use caproot::client::Fleet;
+use caproot::client::fleet::Found;
+use caproot::client::{Fleet, Registry};
 use caproot::session::{MAX_RESULT_BYTES, Options, Session, ToolResult};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -12,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{executor, nobody, published, serving};
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, in_time};
+use crate::harness::{HANG, in_time};
 
 /// A session with the published roots of these environments; lost executors show nothing at once.
 pub(crate) async fn session(executors: &[(&str, &str)]) -> Session {
@@ -314,9 +316,32 @@ async fn an_unknown_executor_is_a_warning() {
         let error = Session::start(&fleet, roots, &options).await.expect_err(part).to_string();
         assert!(error.contains(part), "{error}");
     }
-    stop(daemon).await;
+    daemon.stop().await;
 }
 
-async fn stop(daemon: Daemon) {
+/// Fails at first.
+struct Late {
+    address: String,
+    asked: AtomicUsize,
+}
+
+impl Registry for Late {
+    fn find<'a>(&'a self, _: &'a str) -> Found<'a> {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        let late = || "not yet".to_owned();
+        let answer = (asked > 1).then(|| Some(executor(&self.address))).ok_or_else(late);
+        Box::pin(std::future::ready(answer))
+    }
+}
+
+#[tokio::test]
+async fn a_registry_is_asked_again() {
+    let fixture = Fixture::new("skill r/a");
+    let daemon = serving("r", fixture.path("r"), None).await;
+    let late = Late { address: daemon.address.clone(), asked: AtomicUsize::new(0) };
+    let options = Options { patience: HANG, ..Options::default() };
+    let begun = Session::start(&Fleet::new(late), vec![published("r")], &options).await;
+    let session = begun.expect("a selection");
+    assert_eq!(list_all(&session).await.0, ["skill://r/a"]);
     daemon.stop().await;
 }

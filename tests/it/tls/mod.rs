@@ -5,6 +5,7 @@ mod authority;
 mod client;
 mod config;
 mod hostile;
+mod lazily;
 mod mutual;
 mod names;
 mod openssl;
