@@ -111,14 +111,13 @@ async fn connected(args: McpArgs, env: &Env) -> Result<u8, Failure> {
             Way::Http(listener, Allowed { hosts: args.allow_host, origins: args.allow_origin })
         }
     };
-    let tools = match args.tools {
-        true => {
-            let options = Options { product: args.product.clone(), ..Options::default() };
-            let fleet = fleet::of_one(&executor, &roots);
-            let session = Session::start(&fleet, roots.clone(), &options);
-            Some(session.await.map_err(|error| Failure::new(exit::CONFIG, error))?)
-        }
-        false => None,
+    let tools = if args.tools {
+        let options = Options { product: args.product.clone(), ..Options::default() };
+        let fleet = fleet::of_one(&executor, &roots);
+        let session = Session::start(&fleet, roots.clone(), &options);
+        Some(session.await.map_err(|error| Failure::new(exit::CONFIG, error))?)
+    } else {
+        None
     };
     let followed = Followed { roots, published, product: args.product };
     let tell = |sentence: String| say(&[format!("caproot: {}", shown(&sentence))]);

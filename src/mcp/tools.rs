@@ -3,8 +3,7 @@
 
 use crate::session::Session;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResult, ContentBlock, JsonObject, MetaObject, Tool,
-    ToolAnnotations,
+    CallToolRequestParams, CallToolResult, ContentBlock, MetaObject, Tool, ToolAnnotations,
 };
 use serde_json::Value;
 
@@ -27,12 +26,13 @@ fn tool(payload: &Value) -> Tool {
 
 /// What `tools/call` gives, also where something is wrong.
 pub(super) async fn call(session: &Session, request: CallToolRequestParams) -> CallToolResult {
-    let arguments = Value::Object(request.arguments.unwrap_or_else(JsonObject::new));
+    let arguments = Value::Object(request.arguments.unwrap_or_default());
     let result = session.call(&request.name, &arguments).await;
     let content = vec![ContentBlock::text(result.json)];
-    let mut answer = match result.success {
-        true => CallToolResult::success(content),
-        false => CallToolResult::error(content),
+    let mut answer = if result.success {
+        CallToolResult::success(content)
+    } else {
+        CallToolResult::error(content)
     };
     let mark = (EXTERNAL.to_owned(), Value::Bool(result.external_context));
     answer.meta = Some(MetaObject(std::iter::once(mark).collect()));
