@@ -4,7 +4,7 @@ use super::exit;
 use super::failure::Failure;
 use crate::client::{Client, package_of, root_id};
 use crate::proto::caproot::v1::{
-    Consistency, ListSkillsRequest, SelectedCapabilityRoot, Skill, SkillView,
+    Consistency, ListSkillsRequest, ResolveRootsRequest, SelectedCapabilityRoot, Skill, SkillView,
 };
 
 /// Reads a handle.
@@ -46,4 +46,21 @@ pub(super) async fn package(
     let packages = list.skills.iter().map(|skill| skill.package.as_str());
     let package = package_of(handle, packages).map(str::to_owned);
     Ok(list.skills.into_iter().find(|skill| Some(&skill.package) == package.as_ref()))
+}
+
+/// The plugin whose package is the handle or holds it, for what no skill holds.
+pub(super) async fn plugin_package(
+    client: &mut Client,
+    root: &SelectedCapabilityRoot,
+    handle: &str,
+    consistency: Consistency,
+) -> Result<Option<String>, Failure> {
+    let request = ResolveRootsRequest {
+        selected_capability_roots: vec![root.clone()],
+        consistency: consistency.into(),
+        ..ResolveRootsRequest::default()
+    };
+    let answer = client.resolve_roots(request).await?;
+    let plugins = answer.roots.iter().flat_map(|root| &root.plugins);
+    Ok(package_of(handle, plugins.map(|plugin| plugin.package.as_str())).map(str::to_owned))
 }

@@ -3,7 +3,7 @@
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::Failure;
-use super::handle_arg::{handle, package, root_of};
+use super::handle_arg::{handle, package, plugin_package, root_of};
 use super::list::consistency;
 use super::output::{Output, print, print_message};
 use crate::client::Client;
@@ -56,7 +56,12 @@ pub(super) async fn run(args: ReadArgs, env: &Env) -> Result<u8, Failure> {
     let root = root_of(&args.handle, roots)?;
     let consistency = consistency(args.fresh);
     let package = package(&mut client, &root, &args.handle, consistency).await?;
-    let package = package.map_or_else(|| args.handle.clone(), |skill| skill.package);
+    let package = match package {
+        Some(skill) => skill.package,
+        None => plugin_package(&mut client, &root, &args.handle, consistency)
+            .await?
+            .unwrap_or_else(|| args.handle.clone()),
+    };
     let resource = if package == args.handle { String::new() } else { args.handle };
     let request = ReadResourceRequest {
         root: Some(root),

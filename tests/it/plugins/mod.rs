@@ -1,6 +1,7 @@
 //! What plugins declare: as `ResolveRoots` reports it, and what of it can be read.
 
 mod bad;
+mod command;
 mod corpus;
 mod live;
 
