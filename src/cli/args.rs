@@ -112,8 +112,8 @@ pub(super) fn root_arg() -> impl TypedValueParser<Value = RootArg> {
 }
 
 impl SelectionArgs {
-    /// Whether the roots come from stdin.
-    pub(super) fn is_stdin(&self) -> bool {
+    /// Whether the roots are read from stdin.
+    pub(super) fn is_of_stdin(&self) -> bool {
         self.selected.as_deref() == Some(Path::new("-"))
     }
 
