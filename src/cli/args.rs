@@ -118,8 +118,8 @@ impl SelectionArgs {
         self.root.is_empty() && self.selected.is_none()
     }
 
-    /// Whether the roots come from stdin.
-    pub(super) fn is_stdin(&self) -> bool {
+    /// Whether the roots are read from stdin.
+    pub(super) fn is_of_stdin(&self) -> bool {
         self.selected.as_deref() == Some(Path::new("-"))
     }
 

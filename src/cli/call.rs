@@ -111,7 +111,7 @@ async fn begin(
     args: &CallArgs,
     env: &Env,
 ) -> Result<(Fleet, Vec<SelectedCapabilityRoot>), Failure> {
-    if args.selection.is_stdin() {
+    if args.selection.is_of_stdin() {
         let sentence = "--selected - cannot be used here: stdin is for requests; name a file";
         return Err(Failure::new(exit::USAGE, sentence));
     }

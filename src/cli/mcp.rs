@@ -90,7 +90,7 @@ pub(super) async fn run(args: McpArgs, env: &Env) -> Result<u8, Failure> {
 }
 
 async fn connected(args: McpArgs, env: &Env) -> Result<u8, Failure> {
-    if args.http.is_none() && args.selection.is_stdin() {
+    if args.http.is_none() && args.selection.is_of_stdin() {
         let sentence = "stdin is the MCP host's; name a file with --selected";
         return Err(Failure::new(exit::USAGE, sentence));
     }

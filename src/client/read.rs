@@ -51,7 +51,7 @@ impl Client {
     /// One page of a file. A page over its bound is an error.
     pub async fn read_page(
         &self,
-        request: ReadResourceRequest,
+        request: &ReadResourceRequest,
     ) -> Result<ReadResourceResponse, CallError> {
         let bound = match usize::try_from(request.max_bytes) {
             Ok(asked @ 1..) => asked.min(MAX_PAGE_BYTES),
@@ -59,7 +59,7 @@ impl Client {
         };
         let call =
             |mut service: Service, request| async move { service.read_resource(request).await };
-        let page = self.ask(request, call).await?;
+        let page = self.ask(request.clone(), call).await?;
         let content = match &page.body {
             Some(Body::Contents(text)) => text.len(),
             Some(Body::Data(data)) => data.len(),
@@ -83,7 +83,7 @@ impl Client {
         let mut waiting = Vec::new();
         let mut file = Joined::default();
         loop {
-            let page = self.read_page(request.clone()).await?;
+            let page = self.read_page(&request).await?;
             let cursor = file.add(page, &mut waiting).map_err(CallError::Nonsense)?;
             if waiting.len() > hold || cursor.is_none() {
                 out(&waiting)?;

@@ -148,7 +148,7 @@ pub(super) async fn read(
         max_bytes: i64::try_from(MAX_FILE_BYTES).unwrap_or(i64::MAX),
         ..ReadResourceRequest::default()
     };
-    let page = client.read_page(request).await.map_err(absent)?;
+    let page = client.read_page(&request).await.map_err(absent)?;
     if !page.next_cursor.is_empty() {
         return Err(FileError::TooLarge { bytes: page.total_bytes });
     }

@@ -37,7 +37,7 @@ pub(super) async fn read_fitting(
             break;
         }
         request.max_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        let page = client.read_page(request.clone()).await;
+        let page = client.read_page(&request).await;
         let page = text(&request, page.map_err(|error| part.refusal(&error))?)?;
         let fits = fit(&page);
         if fits >= page.contents.len() {
