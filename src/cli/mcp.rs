@@ -107,7 +107,7 @@ async fn connected(args: McpArgs, env: &Env) -> Result<u8, Failure> {
     let way = match args.http {
         None => Way::Stdio,
         Some(address) => {
-            let listener = listen(address).await?;
+            let listener = listen(address)?;
             Way::Http(listener, Allowed { hosts: args.allow_host, origins: args.allow_origin })
         }
     };
@@ -126,11 +126,11 @@ async fn connected(args: McpArgs, env: &Env) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-async fn listen(address: SocketAddr) -> Result<Listener, Failure> {
+fn listen(address: SocketAddr) -> Result<Listener, Failure> {
     let cannot = |error| {
         Failure::new(exit::CANNOT_LISTEN, format!("{address} cannot be listened on: {error}"))
     };
-    let listener = Listener::bind(address).await.map_err(cannot)?;
+    let listener = Listener::bind(address).map_err(cannot)?;
     let url = listener.url().map_err(cannot)?;
     print(|stdout| writeln!(stdout, "listening {url}"))?;
     Ok(listener)

@@ -20,7 +20,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
@@ -30,6 +30,8 @@ const PATH: &str = "/mcp";
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 /// Origins of pages that this machine serves itself.
 const LOOPBACK_ORIGINS: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
+/// Connections that wait for a place; of those beyond, the kernel resets some.
+const BACKLOG: u32 = 1024;
 /// How long the head of a request may take.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 /// How long a request may take until its answer begins, body and all.
@@ -51,9 +53,16 @@ pub struct Allowed {
 pub struct Listener(TcpListener);
 
 impl Listener {
-    /// Binds the address; port 0 takes a free one.
-    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
-        TcpListener::bind(address).await.map(Self)
+    /// Binds the address; port 0 takes a free one. Must be called in a runtime.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        // What was closed a moment ago is no reason not to begin again.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG).map(Self)
     }
 
     /// Where clients find it.

@@ -74,11 +74,22 @@ impl Server {
     }
 
     /// Asks it to end, and waits.
-    async fn stop(mut self) -> Option<i32> {
+    async fn stop(self) -> Option<i32> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
         kill_process(pid, Signal::TERM).expect("a signal");
-        let ended = tokio::task::spawn_blocking(move || self.child.wait());
+        let ended = tokio::task::spawn_blocking(move || {
+            let mut server = self;
+            server.child.wait()
+        });
         in_time(ended).await.expect("no panic").expect("wait").code()
+    }
+}
+
+impl Drop for Server {
+    /// A test that failed leaves no process behind.
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
     }
 }
 
