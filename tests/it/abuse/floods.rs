@@ -132,16 +132,27 @@ async fn pings_and_settings_whose_answers_nobody_reads() {
     .await;
 }
 
+/// On connections that stay open, so that all of it is there at once.
 #[tokio::test]
 async fn calls_whose_answers_nobody_reads() {
-    let heard = flood("unread calls", Duration::ZERO, |address| {
-        let mut bytes = Vec::new();
-        for stream in (1..2_000).step_by(2) {
-            bytes.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream, &call("/no/Such")));
-        }
-        fill(address, &bytes).is_ok()
+    let fixture = Fixture::new("skill root/a");
+    let victim = Victim::new(&fixture, "").await;
+    let mut bytes = Vec::new();
+    for stream in (1..2_000).step_by(2) {
+        bytes.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream, &call("/no/Such")));
+    }
+    let bytes = Arc::new(bytes);
+    let attackers = (0..ATTACKERS).map(|_| {
+        let (address, bytes) = (victim.address, bytes.clone());
+        tokio::task::spawn_blocking(move || fill(address, &bytes).expect("a connection"))
     });
-    assert!(heard.await.contains(&true));
+    let open = futures_util::future::join_all(attackers).await;
+    for _ in 0..LISTS {
+        victim.is_served().await;
+    }
+    drop(open);
+    victim.assert_unharmed("unread calls").await;
+    victim.end().await;
 }
 
 #[tokio::test]
