@@ -224,7 +224,9 @@ pub(super) fn has_token(text: &str) -> bool {
         let (len, digits) =
             run.fold((0, 0), |(len, digits), b| (len + 1, digits + u32::from(b.is_ascii_digit())));
         let whole_word = before.is_none_or(|b| !b.is_ascii_alphanumeric());
-        whole_word && len >= 12 && (digits > 0 || len >= 16)
+        // Behind other letters it may be part of a word, unless what follows is like no word.
+        let piece = rest.bytes().take_while(u8::is_ascii_alphanumeric).count();
+        (whole_word && len >= 12 && (digits > 0 || len >= 16)) || (piece >= 20 && digits >= 3)
     };
     let mut found = TOKENS.iter().flat_map(|start| text.match_indices(start));
     found.any(is_token) || text.contains("PRIVATE KEY-----")

@@ -108,6 +108,8 @@ fn free_text() {
         clean("my key is ghp_16C7e42F292c6912E7710c838347Ae178B4a ok"),
         "my key is <withheld> ok"
     );
+    assert_eq!(clean("xghp_16C7e42F292c6912E7710c838347Ae178B4a"), "<withheld>");
+    assert_eq!(clean("task-2024-01-01-and-more-of-it"), "task-2024-01-01-and-more-of-it");
     assert_eq!(clean("see https://a:b@c/"), "see https://<withheld>@c/");
 }
 
