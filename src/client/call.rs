@@ -64,10 +64,7 @@ impl Client {
         credentials: &Credentials,
         timeout: Duration,
     ) -> Result<Self, ConnectError> {
-        let bearer = Bearer::read(credentials.token_file.clone()).await;
-        let bearer = bearer.map_err(ConnectError::Credentials)?;
-        let (channel, heard) = channel_with(endpoint, credentials, timeout, When::Now).await?;
-        Ok(Self::over(Line { channel, bearer, heard }, timeout))
+        Self::begin(endpoint, credentials, timeout, When::Now).await
     }
 
     /// The same without connecting: the first call does. Calls are made again as [`Retries`] says by
@@ -77,10 +74,7 @@ impl Client {
         credentials: &Credentials,
         timeout: Duration,
     ) -> Result<Self, ConnectError> {
-        let bearer = Bearer::read(credentials.token_file.clone()).await;
-        let bearer = bearer.map_err(ConnectError::Credentials)?;
-        let (channel, heard) = channel_with(endpoint, credentials, timeout, When::Later).await?;
-        let client = Self::over(Line { channel, bearer, heard }, timeout);
+        let client = Self::begin(endpoint, credentials, timeout, When::Later).await?;
         Ok(client.retrying(Retries::default()))
     }
 
@@ -95,6 +89,18 @@ impl Client {
     pub fn new(channel: Channel, timeout: Duration) -> Self {
         let line = Line { channel, bearer: Bearer::default(), heard: Alert::default() };
         Self::over(line, timeout)
+    }
+
+    async fn begin(
+        endpoint: &Endpoint,
+        credentials: &Credentials,
+        timeout: Duration,
+        when: When,
+    ) -> Result<Self, ConnectError> {
+        let bearer = Bearer::read(credentials.token_file.clone()).await;
+        let bearer = bearer.map_err(ConnectError::Credentials)?;
+        let (channel, heard) = channel_with(endpoint, credentials, timeout, when).await?;
+        Ok(Self::over(Line { channel, bearer, heard }, timeout))
     }
 
     fn over(line: Line, timeout: Duration) -> Self {
