@@ -63,8 +63,10 @@ async fn tables_fit_the_terminal() {
             let command = asking(&daemon, words);
             let printed = tokio::task::spawn_blocking(move || on_terminal(command, columns));
             let printed = in_time(printed).await.expect("no panic");
-            assert_eq!(printed.lines().count(), lines, "{words}: {printed}");
-            let widths: Vec<_> = printed.lines().map(UnicodeWidthStr::width).collect();
+            // Behind the table of roots comes the tree of their plugins, whose handles are whole.
+            let table: Vec<_> = printed.lines().take_while(|line| !line.is_empty()).collect();
+            assert_eq!(table.len(), lines, "{words}: {printed}");
+            let widths: Vec<_> = table.into_iter().map(UnicodeWidthStr::width).collect();
             let most = usize::from(columns);
             assert!(widths.iter().all(|width| *width <= most), "{words}, {columns}: {printed}");
             // One short where a wide character is cut off.
