@@ -88,7 +88,9 @@ async fn one_user_leaves_room_for_another() {
     let status = |command: &mut Command| command.output().expect("it runs").status.code();
     let mut own = Command::new(env!("CARGO_BIN_EXE_caproot"));
     own.args(["list", "--endpoint", &listen]).env_clear();
-    assert_eq!(status(&mut own), Some(3));
+    // He is turned away before he said anything, or while he says it.
+    let turned_away = status(&mut own);
+    assert!(matches!(turned_away, Some(3 | 6)), "{turned_away:?}");
     for _ in 0..5 {
         assert_eq!(status(&mut other(&listen)), Some(0));
     }
