@@ -10,7 +10,8 @@ fuzz_target!(|data: (u16, &[u8])| {
     let (cuts, sent) = data;
     let mended = |sent: &[u8], cuts: u16| {
         let mut bytes = sent.to_vec();
-        let (mut mender, mut rest, mut state) = (Mender::default(), &mut bytes[..], u32::from(cuts));
+        let (mut mender, mut rest, mut state) =
+            (Mender::default(), &mut bytes[..], u32::from(cuts));
         while !rest.is_empty() {
             state = state.wrapping_mul(1_103_515_245).wrapping_add(12_345);
             let most = if cuts == 0 { rest.len() } else { 1 + (state >> 16) as usize % 64 };
