@@ -162,12 +162,7 @@ impl Out<'_, '_> {
         label: &str,
         values: &[(&str, u64)],
     ) -> Result<(), Error> {
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (of, value) in values {
-            let labels = [(label, *of)];
-            ConstGauge::new(*value).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
+        self.labelled((name, help, MetricType::Gauge), label, values, ConstGauge::new)
     }
 
     fn counters(
@@ -177,10 +172,20 @@ impl Out<'_, '_> {
         label: &str,
         values: &[(&str, u64)],
     ) -> Result<(), Error> {
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        self.labelled((name, help, MetricType::Counter), label, values, ConstCounter::new)
+    }
+
+    fn labelled<M: EncodeMetric>(
+        &mut self,
+        (name, help, kind): (&str, &str, MetricType),
+        label: &str,
+        values: &[(&str, u64)],
+        metric: impl Fn(u64) -> M,
+    ) -> Result<(), Error> {
+        let mut family = self.0.encode_descriptor(name, help, None, kind)?;
         for (of, value) in values {
             let labels = [(label, *of)];
-            ConstCounter::new(*value).encode(family.encode_family(&labels)?)?;
+            metric(*value).encode(family.encode_family(&labels)?)?;
         }
         Ok(())
     }
