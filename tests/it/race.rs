@@ -2,7 +2,7 @@
 //! either way to open files nothing from outside comes out. A resolver that looks first and opens then
 //! lets something out, or the race would be none.
 //!
-//! `CAPROOT_RACE_SECONDS` is how long all of it goes on for each way, 5 by default.
+//! `CAPROOT_RACE_SECONDS` is how long all of it goes on for each way, 10 by default.
 
 mod arena;
 
@@ -65,7 +65,7 @@ impl Score {
 
 async fn nothing_from_outside_comes_out(opener: Opener) {
     let seconds = std::env::var("CAPROOT_RACE_SECONDS");
-    let seconds: f64 = seconds.map_or(5.0, |text| text.parse().expect("CAPROOT_RACE_SECONDS"));
+    let seconds: f64 = seconds.map_or(10.0, |text| text.parse().expect("CAPROOT_RACE_SECONDS"));
     for storm in Storm::ALL {
         let arena = Arc::new(Arena::new());
         let Some(race) = arena.begin(storm) else { return };
