@@ -16,35 +16,43 @@ readme = pathlib.Path("README.md").read_text()
 program = readme.split("### In Python\n")[1].split("```python\n")[1].split("```\n")[0]
 names = {}
 exec(compile(program, "README.md", "exec"), names)
-assert len(program.splitlines()) <= 32, "about thirty lines"
+assert len(program.splitlines()) <= 34, "about thirty lines"
 
 
 class Model:
-    """Reads each skill page by page, and once what there is not, and what the tool has no field for."""
+    """Lists all skills, reads each page by page, and then calls for what there is not."""
 
     def __init__(self):
-        self.packages, self.text, self.files, self.errors = None, "", {}, []
-        self.odd = [{"package": "skill://none/none"}, {"package": "x", "more": 1}]
+        self.skills, self.text, self.files, self.errors, self.reading = None, "", {}, [], None
+        nowhere = {"authority": {"kind": "executor", "id": "none"}, "package": "skill://none/none"}
+        self.odd = [("skills.read", nowhere), ("skills.list", {"more": 1}), ("skills.none", {})]
 
     def __call__(self, said):
-        if self.packages is None:
-            assert [tool["name"] for tool in said["tools"]] == ["skills.read"]
+        if self.skills is None:
+            assert [tool["name"] for tool in said["tools"]] == ["skills.list", "skills.read"]
             assert len(said["instructions"]) <= 8000 and said["user"] == "hello"
-            lines = said["instructions"].splitlines()[:-1]
-            self.packages = [line.rsplit(" (", 1)[1].rstrip(")") for line in lines]
-            self.reading = None
-        elif "error" in said:
+            self.skills = []
+            return "skills.list", {}
+        assert said["externalContext"] is True
+        if "error" in said:
             self.errors.append(said["error"])
+        elif "skills" in said["result"]:
+            self.skills += said["result"]["skills"]
+            if said["result"]["next_cursor"]:
+                return "skills.list", {"cursor": said["result"]["next_cursor"]}
+            self.left = list(self.skills)
         else:
-            assert said["externalContext"] is True
-            self.text += said["contents"]
-            if said["next_cursor"]:
-                return {"package": self.reading, "cursor": said["next_cursor"]}
-            self.files[self.reading], self.text = self.text, ""
-        if self.packages:
-            self.reading = self.packages.pop()
-            return {"package": self.reading}
+            self.text += said["result"]["contents"]
+            if said["result"]["next_cursor"]:
+                return self.read(cursor=said["result"]["next_cursor"])
+            self.files[self.reading["package"]], self.text = self.text, ""
+        if self.left:
+            self.reading = self.left.pop()
+            return self.read()
         return self.odd.pop() if self.odd else None
+
+    def read(self, **more):
+        return "skills.read", {key: self.reading[key] for key in ("authority", "package")} | more
 
 
 model = Model()
@@ -53,10 +61,10 @@ with grpc.insecure_channel(f"unix:{socket}") as channel:
     listed = service.ListRoots(names["messages"].ListRootsRequest(), timeout=30).roots
     roots = [root.selected_capability_root for root in listed]
     names["orchestrate"](service, roots, "hello", model)
-assert len(model.errors) == 2, model.errors
-assert model.files, "no skill was read"
+assert len(model.errors) == 3, model.errors
+assert len(model.files) == len(model.skills) > 0, "every skill was read"
 for package, text in model.files.items():
     command = [caproot, "read", "--endpoint", f"unix:{socket}", package]
     said = subprocess.run(command, check=True, capture_output=True).stdout
     assert said == text.encode(), package
-print(f"README's orchestrator read {len(model.files)} skills as they are, and was told of 2 mistakes")
+print(f"README's orchestrator read {len(model.files)} skills as they are, and was told of 3 mistakes")
