@@ -163,8 +163,14 @@ async def fast(server):
         return len(skills), files
 
 
-async def told(server, scratch):
-    """An edit is told, to those who asked."""
+async def named_told(client):
+    """The URI of the skill that `told` makes, where it is listed."""
+    return next((r.uri for r in await resources(client) if r.name == "told"), None)
+
+
+async def told(server, scratch, url):
+    """An edit is told, to those who asked. Afterwards everything is as it was, for everybody: the
+    server at `url` knows what the daemon has published."""
     directory = scratch / "told"
     directory.mkdir()
     main = directory / "SKILL.md"
@@ -172,11 +178,7 @@ async def told(server, scratch):
     main.write_text(text.format("One."))
     try:
         async with Client(server) as client:
-            async def uri():
-                uris = [r.uri for r in await resources(client) if r.name == "told"]
-                return uris[0] if uris else None
-
-            while not (named := await uri()):
+            while not (named := await named_told(client)):
                 await asyncio.sleep(0.05)
             listen = client.listen(resources_list_changed=True, resource_subscriptions=[named])
             async with asyncio.timeout(60), listen as changes:
@@ -191,6 +193,9 @@ async def told(server, scratch):
     finally:
         main.unlink()
         directory.rmdir()
+        async with Client(url) as client:
+            while await named_told(client):
+                await asyncio.sleep(0.05)
 
 
 async def main():
@@ -209,7 +214,7 @@ async def main():
         assert 0 < skills <= expected
         await older(server, expected)
         print(f"an older client over {way}: {expected} resources")
-        print(f"a change over {way}: {await told(server, pathlib.Path(scratch))}")
+        print(f"a change over {way}: {await told(server, pathlib.Path(scratch), url)}")
     for way, server in [("HTTP", url), ("stdio", StdioTransport(caproot, ["mcp", *flags]))]:
         skills, files = await fast(server)
         print(f"FastMCP's client over {way}: {skills} skills, {files} digests are right")
