@@ -107,19 +107,17 @@ impl Session {
                 Err(refusal) => Err(refusal.sentence()),
                 Ok(source) => {
                     let who = (source.kind(), source.id());
-                    match lost.get(&who) {
-                        Some(why) => Err(why.clone()),
-                        None => {
-                            let room = room.min(MAX_FRAGMENT_BYTES);
-                            let fragment = fragment(source, skill, room).await;
-                            fragment.map_err(|refusal| {
-                                let why = refusal.sentence();
-                                if refusal.code.is_of_lost_source() {
-                                    lost.insert(who, why.clone());
-                                }
-                                why
-                            })
-                        }
+                    if let Some(why) = lost.get(&who) {
+                        Err(why.clone())
+                    } else {
+                        let fragment = fragment(source, skill, room.min(MAX_FRAGMENT_BYTES)).await;
+                        fragment.map_err(|refusal| {
+                            let why = refusal.sentence();
+                            if refusal.code.is_of_lost_source() {
+                                lost.insert(who, why.clone());
+                            }
+                            why
+                        })
                     }
                 }
             };

@@ -110,10 +110,12 @@ impl Session {
     ) -> Result<Self, SelectionError> {
         let selection = checked(selection)?;
         let ids: Vec<String> = selection.iter().map(|root| root.id.clone()).collect();
-        let executors = by_environment(selection).into_iter().map(|(environment_id, roots)| async {
-            let selection = Selection { product: options.product.clone(), ..Selection::new(roots) };
-            DaemonSource::of_executor(fleet, environment_id, selection, options).await
-        });
+        let executors =
+            by_environment(selection).into_iter().map(|(environment_id, roots)| async {
+                let selection =
+                    Selection { product: options.product.clone(), ..Selection::new(roots) };
+                DaemonSource::of_executor(fleet, environment_id, selection, options).await
+            });
         let executors: Vec<_> = join_all(executors).await.into_iter().map(Arc::new).collect();
         let of_executors = executors.iter().map(|source| source.clone() as Arc<dyn SkillSource>);
         let mut sources: Vec<_> = of_executors.chain(others).collect();

@@ -126,7 +126,7 @@ fn masked<'a>(
         let of_kind = sources.iter().zip(listed).enumerate();
         of_kind.filter(move |(_, (source, _))| source.kind() == kind)
     };
-    let last = sources.iter().map(|source| source.kind()).max();
+    let behind_all = sources.iter().map(|source| source.kind()).max();
     for kind in SourceKind::ALL {
         if !taken.is_empty() {
             for (at, (_, listed)) in names(kind) {
@@ -136,7 +136,7 @@ fn masked<'a>(
             }
         }
         // Nobody comes behind the last.
-        if last > Some(kind) {
+        if behind_all > Some(kind) {
             for (_, (_, listed)) in names(kind) {
                 taken.extend(listed.listing.skills.iter().map(|skill| skill.name.as_str()));
             }

@@ -2,9 +2,7 @@
 //! once. An executor's is of the kind `executor`; one that runs for this process alone may be of
 //! another.
 
-use super::{
-    Listed, Listing, SkillSource, SourceKind, SourceWatch, TextPage, Wanted, unavailable,
-};
+use super::{Listed, Listing, SkillSource, SourceKind, SourceWatch, TextPage, Wanted, unavailable};
 use crate::client::{
     CallError, Catalog, Client, Fleet, FleetError, Mirror, MirrorState, Selection, root_id,
 };
@@ -158,10 +156,7 @@ impl DaemonSource {
     fn root_of(&self, wanted: &Wanted) -> Result<&SelectedCapabilityRoot, Refusal> {
         let Wanted { authority: id, package, .. } = wanted;
         if root_id(package).as_deref() != Some(id) {
-            return Err(Refusal::said(
-                Code::WrongAuthority,
-                "the package is not this authority's",
-            ));
+            return Err(Refusal::said(Code::WrongAuthority, "the package is not this authority's"));
         }
         let (catalog, why) = self.held();
         if let Some(why) = why {
