@@ -15,6 +15,7 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::{ClientHandler, RoleClient};
+use rustls::RootCertStore;
 use std::collections::HashMap;
 use std::fmt;
 use std::process::Stdio;
@@ -100,7 +101,7 @@ pub(super) async fn connect(way: &Way, changed: Arc<Notify>) -> Result<Connected
             let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
                 .custom_headers(headers)
                 .max_sse_event_size(MAX_MESSAGE_BYTES);
-            let transport = StreamableHttpClientTransport::with_client(client()?, config);
+            let transport = StreamableHttpClientTransport::with_client(client(url).await?, config);
             let running = host.serve_with_lifecycle(transport, lifecycle).await;
             (running.map_err(failed)?, None)
         }
@@ -123,13 +124,16 @@ pub(super) async fn connect(way: &Way, changed: Arc<Notify>) -> Result<Connected
     Ok(Connected { running, _child: child })
 }
 
-/// The HTTP client: the machine's authorities, and no redirects, so that what is shown to one server is
-/// shown to no other.
-fn client() -> Result<reqwest::Client, String> {
+/// The HTTP client. It follows no redirects, so that what is shown to one server is shown to no other.
+async fn client(url: &str) -> Result<reqwest::Client, String> {
     let failed = |error: &dyn fmt::Display| format!("there is no HTTP client: {error}");
-    let native = rustls_native_certs::load_native_certs();
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add_parsable_certificates(native.certs);
+    let roots = if url.starts_with("https:") {
+        // Reads files.
+        let read = tokio::task::spawn_blocking(native_roots).await;
+        read.map_err(|error| failed(&error))?
+    } else {
+        RootCertStore::empty()
+    };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -142,6 +146,13 @@ fn client() -> Result<reqwest::Client, String> {
         .pool_max_idle_per_host(0)
         .build()
         .map_err(|error| failed(&error))
+}
+
+/// The authorities that this machine trusts.
+fn native_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    roots
 }
 
 /// What a server sees of this host.

@@ -3,15 +3,19 @@
 
 use super::Server;
 use super::connection::{Connected, connect};
-use super::limits::{CONNECT_TIME, LEAST_PAUSE, LONGEST_PAUSE, RELIST};
+use super::limits::{CONNECT_TIME, LEAST_PAUSE, LIST_TIME, LONGEST_PAUSE, RELIST};
 use super::listing::{Entries, list};
 use crate::session::source::Listing;
 use rmcp::RoleClient;
-use rmcp::model::SubscriptionFilter;
+use rmcp::model::{ProtocolVersion, SubscriptionFilter};
 use rmcp::service::{Peer, Subscription};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// How long a server may take to say that it tells of changes; without, its list is asked for anyway.
+const SUBSCRIBE_TIME: Duration = Duration::from_secs(2);
 
 /// What is held of a server.
 #[derive(Debug, Clone)]
@@ -80,13 +84,18 @@ async fn listen(
     again: &Notify,
 ) -> String {
     let peer = connected.peer();
-    let mut told = subscribe(peer).await;
+    let mut told = None;
     loop {
+        // Before it lists, or a change in between would be lost.
+        if told.is_none() {
+            told = subscribe(peer).await;
+        }
         let listed = Instant::now();
         let before = tell.borrow().entries.clone();
-        let (listing, entries) = match list(name, peer, &before).await {
-            Ok(listed) => listed,
-            Err(why) => return why,
+        let (listing, entries) = match timeout(LIST_TIME, list(name, peer, &before)).await {
+            Ok(Ok(listed)) => listed,
+            Ok(Err(why)) => return why,
+            Err(_) => return "it does not end listing its skills in time".to_owned(),
         };
         tell.send_if_modified(|held| {
             let same = *held.listing == listing
@@ -115,11 +124,13 @@ async fn listen(
 /// Asks to be told of changes, where the server can tell.
 async fn subscribe(peer: &Peer<RoleClient>) -> Option<Subscription> {
     let info = peer.peer_info()?;
-    let resources = info.capabilities.resources.as_ref()?;
-    resources.list_changed.filter(|tells| *tells)?;
-    let filter = SubscriptionFilter::builder().resources_list_changed().build();
     // Servers of an earlier protocol tell unasked.
-    timeout(CONNECT_TIME, peer.listen(filter)).await.ok()?.ok()
+    if info.protocol_version != ProtocolVersion::V_2026_07_28 {
+        return None;
+    }
+    info.capabilities.resources.as_ref()?.list_changed.filter(|tells| *tells)?;
+    let filter = SubscriptionFilter::builder().resources_list_changed().build();
+    timeout(SUBSCRIBE_TIME, peer.listen(filter)).await.ok()?.ok()
 }
 
 /// Waits for word of a change; of a subscription that ended, or is none, for ever.

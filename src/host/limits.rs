@@ -28,6 +28,8 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 pub const CONNECT_TIME: Duration = Duration::from_secs(15);
 /// How long a page of a listing may take: a server may hash all its files for it.
 pub const PAGE_TIME: Duration = Duration::from_secs(30);
+/// How long all pages of it may take.
+pub const LIST_TIME: Duration = Duration::from_mins(2);
 /// How often a list is asked for where nothing says that it changed.
 pub const RELIST: Duration = Duration::from_mins(5);
 /// The least time between two lists, however often a server says that it changed.

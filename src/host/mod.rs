@@ -147,10 +147,14 @@ impl McpSource {
         }
         let begin = cursor::parse(&wanted.cursor, &uri)
             .ok_or_else(|| Refusal::said(Code::InvalidCursor, "the cursor is none of this file"))?;
-        let file = fetch::file(&held, entry, &uri, &self.fetched).await;
+        let file = fetch::file(&held, entry, &uri, &self.fetched);
+        let file = tokio::time::timeout(self.read_time, file).await.unwrap_or_else(|_| {
+            let message = "the MCP server does not answer in time";
+            Err(Refusal::said(Code::SourceUnavailable, message))
+        });
         let file = file.inspect_err(|refusal| {
-            if refusal.code() == Code::NotVerified {
-                // It may list what it serves by now.
+            // It may list what it serves by now, or be gone.
+            if matches!(refusal.code(), Code::NotVerified | Code::SourceUnavailable) {
                 self.again.notify_one();
             }
         })?;

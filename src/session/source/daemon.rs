@@ -2,13 +2,13 @@
 //! once. An executor's is of the kind `executor`; one that runs for this process alone may be of
 //! another.
 
+use super::wire::{listing, text};
 use super::{Listed, Listing, SkillSource, SourceKind, SourceWatch, TextPage, Wanted, unavailable};
 use crate::client::{
     CallError, Catalog, Client, Fleet, FleetError, Mirror, MirrorState, Selection, root_id,
 };
-use crate::proto::caproot::v1::read_resource_response::Body;
 use crate::proto::caproot::v1::{
-    Authority, ReadResourceRequest, ReadResourceResponse, RootState, SelectedCapabilityRoot, Skill,
+    Authority, ReadResourceRequest, RootState, SelectedCapabilityRoot,
 };
 use crate::session::result::{Code, Refusal};
 use crate::session::{Options, lock};
@@ -287,54 +287,5 @@ impl SourceWatch for MirrorWatch {
                 }
             }
         })
-    }
-}
-
-/// A catalog as a list of this kind's.
-fn listing(kind: SourceKind, catalog: &Catalog) -> Listing {
-    let of_kind = |skill: &Arc<Skill>| {
-        if kind == SourceKind::Executor {
-            return skill.clone();
-        }
-        let mut skill = Skill::clone(skill);
-        if let Some(authority) = &mut skill.authority {
-            kind.name().clone_into(&mut authority.kind);
-        }
-        Arc::new(skill)
-    };
-    let unready = catalog.roots().iter().filter(|root| root.state() != RootState::Ready);
-    Listing {
-        skills: catalog.skills().iter().map(of_kind).collect(),
-        warnings: unready
-            .map(|root| format!("root {:?} is not ready: {}", root.id, root.message))
-            .collect(),
-        truncated: catalog.roots().iter().any(|root| root.truncated),
-    }
-}
-
-/// The page, if it is what was asked for, and text.
-fn text(request: &ReadResourceRequest, page: ReadResourceResponse) -> Result<TextPage, Refusal> {
-    let nonsense = |why: &str| {
-        let message = format!("the executor's answer makes no sense: {why}");
-        Err(Refusal::said(Code::BadAnswer, &message))
-    };
-    let is_asked = if request.resource.is_empty() {
-        root_id(&page.resource) == root_id(&request.package)
-    } else {
-        page.resource == request.resource
-    };
-    if !is_asked {
-        return nonsense("it is of another file");
-    }
-    match page.body {
-        Some(Body::Contents(contents)) => {
-            Ok(TextPage { resource: page.resource, contents, next_cursor: page.next_cursor })
-        }
-        Some(Body::Data(_)) => {
-            let media = if page.media_type.is_empty() { "no text" } else { &page.media_type };
-            let message = format!("the file is not text: {media}, {} bytes", page.total_bytes);
-            Err(Refusal::said(Code::NotText, &message))
-        }
-        None => nonsense("a page of a file has no body"),
     }
 }

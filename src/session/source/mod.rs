@@ -3,6 +3,7 @@
 //! Leaves merging several to `view`.
 
 mod daemon;
+mod wire;
 
 pub use daemon::{DaemonSource, ExecutorState};
 

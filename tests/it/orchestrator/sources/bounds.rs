@@ -22,6 +22,7 @@ fn the_table_of_bounds() {
         ("PATIENCE", span(limits::PATIENCE)),
         ("CONNECT_TIME", span(limits::CONNECT_TIME)),
         ("PAGE_TIME", span(limits::PAGE_TIME)),
+        ("LIST_TIME", span(limits::LIST_TIME)),
         ("RELIST", span(limits::RELIST)),
         ("LEAST_PAUSE", span(limits::LEAST_PAUSE)),
         ("LONGEST_PAUSE", span(limits::LONGEST_PAUSE)),

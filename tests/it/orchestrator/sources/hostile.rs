@@ -10,7 +10,7 @@ use caproot::session::{Session, SkillSource};
 use serde_json::{Value, json};
 
 use super::super::session::{call, list_all, read_all};
-use super::server::{contents, entry, file, main, of_skills, page, start};
+use super::server::{contents, entry, file, main, of_skills, page, start, start_at};
 use super::{arguments, mcp, of, refused};
 use crate::harness::{HANG, in_time};
 
@@ -251,6 +251,39 @@ async fn a_server_that_never_answers() {
     let (code, said) = refused(&session, read("")).await;
     assert_eq!(code, "SOURCE_UNAVAILABLE");
     assert!(said.contains("does not answer in time"), "{said}");
+}
+
+#[tokio::test]
+async fn one_that_is_lost_is_found_again() {
+    let answers = |method: &str, params: &Value| {
+        if method == "skills/list" {
+            return Some(page(&[entry("a", &[])], None));
+        }
+        Some(contents(params["uri"].as_str()?, &main("a")))
+    };
+    let there = start(answers).await;
+    let address = there.url.strip_prefix("http://").and_then(|url| url.strip_suffix("/mcp"));
+    let address = address.expect("an address").to_owned();
+    let session = session(&there.url).await;
+    let mut changes = session.changes();
+    drop(there);
+    in_time(async {
+        while !list_all(&session).await.0.is_empty() {
+            // Whoever reads notices.
+            assert_eq!(refused(&session, read("")).await.0, "SOURCE_UNAVAILABLE");
+            changes.next().await;
+        }
+    })
+    .await;
+    assert!(list_all(&session).await.1[0].contains("cannot be used"));
+    let _again = start_at(&address, answers).await;
+    in_time(async {
+        while list_all(&session).await.0.is_empty() {
+            changes.next().await;
+        }
+    })
+    .await;
+    assert_eq!(read_all(&session, read("")).await, main("a"));
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ mod bounds;
 #[path = "../../../examples/sources.rs"]
 mod example;
 mod hostile;
+mod process;
 mod server;
 
 use std::sync::Arc;

@@ -95,7 +95,15 @@ pub(super) async fn of_skills(skills: &[(&str, &[(&str, &str)])]) -> Mock {
 pub(super) async fn start(
     answers: impl FnMut(&str, &Value) -> Option<Value> + Send + 'static,
 ) -> Mock {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    start_at("127.0.0.1:0", answers).await
+}
+
+/// The same at an address.
+pub(super) async fn start_at(
+    address: &str,
+    answers: impl FnMut(&str, &Value) -> Option<Value> + Send + 'static,
+) -> Mock {
+    let listener = TcpListener::bind(address).await.expect("a free port");
     let url = format!("http://{}/mcp", listener.local_addr().expect("an address"));
     let reads = Arc::new(AtomicUsize::new(0));
     let (counted, answers) = (reads.clone(), Arc::new(Mutex::new(answers)));
