@@ -6,6 +6,7 @@ use super::one_line::{cut, one_line};
 use super::source::{Listed, SkillSource, SourceKind};
 use super::{Session, SharedSkill, lock};
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
@@ -14,6 +15,8 @@ const KEPT: usize = 8;
 /// The most warnings, and the most bytes of each.
 const MAX_WARNINGS: usize = 16;
 const MAX_WARNING_BYTES: usize = 256;
+/// About as many bytes of names stand in one.
+const MAX_NAMES_BYTES: usize = 120;
 
 /// What there is.
 #[derive(Debug)]
@@ -80,11 +83,7 @@ impl Session {
                     .push(format!("{who} cannot be used, and its skills are left out: {why}"));
                 continue;
             }
-            let of = |skill: &SharedSkill| {
-                let authority = skill.authority.as_ref();
-                authority.map(|authority| (authority.kind.clone(), authority.id.clone()))
-            };
-            for run in listing.skills.chunk_by(|a, b| of(a) == of(b)) {
+            for run in listing.skills.chunk_by(|a, b| a.authority == b.authority) {
                 if let Some(authority) = &run[0].authority
                     && authority.kind == source.kind().name()
                 {
@@ -149,17 +148,21 @@ fn masked<'a>(
 fn hides(who: &str, names: Option<&BTreeSet<&str>>) -> Option<String> {
     let names = names.filter(|names| !names.is_empty())?;
     let mut said = String::new();
+    let mut shown = 0;
     for name in names {
-        if said.len() > MAX_WARNING_BYTES {
+        if shown > 0 && said.len() + name.len() > MAX_NAMES_BYTES {
             break;
         }
-        if !said.is_empty() {
+        if shown > 0 {
             said.push_str(", ");
         }
         said.push_str(name);
+        shown += 1;
     }
-    let count = names.len();
-    Some(format!("{count} names of skills of {who} are taken, and these are not listed: {said}"))
+    if shown < names.len() {
+        let _ = write!(said, " and {} more", names.len() - shown);
+    }
+    Some(format!("skills of {who} are not listed, as others have their names: {said}"))
 }
 
 /// A few warnings, each on one line.

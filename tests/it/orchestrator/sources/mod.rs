@@ -5,6 +5,7 @@ mod bounds;
 #[path = "../../../examples/sources.rs"]
 mod example;
 mod hostile;
+mod own;
 mod process;
 mod server;
 
@@ -193,7 +194,7 @@ async fn the_example_runs() {
         "- draw: Does draw. (mcp+skill://docs/draw)",
         "- notes: Keeps notes. (skill://mine/notes)",
         "- pdf: Fills forms, as the platform has it. (skill://team/pdf)",
-        "the local source \"here\" are taken",
+        "the local source \"here\" are not listed",
         "All about pdf.",
     ] {
         assert!(said.contains(part), "{part}: {said}");
