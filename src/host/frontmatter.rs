@@ -3,6 +3,7 @@
 
 use crate::document::{self, Node, Value as Yaml};
 use serde_json::{Map, Value};
+use std::collections::HashSet;
 
 /// What differs, as the end of a sentence about the file; `None` where nothing does.
 pub(super) fn difference(text: &str, said: &Map<String, Value>) -> Option<String> {
@@ -16,8 +17,14 @@ pub(super) fn difference(text: &str, said: &Map<String, Value>) -> Option<String
     let Yaml::Map(entries) = &node.value else {
         return Some("its frontmatter is no mapping".to_owned());
     };
+    let mut seen = HashSet::new();
     for entry in entries {
+        if !seen.insert(&*entry.key) {
+            return Some(format!("its field {:?} is there twice", entry.key));
+        }
         match said.get(&*entry.key) {
+            // Some writers of JSON leave out what is nothing.
+            None if entry.node.value == Yaml::Null => {}
             None => return Some(format!("the list does not have its field {:?}", entry.key)),
             Some(value) if !is_same(&entry.node, value) => {
                 return Some(format!("the list has another value of its field {:?}", entry.key));
@@ -25,12 +32,9 @@ pub(super) fn difference(text: &str, said: &Map<String, Value>) -> Option<String
             Some(_) => {}
         }
     }
-    let absent = said.keys().find(|key| !entries.iter().any(|entry| *entry.key == ***key));
-    if let Some(key) = absent {
-        return Some(format!("it does not have the list's field {key:?}"));
-    }
-    // Each is the list's; that there are as many means that none is there twice.
-    (entries.len() != said.len()).then(|| "a field of it is there twice".to_owned())
+    let mut fields = said.iter().filter(|(_, value)| !value.is_null());
+    let absent = fields.find(|(key, _)| !seen.contains(key.as_str()));
+    absent.map(|(key, _)| format!("it does not have the list's field {key:?}"))
 }
 
 /// What stands between the two fences, with the line break before the second.
@@ -89,10 +93,11 @@ mod tests {
         let said = json!({
             "name": "a", "description": "Does a.", "version": 1.5, "on": true,
             "list": ["x", 2], "meta": {"k": "v"}, "date": "2026-01-02",
+            "nothing": null,
         });
         let said = said.as_object().expect("an object");
         let good = "---\nname: a\ndescription: >-\n  Does\n  a.\nversion: 1.50\non: yes\n\
-            list: [x, 2]\nmeta:\n  k: v\ndate: 2026-01-02\n---\nBody.\n";
+            list: [x, 2]\nmeta:\n  k: v\ndate: 2026-01-02\nempty:\n---\nBody.\n";
         assert_eq!(difference(good, said), None);
         assert_eq!(difference(&format!("\u{feff}{}", good.replace('\n', "\r\n")), said), None);
         for (from, to) in [
@@ -104,6 +109,7 @@ mod tests {
             ("[x, 2]", "[x, 2, 3]"),
             ("date: 2026-01-02\n", ""),
             ("name: a", "name: a\nmore: 1"),
+            ("empty:", "empty: x"),
             ("name: a", "name: a\nname: a"),
             ("name: a", "name: [a"),
             ("---\nname", "name"),
