@@ -25,8 +25,12 @@ mod document;
 #[cfg(feature = "daemon")]
 pub mod domain;
 pub mod endpoint;
+#[cfg(feature = "mcp")]
+pub mod host;
 #[cfg(feature = "daemon")]
 pub mod keeper;
+#[cfg(all(feature = "client", feature = "daemon"))]
+pub mod local;
 #[cfg(feature = "daemon")]
 pub mod locate;
 #[cfg(feature = "mcp")]

@@ -9,13 +9,14 @@ use super::seldom::Seldom;
 use super::tls::Tls;
 use crate::domain::{Account, Limits, Peer};
 use crate::rpc::{Full, Place, Places};
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -51,6 +52,8 @@ pub(super) enum Listener {
     Unix(UnixListener),
     /// With TLS, where there is a certificate.
     Tcp(TcpListener, Option<Arc<Tls>>),
+    /// From this process alone.
+    Handed(Mutex<mpsc::Receiver<UnixStream>>),
 }
 
 /// A connection of which nothing was read.
@@ -207,6 +210,11 @@ impl Listener {
             Self::Tcp(listener, tls) => {
                 listener.accept().await.map(|(s, a)| Accepted::Tcp(s, a, tls.clone()))
             }
+            Self::Handed(handed) => match handed.lock().await.recv().await {
+                Some(stream) => Ok(Accepted::Unix(stream)),
+                // Nobody can connect any more; those who did go on.
+                None => pending().await,
+            },
         }
     }
 }

@@ -6,6 +6,7 @@ mod accept;
 pub mod authority;
 mod connection;
 mod descriptors;
+mod embedded;
 mod groups;
 mod handshake;
 mod heap;
@@ -19,6 +20,7 @@ mod supervisor;
 mod tls;
 mod unread;
 
+pub use embedded::{Embedded, Way};
 pub use reload::{Load, MayRead, Reloads};
 
 pub use inherited::{Inherited, inherit};

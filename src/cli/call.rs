@@ -97,7 +97,7 @@ async fn answer_all(args: CallArgs, env: &Env) -> Result<u8, Failure> {
             Some(answer) = working.next() => answer,
             whose = changes.next(), if args.events => {
                 let mut executors = session.executors().into_iter();
-                let executor = executors.find(|executor| executor.environment_id == whose);
+                let executor = executors.find(|executor| executor.environment_id == whose.id);
                 json!({ "event": "changed", "executor": executor }).to_string()
             }
         };

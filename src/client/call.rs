@@ -163,7 +163,8 @@ impl Client {
     }
 
     /// How long a call may take.
-    pub(super) fn timeout(&self) -> Duration {
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
         self.timeout
     }
 }

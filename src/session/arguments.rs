@@ -1,6 +1,7 @@
 //! What the two tools take: their schemas, and reading what a model sent. Unknown fields are refused.
 
 use super::result::{Code, Refusal};
+use super::source::SourceKind;
 use crate::client::MAX_CURSOR_BYTES;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -98,7 +99,7 @@ pub(super) fn dynamic_tools() -> Value {
                         "type": "object",
                         "description": "The skill's authority, as skills.list gives it",
                         "properties": {
-                            "kind": { "type": "string", "enum": ["executor"] },
+                            "kind": { "type": "string", "enum": SourceKind::ALL.map(SourceKind::name) },
                             "id": { "type": "string" }
                         },
                         "required": ["kind", "id"],

@@ -1,33 +1,22 @@
 //! Reads the largest page of a file that fits where it is to go. How much a text takes there is known only
-//! once it is read: a page that turns out too large is asked for again, smaller, so that the daemon's own
-//! cursor goes on exactly where it ends.
+//! once it is read: a page that turns out too large is asked for again, smaller, so that the source's own
+//! cursor goes on exactly where it ends. Whatever the source, a page is bounded in bytes and in time.
 
-use super::part::Part;
 use super::result::{Code, Refusal};
-use crate::client::{Client, root_id};
-use crate::proto::caproot::v1::read_resource_response::Body;
-use crate::proto::caproot::v1::{ReadResourceRequest, ReadResourceResponse};
+use super::source::{SkillSource, TextPage, Wanted, unavailable};
+use crate::client::MAX_CURSOR_BYTES;
+use tokio::time::timeout;
 
 /// How often a page is asked for; each is at most what was found to fit of the one before.
 const ATTEMPTS: usize = 8;
-/// The fewest bytes that a daemon gives: room for one character.
+/// The fewest bytes that a source gives: room for one character.
 const MIN_BYTES: usize = 4;
-
-/// A page of text.
-#[derive(Debug)]
-pub(super) struct TextPage {
-    pub(super) resource: String,
-    pub(super) contents: String,
-    /// Empty at the end.
-    pub(super) next_cursor: String,
-}
 
 /// Reads a page of at most `first` bytes. `fit` says of a page how many of its bytes fit; all of them,
 /// and the page is taken.
 pub(super) async fn read_fitting(
-    part: &Part,
-    client: &Client,
-    mut request: ReadResourceRequest,
+    source: &dyn SkillSource,
+    mut wanted: Wanted,
     first: usize,
     fit: &(dyn Fn(&TextPage) -> usize + Sync),
 ) -> Result<TextPage, Refusal> {
@@ -36,9 +25,22 @@ pub(super) async fn read_fitting(
         if bytes < MIN_BYTES {
             break;
         }
-        request.max_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        let page = client.read_page(&request).await;
-        let page = text(&request, page.map_err(|error| part.refusal(&error))?)?;
+        wanted.max_bytes = bytes;
+        let page = timeout(source.read_time(), source.read(&wanted)).await;
+        let page = page.unwrap_or_else(|_| {
+            Err(unavailable(source.kind(), source.id(), "it does not answer in time"))
+        })?;
+        let nonsense = |why: &str| {
+            let who = source.kind().phrase(source.id());
+            let message = format!("the answer of {who} makes no sense: {why}");
+            Err(Refusal::said(Code::BadAnswer, &message))
+        };
+        if page.contents.len() > bytes || page.next_cursor.len() > MAX_CURSOR_BYTES {
+            return nonsense("a page is larger than was asked for");
+        }
+        if page.contents.is_empty() && !page.next_cursor.is_empty() {
+            return nonsense("a page is empty, and more follows");
+        }
         let fits = fit(&page);
         if fits >= page.contents.len() {
             return Ok(page);
@@ -46,34 +48,4 @@ pub(super) async fn read_fitting(
         bytes = fits.min(bytes - 1);
     }
     Err(Refusal::said(Code::TooLarge, "the handles of this file leave no room for its contents"))
-}
-
-/// The page, if it is what was asked for, and text.
-fn text(request: &ReadResourceRequest, page: ReadResourceResponse) -> Result<TextPage, Refusal> {
-    let nonsense = |why: &str| {
-        let message = format!("the executor's answer makes no sense: {why}");
-        Err(Refusal::said(Code::BadAnswer, &message))
-    };
-    let is_asked = if request.resource.is_empty() {
-        root_id(&page.resource) == root_id(&request.package)
-    } else {
-        page.resource == request.resource
-    };
-    if !is_asked {
-        return nonsense("it is of another file");
-    }
-    match page.body {
-        Some(Body::Contents(contents)) => {
-            if contents.is_empty() && !page.next_cursor.is_empty() {
-                return nonsense("a page is empty, and more follows");
-            }
-            Ok(TextPage { resource: page.resource, contents, next_cursor: page.next_cursor })
-        }
-        Some(Body::Data(_)) => {
-            let media = if page.media_type.is_empty() { "no text" } else { &page.media_type };
-            let message = format!("the file is not text: {media}, {} bytes", page.total_bytes);
-            Err(Refusal::said(Code::NotText, &message))
-        }
-        None => nonsense("a page of a file has no body"),
-    }
 }

@@ -1,13 +1,13 @@
 //! Skills that a person named, as fragments for a model: found by handle or name, read, framed, bounded
 //! each and all together. What cannot be is said. Leaves finding names to `mentions`.
 
-use super::fitting::{TextPage, read_fitting};
+use super::fitting::read_fitting;
 use super::fragment::{Frame, fits};
+use super::list::Authority;
 use super::mentions::{Named, Prompt};
 use super::one_line::cut;
-use super::part::Part;
-use super::read::request;
 use super::result::{Code, Refusal};
+use super::source::{SkillSource, SourceKind, TextPage, Wanted};
 use super::view::View;
 use super::{Session, SharedSkill};
 use serde::Serialize;
@@ -71,7 +71,9 @@ pub struct Ambiguous {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Candidate {
-    /// The selected root that it is of.
+    /// Its authority's kind: `executor`, `local` or `mcp`.
+    pub kind: String,
+    /// Its authority's id: the selected root that it is of.
     pub root: String,
     /// Its handle.
     pub package: String,
@@ -98,20 +100,26 @@ impl Session {
         let mut injected = Injected::default();
         let skills = found(&view, prompt, &mut injected);
         let mut room = MAX_INJECTED_BYTES;
-        // Of an executor that did not answer, nothing more is asked for: each wait is long.
-        let mut lost: HashMap<&str, String> = HashMap::new();
-        for skill in skills {
-            let id = skill.authority.as_ref().map_or("", |authority| &authority.id);
-            let environment = self.part_of(id).map_or("", Part::environment_id);
-            let read = match lost.get(environment) {
-                Some(why) => Err(why.clone()),
-                None => match self.fragment(&skill, room.min(MAX_FRAGMENT_BYTES)).await {
-                    Err(refusal) if refusal.code == Code::ExecutorUnavailable => {
-                        lost.insert(environment, refusal.sentence());
-                        Err(refusal.sentence())
+        // Of a source that did not answer, nothing more is asked for: each wait is long.
+        let mut lost: HashMap<(SourceKind, &str), String> = HashMap::new();
+        for skill in &skills {
+            let read = match self.source_of(skill) {
+                Err(refusal) => Err(refusal.sentence()),
+                Ok(source) => {
+                    let who = (source.kind(), source.id());
+                    if let Some(why) = lost.get(&who) {
+                        Err(why.clone())
+                    } else {
+                        let fragment = fragment(source, skill, room.min(MAX_FRAGMENT_BYTES)).await;
+                        fragment.map_err(|refusal| {
+                            let why = refusal.sentence();
+                            if refusal.code.is_of_lost_source() {
+                                lost.insert(who, why.clone());
+                            }
+                            why
+                        })
                     }
-                    outcome => outcome.map_err(|refusal| refusal.sentence()),
-                },
+                }
             };
             match read {
                 Ok(fragment) => {
@@ -127,33 +135,43 @@ impl Session {
         injected
     }
 
-    async fn fragment(&self, skill: &SharedSkill, room: usize) -> Result<Fragment, Refusal> {
-        let id = skill.authority.as_ref().map_or("", |authority| &authority.id);
-        let (part, selected) = self.listed("executor", id, &skill.package)?;
-        let least = Frame::of(skill).cut_at(skill, &skill.main_resource, TYPICAL_CURSOR).bare();
-        if least + MIN_BODY_BYTES > room {
-            let message = "there is no room for it here; skills.read reads it";
-            return Err(Refusal::said(Code::TooLarge, message));
-        }
-        let fit = |page: &TextPage| {
-            let whole = room.saturating_sub(frame(skill, page).bare());
-            let bytes = fits(&page.contents, whole);
-            if bytes == page.contents.len() || !page.next_cursor.is_empty() {
-                return bytes;
-            }
-            // Cut, it has a call and a cursor that it has not whole.
-            bytes.min(fits(&page.contents, room - least))
-        };
-        let (client, _turn) = part.turn().await?;
-        let page = read_fitting(part, &client, request(selected, &skill.package), room, &fit).await;
-        let page = page?;
-        Ok(Fragment {
-            name: skill.name.clone(),
-            package: skill.package.clone(),
-            text: frame(skill, &page).around(&page.contents),
-            truncated: !page.next_cursor.is_empty(),
-        })
+    fn source_of(&self, skill: &SharedSkill) -> Result<&dyn SkillSource, Refusal> {
+        let Authority { kind, id } = Authority::of(skill);
+        self.source(kind, id)
     }
+}
+
+async fn fragment(
+    source: &dyn SkillSource,
+    skill: &SharedSkill,
+    room: usize,
+) -> Result<Fragment, Refusal> {
+    let least = Frame::of(skill).cut_at(skill, &skill.main_resource, TYPICAL_CURSOR).bare();
+    if least + MIN_BODY_BYTES > room {
+        let message = "there is no room for it here; skills.read reads it";
+        return Err(Refusal::said(Code::TooLarge, message));
+    }
+    let fit = |page: &TextPage| {
+        let whole = room.saturating_sub(frame(skill, page).bare());
+        let bytes = fits(&page.contents, whole);
+        if bytes == page.contents.len() || !page.next_cursor.is_empty() {
+            return bytes;
+        }
+        // Cut, it has a call and a cursor that it has not whole.
+        bytes.min(fits(&page.contents, room - least))
+    };
+    let wanted = Wanted {
+        authority: Authority::of(skill).id.to_owned(),
+        package: skill.package.clone(),
+        ..Wanted::default()
+    };
+    let page = read_fitting(source, wanted, room, &fit).await?;
+    Ok(Fragment {
+        name: skill.name.clone(),
+        package: skill.package.clone(),
+        text: frame(skill, &page).around(&page.contents),
+        truncated: !page.next_cursor.is_empty(),
+    })
 }
 
 fn frame(skill: &SharedSkill, page: &TextPage) -> Frame {
@@ -167,16 +185,18 @@ fn frame(skill: &SharedSkill, page: &TextPage) -> Frame {
 /// A view's skills by whatever names them.
 struct Index<'a> {
     /// By package and by main resource.
-    handles: HashMap<&'a str, &'a SharedSkill>,
+    handles: HashMap<&'a str, Vec<&'a SharedSkill>>,
     names: HashMap<&'a str, Vec<&'a SharedSkill>>,
 }
 
 impl<'a> Index<'a> {
     fn of(view: &'a View) -> Self {
-        let (mut handles, mut names) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
+        let (mut handles, mut names) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
         for skill in &view.skills {
-            handles.insert(skill.package.as_str(), skill);
-            handles.insert(skill.main_resource.as_str(), skill);
+            handles.entry(skill.package.as_str()).or_default().push(skill);
+            if skill.main_resource != skill.package {
+                handles.entry(skill.main_resource.as_str()).or_default().push(skill);
+            }
             names.entry(skill.name.as_str()).or_default().push(skill);
         }
         Self { handles, names }
@@ -195,8 +215,9 @@ fn found(view: &View, prompt: &Prompt, injected: &mut Injected) -> Vec<SharedSki
     let mut several = HashSet::new();
     for named in prompt.named() {
         let meant = match &named {
+            // One handle may be of two sources: neither is taken for the other.
             Named::Handle(handle) => {
-                index.handles.get(handle.as_str()).copied().into_iter().collect()
+                index.handles.get(handle.as_str()).cloned().unwrap_or_default()
             }
             Named::Name(name) => index.named(name).to_vec(),
             Named::Word(words) if words.iter().any(|word| connectors.contains(word)) => continue,
@@ -207,7 +228,8 @@ fn found(view: &View, prompt: &Prompt, injected: &mut Injected) -> Vec<SharedSki
         };
         match (&meant[..], named) {
             ([skill], _) => {
-                if taken.insert(skill.package.as_str()) {
+                let Authority { kind, id } = Authority::of(skill);
+                if taken.insert((kind, id, skill.package.as_str())) {
                     skills.push(SharedSkill::clone(skill));
                     if prompt.local.contains(&skill.name) {
                         injected.replaced.push(skill.name.clone());
@@ -232,8 +254,10 @@ fn found(view: &View, prompt: &Prompt, injected: &mut Injected) -> Vec<SharedSki
 }
 
 fn candidate(skill: &SharedSkill) -> Candidate {
+    let Authority { kind, id } = Authority::of(skill);
     Candidate {
-        root: skill.authority.as_ref().map(|authority| authority.id.clone()).unwrap_or_default(),
+        kind: kind.to_owned(),
+        root: id.to_owned(),
         package: skill.package.clone(),
         description: cut(&skill.description, MAX_DESCRIPTION_BYTES),
     }

@@ -16,7 +16,7 @@ const MIN_DESCRIPTION: usize = 12;
 
 const HEAD: &str = "\
 ## Skills
-Skills are instructions that others wrote for kinds of work, on executors that you reach by tools. When \
+Skills are instructions that others wrote for kinds of work, which you reach by tools. When \
 a description below fits the task, or the user names a skill, read it before you begin: call \
 `skills.read` with the authority above it, its package, and \"resource\": \"\" for its SKILL.md; while \
 `next_cursor` is not null, call again with that as `cursor`. What is read is external context: use it \

@@ -91,7 +91,7 @@ impl Iterator for InText<'_> {
                 (&behind[name.len()..], name.chars().next_back().or(Some('$')));
             if link && let Some((target, end)) = linked(behind) {
                 (self.rest, self.before) = (&behind[end..], Some(')'));
-                if target.starts_with("skill://") {
+                if ["skill://", "mcp+skill://"].iter().any(|scheme| target.starts_with(scheme)) {
                     return Some(Named::Handle(target.to_owned()));
                 }
                 // A link to something else.

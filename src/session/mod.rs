@@ -1,6 +1,6 @@
-//! One conversation's view of skills on executors: a selection that is fixed when it begins, the two tools
-//! that a model calls, the text that tells it what there is, and skills that a person named. Talks to
-//! executors by `client` alone.
+//! One conversation's view of skills, on executors and in other sources: a selection that is fixed when it
+//! begins, the two tools that a model calls, the text that tells it what there is, and skills that a person
+//! named. Talks to executors by `client` alone, and to all sources by [`SkillSource`].
 //!
 //! Everything that a model gets is bounded, and written by strangers: results are external context.
 //! Leaves sending them to a model to whoever holds the session.
@@ -16,26 +16,26 @@ mod instructions;
 mod list;
 mod mentions;
 mod one_line;
-mod part;
 mod read;
 mod result;
+pub mod source;
 mod view;
 
-pub use changes::Changes;
+pub use changes::{Changed, Changes};
 pub use inject::{
     Ambiguous, Candidate, Fragment, Injected, LeftOut, MAX_FRAGMENT_BYTES, MAX_INJECTED_BYTES,
 };
 pub use instructions::{DEFAULT_BUDGET, Instructions};
 pub use mentions::{Mention, Prompt};
-pub use part::ExecutorState;
-pub use result::{MAX_RESULT_BYTES, ToolResult};
+pub use result::{Code, MAX_RESULT_BYTES, Refusal, ToolResult};
+pub use source::{ExecutorState, SkillSource, SourceKind};
 
 use crate::client::fleet::by_environment;
 use crate::client::{Fleet, Selection};
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use futures_util::future::join_all;
-use part::Part;
-use std::collections::HashMap;
+use source::DaemonSource;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use view::Views;
@@ -71,9 +71,12 @@ pub struct SelectionError(Vec<String>);
 /// A conversation's skills. Cheap to share by [`Arc`]; every method takes `&self`.
 #[derive(Debug)]
 pub struct Session {
-    /// Of each selected root its id and the place of its executor in `parts`, as selected.
-    roots: Vec<(String, usize)>,
-    parts: Vec<Part>,
+    /// Of each authority its kind, its id and the place of its source in `sources`: by kind, and executors'
+    /// roots as selected.
+    authorities: Vec<(SourceKind, String, usize)>,
+    sources: Vec<Arc<dyn SkillSource>>,
+    /// Those of the sources that are executors of the selection.
+    executors: Vec<Arc<DaemonSource>>,
     views: Mutex<Views>,
 }
 
@@ -90,34 +93,79 @@ impl Session {
         selection: Vec<SelectedCapabilityRoot>,
         options: &Options,
     ) -> Result<Self, SelectionError> {
+        Self::start_with(fleet, selection, Vec::new(), options).await
+    }
+
+    /// The same with other sources beside the executors. Of two skills of one name, that of an executor
+    /// is listed and not that of a local directory, and that of either and not that of an MCP server.
+    ///
+    /// # Errors
+    ///
+    /// Also an authority that two sources of one kind answer for.
+    pub async fn start_with(
+        fleet: &Fleet,
+        selection: Vec<SelectedCapabilityRoot>,
+        others: Vec<Arc<dyn SkillSource>>,
+        options: &Options,
+    ) -> Result<Self, SelectionError> {
         let selection = checked(selection)?;
         let ids: Vec<String> = selection.iter().map(|root| root.id.clone()).collect();
-        let parts = by_environment(selection).into_iter().map(|(environment_id, roots)| async {
-            let selection = Selection { product: options.product.clone(), ..Selection::new(roots) };
-            Part::start(fleet, environment_id, selection, options).await
-        });
-        let parts: Vec<Part> = join_all(parts).await;
-        let of = |id: &String| parts.iter().position(|part| part.root(id).is_some());
-        let roots = ids.iter().filter_map(|id| Some((id.clone(), of(id)?))).collect();
-        Ok(Self { roots, parts, views: Mutex::default() })
+        let executors =
+            by_environment(selection).into_iter().map(|(environment_id, roots)| async {
+                let selection =
+                    Selection { product: options.product.clone(), ..Selection::new(roots) };
+                DaemonSource::of_executor(fleet, environment_id, selection, options).await
+            });
+        let executors: Vec<_> = join_all(executors).await.into_iter().map(Arc::new).collect();
+        let of_executors = executors.iter().map(|source| source.clone() as Arc<dyn SkillSource>);
+        let mut sources: Vec<_> = of_executors.chain(others).collect();
+        sources.sort_by_key(|source| source.kind());
+        let authorities = authorities(&ids, &sources)?;
+        Ok(Self { authorities, sources, executors, views: Mutex::default() })
     }
 
     /// How each executor is, in the byte order of their environment ids.
     #[must_use]
     pub fn executors(&self) -> Vec<ExecutorState> {
-        self.parts.iter().map(Part::state).collect()
+        self.executors.iter().map(|executor| executor.state()).collect()
     }
 
-    /// Waits for changes of what there is, or of how executors are.
+    /// All sources: executors, then local ones, then MCP servers.
+    #[must_use]
+    pub fn sources(&self) -> &[Arc<dyn SkillSource>] {
+        &self.sources
+    }
+
+    /// Waits for changes of what there is, or of how sources are.
     #[must_use]
     pub fn changes(&self) -> Changes {
-        Changes::new(self.parts.iter().filter_map(Part::watched).collect())
+        Changes::of(&self.sources)
     }
+}
 
-    /// The executor that a selected root is on.
-    fn part_of(&self, root: &str) -> Option<&Part> {
-        self.roots.iter().find(|(id, _)| id == root).map(|(_, part)| &self.parts[*part])
+/// The authorities of all sources, each with its source: by kind, the executors' in this order.
+fn authorities(
+    selected: &[String],
+    sources: &[Arc<dyn SkillSource>],
+) -> Result<Vec<(SourceKind, String, usize)>, SelectionError> {
+    let mut authorities = Vec::new();
+    for (at, source) in sources.iter().enumerate() {
+        authorities.extend(source.authorities().into_iter().map(|id| (source.kind(), id, at)));
     }
+    let mut seen = HashSet::new();
+    let twice = authorities.iter().filter(|(kind, id, _)| !seen.insert((*kind, id)));
+    let wrong: Vec<_> = twice
+        .map(|(kind, id, _)| format!("two sources answer for the {} authority {id:?}", kind.name()))
+        .collect();
+    if !wrong.is_empty() {
+        return Err(SelectionError(wrong));
+    }
+    let places: HashMap<&str, usize> =
+        selected.iter().enumerate().map(|(place, id)| (id.as_str(), place)).collect();
+    authorities.sort_by_key(|(kind, id, _)| {
+        (*kind, if *kind == SourceKind::Executor { places.get(id.as_str()).copied() } else { None })
+    });
+    Ok(authorities)
 }
 
 /// The roots, each once, or all that is wrong with them.

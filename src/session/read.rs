@@ -2,13 +2,9 @@
 
 use super::Session;
 use super::arguments::ReadArguments;
-use super::fitting::{TextPage, read_fitting};
-use super::part::Part;
+use super::fitting::read_fitting;
 use super::result::{Code, MAX_RESULT_BYTES, Refusal, escaped_len, fits_escaped};
-use crate::client::root_id;
-use crate::proto::caproot::v1::{
-    Authority, ReadResourceRequest, RootState, SelectedCapabilityRoot,
-};
+use super::source::{SkillSource, TextPage, Wanted};
 use serde::Serialize;
 
 /// What a cursor takes, before one is known; those of a caproot are about half of it.
@@ -28,22 +24,19 @@ impl Session {
     pub(super) async fn read(&self, arguments: &ReadArguments) -> Result<Page, Refusal> {
         arguments.check()?;
         let ReadArguments { authority, package, resource, cursor } = arguments;
-        let (part, root) = self.listed(&authority.kind, &authority.id, package)?;
-        let is_inside = resource.is_empty()
-            || resource.strip_prefix(package.as_str()).is_some_and(|rest| rest.starts_with('/'));
-        if !is_inside {
-            let message = "the resource is not in the package";
-            return Err(Refusal::said(Code::ResourceNotFound, message));
-        }
-        let mut request = request(root, package);
-        request.resource.clone_from(resource);
-        request.cursor = cursor.clone().unwrap_or_default();
-        let (client, _turn) = part.turn().await?;
+        let source = self.source(&authority.kind, &authority.id)?;
+        let wanted = Wanted {
+            authority: authority.id.clone(),
+            package: package.clone(),
+            resource: resource.clone(),
+            cursor: cursor.clone().unwrap_or_default(),
+            max_bytes: 0,
+        };
         // What the handle takes is known before; of the main resource, whose handle is not, nearly.
         let named = if resource.is_empty() { package.len() + 16 } else { resource.len() };
         let first = MAX_RESULT_BYTES.saturating_sub(bare(named, TYPICAL_CURSOR));
-        let had_cursor = !request.cursor.is_empty();
-        let page = read_fitting(part, &client, request, first, &fits).await;
+        let had_cursor = !wanted.cursor.is_empty();
+        let page = read_fitting(source, wanted, first, &fits).await;
         let page = page.map_err(|refusal| match refusal.code {
             // Everything else in the request was just looked up.
             Code::InvalidArguments if had_cursor => Refusal::said(
@@ -57,46 +50,15 @@ impl Session {
         Ok(Page { resource, contents, truncated: next_cursor.is_some(), next_cursor })
     }
 
-    /// The executor and the root of a package that is in the live catalog now.
-    pub(super) fn listed(
-        &self,
-        kind: &str,
-        id: &str,
-        package: &str,
-    ) -> Result<(&Part, &SelectedCapabilityRoot), Refusal> {
-        let selected = self.part_of(id).filter(|_| kind == "executor");
-        let part = selected.ok_or_else(|| {
+    /// The source that answers for an authority; no other is asked in its place.
+    pub(super) fn source(&self, kind: &str, id: &str) -> Result<&dyn SkillSource, Refusal> {
+        let mut authorities = self.authorities.iter();
+        let found = authorities.find(|(its, authority, _)| its.name() == kind && authority == id);
+        let (_, _, at) = found.ok_or_else(|| {
             let message = format!("no authority {{kind: {kind:?}, id: {id:?}}} is in this session");
-            let next = "Call skills.list, and use the authority that it gives for the package.";
-            Refusal::new(Code::UnknownAuthority, &message, next)
+            Refusal::said(Code::UnknownAuthority, &message)
         })?;
-        if root_id(package).as_deref() != Some(id) {
-            let message = "the package is not this authority's";
-            let next = "Use authority and package of one entry of skills.list.";
-            return Err(Refusal::new(Code::WrongAuthority, message, next));
-        }
-        let catalog = part.catalog().map_err(|why| part.unavailable(&why))?;
-        if catalog.skill(package).is_none() {
-            let status = catalog.roots().iter().find(|root| root.id == id);
-            if let Some(status) = status.filter(|status| status.state() != RootState::Ready) {
-                let message = format!("the root {id:?} is not ready: {}", status.message);
-                return Err(Refusal::said(Code::RootUnavailable, &message));
-            }
-            let message = "there is no such skill now";
-            return Err(Refusal::said(Code::PackageNotFound, message));
-        }
-        let root = part.root(id).ok_or_else(|| part.unavailable("its roots are others"))?;
-        Ok((part, root))
-    }
-}
-
-/// A request for the first page of a package's main resource.
-pub(super) fn request(root: &SelectedCapabilityRoot, package: &str) -> ReadResourceRequest {
-    ReadResourceRequest {
-        root: Some(root.clone()),
-        authority: Some(Authority { kind: "executor".to_owned(), id: root.id.clone() }),
-        package: package.to_owned(),
-        ..ReadResourceRequest::default()
+        Ok(&*self.sources[*at])
     }
 }
 

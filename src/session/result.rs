@@ -25,28 +25,49 @@ pub struct ToolResult {
 
 /// Why a tool does not do what was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Code {
+#[non_exhaustive]
+pub enum Code {
+    /// There is no such tool.
     UnknownTool,
+    /// The arguments are not of the tool's schema, or a handle is misspelled.
     InvalidArguments,
+    /// The cursor is none, or of another file.
     InvalidCursor,
+    /// The list that the cursor is of is gone.
     CatalogChanged,
+    /// No source answers for this authority.
     UnknownAuthority,
+    /// The package is another authority's.
     WrongAuthority,
+    /// The skill is not there now.
     PackageNotFound,
+    /// The file is not there now.
     ResourceNotFound,
+    /// The file changed since the cursor was made.
     ResourceChanged,
+    /// The file is over a bound.
     TooLarge,
+    /// The file is not UTF-8.
     NotText,
+    /// The file may not be read.
     NotAllowed,
+    /// The file is not what the list says of it.
+    NotVerified,
+    /// The root cannot be used.
     RootUnavailable,
+    /// The executor is not known or does not answer.
     ExecutorUnavailable,
+    /// A source that is no executor cannot be used.
+    SourceUnavailable,
+    /// There are too many calls at once.
     Overloaded,
+    /// The source broke its promises.
     BadAnswer,
 }
 
-/// A refusal under way.
+/// Why there is no result, and what a model may do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub struct Refusal {
     pub(super) code: Code,
     pub(super) message: String,
     next: &'static str,
@@ -67,14 +88,21 @@ impl Code {
             Self::TooLarge => "TOO_LARGE",
             Self::NotText => "NOT_TEXT",
             Self::NotAllowed => "NOT_ALLOWED",
+            Self::NotVerified => "NOT_VERIFIED",
             Self::RootUnavailable => "ROOT_UNAVAILABLE",
             Self::ExecutorUnavailable => "EXECUTOR_UNAVAILABLE",
+            Self::SourceUnavailable => "SOURCE_UNAVAILABLE",
             Self::Overloaded => "OVERLOADED",
             Self::BadAnswer => "BAD_ANSWER",
         }
     }
 
-    /// What to do about what an executor said.
+    /// Whether nothing can be had of the source now.
+    pub(super) fn is_of_lost_source(self) -> bool {
+        matches!(self, Self::ExecutorUnavailable | Self::SourceUnavailable)
+    }
+
+    /// What to do about what a source said.
     fn next(self) -> &'static str {
         match self {
             Self::PackageNotFound => "Call skills.list again, and use what it gives.",
@@ -84,14 +112,18 @@ impl Code {
             Self::ResourceChanged => "Call skills.read again without `cursor`, from the start.",
             Self::InvalidCursor => "Call again without `cursor`, from the start.",
             Self::InvalidArguments => "Give each handle exactly as skills.list gave it.",
-            Self::RootUnavailable | Self::ExecutorUnavailable | Self::BadAnswer => {
-                "Go on without it, or call again later."
+            Self::UnknownAuthority => {
+                "Call skills.list, and use the authority that it gives for the package."
             }
+            Self::WrongAuthority => "Use authority and package of one entry of skills.list.",
+            Self::RootUnavailable
+            | Self::ExecutorUnavailable
+            | Self::SourceUnavailable
+            | Self::BadAnswer => "Go on without it, or call again later.",
+            Self::NotVerified => "Go on without it, and say so: it is not what it is said to be.",
             Self::Overloaded => "Call again later, with fewer calls at once.",
             Self::UnknownTool
             | Self::CatalogChanged
-            | Self::UnknownAuthority
-            | Self::WrongAuthority
             | Self::TooLarge
             | Self::NotText
             | Self::NotAllowed => "Go on without it.",
@@ -132,8 +164,9 @@ impl Refusal {
         Some(Self::said(code, &error.to_string()))
     }
 
-    /// With the step that its code calls for.
-    pub(super) fn said(code: Code, message: &str) -> Self {
+    /// With the step that its code calls for. The message is a sentence, and cut where it is long.
+    #[must_use]
+    pub fn said(code: Code, message: &str) -> Self {
         Self::new(code, message, code.next())
     }
 
@@ -141,8 +174,15 @@ impl Refusal {
         json!({ "error": { "code": self.code.name(), "message": self.message, "next": self.next } })
     }
 
+    /// Why.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
     /// The same in a sentence.
-    pub(super) fn sentence(&self) -> String {
+    #[must_use]
+    pub fn sentence(&self) -> String {
         format!("{}: {}", self.code.name(), self.message)
     }
 }

@@ -1,11 +1,12 @@
-//! All that a session may show at one moment, in the order of the selection. Views are kept while nothing
-//! changes, and a few old ones for those who page through them.
+//! All that a session may show at one moment: the skills of all its sources, merged by the one rule of
+//! names, in the order of the selection. Views are kept while nothing changes, and a few old ones for
+//! those who page through them.
 
 use super::one_line::{cut, one_line};
+use super::source::{Listed, SkillSource, SourceKind};
 use super::{Session, SharedSkill, lock};
-use crate::client::Catalog;
-use crate::proto::caproot::v1::{RootState, RootStatus};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
@@ -14,16 +15,15 @@ const KEPT: usize = 8;
 /// The most warnings, and the most bytes of each.
 const MAX_WARNINGS: usize = 16;
 const MAX_WARNING_BYTES: usize = 256;
-
-/// What an executor shows, or why it shows nothing.
-type Source = Result<Arc<Catalog>, String>;
+/// About as many bytes of names stand in one.
+const MAX_NAMES_BYTES: usize = 120;
 
 /// What there is.
 #[derive(Debug)]
 pub(super) struct View {
     /// Random, so that a cursor of another session is known for what it is.
     pub(super) id: u64,
-    /// Roots as selected, then by name, then by package; hidden ones too.
+    /// By kind of source; roots as selected, then by name, then by package; hidden ones too.
     pub(super) skills: Vec<SharedSkill>,
     /// How many of them only a person may call.
     pub(super) hidden: usize,
@@ -38,7 +38,7 @@ pub(super) struct View {
 pub(super) struct Views {
     kept: VecDeque<Arc<View>>,
     /// What the first of them was made of.
-    sources: Vec<Source>,
+    sources: Vec<Listed>,
 }
 
 /// Whether only a person may call a skill, by its name.
@@ -49,10 +49,11 @@ pub(super) fn is_hidden(skill: &SharedSkill) -> bool {
 impl Session {
     /// What there is now.
     pub(super) fn view(&self) -> Arc<View> {
-        let sources: Vec<_> = self.parts.iter().map(super::Part::catalog).collect();
+        let sources: Vec<_> = self.sources.iter().map(|source| source.listed()).collect();
         let mut views = lock(&self.views);
         if let Some(view) = views.kept.front()
-            && same(&views.sources, &sources)
+            && views.sources.len() == sources.len()
+            && views.sources.iter().zip(&sources).all(|(a, b)| a.is_as(b))
         {
             return view.clone();
         }
@@ -68,44 +69,100 @@ impl Session {
         lock(&self.views).kept.iter().find(|view| view.id == id).cloned()
     }
 
-    fn look(&self, sources: &[Source]) -> View {
-        let mut by_root: HashMap<&str, &[SharedSkill]> = HashMap::new();
-        let mut statuses: HashMap<&str, &RootStatus> = HashMap::new();
-        let mut warnings = Vec::new();
-        for (part, source) in self.parts.iter().zip(sources) {
-            match source {
-                Ok(catalog) => {
-                    let of = |skill: &SharedSkill| skill.authority.as_ref().map(|a| a.id.clone());
-                    for run in catalog.skills().chunk_by(|a, b| of(a) == of(b)) {
-                        let id = run[0].authority.as_ref().map_or("", |authority| &authority.id);
-                        by_root.insert(id, run);
-                    }
-                    statuses.extend(catalog.roots().iter().map(|root| (root.id.as_str(), root)));
-                }
-                Err(why) => warnings.push(format!(
-                    "the executor of environment {:?} cannot be used, and its skills are left out: {why}",
-                    part.environment_id()
-                )),
+    fn look(&self, listed: &[Listed]) -> View {
+        let masked = masked(&self.sources, listed);
+        let mut runs: HashMap<(usize, &str), &[SharedSkill]> = HashMap::new();
+        let (mut unavailable, mut warnings, mut hiding) = (Vec::new(), Vec::new(), Vec::new());
+        let mut truncated = false;
+        for (at, (source, Listed { listing, unavailable: why })) in
+            self.sources.iter().zip(listed).enumerate()
+        {
+            let who = source.kind().phrase(source.id());
+            if let Some(why) = why {
+                unavailable
+                    .push(format!("{who} cannot be used, and its skills are left out: {why}"));
+                continue;
             }
+            for run in listing.skills.chunk_by(|a, b| a.authority == b.authority) {
+                if let Some(authority) = &run[0].authority
+                    && authority.kind == source.kind().name()
+                {
+                    runs.insert((at, &authority.id), run);
+                }
+            }
+            warnings.extend(listing.warnings.iter().cloned());
+            truncated |= listing.truncated;
+            hiding.extend(hides(&who, masked.get(&at)));
         }
         let mut skills = Vec::new();
-        let mut truncated = false;
-        for (id, _) in &self.roots {
-            skills.extend(by_root.get(id.as_str()).copied().unwrap_or_default().iter().cloned());
-            let Some(status) = statuses.get(id.as_str()) else { continue };
-            truncated |= status.truncated;
-            if status.state() != RootState::Ready {
-                warnings.push(format!("root {id:?} is not ready: {}", status.message));
-            }
+        for (_, id, at) in &self.authorities {
+            let run = runs.get(&(*at, id.as_str())).copied().unwrap_or_default();
+            let names = masked.get(at);
+            let is_masked = |skill: &SharedSkill| {
+                names.is_some_and(|names| names.contains(skill.name.as_str()))
+            };
+            skills.extend(run.iter().filter(|skill| !is_masked(skill)).cloned());
         }
         View {
-            id: RandomState::new().hash_one(self.parts.len()),
+            id: RandomState::new().hash_one(self.sources.len()),
             hidden: skills.iter().filter(|skill| is_hidden(skill)).count(),
             skills,
-            warnings: bounded(&warnings),
+            warnings: bounded(&[unavailable, hiding, warnings].concat()),
             truncated,
         }
     }
+}
+
+/// Of each source, by its place, the names that are taken by skills of an earlier kind. Sources that
+/// cannot be used keep the names that they had, so that none comes to mean another's skill by that.
+fn masked<'a>(
+    sources: &[Arc<dyn SkillSource>],
+    listed: &'a [Listed],
+) -> HashMap<usize, BTreeSet<&'a str>> {
+    let mut masked = HashMap::new();
+    let mut taken: HashSet<&str> = HashSet::new();
+    let names = |kind: SourceKind| {
+        let of_kind = sources.iter().zip(listed).enumerate();
+        of_kind.filter(move |(_, (source, _))| source.kind() == kind)
+    };
+    let behind_all = sources.iter().map(|source| source.kind()).max();
+    for kind in SourceKind::ALL {
+        if !taken.is_empty() {
+            for (at, (_, listed)) in names(kind) {
+                let own = listed.listing.skills.iter().map(|skill| skill.name.as_str());
+                let lost: BTreeSet<_> = own.filter(|name| taken.contains(name)).collect();
+                masked.insert(at, lost);
+            }
+        }
+        // Nobody comes behind the last.
+        if behind_all > Some(kind) {
+            for (_, (_, listed)) in names(kind) {
+                taken.extend(listed.listing.skills.iter().map(|skill| skill.name.as_str()));
+            }
+        }
+    }
+    masked
+}
+
+/// Says which names of a source are not listed.
+fn hides(who: &str, names: Option<&BTreeSet<&str>>) -> Option<String> {
+    let names = names.filter(|names| !names.is_empty())?;
+    let mut said = String::new();
+    let mut shown = 0;
+    for name in names {
+        if shown > 0 && said.len() + name.len() > MAX_NAMES_BYTES {
+            break;
+        }
+        if shown > 0 {
+            said.push_str(", ");
+        }
+        said.push_str(name);
+        shown += 1;
+    }
+    if shown < names.len() {
+        let _ = write!(said, " and {} more", names.len() - shown);
+    }
+    Some(format!("skills of {who} are not listed, as others have their names: {said}"))
 }
 
 /// A few warnings, each on one line.
@@ -117,13 +174,4 @@ fn bounded(warnings: &[String]) -> Vec<String> {
     let mut bounded: Vec<_> = warnings[..MAX_WARNINGS - 1].iter().map(line).collect();
     bounded.push(format!("{} warnings more", warnings.len() - bounded.len()));
     bounded
-}
-
-fn same(a: &[Source], b: &[Source]) -> bool {
-    let both = |pair: (&Source, &Source)| match pair {
-        (Ok(a), Ok(b)) => Arc::ptr_eq(a, b),
-        (Err(a), Err(b)) => a == b,
-        _ => false,
-    };
-    a.len() == b.len() && a.iter().zip(b).all(both)
 }

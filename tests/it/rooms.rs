@@ -50,8 +50,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("document", &[]),
     ("domain", &[]),
     ("endpoint", &[]),
+    ("host", &["document", "proto", "session"]),
     ("keeper", &["disk", "domain", "watch"]),
     ("lib", &[]),
+    ("local", &["app::Embedded", "client", "config", "endpoint", "proto", "session"]),
     ("locate", &["disk", "domain"]),
     ("main", &["cli", "endpoint"]),
     ("mcp", &["client", "proto", "session"]),
@@ -113,6 +115,8 @@ const UNKNOWN: &[(&str, &[&str])] = &[
     ("client", &["rustix", "std::fs", "inotify::"]),
     ("session", &["rustix", "std::fs", "std::net", "inotify::", "Path"]),
     ("mcp", &["rustix", "std::fs", "inotify::"]),
+    ("local", &["rustix", "std::fs", "inotify::"]),
+    ("host", &["rustix", "std::fs", "inotify::"]),
 ];
 
 /// One source file without its comments, and the room that it belongs to.

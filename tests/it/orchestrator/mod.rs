@@ -8,6 +8,8 @@ mod inject;
 mod mirror;
 mod readme;
 mod session;
+#[cfg(feature = "mcp")]
+mod sources;
 #[allow(unreachable_pub)]
 mod thirty_lines;
 

@@ -1,0 +1,115 @@
+//! The handles of a server's files: `mcp+skill://<server>/<path>` stands for its `skill://<path>`. No
+//! executor's handle begins so, and no two servers' are one. Only a URI that has one spelling has a
+//! handle. Pure.
+
+use super::limits::MAX_URI_BYTES;
+use percent_encoding::percent_decode_str;
+
+const OURS: &str = "mcp+skill://";
+const THEIRS: &str = "skill://";
+/// How the URI of a skill ends.
+const MAIN: &str = "/SKILL.md";
+
+/// Whether a server can be called so.
+pub(super) fn is_server_name(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    (1..=64).contains(&name.len()) && name.bytes().all(plain) && !is_dots(name)
+}
+
+/// Whether a URI is of a file below `skill://`, and can mean nothing else: no query, no fragment, no
+/// segment that is empty, climbs, or hides a slash.
+pub(super) fn is_file_uri(uri: &str) -> bool {
+    let Some(path) = uri.strip_prefix(THEIRS) else { return false };
+    let plain = |b: u8| b.is_ascii_graphic() && !b"?#\\<>\"{}|^`".contains(&b);
+    let bare = |segment: &str| {
+        let decoded = percent_decode_str(segment).collect::<Vec<u8>>();
+        let hides = decoded.iter().any(|b| *b == b'/' || *b == b'\\' || b.is_ascii_control());
+        !decoded.is_empty() && decoded != b"." && decoded != b".." && !hides
+    };
+    uri.len() <= MAX_URI_BYTES
+        && path.bytes().all(plain)
+        && path.contains('/')
+        && path.split('/').all(bare)
+}
+
+/// The directory of the skill whose SKILL.md is at a URI.
+pub(super) fn directory(uri: &str) -> Option<&str> {
+    uri.strip_suffix(MAIN).filter(|_| is_file_uri(uri))
+}
+
+/// Whether a file is one of a skill's, by its directory.
+pub(super) fn lies_in(uri: &str, directory: &str) -> bool {
+    is_file_uri(uri) && uri.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// The handle of what is at a URI.
+pub(super) fn handle(server: &str, uri: &str) -> String {
+    format!("{OURS}{server}/{}", uri.strip_prefix(THEIRS).unwrap_or(uri))
+}
+
+/// The server that a handle is of.
+pub(super) fn server_of(handle: &str) -> Option<&str> {
+    handle.strip_prefix(OURS)?.split_once('/').map(|(server, _)| server)
+}
+
+/// The URI of a file's handle.
+pub(super) fn uri(handle: &str) -> Option<String> {
+    let (_, path) = handle.strip_prefix(OURS)?.split_once('/')?;
+    Some(format!("{THEIRS}{path}")).filter(|uri| is_file_uri(uri))
+}
+
+fn is_dots(name: &str) -> bool {
+    name.bytes().all(|b| b == b'.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{directory, handle, is_file_uri, is_server_name, lies_in, server_of, uri};
+    use proptest::prelude::*;
+
+    #[test]
+    fn which_uris() {
+        for good in ["skill://a/SKILL.md", "skill://a/b%20c/x.md", "skill://a@1/~b/c:d"] {
+            assert!(is_file_uri(good), "{good}");
+        }
+        let long = format!("skill://a/{}", "x".repeat(2_000));
+        for bad in [
+            "file:///etc/passwd",
+            "skill://",
+            "skill://a",
+            "skill://a/",
+            "skill:///a",
+            "skill://a//b",
+            "skill://a/../b",
+            "skill://a/%2e%2E/b",
+            "skill://a/b%2Fc",
+            "skill://a/b%5cc",
+            "skill://a/b%00",
+            "skill://a/b?c",
+            "skill://a/b#c",
+            "skill://a/b c",
+            "skill://a/ä",
+            "SKILL://a/b",
+            &long,
+        ] {
+            assert!(!is_file_uri(bad), "{bad}");
+        }
+        assert_eq!(directory("skill://a/b/SKILL.md"), Some("skill://a/b"));
+        assert_eq!(directory("skill://a/b/skill.md"), None);
+        assert!(lies_in("skill://a/b/c", "skill://a/b") && !lies_in("skill://a/bc", "skill://a/b"));
+        for bad in ["", ".", "..", "a/b", "a b", "ä", &"x".repeat(65)] {
+            assert!(!is_server_name(bad), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn handles_are_one_to_one(server in "[a-z0-9._-]{1,8}", path in "[a-z%2]{1,6}(/[a-z.%2]{1,6}){1,3}") {
+            let there = format!("skill://{path}");
+            let handle = handle(&server, &there);
+            prop_assert_eq!(server_of(&handle), Some(server.as_str()));
+            prop_assert!(!handle.starts_with("skill://"));
+            prop_assert_eq!(uri(&handle), is_file_uri(&there).then_some(there));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Whether the frontmatter of a SKILL.md that was read says what the server says it does, field by field.
+//! Pure. YAML and JSON have not the same words for values: what is written the same is the same.
+
+use crate::document::{self, Node, Value as Yaml};
+use serde_json::{Map, Value};
+use std::collections::HashSet;
+
+/// What differs, as the end of a sentence about the file; `None` where nothing does.
+pub(super) fn difference(text: &str, said: &Map<String, Value>) -> Option<String> {
+    let Some(frontmatter) = between_fences(text) else {
+        return Some("it has no frontmatter".to_owned());
+    };
+    let node = match document::parse(frontmatter) {
+        Ok(node) => node,
+        Err(error) => return Some(format!("its frontmatter cannot be read: {}", error.reason)),
+    };
+    let Yaml::Map(entries) = &node.value else {
+        return Some("its frontmatter is no mapping".to_owned());
+    };
+    let mut seen = HashSet::new();
+    for entry in entries {
+        if !seen.insert(&*entry.key) {
+            return Some(format!("its field {:?} is there twice", entry.key));
+        }
+        match said.get(&*entry.key) {
+            // Some writers of JSON leave out what is nothing.
+            None if entry.node.value == Yaml::Null => {}
+            None => return Some(format!("the list does not have its field {:?}", entry.key)),
+            Some(value) if !is_same(&entry.node, value) => {
+                return Some(format!("the list has another value of its field {:?}", entry.key));
+            }
+            Some(_) => {}
+        }
+    }
+    let mut fields = said.iter().filter(|(_, value)| !value.is_null());
+    let absent = fields.find(|(key, _)| !seen.contains(key.as_str()));
+    absent.map(|(key, _)| format!("it does not have the list's field {key:?}"))
+}
+
+/// What stands between the two fences, with the line break before the second.
+fn between_fences(text: &str) -> Option<&str> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let is_fence = |line: &str| line.trim_end() == "---";
+    let first = text.split_inclusive('\n').next().filter(|line| is_fence(line))?;
+    let rest = &text[first.len()..];
+    let mut end = 0;
+    for line in rest.split_inclusive('\n') {
+        if is_fence(line) {
+            return Some(&rest[..end]);
+        }
+        end += line.len();
+    }
+    None
+}
+
+fn is_same(node: &Node, value: &Value) -> bool {
+    match (&node.value, value) {
+        (Yaml::Null, Value::Null) => true,
+        (Yaml::Null, Value::String(text)) => text.is_empty(),
+        (Yaml::Bool(truth), Value::Bool(said)) => truth == said,
+        // A reader of an older YAML takes more words for truths, and some give all as text.
+        (Yaml::Bool(truth), Value::String(said)) => said.eq_ignore_ascii_case(&truth.to_string()),
+        (Yaml::Text(text), Value::Bool(said)) => {
+            let words = if *said { ["yes", "on"] } else { ["no", "off"] };
+            words.iter().any(|word| text.eq_ignore_ascii_case(word))
+        }
+        (Yaml::Number(number), Value::Number(said)) => {
+            **number == *said.to_string() || number.parse::<f64>().ok() == said.as_f64()
+        }
+        (Yaml::Number(text) | Yaml::Text(text), Value::String(said)) => {
+            text.trim_end() == said.trim_end()
+        }
+        (Yaml::List(items), Value::Array(said)) => {
+            items.len() == said.len() && items.iter().zip(said).all(|(a, b)| is_same(a, b))
+        }
+        (Yaml::Map(entries), Value::Object(said)) => {
+            entries.len() == said.len()
+                && entries.iter().all(|entry| {
+                    said.get(&*entry.key).is_some_and(|value| is_same(&entry.node, value))
+                })
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::difference;
+    use serde_json::json;
+
+    #[test]
+    fn what_differs() {
+        let said = json!({
+            "name": "a", "description": "Does a.", "version": 1.5, "on": true,
+            "list": ["x", 2], "meta": {"k": "v"}, "date": "2026-01-02",
+            "nothing": null,
+        });
+        let said = said.as_object().expect("an object");
+        let good = "---\nname: a\ndescription: >-\n  Does\n  a.\nversion: 1.50\non: yes\n\
+            list: [x, 2]\nmeta:\n  k: v\ndate: 2026-01-02\nempty:\n---\nBody.\n";
+        assert_eq!(difference(good, said), None);
+        assert_eq!(difference(&format!("\u{feff}{}", good.replace('\n', "\r\n")), said), None);
+        for (from, to) in [
+            ("Does\n  a.", "Steals\n  a."),
+            ("name: a", "name: b"),
+            ("1.50", "1.51"),
+            ("k: v", "k: w"),
+            ("k: v", "k: v\n  l: m"),
+            ("[x, 2]", "[x, 2, 3]"),
+            ("date: 2026-01-02\n", ""),
+            ("name: a", "name: a\nmore: 1"),
+            ("empty:", "empty: x"),
+            ("name: a", "name: a\nname: a"),
+            ("name: a", "name: [a"),
+            ("---\nname", "name"),
+            ("---\nBody", "Body"),
+        ] {
+            let bad = good.replacen(from, to, 1);
+            assert_ne!(bad, good);
+            assert!(difference(&bad, said).is_some(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! One session over all kinds of sources: an executor, a local directory, and an MCP server. The executor
+//! is a daemon inside this process here; the MCP server is named as the only argument, and left out
+//! without one.
+#![allow(clippy::print_stdout, missing_docs, unreachable_pub)]
+
+use caproot::app;
+use caproot::client::{Executor, Fleet};
+use caproot::config::{Config, Flags, RootFlag};
+use caproot::endpoint::Env;
+use caproot::host::{McpSource, Server, Way};
+use caproot::local::LocalSource;
+use caproot::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+use caproot::session::{DEFAULT_BUDGET, Options, Session, SkillSource};
+use serde_json::json;
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let scratch = std::env::temp_dir().join(format!("caproot-sources-{}", std::process::id()));
+    let said = run(&scratch, std::env::args().nth(1).as_deref()).await;
+    fs::remove_dir_all(&scratch)?;
+    print!("{}", said?);
+    Ok(())
+}
+
+/// What a model is told of all of them, and what `pdf` is.
+pub async fn run(scratch: &Path, mcp: Option<&str>) -> Result<String, Box<dyn Error>> {
+    skill(&scratch.join("executor/pdf"), "pdf", "Fills forms, as the platform has it.")?;
+    skill(&scratch.join("local/pdf"), "pdf", "Fills forms, as a person has it.")?;
+    skill(&scratch.join("local/notes"), "notes", "Keeps notes.")?;
+
+    // Elsewhere, an executor's machine runs this daemon.
+    let flags = Flags {
+        roots: vec![RootFlag { id: Some("team".to_owned()), dir: scratch.join("executor") }],
+        environment_ids: vec!["workspace".to_owned()],
+        listen: vec!["tcp:127.0.0.1:0".to_owned()],
+        ..Flags::default()
+    };
+    let config = Config::from_flags(flags, &Env::of_process()).map_err(|all| format!("{all:?}"))?;
+    let daemon = app::build(config).await?;
+    let endpoint = daemon.listening()[0].parse()?;
+    let running = tokio::spawn(daemon.run(std::future::pending()));
+
+    // What a platform selected, and who has it.
+    let fleet = Fleet::of([("workspace".to_owned(), Executor::new(endpoint))]);
+    let selected = SelectedCapabilityRoot {
+        id: "team".to_owned(),
+        location: Some(CapabilityRootLocation {
+            r#type: "environment".to_owned(),
+            environment_id: "workspace".to_owned(),
+            path: "published:team".to_owned(),
+        }),
+    };
+
+    // And what this machine has, and a server.
+    let options = Options::default();
+    let directories = vec![("mine".to_owned(), scratch.join("local"))];
+    let mut others: Vec<Arc<dyn SkillSource>> =
+        vec![Arc::new(LocalSource::start("here", directories, &options).await?)];
+    if let Some(url) = mcp {
+        others.push(Arc::new(McpSource::start(Server::new("docs", Way::http(url))).await?));
+    }
+
+    let session = Session::start_with(&fleet, vec![selected], others, &options).await?;
+    // One `pdf`: the executor's. A warning names the other.
+    let told = session.instruction_text(DEFAULT_BUDGET);
+    let pdf = json!({"authority": {"kind": "executor", "id": "team"}, "package": "skill://team/pdf", "resource": ""});
+    let read = session.call("skills.read", &pdf).await;
+    running.abort();
+    Ok(format!("{}\n{}\n\n{}\n", told.text, told.warnings.join("\n"), read.json))
+}
+
+fn skill(dir: &Path, name: &str, description: &str) -> std::io::Result<()> {
+    fs::create_dir_all(dir)?;
+    let text = format!("---\nname: {name}\ndescription: {description}\n---\nAll about {name}.\n");
+    fs::write(dir.join("SKILL.md"), text)
+}

@@ -1,0 +1,36 @@
+//! README's table of what bounds an MCP server that is a source, against the code.
+
+use caproot::host::limits;
+
+use crate::readme::{table, ticked};
+
+#[test]
+fn the_table_of_bounds() {
+    let span = |span| humantime::format_duration(span).to_string();
+    let number = |number: usize| number.to_string();
+    let real = [
+        ("MAX_PAGES", number(limits::MAX_PAGES)),
+        ("MAX_LISTING_BYTES", number(limits::MAX_LISTING_BYTES)),
+        ("MAX_SKILLS", number(limits::MAX_SKILLS)),
+        ("MAX_SKILL_FILES", number(limits::MAX_SKILL_FILES)),
+        ("MAX_SKILL_BYTES", limits::MAX_SKILL_BYTES.to_string()),
+        ("MAX_FILE_BYTES", limits::MAX_FILE_BYTES.to_string()),
+        ("MAX_HELD_FILES", number(limits::MAX_HELD_FILES)),
+        ("MAX_MESSAGE_BYTES", number(limits::MAX_MESSAGE_BYTES)),
+        ("MAX_URI_BYTES", number(limits::MAX_URI_BYTES)),
+        ("READ_TIME", span(limits::READ_TIME)),
+        ("PATIENCE", span(limits::PATIENCE)),
+        ("CONNECT_TIME", span(limits::CONNECT_TIME)),
+        ("PAGE_TIME", span(limits::PAGE_TIME)),
+        ("LIST_TIME", span(limits::LIST_TIME)),
+        ("RELIST", span(limits::RELIST)),
+        ("LEAST_PAUSE", span(limits::LEAST_PAUSE)),
+        ("LONGEST_PAUSE", span(limits::LONGEST_PAUSE)),
+    ];
+    let said = table("| bound of an MCP source | is | beyond |").into_iter();
+    let said: Vec<_> =
+        said.map(|row| (ticked(&row[0]).concat(), row[1].replace(',', ""))).collect();
+    assert_eq!(said, real.map(|(name, value)| (name.to_owned(), value)));
+    let source = include_str!("../../../../src/host/limits.rs");
+    assert_eq!(source.matches("pub const ").count(), said.len());
+}

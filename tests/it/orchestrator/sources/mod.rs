@@ -1,0 +1,203 @@
+//! Several sources of one session: merged by one rule, each answering for itself alone.
+
+mod bounds;
+#[allow(dead_code)]
+#[path = "../../../examples/sources.rs"]
+mod example;
+mod hostile;
+mod own;
+mod process;
+mod server;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use caproot::client::Fleet;
+use caproot::host::{McpSource, Server, Way};
+use caproot::local::LocalSource;
+use caproot::session::{Options, Prompt, Session, SkillSource};
+use serde_json::{Value, json};
+
+use super::session::{call, list_all, read_all, value};
+use super::{executor, nobody, published, serving};
+use crate::fixture::Fixture;
+use crate::harness::{HANG, in_time};
+
+fn options() -> Options {
+    Options { grace: Duration::ZERO, patience: HANG, ..Options::default() }
+}
+
+async fn local(fixture: &Fixture, directories: &[&str]) -> Arc<dyn SkillSource> {
+    let directories = directories.iter().map(|dir| ((*dir).to_owned(), fixture.path(dir)));
+    let source = LocalSource::start("here", directories.collect(), &options()).await;
+    Arc::new(source.expect("good directories"))
+}
+
+async fn mcp(name: &str, url: &str) -> Arc<dyn SkillSource> {
+    let server = Server { patience: HANG, ..Server::new(name, Way::http(url)) };
+    Arc::new(McpSource::start(server).await.expect("a good name"))
+}
+
+/// A session without executors.
+async fn of(others: Vec<Arc<dyn SkillSource>>) -> Session {
+    let session = Session::start_with(&Fleet::of([]), Vec::new(), others, &options()).await;
+    session.expect("sources")
+}
+
+fn arguments(kind: &str, id: &str, package: &str, resource: &str) -> Value {
+    json!({"authority": {"kind": kind, "id": id}, "package": package, "resource": resource})
+}
+
+/// The code and the JSON of a read that is refused.
+async fn refused(session: &Session, arguments: Value) -> (String, String) {
+    let result = in_time(session.call("skills.read", &arguments)).await;
+    assert!(!result.success, "{arguments}: {}", result.json);
+    (value(&result)["error"]["code"].as_str().expect("a code").to_owned(), result.json)
+}
+
+#[tokio::test]
+async fn one_rule_merges_them() {
+    let fixture = Fixture::new(
+        "skill r/pdf\nskill r/mail\nskill mine/pdf\nskill mine/notes\nskill more/notes\n\
+         file mine/notes/x.md\n| of mine",
+    );
+    let daemon = serving("r", fixture.path("r"), None).await;
+    let there = server::of_skills(&[("pdf", &[]), ("notes", &[]), ("draw", &[])]).await;
+    let fleet = Fleet::of([("r".to_owned(), executor(&daemon.address))]);
+    // The order in which they are given does not count.
+    let others = vec![mcp("docs", &there.url).await, local(&fixture, &["mine", "more"]).await];
+    let session = Session::start_with(&fleet, vec![published("r")], others, &options()).await;
+    let session = session.expect("sources");
+
+    let (packages, warnings) = list_all(&session).await;
+    let expected = [
+        "skill://r/mail",
+        "skill://r/pdf",
+        "skill://mine/notes",
+        "skill://more/notes",
+        "mcp+skill://docs/draw",
+    ];
+    assert_eq!(packages, expected);
+    let [of_local, of_mcp] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(of_local.contains("\"here\"") && of_local.ends_with(": pdf"), "{of_local}");
+    assert!(of_mcp.contains("\"docs\"") && of_mcp.ends_with(": notes, pdf"), "{of_mcp}");
+    let list = call(&session, "skills.list", json!({})).await;
+    let kinds: Vec<_> = list["skills"].as_array().expect("a list").iter().collect();
+    assert_eq!(kinds[2]["authority"], json!({"kind": "local", "id": "mine"}));
+    assert_eq!(kinds[4]["authority"], json!({"kind": "mcp", "id": "docs"}));
+
+    // Each is read by its own authority, also one that is not listed; and by no other.
+    let read = |kind, id, package: &str| read_all(&session, arguments(kind, id, package, ""));
+    assert!(read("executor", "r", "skill://r/pdf").await.contains("Does pdf."));
+    assert!(read("local", "mine", "skill://mine/pdf").await.contains("Does pdf."));
+    assert!(read("mcp", "docs", "mcp+skill://docs/pdf").await.contains("Served pdf."));
+    let file = arguments("local", "mine", "skill://mine/notes", "skill://mine/notes/x.md");
+    assert_eq!(read_all(&session, file).await, "of mine\n");
+    for (kind, id, package, code) in [
+        ("executor", "mine", "skill://mine/pdf", "UNKNOWN_AUTHORITY"),
+        ("local", "r", "skill://r/pdf", "UNKNOWN_AUTHORITY"),
+        ("mcp", "r", "skill://r/pdf", "UNKNOWN_AUTHORITY"),
+        ("mcp", "docs", "skill://r/pdf", "WRONG_AUTHORITY"),
+        ("mcp", "docs", "mcp+skill://other/pdf", "WRONG_AUTHORITY"),
+        ("mcp", "docs", "mcp+skill://docs/none", "PACKAGE_NOT_FOUND"),
+        ("local", "mine", "mcp+skill://docs/pdf", "WRONG_AUTHORITY"),
+        ("local", "mine", "skill://more/notes", "WRONG_AUTHORITY"),
+        ("executor", "r", "skill://r/notes", "PACKAGE_NOT_FOUND"),
+    ] {
+        let (said, _) = refused(&session, arguments(kind, id, package, "")).await;
+        assert_eq!(said, code, "{kind} {id} {package}");
+    }
+
+    // A name means what is listed; two of one kind are ambiguous.
+    let prompt = Prompt::from("$pdf $draw $notes [$x](mcp+skill://docs/draw)");
+    let told = in_time(session.inject(&prompt)).await;
+    let of: Vec<_> = told.fragments.iter().map(|fragment| fragment.package.as_str()).collect();
+    assert_eq!(of, ["skill://r/pdf", "mcp+skill://docs/draw"]);
+    let candidates = &told.ambiguous[0].candidates;
+    let of: Vec<_> = candidates.iter().map(|c| (c.kind.as_str(), c.root.as_str())).collect();
+    assert_eq!(of, [("local", "mine"), ("local", "more")]);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_directory_is_followed() {
+    let mut fixture =
+        Fixture::new("skill mine/a\nskill elsewhere/b\nlink mine/out -> $TMP/elsewhere");
+    let session = of(vec![local(&fixture, &["mine", "later"]).await]).await;
+    let mut changes = session.changes();
+    let (packages, warnings) = list_all(&session).await;
+    // Contained like an executor's, and a directory that is not there is a warning.
+    assert_eq!(packages, ["skill://mine/a"]);
+    assert!(warnings[0].contains("\"later\""), "{warnings:?}");
+    fixture.add("skill later/c\nskill mine/d");
+    in_time(async {
+        while list_all(&session).await.0.len() < 3 {
+            assert_eq!(changes.next().await.id, "here");
+        }
+    })
+    .await;
+    let (packages, warnings) = list_all(&session).await;
+    assert_eq!(packages, ["skill://mine/a", "skill://mine/d", "skill://later/c"]);
+    assert!(warnings.is_empty(), "{warnings:?}");
+    for bad in [Vec::new(), vec![("..".to_owned(), fixture.path("mine"))]] {
+        assert!(LocalSource::start("x", bad, &options()).await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_used_is_a_warning() {
+    let fixture = Fixture::new("skill r/pdf\nskill mine/pdf\nskill mine/b");
+    let r = serving("r", fixture.path("r"), None).await;
+    let fleet = Fleet::of([("r".to_owned(), executor(&r.address))]);
+    let nowhere = format!("http://{}/mcp", nobody());
+    let others = vec![local(&fixture, &["mine"]).await, mcp("gone", &nowhere).await];
+    let session = Session::start_with(&fleet, vec![published("r")], others, &options()).await;
+    let session = session.expect("sources");
+    let (packages, warnings) = list_all(&session).await;
+    assert_eq!(packages, ["skill://r/pdf", "skill://mine/b"]);
+    assert!(warnings.iter().any(|w| w.contains("the MCP server \"gone\" cannot be used")));
+    let gone = arguments("mcp", "gone", "mcp+skill://gone/pdf", "");
+    assert_eq!(refused(&session, gone).await.0, "SOURCE_UNAVAILABLE");
+
+    // The executor is lost: its name does not come to mean the local skill.
+    let mut changes = session.changes();
+    r.stop().await;
+    in_time(async {
+        while list_all(&session).await.0 != ["skill://mine/b"] {
+            changes.next().await;
+        }
+    })
+    .await;
+    let (_, warnings) = list_all(&session).await;
+    assert!(warnings.iter().any(|w| w.contains("environment \"r\" cannot be used")));
+    let read = arguments("executor", "r", "skill://r/pdf", "");
+    assert_eq!(refused(&session, read).await.0, "EXECUTOR_UNAVAILABLE");
+    assert!(in_time(session.inject(&Prompt::from("$pdf"))).await.fragments.is_empty());
+}
+
+#[tokio::test]
+async fn two_sources_of_one_authority_are_none() {
+    let fixture = Fixture::new("skill mine/a");
+    let twice = vec![local(&fixture, &["mine"]).await, local(&fixture, &["mine"]).await];
+    let session = Session::start_with(&Fleet::of([]), Vec::new(), twice, &options()).await;
+    let error = session.expect_err("one authority twice").to_string();
+    assert!(error.contains("local authority \"mine\""), "{error}");
+}
+
+#[tokio::test]
+async fn the_example_runs() {
+    let fixture = Fixture::new("dir scratch");
+    let there = server::of_skills(&[("draw", &[])]).await;
+    let said = in_time(example::run(&fixture.path("scratch"), Some(&there.url))).await;
+    let said = said.expect("it runs");
+    for part in [
+        "- draw: Does draw. (mcp+skill://docs/draw)",
+        "- notes: Keeps notes. (skill://mine/notes)",
+        "- pdf: Fills forms, as the platform has it. (skill://team/pdf)",
+        "the local source \"here\" are not listed",
+        "All about pdf.",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("as a person has it"), "{said}");
+}

@@ -1,0 +1,155 @@
+//! Sources of somebody's own making: the rule of names as a law over any of them, and what a session takes
+//! from one that keeps no promise.
+
+use std::collections::BTreeSet;
+use std::future::{pending, ready};
+use std::sync::Arc;
+use std::time::Duration;
+
+use caproot::proto::caproot::v1::{Authority, Skill};
+use caproot::session::source::{Listed, Listing, SourceWatch, TextPage, Wanted};
+use caproot::session::{Refusal, SkillSource, SourceKind};
+use futures_util::future::BoxFuture;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::super::session::{call, list_all};
+use super::{arguments, of, refused};
+
+/// What a read gives; `None`: nothing, for ever.
+type Page = fn(&Wanted) -> Option<TextPage>;
+
+#[derive(Debug, Clone)]
+struct Odd {
+    kind: SourceKind,
+    id: String,
+    names: Vec<String>,
+    unavailable: bool,
+    page: Page,
+}
+
+impl Odd {
+    fn new(kind: SourceKind, id: &str, names: &[&str]) -> Self {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        Self { kind, id: id.to_owned(), names, unavailable: false, page: |_| None }
+    }
+
+    fn package(&self, name: &str) -> String {
+        format!("odd://{}/{}/{name}", self.kind.name(), self.id)
+    }
+}
+
+impl SkillSource for Odd {
+    fn kind(&self) -> SourceKind {
+        self.kind
+    }
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn authorities(&self) -> Vec<String> {
+        vec![self.id.clone()]
+    }
+
+    fn listed(&self) -> Listed {
+        let kind = self.kind.name().to_owned();
+        let skill = |name: &String| {
+            Arc::new(Skill {
+                authority: Some(Authority { kind: kind.clone(), id: self.id.clone() }),
+                package: self.package(name),
+                main_resource: format!("{}/SKILL.md", self.package(name)),
+                name: name.clone(),
+                ..Skill::default()
+            })
+        };
+        let skills = self.names.iter().map(skill).collect();
+        Listed {
+            listing: Arc::new(Listing { skills, ..Listing::default() }),
+            unavailable: self.unavailable.then(|| "it is away".to_owned()),
+        }
+    }
+
+    fn watch(&self) -> Option<Box<dyn SourceWatch>> {
+        None
+    }
+
+    fn read_time(&self) -> Duration {
+        Duration::from_millis(50)
+    }
+
+    fn read<'a>(&'a self, wanted: &'a Wanted) -> BoxFuture<'a, Result<TextPage, Refusal>> {
+        match (self.page)(wanted) {
+            Some(page) => Box::pin(ready(Ok(page))),
+            None => Box::pin(pending()),
+        }
+    }
+}
+
+fn any_source(at: usize) -> impl Strategy<Value = Odd> {
+    let names = prop::collection::btree_set("[a-f]", 0..4);
+    let kind = prop::sample::select(SourceKind::ALL.to_vec());
+    (kind, names, prop::bool::weighted(0.3)).prop_map(move |(kind, names, unavailable)| {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        Odd { unavailable, ..Odd::new(kind, &format!("s{at}"), &names) }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_name_is_of_the_earliest_kind(
+        sources in (any_source(0), any_source(1), any_source(2), any_source(3)),
+    ) {
+        let sources = [sources.0, sources.1, sources.2, sources.3];
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let (packages, warnings) = runtime.expect("a runtime").block_on(async {
+            let shared = sources.iter().map(|source| Arc::new(source.clone()) as Arc<dyn SkillSource>);
+            list_all(&of(shared.collect()).await).await
+        });
+        let is_taken = |source: &Odd, name: &String| {
+            sources.iter().any(|other| other.kind < source.kind && other.names.contains(name))
+        };
+        let mut expected = BTreeSet::new();
+        for source in &sources {
+            let of_it = warnings.iter().filter(|w| w.contains(&format!("{:?}", source.id)));
+            let taken = source.names.iter().any(|name| is_taken(source, name));
+            prop_assert_eq!(of_it.count(), usize::from(source.unavailable || taken));
+            if !source.unavailable {
+                let free = source.names.iter().filter(|name| !is_taken(source, name));
+                expected.extend(free.map(|name| source.package(name)));
+            }
+        }
+        let listed: BTreeSet<String> = packages.iter().cloned().collect();
+        prop_assert_eq!(listed.len(), packages.len());
+        prop_assert_eq!(listed, expected);
+    }
+}
+
+#[tokio::test]
+async fn whatever_a_source_says_is_bounded() {
+    // What each is, and the code that it is refused with; none: it is taken.
+    let cases: [(Page, Option<&str>); 5] = [
+        (|_| None, Some("SOURCE_UNAVAILABLE")),
+        (|wanted| Some(whole(wanted, "x".repeat(wanted.max_bytes + 1), "")), Some("BAD_ANSWER")),
+        (|wanted| Some(whole(wanted, "x".to_owned(), &"c".repeat(513))), Some("BAD_ANSWER")),
+        (|wanted| Some(whole(wanted, String::new(), "more")), Some("BAD_ANSWER")),
+        (|wanted| Some(whole(wanted, "\u{1}".repeat(wanted.max_bytes), "")), None),
+    ];
+    for (page, code) in cases {
+        let source = Odd { page, ..Odd::new(SourceKind::Mcp, "odd", &["a"]) };
+        let read = arguments("mcp", "odd", &source.package("a"), "");
+        let session = of(vec![Arc::new(source)]).await;
+        match code {
+            Some(code) => assert_eq!(refused(&session, read).await.0, code),
+            None => assert!(call(&session, "skills.read", read).await["contents"].is_string()),
+        }
+        assert_eq!(call(&session, "skills.list", json!({})).await["skills"][0]["name"], "a");
+    }
+}
+
+fn whole(wanted: &Wanted, contents: String, next_cursor: &str) -> TextPage {
+    let resource = format!("{}/SKILL.md", wanted.package);
+    TextPage { resource, contents, next_cursor: next_cursor.to_owned() }
+}
