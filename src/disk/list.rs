@@ -143,7 +143,7 @@ impl Lister<'_> {
         Ok(Arc::new(MainFile {
             digest: head.digest,
             size,
-            authored: reading.skill.map(Arc::new),
+            authored: reading.skill.map(Into::into),
             problems: reading.problems,
             sidecar: sidecar.map(|(sidecar, problems)| (Arc::new(sidecar), problems)),
             stale: false,
