@@ -48,15 +48,21 @@ impl Lister<'_> {
         guards: &mut Vec<Guard>,
     ) -> Result<Listing, Problem> {
         let unreadable = |error| unreadable(blocked(error), Severity::Warning);
-        // May be watched even where it may not be read, so that permission is noticed when it comes.
-        match self.ground.open(&visit.spot, OFlags::PATH | OFlags::DIRECTORY) {
-            Ok(dir) => guards.extend(self.watching.watch(dir.as_fd(), token, None)),
-            // What is not watched for this must not be taken for watched and listed.
-            Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(unreadable(error)),
-            Err(_) => {}
-        }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let dir = self.ground.open(&visit.spot, flags).map_err(unreadable)?;
+        let dir = if let Ok(dir) = self.ground.open(&visit.spot, flags) {
+            guards.extend(self.watching.watch(dir.as_fd(), token, None));
+            dir
+        } else {
+            // May be watched even where it may not be read, so that permission is noticed when it comes.
+            match self.ground.open(&visit.spot, OFlags::PATH | OFlags::DIRECTORY) {
+                Ok(dir) => guards.extend(self.watching.watch(dir.as_fd(), token, None)),
+                // What is not watched for this must not be taken for watched and listed.
+                Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(unreadable(error)),
+                Err(_) => {}
+            }
+            // It may have come before the watch.
+            self.ground.open(&visit.spot, flags).map_err(unreadable)?
+        };
         let stat = fstat(&dir).map_err(unreadable)?;
         let names = read_names(&dir, self.limits.max_entries).map_err(unreadable)?;
         let total = names.len();
