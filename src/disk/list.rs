@@ -36,7 +36,8 @@ impl Lister<'_> {
     /// Watches a directory under a token, then lists it: what changes in between is told, and what
     /// changed before is seen. A problem says why it cannot be listed.
     pub(super) fn list(&self, visit: &Visit, token: u64) -> Listed {
-        let mut guards = Vec::new();
+        // Nearly always one, and there are thousands.
+        let mut guards = Vec::with_capacity(1);
         let listing = self.watch_and_list(visit, token, &mut guards);
         Listed { listing, guards }
     }
@@ -90,6 +91,7 @@ impl Lister<'_> {
             };
             entries.push(Entry { name, ordinal, what });
         }
+        entries.shrink_to_fit();
         Ok(Listing { identity: identity(&stat), total, entries, may_hold_manifest })
     }
 
