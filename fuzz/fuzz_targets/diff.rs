@@ -87,7 +87,7 @@ fn catalog(packages: &Packages, truncated: bool) -> Catalog {
             plugin: None,
             digest: Some(Digest([*content; 32])),
             size: 1,
-            authored: Arc::new(authored),
+            authored: authored.into(),
             sidecar: None,
             stale: false,
             icon_small: None,

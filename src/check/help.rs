@@ -2,6 +2,7 @@
 //! any of its kind.
 
 use super::explain::{nearest, of as explain};
+use crate::domain::value::packed::Part;
 use crate::domain::{Code, Problem, Severity, Skill, frontmatter};
 
 /// The sentence for a problem. `skill` is the one that is listed where the problem is.
@@ -33,9 +34,10 @@ fn syntax(message: &str) -> Option<&'static str> {
 
 /// A name that keeps to the rules, where this one does not.
 fn name(skill: &Skill) -> Option<String> {
-    let name = &*skill.authored.name;
+    let name = skill.authored.name();
     let better = better_name(name);
-    let written = skill.authored.frontmatter.as_ref().and_then(|fields| fields.get("name"));
+    let fields = skill.authored.frontmatter().map(Part::to_value);
+    let written = fields.as_ref().and_then(|fields| fields.get("name"));
     if better.is_empty() {
         None
     } else if written.is_none_or(|written| written.printed().trim().is_empty()) {
@@ -67,8 +69,8 @@ fn better_name(name: &str) -> String {
 
 /// The field that was probably meant by an unknown one.
 fn unknown(skill: &Skill) -> Option<String> {
-    let fields = skill.authored.frontmatter.as_ref()?.as_map()?;
-    let slips = fields.iter().filter(|(key, _)| !frontmatter::KNOWN.contains(&&**key));
+    let Part::Map(fields) = skill.authored.frontmatter()? else { return None };
+    let slips = fields.filter(|(key, _)| !frontmatter::KNOWN.contains(key));
     let mut meant = slips.filter_map(|(key, _)| {
         nearest(&key.to_lowercase().replace('_', "-"), frontmatter::KNOWN.into_iter())
     });

@@ -30,9 +30,9 @@ fn skill(listed: &Listed) -> Value {
     let skill = &listed.skill;
     json!({
         "name": skill.name,
-        "bareName": skill.authored.name,
+        "bareName": skill.authored.name(),
         "plugin": skill.plugin.as_deref(),
-        "description": skill.authored.description,
+        "description": skill.authored.description(),
         "path": listed.place.lossy(),
     })
 }

@@ -19,10 +19,24 @@ pub(super) struct Assembly(HashMap<RelPath, Assembled>);
 #[derive(Debug)]
 struct Assembled {
     file: Arc<MainFile>,
-    namespace: Option<Namespace>,
+    namespace: Option<Arc<Namespace>>,
     skill: Option<Arc<Skill>>,
+    /// What is wrong with it; nearly always nothing.
+    wrong: Option<Box<Wrong>>,
+}
+
+/// What is wrong with a SKILL.md, and with its sidecar.
+#[derive(Debug, PartialEq)]
+struct Wrong {
     problems: Vec<Problem>,
     sidecar_problems: Vec<Problem>,
+}
+
+impl Wrong {
+    fn new(problems: Vec<Problem>, sidecar_problems: Vec<Problem>) -> Option<Box<Self>> {
+        let is_any = !problems.is_empty() || !sidecar_problems.is_empty();
+        is_any.then(|| Box::new(Self { problems, sidecar_problems }))
+    }
 }
 
 impl Assembly {
@@ -36,11 +50,10 @@ impl Assembly {
     ) -> Option<Arc<Skill>> {
         let assembled = self.0.get_mut(package).filter(|a| Arc::ptr_eq(&a.file, old))?;
         let (skill, problems, sidecar_problems) =
-            assemble(package, new, assembled.namespace.as_ref());
+            assemble(package, new, assembled.namespace.as_deref());
         let (before, now) = (assembled.skill.as_ref()?, skill?);
-        let is_alike = before.name == now.name
-            && problems == assembled.problems
-            && sidecar_problems == assembled.sidecar_problems;
+        let is_alike =
+            before.name == now.name && Wrong::new(problems, sidecar_problems) == assembled.wrong;
         if !is_alike {
             return None;
         }
@@ -62,6 +75,7 @@ impl Assembly {
         let Rest { candidates, mut diagnostics, mut counts, truncated } = found;
         let mut old = std::mem::take(&mut self.0);
         let mut skills = Vec::with_capacity(candidates.len());
+        self.0.reserve(candidates.len());
         for candidate in candidates {
             let home = candidate.spot.parent();
             let namespace =
@@ -69,17 +83,18 @@ impl Assembly {
             let is_same = |old: &Assembled| {
                 let is_same_file =
                     Arc::ptr_eq(&old.file, &candidate.file) || old.file == candidate.file;
-                is_same_file && old.namespace.as_ref() == namespace
+                is_same_file && old.namespace.as_deref() == namespace.map(|n| &**n)
             };
             let same = old.remove(&candidate.package).filter(is_same);
             let assembled = if let Some(same) = same {
                 Assembled { file: candidate.file, ..same }
             } else {
                 let (skill, problems, sidecar_problems) =
-                    assemble(&candidate.package, &candidate.file, namespace);
+                    assemble(&candidate.package, &candidate.file, namespace.map(|n| &**n));
                 let skill = skill.map(Arc::new);
                 let (namespace, file) = (namespace.cloned(), candidate.file);
-                Assembled { file, namespace, skill, problems, sidecar_problems }
+                let wrong = Wrong::new(problems, sidecar_problems);
+                Assembled { file, namespace, skill, wrong }
             };
             let name = assembled.skill.as_ref().map(|skill| &*skill.name);
             if sieve.takes(&candidate.package, home.as_ref(), name) {
@@ -95,11 +110,9 @@ impl Assembly {
                     diagnostics.push(Diagnostic { resource: Some(at.clone()), problem });
                 }
             };
-            if !assembled.problems.is_empty() {
-                report(candidate.package.join_all(&main_file()), &assembled.problems);
-            }
-            if !assembled.sidecar_problems.is_empty() {
-                report(candidate.package.join_all(&sidecar_path()), &assembled.sidecar_problems);
+            if let Some(wrong) = &assembled.wrong {
+                report(candidate.package.join_all(&main_file()), &wrong.problems);
+                report(candidate.package.join_all(&sidecar_path()), &wrong.sidecar_problems);
             }
             self.0.insert(candidate.package, assembled);
         }

@@ -13,7 +13,7 @@ use super::watching::Guard;
 use crate::domain::listing::{Entry, Listing, Visit, What};
 use crate::domain::search::Rules;
 use crate::domain::skill::MainFile;
-use crate::domain::{Catalog, Problem, Scope, Spot};
+use crate::domain::{Catalog, Problem, RelPath, Scope, Spot};
 use rustix::fs::{OFlags, fstat};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -38,7 +38,10 @@ pub(super) struct Found {
 /// One directory that the search entered.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) visit: Visit,
+    /// As walked from the root.
+    pub(super) walked: RelPath,
+    /// Whether a link was followed on the way.
+    pub(super) linked: bool,
     pub(super) token: u64,
     pub(super) listing: Result<Arc<Listing>, Problem>,
     /// Another directory may have taken its place with the one above it, so it must be listed again.
@@ -108,7 +111,9 @@ impl Found {
     pub(super) fn strayed(&self, mounts: &HashSet<Box<[u8]>>, progress: &Progress) -> HashSet<u64> {
         let failed = self.manifests.values().any(namespaces::Read::has_failed);
         let root = self.nodes.get(&self.root).filter(|_| failed);
-        let strayed = self.nodes.values().filter(|node| node.has_strayed(&self.ground, progress));
+        let is_strayed =
+            |(spot, node): &(&Spot, &Node)| node.has_strayed(spot, &self.ground, progress);
+        let strayed = self.nodes.iter().filter(is_strayed).map(|(_, node)| node);
         // What is mounted on a file is seen from the directory that holds it.
         let places = mounts.iter().filter_map(|place| self.ground.spot(place));
         let places = places.flat_map(|spot| [spot.parent(), Some(spot)]).flatten();
@@ -139,25 +144,30 @@ impl Found {
 }
 
 impl Node {
+    /// The look at it, at a place.
+    pub(super) fn visit(&self, spot: &Spot) -> Visit {
+        Visit { walked: self.walked.clone(), spot: spot.clone(), linked: self.linked }
+    }
+
     /// Whether a look at it may show what no event tells: a link that leads elsewhere than it did, or
     /// what could not be read and may be by now.
-    pub(super) fn has_strayed(&self, ground: &Ground, progress: &Progress) -> bool {
+    pub(super) fn has_strayed(&self, spot: &Spot, ground: &Ground, progress: &Progress) -> bool {
         let listing = match &self.listing {
             Ok(listing) => listing,
             Err(problem) => return may_pass(problem),
         };
         listing.entries.iter().any(|entry| {
             let target = || {
-                let target = resource::look_at_link(ground, &self.visit.spot, &entry.name);
+                let target = resource::look_at_link(ground, spot, &entry.name);
                 progress.tick();
                 target
             };
             match &entry.what {
                 What::File(Some(main)) | What::LinkedFile(_, Some(main)) if failed(main) => true,
-                What::LinkedDirectory(spot, was) => {
-                    target().is_none_or(|now| now.spot != *spot || identity(&now.stat) != *was)
+                What::LinkedDirectory(to, was) => {
+                    target().is_none_or(|now| now.spot != *to || identity(&now.stat) != *was)
                 }
-                What::LinkedFile(spot, _) => target().is_none_or(|now| now.spot != *spot),
+                What::LinkedFile(to, _) => target().is_none_or(|now| now.spot != *to),
                 What::BadLink(_) => target().is_some(),
                 What::Directory | What::File(_) | What::Special => false,
             }

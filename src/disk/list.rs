@@ -36,7 +36,8 @@ impl Lister<'_> {
     /// Watches a directory under a token, then lists it: what changes in between is told, and what
     /// changed before is seen. A problem says why it cannot be listed.
     pub(super) fn list(&self, visit: &Visit, token: u64) -> Listed {
-        let mut guards = Vec::new();
+        // Nearly always one, and there are thousands.
+        let mut guards = Vec::with_capacity(1);
         let listing = self.watch_and_list(visit, token, &mut guards);
         Listed { listing, guards }
     }
@@ -48,15 +49,21 @@ impl Lister<'_> {
         guards: &mut Vec<Guard>,
     ) -> Result<Listing, Problem> {
         let unreadable = |error| unreadable(blocked(error), Severity::Warning);
-        // May be watched even where it may not be read, so that permission is noticed when it comes.
-        match self.ground.open(&visit.spot, OFlags::PATH | OFlags::DIRECTORY) {
-            Ok(dir) => guards.extend(self.watching.watch(dir.as_fd(), token, None)),
-            // What is not watched for this must not be taken for watched and listed.
-            Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(unreadable(error)),
-            Err(_) => {}
-        }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let dir = self.ground.open(&visit.spot, flags).map_err(unreadable)?;
+        let dir = if let Ok(dir) = self.ground.open(&visit.spot, flags) {
+            guards.extend(self.watching.watch(dir.as_fd(), token, None));
+            dir
+        } else {
+            // May be watched even where it may not be read, so that permission is noticed when it comes.
+            match self.ground.open(&visit.spot, OFlags::PATH | OFlags::DIRECTORY) {
+                Ok(dir) => guards.extend(self.watching.watch(dir.as_fd(), token, None)),
+                // What is not watched for this must not be taken for watched and listed.
+                Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(unreadable(error)),
+                Err(_) => {}
+            }
+            // It may have come before the watch.
+            self.ground.open(&visit.spot, flags).map_err(unreadable)?
+        };
         let stat = fstat(&dir).map_err(unreadable)?;
         let names = read_names(&dir, self.limits.max_entries).map_err(unreadable)?;
         let total = names.len();
@@ -84,6 +91,7 @@ impl Lister<'_> {
             };
             entries.push(Entry { name, ordinal, what });
         }
+        entries.shrink_to_fit();
         Ok(Listing { identity: identity(&stat), total, entries, may_hold_manifest })
     }
 
@@ -143,7 +151,7 @@ impl Lister<'_> {
         Ok(Arc::new(MainFile {
             digest: head.digest,
             size,
-            authored: reading.skill.map(Arc::new),
+            authored: reading.skill.map(Into::into),
             problems: reading.problems,
             sidecar: sidecar.map(|(sidecar, problems)| (Arc::new(sidecar), problems)),
             stale: false,

@@ -10,6 +10,7 @@ use crate::domain::skill::Namespace;
 use crate::domain::{Code, Diagnostic, Manifest, Problem, RelPath, Severity, Spot, manifest};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 /// What was read of the manifests of each directory that was asked for one.
 pub(super) type Manifests = HashMap<Spot, Read>;
@@ -50,7 +51,7 @@ pub(super) struct Namespaces<'a> {
     /// Directories that were searched, and whether they may hold a manifest.
     pub(super) entered: &'a HashMap<Spot, bool>,
     pub(super) manifests: &'a mut Manifests,
-    pub(super) known: HashMap<Spot, Option<Namespace>>,
+    pub(super) known: HashMap<Spot, Option<Arc<Namespace>>>,
 }
 
 impl Namespaces<'_> {
@@ -59,7 +60,7 @@ impl Namespaces<'_> {
         &mut self,
         dir: &Spot,
         diagnostics: &mut Diagnostics,
-    ) -> Option<&Namespace> {
+    ) -> Option<&Arc<Namespace>> {
         let mut climbed = Vec::new();
         let mut here = Some(dir.clone());
         let mut answer = None;
@@ -86,7 +87,7 @@ impl Namespaces<'_> {
         self.manifests.get(self.root)?.manifest.clone()
     }
 
-    fn at(&mut self, dir: &Spot, diagnostics: &mut Diagnostics) -> Option<Namespace> {
+    fn at(&mut self, dir: &Spot, diagnostics: &mut Diagnostics) -> Option<Arc<Namespace>> {
         if self.entered.get(dir) == Some(&false) {
             self.manifests.remove(dir);
             return None;
@@ -101,7 +102,7 @@ impl Namespaces<'_> {
             diagnostics.push(Diagnostic { resource, problem: problem.clone() });
         }
         let name = (&*read.manifest.as_ref()?.name).into();
-        Some(Namespace { name, dir: below })
+        Some(Arc::new(Namespace { name, dir: below }))
     }
 }
 

@@ -82,9 +82,11 @@ impl<'a> Sieve<'a> {
         home: Option<&Spot>,
         name: Option<&str>,
     ) -> bool {
-        let walked = Spot { base: self.root.base, rel: self.root.rel.join_all(package) };
-        let off = self.places.hold(&walked)
-            || home.is_some_and(|home| self.places.hold(home))
+        let by_place = || {
+            let walked = Spot { base: self.root.base, rel: self.root.rel.join_all(package) };
+            self.places.hold(&walked) || home.is_some_and(|home| self.places.hold(home))
+        };
+        let off = !self.places.is_empty() && by_place()
             || name.is_some_and(|name| self.rules.has_name(name));
         if off {
             self.taken.push((package.clone(), home.and_then(|home| home.below(self.root))));

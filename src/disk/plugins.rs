@@ -121,10 +121,10 @@ impl Found {
 
     /// The directories that may be plugins, and the root, by how they were walked to.
     fn may_declare(&self) -> Vec<Visit> {
-        let may_hold = |node: &&Node| {
-            node.listing.as_ref().is_ok_and(|l| l.may_hold_manifest) || node.visit.spot == self.root
+        let may_hold = |(spot, node): &(&Spot, &Node)| {
+            node.listing.as_ref().is_ok_and(|l| l.may_hold_manifest) || **spot == self.root
         };
-        let dirs = self.nodes.values().filter(may_hold).map(|node| node.visit.clone());
+        let dirs = self.nodes.iter().filter(may_hold).map(|(spot, node)| node.visit(spot));
         let mut dirs: Vec<_> = dirs.collect();
         dirs.sort_by(|a, b| a.walked.cmp(&b.walked));
         dirs
@@ -136,7 +136,7 @@ impl Found {
         &mut self,
         entered: &HashMap<Spot, bool>,
         diagnostics: &mut Diagnostics,
-    ) -> HashMap<Spot, Option<Namespace>> {
+    ) -> HashMap<Spot, Option<Arc<Namespace>>> {
         let dirs = self.may_declare();
         let Self { ground, root, manifests, .. } = self;
         let mut namespaces = Namespaces { ground, root, entered, manifests, known: HashMap::new() };

@@ -199,7 +199,7 @@ impl Survey {
         let mut links_looked_at = false;
         while let Some(dir) = queue.pop() {
             let Some(node) = found.nodes.get_mut(&dir) else { continue };
-            let Listed { listing, guards } = lister.list(&node.visit, node.token);
+            let Listed { listing, guards } = lister.list(&node.visit(&dir), node.token);
             progress.tick();
             let listing = listing.map(|new| {
                 let (new, is_settled) = keep_last_good(new, node.listing.as_deref().ok(), quiet);
@@ -210,12 +210,10 @@ impl Survey {
             });
             match Change::between(&dir, &listing, &node.listing, truncated) {
                 Change::None => {}
-                Change::Main(old, new) => {
-                    match found.assembly.replace(&node.visit.walked, &old, &new) {
-                        Some(skill) => skills.push(skill),
-                        None => search_again = true,
-                    }
-                }
+                Change::Main(old, new) => match found.assembly.replace(&node.walked, &old, &new) {
+                    Some(skill) => skills.push(skill),
+                    None => search_again = true,
+                },
                 Change::Shape(moved) => {
                     found.manifests.remove(&dir);
                     search_again = true;
@@ -230,7 +228,7 @@ impl Survey {
                 // leads to must come in the revision in which this goes.
                 links_looked_at = true;
                 let strayed =
-                    found.nodes.iter().filter(|(_, n)| n.has_strayed(&found.ground, progress));
+                    found.nodes.iter().filter(|(s, n)| n.has_strayed(s, &found.ground, progress));
                 queue.extend(strayed.map(|(spot, _)| spot.clone()));
             }
         }
@@ -299,7 +297,7 @@ impl Survey {
                 break;
             }
             let held = |node: Option<&Node>, visit: &Visit| {
-                trusted && node.is_some_and(|n| !n.suspect && n.visit.walked == visit.walked)
+                trusted && node.is_some_and(|n| !n.suspect && n.walked == visit.walked)
             };
             let new: Vec<_> =
                 round.iter().filter(|v| !held(old.get(&v.spot), v)).cloned().collect();
@@ -309,16 +307,18 @@ impl Survey {
                 root_name: root_name(&self.target.path),
                 watching,
             };
+            nodes.reserve(new.len());
+            self.tokens.reserve(new.len());
             for (visit, token, listed) in list_all(&lister, new, &self.next_token, progress) {
                 let last = old.remove(&visit.spot).and_then(|node| node.listing.ok());
                 let listing = listed.listing.map(|new| {
                     found.kinds.note(&found.ground, &visit.spot, new.identity.0);
                     Arc::new(keep_last_good(new, last.as_deref(), true).0)
                 });
-                let spot = visit.spot.clone();
+                let Visit { walked, spot, linked } = visit;
                 self.tokens.insert(token, Token::Listed(spot.clone()));
                 let guards = listed.guards;
-                nodes.insert(spot, Node { visit, token, listing, suspect: false, guards });
+                nodes.insert(spot, Node { walked, linked, token, listing, suspect: false, guards });
             }
             let answers = round.into_iter().map(|visit| {
                 if let Some(node) = old.remove(&visit.spot) {

@@ -111,7 +111,7 @@ mod tests {
                 plugin: None,
                 digest: Some(Digest([*content; 32])),
                 size: 1,
-                authored: Arc::new(authored),
+                authored: authored.into(),
                 sidecar: None,
                 stale: false,
                 icon_small: None,

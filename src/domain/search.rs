@@ -145,6 +145,8 @@ impl Search {
 
     /// Takes the listings of a round, in the round's order.
     pub fn absorb(&mut self, listed: Vec<(Visit, Result<Arc<Listing>, Problem>)>) {
+        self.entered.reserve(listed.len());
+        self.spots.reserve(listed.len());
         for (visit, listing) in listed {
             if self.stopped {
                 return;
@@ -235,7 +237,13 @@ impl Search {
                 if is_main {
                     self.leave_out(walked.clone(), not_regular());
                 }
-                let Some(spot) = visit.spot.join(&entry.name) else { return };
+                let spot = if visit.walked == visit.spot.rel {
+                    // Held once, not twice.
+                    Some(Spot { base: visit.spot.base, rel: walked.clone() })
+                } else {
+                    visit.spot.join(&entry.name)
+                };
+                let Some(spot) = spot else { return };
                 self.queue(Visit { walked, spot, linked: visit.linked }, None);
             }
             What::File(Some(read)) => {
@@ -314,21 +322,18 @@ impl Search {
     #[must_use]
     pub fn finish(mut self) -> Found {
         let mut all = std::mem::take(&mut self.candidates);
-        all.sort_by(|(a, a_linked), (b, b_linked)| {
-            let key = |c: &Candidate, linked: bool| (linked, c.package.depth());
-            key(a, *a_linked).cmp(&key(b, *b_linked)).then_with(|| a.package.cmp(&b.package))
-        });
-        let mut first: HashMap<Spot, RelPath> = HashMap::new();
-        let mut candidates: Vec<Candidate> = Vec::new();
+        all.sort_by_cached_key(|(c, linked)| (*linked, c.package.depth(), c.package.clone()));
+        let walked = |candidate: &Candidate| candidate.package.join_all(&main_file());
+        let mut first: HashMap<Spot, usize> = HashMap::with_capacity(all.len());
+        let mut candidates: Vec<Candidate> = Vec::with_capacity(all.len());
         for (candidate, _) in all {
-            let walked = candidate.package.join_all(&main_file());
             if let Some(first) = first.get(&candidate.spot) {
-                self.leave_out(walked, alias(first));
+                self.leave_out(walked(&candidate), alias(&walked(&candidates[*first])));
             } else if candidates.len() >= self.rules.limits.max_skills {
-                self.stop("max_skills", self.rules.limits.max_skills, walked);
+                self.stop("max_skills", self.rules.limits.max_skills, walked(&candidate));
                 break;
             } else {
-                first.insert(candidate.spot.clone(), walked);
+                first.insert(candidate.spot.clone(), candidates.len());
                 candidates.push(candidate);
             }
         }

@@ -1,10 +1,9 @@
 //! A skill as it is listed: what its author wrote, joined with where it lies and whose it is.
 
 use super::diagnostic::{Code, Problem};
-use super::frontmatter::Authored;
 use super::limits::MAX_HANDLE_BYTES;
 use super::sidecar::{self, Sidecar};
-use super::{Digest, RelPath, RootId, handle};
+use super::{Digest, Packed, RelPath, RootId, handle};
 use std::sync::Arc;
 
 /// The most characters of a qualified name.
@@ -24,7 +23,7 @@ pub struct Skill {
     /// The size of the SKILL.md in bytes.
     pub size: u64,
     /// What its frontmatter says.
-    pub authored: Arc<Authored>,
+    pub authored: Packed,
     /// What its agents/openai.yaml says; `None` where it has none.
     pub sidecar: Option<Arc<Sidecar>>,
     /// Whether the file no longer parses, and this is what it last said.
@@ -45,7 +44,7 @@ pub struct MainFile {
     /// In bytes.
     pub size: u64,
     /// What the frontmatter says; `None` where a problem says why it says nothing.
-    pub authored: Option<Arc<Authored>>,
+    pub authored: Option<Packed>,
     /// What is wrong with the frontmatter.
     pub problems: Vec<Problem>,
     /// What agents/openai.yaml says, and what is wrong with it.
@@ -95,9 +94,9 @@ pub fn assemble(
     let Some(authored) = file.authored.clone() else {
         return (None, problems, sidecar_problems);
     };
-    let name = match namespace {
-        None => authored.name.clone(),
-        Some(ns) => format!("{}:{}", ns.name, authored.name).into(),
+    let name: Box<str> = match namespace {
+        None => authored.name().into(),
+        Some(ns) => format!("{}:{}", ns.name, authored.name()).into(),
     };
     if name.chars().count() > MAX_QUALIFIED_CHARS {
         problems.push(Problem::error(

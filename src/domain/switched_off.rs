@@ -98,6 +98,12 @@ impl Globs {
 pub struct Places<'a>(Vec<(Spot, &'a Globs)>);
 
 impl Places<'_> {
+    /// Whether there is no rule.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether the package at this place is off.
     #[must_use]
     pub fn hold(&self, package: &Spot) -> bool {

@@ -1,6 +1,7 @@
 //! What an author wrote, as plain data, and what can be asked of it. Leaves building it from a format
 //! to `seed`, and the formats, and where their mistakes lie, to `yaml` and `json`.
 
+pub mod packed;
 mod seed;
 
 use std::fmt::{self, Write as _};

@@ -2,6 +2,7 @@
 //! leaves what keys mean, and quoting what is broken, to others.
 
 mod brackets;
+mod plain;
 
 use serde::de::DeserializeSeed;
 
@@ -49,6 +50,10 @@ pub fn parse(text: &str) -> Result<Value, YamlError> {
         let (line, column) = position::of_byte(text.as_bytes(), index);
         return Err(YamlError { line, column, message, kind: YamlErrorKind::Refused });
     }
+    plain::read(text).map_or_else(|| by_library(text), Ok)
+}
+
+fn by_library(text: &str) -> Result<Value, YamlError> {
     let budget = Budget::new(text.len() + MAX_ALIAS_BYTES);
     let deserializer = serde_yaml::Deserializer::from_str(text);
     let value = budget.seed().deserialize(deserializer);

@@ -2,7 +2,7 @@
 
 use super::answers::{place, scope};
 use crate::domain::sidecar::{Permissions, Sidecar, ToolDependency};
-use crate::domain::value::Value;
+use crate::domain::value::packed::{Part, pack};
 use crate::domain::{Digest, RootId, Scope, Skill};
 use crate::proto::caproot::v1 as pb;
 use prost_types::{ListValue, Struct, value::Kind};
@@ -26,8 +26,8 @@ pub(super) fn skill(
         package: place(root, Some(&skill.package)),
         main_resource: place(root, Some(&skill.main_resource())),
         name: (*skill.name).to_owned(),
-        description: (*authored.description).to_owned(),
-        short_description: text(authored.short_description.as_deref()),
+        description: authored.description().to_owned(),
+        short_description: text(authored.short_description()),
         plugin: text(skill.plugin.as_deref()),
         scope: root_scope.map(|s| scope(s).into()),
         digest: skill.digest.as_ref().map(Digest::to_string).unwrap_or_default(),
@@ -41,11 +41,11 @@ pub(super) fn skill(
     }
     let sidecar = skill.sidecar.as_deref();
     pb::Skill {
-        license: text(authored.license.as_deref()),
-        compatibility: text(authored.compatibility.as_deref()),
-        metadata: authored.metadata.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
-        allowed_tools: authored.allowed_tools.iter().map(ToString::to_string).collect(),
-        frontmatter: authored.frontmatter.as_ref().map(structure),
+        license: text(authored.license()),
+        compatibility: text(authored.compatibility()),
+        metadata: authored.metadata().map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
+        allowed_tools: authored.allowed_tools().map(str::to_owned).collect(),
+        frontmatter: authored.frontmatter().map(structure),
         interface: interface(root, skill),
         dependencies: sidecar.map_or(&[][..], |s| &s.dependencies).iter().map(tool).collect(),
         permissions: sidecar.and_then(|s| s.permissions.as_ref()).map(permissions),
@@ -92,7 +92,7 @@ fn permissions(asked: &Permissions) -> pb::SkillPermissions {
         network: asked.network,
         file_system_read: texts(&asked.read),
         file_system_write: texts(&asked.write),
-        macos: asked.macos.as_ref().map(structure),
+        macos: asked.macos.as_ref().map(|macos| structure(Part::of(&pack(macos)))),
         sandbox: sandbox.into(),
     }
 }
@@ -102,30 +102,25 @@ fn text(text: Option<&str>) -> String {
 }
 
 /// A mapping as a `Struct`; anything else gives an empty one.
-fn structure(value: &Value) -> Struct {
-    let entries = match value {
-        Value::Map(entries) => &entries[..],
-        _ => &[],
-    };
-    Struct { fields: entries.iter().map(|(k, v)| (k.to_string(), wire_value(v))).collect() }
+fn structure(value: Part<'_>) -> Struct {
+    let Part::Map(entries) = value else { return Struct::default() };
+    Struct { fields: entries.map(|(k, v)| (k.to_owned(), wire_value(v))).collect() }
 }
 
-fn wire_value(value: &Value) -> prost_types::Value {
+fn wire_value(value: Part<'_>) -> prost_types::Value {
     // Up to 2^53 every integer is a double.
     #[allow(clippy::cast_precision_loss)]
     let kind = match value {
-        Value::Null => Kind::NullValue(0),
-        Value::Bool(b) => Kind::BoolValue(*b),
-        Value::Int(n) if n.unsigned_abs() <= MAX_EXACT => Kind::NumberValue(*n as f64),
-        Value::Int(n) => Kind::StringValue(n.to_string()),
-        Value::UInt(n) => Kind::StringValue(n.to_string()),
-        Value::Float(x) if x.is_finite() => Kind::NumberValue(*x),
-        Value::Float(x) => Kind::StringValue(x.to_string()),
-        Value::Text(text) => Kind::StringValue(text.to_string()),
-        Value::List(items) => {
-            Kind::ListValue(ListValue { values: items.iter().map(wire_value).collect() })
-        }
-        Value::Map(_) => Kind::StructValue(structure(value)),
+        Part::Null => Kind::NullValue(0),
+        Part::Bool(b) => Kind::BoolValue(b),
+        Part::Int(n) if n.unsigned_abs() <= MAX_EXACT => Kind::NumberValue(n as f64),
+        Part::Int(n) => Kind::StringValue(n.to_string()),
+        Part::UInt(n) => Kind::StringValue(n.to_string()),
+        Part::Float(x) if x.is_finite() => Kind::NumberValue(x),
+        Part::Float(x) => Kind::StringValue(x.to_string()),
+        Part::Text(text) => Kind::StringValue(text.to_owned()),
+        Part::List(items) => Kind::ListValue(ListValue { values: items.map(wire_value).collect() }),
+        Part::Map(_) => Kind::StructValue(structure(value)),
     };
     prost_types::Value { kind: Some(kind) }
 }

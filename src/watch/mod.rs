@@ -20,7 +20,7 @@ use registry::{Interest, Registry};
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use tokio::sync::oneshot;
 
 /// What of a directory's life is told: everything that may change a listing or a file in it, and
@@ -65,6 +65,9 @@ pub struct Watcher(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
+    /// Read by whoever asks the kernel for a watch, until the registry knows it: many may at once, and
+    /// nobody meanwhile tells of events or gives watches back. Locked before the state.
+    adding: RwLock<()>,
     overflows: AtomicU64,
     faults: Faults,
 }
@@ -99,7 +102,8 @@ impl Watcher {
     #[must_use]
     pub fn with_faults(faults: Faults) -> Self {
         let state = Mutex::new(State::default());
-        Self(Arc::new(Shared { state, overflows: AtomicU64::new(0), faults }))
+        let adding = RwLock::default();
+        Self(Arc::new(Shared { state, adding, overflows: AtomicU64::new(0), faults }))
     }
 
     /// Makes an instance where there is none, and reads its events on a task of its own until it
@@ -154,14 +158,14 @@ impl Watcher {
         token: u64,
         only: Option<&[u8]>,
     ) -> Result<Watch, Unwatched> {
-        let mut state = self.0.lock();
-        let watches = state.watches.as_mut().ok_or(Unwatched::NoInstance)?;
+        let _adding = self.0.adding.read().unwrap_or_else(PoisonError::into_inner);
+        let mut watches = self.0.lock().watches.clone().ok_or(Unwatched::NoInstance)?;
         let path = format!("/proc/self/fd/{}", dir.as_raw_fd());
         let added = watches.add(path, MASK).map_err(|e| match e.raw_os_error() {
             Some(code) if code == rustix::io::Errno::NOSPC.raw_os_error() => Unwatched::Exhausted,
             _ => Unwatched::Refused,
         })?;
-        let interest = state.registry.add(added, listener.clone(), token, only);
+        let interest = self.0.lock().registry.add(added, listener.clone(), token, only);
         Ok(Watch { shared: self.0.clone(), interest })
     }
 
@@ -205,6 +209,11 @@ impl Default for Watcher {
 }
 
 impl Shared {
+    /// Waits until nobody is adding a watch, and holds up whoever would.
+    fn none_adding(&self) -> RwLockWriteGuard<'_, ()> {
+        self.adding.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -232,6 +241,7 @@ impl State {
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        let _none_adding = self.shared.none_adding();
         let mut state = self.shared.lock();
         let Some(unwanted) = state.registry.remove(&self.interest) else { return };
         if let Some(watches) = state.watches.as_mut() {

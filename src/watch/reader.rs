@@ -33,6 +33,7 @@ impl Shared {
             },
         }
         let state = {
+            let _none_adding = self.none_adding();
             let mut state = self.lock();
             State {
                 watches: state.watches.take(),
@@ -46,13 +47,14 @@ impl Shared {
     }
 
     fn tell(&self, event: &Event<OsString>) {
+        let none_adding = self.none_adding();
         let mut state = self.lock();
         if event.mask.contains(EventMask::Q_OVERFLOW) {
             self.overflows.fetch_add(1, Ordering::Relaxed);
             // A barrier's own event may be among the lost; all is dirty, so it is met.
             let barriers = std::mem::take(&mut state.barriers);
             let everybody: Vec<_> = state.registry.everybody().collect();
-            drop(state);
+            drop((state, none_adding));
             for listener in &everybody {
                 listener.lost();
             }
@@ -76,7 +78,7 @@ impl Shared {
         if is_ignored {
             state.registry.forget(id);
         }
-        drop(state);
+        drop((state, none_adding));
         if self.faults.drops() {
             return;
         }

@@ -55,8 +55,9 @@ impl Registry {
     ) -> Interest {
         let id = descriptor.get_watch_descriptor_id();
         self.next += 1;
-        let watched =
-            self.watched.entry(id).or_insert_with(|| Watched { descriptor, interests: Vec::new() });
+        // Nearly always one, and there are thousands.
+        let new = || Watched { descriptor, interests: Vec::with_capacity(1) };
+        let watched = self.watched.entry(id).or_insert_with(new);
         let only = only.map(Into::into);
         watched.interests.push(Entry { number: self.next, listener, token, only });
         Interest { descriptor: id, number: self.next }

@@ -11,7 +11,7 @@ use caproot::domain::search::{Rules, Search};
 use caproot::domain::skill::MainFile;
 use caproot::domain::switched_off::{SwitchedOff, glob};
 use caproot::domain::{
-    Authored, Code, Diagnostic, Digest, Limits, Problem, RelPath, RootId, Skill, Spot,
+    Authored, Code, Diagnostic, Digest, Limits, Packed, Problem, RelPath, RootId, Skill, Spot,
 };
 
 use super::assert_in_proportion;
@@ -22,7 +22,7 @@ fn rel(text: &str) -> RelPath {
 
 /// A catalog of so many packages, which begin with a letter, of one name or each of its own.
 fn catalog(count: usize, letter: char, name: impl Fn(usize) -> String, content: u8) -> Catalog {
-    let authored = Arc::new(Authored {
+    let authored = Packed::from(Authored {
         name: "n".into(),
         description: "d".into(),
         short_description: None,
