@@ -40,6 +40,7 @@ pub(super) enum Code {
     NotAllowed,
     RootUnavailable,
     ExecutorUnavailable,
+    NoAnswer,
     Overloaded,
     BadAnswer,
 }
@@ -69,6 +70,7 @@ impl Code {
             Self::NotAllowed => "NOT_ALLOWED",
             Self::RootUnavailable => "ROOT_UNAVAILABLE",
             Self::ExecutorUnavailable => "EXECUTOR_UNAVAILABLE",
+            Self::NoAnswer => "NO_ANSWER",
             Self::Overloaded => "OVERLOADED",
             Self::BadAnswer => "BAD_ANSWER",
         }
@@ -84,9 +86,10 @@ impl Code {
             Self::ResourceChanged => "Call skills.read again without `cursor`, from the start.",
             Self::InvalidCursor => "Call again without `cursor`, from the start.",
             Self::InvalidArguments => "Give each handle exactly as skills.list gave it.",
-            Self::RootUnavailable | Self::ExecutorUnavailable | Self::BadAnswer => {
-                "Go on without it, or call again later."
-            }
+            Self::RootUnavailable
+            | Self::ExecutorUnavailable
+            | Self::NoAnswer
+            | Self::BadAnswer => "Go on without it, or call again later.",
             Self::Overloaded => "Call again later, with fewer calls at once.",
             Self::UnknownTool
             | Self::CatalogChanged
