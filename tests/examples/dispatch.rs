@@ -77,6 +77,9 @@ pub(crate) async fn run() -> Result<(Finished, Vec<DispatchRecord>), Box<dyn Err
     let thread = HttpThread { manager: &manager, id: "thread-1" };
     let finished = dispatcher.send_and_handle(&thread, &turn, ["completed", "failed"]).await?;
 
+    // The thread may be at rest before the last answer was acknowledged.
+    dispatcher.idle().await;
+
     println!("the thread is {:?}; still pending: {:?}", finished.status, service.pending());
     for record in manager.records() {
         println!(
