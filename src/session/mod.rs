@@ -9,6 +9,7 @@ mod arguments;
 mod call;
 mod changes;
 mod cursor;
+pub mod dispatch;
 mod fitting;
 mod fragment;
 mod inject;

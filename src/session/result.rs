@@ -59,6 +59,8 @@ pub enum Code {
     ExecutorUnavailable,
     /// A source that is no executor cannot be used.
     SourceUnavailable,
+    /// A pending call's tool gave no answer.
+    NoAnswer,
     /// There are too many calls at once.
     Overloaded,
     /// The source broke its promises.
@@ -92,6 +94,7 @@ impl Code {
             Self::RootUnavailable => "ROOT_UNAVAILABLE",
             Self::ExecutorUnavailable => "EXECUTOR_UNAVAILABLE",
             Self::SourceUnavailable => "SOURCE_UNAVAILABLE",
+            Self::NoAnswer => "NO_ANSWER",
             Self::Overloaded => "OVERLOADED",
             Self::BadAnswer => "BAD_ANSWER",
         }
@@ -119,6 +122,7 @@ impl Code {
             Self::RootUnavailable
             | Self::ExecutorUnavailable
             | Self::SourceUnavailable
+            | Self::NoAnswer
             | Self::BadAnswer => "Go on without it, or call again later.",
             Self::NotVerified => "Go on without it, and say so: it is not what it is said to be.",
             Self::Overloaded => "Call again later, with fewer calls at once.",

@@ -2,6 +2,10 @@
 
 mod apart;
 mod call;
+mod dispatch;
+#[allow(dead_code, unreachable_pub)]
+#[path = "../../examples/dispatch.rs"]
+pub(crate) mod example_dispatch;
 mod fleet;
 mod hostile;
 mod inject;

@@ -1,0 +1,275 @@
+//! A manager, a tool and a thread that do wrong what a script says, and note what must not be.
+
+use super::super::{
+    Answers, Asked, Call, DispatchRecord, Manager, Page, RequestId, Submitted, Thread,
+};
+use crate::session::{ToolResult, lock};
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::future::pending;
+use std::sync::Mutex;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// What goes wrong with an answer that is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    None,
+    /// Not taken.
+    Refused,
+    /// Taken, and nobody hears of it.
+    Lost,
+    Late(u64),
+    Hangs,
+    HangsTaken,
+    Panics,
+    /// The call is withdrawn before.
+    Withdrawn,
+    /// Somebody else answered before.
+    Conflict,
+}
+
+/// What goes wrong with a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PageFault {
+    None,
+    Fails,
+    Hangs,
+    Panics,
+    Twice,
+    Backwards,
+    /// Has calls of others, and of another kind.
+    Foreign,
+    /// Has calls that are over.
+    Stale,
+}
+
+/// What a tool does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tool {
+    Quick,
+    Slow(u64),
+    Hangs,
+    Panics,
+    Huge,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// Whether each call waits still.
+    pub(super) calls: BTreeMap<String, bool>,
+    pub(super) faults: VecDeque<Fault>,
+    pub(super) page_faults: VecDeque<PageFault>,
+    pub(super) tools: VecDeque<Tool>,
+    /// Those whose answer was accepted.
+    pub(super) accepted: BTreeSet<String>,
+    /// How often each call's tool ran since the last crash.
+    pub(super) runs: HashMap<String, usize>,
+    /// What is listed by `Stale`: over since the last crash.
+    pub(super) over: Vec<String>,
+    pub(super) at_once: usize,
+    pub(super) most_at_once: usize,
+    pub(super) submits: usize,
+    pub(super) wrong: Vec<String>,
+    pub(super) records: Vec<DispatchRecord>,
+    /// What the thread's status is, one answer after the other; the last one stays.
+    pub(super) statuses: VecDeque<Result<String, String>>,
+    pub(super) sent: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Model(Mutex<State>);
+
+/// One run of a tool.
+struct Running<'a>(&'a Model);
+
+pub(super) fn id(text: &str) -> RequestId {
+    text.try_into().expect("a short id")
+}
+
+/// A call of a tool by the session `mine`.
+pub(super) fn call(name: &str) -> Call {
+    let asked = Asked::Tool { name: "own.tool".to_owned(), arguments: json!({ "id": name }) };
+    Call { request: id(name), session: "mine".to_owned(), asked }
+}
+
+/// Calls that are nothing to the session `mine`.
+pub(super) fn foreign() -> [Call; 2] {
+    let other = Call { session: "theirs".to_owned(), ..call("theirs") };
+    [other, Call { asked: Asked::Other("approval".to_owned()), ..call("approval") }]
+}
+
+impl Model {
+    pub(super) fn with(calls: usize) -> Self {
+        let model = Self::default();
+        model.add(calls);
+        model
+    }
+
+    pub(super) fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        lock(&self.0)
+    }
+
+    pub(super) fn add(&self, calls: usize) {
+        let mut state = self.state();
+        let from = state.calls.len();
+        state.calls.extend((from..from + calls).map(|n| (format!("{n:05}"), true)));
+    }
+
+    /// Those that wait for an answer.
+    pub(super) fn wanted(&self) -> Vec<String> {
+        let state = self.state();
+        state.calls.iter().filter(|(_, waits)| **waits).map(|(name, _)| name.clone()).collect()
+    }
+
+    fn take(&self, name: &str) {
+        let mut state = self.state();
+        state.calls.insert(name.to_owned(), false);
+        state.over.push(name.to_owned());
+    }
+
+    fn accept(&self, name: &str) -> Submitted {
+        let waits = self.state().calls.get(name).copied();
+        match waits {
+            Some(true) => {
+                self.take(name);
+                self.state().accepted.insert(name.to_owned());
+                Submitted::Accepted
+            }
+            Some(false) if self.state().submits.is_multiple_of(2) => Submitted::InFlight,
+            _ => Submitted::NotFound,
+        }
+    }
+}
+
+impl Manager for Model {
+    fn pending<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Page, String>> {
+        let fault = self.state().page_faults.pop_front().unwrap_or(PageFault::None);
+        let wanted = self.wanted();
+        let mut rest = wanted.iter().filter(|name| after.is_none_or(|after| name.as_str() > after));
+        let mut calls: Vec<Call> = rest.by_ref().take(most).map(|name| call(name)).collect();
+        let next =
+            calls.last().map(|call| call.request.to_string()).filter(|_| rest.next().is_some());
+        match fault {
+            PageFault::Twice => calls.extend(calls.clone()),
+            PageFault::Backwards => calls.reverse(),
+            PageFault::Foreign => calls.extend(foreign()),
+            PageFault::Stale => calls.extend(self.state().over.iter().map(|name| call(name))),
+            _ => {}
+        }
+        Box::pin(async move {
+            match fault {
+                PageFault::Fails => Err("500".to_owned()),
+                PageFault::Hangs => pending().await,
+                PageFault::Panics => panic!("a page"),
+                _ => Ok(Page { calls, next }),
+            }
+        })
+    }
+
+    fn submit<'a>(&'a self, request: &'a RequestId, _: &'a ToolResult) -> BoxFuture<'a, Submitted> {
+        let name = request.as_str();
+        let mut state = self.state();
+        state.submits += 1;
+        if state.accepted.contains(name) {
+            state.wrong.push(format!("{name} was sent after it was accepted"));
+        }
+        let fault = state.faults.pop_front().unwrap_or(Fault::None);
+        drop(state);
+        Box::pin(async move {
+            match fault {
+                Fault::None => self.accept(name),
+                Fault::Refused => Submitted::Failed("500".to_owned()),
+                Fault::Late(wait) => {
+                    sleep(Duration::from_millis(wait)).await;
+                    self.accept(name)
+                }
+                Fault::Lost => {
+                    self.take(name);
+                    Submitted::Failed("closed".to_owned())
+                }
+                Fault::Hangs => pending().await,
+                Fault::HangsTaken => {
+                    self.take(name);
+                    pending().await
+                }
+                Fault::Panics => panic!("an answer"),
+                Fault::Withdrawn => {
+                    self.take(name);
+                    Submitted::NotFound
+                }
+                Fault::Conflict => {
+                    self.take(name);
+                    Submitted::InFlight
+                }
+            }
+        })
+    }
+
+    fn ended(&self, record: &DispatchRecord) {
+        self.state().records.push(record.clone());
+    }
+}
+
+impl Answers for Model {
+    fn answer<'a>(&'a self, tool: &'a str, arguments: &'a Value) -> BoxFuture<'a, ToolResult> {
+        assert_eq!(tool, "own.tool");
+        let name = arguments["id"].as_str().expect("an id").to_owned();
+        let mut state = self.state();
+        *state.runs.entry(name).or_default() += 1;
+        state.at_once += 1;
+        state.most_at_once = state.most_at_once.max(state.at_once);
+        let does = state.tools.pop_front().unwrap_or(Tool::Quick);
+        drop(state);
+        let running = Running(self);
+        Box::pin(async move {
+            let _running = running;
+            let json = match does {
+                Tool::Quick => "{}".to_owned(),
+                Tool::Slow(wait) => {
+                    sleep(Duration::from_millis(wait)).await;
+                    "{}".to_owned()
+                }
+                Tool::Hangs => pending().await,
+                Tool::Panics => panic!("a tool"),
+                Tool::Huge => "x".repeat(9_000),
+            };
+            ToolResult { success: true, external_context: true, json }
+        })
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.state().at_once -= 1;
+    }
+}
+
+impl Thread for Model {
+    fn send<'a>(&'a self, turn: &'a Value) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            self.state().sent += 1;
+            if let Some(wait) = turn["wait"].as_u64() {
+                sleep(Duration::from_millis(wait)).await;
+            }
+            self.add(usize::try_from(turn["calls"].as_u64().unwrap_or(0)).expect("few"));
+            turn["fails"].as_str().map_or(Ok(()), |why| Err(why.to_owned()))
+        })
+    }
+
+    fn status(&self) -> BoxFuture<'_, Result<String, String>> {
+        let mut state = self.state();
+        let status = match state.statuses.len() {
+            0 if state.calls.values().any(|waits| *waits) => Ok("running".to_owned()),
+            0 => Ok("completed".to_owned()),
+            1 => state.statuses[0].clone(),
+            _ => state.statuses.pop_front().expect("two"),
+        };
+        Box::pin(std::future::ready(status))
+    }
+}

@@ -1,0 +1,105 @@
+//! Turns against the model.
+
+use super::super::{DispatchOptions, Terminal, TurnError};
+use super::model::{Fault, PageFault, Tool};
+use super::{both, dispatcher};
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+#[tokio::test(start_paused = true)]
+async fn until_one_of_several_names() {
+    for until in [Terminal::from("completed"), ["failed", "completed"].into()] {
+        let (model, dispatcher) = both(0);
+        let turn = json!({"calls": 40});
+        let finished = dispatcher.send_and_handle(&*model, &turn, until).await.expect("an end");
+        assert_eq!((finished.status.as_str(), finished.drained.accepted), ("completed", 40));
+        assert_eq!(model.state().sent, 1);
+    }
+    let several = Terminal::from(vec!["a".to_owned(), "b".to_owned()]);
+    assert!(several.has("b") && !several.has("B"));
+    assert_eq!(several.to_string(), "\"a\" or \"b\"");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_an_earlier_turn_is_not_this_ones() {
+    // The thread is `completed` until the turn is sent, which takes its time; calls come meanwhile.
+    let (model, dispatcher) = both(1);
+    let turn = json!({"calls": 2, "wait": 30_000});
+    let finished = dispatcher.send_and_handle(&*model, &turn, "completed").await.expect("an end");
+    assert_eq!(finished.drained.accepted, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clear_error_in_time() {
+    let (model, dispatcher) = both(0);
+    let none = dispatcher.send_and_handle(&*model, &json!({}), Vec::<String>::new()).await;
+    assert_eq!(none, Err(TurnError::NoTerminal));
+    let fails = json!({"fails": "no such thread"});
+    let error = dispatcher.send_and_handle(&*model, &fails, "completed").await;
+    assert_eq!(error, Err(TurnError::NotSent("no such thread".to_owned())));
+    model.state().statuses.push_back(Err("401".to_owned()));
+    let error = dispatcher.handle_until(&*model, "completed").await;
+    assert_eq!(error, Err(TurnError::Status("401".to_owned())));
+    model.state().statuses = [Ok("stuck".to_owned())].into();
+    let begun = Instant::now();
+    let error = dispatcher.handle_until(&*model, ["completed"]).await.expect_err("too long");
+    assert_eq!(begun.elapsed(), DispatchOptions::default().turn_within);
+    let said = r#"no status "completed" within 10m; the last is "stuck""#;
+    assert_eq!(error.to_string(), said);
+    model.state().page_faults.extend([PageFault::Fails; 30]);
+    let error = dispatcher.handle_until(&*model, "completed").await.expect_err("no manager");
+    assert!(error.to_string().contains("what is pending: 500"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn faults_that_pass_do_not_end_a_turn() {
+    let (model, dispatcher) = both(5);
+    model.state().page_faults.extend([PageFault::Fails; 9]);
+    model.state().faults.extend([Fault::Refused; 20]);
+    model.state().statuses =
+        std::iter::repeat_n(Err("500".to_owned()), 5).chain([Ok("running".to_owned())]).collect();
+    model.state().tools.push_back(Tool::Hangs);
+    let handled = dispatcher.handle_until(&*model, "completed");
+    // All but the call that hangs are answered long before it is stopped.
+    assert!(timeout(Duration::from_mins(1), handled).await.is_err());
+    assert_eq!(model.state().accepted.len(), 4);
+    // Nothing was lost by dropping it, and it is taken up again.
+    model.state().statuses.clear();
+    let finished = dispatcher.handle_until(&*model, "completed").await.expect("an end");
+    assert_eq!(finished.status, "completed");
+    assert_eq!(model.state().accepted.len(), 5);
+    assert!(model.state().runs.values().all(|runs| *runs == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_come_while_one_hangs() {
+    let (model, _) = both(1);
+    let options = DispatchOptions { answer_within: Duration::from_hours(1), ..Default::default() };
+    let dispatcher = dispatcher(&model, options);
+    model.state().tools.push_back(Tool::Hangs);
+    model.state().statuses.push_back(Ok("running".to_owned()));
+    let handle = dispatcher.handle_until(&*model, "completed");
+    let more = async {
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            model.add(1);
+        }
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        model.state().statuses = [Ok("completed".to_owned())].into();
+    };
+    let begun = Instant::now();
+    let (finished, ()) = tokio::join!(handle, more);
+    assert_eq!(finished.expect("an end").drained.accepted, 3);
+    assert!(begun.elapsed() < Duration::from_mins(2), "the one that hangs holds nothing up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_is_not_busy() {
+    let (model, dispatcher) = both(0);
+    model.state().page_faults.extend([PageFault::None; 10_000]);
+    model.state().statuses.push_back(Ok("running".to_owned()));
+    assert!(timeout(Duration::from_mins(1), dispatcher.handle_until(&*model, "x")).await.is_err());
+    let polls = 10_000 - model.state().page_faults.len();
+    assert!((25..40).contains(&polls), "{polls} polls in a minute");
+}

@@ -1,0 +1,97 @@
+//! Sends a turn to a thread on a platform, and has the calls that its model makes answered by a session,
+//! while the platform loses one answer and fails at another: `cargo run --example dispatch`.
+
+// It is to be seen what happens.
+#![allow(clippy::print_stdout)]
+
+#[allow(dead_code, unreachable_pub)]
+#[path = "manager.rs"]
+pub(crate) mod manager;
+#[allow(dead_code, unreachable_pub)]
+#[path = "service.rs"]
+pub(crate) mod service;
+
+use std::error::Error;
+use std::fs;
+use std::sync::Arc;
+
+use caproot::app;
+use caproot::client::{Executor, Fleet, parse_selected};
+use caproot::config::{Config, Flags, RootFlag};
+use caproot::endpoint::Env;
+use caproot::session::dispatch::{DispatchOptions, DispatchRecord, Dispatcher, Finished};
+use caproot::session::{Options, Session};
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use manager::{HttpManager, HttpThread};
+use service::{Fault, Service};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    run().await.map(drop)
+}
+
+/// What the example does: how the turn ended, and the record of each call.
+pub(crate) async fn run() -> Result<(Finished, Vec<DispatchRecord>), Box<dyn Error>> {
+    // An executor: a daemon that serves one skill.
+    let dir = tempfile::tempdir()?;
+    fs::create_dir(dir.path().join("greet"))?;
+    let text = "---\nname: greet\ndescription: Greets.\n---\nSay hello.\n";
+    fs::write(dir.path().join("greet/SKILL.md"), text)?;
+    let flags = Flags {
+        roots: vec![RootFlag { id: Some("demo".to_owned()), dir: dir.path().to_owned() }],
+        environment_ids: vec!["workspace".to_owned()],
+        listen: vec!["tcp:127.0.0.1:0".to_owned()],
+        ..Flags::default()
+    };
+    let config = Config::from_flags(flags, &Env::of_process()).expect("a good configuration");
+    let app = app::build(config).await?;
+    let address = app.listening().last().expect("one listener").parse()?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let daemon = tokio::spawn(app.run(async { drop(stopped.await) }));
+
+    // A session with that skill.
+    let fleet = Fleet::of([("workspace".to_owned(), Executor::new(address))]);
+    let selected = json!({"selectedCapabilityRoots": [{"id": "demo", "location": {
+        "type": "environment", "environmentId": "workspace", "path": "published:demo"}}]});
+    let roots = parse_selected(&selected.to_string())?;
+    let session = Arc::new(Session::start(&fleet, roots, &Options::default()).await?);
+
+    // A platform, whose model will list the skills and read one. It loses the first answer, and fails
+    // twice at the second; the third call is another thread's.
+    let service = Service::start().await;
+    service.fail("thread-1/0", [Fault::Lost]);
+    service.fail("thread-1/1", [Fault::Error, Fault::Error]);
+    service.call("other/0", "thread-2", "skills.list", &json!({}));
+    let turn = json!({"calls": [
+        {"tool": "skills.list", "arguments": {}},
+        {"tool": "skills.read", "arguments": {
+            "authority": {"kind": "executor", "id": "demo"},
+            "package": "skill://demo/greet", "resource": ""}},
+    ]});
+
+    let manager = Arc::new(HttpManager::new(&service.address));
+    let options = DispatchOptions::default();
+    let dispatcher = Dispatcher::new("thread-1", manager.clone(), session, options);
+    let thread = HttpThread { manager: &manager, id: "thread-1" };
+    let finished = dispatcher.send_and_handle(&thread, &turn, ["completed", "failed"]).await?;
+
+    // The thread may be at rest before the last answer was acknowledged.
+    dispatcher.idle().await;
+
+    println!("the thread is {:?}; still pending: {:?}", finished.status, service.pending());
+    for record in manager.records() {
+        println!(
+            "{} {}: {:?} after {} attempts, {} bytes",
+            record.request, record.tool, record.outcome, record.attempts, record.bytes
+        );
+    }
+    for (call, answer) in service.answers() {
+        println!("{call} has {answer}");
+    }
+    drop(dispatcher);
+    drop(stop);
+    daemon.await??;
+    Ok((finished, manager.records()))
+}
