@@ -61,6 +61,8 @@ pub enum Code {
     SourceUnavailable,
     /// There are too many calls at once.
     Overloaded,
+    /// The session is closed.
+    SessionClosed,
     /// The source broke its promises.
     BadAnswer,
 }
@@ -74,7 +76,7 @@ pub struct Refusal {
 }
 
 impl Code {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::UnknownTool => "UNKNOWN_TOOL",
             Self::InvalidArguments => "INVALID_ARGUMENTS",
@@ -93,6 +95,7 @@ impl Code {
             Self::ExecutorUnavailable => "EXECUTOR_UNAVAILABLE",
             Self::SourceUnavailable => "SOURCE_UNAVAILABLE",
             Self::Overloaded => "OVERLOADED",
+            Self::SessionClosed => "SESSION_CLOSED",
             Self::BadAnswer => "BAD_ANSWER",
         }
     }
@@ -126,7 +129,8 @@ impl Code {
             | Self::CatalogChanged
             | Self::TooLarge
             | Self::NotText
-            | Self::NotAllowed => "Go on without it.",
+            | Self::NotAllowed
+            | Self::SessionClosed => "Go on without it.",
         }
     }
 }

@@ -2,12 +2,15 @@
 
 mod apart;
 mod call;
+mod durable;
 mod fleet;
 mod hostile;
 mod inject;
+mod invoked;
 mod mirror;
 mod readme;
 mod session;
+mod since;
 #[cfg(feature = "mcp")]
 mod sources;
 #[allow(unreachable_pub)]
