@@ -6,7 +6,6 @@ use super::source::{DaemonSource, SkillSource};
 use super::store::{SessionStore, StoreError};
 use super::{Changes, Options, SelectionError, Session};
 use crate::client::{Fleet, ResumePoint, Since};
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -25,8 +24,7 @@ pub struct Restored {
 }
 
 /// What changed of one executor between save and restore.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecutorChanges {
     /// Its environment.
     pub environment_id: String,

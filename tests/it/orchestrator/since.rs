@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use caproot::client::{Mirror, MirrorState, ResumePoint, Selection, Since, Snapshot};
 use caproot::config::{Config, Flags};
 use caproot::proto::caproot::v1::{Consistency, ListSkillsRequest, SelectedCapabilityRoot};
+use futures_util::future::join_all;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
@@ -183,8 +184,8 @@ async fn while_it_changes() {
     let mut resumed: Vec<_> =
         (0..16).map(|_| Mirror::resume(&client, selection.clone(), point.clone())).collect();
     let mut exact = 0;
-    for mirror in &mut resumed {
-        let first = live(mirror).await;
+    // Each is looked at as soon as it is there.
+    for first in join_all(resumed.iter_mut().map(live)).await {
         let Since::Known { revision, upserted, removed, .. } = &*first.since.clone().expect("told")
         else {
             continue;
