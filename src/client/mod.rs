@@ -31,7 +31,7 @@ pub use fault::TlsFault;
 pub use fleet::{Executor, Fleet, FleetError, FleetMistake, FleetMistakes, Registry};
 pub use handle::{package_of, root_id};
 pub use line::SpeaksTls;
-pub use mirror::{Catalog, Mirror, MirrorState, Selection, Snapshot};
+pub use mirror::{Catalog, Mirror, MirrorState, ResumePoint, Selection, Since, Snapshot};
 pub use read::MAX_CURSOR_BYTES;
 pub use retry::Retries;
 pub use selected::{SelectedError, parse_selected};

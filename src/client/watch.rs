@@ -74,6 +74,11 @@ impl SkillWatch {
         &self.request.resume_token
     }
 
+    /// Opens the stream anew, from the last whole state on, so that the daemon says at once where it is.
+    pub(super) fn reopen(&mut self) {
+        self.stream = None;
+    }
+
     /// What comes next. An error is final: the daemon refused the watch, and would again. May be
     /// dropped while it waits, and called again.
     pub async fn next(&mut self) -> Result<Heard, CallError> {

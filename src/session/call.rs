@@ -3,10 +3,14 @@
 
 use super::arguments::{self, ListArguments, ReadArguments, dynamic_tools};
 use super::cursor::Cursor;
+use super::invocation::{Invocation, SESSION};
+use super::lifecycle::closed;
 use super::list;
+use super::metrics::How;
 use super::result::{Code, Refusal, ToolResult};
 use super::{Instructions, Session, instructions};
 use serde_json::Value;
+use tracing::Instrument as _;
 
 impl Session {
     /// The payloads of the two tools, `list` and `read` of the namespace `skills`: an array of objects
@@ -19,6 +23,32 @@ impl Session {
     /// Calls a tool, `skills.list` or `skills.read`, with its arguments. Always gives a result that is
     /// for the model, also where something is wrong. Any number may be called at once.
     pub async fn call(&self, tool: &str, arguments: &Value) -> ToolResult {
+        let invocation = self.invocation(tool, arguments);
+        let work = self.answer(tool, arguments).instrument(invocation.span());
+        let result = self.life.unless_closed(work).await;
+        let result = result.unwrap_or_else(|| ToolResult::of(Err::<&(), _>(&closed())));
+        invocation.answered(&result);
+        result
+    }
+
+    /// That a model calls a tool: of which source and skill, as far as its arguments say so.
+    fn invocation(&self, tool: &str, arguments: &Value) -> Invocation<'_> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let authority = &arguments["authority"];
+        let read = self.source(&text(&authority["kind"]), &text(&authority["id"]));
+        let (how, source, skill) = match (tool, read) {
+            ("skills.list", _) => (How::List, SESSION, String::new()),
+            ("skills.read", Err(_)) => (How::Read, SESSION, String::new()),
+            ("skills.read", Ok(source)) => {
+                let source = (source.kind().name(), source.id());
+                (How::Read, source, text(&arguments["package"]))
+            }
+            (own, _) => (How::Tool, ("own", own), String::new()),
+        };
+        Invocation::begin(&self.life.counters, how, source, &skill)
+    }
+
+    async fn answer(&self, tool: &str, arguments: &Value) -> ToolResult {
         match tool {
             "skills.list" => self.list(arguments),
             "skills.read" => {

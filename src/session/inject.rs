@@ -3,8 +3,11 @@
 
 use super::fitting::read_fitting;
 use super::fragment::{Frame, fits};
+use super::invocation::Invocation;
+use super::lifecycle::closed;
 use super::list::Authority;
 use super::mentions::{Named, Prompt};
+use super::metrics::How;
 use super::one_line::cut;
 use super::result::{Code, Refusal};
 use super::source::{SkillSource, SourceKind, TextPage, Wanted};
@@ -12,6 +15,7 @@ use super::view::View;
 use super::{Session, SharedSkill};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
+use tracing::Instrument as _;
 
 /// The most bytes of one fragment.
 pub const MAX_FRAGMENT_BYTES: usize = 8_000;
@@ -110,7 +114,8 @@ impl Session {
                     if let Some(why) = lost.get(&who) {
                         Err(why.clone())
                     } else {
-                        let fragment = fragment(source, skill, room.min(MAX_FRAGMENT_BYTES)).await;
+                        let room = room.min(MAX_FRAGMENT_BYTES);
+                        let fragment = self.invoked(source, skill, room).await;
                         fragment.map_err(|refusal| {
                             let why = refusal.sentence();
                             if refusal.code.is_of_lost_source() {
@@ -133,6 +138,22 @@ impl Session {
             }
         }
         injected
+    }
+
+    /// A fragment, counted.
+    async fn invoked(
+        &self,
+        source: &dyn SkillSource,
+        skill: &SharedSkill,
+        room: usize,
+    ) -> Result<Fragment, Refusal> {
+        let who = (source.kind().name(), source.id());
+        let counters = &self.life.counters;
+        let invocation = Invocation::begin(counters, How::Inject, who, &skill.package);
+        let work = fragment(source, skill, room).instrument(invocation.span());
+        let fragment = self.life.unless_closed(work).await.unwrap_or_else(|| Err(closed()));
+        invocation.injected(fragment.as_ref().map(|fragment| fragment.text.as_str()));
+        fragment
     }
 
     fn source_of(&self, skill: &SharedSkill) -> Result<&dyn SkillSource, Refusal> {

@@ -11,32 +11,46 @@ mod changes;
 mod cursor;
 pub mod dispatch;
 mod fitting;
+mod fork;
 mod fragment;
 mod inject;
 mod instructions;
+mod invocation;
+mod lifecycle;
 mod list;
 mod mentions;
+mod metrics;
 mod one_line;
 mod read;
+mod restore;
 mod result;
+mod saved;
 pub mod source;
+mod store;
 mod view;
 
 pub use changes::{Changed, Changes};
+pub use fork::{ForkError, Inherit};
 pub use inject::{
     Ambiguous, Candidate, Fragment, Injected, LeftOut, MAX_FRAGMENT_BYTES, MAX_INJECTED_BYTES,
 };
 pub use instructions::{DEFAULT_BUDGET, Instructions};
+pub use lifecycle::{Closed, Ended, KeepError};
 pub use mentions::{Mention, Prompt};
+pub use metrics::{DURATION_BUCKETS, How, InvocationMetrics, MAX_COUNTED, Series, SkillCount};
+pub use restore::{ExecutorChanges, RestoreError, Restored};
 pub use result::{Code, MAX_RESULT_BYTES, Refusal, ToolResult};
+pub use saved::{MAX_SAVED_BYTES, SavedError};
 pub use source::{ExecutorState, SkillSource, SourceKind};
+pub use store::{MemoryStore, SessionStore, StoreError};
 
 use crate::client::fleet::by_environment;
-use crate::client::{Fleet, Selection};
+use crate::client::{Fleet, ResumePoint, Selection};
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use futures_util::future::join_all;
+use lifecycle::Life;
 use source::DaemonSource;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use view::Views;
@@ -52,6 +66,8 @@ pub struct Options {
     /// How long the skills of an executor that was lost are still shown, so that a restart of its daemon
     /// changes nothing; 10 s by default. Reading them asks the executor all the same.
     pub grace: Duration,
+    /// The session's id, by which it is kept: 1 to 128 visible ASCII characters. By default one at random.
+    pub id: Option<String>,
 }
 
 impl Default for Options {
@@ -60,6 +76,7 @@ impl Default for Options {
             product: String::new(),
             patience: Duration::from_secs(5),
             grace: Duration::from_secs(10),
+            id: None,
         }
     }
 }
@@ -79,6 +96,7 @@ pub struct Session {
     /// Those of the sources that are executors of the selection.
     executors: Vec<Arc<DaemonSource>>,
     views: Mutex<Views>,
+    life: Life,
 }
 
 impl Session {
@@ -109,20 +127,41 @@ impl Session {
         others: Vec<Arc<dyn SkillSource>>,
         options: &Options,
     ) -> Result<Self, SelectionError> {
+        Self::begin(fleet, selection, others, options, BTreeMap::new()).await
+    }
+
+    /// The same, of executors that go on from where an earlier session's were, by environment.
+    async fn begin(
+        fleet: &Fleet,
+        selection: Vec<SelectedCapabilityRoot>,
+        others: Vec<Arc<dyn SkillSource>>,
+        options: &Options,
+        points: BTreeMap<String, ResumePoint>,
+    ) -> Result<Self, SelectionError> {
         let selection = checked(selection)?;
-        let ids: Vec<String> = selection.iter().map(|root| root.id.clone()).collect();
-        let executors =
-            by_environment(selection).into_iter().map(|(environment_id, roots)| async {
-                let selection =
-                    Selection { product: options.product.clone(), ..Selection::new(roots) };
-                DaemonSource::of_executor(fleet, environment_id, selection, options).await
-            });
-        let executors: Vec<_> = join_all(executors).await.into_iter().map(Arc::new).collect();
+        let by_environment = by_environment(selection.clone()).into_iter();
+        let executors = by_environment.map(|(environment_id, roots)| async {
+            let selection = Selection { product: options.product.clone(), ..Selection::new(roots) };
+            let from = points.get(&environment_id).cloned();
+            DaemonSource::of_executor(fleet, environment_id, selection, from, options).await
+        });
+        let executors = join_all(executors).await.into_iter().map(Arc::new).collect();
+        let life = Life::new(options, selection, points)?;
+        Self::of(executors, others, life)
+    }
+
+    /// Of these sources.
+    fn of(
+        executors: Vec<Arc<DaemonSource>>,
+        others: Vec<Arc<dyn SkillSource>>,
+        life: Life,
+    ) -> Result<Self, SelectionError> {
         let of_executors = executors.iter().map(|source| source.clone() as Arc<dyn SkillSource>);
         let mut sources: Vec<_> = of_executors.chain(others).collect();
+        // Those of the selection stay in front.
         sources.sort_by_key(|source| source.kind());
-        let authorities = authorities(&ids, &sources)?;
-        Ok(Self { authorities, sources, executors, views: Mutex::default() })
+        let authorities = authorities(&life.selection, &sources)?;
+        Ok(Self { authorities, sources, executors, views: Mutex::default(), life })
     }
 
     /// How each executor is, in the byte order of their environment ids.
@@ -146,7 +185,7 @@ impl Session {
 
 /// The authorities of all sources, each with its source: by kind, the executors' in this order.
 fn authorities(
-    selected: &[String],
+    selected: &[SelectedCapabilityRoot],
     sources: &[Arc<dyn SkillSource>],
 ) -> Result<Vec<(SourceKind, String, usize)>, SelectionError> {
     let mut authorities = Vec::new();
@@ -162,7 +201,7 @@ fn authorities(
         return Err(SelectionError(wrong));
     }
     let places: HashMap<&str, usize> =
-        selected.iter().enumerate().map(|(place, id)| (id.as_str(), place)).collect();
+        selected.iter().enumerate().map(|(place, root)| (root.id.as_str(), place)).collect();
     authorities.sort_by_key(|(kind, id, _)| {
         (*kind, if *kind == SourceKind::Executor { places.get(id.as_str()).copied() } else { None })
     });

@@ -63,6 +63,8 @@ pub enum Code {
     NoAnswer,
     /// There are too many calls at once.
     Overloaded,
+    /// The session is closed.
+    SessionClosed,
     /// The source broke its promises.
     BadAnswer,
 }
@@ -76,7 +78,7 @@ pub struct Refusal {
 }
 
 impl Code {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::UnknownTool => "UNKNOWN_TOOL",
             Self::InvalidArguments => "INVALID_ARGUMENTS",
@@ -96,6 +98,7 @@ impl Code {
             Self::SourceUnavailable => "SOURCE_UNAVAILABLE",
             Self::NoAnswer => "NO_ANSWER",
             Self::Overloaded => "OVERLOADED",
+            Self::SessionClosed => "SESSION_CLOSED",
             Self::BadAnswer => "BAD_ANSWER",
         }
     }
@@ -130,7 +133,8 @@ impl Code {
             | Self::CatalogChanged
             | Self::TooLarge
             | Self::NotText
-            | Self::NotAllowed => "Go on without it.",
+            | Self::NotAllowed
+            | Self::SessionClosed => "Go on without it.",
         }
     }
 }

@@ -33,6 +33,14 @@ pub(super) struct View {
     pub(super) truncated: bool,
 }
 
+impl View {
+    /// Of a session that is closed.
+    fn closed() -> Self {
+        let warnings = vec!["the session is closed".to_owned()];
+        Self { id: 0, skills: Vec::new(), hidden: 0, warnings, truncated: false }
+    }
+}
+
 /// The view of now, and those before it.
 #[derive(Debug, Default)]
 pub(super) struct Views {
@@ -49,6 +57,9 @@ pub(super) fn is_hidden(skill: &SharedSkill) -> bool {
 impl Session {
     /// What there is now.
     pub(super) fn view(&self) -> Arc<View> {
+        if self.is_closed() {
+            return Arc::new(View::closed());
+        }
         let sources: Vec<_> = self.sources.iter().map(|source| source.listed()).collect();
         let mut views = lock(&self.views);
         if let Some(view) = views.kept.front()

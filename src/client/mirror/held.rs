@@ -5,8 +5,8 @@ use super::{Catalog, Selection};
 use crate::client::handle::root_id;
 use crate::proto::caproot::v1::watch_skills_response::Event;
 use crate::proto::caproot::v1::{
-    Diagnostic, DiagnosticList, Marketplace, Plugin, RootStatus, Skill, SkillDelta,
-    WatchSkillsResponse,
+    Bookmark, Diagnostic, DiagnosticList, Marketplace, Plugin, RootStatus, Skill, SkillDelta,
+    Synced, WatchSkillsResponse,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -60,6 +60,8 @@ pub(super) enum Told {
         epoch: Arc<str>,
         /// Of that start.
         revision: u64,
+        /// To go on from here.
+        token: Arc<str>,
         /// Whether the copy is another than at the last whole state.
         changed: bool,
     },
@@ -107,10 +109,10 @@ impl Held {
             Event::RootStatus(status) => self.status(status)?,
             Event::Delta(delta) => self.delta(delta)?,
             Event::Diagnostics(list) => self.diagnostics(list)?,
-            Event::Synced(_) | Event::Bookmark(_) => {
+            Event::Synced(Synced { resume_token }) | Event::Bookmark(Bookmark { resume_token }) => {
                 let changed = std::mem::take(&mut self.touched);
-                let epoch = message.epoch.into();
-                return Ok(Told::State { epoch, revision: message.revision, changed });
+                let (epoch, token) = (message.epoch.into(), resume_token.into());
+                return Ok(Told::State { epoch, revision: message.revision, token, changed });
             }
         }
         if self.bytes > self.max_bytes {

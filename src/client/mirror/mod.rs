@@ -1,25 +1,25 @@
 //! A live local copy of one executor's catalog, for one selection: opened once, it follows every change,
-//! through lost connections and restarts of the daemon. Leaves what a copy holds to `catalog`, and
-//! applying events to `held`.
+//! through lost connections and restarts of the daemon. Leaves what a copy holds to `catalog`, applying
+//! events to `held`, following a stream to `follow`, and going on from where an earlier mirror was to
+//! `meeting` and `resume`.
 
 mod catalog;
+mod follow;
 mod held;
+mod meeting;
+mod resume;
 
 pub use catalog::Catalog;
+pub use resume::{ResumePoint, Since};
 
 use super::call::Client;
-use super::watch::{Heard, SkillWatch};
-use crate::proto::caproot::v1::{SelectedCapabilityRoot, SkillView, WatchSkillsRequest};
-use held::{Held, Told};
+use crate::proto::caproot::v1::{SelectedCapabilityRoot, SkillView};
+use follow::{Teller, follow};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-
-/// How long a mirror waits after a daemon refused it for good, or broke its promises. Somebody may have
-/// mended what was wrong.
-const REFUSED_WAIT: Duration = Duration::from_secs(30);
 
 /// What a mirror shows, and how.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,8 +77,15 @@ pub struct Snapshot {
     pub epoch: Arc<str>,
     /// `ListSkills` gives exactly this catalog at this revision.
     pub revision: u64,
+    /// To go on from exactly this on another stream; empty before the first state, or where the daemon
+    /// gave none.
+    pub resume_token: Arc<str>,
     /// Whether it is up to date.
     pub state: MirrorState,
+    /// Of a mirror that was resumed: what changed up to its first state. It is there with that state.
+    pub since: Option<Arc<Since>>,
+    /// Whether the catalog changed after the state that `since` speaks of.
+    pub moved: bool,
 }
 
 /// Follows one executor's catalog until the last clone is dropped.
@@ -104,15 +111,30 @@ impl Mirror {
     /// Begins to follow. Returns at once, whatever the executor does; needs a tokio runtime.
     #[must_use]
     pub fn start(client: &Client, selection: Selection) -> Self {
+        Self::begin(client, selection, None)
+    }
+
+    /// Begins to follow, and tells by [`Snapshot::since`] what changed since an earlier mirror of the
+    /// same selection was at `from`. Its first state is exactly the one that this speaks of, so that
+    /// no change falls between the two.
+    #[must_use]
+    pub fn resume(client: &Client, selection: Selection, from: ResumePoint) -> Self {
+        Self::begin(client, selection, Some(from))
+    }
+
+    fn begin(client: &Client, selection: Selection, from: Option<ResumePoint>) -> Self {
         let (tell, told) = watch::channel(Snapshot {
             catalog: Arc::default(),
             epoch: Arc::from(""),
             revision: 0,
+            resume_token: Arc::from(""),
             state: MirrorState::Connecting(None),
+            since: None,
+            moved: false,
         });
         let (count, heard) = watch::channel(0);
         let teller = Teller { tell, count };
-        let task = tokio::spawn(follow(client.clone(), selection, teller));
+        let task = tokio::spawn(follow(client.clone(), selection, from, teller));
         Self { told, heard, _task: Arc::new(Task(task)) }
     }
 
@@ -150,80 +172,5 @@ impl Mirror {
         let mut told = self.told.clone();
         let live = told.wait_for(|held| held.state == MirrorState::Live);
         matches!(tokio::time::timeout(within, live).await, Ok(Ok(_)))
-    }
-}
-
-/// Shows what is held.
-struct Teller {
-    tell: watch::Sender<Snapshot>,
-    count: watch::Sender<u64>,
-}
-
-/// Keeps the copy, for ever.
-async fn follow(client: Client, selection: Selection, teller: Teller) {
-    let request = WatchSkillsRequest {
-        selected_capability_roots: selection.roots.clone(),
-        product: selection.product.clone(),
-        view: selection.view.into(),
-        bookmark_interval: selection.bookmark_interval.try_into().ok(),
-        ..WatchSkillsRequest::default()
-    };
-    loop {
-        let mut held = Held::new(&selection);
-        let mut watch = client.watch_skills(request.clone());
-        let why = listen(&mut watch, &mut held, &teller).await;
-        drop(watch);
-        teller.lose(&why);
-        tokio::time::sleep(REFUSED_WAIT).await;
-    }
-}
-
-/// Applies what comes until it can no longer be gone on; why not.
-async fn listen(watch: &mut SkillWatch, held: &mut Held, teller: &Teller) -> String {
-    loop {
-        match watch.next().await {
-            Ok(Heard::Event(event)) => match held.hear(*event) {
-                Ok(Told::Nothing) => {}
-                Ok(Told::State { epoch, revision, changed }) => {
-                    let catalog = changed.then(|| Arc::new(held.catalog()));
-                    teller.publish(catalog, epoch, revision);
-                }
-                Err(why) => return why,
-            },
-            Ok(Heard::Lost { cause, .. }) => {
-                held.lose();
-                teller.lose(&cause.to_string());
-            }
-            Err(cause) => return cause.to_string(),
-        }
-    }
-}
-
-impl Teller {
-    /// Shows a whole state; `None`: the one before.
-    fn publish(&self, catalog: Option<Arc<Catalog>>, epoch: Arc<str>, revision: u64) {
-        self.tell.send_if_modified(|held| {
-            let news = catalog.is_some() || held.state != MirrorState::Live;
-            if let Some(catalog) = catalog {
-                held.catalog = catalog;
-            }
-            (held.epoch, held.revision, held.state) = (epoch, revision, MirrorState::Live);
-            news
-        });
-        self.count.send_modify(|count| *count += 1);
-    }
-
-    /// Shows that the executor is lost; the first reason since it was there stays.
-    fn lose(&self, why: &str) {
-        self.tell.send_if_modified(|held| {
-            let lost = match &held.state {
-                MirrorState::Stale { .. } => return false,
-                MirrorState::Live => MirrorState::Stale { since: Instant::now(), why: why.into() },
-                MirrorState::Connecting(_) => MirrorState::Connecting(Some(why.into())),
-            };
-            let news = held.state != lost;
-            held.state = lost;
-            news
-        });
     }
 }

@@ -1,11 +1,16 @@
 //! A daemon as a source of skills: a mirror of what it lists, its pages, and how many calls it gets at
 //! once. An executor's is of the kind `executor`; one that runs for this process alone may be of
-//! another.
+//! another. Leaves what of the mirror is shown to `shown`.
 
-use super::wire::{listing, text};
+mod shown;
+
+pub use shown::ExecutorState;
+
+use super::wire::text;
 use super::{Listed, Listing, SkillSource, SourceKind, SourceWatch, TextPage, Wanted, unavailable};
 use crate::client::{
-    CallError, Catalog, Client, Fleet, FleetError, Mirror, MirrorState, Selection, root_id,
+    CallError, Catalog, Client, Fleet, FleetError, Mirror, MirrorState, ResumePoint, Selection,
+    root_id,
 };
 use crate::proto::caproot::v1::{
     Authority, ReadResourceRequest, RootState, SelectedCapabilityRoot,
@@ -14,7 +19,6 @@ use crate::session::result::{Code, Refusal};
 use crate::session::{Options, lock};
 use backon::{ExponentialBuilder, Retryable as _};
 use futures_util::future::BoxFuture;
-use serde::Serialize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -32,8 +36,12 @@ pub struct DaemonSource {
     id: String,
     roots: Vec<SelectedCapabilityRoot>,
     /// Or why there is none.
-    reached: Result<Reached, String>,
+    reached: Result<Arc<Reached>, String>,
     grace: Duration,
+    /// Whether the mirror has more roots than these.
+    is_part: bool,
+    /// The list that was made last, and of what.
+    listing: Mutex<(Arc<Catalog>, Arc<Listing>)>,
 }
 
 #[derive(Debug)]
@@ -41,27 +49,6 @@ struct Reached {
     client: Client,
     mirror: Mirror,
     turns: Semaphore,
-    /// The list that was made last, and of what.
-    listing: Mutex<(Arc<Catalog>, Arc<Listing>)>,
-}
-
-/// How one executor of a session is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ExecutorState {
-    /// Its environment.
-    pub environment_id: String,
-    /// `live`, `stale`, `connecting`, or `unknown` where no registry names an executor.
-    pub state: &'static str,
-    /// Why it is not live, where that is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
-    /// The start of its daemon that the revision belongs to.
-    pub epoch: String,
-    /// What is held is this revision.
-    pub revision: u64,
-    /// How many skills are held.
-    pub skills: usize,
 }
 
 /// Waits for changes of a mirror, and for the end of the grace.
@@ -90,6 +77,7 @@ impl DaemonSource {
         fleet: &Fleet,
         environment_id: String,
         selection: Selection,
+        from: Option<ResumePoint>,
         options: &Options,
     ) -> Self {
         let roots = selection.roots.clone();
@@ -97,10 +85,9 @@ impl DaemonSource {
         let reached = match timeout_at(deadline, found(fleet, &environment_id)).await {
             Err(_) => Err("its executor could not be looked up in time".to_owned()),
             Ok(Err(error)) => Err(error.to_string()),
-            Ok(Ok(client)) => Ok(Reached::start(client, selection, deadline).await),
+            Ok(Ok(client)) => Ok(Reached::start(client, selection, from, deadline).await),
         };
-        let kind = SourceKind::Executor;
-        Self { kind, id: environment_id, roots, reached, grace: options.grace }
+        Self::new(SourceKind::Executor, environment_id, roots, reached, options.grace)
     }
 
     /// A daemon that is called by this client, as a source of this kind and name. Waits for its first
@@ -114,8 +101,20 @@ impl DaemonSource {
     ) -> Self {
         let selection =
             Selection { product: options.product.clone(), ..Selection::new(roots.clone()) };
-        let reached = Reached::start(client, selection, Instant::now() + options.patience).await;
-        Self { kind, id: id.to_owned(), roots, reached: Ok(reached), grace: options.grace }
+        let deadline = Instant::now() + options.patience;
+        let reached = Reached::start(client, selection, None, deadline).await;
+        Self::new(kind, id.to_owned(), roots, Ok(reached), options.grace)
+    }
+
+    fn new(
+        kind: SourceKind,
+        id: String,
+        roots: Vec<SelectedCapabilityRoot>,
+        reached: Result<Reached, String>,
+        grace: Duration,
+    ) -> Self {
+        let reached = reached.map(Arc::new);
+        Self { kind, id, roots, reached, grace, is_part: false, listing: Mutex::default() }
     }
 
     /// What may be shown of it, and why nothing may: a daemon that is lost shows nothing, once it is
@@ -196,31 +195,6 @@ impl DaemonSource {
     fn refusal(&self, error: &CallError) -> Refusal {
         Refusal::of(error).unwrap_or_else(|| self.unavailable(&error.to_string()))
     }
-
-    pub(in crate::session) fn state(&self) -> ExecutorState {
-        let (state, why, held) = match &self.reached {
-            Err(why) => ("unknown", Some(why.clone()), None),
-            Ok(reached) => {
-                let held = reached.mirror.snapshot();
-                let (state, why) = match &held.state {
-                    MirrorState::Live => ("live", None),
-                    MirrorState::Stale { why, .. } => ("stale", Some(why.to_string())),
-                    MirrorState::Connecting(why) => {
-                        ("connecting", why.as_ref().map(ToString::to_string))
-                    }
-                };
-                (state, why, Some(held))
-            }
-        };
-        ExecutorState {
-            environment_id: self.id.clone(),
-            state,
-            why,
-            epoch: held.as_ref().map(|held| held.epoch.to_string()).unwrap_or_default(),
-            revision: held.as_ref().map_or(0, |held| held.revision),
-            skills: held.as_ref().map_or(0, |held| held.catalog.skills().len()),
-        }
-    }
 }
 
 impl SkillSource for DaemonSource {
@@ -238,12 +212,12 @@ impl SkillSource for DaemonSource {
 
     fn listed(&self) -> Listed {
         let (catalog, unavailable) = self.held();
-        let Ok(reached) = &self.reached else {
+        if self.reached.is_err() {
             return Listed { listing: Arc::default(), unavailable };
-        };
-        let mut last = lock(&reached.listing);
+        }
+        let mut last = lock(&self.listing);
         if !Arc::ptr_eq(&last.0, &catalog) {
-            *last = (catalog.clone(), Arc::new(listing(self.kind, &catalog)));
+            *last = (catalog.clone(), Arc::new(self.listing(&catalog)));
         }
         Listed { listing: last.1.clone(), unavailable }
     }
@@ -266,10 +240,18 @@ impl SkillSource for DaemonSource {
 }
 
 impl Reached {
-    async fn start(client: Client, selection: Selection, deadline: Instant) -> Self {
-        let mirror = Mirror::start(&client, selection);
+    async fn start(
+        client: Client,
+        selection: Selection,
+        from: Option<ResumePoint>,
+        deadline: Instant,
+    ) -> Self {
+        let mirror = match from {
+            Some(from) => Mirror::resume(&client, selection, from),
+            None => Mirror::start(&client, selection),
+        };
         mirror.live(deadline.saturating_duration_since(Instant::now())).await;
-        Self { client, mirror, turns: Semaphore::new(CALLS_AT_ONCE), listing: Mutex::default() }
+        Self { client, mirror, turns: Semaphore::new(CALLS_AT_ONCE) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use caproot::client::{CallError, Mirror, MirrorState, Selection};
+use caproot::client::{CallError, Mirror, MirrorState, ResumePoint, Selection, Since};
 use caproot::proto::caproot::v1::capability_service_server::{
     CapabilityService, CapabilityServiceServer,
 };
@@ -23,16 +23,18 @@ use super::session::{session, value};
 use super::{client, published};
 use crate::harness::in_time;
 
-type Read = dyn Fn(&ReadResourceRequest) -> ReadResourceResponse + Send + Sync;
+pub(super) type Read = dyn Fn(&ReadResourceRequest) -> ReadResourceResponse + Send + Sync;
 
 /// Answers as it was told.
-struct Hostile {
-    skills: Vec<Skill>,
-    read: Box<Read>,
-    published: usize,
+pub(super) struct Hostile {
+    pub(super) skills: Vec<Skill>,
+    pub(super) read: Box<Read>,
+    pub(super) published: usize,
+    /// What it says on a stream that begins with a token.
+    pub(super) since: Vec<Event>,
 }
 
-fn skill(root: &str, package: &str) -> Skill {
+pub(super) fn skill(root: &str, package: &str) -> Skill {
     Skill {
         authority: Some(Authority { kind: "executor".into(), id: root.into() }),
         package: package.into(),
@@ -79,21 +81,24 @@ impl CapabilityService for Hostile {
 
     async fn watch_skills(
         &self,
-        _: Request<WatchSkillsRequest>,
+        request: Request<WatchSkillsRequest>,
     ) -> Result<Response<Self::WatchSkillsStream>, Status> {
         let ready =
             RootStatus { id: "r".into(), state: RootState::Ready.into(), ..RootStatus::default() };
         let delta =
             SkillDelta { root_id: "r".into(), upserted: self.skills.clone(), ..Default::default() };
-        let events = [
+        let mut events = vec![
             Event::Reset(Reset::default()),
             Event::RootStatus(ready),
             Event::Delta(delta),
             Event::Synced(Synced::default()),
         ];
+        if !request.get_ref().resume_token.is_empty() {
+            events.clone_from(&self.since);
+        }
         let message =
             |event| Ok(WatchSkillsResponse { epoch: "e".into(), revision: 1, event: Some(event) });
-        let events = tokio_stream::iter(events.map(message));
+        let events = tokio_stream::iter(events.into_iter().map(message));
         let stream = tokio_stream::StreamExt::chain(events, tokio_stream::pending());
         Ok(Response::new(Box::pin(stream)))
     }
@@ -114,7 +119,7 @@ impl CapabilityService for Hostile {
 }
 
 /// Serves it for as long as the test lasts; its address.
-async fn serve(hostile: Hostile) -> String {
+pub(super) async fn serve(hostile: Hostile) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address").to_string();
     let service = CapabilityServiceServer::new(hostile);
@@ -125,7 +130,7 @@ async fn serve(hostile: Hostile) -> String {
     address
 }
 
-fn page(request: &ReadResourceRequest, body: &str, next: &str) -> ReadResourceResponse {
+pub(super) fn page(request: &ReadResourceRequest, body: &str, next: &str) -> ReadResourceResponse {
     ReadResourceResponse {
         resource: request.resource.clone(),
         body: Some(Body::Contents(body.into())),
@@ -168,7 +173,8 @@ async fn answers_that_make_no_sense() {
     ];
     for (n, (code, read)) in cases.into_iter().enumerate() {
         let skills = vec![skill("r", "skill://r/a")];
-        let address = serve(Hostile { skills, read, published: 0 }).await;
+        let hostile = Hostile { skills, read, published: 0, since: Vec::new() };
+        let address = serve(hostile).await;
         let session = session(&[("r", &address)]).await;
         let arguments = json!({
             "authority": {"kind": "executor", "id": "r"},
@@ -189,6 +195,7 @@ async fn lists_of_somebody_else() {
             skills: vec![skill("r", package)],
             read: Box::new(|r| page(r, "", "")),
             published: 0,
+            since: Vec::new(),
         };
         let address = serve(hostile).await;
         let mut mirror =
@@ -215,9 +222,43 @@ async fn an_answer_over_its_bound() {
         read: Box::new(|r| page(r, "", "")),
         // Each takes two bytes.
         published: 3 << 20,
+        since: Vec::new(),
     };
     let address = serve(hostile).await;
     let error = in_time(client(&address).await.roots()).await.expect_err("too large");
     let CallError::Status(status) = &error else { panic!("{error}") };
     assert!(status.message().contains("too large"), "{error}");
+}
+
+/// Of the time since, nothing is believed that is not of the selection; the catalog comes all the same.
+#[tokio::test]
+async fn changes_of_somebody_else() {
+    let delta = |root: &str, package: &str| {
+        let upserted = vec![skill(root, package)];
+        let root_id = root.to_owned();
+        Event::Delta(SkillDelta { root_id, upserted, ..SkillDelta::default() })
+    };
+    let status = RootStatus { id: "q".into(), ..RootStatus::default() };
+    for (since, part) in [
+        (delta("q", "skill://q/a"), "not selected"),
+        (delta("r", "skill://q/a"), "not selected"),
+        (delta("r", "/etc/passwd"), "not selected"),
+        (Event::RootStatus(status), "not selected"),
+        (Event::Reset(Reset::default()), "does not know the token"),
+    ] {
+        let hostile = Hostile {
+            skills: vec![skill("r", "skill://r/a")],
+            read: Box::new(|r| page(r, "", "")),
+            published: 0,
+            since: vec![since, Event::Synced(Synced::default())],
+        };
+        let client = client(&serve(hostile).await).await;
+        let from = ResumePoint { token: "t".into(), ..ResumePoint::default() };
+        let mirror = Mirror::resume(&client, Selection::new(vec![published("r")]), from);
+        assert!(mirror.live(crate::harness::HANG).await);
+        let held = mirror.snapshot();
+        let Since::Unknown { why, roots } = &*held.since.expect("told") else { panic!("believed") };
+        assert!(why.contains(part) && *roots == ["r"], "{why}");
+        assert_eq!(held.catalog.skills().len(), 1);
+    }
 }

@@ -3,15 +3,18 @@
 mod apart;
 mod call;
 mod dispatch;
+mod durable;
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../examples/dispatch.rs"]
 pub(crate) mod example_dispatch;
 mod fleet;
 mod hostile;
 mod inject;
+mod invoked;
 mod mirror;
 mod readme;
 mod session;
+mod since;
 #[cfg(feature = "mcp")]
 mod sources;
 #[allow(unreachable_pub)]

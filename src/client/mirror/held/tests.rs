@@ -59,7 +59,8 @@ fn in_the_order_of_a_list() {
     ] {
         assert_eq!(held.hear(event(part)), Ok(Told::Nothing));
     }
-    let state = |changed| Ok(Told::State { epoch: "e".into(), revision: 7, changed });
+    let state =
+        |changed| Ok(Told::State { epoch: "e".into(), revision: 7, token: "".into(), changed });
     assert_eq!(held.hear(event(synced())), state(true));
     assert_eq!(names(&held), ["skill://z/c", "skill://a/b", "skill://a/y"]);
     let roots: Vec<_> = held.catalog().roots().iter().map(|root| root.id.clone()).collect();

@@ -1,0 +1,174 @@
+//! Where a mirror was, in a form that can be kept, and what changed since. Pure: leaves asking a daemon
+//! to `meeting`.
+
+use super::{Catalog, Snapshot};
+use crate::proto::caproot::v1::{RootStatus, Skill};
+use prost::Message as _;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hasher as _};
+
+/// Where a mirror was.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResumePoint {
+    /// What the daemon said to go on from; empty: it cannot be asked what changed.
+    pub token: String,
+    /// The daemon's start.
+    pub epoch: String,
+    /// The state that was held.
+    pub revision: u64,
+    /// Of each root of that state, by its id, what its skills come to.
+    pub fingerprints: BTreeMap<String, String>,
+}
+
+/// What changed between a [`ResumePoint`] and the first state of the mirror that went on from it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "is")]
+pub enum Since {
+    /// Exactly this, in byte order. Nothing in it: nothing changed.
+    Known {
+        /// Up to this state.
+        revision: u64,
+        /// Packages of skills that are new, or another than before.
+        upserted: Vec<String>,
+        /// Packages that were there, and are not.
+        removed: Vec<String>,
+        /// Roots of which the state or the diagnostics are others.
+        roots: Vec<String>,
+    },
+    /// More than can be said: read the skills of these roots anew. Skills of other roots are as they
+    /// were.
+    Unknown {
+        /// Why, in a sentence.
+        why: String,
+        /// The roots whose skills are others, as selected.
+        roots: Vec<String>,
+    },
+}
+
+/// What changed, while it is being told.
+#[derive(Debug, Default)]
+pub(super) struct Changed {
+    pub(super) upserted: BTreeSet<String>,
+    pub(super) removed: BTreeSet<String>,
+    pub(super) roots: BTreeSet<String>,
+}
+
+impl ResumePoint {
+    /// Of what is held now; `None` before the first state.
+    #[must_use]
+    pub fn of(held: &Snapshot) -> Option<Self> {
+        (!held.epoch.is_empty()).then(|| Self {
+            token: held.resume_token.to_string(),
+            epoch: held.epoch.to_string(),
+            revision: held.revision,
+            fingerprints: fingerprints(&held.catalog),
+        })
+    }
+
+    /// What can be said by the fingerprints alone.
+    pub(super) fn compare(&self, catalog: &Catalog, revision: u64, why: String) -> Since {
+        let now = fingerprints(catalog);
+        let ids = catalog.roots().iter().map(|root| &root.id);
+        let roots: Vec<_> =
+            ids.filter(|id| self.fingerprints.get(*id) != now.get(*id)).cloned().collect();
+        if roots.is_empty() {
+            return Changed::default().up_to(revision);
+        }
+        Since::Unknown { why, roots }
+    }
+}
+
+impl Changed {
+    pub(super) fn up_to(self, revision: u64) -> Since {
+        Since::Known {
+            revision,
+            upserted: self.upserted.into_iter().collect(),
+            removed: self.removed.into_iter().collect(),
+            roots: self.roots.into_iter().collect(),
+        }
+    }
+}
+
+/// What the skills of each root come to, as 32 hex digits. Two builds may write them differently, which
+/// makes a root look changed that is not, and never the other way round.
+fn fingerprints(catalog: &Catalog) -> BTreeMap<String, String> {
+    let mut by_root: HashMap<&str, Vec<&Skill>> = HashMap::new();
+    for skill in catalog.skills() {
+        let id = skill.authority.as_ref().map_or("", |authority| &authority.id);
+        by_root.entry(id).or_default().push(skill);
+    }
+    let of = |root: &RootStatus| {
+        let skills = by_root.get(root.id.as_str()).map(Vec::as_slice).unwrap_or_default();
+        (root.id.clone(), fingerprint(root, skills))
+    };
+    catalog.roots().iter().map(of).collect()
+}
+
+fn fingerprint(root: &RootStatus, skills: &[&Skill]) -> String {
+    let mut hashers = [DefaultHasher::new(), DefaultHasher::new()];
+    hashers[1].write_u8(1);
+    let mut add = |bytes: &[u8]| {
+        for hasher in &mut hashers {
+            hasher.write_usize(bytes.len());
+            hasher.write(bytes);
+        }
+    };
+    add(&root.state.to_be_bytes());
+    add(&root.reason.to_be_bytes());
+    for skill in skills {
+        // A map has no order of its own.
+        let metadata: BTreeMap<_, _> = skill.metadata.iter().collect();
+        for (key, value) in metadata {
+            add(key.as_bytes());
+            add(value.as_bytes());
+        }
+        add(&Skill { metadata: HashMap::new(), ..(*skill).clone() }.encode_to_vec());
+    }
+    let [first, second] = hashers.map(|hasher| hasher.finish());
+    format!("{first:016x}{second:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Catalog, ResumePoint, RootStatus, Since, Skill, fingerprints};
+    use crate::proto::caproot::v1::Authority;
+    use std::sync::Arc;
+
+    fn catalog(skills: &[(&str, &str, &str)]) -> Catalog {
+        let skill = |(root, name, description): &(&str, &str, &str)| {
+            let pairs = (0..20).map(|n| (n.to_string(), n.to_string()));
+            Arc::new(Skill {
+                authority: Some(Authority { kind: "executor".into(), id: (*root).into() }),
+                package: format!("skill://{root}/{name}"),
+                description: (*description).into(),
+                metadata: pairs.collect(),
+                ..Skill::default()
+            })
+        };
+        let root = |id: &str| RootStatus { id: id.into(), ..RootStatus::default() };
+        let skills = skills.iter().map(skill).collect();
+        Catalog::new(skills, (vec![], vec![]), vec![root("a"), root("b")], vec![])
+    }
+
+    #[test]
+    fn a_fingerprint_is_of_all_that_a_root_holds() {
+        let before = catalog(&[("a", "x", "one"), ("b", "y", "two")]);
+        let point = ResumePoint { fingerprints: fingerprints(&before), ..ResumePoint::default() };
+        let told = |now: &Catalog| match point.compare(now, 7, "why".into()) {
+            Since::Known { upserted, .. } => upserted,
+            Since::Unknown { roots, .. } => roots,
+        };
+        assert_eq!(told(&before.clone()), [""; 0], "whatever order maps have");
+        for (now, roots) in [
+            (catalog(&[("a", "x", "one"), ("b", "y", "other")]), vec!["b"]),
+            (catalog(&[("b", "y", "two")]), vec!["a"]),
+            (catalog(&[("a", "x", "one"), ("a", "z", ""), ("b", "y", "two")]), vec!["a"]),
+            (catalog(&[]), vec!["a", "b"]),
+        ] {
+            assert_eq!(told(&now), roots);
+        }
+        let nothing = ResumePoint::default();
+        assert!(matches!(nothing.compare(&before, 7, String::new()), Since::Unknown { .. }));
+    }
+}

@@ -1,0 +1,94 @@
+//! A session that is kept, forked, closed and gone on with: `cargo run --example durable`. It starts a
+//! daemon of its own in this process, on a directory that it makes.
+
+use caproot::app;
+use caproot::client::{Executor, Fleet, Since, parse_selected};
+use caproot::config::{Config, Flags, RootFlag};
+use caproot::endpoint::Env;
+use caproot::session::{Inherit, MemoryStore, Options, Session};
+use serde_json::json;
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+
+#[tokio::main]
+#[allow(dead_code, clippy::print_stdout)]
+async fn main() -> Result<(), Box<dyn Error>> {
+    for line in run().await? {
+        println!("{line}");
+    }
+    Ok(())
+}
+
+/// What it shows, a line each.
+pub async fn run() -> Result<Vec<String>, Box<dyn Error>> {
+    // What an executor would do: a daemon that publishes a directory of skills.
+    let name = format!("caproot-durable-{}", std::process::id());
+    let dir = std::env::temp_dir().join(name);
+    write(&dir, "triage", "Finds the first cause in a log.")?;
+    let flags = Flags {
+        roots: vec![RootFlag { id: Some("mine".to_owned()), dir: dir.clone() }],
+        listen: vec!["tcp:127.0.0.1:0".to_owned()],
+        ..Flags::default()
+    };
+    let config = Config::from_flags(flags, &Env::of_process());
+    let daemon = app::build(config.map_err(|mistakes| format!("{mistakes:?}"))?).await?;
+    let endpoint = daemon.listening()[0].parse()?;
+    let daemon = tokio::spawn(daemon.run(std::future::pending()));
+    let told = sessions(Fleet::of([("local".to_owned(), Executor::new(endpoint))]), &dir).await;
+    daemon.abort();
+    std::fs::remove_dir_all(dir)?;
+    told
+}
+
+async fn sessions(fleet: Fleet, dir: &Path) -> Result<Vec<String>, Box<dyn Error>> {
+    let mut lines = Vec::new();
+    let store = Arc::new(MemoryStore::default());
+    let selected = json!([{"id": "mine", "location": {
+        "type": "environment", "environmentId": "local", "path": "published:mine"}}]);
+    let roots = parse_selected(&selected.to_string())?;
+    let options = Options { id: Some("thread-1".to_owned()), ..Options::default() };
+    let session = Session::start(&fleet, roots, &options).await?.stored_in(store.clone());
+
+    // A scope that keeps its session. A subagent gets a fork of it, which goes on when it is closed.
+    let scope = |session: Arc<Session>| async move { session.fork(Inherit::Only(&["mine"])) };
+    let ended = session.lifecycle(true, scope).await;
+    let fork = ended.value?;
+    lines.push(format!("kept: {:?}, deleted: {}", ended.kept, ended.closed.deleted));
+    let triage = json!({"authority": {"kind": "executor", "id": "mine"},
+        "package": "skill://mine/triage", "resource": ""});
+    let read = fork.call("skills.read", &triage).await;
+    lines.push(format!("the fork reads: {}", read.json));
+    for skill in fork.metrics().skills {
+        lines.push(format!("{}: {} by a tool, {} bytes", skill.skill, skill.by_tool, skill.bytes));
+    }
+
+    // Meanwhile somebody adds a skill; the fork waits until the daemon says so.
+    let mut changes = fork.changes();
+    write(dir, "release", "Makes a release.")?;
+    changes.next().await;
+
+    // A new process goes on: it is told what changed, and nothing of it twice.
+    let restored = Session::reopen(&fleet, store, "thread-1", &Options::default()).await?;
+    for executor in &restored.since {
+        match executor.since.as_deref() {
+            Some(Since::Known { upserted, removed, .. }) => {
+                lines.push(format!("since then: new or changed {upserted:?}, gone {removed:?}"));
+            }
+            Some(Since::Unknown { why, roots }) => {
+                lines.push(format!("read {roots:?} anew: {why}"));
+            }
+            None => lines.push(format!("{} does not answer yet", executor.environment_id)),
+        }
+    }
+    let closed = restored.session.close(true).await;
+    lines.push(format!("deleted: {}", closed.deleted));
+    lines.push(restored.session.call("skills.list", &json!({})).await.json);
+    Ok(lines)
+}
+
+fn write(dir: &Path, name: &str, description: &str) -> std::io::Result<()> {
+    std::fs::create_dir_all(dir.join(name))?;
+    let text = format!("---\nname: {name}\ndescription: {description}\n---\n# {name}\n");
+    std::fs::write(dir.join(name).join("SKILL.md"), text)
+}

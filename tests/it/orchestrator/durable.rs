@@ -1,0 +1,351 @@
+//! Sessions that are saved, restored, forked and closed, against real daemons.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use caproot::client::{Fleet, Since};
+use caproot::proto::caproot::v1::ReadResourceRequest;
+use caproot::session::{
+    ForkError, Inherit, KeepError, MemoryStore, Options, RestoreError, Session, SessionStore,
+    StoreError,
+};
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::hostile::{self, Hostile};
+use super::session::{call, list_all, value};
+use super::{executor, published, serving};
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, HANG, in_time};
+
+fn fleet(executors: &[(&str, &str)]) -> Fleet {
+    Fleet::of(executors.iter().map(|(id, address)| ((*id).to_owned(), executor(address))))
+}
+
+#[allow(unreachable_pub, clippy::print_stdout)]
+#[path = "../../examples/durable.rs"]
+mod example;
+
+/// Waits long for those that are there, and shows nothing of those that are lost.
+fn options() -> Options {
+    Options { grace: Duration::ZERO, patience: HANG, ..Options::default() }
+}
+
+async fn of(daemons: &[(&str, &Daemon)]) -> (Fleet, Session) {
+    let executors: Vec<_> = daemons.iter().map(|(id, d)| (*id, d.address.as_str())).collect();
+    let (fleet, roots) = (fleet(&executors), daemons.iter().map(|(id, _)| published(id)).collect());
+    let session = Session::start(&fleet, roots, &options()).await.expect("a selection");
+    (fleet, session)
+}
+
+fn read_of(root: &str, name: &str) -> Value {
+    let package = format!("skill://{root}/{name}");
+    json!({"authority": {"kind": "executor", "id": root}, "package": package, "resource": ""})
+}
+
+async fn code(session: &Session, tool: &str, arguments: Value) -> Value {
+    value(&in_time(session.call(tool, &arguments)).await)["error"]["code"].clone()
+}
+
+#[tokio::test]
+async fn saved_and_restored() {
+    let mut fixture = Fixture::new("skill r/a\nskill r/b\nskill s/c");
+    let r = serving("r", fixture.path("r"), None).await;
+    let s = serving("s", fixture.path("s"), None).await;
+    let (fleet, session) = of(&[("r", &r), ("s", &s)]).await;
+    let saved = session.save().expect("it is small");
+    assert!(saved.len() < 2_000 && !saved.contains("Does"), "no text of a skill: {saved}");
+    let id = session.id().to_owned();
+    drop(session);
+
+    fixture.add("skill r/d");
+    std::fs::remove_dir_all(fixture.path("r/b")).expect("a directory");
+    // The daemon publishes both before anybody asks.
+    let (_, watching) = of(&[("r", &r)]).await;
+    let mut changes = watching.changes();
+    in_time(async {
+        while list_all(&watching).await.0 != ["skill://r/a", "skill://r/d"] {
+            changes.next().await;
+        }
+    })
+    .await;
+    let restored = Session::restore(&fleet, &saved, &options()).await.expect("it was saved");
+    assert_eq!((restored.session.id(), &restored.warnings[..]), (&*id, &[][..]));
+    let told = |n: usize| restored.since[n].since.as_deref().expect("told").clone();
+    let Since::Known { upserted, removed, .. } = told(0) else { panic!("{:?}", restored.since) };
+    assert_eq!((upserted, removed), (vec!["skill://r/d".into()], vec!["skill://r/b".into()]));
+    let Since::Known { upserted, removed, .. } = told(1) else { panic!("{:?}", restored.since) };
+    assert!(upserted.is_empty() && removed.is_empty() && !restored.since[1].moved);
+    let (listed, _) = list_all(&restored.session).await;
+    assert_eq!(listed, ["skill://r/a", "skill://r/d", "skill://s/c"]);
+
+    // A daemon that was started again, and one that is gone; then it is back.
+    let saved = restored.session.save().expect("it is small");
+    drop(restored);
+    let (r_address, s_address) = (r.address.clone(), s.address.clone());
+    r.stop().await;
+    s.stop().await;
+    fixture.add("skill r/e");
+    let r = serving("r", fixture.path("r"), Some(&r_address)).await;
+    let short = Options { patience: Duration::from_millis(500), ..options() };
+    let restored = Session::restore(&fleet, &saved, &short).await.expect("it was saved");
+    let gone = restored.since.iter().find(|executor| executor.environment_id == "s");
+    assert_eq!(gone.expect("it is named").since, None);
+    assert!(restored.warnings.iter().any(|w| w.contains("\"s\"")), "{:?}", restored.warnings);
+    let again = restored.session.save().expect("it is small");
+    let token = |text: &str| -> Value {
+        serde_json::from_str::<Value>(text).expect("JSON")["executors"][1].clone()
+    };
+    assert_eq!(token(&again), token(&saved), "what is not known again is not forgotten");
+    let s = serving("s", fixture.path("s"), Some(&s_address)).await;
+    let mut changes = restored.changes;
+    in_time(async {
+        while restored.session.since().iter().any(|executor| executor.since.is_none()) {
+            changes.next().await;
+        }
+    })
+    .await;
+    let since = restored.session.since();
+    let of_r = since[0].since.as_deref().expect("told");
+    let Since::Unknown { why, roots } = of_r else { panic!("{of_r:?}") };
+    assert!(why.contains("started again") && *roots == ["r"], "{why}");
+    let of_s = since[1].since.as_deref().expect("told");
+    let Since::Known { upserted, .. } = of_s else { panic!("nothing changed below it: {of_s:?}") };
+    assert!(upserted.is_empty());
+    r.stop().await;
+    s.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_restored() {
+    let fixture = Fixture::new("skill r/a");
+    let daemon = serving("r", fixture.path("r"), None).await;
+    let (fleet, session) = of(&[("r", &daemon)]).await;
+    let saved = session.save().expect("it is small");
+    for (bad, part) in [
+        (saved.replace('}', "]"), "line 1 column"),
+        (saved.replace("\"executors\"", "\"more\":1,\"executors\""), "unknown field `more`"),
+        (String::new(), "line 1 column 0"),
+        (saved.replace("\"selection\":[{\"id\":\"r\"", "\"selection\":[{\"id\":\"\""), "root id"),
+    ] {
+        let error = Session::restore(&fleet, &bad, &options()).await.expect_err(part).to_string();
+        assert!(error.contains(part), "{error}");
+    }
+    // Another version: its selection, with a warning.
+    let newer = saved.replace("\"version\":1", "\"version\":9").replace("\"revision\"", "\"at\"");
+    let restored = Session::restore(&fleet, &newer, &options()).await.expect("what it can");
+    assert_eq!(list_all(&restored.session).await.0, ["skill://r/a"]);
+    assert!(restored.since.is_empty() && restored.warnings.len() == 1, "{:?}", restored.warnings);
+    assert!(restored.warnings[0].contains("version 9"), "{:?}", restored.warnings);
+    // An executor that the fleet no longer names.
+    let restored = Session::restore(&Fleet::of([]), &saved, &options()).await.expect("what it can");
+    assert!(restored.warnings[0].contains("no executor is known"), "{:?}", restored.warnings);
+    assert_eq!(restored.session.save().expect("it is small"), saved, "nothing is lost");
+    // A root that is no longer there.
+    let gone = saved.replace("published:r", "published:gone");
+    let restored = Session::restore(&fleet, &gone, &options()).await.expect("what it can");
+    assert!(restored.warnings[0].contains("is not ready"), "{:?}", restored.warnings);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn forks() {
+    let fixture = Fixture::new("skill r/a\nskill s/b");
+    let r = serving("r", fixture.path("r"), None).await;
+    let s = serving("s", fixture.path("s"), None).await;
+    let (fleet, session) = of(&[("r", &r), ("s", &s)]).await;
+    let whole = session.fork(Inherit::Whole).expect("a fork");
+    let narrow = session.fork(Inherit::Only(&["s"])).expect("a fork");
+    let ids = [session.id(), whole.id(), narrow.id()];
+    assert!(ids[0] != ids[1] && ids[1] != ids[2]);
+    assert_eq!(list_all(&whole).await.0, ["skill://r/a", "skill://s/b"]);
+    assert_eq!(list_all(&narrow).await.0, ["skill://s/b"]);
+    assert_eq!(code(&narrow, "skills.read", read_of("r", "a")).await, "UNKNOWN_AUTHORITY");
+    assert_eq!(narrow.inject(&"use $a and $b".into()).await.fragments.len(), 1);
+    assert_eq!(narrow.executors().len(), 1);
+    // Never more than the parent has.
+    let wide = narrow.fork(Inherit::Only(&["s", "r"])).expect_err("more");
+    assert_eq!(wide, ForkError::NotSelected(vec!["r".to_owned()]));
+    assert!(list_all(&narrow.fork(Inherit::Only(&[])).expect("a fork")).await.0.is_empty());
+    // Counted each by itself, and on after the parent.
+    assert!(session.metrics().invocations.is_empty());
+    assert!(!session.close(false).await.deleted);
+    assert_eq!(code(&session, "skills.list", json!({})).await, "SESSION_CLOSED");
+    assert_eq!(session.fork(Inherit::Whole).expect_err("closed"), ForkError::Closed);
+    drop(session);
+    call(&narrow, "skills.read", read_of("s", "b")).await;
+    call(&whole, "skills.read", read_of("r", "a")).await;
+    // A part of it is saved and restored as that.
+    let saved = narrow.save().expect("it is small");
+    assert!(!saved.contains("\"r\""), "{saved}");
+    let restored = Session::restore(&fleet, &saved, &options()).await.expect("it was saved");
+    assert_eq!(list_all(&restored.session).await.0, ["skill://s/b"]);
+    assert_eq!(restored.since.len(), 1);
+    r.stop().await;
+    s.stop().await;
+}
+
+/// Keeps as a `MemoryStore` does, and says so or not.
+#[derive(Debug, Default)]
+struct Doubtful(MemoryStore, std::sync::atomic::AtomicBool);
+
+impl SessionStore for Doubtful {
+    fn put<'a>(&'a self, id: &'a str, saved: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.0.put(id, saved)
+    }
+
+    fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<String>, StoreError>> {
+        self.0.get(id)
+    }
+
+    fn delete<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        if self.1.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            return self.0.delete(id);
+        }
+        Box::pin(std::future::ready(Err(StoreError("it does not answer".to_owned()))))
+    }
+}
+
+#[tokio::test]
+async fn closed_and_deleted_or_not() {
+    let fixture = Fixture::new("skill r/a");
+    let daemon = serving("r", fixture.path("r"), None).await;
+    let store = Arc::new(Doubtful::default());
+    let named = Options { id: Some("thread-7".to_owned()), ..options() };
+    let fleet = fleet(&[("r", &daemon.address)]);
+    let session = Session::start(&fleet, vec![published("r")], &named).await.expect("a selection");
+    assert_eq!(session.keep().await, Err(KeepError::NoStore));
+    let session = session.stored_in(store.clone());
+    session.keep().await.expect("it is kept");
+    assert_eq!((session.id(), session.is_closed()), ("thread-7", false));
+    // What the store does not confirm is not said.
+    let closed = session.close(true).await;
+    assert!(!closed.deleted && closed.why.expect("why").to_string().contains("does not answer"));
+    assert!(!session.close(false).await.deleted);
+    assert!(store.get("thread-7").await.expect("an answer").is_some());
+    let reopened = Session::reopen(&fleet, store.clone(), "thread-7", &options()).await;
+    assert_eq!(list_all(&reopened.expect("it is kept").session).await.0, ["skill://r/a"]);
+    // Again, and it is; and it stays so.
+    assert!(session.close(true).await.deleted);
+    assert!(session.close(false).await.deleted);
+    assert_eq!(store.get("thread-7").await, Ok(None));
+    assert_eq!(session.keep().await, Err(KeepError::Closed), "it does not come back");
+    let reopened = Session::reopen(&fleet, store, "thread-7", &options()).await;
+    assert_eq!(reopened.err(), Some(RestoreError::NotKept("thread-7".to_owned())));
+    // A closed session shows nothing.
+    for tool in ["skills.list", "skills.read", "other"] {
+        assert_eq!(code(&session, tool, json!({})).await, "SESSION_CLOSED");
+    }
+    let told = session.instruction_text(8_000);
+    assert!(told.listed == 0 && told.warnings == ["the session is closed"], "{told:?}");
+    assert!(session.inject(&"use $a".into()).await.fragments.is_empty());
+    let bad = Options { id: Some("two words".to_owned()), ..options() };
+    let error = Session::start(&fleet, vec![], &bad).await.expect_err("no id").to_string();
+    assert!(error.contains("visible ASCII"), "{error}");
+    daemon.stop().await;
+}
+
+/// Calls that wait for an executor that does not answer end when the session is closed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 6)]
+async fn closed_while_calls_are_under_way() {
+    let (ask, mut asked) = tokio::sync::mpsc::unbounded_channel();
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Mutex::new(held);
+    let read = move |request: &ReadResourceRequest| {
+        let _ = ask.send(());
+        // Until the test is over.
+        let _ = held.lock().expect("no panic").recv();
+        hostile::page(request, "", "")
+    };
+    let skills = vec![hostile::skill("r", "skill://r/a")];
+    let silent = Hostile { skills, read: Box::new(read), published: 0, since: Vec::new() };
+    let address = hostile::serve(silent).await;
+    let fleet = fleet(&[("r", &address)]);
+    let session = Session::start(&fleet, vec![published("r")], &options()).await;
+    let session = Arc::new(session.expect("a selection"));
+    let calls: Vec<_> = (0..3)
+        .map(|_| {
+            let session = session.clone();
+            tokio::spawn(async move { session.call("skills.read", &read_of("r", "a")).await })
+        })
+        .collect();
+    in_time(asked.recv()).await.expect("a call is under way");
+    assert!(!session.close(true).await.deleted, "there is no store");
+    for call in calls {
+        let result = in_time(call).await.expect("no panic");
+        assert_eq!(value(&result)["error"]["code"], "SESSION_CLOSED");
+    }
+    drop(release);
+}
+
+#[tokio::test]
+async fn scopes() {
+    let fixture = Fixture::new("skill r/a");
+    let daemon = serving("r", fixture.path("r"), None).await;
+    let fleet = fleet(&[("r", &daemon.address)]);
+    let store = Arc::new(MemoryStore::default());
+    let begin = async |id: &str| {
+        let options = Options { id: Some(id.to_owned()), ..options() };
+        let session = Session::start(&fleet, vec![published("r")], &options).await;
+        session.expect("a selection").stored_in(store.clone())
+    };
+    let is_kept = async |id: &str| store.get(id).await.expect("an answer").is_some();
+
+    // Kept or deleted, whatever the scope came to.
+    for outcome in [Ok(1), Err("it failed")] {
+        let escaped = Arc::new(std::sync::Mutex::new(None));
+        let out = escaped.clone();
+        let scope = move |session: Arc<Session>| async move {
+            call(&session, "skills.read", read_of("r", "a")).await;
+            *out.lock().expect("no panic") = Some(session);
+            outcome
+        };
+        let ended = begin("kept").await.lifecycle(true, scope).await;
+        assert_eq!((ended.value, ended.kept, ended.closed.deleted), (outcome, Some(Ok(())), false));
+        assert!(is_kept("kept").await);
+        let escaped = escaped.lock().expect("no panic").take().expect("the session");
+        assert_eq!(code(&escaped, "skills.list", json!({})).await, "SESSION_CLOSED");
+        let session = Session::reopen(&fleet, store.clone(), "kept", &options()).await;
+        let session = session.expect("it is kept").session;
+        let ended = session.lifecycle(false, move |_| async move { outcome }).await;
+        assert_eq!((ended.value, ended.kept, ended.closed.deleted), (outcome, None, true));
+        assert!(!is_kept("kept").await);
+    }
+
+    // A panic, and a future that is dropped: closed, and what was kept stays.
+    for panics in [true, false] {
+        let session = begin("left").await;
+        session.keep().await.expect("it is kept");
+        let (tell, told) = oneshot::channel();
+        let scope = move |session: Arc<Session>| async move {
+            assert!(tell.send(session).is_ok());
+            assert!(!panics, "a scope may");
+            std::future::pending::<()>().await;
+        };
+        let task = tokio::spawn(async move { drop(session.lifecycle(false, scope).await) });
+        let session = in_time(told).await.expect("the session");
+        if !panics {
+            assert!(!session.is_closed());
+            task.abort();
+        }
+        assert_eq!(in_time(task).await.expect_err("no end").is_panic(), panics);
+        assert!(session.is_closed() && is_kept("left").await);
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn the_example() {
+    let lines = in_time(example::run()).await.expect("it runs");
+    for part in [
+        "kept: Some(Ok(())), deleted: false",
+        "the fork reads: {\"resource\":\"skill://mine/triage/SKILL.md\"",
+        "skill://mine/triage: 1 by a tool",
+        "since then: new or changed [\"skill://mine/release\"], gone []",
+        "deleted: true",
+        "SESSION_CLOSED",
+    ] {
+        assert!(lines.iter().any(|line| line.contains(part)), "{part}: {lines:#?}");
+    }
+}

@@ -1,0 +1,127 @@
+//! What a session counts, and the spans that it makes.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use caproot::session::{How, Prompt};
+use serde_json::{Value, json};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::FmtSpan;
+
+use super::serving;
+use super::session::{call, session, value};
+use crate::fixture::Fixture;
+use crate::harness::in_time;
+
+/// Lines of JSON.
+#[derive(Debug, Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("no panic").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Lines {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+fn read_of(package: &str) -> Value {
+    json!({"authority": {"kind": "executor", "id": "r"}, "package": package, "resource": ""})
+}
+
+#[tokio::test]
+async fn counted_and_traced() {
+    let lines = Lines::default();
+    let subscriber = tracing_subscriber::fmt()
+        .json()
+        .with_span_events(FmtSpan::CLOSE)
+        .with_writer(lines.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let fixture = Fixture::new("skill r/a\nskill r/b");
+    let daemon = serving("r", fixture.path("r"), None).await;
+    let session = session(&[("r", &daemon.address)]).await;
+    call(&session, "skills.list", json!({})).await;
+    for _ in 0..2 {
+        call(&session, "skills.read", read_of("skill://r/a")).await;
+    }
+    let gone = in_time(session.call("skills.read", &read_of("skill://r/none"))).await;
+    assert_eq!(value(&gone)["error"]["code"], "PACKAGE_NOT_FOUND");
+    in_time(session.call("made-up", &json!({}))).await;
+    let injected = in_time(session.inject(&Prompt::from("use $b"))).await;
+    let text = &injected.fragments[0].text;
+
+    let told = session.metrics();
+    let rows: Vec<_> = told
+        .invocations
+        .iter()
+        .map(|s| (s.source_kind.as_str(), s.source_id.as_str(), s.how, s.outcome.as_str(), s.count))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            ("executor", "r", How::Read, "OK", 2),
+            ("executor", "r", How::Read, "PACKAGE_NOT_FOUND", 1),
+            ("executor", "r", How::Inject, "OK", 1),
+            ("session", "", How::List, "OK", 1),
+            ("session", "", How::Tool, "UNKNOWN_TOOL", 1),
+        ]
+    );
+    let inject = &told.invocations[2];
+    assert!(inject.explicit && inject.bytes == text.len() as u64);
+    assert!(told.invocations.iter().all(|s| *s.buckets.last().expect("one") == s.count));
+    let skills: Vec<_> =
+        told.skills.iter().map(|s| (s.skill.as_str(), s.by_tool, s.explicit)).collect();
+    assert_eq!(skills, [("skill://r/a", 2, 0), ("skill://r/b", 0, 1)]);
+
+    let written = lines.0.lock().expect("no panic").clone();
+    let written = String::from_utf8(written).expect("text");
+    assert!(!written.contains("Body of"), "no word of a skill's text");
+    let spans: Vec<Value> = written
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["span"].clone())
+        .filter(|span| span["name"] == "invocation")
+        .collect();
+    assert_eq!(spans.len(), 6, "{written}");
+    let reads: Vec<_> = spans.iter().filter(|span| span["skill"] == "skill://r/a").collect();
+    assert_eq!(reads.len(), 2);
+    assert_eq!((&reads[0]["how"], &reads[0]["explicit"]), (&json!("Read"), &json!(false)));
+    assert_eq!(
+        (&reads[0]["source.kind"], &reads[0]["source.id"]),
+        (&json!("executor"), &json!("r"))
+    );
+    assert_eq!(reads[0]["outcome"], "OK");
+    assert!(reads[0]["bytes"].as_u64() > Some(50) && reads[0]["duration_ms"].is_f64());
+    assert!(spans.iter().any(|span| span["explicit"] == true && span["skill"] == "skill://r/b"));
+    assert!(spans.iter().any(|span| span["outcome"] == "PACKAGE_NOT_FOUND"));
+    daemon.stop().await;
+}
+
+/// Whoever stops waiting for a call is counted, too.
+#[tokio::test]
+async fn a_call_that_is_dropped() {
+    let fixture = Fixture::new("skill r/a");
+    let daemon = serving("r", fixture.path("r"), None).await;
+    let session = session(&[("r", &daemon.address)]).await;
+    {
+        let arguments = read_of("skill://r/a");
+        let call = std::pin::pin!(session.call("skills.read", &arguments));
+        // Asked once, it waits for the daemon.
+        assert!(futures_util::poll!(call).is_pending());
+    }
+    let told = session.metrics();
+    let outcomes: Vec<_> = told.invocations.iter().map(|s| (s.outcome.as_str(), s.count)).collect();
+    assert_eq!(outcomes, [("DROPPED", 1)]);
+    daemon.stop().await;
+}

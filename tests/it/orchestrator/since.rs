@@ -1,0 +1,239 @@
+//! Mirrors that go on from where an earlier one was: what they tell is exactly what changed, whatever was
+//! edited in between, and while they begin.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use caproot::client::{Mirror, MirrorState, ResumePoint, Selection, Since, Snapshot};
+use caproot::config::{Config, Flags};
+use caproot::proto::caproot::v1::{Consistency, ListSkillsRequest, SelectedCapabilityRoot};
+use futures_util::future::join_all;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
+
+use super::client;
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, HANG, in_time, selected, surroundings};
+
+/// A daemon that allows the fixture, at an address or any.
+async fn allowing(fixture: &Fixture, address: Option<&str>) -> Daemon {
+    let flags = Flags {
+        allow: vec![fixture.top().to_owned()],
+        listen: vec![format!("tcp:{}", address.unwrap_or("127.0.0.1:0"))],
+        ..Flags::default()
+    };
+    let env = surroundings(std::path::Path::new("/nonexistent"));
+    Daemon::of(Config::from_flags(flags, &env).expect("a good configuration")).await
+}
+
+fn roots(fixture: &Fixture) -> Vec<SelectedCapabilityRoot> {
+    vec![selected("x", fixture.path("x")), selected("y", fixture.path("y"))]
+}
+
+/// Waits until the daemon has seen every edit.
+async fn settled(daemon: &Daemon, roots: &[SelectedCapabilityRoot]) {
+    let request = ListSkillsRequest {
+        selected_capability_roots: roots.to_vec(),
+        consistency: Consistency::Fresh.into(),
+        ..ListSkillsRequest::default()
+    };
+    daemon.try_list(request).await.expect("a list");
+}
+
+/// The first state of a mirror that is live, or the one after it.
+async fn live(mirror: &mut Mirror) -> Snapshot {
+    assert!(mirror.live(HANG).await);
+    mirror.snapshot()
+}
+
+/// The packages that are others, and those that are gone.
+fn difference(before: &Snapshot, after: &Snapshot) -> (Vec<String>, Vec<String>) {
+    let upserted = after.catalog.skills().iter();
+    let upserted = upserted.filter(|s| before.catalog.skill(&s.package) != Some(s));
+    let removed = before.catalog.skills().iter();
+    let removed = removed.filter(|s| after.catalog.skill(&s.package).is_none());
+    let sorted = |packages: BTreeSet<String>| packages.into_iter().collect();
+    (
+        sorted(upserted.map(|s| s.package.clone()).collect()),
+        sorted(removed.map(|s| s.package.clone()).collect()),
+    )
+}
+
+fn root_of(package: &str) -> &str {
+    package.trim_start_matches("skill://").split('/').next().expect("a root")
+}
+
+#[derive(Debug, Clone)]
+enum Edit {
+    Write(&'static str, u8, u8),
+    Break(&'static str, u8),
+    Remove(&'static str, u8),
+    Nothing,
+}
+
+fn edits() -> impl Strategy<Value = Vec<Edit>> {
+    let root = || prop_oneof![3 => Just("x"), 1 => Just("y"), 1 => Just("other")];
+    let edit = prop_oneof![
+        4 => (root(), 0..6_u8, 0..4_u8).prop_map(|(root, n, text)| Edit::Write(root, n, text)),
+        1 => (root(), 0..6_u8).prop_map(|(root, n)| Edit::Break(root, n)),
+        3 => (root(), 0..6_u8).prop_map(|(root, n)| Edit::Remove(root, n)),
+        1 => Just(Edit::Nothing),
+    ];
+    prop::collection::vec(edit, 0..8)
+}
+
+fn apply(fixture: &Fixture, edits: &[Edit]) {
+    for edit in edits {
+        match edit {
+            Edit::Write(root, n, text) => fixture.write(
+                &format!("{root}/s{n}/SKILL.md"),
+                format!("---\nname: s{n}\ndescription: Text {text}.\n---\n"),
+            ),
+            Edit::Break(root, n) => {
+                fixture.write(&format!("{root}/s{n}/SKILL.md"), "---\nname: \"\n");
+            }
+            Edit::Remove(root, n) => {
+                drop(std::fs::remove_dir_all(fixture.path(&format!("{root}/s{n}"))));
+            }
+            Edit::Nothing => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn exactly_what_changed() {
+    let fixture = Fixture::new("skill x/s0\nskill x/s1\nskill y/s0\ndir other");
+    let roots = roots(&fixture);
+    let selection = Selection::new(roots.clone());
+    let mut daemon = allowing(&fixture, None).await;
+    let address = daemon.address.clone();
+    let client = client(&address).await;
+    let mut runner = TestRunner::deterministic();
+    let (mut exact, mut unknown) = (0, 0);
+    for round in 0..24 {
+        settled(&daemon, &roots).await;
+        let mut mirror = Mirror::start(&client, selection.clone());
+        let before = live(&mut mirror).await;
+        let point = ResumePoint::of(&before).expect("a state");
+        drop(mirror);
+
+        let edits = edits().new_tree(&mut runner).expect("edits").current();
+        apply(&fixture, &edits);
+        let restarts = round % 4 == 3;
+        if restarts {
+            daemon.stop().await;
+            daemon = allowing(&fixture, Some(&address)).await;
+        }
+        settled(&daemon, &roots).await;
+        let mut mirror = Mirror::resume(&client, selection.clone(), point);
+        let after = live(&mut mirror).await;
+        let since = after.since.clone().expect("it is told with the first state");
+        let (changed, gone) = difference(&before, &after);
+        match &*since {
+            Since::Known { revision, upserted, removed, .. } => {
+                assert_eq!(*revision, after.revision, "{edits:?}");
+                assert_eq!((upserted, removed), (&changed, &gone), "{edits:?}");
+                assert!(!restarts || (changed.is_empty() && gone.is_empty()));
+                exact += 1;
+            }
+            Since::Unknown { why, roots } => {
+                assert!(restarts && why.contains("started again"), "{edits:?}: {why}");
+                let touched: BTreeSet<_> =
+                    changed.iter().chain(&gone).map(|p| root_of(p)).collect();
+                assert_eq!(touched, roots.iter().map(String::as_str).collect(), "{edits:?}");
+                unknown += 1;
+            }
+        }
+    }
+    assert!(exact >= 18 && unknown > 0, "{exact} {unknown}");
+    daemon.stop().await;
+}
+
+/// While the daemon publishes one change after the other, of what is selected and of other roots.
+#[tokio::test(flavor = "multi_thread")]
+async fn while_it_changes() {
+    let fixture = Arc::new(Fixture::new("skill x/s0\nskill y/s0\nskill other/s0"));
+    let (roots, other) = (roots(&fixture), selected("other", fixture.path("other")));
+    let selection = Selection::new(roots.clone());
+    let daemon = allowing(&fixture, None).await;
+    let client = client(&daemon.address).await;
+    let mut others = Mirror::start(&client, Selection::new(vec![other]));
+    live(&mut others).await;
+    let mut mirror = Mirror::start(&client, selection.clone());
+    let before = live(&mut mirror).await;
+    let point = ResumePoint::of(&before).expect("a state");
+    let (stop, mut n) = (Arc::new(AtomicBool::new(false)), 0_u8);
+    let editor = std::thread::spawn({
+        let (fixture, stop) = (fixture.clone(), stop.clone());
+        move || {
+            while !stop.load(Ordering::Relaxed) {
+                let root = ["x", "other", "y", "other"][usize::from(n) % 4];
+                let write = Edit::Write(root, n % 5, n % 3);
+                let edit = if n % 7 == 6 { Edit::Remove(root, 0) } else { write };
+                apply(&fixture, &[edit]);
+                n = n.wrapping_add(1);
+                // A pace that leaves the daemon time to publish what it saw.
+                std::thread::sleep(std::time::Duration::from_millis(3));
+            }
+        }
+    });
+    // Until something changed.
+    in_time(mirror.changed()).await;
+    let mut resumed: Vec<_> =
+        (0..16).map(|_| Mirror::resume(&client, selection.clone(), point.clone())).collect();
+    let mut exact = 0;
+    // Each is looked at as soon as it is there.
+    for first in join_all(resumed.iter_mut().map(live)).await {
+        let Since::Known { revision, upserted, removed, .. } = &*first.since.clone().expect("told")
+        else {
+            continue;
+        };
+        if *revision == first.revision && first.state == MirrorState::Live {
+            let told = (upserted.clone(), removed.clone());
+            assert_eq!(told, difference(&before, &first));
+            exact += 1;
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    editor.join().expect("no panic");
+    println!("{exact} of 16 were compared at the revision that they told of");
+    assert!(exact > 0);
+    daemon.stop().await;
+}
+
+/// A token that no daemon made, and one of another selection: the fingerprints still tell.
+#[tokio::test]
+async fn tokens_that_say_nothing() {
+    let fixture = Fixture::new("skill x/s0\nskill y/s0");
+    let roots = roots(&fixture);
+    let daemon = allowing(&fixture, None).await;
+    let client = client(&daemon.address).await;
+    let mut mirror = Mirror::start(&client, Selection::new(roots.clone()));
+    let point = ResumePoint::of(&live(&mut mirror).await).expect("a state");
+    let narrow = Selection::new(roots[..1].to_vec());
+    let cases = [
+        (ResumePoint { token: "garbage".into(), ..point.clone() }, "does not know the token"),
+        (ResumePoint { token: String::new(), ..point.clone() }, "no token"),
+        (point, "another selection"),
+    ];
+    for changed in [false, true] {
+        if changed {
+            apply(&fixture, &[Edit::Write("x", 0, 1)]);
+            settled(&daemon, &roots).await;
+        }
+        for (point, part) in cases.clone() {
+            let mut mirror = Mirror::resume(&client, narrow.clone(), point);
+            match &*live(&mut mirror).await.since.expect("told") {
+                Since::Known { upserted, removed, .. } => {
+                    assert!(!changed && upserted.is_empty() && removed.is_empty());
+                }
+                Since::Unknown { why, roots } => {
+                    assert!(changed && why.contains(part) && *roots == ["x"], "{why} {roots:?}");
+                }
+            }
+        }
+    }
+    daemon.stop().await;
+}
