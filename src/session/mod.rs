@@ -1,8 +1,9 @@
 //! One conversation's view of skills on executors: a selection that is fixed when it begins, the two tools
 //! that a model calls, the text that tells it what there is, and skills that a person named. Talks to
-//! executors by `client` alone.
+//! executors by `client` alone. With the feature `handlers`, also the own tools of the program that holds it.
 //!
-//! Everything that a model gets is bounded, and written by strangers: results are external context.
+//! Everything that a model gets is bounded; what executors say was written by strangers, and is external
+//! context.
 //! Leaves sending them to a model to whoever holds the session.
 
 mod arguments;
@@ -19,6 +20,8 @@ mod one_line;
 mod part;
 mod read;
 mod result;
+#[cfg(feature = "handlers")]
+mod tools;
 mod view;
 
 pub use changes::Changes;
@@ -29,6 +32,8 @@ pub use instructions::{DEFAULT_BUDGET, Instructions};
 pub use mentions::{Mention, Prompt};
 pub use part::ExecutorState;
 pub use result::{MAX_RESULT_BYTES, ToolResult};
+#[cfg(feature = "handlers")]
+pub use tools::{Tool, Tools, ToolsError, limits as tool_limits};
 
 use crate::client::fleet::by_environment;
 use crate::client::{Fleet, Selection};
@@ -51,6 +56,9 @@ pub struct Options {
     /// How long the skills of an executor that was lost are still shown, so that a restart of its daemon
     /// changes nothing; 10 s by default. Reading them asks the executor all the same.
     pub grace: Duration,
+    /// The program's own tools; none by default. They do not change any more once `start` is called.
+    #[cfg(feature = "handlers")]
+    pub tools: Tools,
 }
 
 impl Default for Options {
@@ -59,6 +67,8 @@ impl Default for Options {
             product: String::new(),
             patience: Duration::from_secs(5),
             grace: Duration::from_secs(10),
+            #[cfg(feature = "handlers")]
+            tools: Tools::default(),
         }
     }
 }
@@ -75,6 +85,8 @@ pub struct Session {
     roots: Vec<(String, usize)>,
     parts: Vec<Part>,
     views: Mutex<Views>,
+    #[cfg(feature = "handlers")]
+    own: tools::Own,
 }
 
 impl Session {
@@ -91,6 +103,8 @@ impl Session {
         options: &Options,
     ) -> Result<Self, SelectionError> {
         let selection = checked(selection)?;
+        #[cfg(feature = "handlers")]
+        let own = options.tools.seal();
         let ids: Vec<String> = selection.iter().map(|root| root.id.clone()).collect();
         let parts = by_environment(selection).into_iter().map(|(environment_id, roots)| async {
             let selection = Selection { product: options.product.clone(), ..Selection::new(roots) };
@@ -99,7 +113,13 @@ impl Session {
         let parts: Vec<Part> = join_all(parts).await;
         let of = |id: &String| parts.iter().position(|part| part.root(id).is_some());
         let roots = ids.iter().filter_map(|id| Some((id.clone(), of(id)?))).collect();
-        Ok(Self { roots, parts, views: Mutex::default() })
+        Ok(Self {
+            roots,
+            parts,
+            views: Mutex::default(),
+            #[cfg(feature = "handlers")]
+            own,
+        })
     }
 
     /// How each executor is, in the byte order of their environment ids.

@@ -17,7 +17,8 @@ const MAX_SENTENCE_BYTES: usize = 1_000;
 pub struct ToolResult {
     /// Whether the tool did what was asked; if not, `json` says why and what to do.
     pub success: bool,
-    /// Always true: what is in it was written by strangers, and is no instruction of the user's.
+    /// Whether what is in it was written by strangers, and is no instruction of the user's; always of
+    /// what skills say, and of own tools where they say so.
     pub external_context: bool,
     /// One JSON object of at most [`MAX_RESULT_BYTES`] bytes.
     pub json: String,
@@ -42,6 +43,12 @@ pub(super) enum Code {
     ExecutorUnavailable,
     Overloaded,
     BadAnswer,
+    #[cfg(feature = "handlers")]
+    ToolFailed,
+    #[cfg(feature = "handlers")]
+    ToolPanicked,
+    #[cfg(feature = "handlers")]
+    ToolTimedOut,
 }
 
 /// A refusal under way.
@@ -71,10 +78,16 @@ impl Code {
             Self::ExecutorUnavailable => "EXECUTOR_UNAVAILABLE",
             Self::Overloaded => "OVERLOADED",
             Self::BadAnswer => "BAD_ANSWER",
+            #[cfg(feature = "handlers")]
+            Self::ToolFailed => "TOOL_FAILED",
+            #[cfg(feature = "handlers")]
+            Self::ToolPanicked => "TOOL_PANICKED",
+            #[cfg(feature = "handlers")]
+            Self::ToolTimedOut => "TOOL_TIMED_OUT",
         }
     }
 
-    /// What to do about what an executor said.
+    /// What to do about what an executor said, or became of an own tool.
     fn next(self) -> &'static str {
         match self {
             Self::PackageNotFound => "Call skills.list again, and use what it gives.",
@@ -95,6 +108,14 @@ impl Code {
             | Self::TooLarge
             | Self::NotText
             | Self::NotAllowed => "Go on without it.",
+            #[cfg(feature = "handlers")]
+            Self::ToolFailed => {
+                "Call again if the message says what to do better, or go on without it."
+            }
+            #[cfg(feature = "handlers")]
+            Self::ToolPanicked => "Go on without it; the same call may break it again.",
+            #[cfg(feature = "handlers")]
+            Self::ToolTimedOut => "Call again with less to do, or go on without it.",
         }
     }
 }
