@@ -10,6 +10,8 @@ mod readme;
 mod session;
 #[allow(unreachable_pub)]
 mod thirty_lines;
+#[cfg(feature = "handlers")]
+mod tools;
 
 use std::path::PathBuf;
 
