@@ -40,7 +40,10 @@ impl Session {
                 };
                 ToolResult::of(page.as_ref())
             }
+            #[cfg(feature = "handlers")]
             other => self.call_own(other, arguments).await,
+            #[cfg(not(feature = "handlers"))]
+            other => unknown(other, "There are skills.list and skills.read."),
         }
     }
 
@@ -51,11 +54,6 @@ impl Session {
             None if self.own.is_empty() => unknown(tool, "There are skills.list and skills.read."),
             None => unknown(tool, "Call one of the tools that you were given, by its whole name."),
         }
-    }
-
-    #[cfg(not(feature = "handlers"))]
-    async fn call_own(&self, tool: &str, _: &Value) -> ToolResult {
-        unknown(tool, "There are skills.list and skills.read.")
     }
 
     fn list(&self, arguments: &Value) -> ToolResult {
