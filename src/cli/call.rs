@@ -210,7 +210,7 @@ async fn answer(session: &Session, line: Line) -> String {
     let method = request.remove("method");
     let rest = Value::Object(request);
     let outcome = match method.as_ref().and_then(Value::as_str) {
-        Some("tools") => read(rest).map(|Nothing {}| Session::dynamic_tools()),
+        Some("tools") => read(rest).map(|Nothing {}| session.dynamic_tools()),
         Some("state") => read(rest).map(|Nothing {}| json!(session.executors())),
         Some("instructions") => read(rest).map(|Budget { budget }| {
             json!(session.instruction_text(budget.unwrap_or(DEFAULT_BUDGET)))

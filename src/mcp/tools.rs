@@ -12,7 +12,7 @@ const EXTERNAL: &str = "caproot/externalContext";
 
 /// What `tools/list` gives.
 pub(super) fn list() -> Vec<Tool> {
-    let payloads = Session::dynamic_tools();
+    let payloads = Session::skill_tools();
     payloads.as_array().into_iter().flatten().map(tool).collect()
 }
 

@@ -1,7 +1,7 @@
 //! The door for a model: a tool's name and arguments in, a bounded result out. Leaves each tool to its
 //! own file.
 
-use super::arguments::{self, ListArguments, ReadArguments, dynamic_tools};
+use super::arguments::{self, ListArguments, ReadArguments};
 use super::cursor::Cursor;
 use super::invocation::{Invocation, SESSION};
 use super::lifecycle::closed;
@@ -13,15 +13,27 @@ use serde_json::Value;
 use tracing::Instrument as _;
 
 impl Session {
-    /// The payloads of the two tools, `list` and `read` of the namespace `skills`: an array of objects
-    /// with `namespace`, `name`, `description` and `inputSchema`, as a platform registers tools.
+    /// The payloads of the two tools that every session has, `list` and `read` of the namespace `skills`:
+    /// an array of objects with `namespace`, `name`, `description` and `inputSchema`, as a platform
+    /// registers tools.
     #[must_use]
-    pub fn dynamic_tools() -> Value {
-        dynamic_tools()
+    pub fn skill_tools() -> Value {
+        arguments::dynamic_tools()
     }
 
-    /// Calls a tool, `skills.list` or `skills.read`, with its arguments. Always gives a result that is
-    /// for the model, also where something is wrong. Any number may be called at once.
+    /// The payloads of all its tools: the two of `skills`, and behind them its own ones, which may have no
+    /// `namespace`.
+    #[must_use]
+    pub fn dynamic_tools(&self) -> Value {
+        let tools = Self::skill_tools();
+        #[cfg(feature = "handlers")]
+        let tools = self.own.payloads(tools);
+        tools
+    }
+
+    /// Calls a tool, `skills.list`, `skills.read` or an own one, with its arguments. Always gives a result
+    /// that is for the model, also where something is wrong. Any number may be called at once. Needs a
+    /// tokio runtime; dropped, it ends what was called.
     pub async fn call(&self, tool: &str, arguments: &Value) -> ToolResult {
         let invocation = self.invocation(tool, arguments);
         let work = self.answer(tool, arguments).instrument(invocation.span());
@@ -58,12 +70,19 @@ impl Session {
                 };
                 ToolResult::of(page.as_ref())
             }
-            other => {
-                let next = "There are skills.list and skills.read.";
-                let refusal =
-                    Refusal::new(Code::UnknownTool, &format!("there is no tool {other:?}"), next);
-                ToolResult::of(Err::<&(), _>(&refusal))
-            }
+            #[cfg(feature = "handlers")]
+            other => self.call_own(other, arguments).await,
+            #[cfg(not(feature = "handlers"))]
+            other => unknown(other, "There are skills.list and skills.read."),
+        }
+    }
+
+    #[cfg(feature = "handlers")]
+    async fn call_own(&self, tool: &str, arguments: &Value) -> ToolResult {
+        match self.own.call(tool, arguments).await {
+            Some(result) => result,
+            None if self.own.is_empty() => unknown(tool, "There are skills.list and skills.read."),
+            None => unknown(tool, "Call one of the tools that you were given, by its whole name."),
         }
     }
 
@@ -88,11 +107,22 @@ impl Session {
         ToolResult::of(Ok(&list::page(&view, cursor.at as usize)))
     }
 
-    /// The text that tells a model what skills there are, in at most so many bytes;
-    /// [`DEFAULT_BUDGET`](super::DEFAULT_BUDGET) is usual. Where nothing changed, it is the same text.
+    /// The text that tells a model what skills there are, and what own tools give, in at most so many
+    /// bytes; [`DEFAULT_BUDGET`](super::DEFAULT_BUDGET) is usual. Where nothing changed, it is the same
+    /// text.
     #[must_use]
     pub fn instruction_text(&self, budget: usize) -> Instructions {
         let view = self.view();
-        instructions::write(&view.skills, budget, &view.warnings)
+        let skills = |budget| instructions::write(&view.skills, budget, &view.warnings);
+        #[cfg(feature = "handlers")]
+        let told = self.own.tell(budget, skills);
+        #[cfg(not(feature = "handlers"))]
+        let told = skills(budget);
+        told
     }
+}
+
+fn unknown(tool: &str, next: &'static str) -> ToolResult {
+    let refusal = Refusal::new(Code::UnknownTool, &format!("there is no tool {tool:?}"), next);
+    ToolResult::of(Err::<&(), _>(&refusal))
 }

@@ -65,6 +65,9 @@ impl Session {
         });
         let selection = self.life.selection.iter().filter(|root| inherit.has(&root.id));
         let life = Life::forked(&self.life, selection.cloned().collect());
-        Ok(Self::of(executors.collect(), others.cloned().collect(), life)?)
+        let fork = Self::of(executors.collect(), others.cloned().collect(), life)?;
+        #[cfg(feature = "handlers")]
+        let fork = Self { own: self.own.clone(), ..fork };
+        Ok(fork)
     }
 }

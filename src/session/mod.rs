@@ -1,8 +1,10 @@
 //! One conversation's view of skills, on executors and in other sources: a selection that is fixed when it
 //! begins, the two tools that a model calls, the text that tells it what there is, and skills that a person
-//! named. Talks to executors by `client` alone, and to all sources by [`SkillSource`].
+//! named. Talks to executors by `client` alone, and to all sources by [`SkillSource`]. With the feature
+//! `handlers`, also the own tools of the program that holds it.
 //!
-//! Everything that a model gets is bounded, and written by strangers: results are external context.
+//! Everything that a model gets is bounded; what executors say was written by strangers, and is external
+//! context.
 //! Leaves sending them to a model to whoever holds the session.
 
 mod arguments;
@@ -27,6 +29,8 @@ mod result;
 mod saved;
 pub mod source;
 mod store;
+#[cfg(feature = "handlers")]
+mod tools;
 mod view;
 
 pub use changes::{Changed, Changes};
@@ -43,6 +47,8 @@ pub use result::{Code, MAX_RESULT_BYTES, Refusal, ToolResult};
 pub use saved::{MAX_SAVED_BYTES, SavedError};
 pub use source::{ExecutorState, SkillSource, SourceKind};
 pub use store::{MemoryStore, SessionStore, StoreError};
+#[cfg(feature = "handlers")]
+pub use tools::{Tool, Tools, ToolsError, limits as tool_limits};
 
 use crate::client::fleet::by_environment;
 use crate::client::{Fleet, ResumePoint, Selection};
@@ -68,6 +74,9 @@ pub struct Options {
     pub grace: Duration,
     /// The session's id, by which it is kept: 1 to 128 visible ASCII characters. By default one at random.
     pub id: Option<String>,
+    /// The program's own tools; none by default. They do not change any more once `start` is called.
+    #[cfg(feature = "handlers")]
+    pub tools: Tools,
 }
 
 impl Default for Options {
@@ -77,6 +86,8 @@ impl Default for Options {
             patience: Duration::from_secs(5),
             grace: Duration::from_secs(10),
             id: None,
+            #[cfg(feature = "handlers")]
+            tools: Tools::default(),
         }
     }
 }
@@ -97,6 +108,8 @@ pub struct Session {
     executors: Vec<Arc<DaemonSource>>,
     views: Mutex<Views>,
     life: Life,
+    #[cfg(feature = "handlers")]
+    own: Arc<tools::Own>,
 }
 
 impl Session {
@@ -139,6 +152,8 @@ impl Session {
         points: BTreeMap<String, ResumePoint>,
     ) -> Result<Self, SelectionError> {
         let selection = checked(selection)?;
+        #[cfg(feature = "handlers")]
+        let own = options.tools.seal();
         let by_environment = by_environment(selection.clone()).into_iter();
         let executors = by_environment.map(|(environment_id, roots)| async {
             let selection = Selection { product: options.product.clone(), ..Selection::new(roots) };
@@ -147,10 +162,13 @@ impl Session {
         });
         let executors = join_all(executors).await.into_iter().map(Arc::new).collect();
         let life = Life::new(options, selection, points)?;
-        Self::of(executors, others, life)
+        let session = Self::of(executors, others, life)?;
+        #[cfg(feature = "handlers")]
+        let session = Self { own: Arc::new(own), ..session };
+        Ok(session)
     }
 
-    /// Of these sources.
+    /// Of these sources, and without own tools.
     fn of(
         executors: Vec<Arc<DaemonSource>>,
         others: Vec<Arc<dyn SkillSource>>,
@@ -161,7 +179,15 @@ impl Session {
         // Those of the selection stay in front.
         sources.sort_by_key(|source| source.kind());
         let authorities = authorities(&life.selection, &sources)?;
-        Ok(Self { authorities, sources, executors, views: Mutex::default(), life })
+        Ok(Self {
+            authorities,
+            sources,
+            executors,
+            views: Mutex::default(),
+            life,
+            #[cfg(feature = "handlers")]
+            own: Arc::default(),
+        })
     }
 
     /// How each executor is, in the byte order of their environment ids.

@@ -17,7 +17,8 @@ const MAX_SENTENCE_BYTES: usize = 1_000;
 pub struct ToolResult {
     /// Whether the tool did what was asked; if not, `json` says why and what to do.
     pub success: bool,
-    /// Always true: what is in it was written by strangers, and is no instruction of the user's.
+    /// Whether what is in it was written by strangers, and is no instruction of the user's; always of
+    /// what skills say, and of own tools where they say so.
     pub external_context: bool,
     /// One JSON object of at most [`MAX_RESULT_BYTES`] bytes.
     pub json: String,
@@ -67,6 +68,15 @@ pub enum Code {
     SessionClosed,
     /// The source broke its promises.
     BadAnswer,
+    /// An own tool ended with an error.
+    #[cfg(feature = "handlers")]
+    ToolFailed,
+    /// An own tool panicked.
+    #[cfg(feature = "handlers")]
+    ToolPanicked,
+    /// An own tool did not end in its time.
+    #[cfg(feature = "handlers")]
+    ToolTimedOut,
 }
 
 /// Why there is no result, and what a model may do about it.
@@ -100,6 +110,12 @@ impl Code {
             Self::Overloaded => "OVERLOADED",
             Self::SessionClosed => "SESSION_CLOSED",
             Self::BadAnswer => "BAD_ANSWER",
+            #[cfg(feature = "handlers")]
+            Self::ToolFailed => "TOOL_FAILED",
+            #[cfg(feature = "handlers")]
+            Self::ToolPanicked => "TOOL_PANICKED",
+            #[cfg(feature = "handlers")]
+            Self::ToolTimedOut => "TOOL_TIMED_OUT",
         }
     }
 
@@ -108,7 +124,7 @@ impl Code {
         matches!(self, Self::ExecutorUnavailable | Self::SourceUnavailable)
     }
 
-    /// What to do about what a source said.
+    /// What to do about what a source said, or became of an own tool.
     fn next(self) -> &'static str {
         match self {
             Self::PackageNotFound => "Call skills.list again, and use what it gives.",
@@ -135,6 +151,14 @@ impl Code {
             | Self::NotText
             | Self::NotAllowed
             | Self::SessionClosed => "Go on without it.",
+            #[cfg(feature = "handlers")]
+            Self::ToolFailed => {
+                "Call again if the message says what to do better, or go on without it."
+            }
+            #[cfg(feature = "handlers")]
+            Self::ToolPanicked => "Go on without it; the same call may break it again.",
+            #[cfg(feature = "handlers")]
+            Self::ToolTimedOut => "Call again with less to do, or go on without it.",
         }
     }
 }

@@ -19,6 +19,8 @@ mod since;
 mod sources;
 #[allow(unreachable_pub)]
 mod thirty_lines;
+#[cfg(feature = "handlers")]
+mod tools;
 
 use std::path::PathBuf;
 

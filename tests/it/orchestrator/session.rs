@@ -113,7 +113,7 @@ async fn the_tools_give_exactly_this() {
         "a"
     );
 
-    let tools = Session::dynamic_tools();
+    let tools = session.dynamic_tools();
     let names: Vec<_> = tools.as_array().expect("a list").iter().map(|t| &t["name"]).collect();
     assert_eq!(names, ["list", "read"]);
     for tool in tools.as_array().expect("a list") {

@@ -14,7 +14,7 @@ pub async fn orchestrate(
     let roots = parse_selected(&fs::read_to_string(selected)?)?;
     let session = Session::start(&fleet, roots, &Options::default()).await?;
     let mut input = json!({
-        "tools": Session::dynamic_tools(),
+        "tools": session.dynamic_tools(),
         "instructions": session.instruction_text(DEFAULT_BUDGET).text,
         "skills": session.inject(&user.into()).await.fragments,
         "user": user,

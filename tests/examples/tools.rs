@@ -1,0 +1,98 @@
+//! Functions of a program as tools of a session, beside the skills of an executor: `cargo run --example
+//! tools`. It starts a daemon of its own in this process.
+
+#![allow(clippy::print_stdout)]
+
+use caproot::app;
+use caproot::client::{Executor, Fleet, parse_selected};
+use caproot::config::{Config, Flags, RootFlag};
+use caproot::endpoint::Env;
+use caproot::session::{DEFAULT_BUDGET, Options, Session, Tool, Tools};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::error::Error;
+use std::time::Duration;
+
+/// Counts the words of a text.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Count {
+    /// The text.
+    text: String,
+    /// Words shorter than this are left out.
+    #[serde(default)]
+    shortest: usize,
+}
+
+/// How many words there are, and the longest of them.
+#[derive(Serialize, JsonSchema)]
+struct Counted {
+    words: usize,
+    longest: String,
+}
+
+async fn count(Count { text, shortest }: Count) -> Result<Counted, String> {
+    let words: Vec<_> = text.split_whitespace().filter(|word| word.len() >= shortest).collect();
+    let longest = words.iter().max_by_key(|word| word.len()).ok_or("there is not one word")?;
+    Ok(Counted { words: words.len(), longest: (*longest).to_owned() })
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    for line in run().await? {
+        println!("{line}");
+    }
+    Ok(())
+}
+
+pub(crate) async fn run() -> Result<Vec<String>, Box<dyn Error>> {
+    // What an executor would do: a daemon that publishes three small skills.
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trees/demo").into();
+    let flags = Flags {
+        roots: vec![RootFlag { id: Some("demo".to_owned()), dir: demo }],
+        listen: vec!["tcp:127.0.0.1:0".to_owned()],
+        ..Flags::default()
+    };
+    let config = Config::from_flags(flags, &Env::of_process());
+    let daemon = app::build(config.map_err(|mistakes| format!("{mistakes:?}"))?).await?;
+    let endpoint = daemon.listening()[0].parse()?;
+    let daemon = tokio::spawn(daemon.run(std::future::pending()));
+
+    // The register step. One tool has its schema from its type, the other one is given it.
+    let tools = Tools::new();
+    tools.register(Tool::new("count", count).in_namespace("words"))?;
+    let wait = |_: Value| std::future::pending::<Result<Value, String>>();
+    let wait = Tool::new("wait", wait)
+        .description("Waits for a thing that never comes.")
+        .input_schema(json!({"type": "object", "properties": {}, "additionalProperties": false}))
+        .time_limit(Duration::from_millis(10));
+    tools.register(wait)?;
+
+    let fleet = Fleet::of([("local".to_owned(), Executor::new(endpoint))]);
+    let selected = json!([{"id": "demo", "location": {
+        "type": "environment", "environmentId": "local", "path": "published:demo"}}]);
+    let options = Options { tools: tools.clone(), ..Options::default() };
+    let roots = parse_selected(&selected.to_string())?;
+    let session = Session::start(&fleet, roots, &options).await?;
+
+    let mut lines = Vec::new();
+    for tool in session.dynamic_tools().as_array().into_iter().flatten() {
+        lines.push(format!("tool {} {}: {}", tool["namespace"], tool["name"], tool["description"]));
+    }
+    lines.push(session.instruction_text(DEFAULT_BUDGET).text);
+    for (tool, arguments) in [
+        ("words.count", json!({"text": "three short words"})),
+        ("words.count", json!({"text": 3, "shortest": -1})),
+        ("words.count", json!({"text": ""})),
+        ("wait", json!({})),
+        ("skills.list", json!({})),
+    ] {
+        lines.push(format!("{tool} {arguments}: {}", session.call(tool, &arguments).await.json));
+    }
+    if let Err(error) = tools.clear() {
+        lines.push(format!("clear: {error}"));
+    }
+    daemon.abort();
+    Ok(lines)
+}

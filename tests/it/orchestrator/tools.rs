@@ -1,0 +1,291 @@
+//! A session's own tools: what a model is given of them, and what every call comes to.
+
+mod ends;
+#[allow(dead_code)]
+#[path = "../../examples/tools.rs"]
+mod example;
+mod register;
+
+use std::convert::Infallible;
+
+use caproot::client::Fleet;
+use caproot::session::{MAX_RESULT_BYTES, Options, Session, Tool, ToolResult, Tools};
+use proptest::prelude::*;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{executor, published, serving};
+use crate::fixture::Fixture;
+use crate::harness::in_time;
+
+/// Looks the weather of a place up.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Place {
+    /// Its name.
+    name: String,
+    #[serde(default)]
+    days: Vec<u8>,
+}
+
+/// The weather there.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Weather {
+    degrees: i32,
+    named: String,
+}
+
+async fn weather(place: Place) -> Result<Weather, String> {
+    match place.name.as_str() {
+        "nowhere" => Err("there is\nno such place".to_owned()),
+        name => {
+            Ok(Weather { degrees: i32::from(place.days.iter().sum::<u8>()), named: name.into() })
+        }
+    }
+}
+
+/// A tool of any JSON.
+fn free<F, R>(name: &str, function: F) -> Tool
+where
+    F: Fn(Value) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<Value, String>> + Send + 'static,
+{
+    Tool::new(name, function).description("Does it.").input_schema(json!({"type": "object"}))
+}
+
+/// One that gives what it gets.
+fn echo(name: &str) -> Tool {
+    free(name, |value| async { Ok(value) })
+}
+
+fn catalog(tools: impl IntoIterator<Item = Tool>) -> Tools {
+    let catalog = Tools::new();
+    for tool in tools {
+        catalog.register(tool).expect("a good tool");
+    }
+    catalog
+}
+
+/// A session without skills.
+async fn begun(tools: &Tools) -> Session {
+    let options = Options { tools: tools.clone(), ..Options::default() };
+    Session::start(&Fleet::of([]), Vec::new(), &options).await.expect("it begins")
+}
+
+async fn with(tools: impl IntoIterator<Item = Tool>) -> Session {
+    begun(&catalog(tools)).await
+}
+
+/// A result's JSON, which is an object within the bound.
+fn value(result: &ToolResult) -> Value {
+    assert!(result.json.len() <= MAX_RESULT_BYTES, "{} bytes", result.json.len());
+    let value: Value = serde_json::from_str(&result.json).expect("JSON");
+    assert!(value.is_object(), "{value}");
+    value
+}
+
+async fn called(session: &Session, tool: &str, arguments: Value) -> Value {
+    let result = session.call(tool, &arguments).await;
+    assert!(result.success && !result.external_context, "{tool} {arguments}: {}", result.json);
+    value(&result)
+}
+
+/// Code and message of a call that does not go well.
+async fn refused(session: &Session, tool: &str, arguments: Value) -> (String, String) {
+    let result = session.call(tool, &arguments).await;
+    assert!(!result.success, "{tool} {arguments}: {}", result.json);
+    let error = value(&result)["error"].clone();
+    let said = |key: &str| error[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    assert!(said("next").is_some(), "a model can act on it: {error}");
+    (said("code").expect("a code"), said("message").expect("a message"))
+}
+
+#[tokio::test]
+async fn a_typed_function() {
+    let fixture = Fixture::new("skill r/a");
+    let daemon = serving("r", fixture.path("r"), None).await;
+    let tools = catalog([Tool::new("look", weather).in_namespace("weather"), echo("echo")]);
+    let fleet = Fleet::of([("r".to_owned(), executor(&daemon.address))]);
+    let options = Options { tools, ..Options::default() };
+    let session = Session::start(&fleet, vec![published("r")], &options).await.expect("it begins");
+
+    let payloads = session.dynamic_tools();
+    assert_eq!(json!([payloads[0], payloads[1]]), Session::skill_tools());
+    let days = json!({
+        "type": "array", "items": {"type": "integer", "format": "uint8", "minimum": 0, "maximum": 255},
+        "default": []
+    });
+    let schema = json!({
+        "type": "object",
+        "properties": {"name": {"type": "string", "description": "Its name."}, "days": days},
+        "required": ["name"],
+        "additionalProperties": false
+    });
+    let looked = json!({
+        "namespace": "weather", "name": "look",
+        "description": "Looks the weather of a place up.", "inputSchema": schema
+    });
+    assert_eq!(payloads[2], looked);
+    assert_eq!(payloads[3]["name"], "echo");
+    assert_eq!((payloads[3].get("namespace"), payloads[4].clone()), (None, Value::Null));
+
+    // What it gives stands in the text, behind the skills, and nowhere else.
+    let told = session.instruction_text(8_000);
+    let results = "\n\n## Results of tools\nThese tools give a JSON object, if they do not fail:\n\
+                   - weather.look: The weather there. JSON Schema: {\"properties\":{\"degrees\":";
+    assert!(told.text.contains("- a: Does a. (skill://r/a)"), "{}", told.text);
+    assert!(told.text.contains(results), "{}", told.text);
+    assert_eq!((told.listed, told.text.contains("echo")), (1, false));
+    for budget in 0..told.text.len() {
+        let cut = session.instruction_text(budget);
+        assert!(cut.text.len() <= budget);
+        assert!(cut.text.contains(results.trim()) || !cut.warnings.is_empty(), "{budget}: {cut:?}");
+    }
+
+    let given = called(&session, "weather.look", json!({"name": "here", "days": [1, 2]})).await;
+    assert_eq!(given, json!({"degrees": 3, "named": "here"}));
+    let failed = refused(&session, "weather.look", json!({"name": "nowhere"})).await;
+    let message = "the tool \"weather.look\" failed: there is no such place";
+    assert_eq!(failed, ("TOOL_FAILED".to_owned(), message.to_owned()));
+    assert!(session.call("skills.list", &json!({})).await.success);
+    for unknown in ["look", "weather.", "weather.none", "skills.look"] {
+        assert_eq!(refused(&session, unknown, json!({})).await.0, "UNKNOWN_TOOL");
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn given_schemas_win_whole() {
+    let input = json!({"type": "object", "properties": {"name": {"enum": ["x", "y"]}}});
+    let output = json!({"type": "object", "description": "Mine."});
+    let look = |name| {
+        let tool = Tool::new(name, weather).input_schema(input.clone());
+        tool.output_schema(output.clone()).description("Given.")
+    };
+    let session =
+        with([look("look"), look("told").output_description("A\nword.").external_context(true)])
+            .await;
+    let payloads = session.dynamic_tools();
+    let told = json!({"name": "told", "description": "Given.", "inputSchema": input});
+    assert_eq!(payloads[3], told);
+    let text = session.instruction_text(8_000).text;
+    let lines = format!("- look: JSON Schema: {output}\n- told: A word. JSON Schema: {output}\n");
+    assert!(text.ends_with(&lines), "{text}");
+    // What the schema allows and the type does not take is the arguments' fault still.
+    let (code, message) = refused(&session, "look", json!({"name": "x", "days": ["7"]})).await;
+    assert!(code == "INVALID_ARGUMENTS" && message.contains("at days[0]: "), "{message}");
+    let (code, message) = refused(&session, "look", json!({"name": "z"})).await;
+    assert!(code == "INVALID_ARGUMENTS" && message.contains("at /name: "), "{message}");
+    assert_eq!(called(&session, "look", json!({"name": "x"})).await["named"], "x");
+    for arguments in [json!({"name": "x"}), json!({"name": 1})] {
+        assert!(session.call("told", &arguments).await.external_context);
+    }
+    // The type's doc is not taken with another's schema.
+    let bare = Tool::new("look", weather).input_schema(json!({"type": "object"}));
+    let error = Tools::new().register(bare).expect_err("no description").to_string();
+    assert!(error.contains("the description of the tool \"look\""), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_no_object_is_put_into_one() {
+    let text = |Place { name, .. }: Place| async move { Ok::<_, Infallible>(name) };
+    let list = free("list", |value| async move { Ok(json!([value])) });
+    let session = with([Tool::new("text", text), list]).await;
+    let given = called(&session, "text", json!({"name": "\u{1}"})).await;
+    assert_eq!(given, json!({"result": "\u{1}"}));
+    assert_eq!(called(&session, "list", json!({})).await, json!({"result": [{}]}));
+    let told = session.instruction_text(8_000).text;
+    let line = "- text: JSON Schema of its field `result`: {\"type\":\"string\"}\n";
+    assert!(told.ends_with(line) && !told.contains("- list"), "{told}");
+}
+
+#[tokio::test]
+async fn arguments_that_do_not_fit() {
+    let session = with([Tool::new("look", weather)]).await;
+    let deep = (0..100).fold(json!(1), |inner, _| json!([inner]));
+    for (arguments, places) in [
+        (Value::Null, &["at the top"][..]),
+        (json!("text"), &["at the top"]),
+        (json!({}), &["name"]),
+        (json!({"name": 1}), &["/name", "string"]),
+        (json!({"name": "x", "days": [1, 2, 300]}), &["/days/2"]),
+        (json!({"name": "x", "days": [1, "a"], "more": 1}), &["/days/1", "more"]),
+        (json!({"name": null, "days": [-1, -2, -3, -4, -5]}), &["and more"]),
+        (json!({"name": "x", "days": deep}), &["64 levels"]),
+        (json!({"name": "x".repeat(2 << 20)}), &["1048576 bytes"]),
+        (json!({"name": ["x".repeat(100_000)]}), &["/name"]),
+    ] {
+        let (code, message) = refused(&session, "look", arguments).await;
+        assert_eq!(code, "INVALID_ARGUMENTS");
+        for place in places {
+            assert!(message.contains(place), "{place}: {message}");
+        }
+        assert!(message.len() < 1_100, "{message}");
+    }
+}
+
+#[tokio::test]
+async fn the_example() {
+    let lines = in_time(example::run()).await.expect("it runs");
+    let said = lines.join("\n");
+    for part in [
+        "tool \"words\" \"count\": \"Counts the words of a text.\"",
+        "- words.count: How many words there are, and the longest of them. JSON Schema: {",
+        "{\"words\":3,\"longest\":\"words\"}",
+        "at /shortest: ",
+        "TOOL_FAILED",
+        "TOOL_TIMED_OUT",
+        "skill://demo/triage-logs",
+        "clear: the tools are sealed",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        (0_u64..300).prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "(?s).{0,40}".prop_map(Value::from),
+        (0_usize..9_000).prop_map(|bytes| Value::from("\u{1}".repeat(bytes))),
+    ];
+    leaf.prop_recursive(4, 64, 6, |inner| {
+        let key = prop_oneof![Just("name".to_owned()), Just("days".to_owned()), "[a-z]{0,3}"];
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            prop::collection::btree_map(key, inner, 0..4)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    /// Whatever is sent, there is a result within the bound; and it is the function's own exactly where the
+    /// arguments are such as its type takes.
+    #[test]
+    fn whatever_is_sent(arguments in prop_oneof![
+        any_json(),
+        (any_json(), any_json()).prop_map(|(name, days)| json!({"name": name, "days": days})),
+        ("(?s).{0,40}", prop::collection::vec(0_u16..400, 0..4))
+            .prop_map(|(name, days)| json!({"name": name, "days": days})),
+    ]) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        runtime.expect("a runtime").block_on(async {
+            let named = |place: Place| async move { Ok::<_, String>(json!({"named": place.name})) };
+            let session = with([Tool::new("look", named).description("Looks.")]).await;
+            let result = session.call("look", &arguments).await;
+            let value = value(&result);
+            // A list of its fields is no object, though serde would take it.
+            let place = Some(arguments).filter(Value::is_object).map(serde_json::from_value::<Place>);
+            match place {
+                Some(Ok(place)) if result.success => assert_eq!(value["named"], place.name),
+                Some(Ok(_)) => assert_eq!(value["error"]["code"], "TOO_LARGE"),
+                None | Some(Err(_)) => assert_eq!(value["error"]["code"], "INVALID_ARGUMENTS"),
+            }
+        });
+    }
+}

@@ -1,0 +1,141 @@
+//! The catalog of own tools: what it takes, when it can be changed, and what README says of it.
+
+use std::time::Duration;
+
+use caproot::client::Fleet;
+use caproot::session::{
+    MAX_RESULT_BYTES, Options, Session, Tool, Tools, ToolsError, tool_limits as limits,
+};
+use serde_json::{Value, json};
+
+use super::super::published;
+use super::{begun, called, catalog, echo, refused};
+use crate::readme;
+
+#[allow(unreachable_pub)]
+#[path = "../own_tools.rs"]
+mod shown;
+
+#[tokio::test]
+async fn only_before_a_session_begins() {
+    let tools = catalog([echo("a"), echo("b"), echo("c").in_namespace("b")]);
+    assert_eq!(tools.unregister("none"), Err(ToolsError::NoSuchTool("none".to_owned())));
+    assert_eq!(tools.unregister("b"), Ok(()));
+    assert_eq!(tools.names(), ["a", "b.c"]);
+    // A session that does not begin seals nothing.
+    let options = Options { tools: tools.clone(), ..Options::default() };
+    let begun_wrong = Session::start(&Fleet::of([]), vec![published("")], &options).await;
+    assert!(begun_wrong.is_err() && !tools.is_sealed());
+
+    let session = begun(&tools).await;
+    let elsewhere = tools.clone();
+    assert!(elsewhere.is_sealed() && elsewhere == tools);
+    for refused in [elsewhere.register(echo("d")), elsewhere.unregister("a"), elsewhere.clear()] {
+        assert_eq!(refused, Err(ToolsError::Sealed));
+    }
+    let sentence = ToolsError::Sealed.to_string();
+    assert!(sentence.contains("before it begins"), "it says what to do: {sentence}");
+    assert_eq!(called(&session, "b.c", json!({})).await, json!({}));
+    // Another session may have the same, or others.
+    assert_eq!(begun(&tools).await.dynamic_tools(), session.dynamic_tools());
+    let copy = tools.copy();
+    assert!(copy != tools && !copy.is_sealed());
+    copy.unregister("a").expect("open");
+    let narrower = begun(&copy).await;
+    assert_eq!(refused(&narrower, "a", json!({})).await.0, "UNKNOWN_TOOL");
+    called(&session, "a", json!({})).await;
+    copy.copy().clear().expect("open");
+    assert_eq!(copy.names(), ["b.c"]);
+}
+
+#[tokio::test]
+async fn names_and_what_else_is_refused() {
+    let long = "x".repeat(65);
+    for name in ["", "a.b", "a b", "ä", "a/b", "a\n", &long] {
+        let named = ToolsError::Name(name.to_owned());
+        assert_eq!(Tools::new().register(echo(name)), Err(named.clone()));
+        assert_eq!(Tools::new().register(echo("a").in_namespace(name)), Err(named));
+    }
+    let tools = catalog([echo(&long[1..]).in_namespace(&long[1..]), echo("A-z_9"), echo("skills")]);
+    for namespace in ["skills", "Skills"] {
+        let refused = tools.register(echo("list").in_namespace(namespace));
+        assert_eq!(refused, Err(ToolsError::Reserved("list".to_owned())));
+    }
+    assert_eq!(tools.register(echo("skills")), Err(ToolsError::Duplicate("skills".to_owned())));
+    for n in tools.names().len()..limits::MAX_TOOLS {
+        tools.register(echo(&format!("t{n}")).in_namespace("many")).expect("room");
+    }
+    assert_eq!(tools.register(echo("more")), Err(ToolsError::TooMany("more".to_owned())));
+
+    let deep = (0..100).fold(json!({}), |inner, _| json!({"not": inner}));
+    let large = json!({"type": "object", "title": "x".repeat(20_000)});
+    let of = |schema: &Value| echo("t").input_schema(schema.clone());
+    for (tool, part, why) in [
+        (of(&json!({"type": "string"})), "the schema of the input", "\"type\": \"object\""),
+        (of(&json!({"type": "nonsense"})), "the schema of the input", "/type"),
+        (
+            of(&json!({"type": "object", "$ref": "https://x.example/s"})),
+            "the schema of the input",
+            "",
+        ),
+        (of(&json!({"type": "object", "properties": {"p": {"pattern": "("}}})), "input", ""),
+        (of(&json!("object")), "the schema of the input", ""),
+        (of(&deep), "the schema of the input", "64 levels"),
+        (of(&large), "the schema of the input", "16384 bytes"),
+        (
+            Tool::new("t", |n: u8| async move { Ok::<_, String>(n) }),
+            "the schema of the input",
+            "struct",
+        ),
+        (echo("t").output_schema(json!({"type": 7})), "the schema of the output", "/type"),
+        (echo("t").output_schema(large.clone()), "the schema of the output", "16384 bytes"),
+        (echo("t").description(" "), "the description", "there is none"),
+        (echo("t").description(&"x".repeat(5_000)), "the description", "4096 bytes"),
+        (echo("t").output_description(&"x".repeat(5_000)), "description of the output", "4096"),
+        (echo("t").time_limit(Duration::ZERO), "the time limit", "more than nothing"),
+        (echo("t").time_limit(Duration::MAX), "the time limit", "at most a day"),
+    ] {
+        let error = Tools::new().register(tool).expect_err(part).to_string();
+        assert!(error.contains(part) && error.contains("tool \"t\""), "{error}");
+        assert!(error.contains(why) && error.len() < 700, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn the_program_of_readme() {
+    let program = include_str!("../own_tools.rs");
+    let readme = include_str!("../../../../README.md");
+    assert!(readme.contains(&format!("```rust\n{program}```\n")), "README has the program");
+    let session = begun(&shown::options().expect("good tools").tools).await;
+    let tool = &session.dynamic_tools()[2];
+    assert_eq!(tool["description"], "Counts the words of a text.");
+    let given = called(&session, "words.count", json!({"text": "two words"})).await;
+    assert_eq!(given, json!({"words": 2}));
+    assert_eq!(refused(&session, "words.count", json!({"text": " "})).await.0, "TOOL_FAILED");
+}
+
+#[test]
+fn bounds_in_readme() {
+    let count = |n: usize| n.to_string();
+    let time = |span: Duration| humantime::format_duration(span).to_string();
+    let real = [
+        ("MAX_TOOLS", count(limits::MAX_TOOLS)),
+        ("MAX_NAME_BYTES", count(limits::MAX_NAME_BYTES)),
+        ("MAX_DESCRIPTION_BYTES", count(limits::MAX_DESCRIPTION_BYTES)),
+        ("MAX_SCHEMA_BYTES", count(limits::MAX_SCHEMA_BYTES)),
+        ("MAX_DEPTH", count(limits::MAX_DEPTH)),
+        ("MAX_ARGUMENT_BYTES", count(limits::MAX_ARGUMENT_BYTES)),
+        ("MAX_RESULT_BYTES", count(MAX_RESULT_BYTES)),
+        ("TIME_LIMIT", time(limits::TIME_LIMIT)),
+        ("MAX_TIME_LIMIT", time(limits::MAX_TIME_LIMIT)),
+        ("MAX_RUNNING", count(limits::MAX_RUNNING)),
+        ("TURN", time(limits::TURN)),
+    ];
+    let said = readme::table("| bound of own tools | is | beyond |").into_iter();
+    let said: Vec<_> =
+        said.map(|row| (readme::ticked(&row[0]).concat(), row[1].replace(',', ""))).collect();
+    assert_eq!(said, real.map(|(name, value)| (name.to_owned(), value)));
+    // One that is new and not in this list has no row either. One is of every result.
+    let source = include_str!("../../../../src/session/tools/limits.rs");
+    assert_eq!(source.matches("pub const ").count(), said.len() - 1);
+}
