@@ -51,7 +51,7 @@ impl Plan {
         tree.join(format!("root-{root:03}/group-{:03}/skill-{n:05}", n / GROUP))
     }
 
-    /// A SKILL.md; with how often it was changed, if it was, in its description.
+    /// A SKILL.md; with how often it was changed, if it was, in its description, in as many bytes.
     pub(crate) fn text(&self, n: usize, changed: Option<usize>) -> String {
         let mut rng = Rng::with_seed(self.seed ^ (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut words = |count: usize| {
@@ -61,7 +61,7 @@ impl Plan {
         let mut text = format!("---\nname: skill-{n:05}\ndescription: Skill {n} can ");
         text.push_str(&words(12 + n % 24));
         if let Some(changed) = changed {
-            let _ = write!(text, "; changed {changed} times");
+            let _ = write!(text, "; changed {changed:08} times");
         }
         let _ = write!(
             text,

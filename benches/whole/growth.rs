@@ -66,19 +66,22 @@ async fn add(
         let each = rounds.iter().map(|points| {
             bend(&sizes, &points.iter().map(|point| point[kind]).collect::<Vec<_>>())
         });
-        let measured = Figure { median: bend(&sizes, &medians), ..Figure::of(each) };
+        let measured = Figure::of(each);
         let (by, with) = match plot {
             Plot::Roots => ("roots", format!("{IN_ROOTS} skills in {} roots", sizes[last])),
             _ => ("skills", format!("{} skills", sizes[last])),
         };
         found.rows.push(Row {
             what: format!("growth with {by}: {name}, {with}"),
-            beside: format!("a straight line from {} to {} {by}", sizes[0], sizes[last]),
+            beside: format!(
+                "a straight line from {} to {} {by}, over the points between",
+                sizes[0], sizes[last]
+            ),
             ours: figures[last],
             theirs: None,
             unit,
             measured,
-            measured_unit: "× the line over the points between",
+            measured_unit: "× the line",
             target: Target::AtMost(BEND),
         });
         let points = sizes.iter().copied().zip(medians).collect();
