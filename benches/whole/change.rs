@@ -103,7 +103,7 @@ impl<'a> Watched<'a> {
         let (mut events, mut raws) = (Vec::new(), Vec::new());
         for _ in 0..changes {
             self.changes += 1;
-            let at = self.tree.change(0, self.changes)?;
+            let at = self.tree.change(0)?;
             let (heard, _) = self.events.delta().await?;
             let raw = self.raw.recv().await.ok_or("the bare reader lives")?;
             raws.push(ms(raw.duration_since(at) + Timing::default().settle));

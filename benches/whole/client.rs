@@ -6,7 +6,8 @@ use caproot::proto::caproot::v1 as pb;
 use pb::capability_service_client::CapabilityServiceClient;
 use pb::watch_skills_response::Event;
 use prost::Message as _;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use tokio::time::timeout;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
@@ -18,6 +19,9 @@ use bytes::{Buf as _, BufMut as _, Bytes};
 pub(crate) const LIST: &str = "/caproot.v1.CapabilityService/ListSkills";
 pub(crate) const READ: &str = "/caproot.v1.CapabilityService/ReadResource";
 pub(crate) const WATCH: &str = "/caproot.v1.CapabilityService/WatchSkills";
+
+/// After so long, an event that was owed was lost.
+const LOST: Duration = Duration::from_mins(5);
 
 /// Messages as they are on the wire.
 #[derive(Debug, Default, Clone, Copy)]
@@ -108,14 +112,17 @@ impl Events {
 
     /// When a change came, and the bytes of its event; reads on to the end of its state.
     pub(crate) async fn delta(&mut self) -> Outcome<(Instant, Bytes)> {
-        loop {
-            let (bytes, event) = self.next().await?;
-            if matches!(event, Event::Delta(_)) {
-                let at = Instant::now();
-                self.synced().await?;
-                return Ok((at, bytes));
+        let owed = async {
+            loop {
+                let (bytes, event) = self.next().await?;
+                if matches!(event, Event::Delta(_)) {
+                    return Outcome::Ok((Instant::now(), bytes));
+                }
             }
-        }
+        };
+        let heard = timeout(LOST, owed).await??;
+        self.synced().await?;
+        Ok(heard)
     }
 
     async fn next(&mut self) -> Outcome<(Bytes, Event)> {

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::fmt::Arguments;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use std::{env, fs};
@@ -23,6 +24,7 @@ pub(crate) struct Context<'a> {
     pub(crate) rounds: usize,
     scratch: TempDir,
     made: Mutex<HashSet<Plan>>,
+    changes: AtomicUsize,
 }
 
 /// A generated tree.
@@ -31,12 +33,14 @@ pub(crate) struct Tree<'a> {
     pub(crate) roots: Vec<PathBuf>,
     dir: PathBuf,
     scratch: &'a Path,
+    changes: &'a AtomicUsize,
 }
 
 impl<'a> Context<'a> {
     pub(crate) fn new(options: &'a Options) -> io::Result<Self> {
         let rounds = if options.quick { 3 } else { 7 };
-        Ok(Self { options, rounds, scratch: tempfile::tempdir()?, made: Mutex::default() })
+        let (made, changes) = (Mutex::default(), AtomicUsize::new(0));
+        Ok(Self { options, rounds, scratch: tempfile::tempdir()?, made, changes })
     }
 
     /// The one number or the other: of the whole pass, or of the quick one.
@@ -56,7 +60,8 @@ impl<'a> Context<'a> {
             say(format_args!("making {} skills", plan.skills));
             make(&dir, &plan)?;
         }
-        Ok(Tree { plan, roots: plan.roots(&dir), dir, scratch: self.scratch.path() })
+        let (scratch, changes) = (self.scratch.path(), &self.changes);
+        Ok(Tree { plan, roots: plan.roots(&dir), dir, scratch, changes })
     }
 
     /// A directory that goes with the pass.
@@ -73,8 +78,9 @@ impl Tree<'_> {
         self.plan.skill(&self.dir, n)
     }
 
-    /// Renames a changed SKILL.md over a skill's; gives the time just before.
-    pub(crate) fn change(&self, skill: usize, times: usize) -> io::Result<Instant> {
+    /// Renames a changed SKILL.md over a skill's, one that it never had; gives the time just before.
+    pub(crate) fn change(&self, skill: usize) -> io::Result<Instant> {
+        let times = self.changes.fetch_add(1, Ordering::Relaxed);
         let next = self.scratch.join("next");
         fs::write(&next, self.plan.text(skill, Some(times)))?;
         let now = Instant::now();

@@ -49,11 +49,11 @@ async fn add(
 ) -> Outcome<()> {
     let empty = [context.dir("empty")?];
     let mut rounds = Vec::new();
-    for round in 0..context.count(5, 2) {
+    for _ in 0..context.count(5, 2) {
         let empty = cold::start(&empty).await?.server.resident()?;
         let mut points = Vec::new();
         for tree in trees {
-            points.push(point(context, tree, empty, round).await?);
+            points.push(point(context, tree, empty).await?);
         }
         rounds.push(points);
     }
@@ -98,7 +98,7 @@ fn bend(sizes: &[f64], values: &[f64]) -> f64 {
     between.fold(f64::MIN, f64::max)
 }
 
-async fn point(context: &Context<'_>, tree: &Tree<'_>, empty: f64, round: usize) -> Outcome<Point> {
+async fn point(context: &Context<'_>, tree: &Tree<'_>, empty: f64) -> Outcome<Point> {
     let cold = cold::start(&tree.roots).await?;
     let memory = (cold.server.resident()? - empty) / 1_024.0;
     let mut caller = cold.server.caller().await?;
@@ -108,8 +108,8 @@ async fn point(context: &Context<'_>, tree: &Tree<'_>, empty: f64, round: usize)
     let mut events = Events::open(&mut caller, &cold.roots).await?;
     events.synced().await?;
     let mut changes = Vec::new();
-    for n in 0..context.count(20, 8) {
-        let at = tree.change(0, 100 * round + n)?;
+    for _ in 0..context.count(20, 8) {
+        let at = tree.change(0)?;
         changes.push(ms(events.delta().await?.0.duration_since(at)));
         sleep(PAUSE).await;
     }

@@ -38,7 +38,7 @@ async fn round(tree: &Tree<'_>, changes: usize) -> Outcome<(f64, f64)> {
     let roots = published(&mut server.client().await?).await?;
     let mut read = Events::open(&mut server.caller().await?, &roots).await?;
     read.synced().await?;
-    churn(tree, &mut read, 0, changes).await?;
+    churn(tree, &mut read, changes).await?;
     let before = server.resident()?;
     let mut held = Vec::new();
     for _ in 0..STREAMS {
@@ -47,14 +47,14 @@ async fn round(tree: &Tree<'_>, changes: usize) -> Outcome<(f64, f64)> {
     }
     // Longer than a reader may stop in the middle of a state.
     sleep(Timing::default().stuck_reader + Duration::from_secs(2)).await;
-    churn(tree, &mut read, changes, changes).await?;
+    churn(tree, &mut read, changes).await?;
     Ok((server.resident()?, before))
 }
 
 /// So many changes, each of another skill.
-async fn churn(tree: &Tree<'_>, read: &mut Events, from: usize, changes: usize) -> Outcome<()> {
-    for n in from..from + changes {
-        tree.change(n % 1_000, n)?;
+async fn churn(tree: &Tree<'_>, read: &mut Events, changes: usize) -> Outcome<()> {
+    for n in 0..changes {
+        tree.change(n)?;
         read.delta().await?;
     }
     Ok(())
