@@ -78,11 +78,12 @@ impl Server {
             let mut request = Request::from_parts(head, body);
             request.extensions_mut().insert(peer.clone());
             let answer = self.service.clone().oneshot(request);
-            async move {
+            // Apart from the task that sends the answer, which for a stream lives on when this is over.
+            Box::pin(async move {
                 let answer = answer.await;
                 unread.throw_away().await;
                 answer
-            }
+            })
         });
         let mut served = pin!(self.http.serve_connection(TokioIo::new(connection), answer));
         let ended = tokio::select! {

@@ -1,13 +1,14 @@
 //! The service, with every call of it told to the audit log: what it is about, and how it ended.
 
 use super::audit::{About, Audit, Who};
+use super::parts::{self, Parts};
 use super::service::{Answer, Events, Service};
 use crate::proto::caproot::v1 as pb;
 use pb::capability_service_server::CapabilityService;
 use pb::watch_skills_response::Event;
 use prost::Message;
 use tokio_stream::StreamExt as _;
-use tonic::Request;
+use tonic::{Request, Response};
 
 /// `caproot.v1.CapabilityService`, audited.
 #[derive(Debug)]
@@ -38,7 +39,11 @@ impl Audited {
 impl Call {
     /// Tells how the call ended.
     fn ended<T: Message>(&self, answer: &Answer<T>) {
-        let outcome = answer.as_ref().map(|answer| Some(answer.get_ref().encoded_len()));
+        let bytes = |answer: &Response<T>| {
+            let made = answer.extensions().get::<Parts>().and_then(Parts::bytes);
+            Some(made.unwrap_or_else(|| answer.get_ref().encoded_len()))
+        };
+        let outcome = answer.as_ref().map(bytes);
         self.audit.called(&self.who, &self.about, outcome);
     }
 
@@ -116,7 +121,7 @@ impl CapabilityService for Audited {
         let answer = self.service.watch_skills(request).await;
         call.audit.called(&call.who, &call.about, answer.as_ref().map(|_| None));
         answer.map(|events| {
-            events.map(|events| -> Events {
+            parts::of_events(events.map(|events| -> Events {
                 Box::pin(events.map(move |event| {
                     if let Ok(pb::WatchSkillsResponse {
                         event: Some(Event::RootStatus(root)),
@@ -127,7 +132,7 @@ impl CapabilityService for Audited {
                     }
                     event
                 }))
-            })
+            }))
         })
     }
 
@@ -152,6 +157,7 @@ impl CapabilityService for Audited {
         let call = self.call(&request, about);
         let answer = self.service.read_resource(request).await;
         call.ended(&answer);
-        answer
+        let page = answer?.into_inner();
+        Ok(parts::in_place_of(pb::ReadResourceResponse::default(), parts::message(&page)?))
     }
 }

@@ -9,12 +9,18 @@ use crate::proto::caproot::v1::capability_service_server::CapabilityServiceServe
 use http::Request;
 use std::task::{Context, Poll};
 use tonic::codec::CompressionEncoding::{Gzip, Zstd};
+use tonic::metadata::MetadataMap;
 use tonic::server::NamedService;
 
 /// How a caller says what it can decompress.
 const OFFER: &str = "grpc-accept-encoding";
 /// The methods whose answers are lists.
 const LISTS: [&str; 4] = ["ListRoots", "ResolveRoots", "ListSkills", "ListResources"];
+
+/// Whether a caller may be sent a compressed list.
+pub(super) fn is_offered(metadata: &MetadataMap) -> bool {
+    metadata.contains_key(OFFER)
+}
 
 /// The service, which hears an offer only with calls for lists.
 #[derive(Debug, Clone)]

@@ -6,6 +6,7 @@ mod answer;
 mod asked;
 
 use super::errors::{late, overloaded, unknown_peer};
+use super::parts::Parts;
 use super::places::{Place, Places};
 use super::requests;
 use crate::domain::limits::{MAX_HELD_BYTES, MAX_HELD_BYTES_PER_CALLER};
@@ -130,6 +131,9 @@ where
                 },
             };
             let is_stream = answer.extensions_mut().remove::<IsStream>().is_some();
+            if let Some(body) = answer.extensions_mut().remove::<Parts>().and_then(|p| p.take()) {
+                *answer.body_mut() = body;
+            }
             let count = (!is_stream).then(|| Count { caller, bytes, call: Arc::new(call) });
             Ok(answer.map(|body| Body::new(Answer::new(body, count))))
         })

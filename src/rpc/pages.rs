@@ -45,6 +45,14 @@ impl Question<'_> {
         bytes
     }
 
+    /// What is on every page, whatever else is there: the states of the roots.
+    pub(super) fn head(&self, view: &View) -> pb::ListSkillsResponse {
+        pb::ListSkillsResponse {
+            roots: view.roots.iter().map(|r| root_status(r, self.product)).collect(),
+            ..pb::ListSkillsResponse::default()
+        }
+    }
+
     /// The page that begins at a root and a skill.
     pub(super) fn page(
         &self,
@@ -54,10 +62,9 @@ impl Question<'_> {
     ) -> pb::ListSkillsResponse {
         let first = begin == (0, 0);
         let mut page = pb::ListSkillsResponse {
-            roots: view.roots.iter().map(|r| root_status(r, self.product)).collect(),
             epoch: print_epoch(epoch),
             revision: view.revision,
-            ..pb::ListSkillsResponse::default()
+            ..self.head(view)
         };
         page.truncated = page.roots.iter().any(|r| r.truncated);
         if first {
@@ -70,7 +77,8 @@ impl Question<'_> {
             let from = if root_at == begin.0 { begin.1 } else { 0 };
             for (skill_at, listed) in shown.skills(from) {
                 let next = skill(&root.id, shown.catalog.header.scope, listed, self.view);
-                let len = next.encoded_len() + 1 + prost::length_delimiter_len(next.encoded_len());
+                let own = next.encoded_len();
+                let len = own + 1 + prost::length_delimiter_len(own);
                 // A later page has room for any skill; the first may be full of diagnostics.
                 let must_take = page.skills.is_empty() && !first;
                 if page.skills.len() == self.page_size || (len > room && !must_take) {

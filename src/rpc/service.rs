@@ -3,10 +3,11 @@
 use super::callers::{caller, pass};
 use super::door::{IsStream, account};
 use super::errors::{BadField, Failure, shutting_down, too_many_streams};
+use super::kept::{Kept, Key};
 use super::offer::offer;
 use super::places::Places;
 use super::stream::Stream;
-use super::{answers, files, limits, pages, requests, state};
+use super::{answers, compression, files, limits, pages, parts, requests, state};
 use crate::disk::Body;
 use crate::domain::token::{Cursor, PageToken};
 use crate::domain::{ConfigState, Published, RootId, Sandbox, Selected, handle, main_file};
@@ -33,6 +34,8 @@ pub struct Service {
     stopping: watch::Receiver<bool>,
     /// Streams that may be open.
     streams: Places,
+    /// Pages of lists.
+    kept: Kept,
 }
 
 /// What the service says of its daemon.
@@ -70,7 +73,7 @@ impl Service {
         streams: Places,
         stopping: watch::Receiver<bool>,
     ) -> Self {
-        Self { keeper, facts, stopping, streams }
+        Self { keeper, facts, stopping, streams, kept: Kept::default() }
     }
 
     fn serving(&self) -> Result<(), Status> {
@@ -91,7 +94,7 @@ impl Service {
         &self,
         keeper: &Keeper,
         selection: &[Selected],
-        asked: Asked<'_>,
+        asked: &Asked<'_>,
         patience: Patience,
     ) -> Result<(View, (usize, usize)), Status> {
         if asked.token.is_empty() {
@@ -179,7 +182,7 @@ impl CapabilityService for Service {
             bytes: question.resolved_bytes(),
             consistency: requests::consistency(request.consistency)?,
         };
-        let (view, begin) = self.page_view(&keeper, &selection, asked, patience).await?;
+        let (view, begin) = self.page_view(&keeper, &selection, &asked, patience).await?;
         Ok(Response::new(question.resolved_page(self.keeper.epoch(), &view, begin)))
     }
 
@@ -190,6 +193,7 @@ impl CapabilityService for Service {
         self.serving()?;
         let patience = Patience::new(requests::timeout(request.metadata()));
         let keeper = self.keeper_of(&request)?;
+        let may_be_compressed = compression::is_offered(request.metadata());
         let request = request.into_inner();
         let selection = self.selection(request.selected_capability_roots)?;
         let question = pages::Question {
@@ -204,8 +208,20 @@ impl CapabilityService for Service {
             bytes: question.bytes(),
             consistency: requests::consistency(request.consistency)?,
         };
-        let (view, begin) = self.page_view(&keeper, &selection, asked, patience).await?;
-        Ok(Response::new(question.page(self.keeper.epoch(), &view, begin)))
+        let (view, begin) = self.page_view(&keeper, &selection, &asked, patience).await?;
+        if may_be_compressed {
+            return Ok(Response::new(question.page(self.keeper.epoch(), &view, begin)));
+        }
+        let key = Key::new(&asked.bytes, question.page_size, &view, begin);
+        if let Some(bytes) = key.as_ref().and_then(|key| self.kept.get(key)) {
+            return Ok(parts::in_place_of(question.head(&view), bytes));
+        }
+        let page = question.page(self.keeper.epoch(), &view, begin);
+        let bytes = parts::message(&page)?;
+        if let Some(key) = key {
+            self.kept.put(key, &bytes);
+        }
+        Ok(parts::in_place_of(page, bytes))
     }
 
     type WatchSkillsStream = Events;

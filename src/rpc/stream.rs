@@ -122,7 +122,9 @@ impl Stream {
                 // Whatever the roots' way, they are looked after while this stream lives.
                 self.lease = Some(self.keeper.lease(&self.selection));
                 let patience = Patience::new(None);
-                let first = self.keeper.view(&self.selection, Consistency::Cached, patience).await;
+                // Seldom needed, and larger than all the rest of a stream.
+                let first = self.keeper.view(&self.selection, Consistency::Cached, patience);
+                let first = Box::pin(first).await;
                 first.unwrap_or_else(|_| self.keeper.view_now(&self.selection))
             };
             // The rules come before what they are about.

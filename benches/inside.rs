@@ -1,0 +1,200 @@
+//! The functions in which a cold start, a change and an answer spend their time, each by itself, by
+//! criterion. `cargo bench --bench inside` compares with the run before; the whole process is measured
+//! by `whole`.
+
+#[path = "common/trees.rs"]
+#[expect(dead_code, reason = "nothing lies on a disk here")]
+mod trees;
+
+use caproot::domain::catalog::{Catalog, Counts, Diagnostics, Header, Kind};
+use caproot::domain::diff::diff;
+use caproot::domain::listing::{Entry, Listing, Visit, What};
+use caproot::domain::search::{Found, Rules, Search};
+use caproot::domain::skill::{MainFile, assemble};
+use caproot::domain::token::PageToken;
+use caproot::domain::{Limits, RelPath, RootId, Skill, Spot, frontmatter, handle};
+use caproot::proto::caproot::v1 as pb;
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use prost::Message as _;
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::Arc;
+use trees::Plan;
+
+const SKILLS: usize = 10_000;
+/// Skills on a page of a list.
+const PAGE: usize = 1_000;
+const PLAN: Plan = Plan { skills: SKILLS, bytes: 6 << 10, roots: 1, seed: 1 };
+
+criterion_group!(benches, parsing, searching, differing, encoding);
+criterion_main!(benches);
+
+fn parsing(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("parse");
+    group.throughput(Throughput::Elements(1));
+    let text = PLAN.text(7, None);
+    let repaired = text.replacen("can ", "can: ", 1);
+    let name = Some(&b"skill-00007"[..]);
+    for (title, text) in [("a SKILL.md", text), ("a SKILL.md that is repaired", repaired)] {
+        let read = || frontmatter::read(black_box(text.as_bytes()), true, name);
+        assert!(read().skill.is_some(), "{title} is a skill");
+        group.bench_function(title, |bencher| bencher.iter(read));
+    }
+}
+
+fn searching(criterion: &mut Criterion) {
+    let tree = Tree::new();
+    assert_eq!(tree.search().rest.candidates.len(), SKILLS);
+    let mut group = criterion.benchmark_group("search");
+    group.throughput(Throughput::Elements(SKILLS as u64)).sample_size(20);
+    group.bench_function("10,000 skills that are listed", |bencher| bencher.iter(|| tree.search()));
+}
+
+fn differing(criterion: &mut Criterion) {
+    let skills = skills("as it was");
+    let old = catalog(skills.clone());
+    let one = Skill { stale: true, ..Skill::clone(&skills[SKILLS / 2]) };
+    let replaced = old.with(&[Arc::new(one)]);
+    let other = catalog(self::skills("as it is"));
+    assert_eq!(diff(&old, &replaced).upserted.len(), 1);
+    assert_eq!(diff(&old, &other).upserted.len(), SKILLS);
+    let mut group = criterion.benchmark_group("diff");
+    group.bench_function("one of 10,000 skills", |bencher| {
+        bencher.iter(|| diff(black_box(&old), black_box(&replaced)).upserted.len());
+    });
+    group.bench_function("all of 10,000 skills", |bencher| {
+        bencher.iter(|| diff(black_box(&old), black_box(&other)).upserted.len());
+    });
+    group.bench_function("a catalog made of 10,000 skills", |bencher| {
+        bencher.iter(|| catalog(black_box(&skills).clone()));
+    });
+}
+
+fn encoding(criterion: &mut Criterion) {
+    let root = RootId::new("a-root").expect("an id");
+    let skills = skills("as it is");
+    let sent = skills.iter().take(PAGE).map(|skill| pb::Skill {
+        package: handle::print(&root, &skill.package),
+        main_resource: handle::print(&root, &skill.main_resource()),
+        name: skill.name.to_string(),
+        description: skill.authored.description().to_owned(),
+        ..pb::Skill::default()
+    });
+    let page =
+        pb::ListSkillsResponse { skills: sent.collect(), ..pb::ListSkillsResponse::default() };
+    let mut group = criterion.benchmark_group("encode");
+    group.throughput(Throughput::Bytes(page.encoded_len() as u64));
+    group.bench_function("a page of 1,000 skills", |bencher| {
+        bencher.iter(|| black_box(&page).encode_to_vec());
+    });
+    group.throughput(Throughput::Elements(PAGE as u64));
+    group.bench_function("1,000 handles", |bencher| {
+        let handles = || skills.iter().take(PAGE).map(|skill| handle::print(&root, &skill.package));
+        bencher.iter(|| handles().map(|handle| handle.len()).sum::<usize>());
+    });
+    let token = PageToken { epoch: 1, revision: 2, root: 3, skill: 4 };
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("a page token, there and back", |bencher| {
+        bencher.iter(|| PageToken::parse(&black_box(&token).print(b"question"), b"question"));
+    });
+}
+
+/// Where a skill lies.
+fn package(n: usize) -> RelPath {
+    let at = PLAN.skill(Path::new(""), n);
+    RelPath::new(at.to_string_lossy().as_bytes()).expect("a path")
+}
+
+fn main_file(n: usize, says: &str) -> MainFile {
+    let text = PLAN.text(n, None).replacen("can ", &format!("{says} can "), 1);
+    let read = frontmatter::read(text.as_bytes(), true, None);
+    MainFile {
+        digest: None,
+        size: text.len() as u64,
+        authored: read.skill.map(Into::into),
+        problems: read.problems,
+        sidecar: None,
+        stale: false,
+    }
+}
+
+fn skills(says: &str) -> Vec<Arc<Skill>> {
+    let all = (0..SKILLS).filter_map(|n| assemble(&package(n), &main_file(n, says), None).0);
+    all.map(Arc::new).collect()
+}
+
+fn catalog(skills: Vec<Arc<Skill>>) -> Catalog {
+    let header = Header {
+        scope: None,
+        follow_links: true,
+        kind: Kind::SkillSet,
+        plugin: None,
+        counts: Counts::default(),
+        truncated: false,
+    };
+    Catalog::new(skills, Diagnostics::keeping(10), header)
+}
+
+/// Directories, each with what is listed in it.
+struct Tree(HashMap<RelPath, Arc<Listing>>);
+
+impl Tree {
+    fn new() -> Self {
+        let main = Arc::new(main_file(0, "it"));
+        let mut entries: HashMap<RelPath, Vec<Entry>> = HashMap::new();
+        for n in 0..SKILLS {
+            let package = package(n);
+            let what = What::File(Some(Ok(main.clone())));
+            entries.entry(package.clone()).or_default().push(entry(b"SKILL.md", what));
+            let mut below = package;
+            while let (Some(above), Some(name)) = (below.parent(), below.file_name()) {
+                let held = entries.entry(above.clone()).or_default();
+                if held.iter().all(|entry| *entry.name != *name) {
+                    held.push(entry(name, What::Directory));
+                }
+                below = above;
+            }
+        }
+        let listings = entries.into_iter().zip(1..).map(|((dir, entries), inode)| {
+            let total = entries.len();
+            (
+                dir,
+                Arc::new(Listing {
+                    identity: (1, inode),
+                    total,
+                    entries,
+                    may_hold_manifest: false,
+                }),
+            )
+        });
+        Self(listings.collect())
+    }
+
+    fn search(&self) -> Found {
+        let rules = Rules {
+            limits: Limits::default(),
+            passed_over: Vec::new(),
+            own_directories: Vec::new(),
+            follow_links: true,
+            fences: std::collections::HashSet::new(),
+            switched_off: Arc::default(),
+        };
+        let mut search = Search::new(Spot { base: 0, rel: RelPath::root() }, rules);
+        loop {
+            let round = search.round();
+            if round.is_empty() {
+                return search.finish();
+            }
+            let list = |visit: Visit| {
+                let listing = self.0[&visit.spot.rel].clone();
+                (visit, Ok(listing))
+            };
+            search.absorb(round.into_iter().map(list).collect());
+        }
+    }
+}
+
+fn entry(name: &[u8], what: What) -> Entry {
+    Entry { name: name.into(), ordinal: 0, what }
+}

@@ -1,0 +1,166 @@
+//! The other side: a tonic server with nothing behind it. It answers `/bench.Bare/0`, `/bench.Bare/1`
+//! and so on with the bytes of the files of these names, from memory; streams the file `large` by
+//! `/bench.Bare/large`; and sends the bytes of `0` to whoever streams `/bench.Bare/watch` when
+//! `/bench.Bare/push` is called. Runs as a process of its own, as caproot does.
+
+use crate::client::Plain;
+use crate::context::Outcome;
+use crate::paging::PAGE_BYTES;
+use bytes::Bytes;
+use futures_util::Stream;
+use std::convert::Infallible;
+use std::fs;
+use std::future::{Ready, ready};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::sync::{broadcast, mpsc};
+use tokio::task::spawn_blocking;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::{BroadcastStream, ReceiverStream};
+use tonic::body::Body;
+use tonic::codegen::http;
+use tonic::server::{Grpc, NamedService, ServerStreamingService, UnaryService};
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status};
+use tower::Service;
+
+/// Where the answer of this number is.
+pub(crate) fn path(number: usize) -> String {
+    format!("/bench.Bare/{number}")
+}
+
+pub(crate) const LARGE: &str = "/bench.Bare/large";
+pub(crate) const SUBSCRIBE: &str = "/bench.Bare/watch";
+pub(crate) const PUSH: &str = "/bench.Bare/push";
+
+/// Serves until it is killed.
+pub(crate) async fn serve(answers: &Path) -> Outcome<()> {
+    let incoming = TcpIncoming::bind(([127, 0, 0, 1], 0).into())?.with_nodelay(Some(true));
+    let mut all = Vec::new();
+    while let Ok(answer) = fs::read(answers.join(all.len().to_string())) {
+        all.push(Bytes::from(answer));
+    }
+    let bare = Bare {
+        answers: all.into(),
+        large: answers.join("large"),
+        pushed: broadcast::Sender::new(64),
+    };
+    let address = incoming.local_addr()?;
+    writeln!(io::stdout(), "listening tcp:{address}")?;
+    Ok(Server::builder().add_service(bare).serve_with_incoming(incoming).await?)
+}
+
+#[derive(Clone)]
+struct Bare {
+    answers: Arc<[Bytes]>,
+    large: PathBuf,
+    pushed: broadcast::Sender<Bytes>,
+}
+
+/// What a stream sends.
+struct Items(Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>);
+
+impl Stream for Items {
+    type Item = Result<Bytes, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.as_mut().poll_next(context)
+    }
+}
+
+impl Bare {
+    /// The file, read ahead by two pages.
+    fn large(&self) -> Items {
+        let (send, pages) = mpsc::channel(2);
+        let file = fs::File::open(&self.large);
+        spawn_blocking(move || {
+            let Ok(file) = file else { return };
+            loop {
+                let mut page = Vec::with_capacity(PAGE_BYTES);
+                let read = (&file).take(PAGE_BYTES as u64).read_to_end(&mut page);
+                let is_end = !read.is_ok_and(|bytes| bytes > 0);
+                if is_end || send.blocking_send(Ok(page.into())).is_err() {
+                    return;
+                }
+            }
+        });
+        Items(Box::pin(ReceiverStream::new(pages)))
+    }
+
+    fn subscribed(&self) -> Items {
+        let pushed = BroadcastStream::new(self.pushed.subscribe());
+        Items(Box::pin(pushed.map(|bytes| bytes.map_err(|_| Status::data_loss("too slow")))))
+    }
+}
+
+/// A method that has its answer already.
+struct Given<T>(Option<Result<Response<T>, Status>>);
+
+impl<T> Given<T> {
+    fn take(&mut self) -> Ready<Result<Response<T>, Status>> {
+        ready(self.0.take().unwrap_or_else(|| Err(Status::internal("asked twice"))))
+    }
+}
+
+impl UnaryService<Bytes> for Given<Bytes> {
+    type Response = Bytes;
+    type Future = Ready<Result<Response<Bytes>, Status>>;
+
+    fn call(&mut self, _: Request<Bytes>) -> Self::Future {
+        self.take()
+    }
+}
+
+impl ServerStreamingService<Bytes> for Given<Items> {
+    type Response = Bytes;
+    type ResponseStream = Items;
+    type Future = Ready<Result<Response<Items>, Status>>;
+
+    fn call(&mut self, _: Request<Bytes>) -> Self::Future {
+        self.take()
+    }
+}
+
+impl NamedService for Bare {
+    const NAME: &'static str = "bench.Bare";
+}
+
+impl Service<http::Request<Body>> for Bare {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let bare = self.clone();
+        Box::pin(async move {
+            let mut grpc = Grpc::new(Plain);
+            let items = match request.uri().path() {
+                LARGE => Some(bare.large()),
+                SUBSCRIBE => Some(bare.subscribed()),
+                _ => None,
+            };
+            if let Some(items) = items {
+                let given = Given(Some(Ok(Response::new(items))));
+                return Ok(grpc.server_streaming(given, request).await);
+            }
+            let number = if request.uri().path() == PUSH {
+                // Nobody may listen yet.
+                bare.answers.first().map(|answer| bare.pushed.send(answer.clone()));
+                Some(0)
+            } else {
+                request.uri().path().rsplit('/').next().and_then(|number| number.parse().ok())
+            };
+            let answer = number.and_then(|number: usize| bare.answers.get(number));
+            let answer = answer.cloned().ok_or_else(|| Status::unimplemented("no such answer"));
+            Ok(grpc.unary(Given(Some(answer.map(Response::new))), request).await)
+        })
+    }
+}

@@ -1,0 +1,61 @@
+//! From the start of the daemon to its first whole list, beside the floor.
+
+use crate::client::{list, published};
+use crate::context::{Context, Outcome};
+use crate::floor::walk;
+use crate::report::{Found, Row, Target};
+use crate::server::Server;
+use crate::stats::ms;
+use caproot::proto::caproot::v1 as pb;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// A daemon that has listed all it publishes.
+pub(crate) struct Cold {
+    pub(crate) server: Server,
+    pub(crate) roots: Vec<pb::SelectedCapabilityRoot>,
+    pub(crate) took: Duration,
+    pub(crate) skills: usize,
+}
+
+pub(crate) async fn measure(context: &Context<'_>) -> Outcome<Found> {
+    let mut rows = Vec::new();
+    for skills in [2_000, 10_000] {
+        let tree = context.tree(skills, 1)?;
+        rows.push(row(context, &tree.roots, "generated").await?);
+    }
+    for dir in &context.options.trees {
+        let name = dir.file_name().unwrap_or(dir.as_os_str()).to_string_lossy();
+        rows.push(row(context, std::slice::from_ref(dir), &name).await?);
+    }
+    Ok(rows.into())
+}
+
+async fn row(context: &Context<'_>, roots: &[PathBuf], name: &str) -> Outcome<Row> {
+    // Warms the page cache.
+    walk(roots);
+    let skills = start(roots).await?.skills;
+    let mut pairs = Vec::new();
+    for _ in 0..context.rounds {
+        let cold = start(roots).await?;
+        pairs.push((ms(cold.took), ms(walk(roots))));
+    }
+    Ok(Row::ratio(
+        format!("cold: start to first whole list, {skills} skills ({name})"),
+        "a parallel walk that only opens and reads the same files",
+        "ms",
+        &pairs,
+        Target::AtMost(1.5),
+    ))
+}
+
+/// Starts a daemon and lists all of it.
+pub(crate) async fn start(roots: &[PathBuf]) -> Outcome<Cold> {
+    let began = Instant::now();
+    let server = Server::caproot(roots)?;
+    let channel = server.connect().await?;
+    let mut client = pb::capability_service_client::CapabilityServiceClient::new(channel.clone());
+    let roots = published(&mut client).await?;
+    let (_, skills) = list(&mut crate::client::Caller::new(channel), &roots).await?;
+    Ok(Cold { server, roots, took: began.elapsed(), skills })
+}

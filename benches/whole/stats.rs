@@ -1,0 +1,42 @@
+//! Numbers of several rounds, in one: the median, and how far the rounds lie apart.
+
+use serde::Serialize;
+use std::time::Duration;
+
+/// A figure of several rounds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Figure {
+    pub(crate) median: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+}
+
+impl Figure {
+    /// Of at least one round.
+    pub(crate) fn of(rounds: impl IntoIterator<Item = f64>) -> Self {
+        let mut rounds: Vec<_> = rounds.into_iter().collect();
+        let median = quantile(&mut rounds, 0.5);
+        let ends = (rounds.first().copied(), rounds.last().copied());
+        Self { median, least: ends.0.unwrap_or(f64::NAN), most: ends.1.unwrap_or(f64::NAN) }
+    }
+}
+
+/// The value that such a part of all is at most; sorts them.
+pub(crate) fn quantile(all: &mut [f64], part: f64) -> f64 {
+    all.sort_by(f64::total_cmp);
+    let Some(last) = all.len().checked_sub(1) else { return f64::NAN };
+    // Never negative, and far below 2^53.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let at = (float(last) * part).round() as usize;
+    all[at]
+}
+
+pub(crate) fn ms(span: Duration) -> f64 {
+    span.as_secs_f64() * 1e3
+}
+
+/// A count as it is reckoned with: all here are far below 2^53.
+#[allow(clippy::cast_precision_loss)]
+pub(crate) fn float(count: usize) -> f64 {
+    count as f64
+}

@@ -1,0 +1,85 @@
+//! The table, for a terminal and as Markdown.
+
+use crate::report::{Report, Row, Target};
+use crate::stats::Figure;
+use std::fmt::Write as _;
+
+/// For a terminal: two lines a row.
+pub(crate) fn text(report: &Report) -> String {
+    let mut text = String::new();
+    for row in &report.rows {
+        let verdict = match row.is_met() {
+            Some(true) => "met",
+            Some(false) => "NOT MET",
+            None => "",
+        };
+        let [ours, theirs, measured, target] = cells(row);
+        let _ = writeln!(text, "{}", row.what);
+        let _ = writeln!(text, "    caproot {ours}  beside {theirs}: {}", row.beside);
+        let _ = writeln!(text, "    {measured}  target {target}  {verdict}");
+    }
+    let _ = write!(text, "{}", origin(report));
+    text
+}
+
+/// For README.
+pub(crate) fn markdown(report: &Report) -> String {
+    let mut text = String::from(
+        "| what | beside | caproot | beside it | figure | target |\n\
+         | --- | --- | --- | --- | --- | --- |\n",
+    );
+    for row in &report.rows {
+        let [ours, theirs, measured, target] = cells(row);
+        let missed = if row.is_met() == Some(false) { ", not met" } else { "" };
+        let _ = writeln!(
+            text,
+            "| {} | {} | {ours} | {theirs} | {measured} | {target}{missed} |",
+            row.what, row.beside
+        );
+    }
+    let _ = write!(text, "\n{}", origin(report));
+    text
+}
+
+/// Machine, date and command.
+fn origin(report: &Report) -> String {
+    let machine = &report.machine;
+    let quick =
+        if report.quick { " A quick pass: read it as an example, not as a result." } else { "" };
+    format!(
+        "Measured with version {} on {}, {} cores, {} GiB, Linux {}, at {}, by `{}`.{quick}",
+        machine.version,
+        machine.cpu,
+        machine.cores,
+        machine.memory_gib,
+        machine.kernel,
+        machine.date,
+        machine.command
+    )
+}
+
+fn cells(row: &Row) -> [String; 4] {
+    let side = |figure: Figure| format!("{} {}", number(figure.median), row.unit);
+    let measured = format!(
+        "{} {} ({}–{})",
+        number(row.measured.median),
+        row.measured_unit,
+        number(row.measured.least),
+        number(row.measured.most)
+    );
+    let target = match row.target {
+        Target::AtMost(most) => format!("≤ {} {}", number(most), row.measured_unit),
+        Target::AtLeast(least) => format!("≥ {} {}", number(least), row.measured_unit),
+        Target::None => "–".to_owned(),
+    };
+    [side(row.ours), row.theirs.map_or_else(|| "–".to_owned(), side), measured, target]
+}
+
+/// Three digits that mean something, no more.
+fn number(number: f64) -> String {
+    match number.abs() {
+        size if size >= 99.95 => format!("{number:.0}"),
+        size if size >= 9.995 => format!("{number:.1}"),
+        _ => format!("{number:.2}"),
+    }
+}

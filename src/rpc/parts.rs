@@ -1,0 +1,171 @@
+//! Messages that are made into bytes here, and not by tonic, which keeps for each stream a buffer as
+//! large as its largest event was, for as long as the stream lives, and copies a long page again and
+//! again while that grows. What is made here takes the room it needs, and goes when it is sent. Leaves
+//! pieces and counting to `door`.
+
+use super::service::Events;
+use bytes::{BufMut as _, Bytes, BytesMut};
+use futures_util::{Stream, StreamExt as _, stream};
+use http::HeaderMap;
+use http_body::Frame;
+use prost::Message;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use tonic::body::Body;
+use tonic::{Response, Status};
+
+/// Bytes before each message: whether it is compressed, and how long it is. Source: gRPC over HTTP/2,
+/// "Length-Prefixed-Message".
+const PREFIX_BYTES: usize = 5;
+
+/// In the extensions of an answer: what is sent in the place of its message. Taken once.
+#[derive(Clone)]
+pub(super) struct Parts {
+    messages: Arc<Mutex<Option<Messages>>>,
+    /// The bytes of the one message, where it is one.
+    bytes: Option<usize>,
+}
+
+type Messages = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
+
+/// Messages, and how they ended.
+struct Sent {
+    messages: Messages,
+    ended: bool,
+}
+
+/// A stream whose events are made into bytes one by one, when each is asked for.
+pub(super) fn of_events(answer: Response<Events>) -> Response<Events> {
+    let (metadata, events, extensions) = answer.into_parts();
+    let messages = events.map(|event| event.and_then(|event| message(&event)));
+    let none: Events = Box::pin(stream::empty());
+    let mut answer = Response::from_parts(metadata, none, extensions);
+    answer.extensions_mut().insert(Parts::new(messages, None));
+    answer
+}
+
+/// An answer that is sent as these bytes; its message is for whoever looks at it on the way.
+pub(super) fn in_place_of<T>(looked_at: T, message: Bytes) -> Response<T> {
+    let bytes = message.len() - PREFIX_BYTES;
+    let mut answer = Response::new(looked_at);
+    answer.extensions_mut().insert(Parts::new(stream::iter([Ok(message)]), Some(bytes)));
+    answer
+}
+
+/// A message with its prefix.
+pub(super) fn message(message: &impl Message) -> Result<Bytes, Status> {
+    let len = message.encoded_len();
+    let mut buffer = BytesMut::with_capacity(PREFIX_BYTES + len);
+    buffer.put_u8(0);
+    buffer.put_u32(u32::try_from(len).map_err(|_| too_long())?);
+    message.encode(&mut buffer).map_err(|_| too_long())?;
+    Ok(buffer.freeze())
+}
+
+fn too_long() -> Status {
+    Status::internal("an answer is too long to be sent")
+}
+
+impl Parts {
+    fn new(
+        messages: impl Stream<Item = Result<Bytes, Status>> + Send + 'static,
+        bytes: Option<usize>,
+    ) -> Self {
+        Self { messages: Arc::new(Mutex::new(Some(Box::pin(messages)))), bytes }
+    }
+
+    /// The bytes of the one message, where it is one and they are known.
+    pub(super) fn bytes(&self) -> Option<usize> {
+        self.bytes
+    }
+
+    /// What is sent; `None` where that was taken.
+    pub(super) fn take(&self) -> Option<Body> {
+        let messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner).take();
+        messages.map(|messages| Body::new(Sent { messages, ended: false }))
+    }
+}
+
+impl http_body::Body for Sent {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let status = match ready!(self.messages.as_mut().poll_next(context)) {
+            Some(Ok(part)) => return Poll::Ready(Some(Ok(Frame::data(part)))),
+            Some(Err(status)) => status,
+            None => Status::ok(""),
+        };
+        self.ended = true;
+        let mut trailers = HeaderMap::new();
+        status.add_header(&mut trailers)?;
+        Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended
+    }
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Parts").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Parts, in_place_of, message, of_events};
+    use crate::proto::caproot::v1 as pb;
+    use crate::rpc::service::Events;
+    use http_body_util::BodyExt as _;
+    use prost::Message as _;
+    use tonic::{Response, Status};
+
+    /// What is sent of an answer, and the code it ends with.
+    async fn sent<T>(mut answer: Response<T>) -> (Vec<u8>, String) {
+        let parts = answer.extensions_mut().remove::<Parts>().expect("parts");
+        let sent = parts.take().expect("a body").collect().await.expect("no error");
+        assert!(parts.take().is_none(), "taken once");
+        let code = sent.trailers().and_then(|trailers| trailers.get("grpc-status"));
+        let code = code.expect("a status").to_str().expect("ASCII").to_owned();
+        (sent.to_bytes().to_vec(), code)
+    }
+
+    fn event(revision: u64) -> pb::WatchSkillsResponse {
+        pb::WatchSkillsResponse { revision, ..pb::WatchSkillsResponse::default() }
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_one_message() {
+        let epoch = "e".repeat(300);
+        let page = pb::ListRootsResponse { epoch, ..pb::ListRootsResponse::default() };
+        let answer = in_place_of((), message(&page).expect("short enough"));
+        let bytes = answer.extensions().get::<Parts>().and_then(Parts::bytes);
+        assert_eq!(bytes, Some(page.encoded_len()));
+        let (sent, code) = sent(answer).await;
+        let (prefix, rest) = sent.split_at(5);
+        assert_eq!(prefix, [0, 0, 0, 1, 47], "not compressed, and its length");
+        assert_eq!(pb::ListRootsResponse::decode(rest).expect("a message"), page);
+        assert_eq!(code, "0");
+    }
+
+    #[tokio::test]
+    async fn a_stream_ends_as_its_events_end() {
+        for (end, expected) in [(None, "0"), (Some(Status::unavailable("it stops")), "14")] {
+            let events: Vec<_> = (1..=2).map(|n| Ok(event(n))).chain(end.map(Err)).collect();
+            let events: Events = Box::pin(futures_util::stream::iter(events));
+            let (sent, code) = sent(of_events(Response::new(events))).await;
+            assert_eq!(sent, [0, 0, 0, 0, 2, 16, 1, 0, 0, 0, 0, 2, 16, 2]);
+            assert_eq!(code, expected);
+        }
+    }
+}
