@@ -143,9 +143,13 @@ impl Daemon {
 
     /// A daemon that runs elsewhere; it is not for this to stop.
     pub(crate) async fn elsewhere(address: &str) -> Self {
+        Self::through(connect(address).await, address)
+    }
+
+    /// The same through a connection of the caller's.
+    pub(crate) fn through(client: Client, address: &str) -> Self {
         let (stop, _) = oneshot::channel::<()>();
-        let (client, task) = (connect(address).await, tokio::spawn(async {}));
-        Self { client, address: address.to_owned(), stop, task }
+        Self { client, address: address.to_owned(), stop, task: tokio::spawn(async {}) }
     }
 
     /// Stops the daemon and waits until it has ended.

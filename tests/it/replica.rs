@@ -32,7 +32,8 @@ pub(crate) struct Replica {
     pub revision: u64,
     /// Of the last `synced` or `bookmark`.
     pub token: String,
-    epoch: String,
+    /// Of the last event.
+    pub epoch: String,
 }
 
 /// What happened up to a `synced` or `bookmark`.
@@ -57,9 +58,14 @@ pub(crate) struct Step {
 }
 
 impl Replica {
+    /// Holds nothing, and has no stream.
+    pub(crate) fn new(request: WatchSkillsRequest) -> Self {
+        Self { request, ..Self::default() }
+    }
+
     /// Opens a stream.
     pub(crate) async fn open(daemon: &Daemon, request: WatchSkillsRequest) -> Self {
-        let mut replica = Self { request, ..Self::default() };
+        let mut replica = Self::new(request);
         replica.resume(daemon).await;
         replica
     }
@@ -91,13 +97,29 @@ impl Replica {
         }
     }
 
+    /// One that holds nothing, for the same request.
+    pub(crate) fn forget(&self) -> Self {
+        Self::new(self.request.clone())
+    }
+
+    /// Ends the stream, and holds what it holds.
+    pub(crate) fn leave(&mut self) {
+        self.stream = None;
+    }
+
     /// Opens a stream anew, with the token that is held.
     pub(crate) async fn resume(&mut self, daemon: &Daemon) {
+        self.try_resume(daemon).await.expect("a stream");
+    }
+
+    /// Like [`Self::resume`], of a daemon that may be about to end.
+    pub(crate) async fn try_resume(&mut self, daemon: &Daemon) -> Result<(), Status> {
         self.stream = None;
         self.request.resume_token.clone_from(&self.token);
         let mut client = daemon.client.clone();
-        let opened = in_time(client.watch_skills(self.request.clone())).await;
-        self.stream = Some(opened.expect("a stream").into_inner());
+        let opened = in_time(client.watch_skills(self.request.clone())).await?;
+        self.stream = Some(opened.into_inner());
+        Ok(())
     }
 
     /// The next event; `None` at the end.

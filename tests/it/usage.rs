@@ -23,8 +23,29 @@ pub(crate) fn most_resident(pid: u32) -> u64 {
     status(pid, "VmHWM:")
 }
 
+/// The threads that it has now.
+pub(crate) fn threads(pid: u32) -> u64 {
+    status(pid, "Threads:")
+}
+
+/// The files that it has open now.
+pub(crate) fn descriptors(pid: u32) -> u64 {
+    fs::read_dir(format!("/proc/{pid}/fd")).expect("a live process").count() as u64
+}
+
+/// The inotify watches that it has now, of all its instances.
+pub(crate) fn watches(pid: u32) -> u64 {
+    let infos = fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("a live process");
+    let count = |info: std::io::Result<fs::DirEntry>| {
+        // One that was closed meanwhile has no watches.
+        let text = info.and_then(|info| fs::read_to_string(info.path())).unwrap_or_default();
+        text.lines().filter(|line| line.starts_with("inotify ")).count() as u64
+    };
+    infos.map(count).sum()
+}
+
 fn status(pid: u32, key: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a live process");
     let value = status.lines().find_map(|line| line.strip_prefix(key)).expect("the field");
-    value.trim().strip_suffix(" kB").and_then(|kib| kib.parse().ok()).expect("a number of kB")
+    value.trim().trim_end_matches(" kB").parse().expect("a number, of kB if of bytes")
 }

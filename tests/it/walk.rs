@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use caproot::keeper::{Faults, Timing};
 use caproot::proto::caproot::v1::ListSkillsResponse;
 
+use crate::dice::Dice;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, selected};
 use crate::live::{retarget, skill, watching};
@@ -15,7 +16,7 @@ use crate::replica::Replica;
 pub(crate) struct Walk {
     /// Of all of them.
     pub seed: u64,
-    state: u64,
+    dice: Dice,
     /// The tree.
     pub fixture: Fixture,
 }
@@ -35,23 +36,20 @@ impl Walk {
             "repeat 6 skill r/s{}\nrepeat 3 skill v/1/t{}\nrepeat 4 skill v/2/t{}\n\
              link r/current -> ../v/1\nskill r/p/in/a\nfile r/flood/a\nfile r/flood/b\nskill q/a",
         );
-        Self { seed, state: seed | 1, fixture }
+        Self { seed, dice: Dice::new(seed), fixture }
     }
 
     /// The next number, below this one.
     pub(crate) fn below(&mut self, n: u64) -> u64 {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        (self.state >> 16) % n
+        self.dice.below(n)
     }
 
     /// One change; what cannot be done is left out.
     pub(crate) fn step(&mut self, number: u64) {
-        let (n, m) = (self.below(6), self.below(6));
+        let (n, m, kind) = (self.below(6), self.below(6), self.below(12));
         let path = |relative: String| self.fixture.path(&relative);
         let says = format!("Step {number}.");
-        match self.state % 12 {
+        match kind {
             0 | 1 => self.fixture.write(&format!("r/s{n}/SKILL.md"), skill("s", &says)),
             2 => self.fixture.replace("r/current/t0/SKILL.md", skill("t", &says)),
             3 => drop(fs::rename(path(format!("r/s{n}")), path(format!("r/s{m}")))),
