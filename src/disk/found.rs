@@ -98,6 +98,30 @@ impl Found {
         self.plugins.retain(|spot, _| !is_in(spot));
     }
 
+    /// A directory, and those that its links lead to.
+    pub(super) fn reached_from(&self, dir: &Spot) -> Vec<Spot> {
+        let listing = self.nodes.get(dir).and_then(|node| node.listing.as_deref().ok());
+        let entries = listing.map_or(&[][..], |listing| &listing.entries);
+        let linked = entries.iter().filter_map(|entry| match &entry.what {
+            What::LinkedDirectory(to, _) => Some(to.clone()),
+            _ => None,
+        });
+        linked.chain([dir.clone()]).collect()
+    }
+
+    /// The directories in one, or linked from there, that could not be listed.
+    pub(super) fn missed_in(&self, dir: &Spot) -> Vec<Spot> {
+        let listing = self.nodes.get(dir).and_then(|node| node.listing.as_deref().ok());
+        let entries = listing.map_or(&[][..], |listing| &listing.entries);
+        let spots = entries.iter().filter_map(|entry| match &entry.what {
+            What::LinkedDirectory(to, _) => Some(to.clone()),
+            What::Directory => dir.join(&entry.name),
+            _ => None,
+        });
+        let missed = |spot: &Spot| self.nodes.get(spot).is_some_and(|node| node.listing.is_err());
+        spots.filter(missed).collect()
+    }
+
     /// Forgets the manifests that could not be read and may be by now; says whether there were some.
     pub(super) fn forget_failed_manifests(&mut self) -> bool {
         let before = self.manifests.len();

@@ -40,7 +40,7 @@ pub use package::Rule;
 pub use progress::Progress;
 pub use read::{Body, Page, Read, Unread, read};
 pub use source::source;
-pub use survey::{Survey, Surveyed, Target, scan};
+pub use survey::{Dirty, Survey, Surveyed, Target, scan};
 pub use versions::Versions;
 pub use wanted::{Waiting, Wanted};
 pub use watching::{Guard, Unwatched, WatchDirs};

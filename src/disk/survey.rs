@@ -30,6 +30,16 @@ pub struct Target {
     pub published: Arc<[Published]>,
 }
 
+/// What was told of a root since it was looked at.
+#[derive(Debug, Default)]
+pub struct Dirty {
+    /// Tokens of directories that changed.
+    pub tokens: HashSet<u64>,
+    /// Those of them that were moved, or on whose way something was. It may be back by now, and look
+    /// as it did; what was read by a path while it was away was read of something else, or not at all.
+    pub moved: HashSet<u64>,
+}
+
 /// What a look at a root gave.
 #[derive(Debug)]
 pub struct Surveyed {
@@ -147,12 +157,12 @@ impl Survey {
     pub fn update(
         &mut self,
         allowed: &Allowed,
-        dirty: &HashSet<u64>,
+        dirty: &Dirty,
         quiet: bool,
         watching: &dyn WatchDirs,
         progress: &Progress,
     ) -> Surveyed {
-        let mut search_again = self.rewatch_above(dirty, watching);
+        let mut search_again = self.rewatch_above(&dirty.tokens, watching);
         let Some(found) = &mut self.found else {
             return self.full(allowed, watching, progress);
         };
@@ -161,12 +171,15 @@ impl Survey {
         let mut declaring: HashSet<Spot> = HashSet::new();
         let mut unsettled = Vec::new();
         let truncated = found.catalog.as_ref().is_some_and(|c| c.header.truncated);
-        for token in dirty {
+        let mut moved: Vec<Spot> = Vec::new();
+        for token in &dirty.tokens {
             match self.tokens.get(token) {
                 // Of a directory that is no longer part of the root, or was looked at above.
                 None | Some(Token::Above(_)) => {}
                 Some(Token::Way) => {
-                    if found.moved(&allowed.look_for(&self.target.path), &self.target.path) {
+                    if dirty.moved.contains(token)
+                        || found.moved(&allowed.look_for(&self.target.path), &self.target.path)
+                    {
                         return self.full(allowed, watching, progress);
                     }
                 }
@@ -185,8 +198,17 @@ impl Survey {
                         }
                     }
                     relist.insert(dir.clone());
+                    if dirty.moved.contains(token) {
+                        moved.extend(found.reached_from(dir));
+                    }
+                    // Nothing is told of one that could not be listed, but here.
+                    relist.extend(found.missed_in(dir));
                 }
             }
+        }
+        if !moved.is_empty() {
+            found.suspect(&moved);
+            search_again = true;
         }
         let (mut skills, mut elsewhere) = (Vec::new(), Vec::new());
         let lister = Lister {

@@ -28,6 +28,8 @@ pub(super) type Mounts = HashSet<Box<[u8]>>;
 pub(super) struct Notes {
     /// Tokens of the directories that changed.
     pub(super) dirty: HashSet<u64>,
+    /// Those of them that were moved, or on whose way something was.
+    pub(super) moved: HashSet<u64>,
     /// Anywhere in the daemon's namespace. Nobody rings for these: they wait for the next look at
     /// what no event tells.
     pub(super) mounts: Mounts,
@@ -65,8 +67,13 @@ impl Bell {
 }
 
 impl Listener for Bell {
-    fn dirty(&self, token: u64, _: Option<&[u8]>) {
-        self.note(|notes| notes.dirty.extend([token]));
+    fn dirty(&self, token: u64, _: Option<&[u8]>, moved: bool) {
+        self.note(|notes| {
+            notes.dirty.insert(token);
+            if moved {
+                notes.moved.insert(token);
+            }
+        });
     }
 
     fn mounted(&self, places: &[Box<[u8]>]) {

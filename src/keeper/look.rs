@@ -4,9 +4,8 @@
 use super::bell::Aim;
 use super::ledger::{Degraded, WatchMode};
 use super::tend::{Quiet, Tended};
-use crate::disk::{Progress, Survey, Surveyed};
+use crate::disk::{Dirty, Progress, Survey, Surveyed};
 use crate::domain::{Catalog, Reason};
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::task::JoinError;
@@ -14,8 +13,8 @@ use tokio::time::{Instant, timeout};
 
 impl Tended {
     /// Looks at all of the root, or at what is dirty, and publishes what was found.
-    pub(super) async fn look(&mut self, is_audit: bool, dirty: Option<(HashSet<u64>, Quiet)>) {
-        let nothing = dirty.as_ref().is_some_and(|(dirty, _)| dirty.is_empty());
+    pub(super) async fn look(&mut self, is_audit: bool, dirty: Option<(Dirty, Quiet)>) {
+        let nothing = dirty.as_ref().is_some_and(|(dirty, _)| dirty.tokens.is_empty());
         {
             let mut ledger = self.keeper.ledger();
             let Some(work) = ledger.work(&self.key) else { return };

@@ -8,8 +8,7 @@ use super::ledger::{Key, WatchMode};
 use super::regime::Regime;
 use super::work::{UnderWay, Work};
 use super::{Keeper, Shared};
-use crate::disk::Survey;
-use std::collections::HashSet;
+use crate::disk::{Dirty, Survey};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -19,7 +18,7 @@ enum Job {
     /// Search everything.
     Full(Why),
     /// Look again at these directories.
-    Dirty(HashSet<u64>, Quiet),
+    Dirty(Dirty, Quiet),
     /// Look for what no event of a directory tells.
     Recheck,
     /// Nobody needs the root any more.
@@ -121,7 +120,8 @@ impl Tended {
                     let quiet = if is_quiet { Quiet::Yes } else { Quiet::No };
                     let mounts = std::mem::take(&mut notes.mounts);
                     let rest = Notes { mounts, ..Notes::default() };
-                    return Job::Dirty(std::mem::replace(&mut *notes, rest).dirty, quiet);
+                    let Notes { dirty, moved, .. } = std::mem::replace(&mut *notes, rest);
+                    return Job::Dirty(Dirty { tokens: dirty, moved }, quiet);
                 }
                 wake = due_at.map_or(wake, |due_at| wake.min(due_at));
             }

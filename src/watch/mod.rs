@@ -40,7 +40,9 @@ const MASK: WatchMask = WatchMask::CREATE
 /// Where events about watched directories go. Called on the watcher's own task, so it only notes.
 pub trait Listener: Send + Sync + std::fmt::Debug {
     /// Something about the directory of this token changed; `name` is the entry, if it is about one.
-    fn dirty(&self, token: u64, name: Option<&[u8]>);
+    /// With `moved`, the directory itself has another place now, or the entry that is watched for is
+    /// another: what was read by a path through it may be something else's, or may have been missed.
+    fn dirty(&self, token: u64, name: Option<&[u8]>, moved: bool);
     /// At these absolute paths, wherever they are, something was mounted or taken away.
     fn mounted(&self, places: &[Box<[u8]>]);
     /// Events were lost, or the watcher died: anything may have changed.

@@ -10,6 +10,11 @@ use std::sync::atomic::Ordering;
 
 /// Bytes of events that are read at once.
 const BUFFER_BYTES: usize = 64 << 10;
+/// What makes an entry another.
+const REPLACED: EventMask = EventMask::CREATE
+    .union(EventMask::DELETE)
+    .union(EventMask::MOVED_FROM)
+    .union(EventMask::MOVED_TO);
 
 impl Shared {
     /// Reads until the instance dies.
@@ -82,8 +87,9 @@ impl Shared {
         if self.faults.drops() {
             return;
         }
-        for (listener, token) in interested {
-            listener.dirty(token, name);
+        for (listener, token, is_for_entry) in interested {
+            let moved = if is_for_entry { REPLACED } else { EventMask::MOVE_SELF };
+            listener.dirty(token, name, event.mask.intersects(moved));
         }
     }
 }

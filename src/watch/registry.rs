@@ -78,17 +78,19 @@ impl Registry {
         self.watched.remove(&descriptor);
     }
 
+    /// Who is told of an event, by which token, and whether for an entry alone.
     pub(super) fn interested(
         &self,
         descriptor: i32,
         name: Option<&[u8]>,
-    ) -> impl Iterator<Item = (Arc<dyn Listener>, u64)> {
+    ) -> impl Iterator<Item = (Arc<dyn Listener>, u64, bool)> {
         let interests = self.watched.get(&descriptor).map_or(&[][..], |w| &w.interests);
         let wanted = move |entry: &&Entry| match (entry.only.as_deref(), name) {
             (Some(only), Some(name)) => only == name,
             _ => true,
         };
-        interests.iter().filter(wanted).map(|entry| (entry.listener.clone(), entry.token))
+        let told = |entry: &Entry| (entry.listener.clone(), entry.token, entry.only.is_some());
+        interests.iter().filter(wanted).map(told)
     }
 
     /// Every listener, once.

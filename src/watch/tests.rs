@@ -12,14 +12,14 @@ use std::sync::{Arc, Mutex};
 struct Notes(Mutex<Vec<(u64, Option<Vec<u8>>)>>);
 
 impl Listener for Notes {
-    fn dirty(&self, token: u64, name: Option<&[u8]>) {
+    fn dirty(&self, token: u64, name: Option<&[u8]>, _: bool) {
         self.0.lock().expect("no panic").push((token, name.map(<[u8]>::to_vec)));
     }
 
     fn mounted(&self, _: &[Box<[u8]>]) {}
 
     fn lost(&self) {
-        self.dirty(u64::MAX, None);
+        self.dirty(u64::MAX, None, false);
     }
 }
 

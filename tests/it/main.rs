@@ -6,6 +6,7 @@
 
 mod abuse;
 mod binary;
+mod blinks;
 mod bombs;
 mod callers;
 mod check;

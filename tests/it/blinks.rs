@@ -1,0 +1,79 @@
+//! A directory that is away for a moment, while what is below it is being read, and comes back as it
+//! was. What was missed meanwhile must be found, though nothing below it ever changed.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use caproot::keeper::Timing;
+
+use crate::live::{Busy, Live};
+use crate::looks::Looks;
+
+/// Nothing but events has anything looked at again within the test.
+fn events_alone() -> Timing {
+    let never = Duration::from_hours(1);
+    Timing { recheck: never, audit: never, ..Timing::default() }
+}
+
+/// Takes a directory away and back, while fresh lists have everything read and while it is quiet; after
+/// each time all is there again.
+async fn blink(dir: &'static str) {
+    let skills = (0..60).map(|n| format!("skill r/g/s{n:02}\n")).collect::<String>();
+    let mut live = Live::with(&skills, events_alone()).await;
+    live.fixture
+        .write("r/g/s00/agents/openai.yaml", "policy:\n  allow_implicit_invocation: false\n");
+    let whole = live.fresh().await;
+    assert_eq!(whole.skills.len(), 60);
+    for n in 0..150 {
+        let (here, away) = (live.fixture.path(dir), live.fixture.path("away"));
+        let blinking = thread::spawn(move || {
+            for _ in 0..3 {
+                fs::rename(&here, &away).expect("away");
+                thread::sleep(Duration::from_micros(200 * (n % 10)));
+                fs::rename(&away, &here).expect("back");
+            }
+        });
+        while !blinking.is_finished() {
+            live.fresh().await;
+        }
+        blinking.join().expect("no panic");
+        let list = live.fresh().await;
+        assert_eq!(list.skills, whole.skills, "round {n}: {:?}", list.roots);
+    }
+    live.replica.catch_up(&live.daemon).await;
+    live.end().await;
+}
+
+#[tokio::test]
+async fn a_root_that_is_away_for_a_moment() {
+    blink("r").await;
+}
+
+#[tokio::test]
+async fn a_directory_below_that_is_away_for_a_moment() {
+    blink("r/g").await;
+}
+
+#[tokio::test]
+async fn a_skill_that_is_away_for_a_moment() {
+    blink("r/g/s00").await;
+}
+
+#[tokio::test]
+async fn a_directory_above_that_changes_all_the_time_holds_nobody_up() {
+    let live = Live::with("skill r/a", events_alone()).await;
+    let (one, two) = (live.fixture.path("one"), live.fixture.path("two"));
+    fs::create_dir(&one).expect("a directory beside the root");
+    let busy = Busy::new(move |_| {
+        fs::rename(&one, &two).expect("rename");
+        fs::rename(&two, &one).expect("rename");
+    });
+    let mut looks = Looks::at(&live.fixture.path("r/a"));
+    for _ in 0..50 {
+        assert_eq!(live.fresh().await.skills.len(), 1);
+    }
+    assert_eq!(looks.count(), 0, "it concerns no root");
+    drop(busy);
+    live.end().await;
+}
