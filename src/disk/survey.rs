@@ -162,7 +162,8 @@ impl Survey {
         watching: &dyn WatchDirs,
         progress: &Progress,
     ) -> Surveyed {
-        let mut search_again = self.rewatch_above(&dirty.tokens, watching);
+        let mut search_again =
+            self.rewatch_above(&dirty.tokens, watching) | self.distrust(&dirty.moved);
         let Some(found) = &mut self.found else {
             return self.full(allowed, watching, progress);
         };
@@ -171,7 +172,6 @@ impl Survey {
         let mut declaring: HashSet<Spot> = HashSet::new();
         let mut unsettled = Vec::new();
         let truncated = found.catalog.as_ref().is_some_and(|c| c.header.truncated);
-        let mut moved: Vec<Spot> = Vec::new();
         for token in &dirty.tokens {
             match self.tokens.get(token) {
                 // Of a directory that is no longer part of the root, or was looked at above.
@@ -198,17 +198,10 @@ impl Survey {
                         }
                     }
                     relist.insert(dir.clone());
-                    if dirty.moved.contains(token) {
-                        moved.extend(found.reached_from(dir));
-                    }
                     // Nothing is told of one that could not be listed, but here.
                     relist.extend(found.missed_in(dir));
                 }
             }
-        }
-        if !moved.is_empty() {
-            found.suspect(&moved);
-            search_again = true;
         }
         let (mut skills, mut elsewhere) = (Vec::new(), Vec::new());
         let lister = Lister {
@@ -271,6 +264,19 @@ impl Survey {
         let catalog = self.search(&mut found, nodes, true, watching, progress);
         self.found = Some(found);
         Surveyed { catalog: Some(Ok(catalog)), unsettled }
+    }
+
+    /// Trusts nothing any more that is below these directories, or below what they link to; says
+    /// whether there is such a directory.
+    fn distrust(&mut self, moved: &HashSet<u64>) -> bool {
+        let Some(found) = &mut self.found else { return false };
+        let listed = moved.iter().filter_map(|token| match self.tokens.get(token) {
+            Some(Token::Listed(dir)) => Some(dir),
+            _ => None,
+        });
+        let moved: Vec<_> = listed.flat_map(|dir| found.reached_from(dir)).collect();
+        found.suspect(&moved);
+        !moved.is_empty()
     }
 
     /// What was found last, or why nothing was.

@@ -19,8 +19,8 @@ fn events_alone() -> Timing {
 /// Takes a directory away and back, while fresh lists have everything read and while it is quiet; after
 /// each time all is there again.
 async fn blink(dir: &'static str) {
-    let skills = (0..60).map(|n| format!("skill r/g/s{n:02}\n")).collect::<String>();
-    let mut live = Live::with(&skills, events_alone()).await;
+    let skills: Vec<_> = (0..60).map(|n| format!("skill r/g/s{n:02}")).collect();
+    let mut live = Live::with(&skills.join("\n"), events_alone()).await;
     live.fixture
         .write("r/g/s00/agents/openai.yaml", "policy:\n  allow_implicit_invocation: false\n");
     let whole = live.fresh().await;
