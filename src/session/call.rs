@@ -55,7 +55,8 @@ impl Session {
                 let source = (source.kind().name(), source.id());
                 (How::Read, source, text(&arguments["package"]))
             }
-            (own, _) => (How::Tool, ("own", own), String::new()),
+            (own, _) if self.has_own(own) => (How::Tool, ("own", own), String::new()),
+            _ => (How::Tool, SESSION, String::new()),
         };
         Invocation::begin(&self.life.counters, how, source, &skill)
     }
@@ -75,6 +76,17 @@ impl Session {
             #[cfg(not(feature = "handlers"))]
             other => unknown(other, "There are skills.list and skills.read."),
         }
+    }
+
+    #[cfg(feature = "handlers")]
+    fn has_own(&self, tool: &str) -> bool {
+        self.own.has(tool)
+    }
+
+    #[cfg(not(feature = "handlers"))]
+    #[allow(clippy::unused_self)] // it has none
+    fn has_own(&self, _: &str) -> bool {
+        false
     }
 
     #[cfg(feature = "handlers")]

@@ -42,6 +42,8 @@ pub enum Fault {
 #[derive(Debug, Default)]
 struct Kept {
     calls: BTreeMap<String, Value>,
+    /// How many calls turns have made.
+    made: usize,
     faults: HashMap<String, VecDeque<Fault>>,
     answers: BTreeMap<String, Value>,
     /// Those that were answered with 200.
@@ -176,11 +178,12 @@ impl Kept {
 
     /// A turn makes its calls.
     fn turn(&mut self, thread: &str, turn: &Value) {
-        for (n, call) in turn["calls"].as_array().into_iter().flatten().enumerate() {
+        for call in turn["calls"].as_array().into_iter().flatten() {
             let mut call = call.clone();
             call["session"] = json!(thread);
             call["kind"] = json!("tool");
-            self.calls.insert(format!("{thread}/{}", self.accepted.len() + n), call);
+            self.calls.insert(format!("{thread}/{}", self.made), call);
+            self.made += 1;
         }
     }
 

@@ -175,6 +175,11 @@ impl Own {
         before
     }
 
+    /// Whether there is one of this whole name.
+    pub(super) fn has(&self, tool: &str) -> bool {
+        self.tools.iter().any(|own| own.full_name() == tool)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }

@@ -7,6 +7,10 @@ mod durable;
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../examples/dispatch.rs"]
 pub(crate) mod example_dispatch;
+#[cfg(all(feature = "handlers", feature = "mcp"))]
+#[allow(dead_code, unreachable_pub)]
+#[path = "../../examples/orchestrator.rs"]
+pub(crate) mod example_orchestrator;
 mod fleet;
 mod hostile;
 mod inject;
@@ -21,6 +25,8 @@ mod sources;
 mod thirty_lines;
 #[cfg(feature = "handlers")]
 mod tools;
+#[cfg(all(feature = "handlers", feature = "mcp"))]
+mod whole;
 
 use std::path::PathBuf;
 

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use caproot::session::tool_limits::MAX_RUNNING;
 use caproot::session::{MAX_RESULT_BYTES, Tool};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 
 use super::{called, echo, free, refused, with};
 use crate::harness::in_time;
@@ -159,4 +161,29 @@ async fn a_thousand_at_once() {
         answered.insert(in_time(call).await.expect("no panic")["n"].as_u64().expect("its own"));
     }
     assert_eq!((answered.len(), most.load(Ordering::SeqCst)), (1_000, 64));
+}
+
+#[tokio::test]
+async fn more_than_run_at_once() {
+    let (began, mut begun) = mpsc::unbounded_channel();
+    let wait = free("wait", move |_| {
+        // Whoever counts them is there as long as the test.
+        let _ = began.send(());
+        pending()
+    });
+    let session = Arc::new(with([wait, echo("echo")]).await);
+    let mut running = JoinSet::new();
+    for _ in 0..MAX_RUNNING {
+        let session = session.clone();
+        running.spawn(async move { refused(&session, "wait", json!({})).await.0 });
+        in_time(begun.recv()).await.expect("it runs");
+    }
+    // From here on time goes by itself wherever everybody waits.
+    tokio::time::pause();
+    let (code, message) = refused(&session, "echo", json!({})).await;
+    assert_eq!(code, "OVERLOADED", "{message}");
+    while let Some(code) = running.join_next().await {
+        assert_eq!(code.expect("no panic"), "TOOL_TIMED_OUT");
+    }
+    assert_eq!(called(&session, "echo", json!({"free": "again"})).await["free"], "again");
 }

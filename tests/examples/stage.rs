@@ -1,0 +1,150 @@
+//! Everybody that the great example has to do with: two daemons, a directory, an MCP server, a platform.
+
+use std::error::Error;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use caproot::app;
+use caproot::client::{Endpoint, Executor, Fleet, parse_selected};
+use caproot::config::{Config, Flags, RootFlag};
+use caproot::endpoint::Env;
+use caproot::host::{McpSource, Server, Way};
+use caproot::local::LocalSource;
+use caproot::proto::caproot::v1::SelectedCapabilityRoot;
+use caproot::session::{Options, SkillSource};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::manager::HttpManager;
+use super::service::Service;
+
+pub(crate) struct Stage {
+    pub(crate) fleet: Fleet,
+    pub(crate) service: Service,
+    pub(crate) manager: Arc<HttpManager>,
+    dir: TempDir,
+    _build: Daemon,
+    docs: Option<Daemon>,
+    docs_address: String,
+    command: Vec<String>,
+    mcp: (Child, String),
+}
+
+/// A daemon; elsewhere, it runs on the executor's machine.
+struct Daemon {
+    stop: oneshot::Sender<()>,
+    running: JoinHandle<Result<(), app::StartError>>,
+}
+
+impl Stage {
+    /// Starts everybody, with a few skills each.
+    pub(crate) async fn set(command: &[String]) -> Result<Self, Box<dyn Error>> {
+        let dir = tempfile::tempdir()?;
+        skill(&dir.path().join("build/deploy"), "deploy", "Deploys.")?;
+        skill(&dir.path().join("docs/style"), "style", "Writes well.")?;
+        skill(&dir.path().join("local/notes"), "notes", "Keeps notes.")?;
+        skill(&dir.path().join("local/deploy"), "deploy", "Deploys, as a person has it.")?;
+        let (build, build_at) = serve(&dir.path().join("build"), "build", "127.0.0.1:0").await?;
+        let (docs, docs_at) = serve(&dir.path().join("docs"), "docs", "127.0.0.1:0").await?;
+        let executors = [("build", &build_at), ("docs", &docs_at)];
+        let executors = executors.map(|(id, at)| (id.to_owned(), Executor::new(at.clone())));
+        let service = Service::start().await;
+        Ok(Self {
+            fleet: Fleet::of(executors),
+            manager: Arc::new(HttpManager::new(&service.address)),
+            service,
+            dir,
+            _build: build,
+            docs: Some(docs),
+            docs_address: docs_at.to_string().replace("tcp:", ""),
+            command: command.to_vec(),
+            mcp: start(command).await?,
+        })
+    }
+
+    /// What the platform selected.
+    pub(crate) fn selected(&self) -> Result<Vec<SelectedCapabilityRoot>, Box<dyn Error>> {
+        let root = |id: &str| {
+            json!({"id": id, "location": {
+                "type": "environment", "environmentId": id, "path": format!("published:{id}")}})
+        };
+        let selected = json!({"selectedCapabilityRoots": [root("build"), root("docs")]});
+        Ok(parse_selected(&selected.to_string())?)
+    }
+
+    /// A directory of this machine, and the MCP server.
+    pub(crate) async fn others(
+        &self,
+        options: &Options,
+    ) -> Result<Vec<Arc<dyn SkillSource>>, Box<dyn Error>> {
+        let directories = vec![("mine".to_owned(), self.dir.path().join("local"))];
+        let local = LocalSource::start("here", directories, options).await?;
+        let server = Server::new("web", Way::http(&self.mcp.1));
+        Ok(vec![Arc::new(local), Arc::new(McpSource::start(server).await?)])
+    }
+
+    pub(crate) async fn stop_docs(&mut self) -> Result<(), Box<dyn Error>> {
+        let Daemon { stop, running } = self.docs.take().ok_or("it is stopped")?;
+        drop(stop);
+        Ok(running.await??)
+    }
+
+    pub(crate) async fn start_docs(&mut self) -> Result<(), Box<dyn Error>> {
+        let (docs, _) = serve(&self.dir.path().join("docs"), "docs", &self.docs_address).await?;
+        self.docs = Some(docs);
+        Ok(())
+    }
+
+    pub(crate) async fn kill_mcp(&mut self) -> io::Result<()> {
+        self.mcp.0.kill().await
+    }
+
+    pub(crate) async fn start_mcp(&mut self) -> Result<(), Box<dyn Error>> {
+        self.mcp = start(&self.command).await?;
+        Ok(())
+    }
+
+    pub(crate) fn add_release(&self) -> io::Result<()> {
+        skill(&self.dir.path().join("build/release"), "release", "Makes a release.")
+    }
+}
+
+/// A daemon of one environment that publishes one directory, and where it is reached.
+async fn serve(dir: &Path, id: &str, address: &str) -> Result<(Daemon, Endpoint), Box<dyn Error>> {
+    let flags = Flags {
+        roots: vec![RootFlag { id: Some(id.to_owned()), dir: dir.to_owned() }],
+        environment_ids: vec![id.to_owned()],
+        listen: vec![format!("tcp:{address}")],
+        ..Flags::default()
+    };
+    let config = Config::from_flags(flags, &Env::of_process()).map_err(|all| format!("{all:?}"))?;
+    let daemon = app::build(config).await?;
+    let endpoint = daemon.listening()[0].parse()?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(daemon.run(async { drop(stopped.await) }));
+    Ok((Daemon { stop, running }, endpoint))
+}
+
+/// Starts an MCP server, which says where it listens.
+async fn start(command: &[String]) -> Result<(Child, String), Box<dyn Error>> {
+    let (program, arguments) = command.split_first().ok_or("orchestrator COMMAND ARGUMENT…")?;
+    let mut child =
+        Command::new(program).args(arguments).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
+    let stdout = child.stdout.take().ok_or("it has a stdout")?;
+    let line = BufReader::new(stdout).lines().next_line().await?.unwrap_or_default();
+    let url = line.strip_prefix("listening ").ok_or("the MCP server does not listen")?;
+    Ok((child, url.to_owned()))
+}
+
+fn skill(dir: &Path, name: &str, description: &str) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    let text = format!("---\nname: {name}\ndescription: {description}\n---\nAll about {name}.\n");
+    fs::write(dir.join("SKILL.md"), text)
+}
