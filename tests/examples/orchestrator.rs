@@ -9,10 +9,11 @@
 // It is to be seen what happens.
 #![allow(clippy::print_stdout)]
 
-#[allow(dead_code, unreachable_pub)]
+// The tests of this repository have it beside other examples with the same modules.
+#[allow(dead_code, unreachable_pub, clippy::duplicate_mod)]
 #[path = "manager.rs"]
 mod manager;
-#[allow(dead_code, unreachable_pub)]
+#[allow(dead_code, unreachable_pub, clippy::duplicate_mod)]
 #[path = "service.rs"]
 mod service;
 #[path = "stage.rs"]
@@ -69,7 +70,7 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
     let tools = own_tools()?;
     let options = Options { id: Some(THREAD.to_owned()), tools, ..Options::default() };
     let others = stage.others(&options).await?;
-    let session = Session::start_with(&stage.fleet, stage.selected()?, others, &options).await?;
+    let session = Session::start_with(&stage.fleet, Stage::selected()?, others, &options).await?;
     let session = Arc::new(session.stored_in(store.clone()));
     let text = session.instruction_text(DEFAULT_BUDGET);
     said.push(format!("told: {} skills, and warned {:?}", text.listed, text.warnings));

@@ -70,7 +70,7 @@ impl Stage {
     }
 
     /// What the platform selected.
-    pub(crate) fn selected(&self) -> Result<Vec<SelectedCapabilityRoot>, Box<dyn Error>> {
+    pub(crate) fn selected() -> Result<Vec<SelectedCapabilityRoot>, Box<dyn Error>> {
         let root = |id: &str| {
             json!({"id": id, "location": {
                 "type": "environment", "environmentId": id, "path": format!("published:{id}")}})

@@ -165,24 +165,24 @@ async fn a_thousand_at_once() {
 
 #[tokio::test]
 async fn more_than_run_at_once() {
-    let (began, mut begun) = mpsc::unbounded_channel();
+    let (tell, mut running) = mpsc::unbounded_channel();
     let wait = free("wait", move |_| {
         // Whoever counts them is there as long as the test.
-        let _ = began.send(());
+        let _ = tell.send(());
         pending()
     });
     let session = Arc::new(with([wait, echo("echo")]).await);
-    let mut running = JoinSet::new();
+    let mut calls = JoinSet::new();
     for _ in 0..MAX_RUNNING {
         let session = session.clone();
-        running.spawn(async move { refused(&session, "wait", json!({})).await.0 });
-        in_time(begun.recv()).await.expect("it runs");
+        calls.spawn(async move { refused(&session, "wait", json!({})).await.0 });
+        in_time(running.recv()).await.expect("it runs");
     }
     // From here on time goes by itself wherever everybody waits.
     tokio::time::pause();
     let (code, message) = refused(&session, "echo", json!({})).await;
     assert_eq!(code, "OVERLOADED", "{message}");
-    while let Some(code) = running.join_next().await {
+    while let Some(code) = calls.join_next().await {
         assert_eq!(code.expect("no panic"), "TOOL_TIMED_OUT");
     }
     assert_eq!(called(&session, "echo", json!({"free": "again"})).await["free"], "again");
