@@ -4,7 +4,7 @@
 use super::call::RequestId;
 use crate::session::ToolResult;
 use lru::LruCache;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::num::NonZeroUsize;
 
@@ -43,7 +43,7 @@ pub(super) enum Known {
     Done,
 }
 
-/// Each id is in at most one of the three.
+/// Each id is in at most one of `underway`, `unsent`, `done` and `held`.
 #[derive(Debug)]
 pub(super) struct Memory {
     mode: Option<Mode>,
@@ -54,6 +54,11 @@ pub(super) struct Memory {
     most_unsent: usize,
     /// The one that was longest not seen is forgotten first.
     done: LruCache<RequestId, ()>,
+    /// How many wait for their turn with each of these ids.
+    awaited: HashMap<RequestId, usize>,
+    /// Those of them that are done meanwhile; not forgotten while somebody waits with them, who would do
+    /// them again.
+    held: HashSet<RequestId>,
 }
 
 impl Memory {
@@ -65,6 +70,8 @@ impl Memory {
             unsent: LruCache::unbounded(),
             most_unsent: unsent,
             done: LruCache::new(done),
+            awaited: HashMap::new(),
+            held: HashSet::new(),
         }
     }
 
@@ -95,10 +102,27 @@ impl Memory {
             Known::Underway
         } else if self.unsent.contains(id) {
             Known::Unsent
-        } else if self.done.get(id).is_some() {
+        } else if self.held.contains(id) || self.done.get(id).is_some() {
             Known::Done
         } else {
             Known::No
+        }
+    }
+
+    /// Somebody waits for a turn with this id.
+    pub(super) fn wait_with(&mut self, id: &RequestId) {
+        *self.awaited.entry(id.clone()).or_default() += 1;
+    }
+
+    /// One of those who do waits no longer.
+    pub(super) fn waits_no_longer(&mut self, id: &RequestId) {
+        let Some(waiting) = self.awaited.get_mut(id) else { return };
+        *waiting -= 1;
+        if *waiting == 0 {
+            self.awaited.remove(id);
+            if self.held.remove(id) {
+                self.done.put(id.clone(), ());
+            }
         }
     }
 
@@ -133,6 +157,7 @@ impl Memory {
         self.underway.remove(&id);
         match unsent {
             Some(unsent) => drop(self.unsent.put(id, unsent)),
+            None if self.awaited.contains_key(&id) => drop(self.held.insert(id)),
             None => drop(self.done.put(id, ())),
         }
     }
@@ -140,12 +165,15 @@ impl Memory {
     /// Whether an id is remembered; does not count as seeing it.
     #[cfg(test)]
     pub(super) fn knows(&self, id: &RequestId) -> bool {
-        self.underway.contains(id) || self.unsent.contains(id) || self.done.contains(id)
+        self.underway.contains(id)
+            || self.unsent.contains(id)
+            || self.held.contains(id)
+            || self.done.contains(id)
     }
 
     /// How many ids are remembered.
     pub(super) fn len(&self) -> usize {
-        self.underway.len() + self.unsent.len() + self.done.len()
+        self.underway.len() + self.unsent.len() + self.held.len() + self.done.len()
     }
 }
 
@@ -181,6 +209,25 @@ mod tests {
         assert_eq!(memory.see(&id(47)), Known::No);
         assert_eq!(memory.see(&id(100)), Known::Underway);
         assert_eq!(memory.see(&id(101)), Known::Unsent);
+    }
+
+    #[test]
+    fn what_somebody_waits_with_is_not_forgotten() {
+        let mut memory = Memory::new(NonZeroUsize::MIN, 9);
+        memory.wait_with(&id(0));
+        memory.wait_with(&id(0));
+        for n in 0..3 {
+            memory.begin(&id(n));
+            memory.end(id(n), None);
+            assert_eq!(memory.see(&id(0)), Known::Done);
+        }
+        memory.waits_no_longer(&id(0));
+        assert_eq!((memory.see(&id(0)), memory.len()), (Known::Done, 2));
+        memory.waits_no_longer(&id(0));
+        assert_eq!((memory.see(&id(0)), memory.len()), (Known::Done, 1), "it is the latest now");
+        memory.end(id(5), None);
+        assert_eq!(memory.see(&id(0)), Known::No);
+        assert!(memory.awaited.is_empty() && memory.held.is_empty());
     }
 
     #[test]

@@ -108,6 +108,25 @@ enum Offered {
     Begun(oneshot::Receiver<DispatchRecord>),
 }
 
+/// Somebody who waits for a turn with a call; until this is dropped, its id is not forgotten.
+struct Waiting<'a> {
+    shared: &'a Shared,
+    request: RequestId,
+}
+
+impl<'a> Waiting<'a> {
+    fn with(shared: &'a Shared, request: &RequestId) -> Self {
+        shared.memory().wait_with(request);
+        Self { shared, request: request.clone() }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.shared.memory().waits_no_longer(&self.request);
+    }
+}
+
 impl Default for DispatchOptions {
     fn default() -> Self {
         Self {
@@ -208,6 +227,7 @@ impl Dispatcher {
         request: RequestId,
         work: Work,
     ) -> Result<Offered, DispatchError> {
+        let _waiting = Waiting::with(&self.shared, &request);
         match self.shared.memory().see(&request) {
             Known::Unsent if mode == Mode::Pushed => {}
             Known::No => {}
