@@ -83,18 +83,17 @@ impl Assembly {
             let is_same = |old: &Assembled| {
                 let is_same_file =
                     Arc::ptr_eq(&old.file, &candidate.file) || old.file == candidate.file;
-                is_same_file && old.namespace.as_deref() == namespace.map(|n| &**n)
+                is_same_file && old.namespace == namespace
             };
             let same = old.remove(&candidate.package).filter(is_same);
             let assembled = if let Some(same) = same {
                 Assembled { file: candidate.file, ..same }
             } else {
                 let (skill, problems, sidecar_problems) =
-                    assemble(&candidate.package, &candidate.file, namespace.map(|n| &**n));
+                    assemble(&candidate.package, &candidate.file, namespace.as_deref());
                 let skill = skill.map(Arc::new);
-                let (namespace, file) = (namespace.cloned(), candidate.file);
                 let wrong = Wrong::new(problems, sidecar_problems);
-                Assembled { file, namespace, skill, wrong }
+                Assembled { file: candidate.file, namespace, skill, wrong }
             };
             let name = assembled.skill.as_ref().map(|skill| &*skill.name);
             if sieve.takes(&candidate.package, home.as_ref(), name) {

@@ -12,26 +12,31 @@ use std::os::unix::fs::FileExt as _;
 pub(super) const HEAD_BYTES: usize = MAX_FRONTMATTER_BYTES + 4_096;
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// The beginning of a file, and the digest of all of it.
+/// What is known of a file whose beginning was read.
 pub(super) struct Head {
-    pub(super) bytes: Vec<u8>,
-    /// Whether `bytes` is all of the file.
+    /// Whether its beginning is all of it.
     pub(super) whole: bool,
-    /// `None` where the file is over the bound.
+    /// Of all of it; `None` where the file is over the bound.
     pub(super) digest: Option<Digest>,
 }
 
-/// Reads a file's head and digests the whole, unless it is over `max_bytes`.
-pub(super) fn head(mut file: &File, size: u64, max_bytes: u64) -> io::Result<Head> {
-    let room = HEAD_BYTES.min(usize::try_from(size).unwrap_or(HEAD_BYTES)) + 1;
-    let mut bytes = Vec::with_capacity(room);
-    file.take(HEAD_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+/// Reads a file's head into `bytes`, in the place of what they were, and digests the whole, unless it
+/// is over `max_bytes`.
+pub(super) fn head(
+    mut file: &File,
+    size: u64,
+    max_bytes: u64,
+    bytes: &mut Vec<u8>,
+) -> io::Result<Head> {
+    bytes.clear();
+    bytes.reserve(HEAD_BYTES.min(usize::try_from(size).unwrap_or(HEAD_BYTES)) + 1);
+    file.take(HEAD_BYTES as u64 + 1).read_to_end(bytes)?;
     let whole = bytes.len() <= HEAD_BYTES;
     let digest = if size > max_bytes {
         None
     } else {
         let mut hasher = Sha256::new();
-        hasher.update(&bytes);
+        hasher.update(&*bytes);
         let mut rest = if whole { Vec::new() } else { vec![0; CHUNK_BYTES] };
         let mut seen = bytes.len() as u64;
         while !whole && seen <= max_bytes {
@@ -45,7 +50,7 @@ pub(super) fn head(mut file: &File, size: u64, max_bytes: u64) -> io::Result<Hea
         (seen <= max_bytes).then(|| Digest(hasher.finalize().into()))
     };
     bytes.truncate(HEAD_BYTES);
-    Ok(Head { bytes, whole, digest })
+    Ok(Head { whole, digest })
 }
 
 /// Reads a small file whole, and one byte more where it is over the bound, so that its reader sees

@@ -158,7 +158,7 @@ impl Listing<'_> {
         if self.walk.way().any(|(_, on_the_way)| *on_the_way == identity) {
             return Ok(());
         }
-        let names = read_names(&fd, self.page.bounds.entries).map_err(failed)?;
+        let names = read_names(&fd, self.page.bounds.entries, &mut Vec::new()).map_err(failed)?;
         let entries = names.into_iter().filter_map(|(name, kind)| {
             let kind = match kind {
                 FileType::RegularFile => Kind::File,

@@ -25,6 +25,13 @@ pub(super) struct Lister<'a> {
     pub(super) watching: &'a dyn WatchDirs,
 }
 
+/// What one listing after another is read into, so that no memory is asked for each time.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    names: Vec<u8>,
+    head: Vec<u8>,
+}
+
 /// A listing, and what keeps watch over it.
 #[derive(Debug)]
 pub(super) struct Listed {
@@ -35,10 +42,10 @@ pub(super) struct Listed {
 impl Lister<'_> {
     /// Watches a directory under a token, then lists it: what changes in between is told, and what
     /// changed before is seen. A problem says why it cannot be listed.
-    pub(super) fn list(&self, visit: &Visit, token: u64) -> Listed {
+    pub(super) fn list(&self, visit: &Visit, token: u64, scratch: &mut Scratch) -> Listed {
         // Nearly always one, and there are thousands.
         let mut guards = Vec::with_capacity(1);
-        let listing = self.watch_and_list(visit, token, &mut guards);
+        let listing = self.watch_and_list(visit, token, scratch, &mut guards);
         Listed { listing, guards }
     }
 
@@ -46,6 +53,7 @@ impl Lister<'_> {
         &self,
         visit: &Visit,
         token: u64,
+        scratch: &mut Scratch,
         guards: &mut Vec<Guard>,
     ) -> Result<Listing, Problem> {
         let unreadable = |error| unreadable(blocked(error), Severity::Warning);
@@ -65,7 +73,8 @@ impl Lister<'_> {
             self.ground.open(&visit.spot, flags).map_err(unreadable)?
         };
         let stat = fstat(&dir).map_err(unreadable)?;
-        let names = read_names(&dir, self.limits.max_entries).map_err(unreadable)?;
+        let names = read_names(&dir, self.limits.max_entries, &mut scratch.names);
+        let names = names.map_err(unreadable)?;
         let total = names.len();
         let has = |wanted: &[u8]| names.binary_search_by(|(n, _)| (**n).cmp(wanted)).is_ok();
         let may_hold_manifest = MANIFEST_DIRECTORIES.iter().any(|d| has(d.as_bytes()));
@@ -77,7 +86,8 @@ impl Lister<'_> {
                 FileType::RegularFile if main.is_some() || is_skill_like(&name) => {
                     What::File(main.map(|sidecar| {
                         let spot = visit.spot.join(&name).ok_or_else(gone)?;
-                        self.read_main(visit, resource::open_at(self.ground, spot), sidecar)
+                        let opened = resource::open_at(self.ground, spot);
+                        self.read_main(visit, opened, sidecar, &mut scratch.head)
                     }))
                 }
                 FileType::RegularFile => continue,
@@ -85,7 +95,7 @@ impl Lister<'_> {
                 FileType::Symlink => {
                     // Watched first, for the same reason as the directory.
                     self.watch_steps(visit, &dir, &name, token, guards);
-                    self.link(visit, &dir, &name, main)
+                    self.link(visit, &dir, &name, main, &mut scratch.head)
                 }
                 _ => What::Special,
             };
@@ -115,7 +125,14 @@ impl Lister<'_> {
     }
 
     /// What a link is.
-    fn link(&self, visit: &Visit, dir: &OwnedFd, name: &[u8], main: Option<bool>) -> What {
+    fn link(
+        &self,
+        visit: &Visit,
+        dir: &OwnedFd,
+        name: &[u8],
+        main: Option<bool>,
+        head: &mut Vec<u8>,
+    ) -> What {
         let target = match resource::follow_link(self.ground, &visit.spot, dir, name) {
             Ok(target) => target,
             Err(Unopened::NotRegular) => return What::Special,
@@ -126,7 +143,7 @@ impl Lister<'_> {
             FileType::RegularFile => {
                 let read = main.map(|sidecar| {
                     let opened = resource::open_at(self.ground, target.spot.clone());
-                    self.read_main(visit, opened, sidecar)
+                    self.read_main(visit, opened, sidecar, head)
                 });
                 What::LinkedFile(target.spot, read)
             }
@@ -139,14 +156,16 @@ impl Lister<'_> {
         visit: &Visit,
         opened: Result<Regular, Unopened>,
         has_sidecar_directory: bool,
+        bytes: &mut Vec<u8>,
     ) -> Result<Arc<MainFile>, Problem> {
         let opened = opened.map_err(|e| unopened(e, Severity::Error))?;
-        let head = content::head(&opened.file, opened.version.size, self.limits.max_file_bytes)
+        let (size, most) = (opened.version.size, self.limits.max_file_bytes);
+        let head = content::head(&opened.file, size, most, bytes)
             .map_err(|_| unreadable(Blocked::Failed, Severity::Error))?;
         // Not every filesystem tells the size.
-        let size = if head.whole { head.bytes.len() as u64 } else { opened.version.size };
+        let size = if head.whole { bytes.len() as u64 } else { size };
         let name = visit.walked.file_name().or(self.root_name);
-        let reading = frontmatter::read(&head.bytes, head.whole, name);
+        let reading = frontmatter::read(bytes, head.whole, name);
         let sidecar = if has_sidecar_directory { self.read_sidecar(&visit.spot) } else { None };
         Ok(Arc::new(MainFile {
             digest: head.digest,
@@ -188,13 +207,16 @@ fn is_skill_like(name: &[u8]) -> bool {
 }
 
 /// The names in a directory with their kinds, in byte order; beyond `most`, and one more to show
-/// that there are more, the last by name are dropped, so that memory is bounded.
+/// that there are more, the last by name are dropped, so that memory is bounded. What `buffer` holds
+/// is lost.
 pub(super) fn read_names(
     dir: &OwnedFd,
     most: usize,
+    buffer: &mut Vec<u8>,
 ) -> rustix::io::Result<Vec<(Box<[u8]>, FileType)>> {
     let mut names: Vec<(Box<[u8]>, FileType)> = Vec::new();
-    let mut buffer = Vec::with_capacity(32 << 10);
+    buffer.clear();
+    buffer.reserve(32 << 10);
     let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
     while let Some(entry) = entries.next() {
         let entry = entry?;

@@ -22,6 +22,7 @@ mod progress;
 mod prompts;
 mod read;
 mod resource;
+mod searching;
 mod source;
 mod strayed;
 mod survey;

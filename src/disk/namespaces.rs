@@ -60,7 +60,7 @@ impl Namespaces<'_> {
         &mut self,
         dir: &Spot,
         diagnostics: &mut Diagnostics,
-    ) -> Option<&Arc<Namespace>> {
+    ) -> Option<Arc<Namespace>> {
         let mut climbed = Vec::new();
         let mut here = Some(dir.clone());
         let mut answer = None;
@@ -71,7 +71,10 @@ impl Namespaces<'_> {
             }
             answer = self.at(&spot, diagnostics);
             here = spot.parent();
-            climbed.push(spot);
+            // A skill's own directory is hardly ever asked for again.
+            if spot != *dir || self.entered.get(dir) != Some(&false) {
+                climbed.push(spot);
+            }
             if answer.is_some() {
                 break;
             }
@@ -79,7 +82,7 @@ impl Namespaces<'_> {
         for spot in climbed {
             self.known.insert(spot, answer.clone());
         }
-        self.known.get(dir)?.as_ref()
+        answer
     }
 
     /// The manifest of the root itself, once [`Self::nearest`] was asked for the root.
@@ -89,7 +92,9 @@ impl Namespaces<'_> {
 
     fn at(&mut self, dir: &Spot, diagnostics: &mut Diagnostics) -> Option<Arc<Namespace>> {
         if self.entered.get(dir) == Some(&false) {
-            self.manifests.remove(dir);
+            if !self.manifests.is_empty() {
+                self.manifests.remove(dir);
+            }
             return None;
         }
         let read = match self.manifests.entry(dir.clone()) {

@@ -26,16 +26,18 @@ impl Reading<'_> {
             return;
         }
         let size = file.version.size;
-        let head = content::head(&file.file, size, self.reader.limits.max_file_bytes);
+        let mut bytes = Vec::new();
+        let most = self.reader.limits.max_file_bytes;
+        let head = content::head(&file.file, size, most, &mut bytes);
         let Ok(head) = head else {
             let failed = unopened(Unopened::Blocked(Blocked::Failed), Severity::Error);
             return self.read.problems.push((place.clone(), failed));
         };
         let name = place.file_name().unwrap_or_default();
         let name = name.strip_suffix(b".md").unwrap_or(name);
-        let (prompt, problems) = prompt::read(kind, &head.bytes, head.whole, name);
+        let (prompt, problems) = prompt::read(kind, &bytes, head.whole, name);
         let components = prompt.map(|prompt| {
-            let size = if head.whole { head.bytes.len() as u64 } else { size };
+            let size = if head.whole { bytes.len() as u64 } else { size };
             let prompt = Prompt { digest: head.digest, size, file: place.clone(), ..prompt };
             let mut components = Components::default();
             match kind {
@@ -54,11 +56,12 @@ impl Reading<'_> {
         let Self { reader, dir, .. } = *self;
         let mut queue = vec![(place.clone(), spot.clone(), 0)];
         let (mut files, mut directories) = (0, 0);
+        let mut buffer = Vec::new();
         while let Some((walked, spot, depth)) = queue.pop() {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
             let Ok(fd) = reader.ground.open(&spot, flags) else { continue };
             self.guards.extend(reader.watching.watch(fd.as_fd(), self.token, None));
-            let Ok(names) = read_names(&fd, MAX_ENTRIES) else { continue };
+            let Ok(names) = read_names(&fd, MAX_ENTRIES, &mut buffer) else { continue };
             directories += 1;
             let mut below = Vec::new();
             for (name, kind_of_entry) in names {

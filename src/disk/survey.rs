@@ -4,16 +4,11 @@
 
 use super::allowed::Allowed;
 use super::assembly::Assembly;
-use super::declared::Held;
-use super::found::{Change, Found, Node, keep_last_good};
-use super::list::{Listed, Lister, MANIFEST_DIRECTORIES};
-use super::namespaces::Namespaces;
-use super::off::Sieve;
+use super::found::{Change, Found, keep_last_good};
+use super::list::{Listed, Lister, MANIFEST_DIRECTORIES, Scratch};
 use super::progress::Progress;
-use super::sweep::list_all;
 use super::watching::{Guard, Unwatched, WatchDirs};
-use crate::domain::listing::Visit;
-use crate::domain::search::{Rules, Search};
+use crate::domain::search::Rules;
 use crate::domain::{Catalog, Published, Reason, Spot};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -210,11 +205,13 @@ impl Survey {
             root_name: root_name(&self.target.path),
             watching,
         };
+        let mut scratch = Scratch::default();
         let mut queue: Vec<_> = relist.into_iter().collect();
         let mut links_looked_at = false;
         while let Some(dir) = queue.pop() {
             let Some(node) = found.nodes.get_mut(&dir) else { continue };
-            let Listed { listing, guards } = lister.list(&node.visit(&dir), node.token);
+            let visit = node.visit(&dir);
+            let Listed { listing, guards } = lister.list(&visit, node.token, &mut scratch);
             progress.tick();
             let listing = listing.map(|new| {
                 let (new, is_settled) = keep_last_good(new, node.listing.as_deref().ok(), quiet);
@@ -306,81 +303,9 @@ impl Survey {
     pub fn has_overlay(&self) -> bool {
         self.found.as_ref().is_some_and(|found| found.kinds.has_overlay())
     }
-
-    /// Runs a search over what is held in `old`, and lists what is not. With `trusted`, what is held
-    /// is as it is on the disk.
-    fn search(
-        &mut self,
-        found: &mut Found,
-        mut old: HashMap<Spot, Node>,
-        trusted: bool,
-        watching: &dyn WatchDirs,
-        progress: &Progress,
-    ) -> Arc<Catalog> {
-        let mut search = Search::new(found.root.clone(), found.rules.clone());
-        let mut nodes: HashMap<Spot, Node> = HashMap::with_capacity(old.len());
-        loop {
-            let round = search.round();
-            if round.is_empty() {
-                break;
-            }
-            let held = |node: Option<&Node>, visit: &Visit| {
-                trusted && node.is_some_and(|n| !n.suspect && n.walked == visit.walked)
-            };
-            let new: Vec<_> =
-                round.iter().filter(|v| !held(old.get(&v.spot), v)).cloned().collect();
-            let lister = Lister {
-                ground: &found.ground,
-                limits: &found.rules.limits,
-                root_name: root_name(&self.target.path),
-                watching,
-            };
-            nodes.reserve(new.len());
-            self.tokens.reserve(new.len());
-            for (visit, token, listed) in list_all(&lister, new, &self.next_token, progress) {
-                let last = old.remove(&visit.spot).and_then(|node| node.listing.ok());
-                let listing = listed.listing.map(|new| {
-                    found.kinds.note(&found.ground, &visit.spot, new.identity.0);
-                    Arc::new(keep_last_good(new, last.as_deref(), true).0)
-                });
-                let Visit { walked, spot, linked } = visit;
-                self.tokens.insert(token, Token::Listed(spot.clone()));
-                let guards = listed.guards;
-                nodes.insert(spot, Node { walked, linked, token, listing, suspect: false, guards });
-            }
-            let answers = round.into_iter().map(|visit| {
-                if let Some(node) = old.remove(&visit.spot) {
-                    nodes.insert(visit.spot.clone(), node);
-                }
-                let node = nodes.get(&visit.spot).map(|n| n.listing.clone());
-                let listing = node.unwrap_or_else(|| Err(super::list::gone()));
-                (visit, listing)
-            });
-            search.absorb(answers.collect());
-        }
-        for gone in old.into_values() {
-            self.tokens.remove(&gone.token);
-        }
-        found.nodes = nodes;
-        let mut ended = search.finish();
-        let known = found.look_for_manifests(&ended.entered, &mut ended.rest.diagnostics);
-        let gathered =
-            found.gather(&mut ended.rest.diagnostics, trusted, &self.next_token, watching);
-        self.tokens.retain(|_, token| !matches!(token, Token::Declares(_)));
-        let declares = |(dir, held): (&Spot, &Held)| (held.token(), Token::Declares(dir.clone()));
-        self.tokens.extend(found.plugins.iter().map(declares));
-        let Found { ground, root, rules, scope, manifests, assembly, .. } = found;
-        let namespaces = Namespaces { ground, root, entered: &ended.entered, manifests, known };
-        let sieve = Sieve::new(ground, root, &self.target.published, &rules.switched_off);
-        let follow_links = rules.follow_links;
-        let new = assembly.catalog(namespaces, sieve, ended.rest, gathered, *scope, follow_links);
-        // One that means the same stays the very same, which costs nobody a look.
-        let last = found.catalog.take().filter(|last| last.means_the_same(&new));
-        found.catalog.insert(last.unwrap_or_else(|| Arc::new(new))).clone()
-    }
 }
 
 /// The name of a root that is itself a skill and has none.
-fn root_name(path: &[u8]) -> Option<&[u8]> {
+pub(super) fn root_name(path: &[u8]) -> Option<&[u8]> {
     path.split(|b| *b == b'/').rfind(|s| !s.is_empty())
 }

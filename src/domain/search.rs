@@ -71,7 +71,7 @@ pub struct Rest {
     pub truncated: bool,
 }
 
-/// A search under way. Ask [`Search::round`], list what it gives, hand it to [`Search::absorb`] in
+/// A search under way. Ask [`Search::round`], list what it gives, hand it to [`Search::absorb`] one by one in
 /// the same order, until a round is empty; then [`Search::finish`].
 #[derive(Debug)]
 pub struct Search {
@@ -128,6 +128,8 @@ impl Search {
             let room = self.rules.limits.max_directories - self.counts.directories as usize;
             round.truncate(room + 1);
             if !round.is_empty() {
+                self.entered.reserve(round.len());
+                self.spots.reserve(round.len());
                 return round;
             }
         }
@@ -143,23 +145,18 @@ impl Search {
         None
     }
 
-    /// Takes the listings of a round, in the round's order.
-    pub fn absorb(&mut self, listed: Vec<(Visit, Result<Arc<Listing>, Problem>)>) {
-        self.entered.reserve(listed.len());
-        self.spots.reserve(listed.len());
-        for (visit, listing) in listed {
-            if self.stopped {
-                return;
-            }
-            if self.counts.directories as usize >= self.rules.limits.max_directories {
-                let value = self.rules.limits.max_directories;
-                self.stop("max_directories", value, visit.walked);
-                return;
-            }
-            match listing {
-                Ok(listing) => self.enter(visit, &listing),
-                Err(problem) => self.report(visit.walked, problem),
-            }
+    /// Takes the listing of the next visit of a round.
+    pub fn absorb(&mut self, visit: Visit, listing: Result<Arc<Listing>, Problem>) {
+        if self.stopped {
+            return;
+        }
+        if self.counts.directories as usize >= self.rules.limits.max_directories {
+            let value = self.rules.limits.max_directories;
+            return self.stop("max_directories", value, visit.walked);
+        }
+        match listing {
+            Ok(listing) => self.enter(visit, &listing),
+            Err(problem) => self.report(visit.walked, problem),
         }
     }
 

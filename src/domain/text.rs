@@ -5,6 +5,9 @@ const MAX_SHOWN: usize = 64;
 
 /// The words with one space between them, none around them.
 pub(super) fn collapsed(text: &str) -> Box<str> {
+    if is_collapsed(text.as_bytes()) {
+        return text.into();
+    }
     let mut out = String::with_capacity(text.len());
     for word in text.split_whitespace() {
         if !out.is_empty() {
@@ -13,6 +16,15 @@ pub(super) fn collapsed(text: &str) -> Box<str> {
         out.push_str(word);
     }
     out.into()
+}
+
+/// Whether this is so already, as far as can be said of ASCII alone: nearly every text.
+fn is_collapsed(text: &[u8]) -> bool {
+    let is_between = |(at, byte): (usize, &u8)| match byte {
+        b' ' => at > 0 && text.get(at + 1).is_some_and(|next| *next != b' '),
+        _ => byte.is_ascii_graphic(),
+    };
+    text.iter().enumerate().all(is_between)
 }
 
 /// Whether `text` has more than `max` characters.
@@ -58,6 +70,10 @@ mod tests {
     #[test]
     fn collapses_cuts_and_shows() {
         assert_eq!(&*collapsed(" a \r\n\tb\u{a0}c "), "a b c");
+        for text in ["a b c", " a", "a ", "a  b", "a\tb", "a\u{b}b", "ä  b", "ä b", "", " "] {
+            let words: Vec<_> = text.split_whitespace().collect();
+            assert_eq!(*collapsed(text), words.join(" "), "{text:?}");
+        }
         assert_eq!(cut("äöü", 2), "äö");
         assert_eq!(cut("äö", 2), "äö");
         assert!(is_over("äöü", 2) && !is_over("äöü", 3));

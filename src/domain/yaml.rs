@@ -46,11 +46,14 @@ pub enum YamlErrorKind {
 /// what the text itself holds; texts up to that size meet the bound by nothing else but mappings as
 /// keys of mappings.
 pub fn parse(text: &str) -> Result<Value, YamlError> {
+    if let Some(value) = plain::read(text) {
+        return Ok(value);
+    }
     if let Some((index, message)) = too_costly(text) {
         let (line, column) = position::of_byte(text.as_bytes(), index);
         return Err(YamlError { line, column, message, kind: YamlErrorKind::Refused });
     }
-    plain::read(text).map_or_else(|| by_library(text), Ok)
+    by_library(text)
 }
 
 fn by_library(text: &str) -> Result<Value, YamlError> {

@@ -23,6 +23,7 @@ mod service;
 mod skills;
 mod state;
 mod stream;
+mod wire;
 
 pub use audit::Audit;
 pub use audited::Audited;

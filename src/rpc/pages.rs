@@ -2,18 +2,24 @@
 //! to `resolved`.
 
 use super::answers::{Shown, root_status};
-use super::skills::skill;
+use super::parts::Draft;
+use super::skills::encode;
+use super::wire;
 use crate::domain::limits::MAX_PAGE_BYTES;
 use crate::domain::token::{PageToken, ResumeToken};
 use crate::domain::{Reach, Selected};
 use crate::keeper::View;
 use crate::proto::caproot::v1 as pb;
+use bytes::Bytes;
 use prost::Message as _;
+use tonic::Status;
 
 /// What diagnostics may take of an answer.
 const MAX_DIAGNOSTIC_BYTES: usize = 512 << 10;
 /// Kept free for the token, the epoch and the framing.
 const SPARE_BYTES: usize = 1 << 10;
+/// The number of the field `skills`.
+const SKILLS: u32 = 1;
 const MAX_WARNINGS: usize = 16;
 const MAX_WARNING_BYTES: usize = 256;
 
@@ -53,13 +59,13 @@ impl Question<'_> {
         }
     }
 
-    /// The page that begins at a root and a skill.
+    /// The page that begins at a root and a skill, as a message, and without its skills as a value.
     pub(super) fn page(
         &self,
         epoch: u64,
         view: &View,
         begin: (usize, usize),
-    ) -> pb::ListSkillsResponse {
+    ) -> Result<(pb::ListSkillsResponse, Bytes), Status> {
         let first = begin == (0, 0);
         let mut page = pb::ListSkillsResponse {
             epoch: print_epoch(epoch),
@@ -71,33 +77,54 @@ impl Question<'_> {
             page.warnings = warnings(&page.roots);
             page.diagnostics = diagnostics(view, self.product).into_iter().flatten().collect();
         }
-        let mut room = (MAX_PAGE_BYTES - SPARE_BYTES).saturating_sub(page.encoded_len());
+        let mut draft = Draft::with_capacity(0);
+        let room = (MAX_PAGE_BYTES - SPARE_BYTES).saturating_sub(page.encoded_len());
+        if let Some((root_at, skill_at)) = self.fill(&mut draft, view, begin, room) {
+            let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+            let token = PageToken {
+                epoch,
+                revision: view.revision,
+                root: number(root_at),
+                skill: number(skill_at),
+            };
+            page.next_page_token = token.print(&self.bytes());
+        } else {
+            page.resume_token = ResumeToken::new(epoch, view.revision, &self.bytes()).print();
+        }
+        draft.add(&page);
+        Ok((page, draft.finish()?))
+    }
+
+    /// Writes the skills that fit; where the next page begins, if there is one.
+    fn fill(
+        &self,
+        draft: &mut Draft,
+        view: &View,
+        begin: (usize, usize),
+        mut room: usize,
+    ) -> Option<(usize, usize)> {
+        let mut taken = 0;
         for (root_at, root) in view.roots.iter().enumerate().skip(begin.0) {
             let Some(shown) = Shown::new(root, self.product) else { continue };
+            let scope = shown.catalog.header.scope;
             let from = if root_at == begin.0 { begin.1 } else { 0 };
             for (skill_at, listed) in shown.skills(from) {
-                let next = skill(&root.id, shown.catalog.header.scope, listed, self.view);
-                let own = next.encoded_len();
-                let len = own + 1 + prost::length_delimiter_len(own);
-                // A later page has room for any skill; the first may be full of diagnostics.
-                let must_take = page.skills.is_empty() && !first;
-                if page.skills.len() == self.page_size || (len > room && !must_take) {
-                    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-                    let token = PageToken {
-                        epoch,
-                        revision: view.revision,
-                        root: number(root_at),
-                        skill: number(skill_at),
-                    };
-                    page.next_page_token = token.print(&self.bytes());
-                    return page;
+                if taken == self.page_size {
+                    return Some((root_at, skill_at));
                 }
+                // A later page has room for any skill; the first may be full of diagnostics.
+                let must_take = taken == 0 && begin != (0, 0);
+                let written = draft.add_within(if must_take { usize::MAX } else { room }, |out| {
+                    wire::message(SKILLS, out, |out| {
+                        encode(&root.id, scope, listed, self.view, out);
+                    });
+                });
+                let Some(len) = written else { return Some((root_at, skill_at)) };
                 room = room.saturating_sub(len);
-                page.skills.push(next);
+                taken += 1;
             }
         }
-        page.resume_token = ResumeToken::new(epoch, view.revision, &self.bytes()).print();
-        page
+        None
     }
 }
 

@@ -4,7 +4,7 @@
 //! pieces and counting to `door`.
 
 use super::service::Events;
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use http::HeaderMap;
 use http_body::Frame;
@@ -27,6 +27,10 @@ pub(super) struct Parts {
     /// The bytes of the one message, where it is one.
     bytes: Option<usize>,
 }
+
+/// A message that is put together of fields and of messages of its kind, as protobuf allows: a long
+/// one is never there as a value.
+pub(super) struct Draft(Vec<u8>);
 
 type Messages = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
 
@@ -56,16 +60,59 @@ pub(super) fn in_place_of<T>(looked_at: T, message: Bytes) -> Response<T> {
 
 /// A message with its prefix.
 pub(super) fn message(message: &impl Message) -> Result<Bytes, Status> {
-    let len = message.encoded_len();
-    let mut buffer = BytesMut::with_capacity(PREFIX_BYTES + len);
-    buffer.put_u8(0);
-    buffer.put_u32(u32::try_from(len).map_err(|_| too_long())?);
-    message.encode(&mut buffer).map_err(|_| too_long())?;
-    Ok(buffer.freeze())
+    let mut draft = Draft::with_capacity(message.encoded_len());
+    draft.add(message);
+    draft.finish()
+}
+
+/// What a message with its prefix says.
+pub(super) fn value<M: Message + Default>(message: &Bytes) -> Result<M, Status> {
+    let value = M::decode(message.slice(PREFIX_BYTES..));
+    value.map_err(|error| Status::internal(format!("an answer cannot be read: {error}")))
 }
 
 fn too_long() -> Status {
     Status::internal("an answer is too long to be sent")
+}
+
+impl Draft {
+    /// Room for a message of so many bytes; it grows.
+    pub(super) fn with_capacity(bytes: usize) -> Self {
+        let mut buffer = Vec::with_capacity(PREFIX_BYTES + bytes);
+        buffer.resize(PREFIX_BYTES, 0);
+        Self(buffer)
+    }
+
+    /// Merges a message into it.
+    pub(super) fn add(&mut self, part: &impl Message) {
+        part.encode_raw(&mut self.0);
+    }
+
+    /// Has fields written behind what is there, unless they take more bytes than there is room for;
+    /// says how many they took.
+    pub(super) fn add_within(
+        &mut self,
+        room: usize,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Option<usize> {
+        let before = self.0.len();
+        write(&mut self.0);
+        let len = self.0.len() - before;
+        if len > room {
+            self.0.truncate(before);
+            return None;
+        }
+        Some(len)
+    }
+
+    /// With its prefix.
+    pub(super) fn finish(self) -> Result<Bytes, Status> {
+        let Self(mut buffer) = self;
+        let len = buffer.len() - PREFIX_BYTES;
+        let len = u32::try_from(len).map_err(|_| too_long())?;
+        buffer[1..PREFIX_BYTES].copy_from_slice(&len.to_be_bytes());
+        Ok(buffer.into())
+    }
 }
 
 impl Parts {

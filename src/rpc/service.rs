@@ -209,19 +209,22 @@ impl CapabilityService for Service {
             consistency: requests::consistency(request.consistency)?,
         };
         let (view, begin) = self.page_view(&keeper, &selection, &asked, patience).await?;
-        if may_be_compressed {
-            return Ok(Response::new(question.page(self.keeper.epoch(), &view, begin)));
-        }
         let key = Key::new(&asked.bytes, question.page_size, &view, begin);
-        if let Some(bytes) = key.as_ref().and_then(|key| self.kept.get(key)) {
-            return Ok(parts::in_place_of(question.head(&view), bytes));
+        let kept = key.as_ref().and_then(|key| self.kept.get(key));
+        let (page, message) = if let Some(message) = kept {
+            (question.head(&view), message)
+        } else {
+            let made = question.page(self.keeper.epoch(), &view, begin)?;
+            if let Some(key) = key {
+                self.kept.put(key, &made.1);
+            }
+            made
+        };
+        if may_be_compressed {
+            // By tonic, which takes it as a value.
+            return Ok(Response::new(parts::value(&message)?));
         }
-        let page = question.page(self.keeper.epoch(), &view, begin);
-        let bytes = parts::message(&page)?;
-        if let Some(key) = key {
-            self.kept.put(key, &bytes);
-        }
-        Ok(parts::in_place_of(page, bytes))
+        Ok(parts::in_place_of(page, message))
     }
 
     type WatchSkillsStream = Events;

@@ -1,14 +1,11 @@
 //! A skill in the words of the wire.
 
 use super::answers::{place, scope};
+use super::wire::{item, message, struct_of, structure, text};
 use crate::domain::sidecar::{Permissions, Sidecar, ToolDependency};
-use crate::domain::value::packed::{Part, pack};
-use crate::domain::{Digest, RootId, Scope, Skill};
+use crate::domain::{Digest, RootId, Scope, Skill, handle};
 use crate::proto::caproot::v1 as pb;
-use prost_types::{ListValue, Struct, value::Kind};
-
-/// The largest integer up to which every one is a double.
-const MAX_EXACT: u64 = 1 << 53;
+use prost::Message as _;
 
 /// A skill under the id of its root.
 pub(super) fn skill(
@@ -17,40 +14,66 @@ pub(super) fn skill(
     skill: &Skill,
     view: pb::SkillView,
 ) -> pb::Skill {
+    let mut bytes = Vec::new();
+    encode(root, root_scope, skill, view, &mut bytes);
+    pb::Skill::decode(&*bytes).expect("it is what was written")
+}
+
+/// The same as the bytes of its message: of what every skill has no value is made in between.
+pub(super) fn encode(
+    root: &RootId,
+    root_scope: Option<Scope>,
+    skill: &Skill,
+    view: pb::SkillView,
+    out: &mut Vec<u8>,
+) {
     let authored = &skill.authored;
-    let basic = pb::Skill {
-        authority: Some(pb::Authority {
-            kind: "executor".to_owned(),
-            id: root.as_str().to_owned(),
-        }),
-        package: place(root, Some(&skill.package)),
-        main_resource: place(root, Some(&skill.main_resource())),
-        name: (*skill.name).to_owned(),
-        description: authored.description().to_owned(),
-        short_description: text(authored.short_description()),
-        plugin: text(skill.plugin.as_deref()),
+    let sidecar = skill.sidecar.as_deref();
+    message(1, out, |out| {
+        text(1, "executor", out);
+        text(2, root.as_str(), out);
+    });
+    let mut place = handle::print(root, &skill.package);
+    text(2, &place, out);
+    place.push_str("/SKILL.md");
+    text(3, &place, out);
+    text(4, &skill.name, out);
+    text(5, authored.description(), out);
+    text(6, authored.short_description().unwrap_or_default(), out);
+    text(7, skill.plugin.as_deref().unwrap_or_default(), out);
+    text(9, &skill.digest.as_ref().map(Digest::to_string).unwrap_or_default(), out);
+    let rest = pb::Skill {
         scope: root_scope.map(|s| scope(s).into()),
-        digest: skill.digest.as_ref().map(Digest::to_string).unwrap_or_default(),
         size_bytes: skill.size,
-        policy: Some(policy(skill.sidecar.as_deref())),
+        policy: Some(policy(sidecar)),
         stale: skill.stale,
         ..pb::Skill::default()
     };
     if view == pb::SkillView::Basic {
-        return basic;
+        return rest.encode_raw(out);
     }
-    let sidecar = skill.sidecar.as_deref();
-    pb::Skill {
-        license: text(authored.license()),
-        compatibility: text(authored.compatibility()),
-        metadata: authored.metadata().map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
-        allowed_tools: authored.allowed_tools().map(str::to_owned).collect(),
-        frontmatter: authored.frontmatter().map(structure),
+    text(20, authored.license().unwrap_or_default(), out);
+    text(21, authored.compatibility().unwrap_or_default(), out);
+    for (key, value) in authored.metadata() {
+        message(22, out, |out| {
+            text(1, key, out);
+            text(2, value, out);
+        });
+    }
+    for tool in authored.allowed_tools() {
+        item(23, tool, out);
+    }
+    if let Some(fields) = authored.frontmatter() {
+        structure(24, fields, out);
+    }
+    let permissions = sidecar.and_then(|s| s.permissions.as_ref());
+    let rest = pb::Skill {
         interface: interface(root, skill),
         dependencies: sidecar.map_or(&[][..], |s| &s.dependencies).iter().map(tool).collect(),
-        permissions: sidecar.and_then(|s| s.permissions.as_ref()).map(permissions),
-        ..basic
-    }
+        permissions: permissions.map(self::permissions),
+        ..rest
+    };
+    rest.encode_raw(out);
 }
 
 fn policy(sidecar: Option<&Sidecar>) -> pb::SkillPolicy {
@@ -64,12 +87,12 @@ fn policy(sidecar: Option<&Sidecar>) -> pb::SkillPolicy {
 fn interface(root: &RootId, skill: &Skill) -> Option<pb::SkillInterface> {
     let interface = skill.sidecar.as_ref()?.interface.as_ref()?;
     Some(pb::SkillInterface {
-        display_name: text(interface.display_name.as_deref()),
-        short_description: text(interface.short_description.as_deref()),
+        display_name: owned(interface.display_name.as_deref()),
+        short_description: owned(interface.short_description.as_deref()),
         icon_small: place(root, skill.icon_small.as_ref()),
         icon_large: place(root, skill.icon_large.as_ref()),
-        brand_color: text(interface.brand_color.as_deref()),
-        default_prompt: text(interface.default_prompt.as_deref()),
+        brand_color: owned(interface.brand_color.as_deref()),
+        default_prompt: owned(interface.default_prompt.as_deref()),
     })
 }
 
@@ -77,10 +100,10 @@ fn tool(tool: &ToolDependency) -> pb::ToolDependency {
     pb::ToolDependency {
         r#type: tool.kind.to_string(),
         value: tool.value.to_string(),
-        description: text(tool.description.as_deref()),
-        transport: text(tool.transport.as_deref()),
-        command: text(tool.command.as_deref()),
-        url: text(tool.url.as_deref()),
+        description: owned(tool.description.as_deref()),
+        transport: owned(tool.transport.as_deref()),
+        command: owned(tool.command.as_deref()),
+        url: owned(tool.url.as_deref()),
     }
 }
 
@@ -92,35 +115,11 @@ fn permissions(asked: &Permissions) -> pb::SkillPermissions {
         network: asked.network,
         file_system_read: texts(&asked.read),
         file_system_write: texts(&asked.write),
-        macos: asked.macos.as_ref().map(|macos| structure(Part::of(&pack(macos)))),
+        macos: asked.macos.as_ref().map(struct_of),
         sandbox: sandbox.into(),
     }
 }
 
-fn text(text: Option<&str>) -> String {
+fn owned(text: Option<&str>) -> String {
     text.unwrap_or_default().to_owned()
-}
-
-/// A mapping as a `Struct`; anything else gives an empty one.
-fn structure(value: Part<'_>) -> Struct {
-    let Part::Map(entries) = value else { return Struct::default() };
-    Struct { fields: entries.map(|(k, v)| (k.to_owned(), wire_value(v))).collect() }
-}
-
-fn wire_value(value: Part<'_>) -> prost_types::Value {
-    // Up to 2^53 every integer is a double.
-    #[allow(clippy::cast_precision_loss)]
-    let kind = match value {
-        Part::Null => Kind::NullValue(0),
-        Part::Bool(b) => Kind::BoolValue(b),
-        Part::Int(n) if n.unsigned_abs() <= MAX_EXACT => Kind::NumberValue(n as f64),
-        Part::Int(n) => Kind::StringValue(n.to_string()),
-        Part::UInt(n) => Kind::StringValue(n.to_string()),
-        Part::Float(x) if x.is_finite() => Kind::NumberValue(x),
-        Part::Float(x) => Kind::StringValue(x.to_string()),
-        Part::Text(text) => Kind::StringValue(text.to_owned()),
-        Part::List(items) => Kind::ListValue(ListValue { values: items.map(wire_value).collect() }),
-        Part::Map(_) => Kind::StructValue(structure(value)),
-    };
-    prost_types::Value { kind: Some(kind) }
 }

@@ -97,15 +97,10 @@ fn find(tree: &Tree, rules: Rules) -> (Vec<String>, Vec<String>) {
         if round.is_empty() {
             break;
         }
-        search.absorb(
-            round
-                .into_iter()
-                .map(|v| {
-                    let l = tree.list(&v);
-                    (v, Ok(Arc::new(l)))
-                })
-                .collect(),
-        );
+        for visit in round {
+            let listing = Arc::new(tree.list(&visit));
+            search.absorb(visit, Ok(listing));
+        }
     }
     let found = search.finish().rest;
     let packages = found.candidates.iter().map(|c| c.package.to_string());
