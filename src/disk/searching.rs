@@ -2,7 +2,7 @@
 //! found. Leaves when to search, and what a change means, to `survey`.
 
 use super::declared::Held;
-use super::found::{Found, Node, keep_last_good};
+use super::found::{Found, Node, Nodes, settled};
 use super::list::{self, Lister};
 use super::namespaces::Namespaces;
 use super::off::Sieve;
@@ -13,19 +13,18 @@ use super::watching::WatchDirs;
 use crate::domain::listing::Visit;
 use crate::domain::search::Search;
 use crate::domain::{Catalog, Spot};
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Directories of the last search that no look was needed at, and those of this one.
-struct Nodes {
-    old: HashMap<Spot, Node>,
-    new: HashMap<Spot, Node>,
+struct Sorted {
+    old: Nodes,
+    new: Nodes,
 }
 
-impl Nodes {
+impl Sorted {
     /// Takes a directory over as it is held, and has the search absorb it.
     fn keep(&mut self, visit: Visit, search: &mut Search) {
-        if let Some(node) = self.old.remove(&visit.spot) {
+        if let Some(node) = self.old.swap_remove(&visit.spot) {
             self.new.insert(visit.spot.clone(), node);
         }
         let node = self.new.get(&visit.spot).map(|node| node.listing.clone());
@@ -39,13 +38,13 @@ impl Survey {
     pub(super) fn search(
         &mut self,
         found: &mut Found,
-        old: HashMap<Spot, Node>,
+        old: Nodes,
         trusted: bool,
         watching: &dyn WatchDirs,
         progress: &Progress,
     ) -> Arc<Catalog> {
         let mut search = Search::new(found.root.clone(), found.rules.clone());
-        let mut nodes = Nodes { new: HashMap::with_capacity(old.len()), old };
+        let mut nodes = Sorted { new: Nodes::with_capacity(old.len()), old };
         loop {
             let round = search.round();
             if round.is_empty() {
@@ -70,14 +69,14 @@ impl Survey {
                     nodes.keep(held, &mut search);
                 }
                 let Some(Visit { walked, spot, linked }) = round.next() else { return };
-                let last = nodes.old.remove(&spot);
+                let last = nodes.old.swap_remove(&spot);
                 if let Some(last) = &last {
                     self.tokens.remove(&last.token);
                 }
                 let last = last.and_then(|node| node.listing.ok());
                 let listing = listed.listing.map(|new| {
                     found.kinds.note(&found.ground, &spot, new.identity.0);
-                    Arc::new(keep_last_good(new, last.as_deref(), true).0)
+                    settled(new, last)
                 });
                 self.tokens.insert(token, Token::Listed(spot.clone()));
                 let (guards, held) = (listed.guards, listing.clone());

@@ -4,7 +4,7 @@
 
 use super::allowed::Allowed;
 use super::assembly::Assembly;
-use super::found::{Change, Found, keep_last_good};
+use super::found::{Change, Found, Nodes, keep_last_good};
 use super::list::{Listed, Lister, MANIFEST_DIRECTORIES, Scratch};
 use super::progress::Progress;
 use super::watching::{Guard, Unwatched, WatchDirs};
@@ -131,7 +131,7 @@ impl Survey {
                 Err(reason)
             }
             Ok(mut found) => {
-                let mut old = HashMap::new();
+                let mut old = Nodes::new();
                 if let Some(mut last) = self.found.take() {
                     old = last.nodes_on(&found.ground);
                     (found.assembly, found.catalog) = (last.assembly, last.catalog);

@@ -23,6 +23,8 @@ pub(super) struct Bound {
     pub(super) allowed: Allowed,
     /// What is offered, in scope order, then by id.
     pub(super) published: Arc<[Published]>,
+    /// Their paths, by id.
+    pub(super) by_id: HashMap<Box<str>, Arc<[u8]>>,
 }
 
 /// All bounds that were asked for, under the same terms.
@@ -67,8 +69,10 @@ impl Bounds {
             }
         };
         let published = self.published.iter().filter(|root| reach.offers(&root.path));
-        let published = published.cloned().collect();
-        let bound = Arc::new(Bound { number, allowed, published });
+        let published: Arc<[_]> = published.cloned().collect();
+        let by_id = published.iter().map(|root| (root.id.as_str().into(), (&*root.path).into()));
+        let by_id = by_id.collect();
+        let bound = Arc::new(Bound { number, allowed, published, by_id });
         made.insert(reach.clone(), bound.clone());
         bound
     }

@@ -93,10 +93,7 @@ impl Regime {
         let path = match selected.place(&self.environments)? {
             RootPath::Native(path) => path.into(),
             // One that is not offered is no other than one that there is not.
-            RootPath::Published(id) => {
-                let root = bound.published.iter().find(|p| p.id.as_str() == &*id);
-                root.map(|p| (&*p.path).into()).ok_or(Reason::InvalidPath)?
-            }
+            RootPath::Published(id) => bound.by_id.get(&id).ok_or(Reason::InvalidPath)?.clone(),
         };
         Ok(Key { bound: bound.number, path })
     }

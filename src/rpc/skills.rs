@@ -28,7 +28,7 @@ pub(super) fn encode(
     out: &mut Vec<u8>,
 ) {
     let authored = &skill.authored;
-    let sidecar = skill.sidecar.as_deref();
+    let sidecar = skill.sidecar();
     message(1, out, |out| {
         text(1, "executor", out);
         text(2, root.as_str(), out);
@@ -37,16 +37,16 @@ pub(super) fn encode(
     text(2, &place, out);
     place.push_str("/SKILL.md");
     text(3, &place, out);
-    text(4, &skill.name, out);
+    text(4, skill.name(), out);
     text(5, authored.description(), out);
     text(6, authored.short_description().unwrap_or_default(), out);
     text(7, skill.plugin.as_deref().unwrap_or_default(), out);
-    text(9, &skill.digest.as_ref().map(Digest::to_string).unwrap_or_default(), out);
+    text(9, &skill.digest().as_ref().map(Digest::to_string).unwrap_or_default(), out);
     let rest = pb::Skill {
         scope: root_scope.map(|s| scope(s).into()),
-        size_bytes: skill.size,
+        size_bytes: skill.size(),
         policy: Some(policy(sidecar)),
-        stale: skill.stale,
+        stale: skill.is_stale(),
         ..pb::Skill::default()
     };
     if view == pb::SkillView::Basic {
@@ -85,12 +85,12 @@ fn policy(sidecar: Option<&Sidecar>) -> pb::SkillPolicy {
 }
 
 fn interface(root: &RootId, skill: &Skill) -> Option<pb::SkillInterface> {
-    let interface = skill.sidecar.as_ref()?.interface.as_ref()?;
+    let interface = skill.sidecar()?.interface.as_ref()?;
     Some(pb::SkillInterface {
         display_name: owned(interface.display_name.as_deref()),
         short_description: owned(interface.short_description.as_deref()),
-        icon_small: place(root, skill.icon_small.as_ref()),
-        icon_large: place(root, skill.icon_large.as_ref()),
+        icon_small: place(root, skill.icon_small()),
+        icon_large: place(root, skill.icon_large()),
         brand_color: owned(interface.brand_color.as_deref()),
         default_prompt: owned(interface.default_prompt.as_deref()),
     })
