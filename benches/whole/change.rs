@@ -1,7 +1,7 @@
 //! From a rename(2) to the client's event, beside a bare reader of inotify and the configured quiet;
 //! and what one change costs the daemon's processors, with many skills and with few.
 
-use crate::client::{Events, published};
+use crate::client::{Events, owed, published};
 use crate::context::{Context, Outcome, Tree};
 use crate::report::{Found, Line, Plot, Row, Target};
 use crate::server::{Server, Spent};
@@ -105,7 +105,8 @@ impl<'a> Watched<'a> {
             self.changes += 1;
             let at = self.tree.change(0)?;
             let (heard, _) = self.events.delta().await?;
-            let raw = self.raw.recv().await.ok_or("the bare reader lives")?;
+            let raw = async { Ok(self.raw.recv().await.ok_or("the bare reader lives")?) };
+            let raw = owed("what inotify tells", raw).await?;
             raws.push(ms(raw.duration_since(at) + Timing::default().settle));
             events.push(ms(heard.duration_since(at)));
             sleep(PAUSE).await;

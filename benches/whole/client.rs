@@ -20,8 +20,8 @@ pub(crate) const LIST: &str = "/caproot.v1.CapabilityService/ListSkills";
 pub(crate) const READ: &str = "/caproot.v1.CapabilityService/ReadResource";
 pub(crate) const WATCH: &str = "/caproot.v1.CapabilityService/WatchSkills";
 
-/// After so long, an event that was owed was lost.
-const LOST: Duration = Duration::from_mins(5);
+/// After so long, what was owed was lost: nothing that is waited for takes a tenth of it.
+pub(crate) const LOST: Duration = Duration::from_mins(1);
 
 /// Messages as they are on the wire.
 #[derive(Debug, Default, Clone, Copy)]
@@ -37,23 +37,36 @@ impl Caller {
     }
 
     pub(crate) async fn ask(&mut self, path: &str, request: Bytes) -> Outcome<Bytes> {
-        self.0.ready().await?;
-        let path = PathAndQuery::try_from(path)?;
-        Ok(self.0.unary(Request::new(request), path, Plain).await?.into_inner())
+        let to = PathAndQuery::try_from(path)?;
+        let answer = async {
+            self.0.ready().await?;
+            Ok(self.0.unary(Request::new(request), to, Plain).await?.into_inner())
+        };
+        owed(path, answer).await
     }
 
     pub(crate) async fn stream(&mut self, path: &str, request: Bytes) -> Outcome<Streaming<Bytes>> {
-        self.0.ready().await?;
-        let path = PathAndQuery::try_from(path)?;
-        Ok(self.0.server_streaming(Request::new(request), path, Plain).await?.into_inner())
+        let to = PathAndQuery::try_from(path)?;
+        let answer = async {
+            self.0.ready().await?;
+            Ok(self.0.server_streaming(Request::new(request), to, Plain).await?.into_inner())
+        };
+        owed(path, answer).await
     }
+}
+
+/// Waits for what is owed, but no longer than for anything: a pass ends, and says what it waited for.
+pub(crate) async fn owed<T>(what: &str, owed: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    let lost = |_| format!("waited {LOST:?} for what did not come: {what}");
+    timeout(LOST, owed).await.map_err(lost)?
 }
 
 /// All published roots.
 pub(crate) async fn published(
     client: &mut CapabilityServiceClient<Channel>,
 ) -> Outcome<Vec<pb::SelectedCapabilityRoot>> {
-    let roots = client.list_roots(pb::ListRootsRequest {}).await?.into_inner().roots;
+    let roots = async { Ok(client.list_roots(pb::ListRootsRequest {}).await?.into_inner().roots) };
+    let roots = owed("ListRoots", roots).await?;
     Ok(roots.into_iter().filter_map(|root| root.selected_capability_root).collect())
 }
 
@@ -103,24 +116,24 @@ impl Events {
 
     /// Reads on to the end of a state.
     pub(crate) async fn synced(&mut self) -> Outcome<()> {
-        loop {
-            if matches!(self.next().await?.1, Event::Synced(_)) {
-                return Ok(());
-            }
-        }
+        let end = async {
+            while !matches!(self.next().await?.1, Event::Synced(_)) {}
+            Ok(())
+        };
+        owed("the end of a state", end).await
     }
 
     /// When a change came, and the bytes of its event; reads on to the end of its state.
     pub(crate) async fn delta(&mut self) -> Outcome<(Instant, Bytes)> {
-        let owed = async {
+        let delta = async {
             loop {
                 let (bytes, event) = self.next().await?;
                 if matches!(event, Event::Delta(_)) {
-                    return Outcome::Ok((Instant::now(), bytes));
+                    return Ok((Instant::now(), bytes));
                 }
             }
         };
-        let heard = timeout(LOST, owed).await??;
+        let heard = owed("the event of a change", delta).await?;
         self.synced().await?;
         Ok(heard)
     }

@@ -35,6 +35,7 @@ use options::{Name, Options};
 use report::Report;
 use std::fs;
 use std::io::{self, Write as _};
+use std::time::Instant;
 
 fn main() -> Outcome<()> {
     let options = Options::parse();
@@ -53,6 +54,7 @@ async fn measure(options: &Options) -> Outcome<()> {
     let mut report = Report::new(options);
     for name in options.wanted() {
         say(format_args!("{name:?}"));
+        let began = Instant::now();
         let found = match name {
             Name::Cold => cold::measure(&context).await?,
             Name::List => list::measure(&context).await?,
@@ -65,6 +67,7 @@ async fn measure(options: &Options) -> Outcome<()> {
             Name::Growth => growth::measure(&context).await?,
         };
         report.add(found);
+        say(format_args!("{name:?} took {:.0?}", began.elapsed()));
     }
     let mut out = io::stdout();
     if options.markdown {

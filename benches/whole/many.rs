@@ -3,7 +3,7 @@
 
 use crate::bare::{PUSH, SUBSCRIBE};
 use crate::change::PAUSE;
-use crate::client::{Caller, Events, published};
+use crate::client::{Caller, Events, owed, published};
 use crate::context::{Context, Outcome, Tree};
 use crate::report::{Found, Row, Target};
 use crate::server::Server;
@@ -157,7 +157,8 @@ impl Readers {
     async fn last(&mut self, began: Instant) -> Outcome<(f64, Bytes)> {
         let (mut last, mut first) = (began, None);
         for _ in 0..self.tasks.len() {
-            let (at, bytes) = self.told.recv().await.ok_or("readers live")?;
+            let heard = async { Ok(self.told.recv().await.ok_or("readers live")?) };
+            let (at, bytes) = owed("what each reader is to hear", heard).await?;
             last = last.max(at);
             if first.get_or_insert_with(|| bytes.clone()).len() != bytes.len() {
                 return Err("every reader gets as many bytes".into());

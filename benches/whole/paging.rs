@@ -2,7 +2,7 @@
 //! same file.
 
 use crate::bare::LARGE;
-use crate::client::{Caller, READ, published};
+use crate::client::{Caller, READ, owed, published};
 use crate::context::{Context, Outcome, say};
 use crate::report::{Found, Row, Target};
 use crate::server::Server;
@@ -101,7 +101,7 @@ async fn paged(
 async fn streamed(caller: &mut Caller, size: usize) -> Outcome<f64> {
     let (began, mut bytes) = (Instant::now(), 0);
     let mut pages = caller.stream(LARGE, Bytes::new()).await?;
-    while let Some(page) = pages.message().await? {
+    while let Some(page) = owed(LARGE, async { Ok(pages.message().await?) }).await? {
         bytes += page.len();
     }
     rate(began, bytes, size)

@@ -1,6 +1,6 @@
 //! A process that serves over a socket of the loopback: caproot, or the bare server beside it.
 
-use crate::client::Caller;
+use crate::client::{Caller, LOST};
 use crate::context::{Outcome, this_program};
 use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use std::collections::HashMap;
@@ -9,6 +9,8 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
 use tonic::transport::{Channel, Endpoint};
 
 /// Ended with its process.
@@ -43,8 +45,14 @@ impl Server {
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take();
         let mut server = Self { child, address: String::new() };
-        let mut line = String::new();
-        BufReader::new(stdout.ok_or("stdout is piped")?).read_line(&mut line)?;
+        let mut stdout = BufReader::new(stdout.ok_or("stdout is piped")?);
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            let mut line = String::new();
+            // Nobody listens any more where it came too late.
+            let _ = tell.send(stdout.read_line(&mut line).map(|_| line));
+        });
+        let line = told.recv_timeout(LOST).map_err(|_| "a server says where it listens")??;
         let address = line.trim().strip_prefix("listening tcp:").ok_or("it listens")?;
         server.address = format!("http://{address}");
         Ok(server)
@@ -52,7 +60,7 @@ impl Server {
 
     /// A connection of its own.
     pub(crate) async fn connect(&self) -> Outcome<Channel> {
-        Ok(Endpoint::from_shared(self.address.clone())?.connect().await?)
+        Ok(Endpoint::from_shared(self.address.clone())?.connect_timeout(LOST).connect().await?)
     }
 
     /// A client of caproot on a connection of its own.

@@ -5,9 +5,7 @@ use super::parts::{self, Parts};
 use super::service::{Answer, Events, Service};
 use crate::proto::caproot::v1 as pb;
 use pb::capability_service_server::CapabilityService;
-use pb::watch_skills_response::Event;
 use prost::Message;
-use tokio_stream::StreamExt as _;
 use tonic::{Request, Response};
 
 /// `caproot.v1.CapabilityService`, audited.
@@ -118,22 +116,10 @@ impl CapabilityService for Audited {
     ) -> Answer<Self::WatchSkillsStream> {
         let roots = ids(&request.get_ref().selected_capability_roots);
         let call = self.call(&request, About::roots("WatchSkills", roots));
-        let answer = self.service.watch_skills(request).await;
+        let answer = self.service.watch(request);
         call.audit.called(&call.who, &call.about, answer.as_ref().map(|_| None));
-        answer.map(|events| {
-            parts::of_events(events.map(|events| -> Events {
-                Box::pin(events.map(move |event| {
-                    if let Ok(pb::WatchSkillsResponse {
-                        event: Some(Event::RootStatus(root)),
-                        ..
-                    }) = &event
-                    {
-                        call.root(&root.id, root.reason());
-                    }
-                    event
-                }))
-            }))
-        })
+        let refused = move |root: &str| call.audit.root_refused(&call.who, &call.about, root);
+        answer.map(|events| parts::of_events(events, refused))
     }
 
     async fn list_resources(

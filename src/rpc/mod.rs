@@ -20,6 +20,7 @@ mod plugins;
 mod requests;
 mod resolved;
 mod service;
+mod shared;
 mod skills;
 mod state;
 mod stream;

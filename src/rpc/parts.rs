@@ -3,7 +3,7 @@
 //! again while that grows. What is made here takes the room it needs, and goes when it is sent. Leaves
 //! pieces and counting to `door`.
 
-use super::service::Events;
+use super::service::{Events, Sendings};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use http::HeaderMap;
@@ -40,10 +40,19 @@ struct Sent {
     ended: bool,
 }
 
-/// A stream whose events are made into bytes one by one, when each is asked for.
-pub(super) fn of_events(answer: Response<Events>) -> Response<Events> {
+/// A stream of events that are bytes already; `refused` is told the roots that the caller may not use,
+/// when that is sent.
+pub(super) fn of_events(
+    answer: Response<Sendings>,
+    refused: impl Fn(&str) + Send + 'static,
+) -> Response<Events> {
     let (metadata, events, extensions) = answer.into_parts();
-    let messages = events.map(|event| event.and_then(|event| message(&event)));
+    let messages = events.map(move |event| {
+        event.map(|event| {
+            event.refused.iter().for_each(|root| refused(root));
+            event.bytes()
+        })
+    });
     let none: Events = Box::pin(stream::empty());
     let mut answer = Response::from_parts(metadata, none, extensions);
     answer.extensions_mut().insert(Parts::new(messages, None));
@@ -172,9 +181,11 @@ impl fmt::Debug for Parts {
 mod tests {
     use super::{Parts, in_place_of, message, of_events};
     use crate::proto::caproot::v1 as pb;
-    use crate::rpc::service::Events;
+    use crate::rpc::service::Sendings;
+    use crate::rpc::shared::Made;
     use http_body_util::BodyExt as _;
     use prost::Message as _;
+    use std::sync::Arc;
     use tonic::{Response, Status};
 
     /// What is sent of an answer, and the code it ends with.
@@ -187,8 +198,9 @@ mod tests {
         (sent.to_bytes().to_vec(), code)
     }
 
-    fn event(revision: u64) -> pb::WatchSkillsResponse {
-        pb::WatchSkillsResponse { revision, ..pb::WatchSkillsResponse::default() }
+    fn event(revision: u64) -> Arc<Made> {
+        let event = pb::WatchSkillsResponse { revision, ..pb::WatchSkillsResponse::default() };
+        Arc::new(Made::new(&event).expect("short enough"))
     }
 
     #[tokio::test]
@@ -209,8 +221,8 @@ mod tests {
     async fn a_stream_ends_as_its_events_end() {
         for (end, expected) in [(None, "0"), (Some(Status::unavailable("it stops")), "14")] {
             let events: Vec<_> = (1..=2).map(|n| Ok(event(n))).chain(end.map(Err)).collect();
-            let events: Events = Box::pin(futures_util::stream::iter(events));
-            let (sent, code) = sent(of_events(Response::new(events))).await;
+            let events: Sendings = Box::pin(futures_util::stream::iter(events));
+            let (sent, code) = sent(of_events(Response::new(events), |_| ())).await;
             assert_eq!(sent, [0, 0, 0, 0, 2, 16, 1, 0, 0, 0, 0, 2, 16, 2]);
             assert_eq!(code, expected);
         }

@@ -6,6 +6,7 @@ use super::errors::{BadField, Failure, shutting_down, too_many_streams};
 use super::kept::{Kept, Key};
 use super::offer::offer;
 use super::places::Places;
+use super::shared::{Made, Shared};
 use super::stream::Stream;
 use super::{answers, compression, files, limits, pages, parts, requests, state};
 use crate::disk::Body;
@@ -15,6 +16,7 @@ use crate::keeper::{Consistency, Keeper, Patience, View};
 use crate::proto::caproot::v1 as pb;
 use pb::capability_service_server::CapabilityService;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -36,6 +38,8 @@ pub struct Service {
     streams: Places,
     /// Pages of lists.
     kept: Kept,
+    /// Events of streams.
+    shared: Shared,
 }
 
 /// What the service says of its daemon.
@@ -52,7 +56,10 @@ pub struct Facts {
 }
 
 pub(super) type Answer<T> = Result<Response<T>, Status>;
-/// The events of one stream.
+/// The events of one stream, made already.
+pub(super) type Sendings =
+    Pin<Box<dyn futures_util::Stream<Item = Result<Arc<Made>, Status>> + Send>>;
+/// The same as the generated code knows them.
 pub(super) type Events =
     Pin<Box<dyn futures_util::Stream<Item = Result<pb::WatchSkillsResponse, Status>> + Send>>;
 
@@ -73,7 +80,8 @@ impl Service {
         streams: Places,
         stopping: watch::Receiver<bool>,
     ) -> Self {
-        Self { keeper, facts, stopping, streams, kept: Kept::default() }
+        let (kept, shared) = (Kept::default(), Shared::default());
+        Self { keeper, facts, stopping, streams, kept, shared }
     }
 
     fn serving(&self) -> Result<(), Status> {
@@ -112,6 +120,45 @@ impl Service {
 
     fn selection(&self, roots: Vec<pb::SelectedCapabilityRoot>) -> Result<Vec<Selected>, BadField> {
         requests::selection(roots, self.keeper.limits().max_roots)
+    }
+
+    /// Begins a stream; whoever calls looks at its events.
+    pub(super) fn watch(&self, request: Request<pb::WatchSkillsRequest>) -> Answer<Sendings> {
+        self.serving()?;
+        let account = account(request.extensions())?;
+        let keeper = self.keeper_of(&request)?;
+        let pass = pass(request.extensions())?;
+        let request = request.into_inner();
+        let selection = self.selection(request.selected_capability_roots)?;
+        let view = requests::view(request.view)?;
+        let bookmark = requests::bookmark_interval(request.bookmark_interval)?;
+        let place = self.streams.take(&account, 1).map_err(too_many_streams)?;
+        let (events, sent) = offer();
+        let (end, ended) = oneshot::channel();
+        let stream = Stream {
+            keeper,
+            pass,
+            selection,
+            lease: None,
+            product: request.product,
+            view,
+            bookmark,
+            events,
+            shared: self.shared.clone(),
+            stopping: self.stopping.clone(),
+            end,
+            place,
+            closed: None,
+            bookmark_at: Instant::now() + bookmark,
+        };
+        // Ends with its caller, or with the daemon.
+        tokio::spawn(stream.run(request.resume_token));
+        // Nothing else than a daemon that stops ends a stream that is still read, unless it says so.
+        let end = async { Err(ended.await.unwrap_or_else(|_| shutting_down())) };
+        let end = futures_util::stream::once(end);
+        let mut answer: Response<Sendings> = Response::new(Box::pin(sent.chain(end)));
+        answer.extensions_mut().insert(IsStream);
+        Ok(answer)
     }
 }
 
@@ -233,40 +280,7 @@ impl CapabilityService for Service {
         &self,
         request: Request<pb::WatchSkillsRequest>,
     ) -> Answer<Self::WatchSkillsStream> {
-        self.serving()?;
-        let account = account(request.extensions())?;
-        let keeper = self.keeper_of(&request)?;
-        let pass = pass(request.extensions())?;
-        let request = request.into_inner();
-        let selection = self.selection(request.selected_capability_roots)?;
-        let view = requests::view(request.view)?;
-        let bookmark = requests::bookmark_interval(request.bookmark_interval)?;
-        let place = self.streams.take(&account, 1).map_err(too_many_streams)?;
-        let (events, sent) = offer();
-        let (end, ended) = oneshot::channel();
-        let stream = Stream {
-            keeper,
-            pass,
-            selection,
-            lease: None,
-            product: request.product,
-            view,
-            bookmark,
-            events,
-            stopping: self.stopping.clone(),
-            end,
-            place,
-            closed: None,
-            bookmark_at: Instant::now() + bookmark,
-        };
-        // Ends with its caller, or with the daemon.
-        tokio::spawn(stream.run(request.resume_token));
-        // Nothing else than a daemon that stops ends a stream that is still read, unless it says so.
-        let end = async { Err(ended.await.unwrap_or_else(|_| shutting_down())) };
-        let end = futures_util::stream::once(end);
-        let mut answer: Response<Events> = Response::new(Box::pin(sent.chain(end)));
-        answer.extensions_mut().insert(IsStream);
-        Ok(answer)
+        Ok(parts::of_events(self.watch(request)?, |_| ()))
     }
 
     async fn list_resources(

@@ -6,12 +6,15 @@ use super::changes::changes;
 use super::offer::{Gone, Offer};
 use super::pages::{Question, print_epoch};
 use super::places::Place;
+use super::shared::{Made, Shared, Way};
 use crate::domain::Selected;
 use crate::domain::token::ResumeToken;
-use crate::keeper::{Consistency, Keeper, Lease, Patience, View};
+use crate::keeper::{Consistency, Keeper, Lease, Patience, RootState, View};
 use crate::proto::caproot::v1 as pb;
 use pb::watch_skills_response::Event;
 use std::future::pending;
+use std::iter::once_with;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -32,7 +35,9 @@ pub(super) struct Stream {
     pub(super) view: pb::SkillView,
     pub(super) bookmark: Duration,
     /// While none is asked for, none is made.
-    pub(super) events: Offer<Result<pb::WatchSkillsResponse, Status>>,
+    pub(super) events: Offer<Result<Arc<Made>, Status>>,
+    /// Events that other streams are sent, too.
+    pub(super) shared: Shared,
     pub(super) stopping: watch::Receiver<bool>,
     /// How the stream ends, if not because the daemon stops.
     pub(super) end: oneshot::Sender<Status>,
@@ -67,7 +72,7 @@ impl Stream {
             _ = stopping.wait_for(|stop| *stop) => {
                 if let Some(revision) = self.closed {
                     // One who has not asked for more has the token of what came before.
-                    self.events.send(Ok(self.bookmark_event(revision)));
+                    self.events.send(self.bookmark_event(revision));
                 }
             }
         }
@@ -81,12 +86,14 @@ impl Stream {
         loop {
             revisions.mark_unchanged();
             let is_first = self.closed.is_none();
-            match self.send(held.as_ref(), reason, &now, is_first).await {
+            // What it takes goes when all is sent: most streams wait most of the time.
+            match Box::pin(self.send(held.as_ref(), reason, &now, is_first)).await {
                 Ok(()) => self.closed = Some(now.revision),
                 Err(Cut::End) => return,
                 Err(Cut::Stuck) => {
                     // Holds nothing of what was sent, and waits until there is room.
                     held = None;
+                    drop(now);
                     reason = Some(pb::ResetReason::Resync);
                     if self.events.asked().await.is_err() {
                         return;
@@ -171,7 +178,7 @@ impl Stream {
                 return Some(now);
             }
             if is_idle {
-                self.events.send(Ok(self.bookmark_event(now.revision)));
+                self.events.send(self.bookmark_event(now.revision));
                 self.closed = Some(now.revision);
                 self.bookmark_at = Instant::now() + self.bookmark;
             }
@@ -186,9 +193,8 @@ impl Stream {
         now: &View,
         is_first: bool,
     ) -> Result<(), Cut> {
-        let reset = reason.map(|reason| Event::Reset(pb::Reset { reason: reason.into() }));
-        let token = self.token(now.revision);
-        let mut synced = Some(Event::Synced(pb::Synced { resume_token: token }));
+        let way = self.way(held, reason, now, is_first);
+        let shared = |number| way.as_ref().and_then(|way| self.shared.get(way, number));
         let question = Question {
             reach: self.keeper.reach(),
             selection: &self.selection,
@@ -196,26 +202,66 @@ impl Stream {
             view: self.view,
             page_size: 0,
         };
-        let mut events = reset.into_iter().chain(changes(&question, held, now)).peekable();
+        let reset = reason.map(|reason| Event::Reset(pb::Reset { reason: reason.into() }));
+        let changes = once_with(|| changes(&question, held, now)).flatten();
+        let mut changes = reset.into_iter().chain(changes).peekable();
         // Nothing changed that this caller sees: no event is owed.
-        if !is_first && events.peek().is_none() {
+        if !is_first && shared(0).is_none() && changes.peek().is_none() {
             return Ok(());
         }
+        let synced = once_with(|| {
+            let token = ResumeToken::new(self.keeper.epoch(), now.revision, &question.bytes());
+            Event::Synced(pb::Synced { resume_token: token.print() })
+        });
+        let mut events = changes.chain(synced);
         self.closed = None;
         self.bookmark_at = Instant::now() + self.bookmark;
         let stuck = self.keeper.timing().stuck_reader;
-        while synced.is_some() {
+        let mut passed_over = 0;
+        for number in 0.. {
             match timeout(stuck, self.events.asked()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(Gone)) => return Err(Cut::End),
                 Err(_) => return Err(Cut::Stuck),
             }
-            // Made only now, so that for one who is slow no event lies ready.
-            if let Some(event) = events.next().or_else(|| synced.take()) {
-                self.events.send(Ok(self.event(now.revision, event)));
+            let made = if let Some(made) = shared(number) {
+                passed_over += 1;
+                Ok(made)
+            } else {
+                // Made only now, so that for one who is slow no event lies ready.
+                let Some(event) = events.nth(passed_over) else { break };
+                passed_over = 0;
+                let made = made(self.keeper.epoch(), now.revision, event);
+                made.map(|made| match &way {
+                    Some(way) => self.shared.put(way, number, made),
+                    None => Arc::new(made),
+                })
+            };
+            let is_last = made.as_ref().is_ok_and(|made| made.is_last);
+            self.events.send(made);
+            if is_last {
+                break;
             }
         }
         Ok(())
+    }
+
+    /// What leads from one view to another, for all who ask the same; `None` where a root is not known,
+    /// which may be another one the next time, though no revision lies between.
+    fn way(
+        &self,
+        held: Option<&View>,
+        reason: Option<pb::ResetReason>,
+        now: &View,
+        is_first: bool,
+    ) -> Option<Way> {
+        let is_known =
+            |view: &View| view.roots.iter().all(|root| matches!(root.state, RootState::Held(_)));
+        if !is_known(now) || held.is_some_and(|held| !is_known(held)) {
+            return None;
+        }
+        let (from, to) = (held.map(|held| held.revision), now.revision);
+        Some(Way::new(&self.question().bytes(), from, to, reason, is_first))
     }
 
     fn question(&self) -> Question<'_> {
@@ -232,18 +278,16 @@ impl Stream {
         ResumeToken::new(self.keeper.epoch(), revision, &self.question().bytes()).print()
     }
 
-    fn bookmark_event(&self, revision: u64) -> pb::WatchSkillsResponse {
+    fn bookmark_event(&self, revision: u64) -> Result<Arc<Made>, Status> {
         let resume_token = self.token(revision);
-        self.event(revision, Event::Bookmark(pb::Bookmark { resume_token }))
+        let bookmark = Event::Bookmark(pb::Bookmark { resume_token });
+        made(self.keeper.epoch(), revision, bookmark).map(Arc::new)
     }
+}
 
-    fn event(&self, revision: u64, event: Event) -> pb::WatchSkillsResponse {
-        pb::WatchSkillsResponse {
-            epoch: print_epoch(self.keeper.epoch()),
-            revision,
-            event: Some(event),
-        }
-    }
+fn made(epoch: u64, revision: u64, event: Event) -> Result<Made, Status> {
+    let event = Some(event);
+    Made::new(&pb::WatchSkillsResponse { epoch: print_epoch(epoch), revision, event })
 }
 
 /// Whether every root is the very same in both.

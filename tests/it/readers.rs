@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use caproot::domain::Limits;
 use caproot::keeper::Timing;
-use caproot::proto::caproot::v1::ResetReason;
 use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+use caproot::proto::caproot::v1::{ResetReason, SkillView, WatchSkillsRequest};
 use tonic::Code;
 use tonic::transport::Endpoint;
 
@@ -117,6 +117,74 @@ async fn a_reader_that_stops_for_long_costs_no_memory() {
         assert_eq!(replica.skills, reader.skills);
     }
     assert_eq!(serving.terminate().0, Some(0));
+}
+
+/// What they are sent may be made once for all of them; each gets what its own request asks for.
+#[tokio::test]
+async fn streams_of_other_requests_get_their_own() {
+    let mut live = Live::new("skill r/a\nskill s/a\ndir r/a/agents").await;
+    let [r, s] = ["r", "s"].map(|id| selected(id, live.fixture.path(id)));
+    let all = watching(vec![r.clone(), s.clone()]);
+    let requests = [
+        all.clone(),
+        watching(vec![s.clone(), r.clone()]),
+        watching(vec![selected("other", live.fixture.path("r"))]),
+        WatchSkillsRequest { view: SkillView::Basic.into(), ..all.clone() },
+        WatchSkillsRequest { product: "codex".into(), ..all.clone() },
+    ];
+    let mut replicas = Vec::new();
+    for n in 0..3 * requests.len() {
+        let request = requests[n % requests.len()].clone();
+        replicas.push(Replica::open(&live.daemon, request).await);
+    }
+    for replica in &mut replicas {
+        assert_eq!(replica.step().await.reset, Some(ResetReason::Initial));
+        replica.catch_up(&live.daemon).await;
+    }
+    // One that comes later by a token, from where nothing was sent to it yet.
+    let mut resumed = replicas[0].fork();
+    let sidecar = "policy:\n  products: [chatgpt]\n";
+    live.fixture.write("out/openai.yaml", sidecar);
+    let there = live.fixture.path("r/a/agents/openai.yaml");
+    std::fs::rename(live.fixture.path("out/openai.yaml"), there).expect("moved in whole");
+    live.change().await;
+    live.fixture.replace("r/a/SKILL.md", skill("a", "Told to all."));
+    live.change().await;
+    resumed.resume(&live.daemon).await;
+    for replica in replicas.iter_mut().chain([&mut resumed]) {
+        replica.catch_up(&live.daemon).await;
+    }
+    for (n, replica) in replicas.iter().enumerate() {
+        let package = ["skill://r/a", "skill://other/a"][usize::from(n % requests.len() == 2)];
+        let is_listed = replica.skills.contains_key(package);
+        assert_eq!(is_listed, n % requests.len() != 4, "{n}: a skill for another product");
+    }
+    live.end().await;
+}
+
+/// One reader goes the way of another that stopped, and then the other goes on.
+#[tokio::test]
+async fn a_reader_that_passes_a_slow_one_misses_nothing() {
+    let fixture = Fixture::new("dir r");
+    for n in 0..400 {
+        let head = format!("---\nname: s{n}\ndescription: Fat.\nlicense: ");
+        let fat = head + &"x".repeat(4_000) + "\n---\n";
+        fixture.write(&format!("r/s{n:03}/SKILL.md"), fat);
+    }
+    let daemon = Daemon::start(Setup::allowing([fixture.top().to_owned()])).await;
+    let request = watching(vec![selected("r", fixture.path("r"))]);
+    // Takes the first events, and leaves the rest to be made.
+    let mut slow = Replica::open(&narrow(&daemon).await, request.clone()).await;
+    for _ in 0..3 {
+        let mut fast = Replica::open(&daemon, request.clone()).await;
+        let step = fast.step().await;
+        assert_eq!((step.reset, step.upserted.len()), (Some(ResetReason::Initial), 400));
+        fast.catch_up(&daemon).await;
+    }
+    slow.step().await;
+    slow.catch_up(&daemon).await;
+    assert_eq!(slow.skills.len(), 400);
+    daemon.stop().await;
 }
 
 #[tokio::test]
