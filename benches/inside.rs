@@ -143,7 +143,7 @@ struct Tree(HashMap<RelPath, Arc<Listing>>);
 
 impl Tree {
     fn new() -> Self {
-        let main = Arc::new(main_file(0, "it"));
+        let main = main_file(0, "it");
         let mut entries: HashMap<RelPath, Vec<Entry>> = HashMap::new();
         for n in 0..SKILLS {
             let package = package(n);
