@@ -54,8 +54,10 @@ fn searching(criterion: &mut Criterion) {
 fn differing(criterion: &mut Criterion) {
     let skills = skills("as it was");
     let old = catalog(skills.clone());
-    let one = Skill { stale: true, ..Skill::clone(&skills[SKILLS / 2]) };
-    let replaced = old.with(&[Arc::new(one)]);
+    let at = SKILLS / 2;
+    let stale = MainFile { stale: true, ..MainFile::clone(&main_file(at, "as it was")) };
+    let (one, ..) = assemble(&package(at), &Arc::new(stale), None);
+    let replaced = old.with(&one.map(Arc::new).into_iter().collect::<Vec<_>>());
     let other = catalog(self::skills("as it is"));
     assert_eq!(diff(&old, &replaced).upserted.len(), 1);
     assert_eq!(diff(&old, &other).upserted.len(), SKILLS);
@@ -77,7 +79,7 @@ fn encoding(criterion: &mut Criterion) {
     let sent = skills.iter().take(PAGE).map(|skill| pb::Skill {
         package: handle::print(&root, &skill.package),
         main_resource: handle::print(&root, &skill.main_resource()),
-        name: skill.name.to_string(),
+        name: skill.name().to_owned(),
         description: skill.authored.description().to_owned(),
         ..pb::Skill::default()
     });
@@ -106,17 +108,17 @@ fn package(n: usize) -> RelPath {
     RelPath::new(at.to_string_lossy().as_bytes()).expect("a path")
 }
 
-fn main_file(n: usize, says: &str) -> MainFile {
+fn main_file(n: usize, says: &str) -> Arc<MainFile> {
     let text = PLAN.text(n, None).replacen("can ", &format!("{says} can "), 1);
     let read = frontmatter::read(text.as_bytes(), true, None);
-    MainFile {
+    Arc::new(MainFile {
         digest: None,
         size: text.len() as u64,
         authored: read.skill.map(Into::into),
-        problems: read.problems,
+        problems: read.problems.into(),
         sidecar: None,
         stale: false,
-    }
+    })
 }
 
 fn skills(says: &str) -> Vec<Arc<Skill>> {
@@ -141,7 +143,7 @@ struct Tree(HashMap<RelPath, Arc<Listing>>);
 
 impl Tree {
     fn new() -> Self {
-        let main = Arc::new(main_file(0, "it"));
+        let main = main_file(0, "it");
         let mut entries: HashMap<RelPath, Vec<Entry>> = HashMap::new();
         for n in 0..SKILLS {
             let package = package(n);
@@ -177,7 +179,7 @@ impl Tree {
             passed_over: Vec::new(),
             own_directories: Vec::new(),
             follow_links: true,
-            fences: std::collections::HashSet::new(),
+            fences: Arc::default(),
             switched_off: Arc::default(),
         };
         let mut search = Search::new(Spot { base: 0, rel: RelPath::root() }, rules);

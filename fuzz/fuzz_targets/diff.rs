@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use caproot::domain::catalog::{Catalog, Counts, Diagnostics, Header, Kind};
 use caproot::domain::diff::{Diff, diff};
+use caproot::domain::skill::{MainFile, assemble};
 use caproot::domain::{Authored, Digest, OffPackages, RelPath, Skill};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
@@ -38,10 +39,7 @@ fuzz_target!(|input: Input| {
         .changed
         .iter()
         .filter_map(|(at, content)| held.get(usize::from(*at)).map(|skill| (skill, *content)))
-        .map(|(skill, content)| {
-            let digest = Some(Digest([content; 32]));
-            Arc::new(Skill { digest, ..Skill::clone(skill) })
-        })
+        .filter_map(|(old, content)| skill(&old.package, old.name(), content))
         .collect();
     let replaced = old.with(&changed);
     check(&old, &replaced);
@@ -67,32 +65,31 @@ fn held(catalog: &Catalog) -> Held {
     catalog.skills(0).map(|skill| (skill.package.clone(), skill.clone())).collect()
 }
 
+fn skill(package: &RelPath, name: &str, content: u8) -> Option<Arc<Skill>> {
+    let authored = Authored {
+        name: name.into(),
+        description: "A description.".into(),
+        short_description: None,
+        license: None,
+        compatibility: None,
+        metadata: Box::default(),
+        allowed_tools: Box::default(),
+        frontmatter: None,
+    };
+    let file = MainFile {
+        digest: Some(Digest([content; 32])),
+        size: 1,
+        authored: Some(authored.into()),
+        problems: Box::default(),
+        sidecar: None,
+        stale: false,
+    };
+    assemble(package, &Arc::new(file), None).0.map(Arc::new)
+}
+
 fn catalog(packages: &Packages, truncated: bool) -> Catalog {
     let skills = packages.iter().filter_map(|(path, (name, content))| {
-        let package = RelPath::new(path)?;
-        let authored = Authored {
-            name: (*name).into(),
-            description: "A description.".into(),
-            short_description: None,
-            license: None,
-            compatibility: None,
-            metadata: Box::default(),
-            allowed_tools: Box::default(),
-            frontmatter: None,
-        };
-        Some(Arc::new(Skill {
-            handle_len: path.len(),
-            package,
-            name: (*name).into(),
-            plugin: None,
-            digest: Some(Digest([*content; 32])),
-            size: 1,
-            authored: authored.into(),
-            sidecar: None,
-            stale: false,
-            icon_small: None,
-            icon_large: None,
-        }))
+        skill(&RelPath::new(path)?, name, *content)
     });
     let header = Header {
         scope: None,

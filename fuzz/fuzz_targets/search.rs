@@ -94,7 +94,7 @@ fn main() -> Arc<MainFile> {
         digest: None,
         size: 0,
         authored: None,
-        problems: Vec::new(),
+        problems: Box::default(),
         sidecar: None,
         stale: false,
     };
@@ -115,7 +115,7 @@ fuzz_target!(|input: Input| {
         passed_over: vec![b"target"[..].into()],
         own_directories: vec![b"scripts"[..].into()],
         follow_links: input.follow_links,
-        fences: input.fence.map(|number| tree.spot(number).0).into_iter().collect(),
+        fences: Arc::new(input.fence.map(|number| tree.spot(number).0).into_iter().collect()),
         switched_off: Arc::default(),
     };
     let found = run(&tree, rules.clone());

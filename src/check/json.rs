@@ -29,7 +29,7 @@ pub fn document(all: &[Checked], unchecked: &[(String, String)]) -> Value {
 fn skill(listed: &Listed) -> Value {
     let skill = &listed.skill;
     json!({
-        "name": skill.name,
+        "name": skill.name(),
         "bareName": skill.authored.name(),
         "plugin": skill.plugin.as_deref(),
         "description": skill.authored.description(),

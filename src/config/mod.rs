@@ -36,7 +36,6 @@ use crate::domain::{Landlock, Limits, Published, RootId, SwitchedOff};
 use crate::keeper::{Faults, Opener, Timing};
 use mistake::Mistakes;
 use settings::Settings;
-use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -224,7 +223,7 @@ impl Config {
             passed_over: self.passed_over.clone(),
             own_directories: self.own_directories.clone(),
             follow_links: true,
-            fences: HashSet::new(),
+            fences: Arc::default(),
             switched_off: self.switched_off.clone(),
         }
     }

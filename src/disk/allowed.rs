@@ -3,10 +3,12 @@
 
 use super::bases::{Base, Bases, Open};
 use super::beneath::Opener;
+use super::offered::Offered;
 use super::walk::{Stop, Walked, steps_from, walk, walk_from, walk_telling};
 use crate::domain::{Reason, RelPath, Spot};
 use rustix::fs::{AtFlags, CWD, OFlags, Stat, fstat, statat};
 use rustix::io::{Errno, Result as Io};
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
@@ -14,8 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// For how long a look will do for whoever looks from time to time. All roots do, and each look is at
-/// all allowed directories.
+/// For how long a look will do for whoever looks from time to time.
 const RECENT: Duration = Duration::from_millis(500);
 
 /// The directories that the operator allowed, as given. Where they really are is looked up again
@@ -27,15 +28,18 @@ pub struct Allowed {
     bound: Option<Vec<PathBuf>>,
     opener: Opener,
     last: Mutex<Last>,
-    /// Held by the one who looks on behalf of all for whom a recent look will do.
+    /// Held by the one who looks, on behalf of all who wait: each look is at all allowed directories,
+    /// and hundreds of roots may be searched at once.
     gate: Mutex<()>,
 }
 
 /// What was looked up last, and when.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Last {
     began: Option<Instant>,
     ground: Arc<Ground>,
+    /// The places of those that did not answer.
+    silent: Arc<[usize]>,
 }
 
 /// Where the allowed roots were at one moment, each held by a descriptor.
@@ -43,13 +47,15 @@ struct Last {
 pub struct Ground {
     opener: Opener,
     /// All of them, as they were given.
-    given: Vec<Arc<Base>>,
+    given: Arc<[Arc<Base>]>,
     /// Places in `given`, by path.
     by_path: Arc<HashMap<Box<[u8]>, usize>>,
-    /// None lies inside another.
-    roots: Vec<Arc<Base>>,
+    /// None lies inside another. By segments of their paths.
+    roots: Arc<[Arc<Base>]>,
     /// Where alone anything is resolved to and opened; everywhere if there are none.
     bound: Option<Box<[Spot]>>,
+    /// What is published on it.
+    pub(super) offered: Offered,
 }
 
 /// A path that was resolved, and the ground on which its spot counts.
@@ -98,7 +104,7 @@ impl Allowed {
     pub fn with(opener: Opener, given: Vec<PathBuf>) -> Self {
         let given = Bases::new(given);
         let nowhere = Ground::new(opener, Vec::new(), given.by_path.clone());
-        let last = Last { began: None, ground: Arc::new(nowhere) };
+        let last = Last { began: None, ground: Arc::new(nowhere), silent: Arc::default() };
         Self { given, bound: None, opener, last: Mutex::new(last), gate: Mutex::default() }
     }
 
@@ -111,21 +117,37 @@ impl Allowed {
     /// Looks up where the allowed roots are now. One that does not answer is taken for where it was;
     /// but the one that a path leads into is waited for, however long that takes.
     pub(super) fn look_for(&self, path: &[u8]) -> Arc<Ground> {
-        let began = Instant::now();
-        let silent = self.given.look(self.opening());
-        let ground = self.found(began);
+        let asked = Instant::now();
+        let Last { ground, silent, .. } = self.look_unless(|began| began >= asked);
         if silent.is_empty() {
             return ground;
         }
         let home = ground.spot(&walk(path).real).map(|spot| &ground.roots[spot.base]);
-        for at in silent {
+        for at in &*silent {
             // Where it seems to lead outside, it may lead into any that is not known.
-            let is_home = home.is_none_or(|home| Arc::ptr_eq(home, &ground.given[at]));
-            if is_home || self.given.begins(at, path) {
-                self.given.wait_for(at, self.opening());
+            let is_home = home.is_none_or(|home| Arc::ptr_eq(home, &ground.given[*at]));
+            if is_home || self.given.begins(*at, path) {
+                self.given.wait_for(*at, self.opening());
             }
         }
-        self.found(began)
+        self.found(asked, silent).ground
+    }
+
+    /// The same for whoever waits for none of them, and for whom a look of a moment ago will do.
+    pub(super) fn recent(&self) -> Arc<Ground> {
+        self.look_unless(|began| began.elapsed() < RECENT).ground
+    }
+
+    /// What the last look found, if it began at a time that will do, or what another finds now.
+    fn look_unless(&self, will_do: impl Fn(Instant) -> bool) -> Last {
+        let _gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last().clone();
+        if last.began.is_some_and(will_do) {
+            return last;
+        }
+        let began = Instant::now();
+        let silent = self.given.look(self.opening());
+        self.found(began, silent.into())
     }
 
     fn opening(&self) -> impl Open {
@@ -135,7 +157,7 @@ impl Allowed {
 
     /// What looks found last. A ground that is as it was is the very same, so that all who stand on it
     /// share its descriptors.
-    fn found(&self, began: Instant) -> Arc<Ground> {
+    fn found(&self, began: Instant, silent: Arc<[usize]>) -> Last {
         let given = self.given.last();
         let mut last = self.last();
         let before = &last.ground.given;
@@ -151,22 +173,8 @@ impl Allowed {
         } else if !is_as_it_was {
             last.ground = Arc::new(whole());
         }
-        last.began = Some(began);
-        last.ground.clone()
-    }
-
-    /// The same for whoever waits for none of them, and for whom a look of a moment ago will do.
-    pub(super) fn recent(&self) -> Arc<Ground> {
-        let _gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
-        let recent = {
-            let last = self.last();
-            last.began.filter(|began| began.elapsed() < RECENT).map(|_| last.ground.clone())
-        };
-        recent.unwrap_or_else(|| {
-            let began = Instant::now();
-            self.given.look(self.opening());
-            self.found(began)
-        })
+        (last.began, last.silent) = (Some(began), silent);
+        last.clone()
     }
 
     /// Resolves the path of a root, on the ground that was looked up last if it still holds.
@@ -190,15 +198,16 @@ impl Allowed {
 impl Ground {
     fn new(opener: Opener, given: Vec<Arc<Base>>, by_path: Arc<HashMap<Box<[u8]>, usize>>) -> Self {
         let mut bases: Vec<_> = given.iter().collect();
-        bases.sort_by_key(|base| &base.path);
-        // Sorted by bytes, an outer directory comes before all that is inside it.
+        bases.sort_by(|a, b| by_segments(&a.path, &b.path));
+        // An outer directory comes right before all that is inside it.
         let mut roots: Vec<Arc<Base>> = Vec::new();
         for base in bases {
-            if !roots.iter().any(|outer| below(&base.path, &outer.path).is_some()) {
+            if roots.last().is_none_or(|outer| below(&base.path, &outer.path).is_none()) {
                 roots.push(base.clone());
             }
         }
-        Self { opener, given, by_path, roots, bound: None }
+        let (given, roots) = (given.into(), roots.into());
+        Self { opener, given, by_path, roots, bound: None, offered: Offered::default() }
     }
 
     /// Where some directories are on this ground; of one that holds an allowed root, that root.
@@ -216,9 +225,14 @@ impl Ground {
     /// All of the ground, for whoever asks about names and rules: these are the operator's and the
     /// same for everybody. Nothing that is read there is served.
     pub(super) fn unbounded(&self) -> Self {
-        let Self { opener, given, by_path, roots, .. } = self;
-        let (given, by_path, roots) = (given.clone(), by_path.clone(), roots.clone());
-        Self { opener: *opener, given, by_path, roots, bound: None }
+        Self {
+            opener: self.opener,
+            given: self.given.clone(),
+            by_path: self.by_path.clone(),
+            roots: self.roots.clone(),
+            bound: None,
+            offered: Offered::default(),
+        }
     }
 
     /// Whether a place is one that may be served.
@@ -249,6 +263,11 @@ impl Ground {
     pub fn resolve(&self, path: &[u8]) -> Result<Spot, Blocked> {
         // What the operator wrote may take any way.
         self.wander(Vec::new(), path, 0, self.by_path.contains_key(path))
+    }
+
+    /// Whether a path is one that the operator allowed, as given: where it leads was looked up.
+    pub(super) fn is_given(&self, path: &[u8]) -> bool {
+        self.by_path.contains_key(path)
     }
 
     /// Resolves the path of a published root, which is allowed too, to where it was when the ground was
@@ -321,10 +340,11 @@ impl Ground {
 
     /// The spot of an absolute path without links; `None` outside.
     pub(super) fn spot(&self, path: &[u8]) -> Option<Spot> {
-        let spot = self.roots.iter().enumerate().find_map(|(base, root)| {
-            let rel = below(path, &root.path)?;
-            Some(Spot { base, rel: RelPath::new(rel)? })
-        });
+        // Of those that come before it, the last: others inside that one would have come too.
+        let after = self.roots.partition_point(|root| by_segments(&root.path, path).is_le());
+        let base = after.checked_sub(1)?;
+        let rel = RelPath::new(below(path, &self.roots[base].path)?)?;
+        let spot = Some(Spot { base, rel });
         spot.filter(|spot| self.may_serve(spot))
     }
 
@@ -357,6 +377,13 @@ impl Ground {
 /// Device and inode.
 pub(super) fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
+}
+
+/// The order of absolute paths without trailing `/` in which what is inside a directory comes right
+/// behind it.
+fn by_segments(a: &[u8], b: &[u8]) -> Ordering {
+    let rank = |byte: &u8| if *byte == b'/' { 0 } else { *byte };
+    a.iter().map(rank).cmp(b.iter().map(rank))
 }
 
 /// What is left of `path` below `dir`, both absolute and without trailing `/`.

@@ -2,7 +2,7 @@
 
 use super::allowed::{Ground, identity};
 use super::assembly::Assembly;
-use super::found::Found;
+use super::found::{Found, Nodes};
 use super::kinds::Kinds;
 use super::list::MANIFEST_DIRECTORIES;
 use super::namespaces::Manifests;
@@ -14,7 +14,7 @@ use super::watching::WatchDirs;
 use crate::domain::{Reason, Spot};
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, fstat, openat};
 use rustix::io::Errno;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -31,23 +31,21 @@ impl Survey {
         let root_identity = identity(&fstat(&fd).map_err(blocked)?);
         let mut rules = self.target.rules.clone();
         let mut scope = None;
-        for published in self.target.published.iter() {
-            match ground.resolve_published(&published.path) {
-                Ok(spot) if spot == root => {
-                    scope = scope.or(Some(published.scope));
-                    rules.follow_links &= published.follow_links;
-                }
-                Ok(spot) => drop(rules.fences.insert(spot)),
-                Err(_) => {}
+        let places = ground.places_of(&self.target.published);
+        for (published, place) in self.target.published.iter().zip(&places.each) {
+            if place.as_ref() == Some(&root) {
+                scope = scope.or(Some(published.scope));
+                rules.follow_links &= published.follow_links;
             }
         }
+        rules.fences = places.all.clone();
         Ok(Found {
             ground,
             root,
             root_identity,
             rules,
             scope,
-            nodes: HashMap::new(),
+            nodes: Nodes::new(),
             manifests: Manifests::new(),
             plugins: Plugins::new(),
             assembly: Assembly::default(),

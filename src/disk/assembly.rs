@@ -52,8 +52,8 @@ impl Assembly {
         let (skill, problems, sidecar_problems) =
             assemble(package, new, assembled.namespace.as_deref());
         let (before, now) = (assembled.skill.as_ref()?, skill?);
-        let is_alike =
-            before.name == now.name && Wrong::new(problems, sidecar_problems) == assembled.wrong;
+        let is_alike = before.name() == now.name()
+            && Wrong::new(problems, sidecar_problems) == assembled.wrong;
         if !is_alike {
             return None;
         }
@@ -96,7 +96,7 @@ impl Assembly {
                 let wrong = Wrong::new(problems, sidecar_problems);
                 Assembled { file, namespace, skill, wrong }
             };
-            let name = assembled.skill.as_ref().map(|skill| &*skill.name);
+            let name = assembled.skill.as_ref().map(|skill| skill.name());
             if sieve.takes(&candidate.package, home.as_ref(), name) {
                 counts.disabled += 1;
                 self.0.insert(candidate.package, assembled);

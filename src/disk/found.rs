@@ -9,13 +9,14 @@ use super::namespaces::{self, Manifests};
 use super::plugins::Plugins;
 use super::progress::Progress;
 use super::resource;
-use super::watching::Guard;
+use super::watching::Guards;
 use crate::domain::listing::{Entry, Listing, Visit, What};
 use crate::domain::search::Rules;
 use crate::domain::skill::MainFile;
 use crate::domain::{Catalog, Problem, RelPath, Scope, Spot};
+use indexmap::IndexMap;
 use rustix::fs::{OFlags, fstat};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What the last search of a root that can be used found.
@@ -26,7 +27,7 @@ pub(super) struct Found {
     pub(super) root_identity: (u64, u64),
     pub(super) rules: Rules,
     pub(super) scope: Option<Scope>,
-    pub(super) nodes: HashMap<Spot, Node>,
+    pub(super) nodes: Nodes,
     pub(super) manifests: Manifests,
     pub(super) plugins: Plugins,
     pub(super) assembly: Assembly,
@@ -34,6 +35,10 @@ pub(super) struct Found {
     /// What was found last.
     pub(super) catalog: Option<Arc<Catalog>>,
 }
+
+/// The directories that the search entered. Unlike a table of the standard library, it has no room for
+/// entries that are not there, and they are large.
+pub(super) type Nodes = IndexMap<Spot, Node>;
 
 /// One directory that the search entered.
 #[derive(Debug)]
@@ -48,7 +53,7 @@ pub(super) struct Node {
     pub(super) suspect: bool,
     /// Watch over it while it is held.
     #[allow(dead_code)] // held, and never looked at
-    pub(super) guards: Vec<Guard>,
+    pub(super) guards: Guards,
 }
 
 /// What a second look at a directory found.
@@ -149,7 +154,7 @@ impl Found {
 
     /// Gives away its directories, as they are called on another ground; those that are not on it are
     /// left out.
-    pub(super) fn nodes_on(&mut self, ground: &Arc<Ground>) -> HashMap<Spot, Node> {
+    pub(super) fn nodes_on(&mut self, ground: &Arc<Ground>) -> Nodes {
         let nodes = std::mem::take(&mut self.nodes);
         if Arc::ptr_eq(ground, &self.ground) {
             return nodes;
@@ -203,9 +208,7 @@ impl Node {
 fn failed(main: &Result<Arc<MainFile>, Problem>) -> bool {
     match main {
         Err(problem) => may_pass(problem),
-        Ok(file) => {
-            file.sidecar.as_ref().is_some_and(|(_, problems)| problems.iter().any(may_pass))
-        }
+        Ok(file) => file.sidecar.as_ref().is_some_and(|read| read.1.iter().any(may_pass)),
     }
 }
 
@@ -225,8 +228,16 @@ fn elsewhere(dir: &Spot, new: &Listing, old: &Listing) -> Vec<Spot> {
     replaced.collect()
 }
 
+/// What is held of a directory that had time to settle. What is as it was is the very same, so that a
+/// look at everything leaves memory as it was.
+pub(super) fn settled(new: Listing, last: Option<Arc<Listing>>) -> Arc<Listing> {
+    let (new, _) = keep_last_good(new, last.as_deref(), true);
+    last.filter(|last| **last == new).unwrap_or_else(|| Arc::new(new))
+}
+
 /// Puts what a SKILL.md last said in the place of one that does not parse; while its directory is
-/// not quiet, as if nothing had happened to it. Also whether it is settled.
+/// not quiet, as if nothing had happened to it. One that says the same as before is the very same, so
+/// that it is held once. Also whether it is settled.
 pub(super) fn keep_last_good(
     mut new: Listing,
     last: Option<&Listing>,
@@ -234,6 +245,10 @@ pub(super) fn keep_last_good(
 ) -> (Listing, bool) {
     let last = last.and_then(Listing::main);
     let Some(main) = new.main_mut() else { return (new, true) };
+    if let Some(last) = last.filter(|last| *last == main) {
+        *main = last.clone();
+        return (new, true);
+    }
     let (Some(last), None) = (last, &main.authored) else { return (new, true) };
     if !quiet {
         *main = last.clone();

@@ -4,7 +4,7 @@
 use super::allowed::{Blocked, Ground, identity};
 use super::content;
 use super::resource::{self, Regular, Unopened, blocked};
-use super::watching::{Guard, WatchDirs};
+use super::watching::{Guard, Guards, WatchDirs};
 use crate::domain::listing::{Entry, Listing, Visit, What};
 use crate::domain::sidecar::{self, Sidecar};
 use crate::domain::skill::MainFile;
@@ -29,17 +29,16 @@ pub(super) struct Lister<'a> {
 #[derive(Debug)]
 pub(super) struct Listed {
     pub(super) listing: Result<Listing, Problem>,
-    pub(super) guards: Vec<Guard>,
+    pub(super) guards: Guards,
 }
 
 impl Lister<'_> {
     /// Watches a directory under a token, then lists it: what changes in between is told, and what
     /// changed before is seen. A problem says why it cannot be listed.
     pub(super) fn list(&self, visit: &Visit, token: u64) -> Listed {
-        // Nearly always one, and there are thousands.
         let mut guards = Vec::with_capacity(1);
         let listing = self.watch_and_list(visit, token, &mut guards);
-        Listed { listing, guards }
+        Listed { listing, guards: guards.into() }
     }
 
     fn watch_and_list(
@@ -152,8 +151,8 @@ impl Lister<'_> {
             digest: head.digest,
             size,
             authored: reading.skill.map(Into::into),
-            problems: reading.problems,
-            sidecar: sidecar.map(|(sidecar, problems)| (Arc::new(sidecar), problems)),
+            problems: reading.problems.into(),
+            sidecar: sidecar.map(Box::new),
             stale: false,
         }))
     }

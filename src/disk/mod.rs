@@ -15,6 +15,7 @@ mod list;
 mod locate;
 mod namespaces;
 mod off;
+mod offered;
 mod package;
 mod plugin;
 mod plugins;

@@ -5,7 +5,7 @@
 use super::allowed::Allowed;
 use super::assembly::Assembly;
 use super::declared::Held;
-use super::found::{Change, Found, Node, keep_last_good};
+use super::found::{Change, Found, Node, Nodes, keep_last_good, settled};
 use super::list::{Listed, Lister, MANIFEST_DIRECTORIES};
 use super::namespaces::Namespaces;
 use super::off::Sieve;
@@ -136,7 +136,7 @@ impl Survey {
                 Err(reason)
             }
             Ok(mut found) => {
-                let mut old = HashMap::new();
+                let mut old = Nodes::new();
                 if let Some(mut last) = self.found.take() {
                     old = last.nodes_on(&found.ground);
                     (found.assembly, found.catalog) = (last.assembly, last.catalog);
@@ -312,13 +312,13 @@ impl Survey {
     fn search(
         &mut self,
         found: &mut Found,
-        mut old: HashMap<Spot, Node>,
+        mut old: Nodes,
         trusted: bool,
         watching: &dyn WatchDirs,
         progress: &Progress,
     ) -> Arc<Catalog> {
         let mut search = Search::new(found.root.clone(), found.rules.clone());
-        let mut nodes: HashMap<Spot, Node> = HashMap::with_capacity(old.len());
+        let mut nodes = Nodes::with_capacity(old.len());
         loop {
             let round = search.round();
             if round.is_empty() {
@@ -338,10 +338,10 @@ impl Survey {
             nodes.reserve(new.len());
             self.tokens.reserve(new.len());
             for (visit, token, listed) in list_all(&lister, new, &self.next_token, progress) {
-                let last = old.remove(&visit.spot).and_then(|node| node.listing.ok());
+                let last = old.swap_remove(&visit.spot).and_then(|node| node.listing.ok());
                 let listing = listed.listing.map(|new| {
                     found.kinds.note(&found.ground, &visit.spot, new.identity.0);
-                    Arc::new(keep_last_good(new, last.as_deref(), true).0)
+                    settled(new, last)
                 });
                 let Visit { walked, spot, linked } = visit;
                 self.tokens.insert(token, Token::Listed(spot.clone()));
@@ -349,7 +349,7 @@ impl Survey {
                 nodes.insert(spot, Node { walked, linked, token, listing, suspect: false, guards });
             }
             let answers = round.into_iter().map(|visit| {
-                if let Some(node) = old.remove(&visit.spot) {
+                if let Some(node) = old.swap_remove(&visit.spot) {
                     nodes.insert(visit.spot.clone(), node);
                 }
                 let node = nodes.get(&visit.spot).map(|n| n.listing.clone());

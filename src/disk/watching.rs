@@ -6,6 +6,13 @@ use std::os::fd::BorrowedFd;
 /// Keeps a watch for as long as it lives.
 pub struct Guard(#[allow(dead_code)] Box<dyn Send + Sync>);
 
+/// The watches over one directory: nearly always one, and there are thousands.
+#[derive(Debug)]
+pub(super) enum Guards {
+    One(#[allow(dead_code)] Guard),
+    Any(#[allow(dead_code)] Vec<Guard>),
+}
+
 /// Told of directories that matter.
 pub trait WatchDirs: Sync + fmt::Debug {
     /// Watches the directory behind a descriptor under a token; with `only`, for what happens to
@@ -27,6 +34,18 @@ impl Guard {
     /// Keeps a watch.
     pub fn new(watch: impl Send + Sync + 'static) -> Self {
         Self(Box::new(watch))
+    }
+}
+
+impl From<Vec<Guard>> for Guards {
+    fn from(mut all: Vec<Guard>) -> Self {
+        match all.pop() {
+            Some(one) if all.is_empty() => Self::One(one),
+            last => {
+                all.extend(last);
+                Self::Any(all)
+            }
+        }
     }
 }
 

@@ -79,7 +79,7 @@ impl Catalog {
     pub fn new(skills: Vec<Arc<Skill>>, diagnostics: Diagnostics, header: Header) -> Self {
         let (mut skills, mut diagnostics) = (skills, diagnostics);
         skills.sort_by(|a, b| {
-            a.name.cmp(&b.name).then_with(|| handle::order(&a.package, &b.package))
+            a.name().cmp(b.name()).then_with(|| handle::order(&a.package, &b.package))
         });
         let mut by_package: Vec<u32> = (0u32..).take(skills.len()).collect();
         by_package.sort_by(|a, b| skills[*a as usize].package.cmp(&skills[*b as usize].package));

@@ -64,11 +64,11 @@ fn reasons(
     new: &Catalog,
 ) -> Vec<(RelPath, Removal)> {
     let came = upserted.iter().filter(|skill| old.skill(&skill.package).is_none());
-    let came: HashSet<_> = came.filter_map(|skill| skill.digest).collect();
+    let came: HashSet<_> = came.filter_map(|skill| skill.digest()).collect();
     let errors = new.diagnostics.kept().iter().filter(|d| d.problem.severity == Severity::Error);
     let invalid: HashSet<_> = errors.filter_map(|d| d.resource.as_ref()).collect();
     let reason = |skill: &Skill| {
-        if skill.digest.is_some_and(|digest| came.contains(&digest)) {
+        if skill.digest().is_some_and(|digest| came.contains(&digest)) {
             Removal::Renamed
         } else if new.off().walked().binary_search(&skill.package).is_ok() {
             Removal::Disabled
@@ -87,6 +87,7 @@ fn reasons(
 mod tests {
     use super::{Removal, diff};
     use crate::domain::catalog::{Catalog, Counts, Diagnostics, Header, Kind};
+    use crate::domain::skill::{MainFile, assemble};
     use crate::domain::{Authored, Digest, RelPath, Skill};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -105,19 +106,16 @@ mod tests {
                 allowed_tools: Box::default(),
                 frontmatter: None,
             };
-            Arc::new(Skill {
-                package: RelPath::new(package.as_bytes()).expect("a path"),
-                name: package.as_str().into(),
-                plugin: None,
+            let file = Arc::new(MainFile {
                 digest: Some(Digest([*content; 32])),
                 size: 1,
-                authored: authored.into(),
+                authored: Some(authored.into()),
+                problems: Box::default(),
                 sidecar: None,
                 stale: false,
-                icon_small: None,
-                icon_large: None,
-                handle_len: 0,
-            })
+            });
+            let package = RelPath::new(package.as_bytes()).expect("a path");
+            Arc::new(assemble(&package, &file, None).0.expect("a skill"))
         };
         let header = Header {
             scope: None,

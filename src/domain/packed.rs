@@ -8,10 +8,13 @@ use std::sync::Arc;
 
 /// A skill as its author describes it, packed: see [`Authored`]. Untrusted. Cheap to clone; all clones
 /// are one.
+///
+/// Two bytes say what there is, a bit each; then comes where that is, from and to, as numbers of two
+/// bytes, or of four where there is much; then all of it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Packed(Arc<[u8]>);
 
-/// Where each text is, at the beginning.
+/// What there may be.
 #[derive(Clone, Copy)]
 enum At {
     Name,
@@ -24,9 +27,10 @@ enum At {
     Frontmatter,
 }
 
-/// Where one is: from, to, four bytes each; nowhere if both are 0.
-const PLACE_BYTES: usize = 8;
 const PLACES: usize = At::Frontmatter as usize + 1;
+/// The bit for numbers of four bytes.
+const IS_LARGE: u16 = 1 << 15;
+const _: () = assert!(PLACES < 15);
 
 impl Packed {
     /// 1 to 64 characters, white space collapsed, no control characters; not yet qualified.
@@ -85,24 +89,29 @@ impl Packed {
     }
 
     fn bytes(&self, at: At) -> Option<&[u8]> {
-        noted(&self.0, at)
+        let (there, rest) = self.0.split_first_chunk()?;
+        let there = u16::from_le_bytes(*there);
+        let bit = 1 << at as u16;
+        if there & bit == 0 {
+            return None;
+        }
+        let width = if there & IS_LARGE == 0 { 2 } else { 4 };
+        let ones = |bits: u16| bits.count_ones() as usize;
+        let (places, all) = rest.split_at_checked(ones(there & !IS_LARGE) * 2 * width)?;
+        let mut numbers = places.chunks(width).skip(ones(there & (bit - 1)) * 2);
+        let mut next = || {
+            let bytes = numbers.next()?.iter().rev();
+            Some(bytes.fold(0, |number, byte| number << 8 | usize::from(*byte)))
+        };
+        let (from, to) = (next()?, next()?);
+        all.get(from..to)
     }
-}
-
-/// What is noted at the beginning to be somewhere behind it.
-fn noted(all: &[u8], at: At) -> Option<&[u8]> {
-    let place = all.get(at as usize * PLACE_BYTES..)?.first_chunk::<PLACE_BYTES>()?;
-    let (from, to) = place.split_at(PLACE_BYTES / 2);
-    let number = |bytes: &[u8]| Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize);
-    let (from, to) = (number(from)?, number(to)?);
-    if to == 0 { None } else { all.get(from..to) }
 }
 
 impl From<Authored> for Packed {
     fn from(authored: Authored) -> Self {
         let Authored { metadata, allowed_tools, frontmatter, .. } = &authored;
-        let mut pack = Pack(Vec::with_capacity(1 << 10));
-        pack.0.resize(PLACES * PLACE_BYTES, 0);
+        let mut pack = Pack { places: [None; PLACES], all: Vec::with_capacity(1 << 10) };
         if let Some(value) = frontmatter {
             pack.put(At::Frontmatter, |out| packed::append(value, out));
         }
@@ -130,12 +139,16 @@ impl From<Authored> for Packed {
                 }
             });
         }
-        Self(pack.0.into())
+        pack.finish()
     }
 }
 
 /// One that is being made.
-struct Pack(Vec<u8>);
+struct Pack {
+    /// Where each is in all of it.
+    places: [Option<(usize, usize)>; PLACES],
+    all: Vec<u8>,
+}
 
 /// The fields as the author wrote them, where they are packed already.
 struct All<'a>(Entries<'a>);
@@ -160,7 +173,8 @@ impl<'a> All<'a> {
 impl Pack {
     /// All fields, where they were put.
     fn all(&self) -> Option<All<'_>> {
-        match Part::of(noted(&self.0, At::Frontmatter)?) {
+        let (from, to) = self.places[At::Frontmatter as usize]?;
+        match Part::of(&self.all[from..to]) {
             Part::Map(entries) => Some(All(entries)),
             _ => None,
         }
@@ -168,9 +182,9 @@ impl Pack {
 
     /// Puts something behind all that is there.
     fn put(&mut self, at: At, fill: impl FnOnce(&mut Vec<u8>)) {
-        let from = self.0.len();
-        fill(&mut self.0);
-        self.note(at, from, self.0.len());
+        let from = self.all.len();
+        fill(&mut self.all);
+        self.note(at, from, self.all.len());
     }
 
     /// Puts a text, unless it is there, as it is, where `find` finds it.
@@ -213,16 +227,26 @@ impl Pack {
 
     /// Where a part of what was put is.
     fn place_of(&self, part: &[u8]) -> (usize, usize) {
-        let from = part.as_ptr().addr() - self.0.as_ptr().addr();
+        let from = part.as_ptr().addr() - self.all.as_ptr().addr();
         (from, from + part.len())
     }
 
     fn note(&mut self, at: At, from: usize, to: usize) {
-        let number = |n: usize| u32::try_from(n).expect("all fields are bounded").to_le_bytes();
-        let place = &mut self.0[at as usize * PLACE_BYTES..][..PLACE_BYTES];
-        let (first, last) = place.split_at_mut(PLACE_BYTES / 2);
-        first.copy_from_slice(&number(from));
-        last.copy_from_slice(&number(to));
+        self.places[at as usize] = Some((from, to));
+    }
+
+    fn finish(self) -> Packed {
+        let is_large = u16::try_from(self.all.len()).is_err();
+        let (width, large) = if is_large { (4, IS_LARGE) } else { (2, 0) };
+        let there = (0..PLACES).filter(|at| self.places[*at].is_some());
+        let there = there.fold(large, |there, at| there | 1 << at);
+        let mut packed = Vec::with_capacity(2 + PLACES * 2 * width + self.all.len());
+        packed.extend(there.to_le_bytes());
+        for number in self.places.iter().flatten().flat_map(|(from, to)| [from, to]) {
+            packed.extend(&number.to_le_bytes()[..width]);
+        }
+        packed.extend(self.all);
+        Packed(packed.into())
     }
 }
 
@@ -275,11 +299,14 @@ mod tests {
         }
 
         #[test]
-        fn nothing_need_be_there(text: Option<String>, list: Vec<String>, pairs: Vec<(String, String)>) {
+        fn nothing_need_be_there_and_much_may(
+            text: Option<String>, list: Vec<String>, pairs: Vec<(String, String)>,
+            much in prop_oneof![Just(1_usize), 65_400..65_600_usize],
+        ) {
             let text = text.filter(|text| !text.is_empty()).map(String::into_boxed_str);
             let skill = Authored {
                 name: "n".into(),
-                description: "d".into(),
+                description: "d".repeat(much).into(),
                 short_description: text.clone(),
                 license: None,
                 compatibility: text,

@@ -26,8 +26,8 @@ pub struct Rules {
     pub own_directories: Vec<Box<[u8]>>,
     /// Whether links are followed at all.
     pub follow_links: bool,
-    /// Other published roots, which are searched as themselves only.
-    pub fences: HashSet<Spot>,
+    /// Published roots, which are searched as themselves only. The root may be one of them.
+    pub fences: Arc<HashSet<Spot>>,
     /// Skills that are found and not listed.
     pub switched_off: Arc<SwitchedOff>,
 }

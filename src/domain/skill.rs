@@ -9,31 +9,28 @@ use std::sync::Arc;
 /// The most characters of a qualified name.
 const MAX_QUALIFIED_CHARS: usize = 128;
 
-/// One listed skill.
-#[derive(Debug, Clone, PartialEq)]
+/// One listed skill. There are thousands: what it has in common with its file is held once.
+#[derive(Debug, Clone)]
 pub struct Skill {
     /// Its directory as walked, below the root.
     pub package: RelPath,
-    /// `<plugin>:<name>`, or the bare name.
-    pub name: Box<str>,
-    /// The namespace in `name`.
+    /// The namespace in its name.
     pub plugin: Option<Arc<str>>,
-    /// Of the whole SKILL.md; `None` where it is over `max_file_bytes`.
-    pub digest: Option<Digest>,
-    /// The size of the SKILL.md in bytes.
-    pub size: u64,
     /// What its frontmatter says.
     pub authored: Packed,
-    /// What its agents/openai.yaml says; `None` where it has none.
-    pub sidecar: Option<Arc<Sidecar>>,
-    /// Whether the file no longer parses, and this is what it last said.
-    pub stale: bool,
-    /// The place of the small icon below the root.
-    pub icon_small: Option<RelPath>,
-    /// The place of the large icon below the root.
-    pub icon_large: Option<RelPath>,
     /// The bytes that the handle of its SKILL.md takes behind the root's own.
     pub handle_len: usize,
+    /// `<plugin>:<name>`, where it has a namespace.
+    qualified: Option<Box<str>>,
+    file: Arc<MainFile>,
+    icons: Option<Box<Icons>>,
+}
+
+/// Places below the root.
+#[derive(Debug, Clone, PartialEq)]
+struct Icons {
+    small: Option<RelPath>,
+    large: Option<RelPath>,
 }
 
 /// What was read of one SKILL.md and its sidecar.
@@ -46,9 +43,9 @@ pub struct MainFile {
     /// What the frontmatter says; `None` where a problem says why it says nothing.
     pub authored: Option<Packed>,
     /// What is wrong with the frontmatter.
-    pub problems: Vec<Problem>,
+    pub problems: Box<[Problem]>,
     /// What agents/openai.yaml says, and what is wrong with it.
-    pub sidecar: Option<(Arc<Sidecar>, Vec<Problem>)>,
+    pub sidecar: Option<Box<(Sidecar, Vec<Problem>)>>,
     /// Whether `authored`, `digest` and `size` are those of an earlier version, since this one does
     /// not parse.
     pub stale: bool,
@@ -85,27 +82,25 @@ pub struct Namespace {
 #[must_use]
 pub fn assemble(
     package: &RelPath,
-    file: &MainFile,
+    file: &Arc<MainFile>,
     namespace: Option<&Namespace>,
 ) -> (Option<Skill>, Vec<Problem>, Vec<Problem>) {
-    let mut problems = file.problems.clone();
-    let (sidecar, mut sidecar_problems) = file.sidecar.clone().unzip();
-    let mut sidecar_problems = sidecar_problems.take().unwrap_or_default();
+    let mut problems = file.problems.to_vec();
+    let sidecar = file.sidecar.as_deref();
+    let mut sidecar_problems = sidecar.map(|(_, wrong)| wrong.clone()).unwrap_or_default();
     let Some(authored) = file.authored.clone() else {
         return (None, problems, sidecar_problems);
     };
-    let name: Box<str> = match namespace {
-        None => authored.name().into(),
-        Some(ns) => format!("{}:{}", ns.name, authored.name()).into(),
-    };
-    if name.chars().count() > MAX_QUALIFIED_CHARS {
+    let qualified = namespace.map(|ns| format!("{}:{}", ns.name, authored.name()));
+    // One without a namespace is shorter than that by itself.
+    if qualified.as_ref().is_some_and(|name| name.chars().count() > MAX_QUALIFIED_CHARS) {
         problems.push(Problem::error(
             Code::NameInvalid,
             "the plugin's name and the skill's are over 128 characters together; shorten one",
         ));
         return (None, problems, sidecar_problems);
     }
-    let icons = sidecar.as_ref().and_then(|s| s.interface.as_ref());
+    let icons = sidecar.and_then(|(said, _)| said.interface.as_ref());
     let mut icon = |text: Option<&str>, key: &str| {
         let text = text?;
         let place = sidecar::icon(package, namespace.and_then(|ns| ns.dir.as_ref()), text);
@@ -117,35 +112,74 @@ pub fn assemble(
         }
         place
     };
-    let icon_small = icon(icons.and_then(|i| i.icon_small.as_deref()), "icon_small");
-    let icon_large = icon(icons.and_then(|i| i.icon_large.as_deref()), "icon_large");
+    let small = icon(icons.and_then(|i| i.icon_small.as_deref()), "icon_small");
+    let large = icon(icons.and_then(|i| i.icon_large.as_deref()), "icon_large");
+    let has_icons = small.is_some() || large.is_some();
     let skill = Skill {
-        handle_len: handle::encoded_len(package) + "/SKILL.md".len(),
         package: package.clone(),
-        stale: file.stale,
-        name,
         plugin: namespace.map(|ns| ns.name.clone()),
-        digest: file.digest,
-        size: file.size,
         authored,
-        sidecar,
-        icon_small,
-        icon_large,
+        handle_len: handle::encoded_len(package) + "/SKILL.md".len(),
+        qualified: qualified.map(Into::into),
+        file: file.clone(),
+        icons: has_icons.then(|| Box::new(Icons { small, large })),
     };
     (Some(skill), problems, sidecar_problems)
 }
 
 impl Skill {
+    /// `<plugin>:<name>`, or the bare name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.qualified.as_deref().unwrap_or_else(|| self.authored.name())
+    }
+
+    /// Of the whole SKILL.md; `None` where it is over `max_file_bytes`.
+    #[must_use]
+    pub fn digest(&self) -> Option<Digest> {
+        self.file.digest
+    }
+
+    /// The size of the SKILL.md in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.file.size
+    }
+
+    /// What its agents/openai.yaml says; `None` where it has none.
+    #[must_use]
+    pub fn sidecar(&self) -> Option<&Sidecar> {
+        self.file.sidecar.as_deref().map(|(said, _)| said)
+    }
+
+    /// Whether the file no longer parses, and this is what it last said.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.file.stale
+    }
+
+    /// The place of the small icon below the root.
+    #[must_use]
+    pub fn icon_small(&self) -> Option<&RelPath> {
+        self.icons.as_ref()?.small.as_ref()
+    }
+
+    /// The place of the large icon below the root.
+    #[must_use]
+    pub fn icon_large(&self) -> Option<&RelPath> {
+        self.icons.as_ref()?.large.as_ref()
+    }
+
     /// Whether it is for certain products only.
     #[must_use]
     pub fn is_for_products(&self) -> bool {
-        self.sidecar.as_ref().is_some_and(|s| !s.policy.products.is_empty())
+        self.sidecar().is_some_and(|s| !s.policy.products.is_empty())
     }
 
     /// Whether a caller of this product sees the skill; an empty product sees all.
     #[must_use]
     pub fn is_for(&self, product: &str) -> bool {
-        let products = self.sidecar.as_ref().map_or(&[][..], |s| &s.policy.products);
+        let products = self.sidecar().map_or(&[][..], |s| &s.policy.products);
         product.is_empty()
             || products.is_empty()
             || products.iter().any(|p| p.eq_ignore_ascii_case(product))
@@ -165,5 +199,20 @@ impl Skill {
     #[must_use]
     pub fn main_resource(&self) -> RelPath {
         self.package.join_all(&super::main_file())
+    }
+}
+
+impl PartialEq for Skill {
+    /// Whether both are listed as the same: what is wrong with their files is said elsewhere.
+    fn eq(&self, other: &Self) -> bool {
+        let Self { package, plugin, authored, handle_len, qualified, file, icons } = self;
+        let is_same_file = || {
+            let listed = |file: &MainFile| (file.digest, file.size, file.stale);
+            listed(file) == listed(&other.file) && self.sidecar() == other.sidecar()
+        };
+        (package, plugin, qualified, icons, handle_len)
+            == (&other.package, &other.plugin, &other.qualified, &other.icons, &other.handle_len)
+            && *authored == other.authored
+            && (Arc::ptr_eq(file, &other.file) || is_same_file())
     }
 }

@@ -25,21 +25,21 @@ pub(super) fn skill(
         }),
         package: place(root, Some(&skill.package)),
         main_resource: place(root, Some(&skill.main_resource())),
-        name: (*skill.name).to_owned(),
+        name: skill.name().to_owned(),
         description: authored.description().to_owned(),
         short_description: text(authored.short_description()),
         plugin: text(skill.plugin.as_deref()),
         scope: root_scope.map(|s| scope(s).into()),
-        digest: skill.digest.as_ref().map(Digest::to_string).unwrap_or_default(),
-        size_bytes: skill.size,
-        policy: Some(policy(skill.sidecar.as_deref())),
-        stale: skill.stale,
+        digest: skill.digest().as_ref().map(Digest::to_string).unwrap_or_default(),
+        size_bytes: skill.size(),
+        policy: Some(policy(skill.sidecar())),
+        stale: skill.is_stale(),
         ..pb::Skill::default()
     };
     if view == pb::SkillView::Basic {
         return basic;
     }
-    let sidecar = skill.sidecar.as_deref();
+    let sidecar = skill.sidecar();
     pb::Skill {
         license: text(authored.license()),
         compatibility: text(authored.compatibility()),
@@ -62,12 +62,12 @@ fn policy(sidecar: Option<&Sidecar>) -> pb::SkillPolicy {
 }
 
 fn interface(root: &RootId, skill: &Skill) -> Option<pb::SkillInterface> {
-    let interface = skill.sidecar.as_ref()?.interface.as_ref()?;
+    let interface = skill.sidecar()?.interface.as_ref()?;
     Some(pb::SkillInterface {
         display_name: text(interface.display_name.as_deref()),
         short_description: text(interface.short_description.as_deref()),
-        icon_small: place(root, skill.icon_small.as_ref()),
-        icon_large: place(root, skill.icon_large.as_ref()),
+        icon_small: place(root, skill.icon_small()),
+        icon_large: place(root, skill.icon_large()),
         brand_color: text(interface.brand_color.as_deref()),
         default_prompt: text(interface.default_prompt.as_deref()),
     })

@@ -17,8 +17,9 @@ pub use faults::Faults;
 use inotify::{Inotify, WatchMask, Watches};
 use mounts::Mounts;
 use registry::{Interest, Registry};
+use rustix::fs::inotify::remove_watch;
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use tokio::sync::oneshot;
@@ -78,6 +79,8 @@ struct Shared {
 struct State {
     /// `None` where there is no instance, or it died.
     watches: Option<Watches>,
+    /// The same instance, from which watches are taken away by their numbers alone.
+    instance: Option<OwnedFd>,
     /// `None` where the table cannot be had.
     mounts: Option<Mounts>,
     registry: Registry,
@@ -116,6 +119,7 @@ impl Watcher {
             return Ok(());
         }
         let instance = Inotify::init()?;
+        state.instance = Some(instance.as_fd().try_clone_to_owned()?);
         state.watches = Some(instance.watches());
         state.mounts = Mounts::open()
             .inspect_err(|error| tracing::warn!(%error, "mounts are not watched"))
@@ -167,6 +171,7 @@ impl Watcher {
             Some(code) if code == rustix::io::Errno::NOSPC.raw_os_error() => Unwatched::Exhausted,
             _ => Unwatched::Refused,
         })?;
+        let added = added.get_watch_descriptor_id();
         let interest = self.0.lock().registry.add(added, listener.clone(), token, only);
         Ok(Watch { shared: self.0.clone(), interest })
     }
@@ -246,9 +251,9 @@ impl Drop for Watch {
         let _none_adding = self.shared.none_adding();
         let mut state = self.shared.lock();
         let Some(unwanted) = state.registry.remove(&self.interest) else { return };
-        if let Some(watches) = state.watches.as_mut() {
+        if let Some(instance) = &state.instance {
             // Fails where the kernel has dropped the watch already, with its directory.
-            let _ = watches.remove(unwanted);
+            let _ = remove_watch(instance, unwanted);
         }
     }
 }

@@ -42,6 +42,7 @@ impl Shared {
             let mut state = self.lock();
             State {
                 watches: state.watches.take(),
+                instance: state.instance.take(),
                 mounts: state.mounts.take(),
                 registry: state.registry.begin_anew(),
                 barriers: std::mem::take(&mut state.barriers),

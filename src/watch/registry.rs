@@ -2,8 +2,8 @@
 //! often it is asked for, so interests are counted here.
 
 use super::Listener;
-use inotify::WatchDescriptor;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::sync::Arc;
 
 /// All interests, by watch descriptor.
@@ -13,18 +13,20 @@ pub(super) struct Registry {
     watched: HashMap<i32, Watched>,
 }
 
+/// The interests in one directory.
 #[derive(Debug)]
-struct Watched {
-    descriptor: WatchDescriptor,
-    interests: Vec<Entry>,
+enum Watched {
+    /// In all of it; nearly always, and there are thousands.
+    One(Entry),
+    /// Each with what alone it is for.
+    Any(Vec<(Entry, Option<Box<[u8]>>)>),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Entry {
     number: u64,
     listener: Arc<dyn Listener>,
     token: u64,
-    only: Option<Box<[u8]>>,
 }
 
 /// One entry of the registry.
@@ -48,29 +50,43 @@ impl Registry {
 
     pub(super) fn add(
         &mut self,
-        descriptor: WatchDescriptor,
+        descriptor: i32,
         listener: Arc<dyn Listener>,
         token: u64,
         only: Option<&[u8]>,
     ) -> Interest {
-        let id = descriptor.get_watch_descriptor_id();
         self.next += 1;
-        // Nearly always one, and there are thousands.
-        let new = || Watched { descriptor, interests: Vec::with_capacity(1) };
-        let watched = self.watched.entry(id).or_insert_with(new);
+        let number = self.next;
+        let entry = Entry { number, listener, token };
         let only = only.map(Into::into);
-        watched.interests.push(Entry { number: self.next, listener, token, only });
-        Interest { descriptor: id, number: self.next }
+        match self.watched.entry(descriptor) {
+            Occupied(watched) => watched.into_mut().add(entry, only),
+            Vacant(new) if only.is_none() => drop(new.insert(Watched::One(entry))),
+            Vacant(new) => drop(new.insert(Watched::Any(vec![(entry, only)]))),
+        }
+        Interest { descriptor, number }
     }
 
     /// Takes an interest away; gives the watch that nobody wants any more, if it was the last.
-    pub(super) fn remove(&mut self, interest: &Interest) -> Option<WatchDescriptor> {
-        let watched = self.watched.get_mut(&interest.descriptor)?;
-        watched.interests.retain(|entry| entry.number != interest.number);
-        if !watched.interests.is_empty() {
-            return None;
+    pub(super) fn remove(&mut self, interest: &Interest) -> Option<i32> {
+        let is_it = |entry: &Entry| entry.number == interest.number;
+        match self.watched.get_mut(&interest.descriptor)? {
+            Watched::One(entry) if is_it(entry) => {}
+            Watched::One(_) => return None,
+            Watched::Any(all) => {
+                all.retain(|(entry, _)| !is_it(entry));
+                if let [(one, None)] = &all[..] {
+                    let one = Watched::One(one.clone());
+                    self.watched.insert(interest.descriptor, one);
+                    return None;
+                }
+                if !all.is_empty() {
+                    return None;
+                }
+            }
         }
-        self.watched.remove(&interest.descriptor).map(|w| w.descriptor)
+        self.forget(interest.descriptor);
+        Some(interest.descriptor)
     }
 
     /// Forgets a watch that the kernel has dropped.
@@ -84,19 +100,41 @@ impl Registry {
         descriptor: i32,
         name: Option<&[u8]>,
     ) -> impl Iterator<Item = (Arc<dyn Listener>, u64, bool)> {
-        let interests = self.watched.get(&descriptor).map_or(&[][..], |w| &w.interests);
-        let wanted = move |entry: &&Entry| match (entry.only.as_deref(), name) {
-            (Some(only), Some(name)) => only == name,
+        let watched = self.watched.get(&descriptor).into_iter();
+        let wanted = move |(_, only): &(&Entry, Option<&[u8]>)| match (only, name) {
+            (Some(only), Some(name)) => *only == name,
             _ => true,
         };
-        let told = |entry: &Entry| (entry.listener.clone(), entry.token, entry.only.is_some());
-        interests.iter().filter(wanted).map(told)
+        let told = |(entry, only): (&Entry, Option<&[u8]>)| {
+            (entry.listener.clone(), entry.token, only.is_some())
+        };
+        watched.flat_map(Watched::entries).filter(wanted).map(told)
     }
 
     /// Every listener, once.
     pub(super) fn everybody(&self) -> impl Iterator<Item = Arc<dyn Listener>> {
-        let all = self.watched.values().flat_map(|w| w.interests.iter().map(|e| &e.listener));
+        let all = self.watched.values().flat_map(Watched::entries).map(|(e, _)| &e.listener);
         let once: HashMap<_, _> = all.map(|l| (Arc::as_ptr(l).cast::<()>(), l.clone())).collect();
         once.into_values()
+    }
+}
+
+impl Watched {
+    fn add(&mut self, entry: Entry, only: Option<Box<[u8]>>) {
+        if let Self::One(first) = self {
+            *self = Self::Any(vec![(first.clone(), None)]);
+        }
+        if let Self::Any(all) = self {
+            all.push((entry, only));
+        }
+    }
+
+    /// The interests, and what alone each is for.
+    fn entries(&self) -> impl Iterator<Item = (&Entry, Option<&[u8]>)> {
+        let (one, any) = match self {
+            Self::One(entry) => (Some((entry, None)), &[][..]),
+            Self::Any(all) => (None, &all[..]),
+        };
+        one.into_iter().chain(any.iter().map(|(entry, only)| (entry, only.as_deref())))
     }
 }

@@ -81,4 +81,16 @@ async fn two_interests_in_one_directory_are_one_watch() {
     fs::write(tmp.path().join("g"), "x").expect("write");
     assert!(watcher.barrier().await);
     assert!(notes.has(2, "g") && !notes.has(1, "g"));
+    let only = watcher.watch(open(tmp.path()).as_fd(), &listener, 3, Some(b"h")).expect("a watch");
+    for name in ["h", "i"] {
+        fs::write(tmp.path().join(name), "x").expect("write");
+    }
+    assert!(watcher.barrier().await);
+    assert!(notes.has(2, "h") && notes.has(2, "i"));
+    assert!(notes.has(3, "h") && !notes.has(3, "i"));
+    assert_eq!(watcher.used(), 1);
+    drop(only);
+    fs::write(tmp.path().join("j"), "x").expect("write");
+    assert!(watcher.barrier().await);
+    assert!(notes.has(2, "j") && !notes.has(3, "j"));
 }

@@ -77,6 +77,27 @@ fn nothing_outside_a_bound_is_resolved_or_opened() {
 }
 
 #[test]
+fn a_place_is_found_among_roots_of_like_names() {
+    let (_tmp, top) = tree();
+    for dir in ["a-b/in", "a.b"] {
+        fs::create_dir_all(top.join(dir)).expect("a directory");
+    }
+    let given = ["a-b", "a/in", "b", "a", "a.b"].map(|dir| top.join(dir));
+    let ground = Allowed::new(given.to_vec()).look_for(b"/");
+    for path in ["a", "a/in", "a/in/deep", "a/out", "a-b", "a-b/in", "a.b", "b"] {
+        let spot = resolve(&ground, &top.join(path)).expect(path);
+        assert_eq!(ground.native(&spot), top.join(path));
+    }
+    for path in [".", "a-", "a-b.c", "aa", "c"] {
+        assert_eq!(resolve(&ground, &top.join(path)), Err(Blocked::Outside), "{path}");
+    }
+    // The file system's own root holds everything.
+    let ground = Allowed::new(vec![top.join("a"), "/".into()]).look_for(b"/");
+    let spot = resolve(&ground, &top.join("b")).expect("inside");
+    assert_eq!(ground.native(&spot), top.join("b"));
+}
+
+#[test]
 fn a_place_that_becomes_a_link_is_not_followed() {
     let (_tmp, top) = tree();
     let ground = ground(&top, &["a/in"]);

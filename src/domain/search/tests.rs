@@ -5,7 +5,7 @@ use crate::domain::listing::{Entry, Listing, Visit, What};
 use crate::domain::skill::MainFile;
 use crate::domain::{Limits, RelPath, Spot};
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Directories and what is in them; a name that ends in `/` is a directory, `a -> b` a link to the
@@ -60,7 +60,7 @@ impl Tree {
                     digest: None,
                     size: 0,
                     authored: None,
-                    problems: Vec::new(),
+                    problems: Box::default(),
                     sidecar: None,
                     stale: false,
                 };
@@ -84,7 +84,7 @@ fn rules(limits: Limits) -> Rules {
         passed_over: names(&PASSED_OVER),
         own_directories: names(&OWN_DIRECTORIES),
         follow_links: true,
-        fences: HashSet::new(),
+        fences: Arc::default(),
         switched_off: Arc::default(),
     }
 }
@@ -137,7 +137,7 @@ fn circles_end() {
 fn a_fence_keeps_other_roots_out() {
     let tree = Tree::new(&["a/SKILL.md", ".system/b/SKILL.md"]);
     let mut rules = rules(Limits::default());
-    rules.fences.insert(spot(&rel(".system")));
+    rules.fences = Arc::new([spot(&rel(".system"))].into());
     assert_eq!(find(&tree, rules).0, ["a"]);
 }
 

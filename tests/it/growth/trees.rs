@@ -1,6 +1,5 @@
 //! Catalogs, searches, walks and rules, over trees that are only in memory.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use caproot::domain::catalog::{Catalog, Counts, Diagnostics, Header, Kind};
@@ -8,11 +7,9 @@ use caproot::domain::diff::diff;
 use caproot::domain::files::{self, Bounds, Walk};
 use caproot::domain::listing::{Entry, Listing, What};
 use caproot::domain::search::{Rules, Search};
-use caproot::domain::skill::MainFile;
+use caproot::domain::skill::{MainFile, assemble};
 use caproot::domain::switched_off::{SwitchedOff, glob};
-use caproot::domain::{
-    Authored, Code, Diagnostic, Digest, Limits, Packed, Problem, RelPath, RootId, Skill, Spot,
-};
+use caproot::domain::{Authored, Code, Diagnostic, Digest, Limits, Problem, RelPath, RootId, Spot};
 
 use super::assert_in_proportion;
 
@@ -22,8 +19,8 @@ fn rel(text: &str) -> RelPath {
 
 /// A catalog of so many packages, which begin with a letter, of one name or each of its own.
 fn catalog(count: usize, letter: char, name: impl Fn(usize) -> String, content: u8) -> Catalog {
-    let authored = Packed::from(Authored {
-        name: "n".into(),
+    let authored = |name: String| Authored {
+        name: name.into(),
         description: "d".into(),
         short_description: None,
         license: None,
@@ -31,21 +28,18 @@ fn catalog(count: usize, letter: char, name: impl Fn(usize) -> String, content: 
         metadata: Box::default(),
         allowed_tools: Box::default(),
         frontmatter: None,
-    });
+    };
     let skills = (0..count).map(|n| {
-        Arc::new(Skill {
-            package: rel(&format!("{letter}/{}/s{n}", n % 7)),
-            name: name(n).into(),
-            plugin: None,
+        let file = MainFile {
             digest: Some(Digest([content; 32])),
             size: 1,
-            authored: authored.clone(),
+            authored: Some(authored(name(n)).into()),
+            problems: Box::default(),
             sidecar: None,
             stale: false,
-            icon_small: None,
-            icon_large: None,
-            handle_len: 10,
-        })
+        };
+        let package = rel(&format!("{letter}/{}/s{n}", n % 7));
+        Arc::new(assemble(&package, &Arc::new(file), None).0.expect("a skill"))
     });
     let header = Header {
         scope: None,
@@ -142,7 +136,7 @@ fn search(entries: impl Fn(&RelPath) -> Vec<(String, What)>) -> usize {
         passed_over: Vec::new(),
         own_directories: Vec::new(),
         follow_links: true,
-        fences: HashSet::new(),
+        fences: Arc::default(),
         switched_off: Arc::default(),
     };
     let mut search = Search::new(Spot { base: 0, rel: RelPath::root() }, rules);
@@ -175,7 +169,7 @@ fn main_file() -> What {
         digest: None,
         size: 0,
         authored: None,
-        problems: Vec::new(),
+        problems: Box::default(),
         sidecar: None,
         stale: false,
     };
