@@ -192,7 +192,9 @@ impl Tree {
                 let listing = self.0[&visit.spot.rel].clone();
                 (visit, Ok(listing))
             };
-            search.absorb(round.into_iter().map(list).collect());
+            for (visit, listing) in round.into_iter().map(list) {
+                search.absorb(visit, listing);
+            }
         }
     }
 }

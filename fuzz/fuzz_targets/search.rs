@@ -141,11 +141,10 @@ fn run(tree: &Tree, rules: Rules) -> Found {
         }
         rounds += 1;
         assert!(rounds <= 4 * tree.paths.len() + 64, "it does not end");
-        let listed = round.into_iter().map(|visit| {
+        for visit in round {
             let listing = Arc::new(tree.list(&visit));
-            (visit, Ok(listing))
-        });
-        search.absorb(listed.collect());
+            search.absorb(visit, Ok(listing));
+        }
     }
 }
 

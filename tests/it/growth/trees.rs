@@ -146,7 +146,7 @@ fn search(entries: impl Fn(&RelPath) -> Vec<(String, What)>) -> usize {
         if round.is_empty() {
             return search.finish().rest.candidates.len();
         }
-        let listed = round.into_iter().map(|visit| {
+        for visit in round {
             inode += 1;
             let entries = entries(&visit.spot.rel).into_iter().enumerate();
             let entries = entries.map(|(ordinal, (name, what))| Entry {
@@ -157,10 +157,9 @@ fn search(entries: impl Fn(&RelPath) -> Vec<(String, What)>) -> usize {
             let entries: Vec<_> = entries.collect();
             let total = entries.len();
             let identity = (0, inode);
-            (visit, Ok(Arc::new(Listing { identity, total, entries, may_hold_manifest: false })))
-        });
-        let listed = listed.collect();
-        search.absorb(listed);
+            let listing = Listing { identity, total, entries, may_hold_manifest: false };
+            search.absorb(visit, Ok(Arc::new(listing)));
+        }
     }
 }
 
