@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 /// For how long a look will do for whoever looks from time to time. All roots do, and each look is at
 /// all allowed directories.
 const RECENT: Duration = Duration::from_millis(500);
+/// Paths of roots that are remembered; all are forgotten when there are more.
+const MAX_LED: usize = 1_024;
 
 /// The directories that the operator allowed, as given. Where they really are is looked up again
 /// whenever it may have changed, so that one may be re-created, or be a link that is retargeted.
@@ -36,6 +38,8 @@ pub struct Allowed {
 struct Last {
     began: Option<Instant>,
     ground: Arc<Ground>,
+    /// Where paths of roots led on that ground.
+    led: HashMap<Box<[u8]>, Spot>,
 }
 
 /// Where the allowed roots were at one moment, each held by a descriptor.
@@ -98,7 +102,7 @@ impl Allowed {
     pub fn with(opener: Opener, given: Vec<PathBuf>) -> Self {
         let given = Bases::new(given);
         let nowhere = Ground::new(opener, Vec::new(), given.by_path.clone());
-        let last = Last { began: None, ground: Arc::new(nowhere) };
+        let last = Last { began: None, ground: Arc::new(nowhere), led: HashMap::new() };
         Self { given, bound: None, opener, last: Mutex::new(last), gate: Mutex::default() }
     }
 
@@ -146,10 +150,10 @@ impl Allowed {
             let (whole, before) = (whole(), last.ground.bound.as_ref());
             let bound = whole.meet(dirs);
             if !is_as_it_was || before != Some(&bound) {
-                last.ground = Arc::new(Ground { bound: Some(bound), ..whole });
+                last.stand_on(Ground { bound: Some(bound), ..whole });
             }
         } else if !is_as_it_was {
-            last.ground = Arc::new(whole());
+            last.stand_on(whole());
         }
         last.began = Some(began);
         last.ground.clone()
@@ -172,18 +176,46 @@ impl Allowed {
     /// Resolves the path of a root, on the ground that was looked up last if it still holds.
     pub fn resolve(&self, path: &[u8]) -> Result<Resolved, Blocked> {
         let ground = self.last().ground.clone();
-        match ground.resolve(path) {
-            Ok(spot) if ground.holds(&spot) => Ok(Resolved { ground, spot }),
+        let resolved = match ground.resolve(path) {
+            Ok(spot) if ground.holds(&spot) => Resolved { ground, spot },
             _ => {
                 let ground = self.look_for(path);
                 let spot = ground.resolve(path)?;
-                Ok(Resolved { ground, spot })
+                Resolved { ground, spot }
             }
-        }
+        };
+        self.last().remember(path, &resolved);
+        Ok(resolved)
+    }
+
+    /// Where the path of a root led when it was resolved last; asks nobody whether it still does, and
+    /// waits for nobody who looks just now.
+    pub(super) fn remembered(&self, path: &[u8]) -> Option<Resolved> {
+        let last = self.last.try_lock().ok()?;
+        let spot = last.led.get(path)?.clone();
+        Some(Resolved { ground: last.ground.clone(), spot })
     }
 
     fn last(&self) -> MutexGuard<'_, Last> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Last {
+    fn stand_on(&mut self, ground: Ground) {
+        self.ground = Arc::new(ground);
+        self.led.clear();
+    }
+
+    fn remember(&mut self, path: &[u8], resolved: &Resolved) {
+        let is_here = Arc::ptr_eq(&self.ground, &resolved.ground);
+        if !is_here || self.led.get(path) == Some(&resolved.spot) {
+            return;
+        }
+        if self.led.len() == MAX_LED {
+            self.led.clear();
+        }
+        self.led.insert(path.into(), resolved.spot.clone());
     }
 }
 
@@ -352,6 +384,20 @@ impl Ground {
         let base = self.roots[spot.base].fd.as_ref().map_err(|error| *error)?;
         self.opener.open(base, spot.rel.as_bytes(), flags)
     }
+
+    /// The same with what the kernel has in memory; else an error.
+    pub(super) fn open_cached(&self, spot: &Spot, flags: OFlags) -> Io<OwnedFd> {
+        if !self.may_serve(spot) {
+            return Err(Errno::XDEV);
+        }
+        let base = self.roots[spot.base].fd.as_ref().map_err(|error| *error)?;
+        self.opener.open_cached(base, spot.rel.as_bytes(), flags)
+    }
+
+    /// The allowed root that a spot is below, and how things are opened there.
+    pub(super) fn base(&self, spot: &Spot) -> (&Base, Opener) {
+        (&self.roots[spot.base], self.opener)
+    }
 }
 
 /// Device and inode.
@@ -368,7 +414,7 @@ fn below<'a>(path: &'a [u8], dir: &[u8]) -> Option<&'a [u8]> {
     }
 }
 
-fn slashed(path: &[u8]) -> &Path {
+pub(super) fn slashed(path: &[u8]) -> &Path {
     let path = if path.is_empty() { b"/" } else { path };
     Path::new(std::ffi::OsStr::from_bytes(path))
 }

@@ -19,6 +19,8 @@ use tonic::{Response, Status};
 /// Bytes before each message: whether it is compressed, and how long it is. Source: gRPC over HTTP/2,
 /// "Length-Prefixed-Message".
 const PREFIX_BYTES: usize = 5;
+/// What is copied rather than sent apart.
+const SHORT_BYTES: usize = 16 << 10;
 
 /// In the extensions of an answer: what is sent in the place of its message. Taken once.
 #[derive(Clone)]
@@ -46,26 +48,79 @@ pub(super) fn of_events(answer: Response<Events>) -> Response<Events> {
     answer
 }
 
+/// A message that is made, in one piece or two.
+pub(super) struct Made {
+    begin: Bytes,
+    /// What is too long to be copied behind it.
+    rest: Option<Bytes>,
+}
+
 /// An answer that is sent as these bytes; its message is for whoever looks at it on the way.
-pub(super) fn in_place_of<T>(looked_at: T, message: Bytes) -> Response<T> {
-    let bytes = message.len() - PREFIX_BYTES;
+pub(super) fn in_place_of<T>(looked_at: T, made: Made) -> Response<T> {
+    let bytes = made.bytes();
     let mut answer = Response::new(looked_at);
-    answer.extensions_mut().insert(Parts::new(stream::iter([Ok(message)]), Some(bytes)));
+    let parts = stream::iter(made.into_parts().map(Ok));
+    answer.extensions_mut().insert(Parts::new(parts, Some(bytes)));
     answer
+}
+
+/// A message with its prefix, and a field behind the others that is not in it: text or bytes, of this
+/// number, which is under 16. That is sent from where it is, unless it is short.
+pub(super) fn message_with(
+    message: &impl Message,
+    number: u8,
+    content: Vec<u8>,
+) -> Result<Made, Status> {
+    /// Wire type 2, "LEN", of Protocol Buffers.
+    const LEN: u8 = 2;
+    let is_short = content.len() <= SHORT_BYTES;
+    let head = message.encoded_len() + 1 + prost::length_delimiter_len(content.len());
+    let copied = if is_short { content.len() } else { 0 };
+    let mut buffer = prefixed(head + content.len(), head + copied)?;
+    message.encode(&mut buffer).map_err(|_| too_long())?;
+    buffer.put_u8(number << 3 | LEN);
+    prost::encode_length_delimiter(content.len(), &mut buffer).map_err(|_| too_long())?;
+    if is_short {
+        buffer.put_slice(&content);
+    }
+    Ok(Made { begin: buffer.freeze(), rest: (!is_short).then(|| content.into()) })
 }
 
 /// A message with its prefix.
 pub(super) fn message(message: &impl Message) -> Result<Bytes, Status> {
     let len = message.encoded_len();
-    let mut buffer = BytesMut::with_capacity(PREFIX_BYTES + len);
-    buffer.put_u8(0);
-    buffer.put_u32(u32::try_from(len).map_err(|_| too_long())?);
+    let mut buffer = prefixed(len, len)?;
     message.encode(&mut buffer).map_err(|_| too_long())?;
     Ok(buffer.freeze())
 }
 
+/// The prefix of a message of `len` bytes, and room for so many of them.
+fn prefixed(len: usize, room: usize) -> Result<BytesMut, Status> {
+    let mut buffer = BytesMut::with_capacity(PREFIX_BYTES + room);
+    buffer.put_u8(0);
+    buffer.put_u32(u32::try_from(len).map_err(|_| too_long())?);
+    Ok(buffer)
+}
+
 fn too_long() -> Status {
     Status::internal("an answer is too long to be sent")
+}
+
+impl Made {
+    /// Its length without the prefix.
+    pub(super) fn bytes(&self) -> usize {
+        self.begin.len() + self.rest.as_ref().map_or(0, Bytes::len) - PREFIX_BYTES
+    }
+
+    pub(super) fn into_parts(self) -> impl Iterator<Item = Bytes> {
+        std::iter::once(self.begin).chain(self.rest)
+    }
+}
+
+impl From<Bytes> for Made {
+    fn from(message: Bytes) -> Self {
+        Self { begin: message, rest: None }
+    }
 }
 
 impl Parts {
@@ -148,7 +203,7 @@ mod tests {
     async fn an_answer_is_one_message() {
         let epoch = "e".repeat(300);
         let page = pb::ListRootsResponse { epoch, ..pb::ListRootsResponse::default() };
-        let answer = in_place_of((), message(&page).expect("short enough"));
+        let answer = in_place_of((), message(&page).expect("short enough").into());
         let bytes = answer.extensions().get::<Parts>().and_then(Parts::bytes);
         assert_eq!(bytes, Some(page.encoded_len()));
         let (sent, code) = sent(answer).await;

@@ -8,7 +8,6 @@ use super::offer::offer;
 use super::places::Places;
 use super::stream::Stream;
 use super::{answers, compression, files, limits, pages, parts, requests, state};
-use crate::disk::Body;
 use crate::domain::token::{Cursor, PageToken};
 use crate::domain::{ConfigState, Published, RootId, Sandbox, Selected, handle, main_file};
 use crate::keeper::{Consistency, Keeper, Patience, View};
@@ -214,14 +213,14 @@ impl CapabilityService for Service {
         }
         let key = Key::new(&asked.bytes, question.page_size, &view, begin);
         if let Some(bytes) = key.as_ref().and_then(|key| self.kept.get(key)) {
-            return Ok(parts::in_place_of(question.head(&view), bytes));
+            return Ok(parts::in_place_of(question.head(&view), bytes.into()));
         }
         let page = question.page(self.keeper.epoch(), &view, begin);
         let bytes = parts::message(&page)?;
         if let Some(key) = key {
             self.kept.put(key, &bytes);
         }
-        Ok(parts::in_place_of(page, bytes))
+        Ok(parts::in_place_of(page, bytes.into()))
     }
 
     type WatchSkillsStream = Events;
@@ -307,7 +306,7 @@ impl CapabilityService for Service {
         let place = read.package.join_all(&resource);
         let done = keeper.read(read, patience).await.map_err(|e| fail(Failure::Read(e)))?;
         let next = done.next.map(|offset| Cursor { version: done.version, offset });
-        Ok(Response::new(pb::ReadResourceResponse {
+        let page = pb::ReadResourceResponse {
             resource: handle::print(&root, &place),
             not_modified: done.body.is_none(),
             digest: done.digest.to_string(),
@@ -315,13 +314,11 @@ impl CapabilityService for Service {
             truncated: next.is_some(),
             next_cursor: next.map(|c| c.print(&root, &place)).unwrap_or_default(),
             media_type: files::media_type(&place, done.body.as_ref()),
-            body: done.body.map(|body| match body {
-                Body::Text(text) => pb::read_resource_response::Body::Contents(text),
-                Body::Bytes(bytes) => pb::read_resource_response::Body::Data(bytes),
-            }),
+            body: None,
             epoch: self.epoch(),
             revision: self.keeper.revision(),
-        }))
+        };
+        Ok(parts::in_place_of(pb::ReadResourceResponse::default(), files::page(&page, done.body)?))
     }
 }
 
