@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// For how long a look will do for whoever looks from time to time.
 const RECENT: Duration = Duration::from_millis(500);
+/// Paths of roots that are remembered; all are forgotten when there are more.
+const MAX_LED: usize = 1_024;
 
 /// The directories that the operator allowed, as given. Where they really are is looked up again
 /// whenever it may have changed, so that one may be re-created, or be a link that is retargeted.
@@ -34,13 +36,18 @@ pub struct Allowed {
 }
 
 /// What was looked up last, and when.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Last {
     began: Option<Instant>,
     ground: Arc<Ground>,
     /// The places of those that did not answer.
     silent: Arc<[usize]>,
+    /// Where paths of roots led on that ground.
+    led: HashMap<Box<[u8]>, Spot>,
 }
+
+/// What a look found: the ground, and the places of those that did not answer.
+type Looked = (Arc<Ground>, Arc<[usize]>);
 
 /// Where the allowed roots were at one moment, each held by a descriptor.
 #[derive(Debug)]
@@ -104,7 +111,8 @@ impl Allowed {
     pub fn with(opener: Opener, given: Vec<PathBuf>) -> Self {
         let given = Bases::new(given);
         let nowhere = Ground::new(opener, Vec::new(), given.by_path.clone());
-        let last = Last { began: None, ground: Arc::new(nowhere), silent: Arc::default() };
+        let (ground, silent) = (Arc::new(nowhere), Arc::default());
+        let last = Last { began: None, ground, silent, led: HashMap::new() };
         Self { given, bound: None, opener, last: Mutex::new(last), gate: Mutex::default() }
     }
 
@@ -118,7 +126,7 @@ impl Allowed {
     /// but the one that a path leads into is waited for, however long that takes.
     pub(super) fn look_for(&self, path: &[u8]) -> Arc<Ground> {
         let asked = Instant::now();
-        let Last { ground, silent, .. } = self.look_unless(|began| began >= asked);
+        let (ground, silent) = self.look_unless(|began| began >= asked);
         if silent.is_empty() {
             return ground;
         }
@@ -130,21 +138,22 @@ impl Allowed {
                 self.given.wait_for(*at, self.opening());
             }
         }
-        self.found(asked, silent).ground
+        self.found(asked, silent).0
     }
 
     /// The same for whoever waits for none of them, and for whom a look of a moment ago will do.
     pub(super) fn recent(&self) -> Arc<Ground> {
-        self.look_unless(|began| began.elapsed() < RECENT).ground
+        self.look_unless(|began| began.elapsed() < RECENT).0
     }
 
     /// What the last look found, if it began at a time that will do, or what another finds now.
-    fn look_unless(&self, will_do: impl Fn(Instant) -> bool) -> Last {
+    fn look_unless(&self, will_do: impl Fn(Instant) -> bool) -> Looked {
         let _gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = self.last().clone();
+        let last = self.last();
         if last.began.is_some_and(will_do) {
-            return last;
+            return last.looked();
         }
+        drop(last);
         let began = Instant::now();
         let silent = self.given.look(self.opening());
         self.found(began, silent.into())
@@ -157,7 +166,7 @@ impl Allowed {
 
     /// What looks found last. A ground that is as it was is the very same, so that all who stand on it
     /// share its descriptors.
-    fn found(&self, began: Instant, silent: Arc<[usize]>) -> Last {
+    fn found(&self, began: Instant, silent: Arc<[usize]>) -> Looked {
         let given = self.given.last();
         let mut last = self.last();
         let before = &last.ground.given;
@@ -168,30 +177,62 @@ impl Allowed {
             let (whole, before) = (whole(), last.ground.bound.as_ref());
             let bound = whole.meet(dirs);
             if !is_as_it_was || before != Some(&bound) {
-                last.ground = Arc::new(Ground { bound: Some(bound), ..whole });
+                last.stand_on(Ground { bound: Some(bound), ..whole });
             }
         } else if !is_as_it_was {
-            last.ground = Arc::new(whole());
+            last.stand_on(whole());
         }
         (last.began, last.silent) = (Some(began), silent);
-        last.clone()
+        last.looked()
     }
 
     /// Resolves the path of a root, on the ground that was looked up last if it still holds.
     pub fn resolve(&self, path: &[u8]) -> Result<Resolved, Blocked> {
         let ground = self.last().ground.clone();
-        match ground.resolve(path) {
-            Ok(spot) if ground.holds(&spot) => Ok(Resolved { ground, spot }),
+        let resolved = match ground.resolve(path) {
+            Ok(spot) if ground.holds(&spot) => Resolved { ground, spot },
             _ => {
                 let ground = self.look_for(path);
                 let spot = ground.resolve(path)?;
-                Ok(Resolved { ground, spot })
+                Resolved { ground, spot }
             }
-        }
+        };
+        self.last().remember(path, &resolved);
+        Ok(resolved)
+    }
+
+    /// Where the path of a root led when it was resolved last; asks nobody whether it still does, and
+    /// waits for nobody who looks just now.
+    pub(super) fn remembered(&self, path: &[u8]) -> Option<Resolved> {
+        let last = self.last.try_lock().ok()?;
+        let spot = last.led.get(path)?.clone();
+        Some(Resolved { ground: last.ground.clone(), spot })
     }
 
     fn last(&self) -> MutexGuard<'_, Last> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Last {
+    fn looked(&self) -> Looked {
+        (self.ground.clone(), self.silent.clone())
+    }
+
+    fn stand_on(&mut self, ground: Ground) {
+        self.ground = Arc::new(ground);
+        self.led.clear();
+    }
+
+    fn remember(&mut self, path: &[u8], resolved: &Resolved) {
+        let is_here = Arc::ptr_eq(&self.ground, &resolved.ground);
+        if !is_here || self.led.get(path) == Some(&resolved.spot) {
+            return;
+        }
+        if self.led.len() == MAX_LED {
+            self.led.clear();
+        }
+        self.led.insert(path.into(), resolved.spot.clone());
     }
 }
 
@@ -372,6 +413,20 @@ impl Ground {
         let base = self.roots[spot.base].fd.as_ref().map_err(|error| *error)?;
         self.opener.open(base, spot.rel.as_bytes(), flags)
     }
+
+    /// The same with what the kernel has in memory; else an error.
+    pub(super) fn open_cached(&self, spot: &Spot, flags: OFlags) -> Io<OwnedFd> {
+        if !self.may_serve(spot) {
+            return Err(Errno::XDEV);
+        }
+        let base = self.roots[spot.base].fd.as_ref().map_err(|error| *error)?;
+        self.opener.open_cached(base, spot.rel.as_bytes(), flags)
+    }
+
+    /// The allowed root that a spot is below, and how things are opened there.
+    pub(super) fn base(&self, spot: &Spot) -> (&Base, Opener) {
+        (&self.roots[spot.base], self.opener)
+    }
 }
 
 /// Device and inode.
@@ -395,7 +450,7 @@ fn below<'a>(path: &'a [u8], dir: &[u8]) -> Option<&'a [u8]> {
     }
 }
 
-fn slashed(path: &[u8]) -> &Path {
+pub(super) fn slashed(path: &[u8]) -> &Path {
     let path = if path.is_empty() { b"/" } else { path };
     Path::new(std::ffi::OsStr::from_bytes(path))
 }

@@ -37,7 +37,7 @@ pub(super) struct Base {
     pub(super) stopped: Option<Stop>,
     /// The error says why it is no directory that can be opened now.
     pub(super) fd: Io<OwnedFd>,
-    identity: Option<(u64, u64)>,
+    pub(super) identity: Option<(u64, u64)>,
 }
 
 /// Opens a directory at an absolute path without links, for what is below it.

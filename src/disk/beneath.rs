@@ -14,6 +14,9 @@ const TRIES: usize = 32;
 const PATH_MAX: usize = 4_096;
 /// What the kernel says behind the path of what has no name any more.
 const DELETED: &[u8] = b" (deleted)";
+/// How openat2(2) is kept beneath a directory.
+const BENEATH: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 /// A directory that is only passed through. Of one that mounts itself when it is entered, `O_DIRECTORY`
 /// asks for that, as the way of any path does.
 const PASSED: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -83,11 +86,34 @@ impl Opener {
         }
         opened
     }
+
+    /// The same where the kernel has the whole way in memory: what it would have to ask a disk or a
+    /// server for is `EAGAIN`, and so is what it cannot be asked like this.
+    pub(super) fn open_cached(self, base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<OwnedFd> {
+        let rel = if rel.is_empty() { b"." } else { rel };
+        match self {
+            Self::Openat2 => {
+                let resolve = BENEATH | ResolveFlags::CACHED;
+                openat2(base, rel, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
+            }
+            Self::Steps => Err(Errno::AGAIN),
+        }
+    }
+
+    /// What an absolute path leads to, links followed, with what the kernel has in memory.
+    pub(super) fn look_cached(self, path: &[u8]) -> Io<OwnedFd> {
+        match self {
+            Self::Openat2 => {
+                let flags = OFlags::PATH | OFlags::CLOEXEC;
+                openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED)
+            }
+            Self::Steps => Err(Errno::AGAIN),
+        }
+    }
 }
 
 fn by_openat2(base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<OwnedFd> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    openat2(base, rel, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
+    openat2(base, rel, flags | OFlags::CLOEXEC, Mode::empty(), BENEATH)
 }
 
 /// Says what openat2(2) says. Like that, looks at the end whether it is still beneath the base: a

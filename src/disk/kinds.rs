@@ -2,8 +2,9 @@
 
 use super::allowed::Ground;
 use crate::domain::Spot;
-use rustix::fs::{OFlags, fstatfs};
+use rustix::fs::{OFlags, StatFs, fstatfs};
 use std::collections::HashMap;
+use std::fs::File;
 
 /// Filesystems on which others change files without an event here.
 const EVENTLESS: [(u32, &str); 6] = [
@@ -16,6 +17,21 @@ const EVENTLESS: [(u32, &str); 6] = [
 ];
 /// Changes behind an overlay's back are not told.
 const OVERLAY: u32 = 0x794c_7630;
+
+/// Filesystems of disks of this machine, which tell what is in memory from what they must wait for:
+/// ext2 to ext4, XFS, btrfs and F2FS.
+const DISKS: [u32; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
+
+/// Whether an open file is on a disk of this machine.
+pub(super) fn is_on_disk(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|stat| DISKS.contains(&kind(&stat)))
+}
+
+/// The kernel's type differs by architecture; the magic numbers are 32 bits wide.
+#[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation)]
+fn kind(stat: &StatFs) -> u32 {
+    stat.f_type as u32
+}
 
 /// The filesystems met so far, by device.
 #[derive(Debug, Default)]
@@ -30,9 +46,7 @@ impl Kinds {
         let fd = ground.open(dir, OFlags::PATH | OFlags::DIRECTORY);
         // Where it cannot be asked now, the next directory on it is.
         let Ok(stat) = fd.and_then(|fd| fstatfs(&fd)) else { return };
-        // The kernel's type differs by architecture; the magic numbers are 32 bits wide.
-        #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation)]
-        self.0.insert(device, stat.f_type as u32);
+        self.0.insert(device, kind(&stat));
     }
 
     pub(super) fn eventless(&self) -> Option<&'static str> {

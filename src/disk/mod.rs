@@ -1,11 +1,12 @@
 //! The only room that touches the file system below roots: resolve, open beneath, list, read.
-//! Everything here blocks.
+//! Everything here blocks, except `cached`.
 
 mod allowed;
 mod approach;
 mod assembly;
 mod bases;
 mod beneath;
+mod cached;
 mod content;
 mod declared;
 mod files;
@@ -35,6 +36,7 @@ mod watching;
 
 pub use allowed::{Allowed, Blocked, Ground, Resolved};
 pub use beneath::Opener;
+pub use cached::read_cached;
 pub use files::{FileFound, FilesFound, FilesPage, list_files};
 pub use locate::locate;
 pub use off::Off;

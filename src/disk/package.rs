@@ -39,42 +39,67 @@ impl<'a> Package<'a> {
         walked: &'a RelPath,
         rule: Rule<'a>,
     ) -> Result<Self, Unread> {
+        let spot = resource::find(&root.ground, &root.spot, walked)?.spot;
+        Ok(Self::at(root, walked, spot, rule))
+    }
+
+    /// The package if it is where it was walked to, without a link on the way.
+    pub(super) fn unlinked(root: &'a Resolved, walked: &'a RelPath, rule: Rule<'a>) -> Self {
+        let spot = Spot { base: root.spot.base, rel: root.spot.rel.join_all(walked) };
+        Self::at(root, walked, spot, rule)
+    }
+
+    fn at(root: &'a Resolved, walked: &'a RelPath, spot: Spot, rule: Rule<'a>) -> Self {
         let Resolved { ground, spot: root } = root;
-        let spot = resource::find(ground, root, walked)?.spot;
         let off = rule.off.seen_from(ground, root, walked, &spot);
-        Ok(Self { ground, root, walked, spot, rule, off })
+        Self { ground, root, walked, spot, rule, off }
+    }
+
+    /// Where a file is that is walked to without a link.
+    pub(super) fn place(&self, resource: &RelPath) -> Spot {
+        Spot { base: self.spot.base, rel: self.spot.rel.join_all(resource) }
     }
 
     /// Opens a file, as walked below the package, if it may be read.
     pub(super) fn open(&self, resource: &RelPath) -> Result<Regular, Unread> {
-        let Rule { passed_over, follow_links, declaring, plugin, .. } = self.rule;
+        self.permit_walked(resource)?;
+        let opened = resource::open(self.ground, &self.spot, resource)?;
+        self.permit_real(resource, &opened.spot)?;
+        Ok(opened)
+    }
+
+    /// Whether a file may be read by how it is walked to.
+    pub(super) fn permit_walked(&self, resource: &RelPath) -> Result<(), Unread> {
+        let Rule { passed_over, declaring, plugin, .. } = self.rule;
         let is_hidden = !permit::may_read(resource, passed_over)
             || plugin.is_some_and(|plugin| !plugin.may_read(resource))
             || declaring.has(&self.walked.join_all(resource));
-        if is_hidden {
-            return Err(Unread::NotFound);
-        }
-        let opened = resource::open(self.ground, &self.spot, resource)?;
-        if opened.spot.below(self.root).is_some_and(|real| declaring.has(&real)) {
+        if is_hidden { Err(Unread::NotFound) } else { Ok(()) }
+    }
+
+    /// Whether it may be read by where it really is.
+    pub(super) fn permit_real(&self, resource: &RelPath, real: &Spot) -> Result<(), Unread> {
+        let Rule { passed_over, follow_links, declaring, plugin, .. } = self.rule;
+        if real.below(self.root).is_some_and(|real| declaring.has(&real)) {
             return Err(Unread::NotFound);
         }
         // Nothing outside a plugin is followed to.
-        if plugin.is_some() && opened.spot.below(&self.spot).is_none() {
+        if plugin.is_some() && real.below(&self.spot).is_none() {
             return Err(Unread::Outside);
         }
         let walked = self.root.rel.join_all(self.walked).join_all(resource);
-        let linked = opened.spot != Spot { base: self.root.base, rel: walked };
+        let linked = *real != Spot { base: self.root.base, rel: walked };
         if linked && !follow_links {
             return Err(Unread::Outside);
         }
         let is_main = *resource == main_file();
-        if !is_main && !permit::may_read(&self.place_to_judge(&opened.spot), passed_over) {
+        if !is_main && !permit::may_read(&self.place_to_judge(real), passed_over) {
             return Err(Unread::NotFound);
         }
-        if self.off.covers(resource, &opened.spot) {
+        if self.off.covers(resource, real) {
             return Err(Unread::NotFound);
         }
-        Ok(opened)
+        Ok(())
     }
 
     /// Whether a link may lead a list into a directory. One that holds the root may have something

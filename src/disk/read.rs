@@ -43,8 +43,8 @@ pub struct Read {
 /// A page's content.
 #[derive(Debug)]
 pub enum Body {
-    /// The whole file is UTF-8.
-    Text(String),
+    /// The whole file is UTF-8, and so is this.
+    Text(Vec<u8>),
     /// It is not.
     Bytes(Vec<u8>),
 }
@@ -127,7 +127,7 @@ fn of_unknown_size(opened: &Regular, page: &Page<'_>, wanted: &Wanted) -> Result
 
 impl Page<'_> {
     /// Where the page begins in this version; `None` where no content is wanted.
-    fn begin(&self, version: &Version, digest: &Digest) -> Result<Option<u64>, Unread> {
+    pub(super) fn begin(&self, version: &Version, digest: &Digest) -> Result<Option<u64>, Unread> {
         match self.from {
             Some((expected, _)) if expected != *version => Err(Unread::Changed(Some(*digest))),
             Some((_, offset)) => Ok(Some(offset)),
@@ -138,7 +138,7 @@ impl Page<'_> {
 }
 
 impl Read {
-    fn new(
+    pub(super) fn new(
         version: Version,
         digest: Digest,
         utf8: bool,
@@ -165,9 +165,8 @@ fn text(mut bytes: Vec<u8>) -> Result<(Body, usize), Unread> {
         }
         bytes.truncate(e.valid_up_to());
     }
-    let text = String::from_utf8(bytes).map_err(|_| Unread::Changed(None))?;
-    let taken = text.len();
-    Ok((Body::Text(text), taken))
+    let taken = bytes.len();
+    Ok((Body::Text(bytes), taken))
 }
 
 impl From<Unopened> for Unread {

@@ -93,12 +93,9 @@ fn encoded_bytes(raw: &[u8]) -> usize {
 }
 
 fn decode_path(text: &str) -> Option<RelPath> {
-    let mut path = RelPath::root();
-    for segment in text.split('/') {
-        let raw: Vec<u8> = percent_decode(segment.as_bytes()).collect();
-        path = path.join(&raw)?;
-    }
-    Some(path)
+    // An encoded `/` is found out by how the path prints.
+    let raw: Vec<u8> = percent_decode(text.as_bytes()).collect();
+    RelPath::new(&raw).filter(|path| !path.is_root())
 }
 
 #[cfg(test)]

@@ -30,6 +30,9 @@ pub fn shown(text: &str) -> String {
 /// [`Shown`], cut to at most so many bytes, and `…` where that is not all.
 #[must_use]
 pub fn brief(text: &str, most: usize) -> String {
+    if text.len() <= most && text.bytes().all(|b| matches!(b, b' '..=b'~')) {
+        return text.to_owned();
+    }
     let mut brief = String::new();
     for c in text.chars() {
         let before = brief.len();

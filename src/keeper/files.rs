@@ -1,6 +1,6 @@
 //! Lists of a package's files: permitted by the published catalog, then walked on the disk.
 
-use super::reads::Turn;
+use super::reads::Found;
 use super::{Consistency, Keeper, Patience, ReadError};
 use crate::disk::{FilesFound, FilesPage, Unread, Wanted, list_files};
 use crate::domain::files::{Bookmark, Bounds};
@@ -35,8 +35,9 @@ impl Keeper {
         patience: Patience,
     ) -> Result<FilesFound, ReadError> {
         let FilesRequest { root, package, .. } = &request;
-        let turn = self.turn(root, package, Consistency::Cached, patience).await?;
-        let Turn { catalog, key, permit } = turn;
+        let found = self.find(root, package, Consistency::Cached, patience).await?;
+        let Found { catalog, key } = found;
+        let permit = self.turn(&key).await?;
         let (shared, regime, bound) = (self.0.clone(), self.regime(), self.bound());
         // As of a read.
         let (_waiting, wanted) = Wanted::new();

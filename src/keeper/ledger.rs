@@ -131,6 +131,15 @@ impl<T> Ledger<T> {
         &mut root.work
     }
 
+    /// What is known of a root that is used now, and its work; `None` where nothing is.
+    pub(super) fn used_and_known(&mut self, key: &Key) -> Option<(&Held, &mut T)> {
+        let root = self.roots.get_mut(key)?;
+        let (_, held) = root.history.back()?;
+        self.uses += 1;
+        root.last_use = self.uses;
+        Some((held, &mut root.work))
+    }
+
     /// Forgets a root.
     pub(super) fn forget(&mut self, key: &Key) {
         self.roots.remove(key);

@@ -1,12 +1,14 @@
 //! Reads of resources: permitted by the published catalog, then done on the disk.
 
-use super::ledger::Key;
-use super::{Consistency, Keeper, Late, Patience};
-use crate::disk::{Page, Read, Unread, Wanted, read};
+use super::ledger::{Held, Key};
+use super::regime::Regime;
+use super::{Consistency, Keeper, Late, Patience, RootState};
+use crate::disk::{Page, Read, Unread, Wanted, read, read_cached};
 use crate::domain::limits::MAX_READ_BYTES;
 use crate::domain::{Catalog, Reason, RelPath, Selected, Version, main_file};
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 /// One page of one file.
 #[derive(Debug)]
@@ -42,34 +44,30 @@ pub enum ReadError {
     Late,
 }
 
-/// What a read of a package goes by, and its turn among the reads of its root.
-pub(super) struct Turn {
+/// What a read of a package goes by.
+pub(super) struct Found {
     pub(super) catalog: Arc<Catalog>,
     pub(super) key: Key,
-    pub(super) permit: OwnedSemaphorePermit,
 }
 
 impl Keeper {
-    /// Reads one page.
+    /// Reads one page: at once where the kernel has all of it in memory, else on a thread that may wait.
     pub async fn read(&self, request: ReadRequest, patience: Patience) -> Result<Read, ReadError> {
         let ReadRequest { root, package, consistency, .. } = &request;
-        let Turn { catalog, key, permit } =
-            self.turn(root, package, *consistency, patience).await?;
+        let Found { catalog, key } = self.find(root, package, *consistency, patience).await?;
         let (shared, regime, bound) = (self.0.clone(), self.regime(), self.bound());
+        let resource = request.resource.clone().unwrap_or_else(main_file);
+        let page = request.page(&resource, &regime, &catalog);
+        if let Some(read) = read_cached(&bound.allowed, &key.path, &page, &shared.versions) {
+            return Ok(read);
+        }
+        let permit = self.turn(&key).await?;
         // Gone with this call: what is read for a caller who is gone ends between two chunks.
         let (_waiting, wanted) = Wanted::new();
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             let root = bound.allowed.resolve(&key.path).map_err(|b| ReadError::Root(b.into()))?;
-            let page = Page {
-                package: &request.package,
-                resource: &request.resource.unwrap_or_else(main_file),
-                from: request.from,
-                max_bytes: request.max_bytes.min(MAX_READ_BYTES),
-                unless: request.unless.as_deref(),
-                rule: regime.rule(&catalog, &request.package),
-                max_file_bytes: regime.rules.limits.max_file_bytes,
-            };
+            let page = request.page(&resource, &regime, &catalog);
             read(&root, &page, &shared.versions, &wanted).map_err(ReadError::Unread)
         });
         done.await.unwrap_or_else(|panic| {
@@ -78,16 +76,21 @@ impl Keeper {
         })
     }
 
-    /// Looks a package up in its root's catalog, then waits for a turn to read in the root.
-    pub(super) async fn turn(
+    /// Looks a package up in its root's catalog.
+    pub(super) async fn find(
         &self,
         root: &Selected,
         package: &RelPath,
         consistency: Consistency,
         patience: Patience,
-    ) -> Result<Turn, ReadError> {
-        let view = self.view(std::slice::from_ref(root), consistency, patience).await;
-        let state = view.map_err(|Late| ReadError::Late)?.roots.pop().map(|r| r.state);
+    ) -> Result<Found, ReadError> {
+        let state = match self.held(root, consistency) {
+            Some(held) => Some(RootState::Held(held)),
+            None => {
+                let view = self.view(std::slice::from_ref(root), consistency, patience).await;
+                view.map_err(|Late| ReadError::Late)?.roots.pop().map(|r| r.state)
+            }
+        };
         let Some(state) = state else { return Err(ReadError::Pending) };
         if let Some(reason) = state.reason() {
             return Err(ReadError::Root(reason));
@@ -98,10 +101,45 @@ impl Keeper {
         }
         let key = self.keys(std::slice::from_ref(root)).pop().ok_or(ReadError::Pending)?;
         let key = key.map_err(ReadError::Root)?;
-        let reads = self.ledger().work(&key).map(|work| work.reads.clone());
+        Ok(Found { catalog, key })
+    }
+
+    /// What is known of a root, where that will do: most reads are of one that was listed before.
+    fn held(&self, root: &Selected, consistency: Consistency) -> Option<Held> {
+        if consistency == Consistency::Fresh {
+            return None;
+        }
+        let key = self.keys(std::slice::from_ref(root)).pop()?.ok()?;
+        let mut ledger = self.ledger();
+        let (held, work) = ledger.used_and_known(&key)?;
+        work.last_use = Instant::now();
+        Some(held.clone())
+    }
+
+    /// Waits for a turn to read in a root.
+    pub(super) async fn turn(&self, key: &Key) -> Result<OwnedSemaphorePermit, ReadError> {
+        let reads = self.ledger().work(key).map(|work| work.reads.clone());
         let Some(reads) = reads else { return Err(ReadError::NoPackage) };
         // Closed never: the semaphore lives as long as this clone of it.
-        let permit = reads.acquire_owned().await.map_err(|_| ReadError::Late)?;
-        Ok(Turn { catalog, key, permit })
+        reads.acquire_owned().await.map_err(|_| ReadError::Late)
+    }
+}
+
+impl ReadRequest {
+    fn page<'a>(
+        &'a self,
+        resource: &'a RelPath,
+        regime: &'a Regime,
+        catalog: &'a Catalog,
+    ) -> Page<'a> {
+        Page {
+            package: &self.package,
+            resource,
+            from: self.from,
+            max_bytes: self.max_bytes.min(MAX_READ_BYTES),
+            unless: self.unless.as_deref(),
+            rule: regime.rule(catalog, &self.package),
+            max_file_bytes: regime.rules.limits.max_file_bytes,
+        }
     }
 }

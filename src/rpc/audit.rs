@@ -45,9 +45,16 @@ struct Refusals {
     untold: u64,
 }
 
-/// Who calls, as far as that is known.
+/// Who calls, as far as that is known. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Who {
+    peer: Option<Peer>,
+    caller: Option<Caller>,
+}
+
+/// The same in words.
+#[derive(Debug, Default)]
+struct Told {
     rules: Option<String>,
     uid: Option<u32>,
     pid: Option<i32>,
@@ -81,7 +88,8 @@ impl Audit {
     pub(super) fn turned_away(&self, peer: Option<&Peer>, path: &str, status: &Status) {
         let method = path.strip_prefix("/caproot.v1.CapabilityService/").unwrap_or(path);
         let method = brief(method, MAX_METHOD);
-        self.refusal(&Who::new(peer, None), &method, None, reason(status).as_deref());
+        let who = Who { peer: peer.cloned(), caller: None };
+        self.refusal(&who, &method, None, reason(status).as_deref());
     }
 
     /// A root that was asked for, and is none that the caller may use.
@@ -98,7 +106,7 @@ impl Audit {
             self.refusal(who, method, root, reason.as_deref());
         }
         if self.0.every_call.load(Ordering::Relaxed) {
-            let Who { rules, uid, pid, address, names } = who;
+            let Told { rules, uid, pid, address, names } = who.told();
             info!(
                 target: TARGET, parent: None,
                 method,
@@ -122,7 +130,7 @@ impl Audit {
         if !self.may_tell() {
             return;
         }
-        let Who { rules, uid, pid, address, names } = who;
+        let Told { rules, uid, pid, address, names } = who.told();
         warn!(
             target: TARGET, parent: None,
             method,
@@ -190,21 +198,21 @@ impl Drop for Inner {
 impl Who {
     /// From what the connection and the door left with a request.
     pub(super) fn of(extensions: &Extensions) -> Self {
-        Self::new(extensions.get(), extensions.get())
+        Self { peer: extensions.get().cloned(), caller: extensions.get().cloned() }
     }
 
-    fn new(peer: Option<&Peer>, caller: Option<&Caller>) -> Self {
+    fn told(&self) -> Told {
         let listed =
             |names: &[&str]| (!names.is_empty()).then(|| brief(&names.join(","), MAX_NAMES));
-        let rules =
-            caller.map(|caller| caller.rules.iter().map(|name| &**name).collect::<Vec<_>>());
-        let who = Self { rules: rules.and_then(|rules| listed(&rules)), ..Self::default() };
-        match peer {
+        let rules = self.caller.as_ref();
+        let rules = rules.map(|caller| caller.rules.iter().map(|name| &**name).collect::<Vec<_>>());
+        let who = Told { rules: rules.and_then(|rules| listed(&rules)), ..Told::default() };
+        match &self.peer {
             None => who,
-            Some(Peer::Local { pid, uid, .. }) => Self { uid: Some(*uid), pid: Some(*pid), ..who },
+            Some(Peer::Local { pid, uid, .. }) => Told { uid: Some(*uid), pid: Some(*pid), ..who },
             Some(Peer::Remote { address, names }) => {
                 let names: Vec<&str> = names.iter().map(|name| &**name).collect();
-                Self { address: Some(address.to_string()), names: listed(&names), ..who }
+                Told { address: Some(address.to_string()), names: listed(&names), ..who }
             }
         }
     }

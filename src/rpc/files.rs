@@ -1,9 +1,11 @@
 //! A package's files in the words of the wire, and what a page token of theirs is bound to.
 
+use super::parts::{self, Made};
 use crate::disk::{Body, FileFound};
 use crate::domain::{RelPath, RootId, handle};
 use crate::proto::caproot::v1 as pb;
 use prost::Message as _;
+use tonic::Status;
 
 /// What a page token is bound to: the request but for where it begins, how much it wants, and the
 /// authority, which is the root's or refused.
@@ -37,6 +39,19 @@ pub(super) fn media_type(place: &RelPath, body: Option<&Body>) -> String {
     of_name(place).unwrap_or_else(|| of_content(is_text)).to_owned()
 }
 
+/// The fields of `ReadResourceResponse` that hold a page's content, by its kind.
+const CONTENTS: u32 = 2;
+const DATA: u32 = 3;
+
+/// A page with its content, which the message itself is without.
+pub(super) fn page(page: &pb::ReadResourceResponse, body: Option<Body>) -> Result<Made, Status> {
+    match body {
+        None => parts::message(page).map(Made::from),
+        Some(Body::Text(text)) => parts::message_with(page, CONTENTS, text),
+        Some(Body::Bytes(bytes)) => parts::message_with(page, DATA, bytes),
+    }
+}
+
 fn of_name(place: &RelPath) -> Option<&'static str> {
     let name = place.file_name().unwrap_or_default();
     mime_guess::from_path(&*String::from_utf8_lossy(name)).first_raw()
@@ -44,4 +59,41 @@ fn of_name(place: &RelPath) -> Option<&'static str> {
 
 fn of_content(is_text: bool) -> &'static str {
     if is_text { "text/plain" } else { "application/octet-stream" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::page;
+    use crate::disk::Body;
+    use crate::proto::caproot::v1 as pb;
+    use pb::read_resource_response::Body as Sent;
+    use prost::Message as _;
+
+    #[test]
+    fn a_page_is_sent_as_it_would_be_in_one_piece() {
+        let head = |body| pb::ReadResourceResponse {
+            resource: "skill://r/a/SKILL.md".to_owned(),
+            total_bytes: 1 << 40,
+            revision: 7,
+            body,
+            ..pb::ReadResourceResponse::default()
+        };
+        for len in [0, 1, 127, 128, 8 << 10, 16 << 10, (16 << 10) + 1, 1 << 20] {
+            let text = "x".repeat(len);
+            for (body, sent) in [
+                (None, None),
+                (Some(Body::Text(text.clone().into())), Some(Sent::Contents(text.clone()))),
+                (Some(Body::Bytes(vec![255; len])), Some(Sent::Data(vec![255; len]))),
+            ] {
+                let expected = head(sent);
+                let made = page(&head(None), body).expect("short enough");
+                assert_eq!(made.bytes(), expected.encoded_len());
+                let bytes = made.into_parts().collect::<Vec<_>>().concat();
+                let (prefix, message) = bytes.split_at(5);
+                assert_eq!(prefix[0], 0, "not compressed");
+                assert_eq!(prefix[1..], u32::try_from(message.len()).expect("short").to_be_bytes());
+                assert_eq!(pb::ReadResourceResponse::decode(message).expect("whole"), expected);
+            }
+        }
+    }
 }

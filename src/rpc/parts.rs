@@ -9,6 +9,7 @@ use futures_util::{Stream, StreamExt as _, stream};
 use http::HeaderMap;
 use http_body::Frame;
 use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +20,10 @@ use tonic::{Response, Status};
 /// Bytes before each message: whether it is compressed, and how long it is. Source: gRPC over HTTP/2,
 /// "Length-Prefixed-Message".
 const PREFIX_BYTES: usize = 5;
+/// The most that the number and the length of a field take.
+const MAX_HEAD_BYTES: usize = 15;
+/// What is copied rather than sent apart.
+const SHORT_BYTES: usize = 16 << 10;
 
 /// In the extensions of an answer: what is sent in the place of its message. Taken once.
 #[derive(Clone)]
@@ -26,6 +31,13 @@ pub(super) struct Parts {
     messages: Arc<Mutex<Option<Messages>>>,
     /// The bytes of the one message, where it is one.
     bytes: Option<usize>,
+}
+
+/// A message that is made, in one piece or two.
+pub(super) struct Made {
+    begin: Bytes,
+    /// What is too long to be copied behind it.
+    rest: Option<Bytes>,
 }
 
 /// A message that is put together of fields and of messages of its kind, as protobuf allows: a long
@@ -60,11 +72,32 @@ pub(super) fn of_events(
 }
 
 /// An answer that is sent as these bytes; its message is for whoever looks at it on the way.
-pub(super) fn in_place_of<T>(looked_at: T, message: Bytes) -> Response<T> {
-    let bytes = message.len() - PREFIX_BYTES;
+pub(super) fn in_place_of<T>(looked_at: T, made: Made) -> Response<T> {
+    let bytes = made.bytes();
     let mut answer = Response::new(looked_at);
-    answer.extensions_mut().insert(Parts::new(stream::iter([Ok(message)]), Some(bytes)));
+    let parts = stream::iter(made.into_parts().map(Ok));
+    answer.extensions_mut().insert(Parts::new(parts, Some(bytes)));
     answer
+}
+
+/// A message with its prefix, and a field behind the others that is not in it: text or bytes, of this
+/// number. That is sent from where it is, unless it is short.
+pub(super) fn message_with(
+    message: &impl Message,
+    number: u32,
+    content: Vec<u8>,
+) -> Result<Made, Status> {
+    let is_short = content.len() <= SHORT_BYTES;
+    let copied = if is_short { content.len() } else { 0 };
+    let mut draft = Draft::with_capacity(message.encoded_len() + MAX_HEAD_BYTES + copied);
+    draft.add(message);
+    encode_key(number, WireType::LengthDelimited, &mut draft.0);
+    encode_varint(content.len() as u64, &mut draft.0);
+    if is_short {
+        draft.0.extend_from_slice(&content);
+        return Ok(draft.finish()?.into());
+    }
+    Ok(Made { begin: draft.finish_before(content.len())?, rest: Some(content.into()) })
 }
 
 /// A message with its prefix.
@@ -78,10 +111,6 @@ pub(super) fn message(message: &impl Message) -> Result<Bytes, Status> {
 pub(super) fn value<M: Message + Default>(message: &Bytes) -> Result<M, Status> {
     let value = M::decode(message.slice(PREFIX_BYTES..));
     value.map_err(|error| Status::internal(format!("an answer cannot be read: {error}")))
-}
-
-fn too_long() -> Status {
-    Status::internal("an answer is too long to be sent")
 }
 
 impl Draft {
@@ -116,11 +145,33 @@ impl Draft {
 
     /// With its prefix.
     pub(super) fn finish(self) -> Result<Bytes, Status> {
+        self.finish_before(0)
+    }
+
+    /// The same where so many bytes of it are sent behind this.
+    fn finish_before(self, rest: usize) -> Result<Bytes, Status> {
         let Self(mut buffer) = self;
-        let len = buffer.len() - PREFIX_BYTES;
-        let len = u32::try_from(len).map_err(|_| too_long())?;
+        let len = u32::try_from(buffer.len() - PREFIX_BYTES + rest);
+        let len = len.map_err(|_| Status::internal("an answer is too long to be sent"))?;
         buffer[1..PREFIX_BYTES].copy_from_slice(&len.to_be_bytes());
         Ok(buffer.into())
+    }
+}
+
+impl Made {
+    /// Its length without the prefix.
+    pub(super) fn bytes(&self) -> usize {
+        self.begin.len() + self.rest.as_ref().map_or(0, Bytes::len) - PREFIX_BYTES
+    }
+
+    pub(super) fn into_parts(self) -> impl Iterator<Item = Bytes> {
+        std::iter::once(self.begin).chain(self.rest)
+    }
+}
+
+impl From<Bytes> for Made {
+    fn from(message: Bytes) -> Self {
+        Self { begin: message, rest: None }
     }
 }
 
@@ -207,7 +258,7 @@ mod tests {
     async fn an_answer_is_one_message() {
         let epoch = "e".repeat(300);
         let page = pb::ListRootsResponse { epoch, ..pb::ListRootsResponse::default() };
-        let answer = in_place_of((), message(&page).expect("short enough"));
+        let answer = in_place_of((), message(&page).expect("short enough").into());
         let bytes = answer.extensions().get::<Parts>().and_then(Parts::bytes);
         assert_eq!(bytes, Some(page.encoded_len()));
         let (sent, code) = sent(answer).await;

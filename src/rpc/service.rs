@@ -9,7 +9,6 @@ use super::places::Places;
 use super::shared::{Made, Shared};
 use super::stream::Stream;
 use super::{answers, compression, files, limits, pages, parts, requests, state};
-use crate::disk::Body;
 use crate::domain::token::{Cursor, PageToken};
 use crate::domain::{ConfigState, Published, RootId, Sandbox, Selected, handle, main_file};
 use crate::keeper::{Consistency, Keeper, Patience, View};
@@ -271,7 +270,7 @@ impl CapabilityService for Service {
             // By tonic, which takes it as a value.
             return Ok(Response::new(parts::value(&message)?));
         }
-        Ok(parts::in_place_of(page, message))
+        Ok(parts::in_place_of(page, message.into()))
     }
 
     type WatchSkillsStream = Events;
@@ -324,7 +323,7 @@ impl CapabilityService for Service {
         let place = read.package.join_all(&resource);
         let done = keeper.read(read, patience).await.map_err(|e| fail(Failure::Read(e)))?;
         let next = done.next.map(|offset| Cursor { version: done.version, offset });
-        Ok(Response::new(pb::ReadResourceResponse {
+        let page = pb::ReadResourceResponse {
             resource: handle::print(&root, &place),
             not_modified: done.body.is_none(),
             digest: done.digest.to_string(),
@@ -332,13 +331,11 @@ impl CapabilityService for Service {
             truncated: next.is_some(),
             next_cursor: next.map(|c| c.print(&root, &place)).unwrap_or_default(),
             media_type: files::media_type(&place, done.body.as_ref()),
-            body: done.body.map(|body| match body {
-                Body::Text(text) => pb::read_resource_response::Body::Contents(text),
-                Body::Bytes(bytes) => pb::read_resource_response::Body::Data(bytes),
-            }),
+            body: None,
             epoch: self.epoch(),
             revision: self.keeper.revision(),
-        }))
+        };
+        Ok(parts::in_place_of(pb::ReadResourceResponse::default(), files::page(&page, done.body)?))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::traced;
 /// In every path that is asked for and refused.
 const REFUSED: &str = "never-to-be-opened";
 /// All that may be done with what lies below a root. Opening is looked at more closely.
-const READING: [&str; 16] = [
+const READING: [&str; 17] = [
     "close",
     "fcntl",
     "fstat",
@@ -32,6 +32,7 @@ const READING: [&str; 16] = [
     "openat",
     "openat2",
     "pread64",
+    "preadv2",
     "read",
     "readlink",
     "readlinkat",
@@ -41,8 +42,10 @@ const READING: [&str; 16] = [
 /// What an opening for reading does not say.
 const WRITING: [&str; 6] = ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND", "O_TMPFILE"];
 /// Their text is what goes over the wire, and says nothing of what is done.
-const TALKING: [&str; 9] =
-    ["read", "readv", "recvfrom", "recvmsg", "write", "writev", "sendto", "sendmsg", "pread64"];
+const TALKING: [&str; 10] = [
+    "read", "readv", "recvfrom", "recvmsg", "write", "writev", "sendto", "sendmsg", "pread64",
+    "preadv2",
+];
 
 /// A system call of strace's log: its name, and what it is about. `None` for other lines.
 fn call(line: &str) -> Option<(&str, &str)> {
