@@ -84,12 +84,11 @@ impl Keeper {
         consistency: Consistency,
         patience: Patience,
     ) -> Result<Found, ReadError> {
-        let state = match self.held(root, consistency) {
-            Some(held) => Some(RootState::Held(held)),
-            None => {
-                let view = self.view(std::slice::from_ref(root), consistency, patience).await;
-                view.map_err(|Late| ReadError::Late)?.roots.pop().map(|r| r.state)
-            }
+        let state = if let Some(held) = self.held(root, consistency) {
+            Some(RootState::Held(held))
+        } else {
+            let view = self.view(std::slice::from_ref(root), consistency, patience).await;
+            view.map_err(|Late| ReadError::Late)?.roots.pop().map(|r| r.state)
         };
         let Some(state) = state else { return Err(ReadError::Pending) };
         if let Some(reason) = state.reason() {

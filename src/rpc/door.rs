@@ -131,10 +131,14 @@ where
                 },
             };
             let is_stream = answer.extensions_mut().remove::<IsStream>().is_some();
-            if let Some(body) = answer.extensions_mut().remove::<Parts>().and_then(|p| p.take()) {
+            let parts = answer.extensions_mut().remove::<Parts>();
+            let whole = parts.as_ref().and_then(Parts::bytes);
+            if let Some(body) = parts.and_then(|parts| parts.take()) {
                 *answer.body_mut() = body;
             }
-            let count = (!is_stream).then(|| Count { caller, bytes, call: Arc::new(call) });
+            let call = Arc::new(call);
+            let count = Count { caller, bytes, whole, taken: None, call };
+            let count = (!is_stream).then_some(count);
             Ok(answer.map(|body| Body::new(Answer::new(body, count))))
         })
     }

@@ -18,13 +18,14 @@ struct Reader {
 
 impl Reader {
     /// `None`, which it says, where files for tests are on no disk.
+    #[allow(clippy::print_stderr)]
     fn new(opener: Opener) -> Option<Self> {
         let tmp = tempfile::tempdir().expect("temp dir");
         fs::create_dir_all(tmp.path().join("top/root/a")).expect("dirs");
         let file = tmp.path().join("top/root/a/f");
         fs::write(&file, "First.").expect("write");
         if !is_on_disk(&File::open(file).expect("open")) {
-            println!("SKIPPED: temporary files are on a filesystem that is always waited for");
+            eprintln!("SKIPPED: temporary files are on a filesystem that is always waited for");
             return None;
         }
         let allowed = Allowed::with(opener, vec![tmp.path().join("top")]);
@@ -61,9 +62,9 @@ impl Reader {
         let path = path.as_os_str().as_bytes();
         let cached = read_cached(&self.allowed, path, &page, &self.versions);
         let (_waiting, wanted) = Wanted::new();
-        let waited = self.allowed.resolve(path).ok();
-        let waited = waited.and_then(|root| read(&root, &page, &self.versions, &wanted).ok());
-        (cached.map(|read| text(read.body)), waited.map(|read| text(read.body)))
+        let root = self.allowed.resolve(path).ok();
+        let other = root.and_then(|root| read(&root, &page, &self.versions, &wanted).ok());
+        (cached.map(|read| text(read.body)), other.map(|read| text(read.body)))
     }
 
     fn root(&self) -> (Option<String>, Option<String>) {

@@ -32,6 +32,11 @@ pub(super) struct Answer {
 pub(super) struct Count {
     pub(super) caller: Account,
     pub(super) bytes: Places,
+    /// The bytes of all of it, where they are known: it is there from the beginning, whichever part is
+    /// on its way.
+    pub(super) whole: Option<usize>,
+    /// What was taken for all of it.
+    pub(super) taken: Option<Arc<Place>>,
     /// Held by every part, too.
     pub(super) call: Arc<Place>,
 }
@@ -39,7 +44,7 @@ pub(super) struct Count {
 /// Part of an answer, with what it takes.
 struct Held {
     part: Bytes,
-    _bytes: Place,
+    _bytes: Arc<Place>,
     _call: Arc<Place>,
 }
 
@@ -50,8 +55,14 @@ impl Answer {
 }
 
 impl Count {
-    fn hold(&self, part: Bytes) -> Result<Bytes, Full> {
-        let bytes = self.bytes.take(&self.caller, part.len())?;
+    fn hold(&mut self, part: Bytes) -> Result<Bytes, Full> {
+        if let Some(whole) = self.whole.take() {
+            self.taken = Some(Arc::new(self.bytes.take(&self.caller, whole)?));
+        }
+        let bytes = match &self.taken {
+            Some(taken) => taken.clone(),
+            None => Arc::new(self.bytes.take(&self.caller, part.len())?),
+        };
         Ok(Bytes::from_owner(Held { part, _bytes: bytes, _call: self.call.clone() }))
     }
 }
@@ -76,7 +87,7 @@ impl http_body::Body for Answer {
                 Ok(part) => part,
                 Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
             };
-            let held = match &self.count {
+            let held = match &mut self.count {
                 Some(count) => count.hold(part),
                 None => Ok(part),
             };
