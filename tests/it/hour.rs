@@ -1,19 +1,21 @@
 //! An hour in which nothing changes, on simulated time. Sockets know no simulated time, so the service
-//! is called here without one.
+//! is called here without one, behind the door that makes its events into bytes.
 
 use std::time::SystemTime;
 
 use caproot::config::{Config, Flags};
 use caproot::domain::{Caller, Peer, Sandbox};
 use caproot::keeper::{Keeper, Settings, Terms};
-use caproot::proto::caproot::v1::capability_service_server::CapabilityService as _;
+use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+use caproot::proto::caproot::v1::capability_service_server::CapabilityServiceServer;
 use caproot::proto::caproot::v1::watch_skills_response::Event;
 use caproot::proto::caproot::v1::{WatchSkillsRequest, WatchSkillsResponse};
-use caproot::rpc::{Admission, Audit, Entry, Facts, Places, Service};
+use caproot::rpc::{Admission, Audit, Door, Entry, Facts, Guarded, Places, Service};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Status};
+use tower::Layer as _;
 
 use crate::fixture::Fixture;
 use crate::harness::{selected, surroundings};
@@ -21,8 +23,10 @@ use crate::live::{skill, watching};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A service as a daemon makes it, for callers in this process.
-fn service(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Service {
+/// A client of a service as a daemon makes it, in this process.
+type Client = CapabilityServiceClient<Guarded<CapabilityServiceServer<Service>>>;
+
+fn client(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Client {
     let flags = Flags { allow: vec![fixture.top().to_owned()], ..Flags::default() };
     let config = Config::from_flags(flags, &surroundings(fixture.top())).expect("good flags");
     let rules = config.rules();
@@ -30,6 +34,7 @@ fn service(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Service {
     let opener = None;
     let terms = Terms { environments, allowed, published, rules, timing };
     let streams = Places::of_streams(&terms.rules.limits);
+    let door = Door::new(&terms.rules.limits);
     let keeper = Keeper::new(Settings { terms, faults, opener }, 1);
     let facts = Facts {
         started: SystemTime::now(),
@@ -37,7 +42,8 @@ fn service(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Service {
         sandbox: Sandbox::default(),
         config: watch::Sender::default().subscribe(),
     };
-    Service::new(keeper, facts, streams, stopping.subscribe())
+    let service = Service::new(keeper, facts, streams, stopping.subscribe());
+    CapabilityServiceClient::new(door.layer(CapabilityServiceServer::new(service)))
 }
 
 /// A request as it comes in from this process.
@@ -78,7 +84,7 @@ where
 async fn an_hour_without_a_change_is_bookmarks_and_nothing_else() {
     let fixture = Fixture::new("repeat 20 skill r/s{}\nlink r/l -> ../v\nskill v/a");
     let stopping = watch::Sender::new(false);
-    let service = service(&fixture, &stopping);
+    let mut client = client(&fixture, &stopping);
     // As asked, and what comes of it.
     let intervals = [
         (None, Duration::from_secs(30)),
@@ -92,7 +98,7 @@ async fn an_hour_without_a_change_is_bookmarks_and_nothing_else() {
             bookmark_interval: asked.map(|d| d.try_into().expect("a duration")),
             ..watching(vec![selected("r", fixture.path("r"))])
         };
-        let opened = service.watch_skills(asked_by_us(request)).await.expect("a stream");
+        let opened = client.watch_skills(asked_by_us(request)).await.expect("a stream");
         let mut stream = opened.into_inner();
         let (at, revision) = synced(&mut stream).await;
         streams.push((stream, interval, at, revision));

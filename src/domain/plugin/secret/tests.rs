@@ -84,6 +84,15 @@ fn commands_as_declared() {
 }
 
 #[test]
+fn a_name_behind_a_flag_for_users() {
+    for text in ["-u --token: hunter behind", "--user X-Auth-Token: hunter behind"] {
+        let (shown, withheld) = command(text);
+        assert!(withheld && !shown.contains("hunter"), "{shown:?}");
+        assert!(shown.ends_with(" behind"), "{shown:?}");
+    }
+}
+
+#[test]
 fn addresses() {
     for (text, shown) in [
         ("https://mcp.example.com/v1/mcp", None),

@@ -80,6 +80,8 @@ impl Hider {
         let bare = word.trim_matches(['"', '\'', ',', ';', '(', ')']);
         let lower = bare.to_ascii_lowercase();
         if std::mem::take(&mut self.user) && bare.contains(':') && !is_reference(bare) {
+            // It may as well be a name, whose value is the next word.
+            self.pending = bare.ends_with(':');
             return self.withhold();
         }
         let is_flag = bare.starts_with('-') && bare.len() > 1;
