@@ -80,9 +80,11 @@ impl Tls {
         });
         match made {
             Ok((config, identity)) => {
-                say_good("the certificates changed; new connections get these", &identity, &files);
                 let (config, until) = (Arc::new(config), identity.until);
-                self.locked(|now| *now = Now { files, config, until, read, is_good: true });
+                let new = Now { files: files.clone(), config, until, read, is_good: true };
+                self.locked(|now| *now = new);
+                // Only now: whoever reads it may connect at once.
+                say_good("the certificates changed; new connections get these", &identity, &files);
                 Ok(())
             }
             Err(unusable) => {
