@@ -88,9 +88,9 @@ fn skill(package: &RelPath, name: &str, content: u8) -> Option<Arc<Skill>> {
 }
 
 fn catalog(packages: &Packages, truncated: bool) -> Catalog {
-    let skills = packages.iter().filter_map(|(path, (name, content))| {
-        skill(&RelPath::new(path)?, name, *content)
-    });
+    let skills = packages
+        .iter()
+        .filter_map(|(path, (name, content))| skill(&RelPath::new(path)?, name, *content));
     let header = Header {
         scope: None,
         follow_links: true,
