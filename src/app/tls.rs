@@ -49,7 +49,7 @@ impl Tls {
     pub(super) fn load(files: TlsFiles) -> Result<Self, Unusable> {
         let read = stamps(&files);
         let (config, identity) = make(&files)?;
-        say_good("serving TLS", &identity, &files);
+        say_good("serving TLS", &identity, files.client_ca.is_some());
         let (config, until) = (Arc::new(config), identity.until);
         let now = Now { files, config, until, read, is_good: true };
         Ok(Self { now: Mutex::new(now), reading: Mutex::default() })
@@ -81,10 +81,11 @@ impl Tls {
         match made {
             Ok((config, identity)) => {
                 let (config, until) = (Arc::new(config), identity.until);
-                let new = Now { files: files.clone(), config, until, read, is_good: true };
-                self.locked(|now| *now = new);
+                let asks_clients = files.client_ca.is_some();
+                self.locked(|now| *now = Now { files, config, until, read, is_good: true });
                 // Only now: whoever reads it may connect at once.
-                say_good("the certificates changed; new connections get these", &identity, &files);
+                let what = "the certificates changed; new connections get these";
+                say_good(what, &identity, asks_clients);
                 Ok(())
             }
             Err(unusable) => {
@@ -167,8 +168,8 @@ fn make(files: &TlsFiles) -> Result<(ServerConfig, Identity), Unusable> {
     Ok((config, identity))
 }
 
-fn say_good(what: &str, identity: &Identity, files: &TlsFiles) {
-    let clients = if files.client_ca.is_some() { "required" } else { "none" };
+fn say_good(what: &str, identity: &Identity, asks_clients: bool) {
+    let clients = if asks_clients { "required" } else { "none" };
     tracing::info!(until = day(identity.until), client_certificates = clients, "{what}");
     for warning in &identity.warnings {
         tracing::warn!("{warning}");
