@@ -15,7 +15,7 @@ use crate::domain::search::Search;
 use crate::domain::{Catalog, Spot};
 use std::sync::Arc;
 
-/// Directories of the last search that no look was needed at, and those of this one.
+/// Directories of the last search that this one did not come to yet, and those that it did.
 struct Sorted {
     old: Nodes,
     new: Nodes,
