@@ -74,6 +74,13 @@ pub struct PageToken {
 }
 
 impl PageToken {
+    /// Goes on at an index of a root in the request, and one of what that root has.
+    #[must_use]
+    pub fn at(epoch: u64, revision: u64, (root, item): (usize, usize)) -> Self {
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Self { epoch, revision, root: number(root), skill: number(item) }
+    }
+
     /// The text for the caller, bound to the request by its `question` bytes.
     #[must_use]
     pub fn print(&self, question: &[u8]) -> String {

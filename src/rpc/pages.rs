@@ -79,14 +79,8 @@ impl Question<'_> {
         }
         let mut draft = Draft::with_capacity(0);
         let room = (MAX_PAGE_BYTES - SPARE_BYTES).saturating_sub(page.encoded_len());
-        if let Some((root_at, skill_at)) = self.fill(&mut draft, view, begin, room) {
-            let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-            let token = PageToken {
-                epoch,
-                revision: view.revision,
-                root: number(root_at),
-                skill: number(skill_at),
-            };
+        if let Some(next) = self.fill(&mut draft, view, begin, room) {
+            let token = PageToken::at(epoch, view.revision, next);
             page.next_page_token = token.print(&self.bytes());
         } else {
             page.resume_token = ResumeToken::new(epoch, view.revision, &self.bytes()).print();

@@ -81,13 +81,7 @@ impl Question<'_> {
                 // A later page has room for anything; the first may be full of diagnostics.
                 let must_take = count == 0 && !first;
                 if count == self.page_size || (len > room && !must_take) {
-                    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-                    let token = PageToken {
-                        epoch,
-                        revision: view.revision,
-                        root: number(root_at),
-                        skill: number(item_at),
-                    };
+                    let token = PageToken::at(epoch, view.revision, (root_at, item_at));
                     page.next_page_token = token.print(&self.resolved_bytes());
                     return page;
                 }
