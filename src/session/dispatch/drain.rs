@@ -44,8 +44,8 @@ pub(super) struct Run {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Look {
     pub(super) begun: usize,
-    /// Calls that were begun before this look.
-    pub(super) underway: usize,
+    /// Calls that were begun before this look, and are under way, or failed while nobody told of it.
+    pub(super) elsewhere: usize,
     ignored: usize,
 }
 
@@ -121,7 +121,7 @@ impl Dispatcher {
             let look = self.look(run).await?;
             run.drained.ignored = look.ignored;
             run.all_ended().await;
-            if look.underway > 0 {
+            if look.elsewhere > 0 {
                 // What somebody else began who went away; its answer may not have been taken.
                 self.idle().await;
                 self.send_kept(run).await;
@@ -166,8 +166,12 @@ impl Dispatcher {
                     look.ignored += 1;
                     continue;
                 };
-                match run.meanwhile(self.offer(Mode::Polled, request, work)).await? {
-                    Offered::Known(Known::Underway) => look.underway += 1,
+                match run.meanwhile(self.offer(Mode::Polled, request.clone(), work)).await? {
+                    Offered::Known(Known::Underway) => look.elsewhere += 1,
+                    // It ended since the kept answers were sent again.
+                    Offered::Known(Known::Unsent) if !run.failed.contains(&request) => {
+                        look.elsewhere += 1;
+                    }
                     Offered::Known(_) => {}
                     Offered::Begun(end) => {
                         look.begun += 1;

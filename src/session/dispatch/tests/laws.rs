@@ -155,6 +155,36 @@ async fn handed_in(calls: Vec<(u8, usize)>, faults: Vec<Fault>, remembered: usiz
     }
 }
 
+/// What a dropped drain began fails while the next one asks for pages: it is sent again, or told of.
+#[test]
+fn what_another_began_fails_during_a_look() {
+    use Fault::{Hangs, Late, Lost, Refused};
+    let tools = vec![Tool::Panics, Tool::Panics, Tool::Panics, Tool::Slow(51)];
+    let faults = vec![
+        Hangs,
+        Refused,
+        Late(7_096),
+        Hangs,
+        Refused,
+        Refused,
+        Refused,
+        Lost,
+        Refused,
+        Refused,
+        Hangs,
+        Late(6_896),
+        Late(3_055),
+    ];
+    let steps = vec![
+        Step::Add(4),
+        Step::Tools(tools),
+        Step::Faults(faults),
+        Step::Dropped(101),
+        Step::Drain,
+    ];
+    paused(any_order(steps, 5, 1));
+}
+
 proptest! {
     #[test]
     fn whatever_goes_wrong(
