@@ -50,7 +50,7 @@ pub fn read_cached(
     let bytes = bytes(&file, offset, len)?;
     // What is no regular file, or another one, was read for nothing.
     let is_still = self::version(&file) == Some(version);
-    is_still.then(|| Read::new(version, known.digest, known.utf8, offset, bytes).ok())?
+    is_still.then(|| Read::new(version, known.digest, known.utf8, offset, bytes.into()).ok())?
 }
 
 /// Whether the path of a root leads to where it led, and the allowed root above is still where it was.

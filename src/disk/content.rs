@@ -1,5 +1,6 @@
 //! Reads and digests file contents in bounded memory.
 
+use super::page_bytes::PageBytes;
 use super::wanted::Wanted;
 use crate::domain::Digest;
 use crate::domain::limits::{MAX_FRONTMATTER_BYTES, MAX_MANIFEST_BYTES};
@@ -127,18 +128,18 @@ pub(super) fn digest(
 }
 
 /// Reads up to `len` bytes at `offset`.
-pub(super) fn page(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; len];
-    let mut filled = 0;
-    while filled < len {
-        let n = file.read_at(&mut bytes[filled..], offset + filled as u64)?;
-        if n == 0 {
-            break;
+pub(super) fn page(file: &File, offset: u64, len: usize) -> io::Result<PageBytes> {
+    PageBytes::read(len, |room| {
+        let mut filled = 0;
+        while filled < len {
+            let n = file.read_at(&mut room[filled..], offset + filled as u64)?;
+            if n == 0 {
+                break;
+            }
+            filled += n;
         }
-        filled += n;
-    }
-    bytes.truncate(filled);
-    Ok(bytes)
+        Ok(filled)
+    })
 }
 
 /// Whether text that comes in pieces is UTF-8.

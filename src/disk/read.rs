@@ -3,6 +3,7 @@
 use super::allowed::{Blocked, Resolved};
 use super::content;
 use super::package::{Package, Rule};
+use super::page_bytes::PageBytes;
 use super::resource::{Regular, Unopened};
 use super::versions::Versions;
 use super::wanted::Wanted;
@@ -44,9 +45,9 @@ pub struct Read {
 #[derive(Debug)]
 pub enum Body {
     /// The whole file is UTF-8, and so is this.
-    Text(Vec<u8>),
+    Text(PageBytes),
     /// It is not.
-    Bytes(Vec<u8>),
+    Bytes(PageBytes),
 }
 
 /// Why nothing was read.
@@ -120,7 +121,7 @@ fn of_unknown_size(opened: &Regular, page: &Page<'_>, wanted: &Wanted) -> Result
     }
     let version = opened.version.by_content(whole.size, &whole.digest);
     match page.begin(&version, &whole.digest)? {
-        Some(offset) => Read::new(version, whole.digest, whole.utf8, offset, whole.page),
+        Some(offset) => Read::new(version, whole.digest, whole.utf8, offset, whole.page.into()),
         None => Ok(Read { version, digest: whole.digest, body: None, next: None }),
     }
 }
@@ -143,7 +144,7 @@ impl Read {
         digest: Digest,
         utf8: bool,
         offset: u64,
-        bytes: Vec<u8>,
+        bytes: PageBytes,
     ) -> Result<Self, Unread> {
         let (body, taken) = if utf8 {
             text(bytes)?
@@ -158,8 +159,8 @@ impl Read {
 
 /// Cuts a page of text between characters. A page begins between characters too, unless its cursor
 /// was forged, which is then no better than a changed file.
-fn text(mut bytes: Vec<u8>) -> Result<(Body, usize), Unread> {
-    if let Err(e) = std::str::from_utf8(&bytes) {
+fn text(mut bytes: PageBytes) -> Result<(Body, usize), Unread> {
+    if let Err(e) = std::str::from_utf8(bytes.as_ref()) {
         if e.error_len().is_some() {
             return Err(Unread::Changed(None));
         }

@@ -82,8 +82,11 @@ mod tests {
             let text = "x".repeat(len);
             for (body, sent) in [
                 (None, None),
-                (Some(Body::Text(text.clone().into())), Some(Sent::Contents(text.clone()))),
-                (Some(Body::Bytes(vec![255; len])), Some(Sent::Data(vec![255; len]))),
+                (
+                    Some(Body::Text(text.clone().into_bytes().into())),
+                    Some(Sent::Contents(text.clone())),
+                ),
+                (Some(Body::Bytes(vec![255; len].into())), Some(Sent::Data(vec![255; len]))),
             ] {
                 let expected = head(sent);
                 let made = page(&head(None), body).expect("short enough");

@@ -1,7 +1,7 @@
 //! Messages that are made into bytes here, and not by tonic, which keeps for each stream a buffer as
 //! large as its largest event was, for as long as the stream lives, and copies a long page again and
 //! again while that grows. What is made here takes the room it needs, and goes when it is sent. Leaves
-//! pieces and counting to `door`.
+//! counting to `door`.
 
 use super::service::{Events, Sendings};
 use bytes::Bytes;
@@ -85,19 +85,20 @@ pub(super) fn in_place_of<T>(looked_at: T, made: Made) -> Response<T> {
 pub(super) fn message_with(
     message: &impl Message,
     number: u32,
-    content: Vec<u8>,
+    content: impl AsRef<[u8]> + Send + 'static,
 ) -> Result<Made, Status> {
-    let is_short = content.len() <= SHORT_BYTES;
-    let copied = if is_short { content.len() } else { 0 };
+    let len = content.as_ref().len();
+    let is_short = len <= SHORT_BYTES;
+    let copied = if is_short { len } else { 0 };
     let mut draft = Draft::with_capacity(message.encoded_len() + MAX_HEAD_BYTES + copied);
     draft.add(message);
     encode_key(number, WireType::LengthDelimited, &mut draft.0);
-    encode_varint(content.len() as u64, &mut draft.0);
+    encode_varint(len as u64, &mut draft.0);
     if is_short {
-        draft.0.extend_from_slice(&content);
+        draft.0.extend_from_slice(content.as_ref());
         return Ok(draft.finish()?.into());
     }
-    Ok(Made { begin: draft.finish_before(content.len())?, rest: Some(content.into()) })
+    Ok(Made { begin: draft.finish_before(len)?, rest: Some(Bytes::from_owner(content)) })
 }
 
 /// A message with its prefix.

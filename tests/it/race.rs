@@ -132,8 +132,8 @@ fn read_directly(opener: Opener, arena: &Arena, score: &Score, goes_on: &dyn Fn(
                         score.served.fetch_add(1, Ordering::Relaxed);
                         score.judge(arena, read.digest.to_string().as_bytes());
                         match read.body {
-                            Some(Body::Text(text)) => score.judge(arena, &text),
-                            Some(Body::Bytes(bytes)) => score.judge(arena, &bytes),
+                            Some(Body::Text(text)) => score.judge(arena, text.as_ref()),
+                            Some(Body::Bytes(bytes)) => score.judge(arena, bytes.as_ref()),
                             None => {}
                         }
                     }

@@ -56,7 +56,9 @@ impl Reader {
             max_file_bytes: 1 << 20,
         };
         let text = |body| match body {
-            Some(Body::Text(text) | Body::Bytes(text)) => String::from_utf8(text).expect("text"),
+            Some(Body::Text(text) | Body::Bytes(text)) => {
+                String::from_utf8(text.as_ref().to_vec()).expect("text")
+            }
             None => panic!("a body is wanted"),
         };
         let path = path.as_os_str().as_bytes();

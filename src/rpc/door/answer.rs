@@ -1,4 +1,4 @@
-//! An answer as it is sent: in small pieces, and counted from when it is made until the connection has
+//! An answer as it is sent: counted from when it is made until the connection has
 //! sent it, so that for a caller who takes nothing only so much is made.
 
 use crate::domain::Account;
@@ -13,17 +13,11 @@ use std::task::{Context, Poll, ready};
 use tonic::Status;
 use tonic::body::Body;
 
-/// As much as a frame holds. The connection takes a piece more than it has room for: of a part that is
-/// sent whole, that would be all of it.
-const PIECE_BYTES: usize = 16 << 10;
-
 /// The body of an answer.
 pub(super) struct Answer {
     body: Body,
     /// Where its parts are counted; `None` for a stream, which has so few of them that they are none.
     count: Option<Count>,
-    /// What is left of the part that is sent.
-    part: Bytes,
     /// Whether a status took the place of the rest.
     refused: bool,
 }
@@ -50,7 +44,7 @@ struct Held {
 
 impl Answer {
     pub(super) fn new(body: Body, count: Option<Count>) -> Self {
-        Self { body, count, part: Bytes::new(), refused: false }
+        Self { body, count, refused: false }
     }
 }
 
@@ -75,38 +69,34 @@ impl http_body::Body for Answer {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.part.is_empty() {
-            if self.refused {
-                return Poll::Ready(None);
-            }
-            let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
-                Some(Ok(frame)) => frame,
-                end @ (Some(Err(_)) | None) => return Poll::Ready(end),
-            };
-            let part = match frame.into_data() {
-                Ok(part) => part,
-                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
-            };
-            let held = match &mut self.count {
-                Some(count) => count.hold(part),
-                None => Ok(part),
-            };
-            match held {
-                Ok(part) => self.part = part,
-                Err(full) => {
-                    self.refused = true;
-                    let mut trailers = HeaderMap::new();
-                    overloaded(full).add_header(&mut trailers)?;
-                    return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
-                }
-            }
+        if self.refused {
+            return Poll::Ready(None);
         }
-        let len = self.part.len().min(PIECE_BYTES);
-        Poll::Ready(Some(Ok(Frame::data(self.part.split_to(len)))))
+        let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+            Some(Ok(frame)) => frame,
+            end @ (Some(Err(_)) | None) => return Poll::Ready(end),
+        };
+        let part = match frame.into_data() {
+            Ok(part) => part,
+            Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+        };
+        let held = match &mut self.count {
+            Some(count) => count.hold(part),
+            None => Ok(part),
+        };
+        Poll::Ready(Some(match held {
+            Ok(part) => Ok(Frame::data(part)),
+            Err(full) => {
+                self.refused = true;
+                let mut trailers = HeaderMap::new();
+                overloaded(full).add_header(&mut trailers)?;
+                Ok(Frame::trailers(trailers))
+            }
+        }))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.part.is_empty() && (self.refused || self.body.is_end_stream())
+        self.refused || self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -1,0 +1,119 @@
+//! What a page holds. Memory for a long one is used again: what the system hands out has to be cleared,
+//! which takes as long as reading the page into it.
+
+use crate::domain::limits::MAX_READ_BYTES;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What is shorter comes from the heap, and goes back to it.
+const LONG_BYTES: usize = 128 << 10;
+/// How many are kept that nobody uses; others are given back. As many go by turns while one caller pages.
+const MAX_SPARE: usize = 2;
+
+/// All of [`MAX_READ_BYTES`], with what their last pages held.
+static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+/// The bytes of one page.
+#[derive(Debug)]
+pub struct PageBytes {
+    /// Of a long page it is longer.
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl PageBytes {
+    /// A page that `fill` reads into so many bytes, or into fewer of them, as it says.
+    pub(super) fn read<E>(
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<Self, E> {
+        let is_long = (LONG_BYTES..=MAX_READ_BYTES).contains(&len);
+        let spare = if is_long { spare().pop() } else { None };
+        let bytes = spare.unwrap_or_else(|| vec![0; if is_long { MAX_READ_BYTES } else { len }]);
+        let mut page = Self { bytes, len };
+        let filled = fill(&mut page.bytes[..len])?;
+        page.truncate(filled);
+        Ok(page)
+    }
+
+    /// Leaves the first so many.
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl AsRef<[u8]> for PageBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl From<Vec<u8>> for PageBytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { len: bytes.len(), bytes }
+    }
+}
+
+impl Drop for PageBytes {
+    fn drop(&mut self) {
+        if self.bytes.len() != MAX_READ_BYTES {
+            return;
+        }
+        let mut spare = spare();
+        if spare.len() < MAX_SPARE {
+            spare.push(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+fn spare() -> MutexGuard<'static, Vec<Vec<u8>>> {
+    SPARE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LONG_BYTES, MAX_READ_BYTES, MAX_SPARE, PageBytes, spare};
+    use std::convert::Infallible;
+
+    /// A page of so many bytes of one kind, of which so many were there to read.
+    fn page(len: usize, byte: u8, filled: usize) -> PageBytes {
+        let filled = PageBytes::read(len, |room| {
+            assert_eq!(room.len(), len);
+            room[..filled].fill(byte);
+            Ok::<_, Infallible>(filled)
+        });
+        filled.unwrap_or_else(|never| match never {})
+    }
+
+    #[test]
+    fn a_page_holds_what_was_read_and_nothing_of_others() {
+        for len in [0, 1, LONG_BYTES - 1, LONG_BYTES, MAX_READ_BYTES, MAX_READ_BYTES + 1] {
+            for filled in [len, len / 2, 0] {
+                for byte in 1..4 {
+                    let mut page = page(len, byte, filled);
+                    assert_eq!(page.as_ref(), vec![byte; filled]);
+                    page.truncate(filled / 3);
+                    assert_eq!(
+                        (page.as_ref(), page.len()),
+                        (&vec![byte; filled / 3][..], filled / 3)
+                    );
+                    page.truncate(len);
+                    assert_eq!(page.len(), filled / 3);
+                }
+            }
+        }
+        assert_eq!(PageBytes::from(vec![7; 9]).as_ref(), [7; 9]);
+        assert!(PageBytes::read(LONG_BYTES, |_| Err(())).is_err());
+    }
+
+    #[test]
+    fn few_are_kept() {
+        let pages: Vec<_> = (0..9).map(|_| page(MAX_READ_BYTES, 1, 1)).collect();
+        drop(pages);
+        assert!(spare().len() <= MAX_SPARE);
+        assert!(spare().iter().all(|bytes| bytes.len() == MAX_READ_BYTES));
+    }
+}
