@@ -13,7 +13,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protox::compile(["caproot/v1/capability_service.proto"], ["proto"])?;
     // Server reflection and the JSON that the command line prints both read this.
     std::fs::write(out.join("caproot.v1.bin"), descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().include_file("caproot.rs").compile_fds(descriptors)?;
+    let generator = tonic_prost_build::configure().codec_path("crate::proto::Codec");
+    generator.include_file("caproot.rs").compile_fds(descriptors)?;
     note_build();
     Ok(())
 }

@@ -1,7 +1,47 @@
 //! The generated types of `proto/caproot/v1`. Only `rpc` and the orchestrator's side may use them.
 #![allow(missing_docs, clippy::pedantic, unreachable_pub, unused_qualifications)]
 
+use prost::Message;
+use std::marker::PhantomData;
+use tonic::codec::BufferSettings;
+use tonic_prost::{ProstDecoder, ProstEncoder};
+
 include!(concat!(env!("OUT_DIR"), "/caproot.rs"));
+
+/// What a call's messages are read from and written to at first; it grows with them. Most requests are
+/// shorter, and most answers are made elsewhere, while tonic begins with 8 KiB for each.
+const BUFFER_BYTES: usize = 512;
+/// tonic's own: so many bytes of a stream's messages go on their way together.
+const TOGETHER_BYTES: usize = 32 << 10;
+
+/// Messages as prost makes and reads them.
+#[derive(Debug, Clone, Copy)]
+pub struct Codec<T, U>(PhantomData<(T, U)>);
+
+impl<T, U> Default for Codec<T, U> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T, U> tonic::codec::Codec for Codec<T, U>
+where
+    T: Message + Send + 'static,
+    U: Message + Default + Send + 'static,
+{
+    type Encode = T;
+    type Decode = U;
+    type Encoder = ProstEncoder<T>;
+    type Decoder = ProstDecoder<U>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstEncoder::new(BufferSettings::new(BUFFER_BYTES, TOGETHER_BYTES))
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ProstDecoder::new(BufferSettings::new(BUFFER_BYTES, TOGETHER_BYTES))
+    }
+}
 
 /// The serialized `FileDescriptorSet` of the service and everything it imports, comments included.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/caproot.v1.bin"));

@@ -4,6 +4,7 @@
 use super::limits::MAX_HANDLE_BYTES;
 use super::{RelPath, RootId};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 const SCHEME: &str = "skill://";
@@ -33,7 +34,7 @@ impl Handle {
             None => (rest, None),
             Some((id, path)) => (id, Some(path)),
         };
-        let id: Vec<u8> = percent_decode(id.as_bytes()).collect();
+        let id = Cow::from(percent_decode(id.as_bytes()));
         let id = std::str::from_utf8(&id).map_err(|_| "its root id is not UTF-8")?;
         let root = RootId::new(id).map_err(|_| "its root id is not one")?;
         let path = match path {
@@ -42,7 +43,9 @@ impl Handle {
         };
         let handle = Self { root, path };
         // One spelling only: whatever a lenient reader let through prints differently.
-        if print(&handle.root, &handle.path) == text {
+        let left = pieces(&handle.root, &handle.path)
+            .try_fold(text, |left, piece| left.strip_prefix(piece));
+        if left == Some("") {
             Ok(handle)
         } else {
             Err("is not in its canonical spelling; send it back exactly as it was listed")
@@ -54,13 +57,16 @@ impl Handle {
 #[must_use]
 pub fn print(root: &RootId, path: &RelPath) -> String {
     let mut text = String::with_capacity(printed_len(root, encoded_len(path)));
-    text.push_str(SCHEME);
-    text.extend(percent_encode(root.as_str().as_bytes(), ENCODED));
-    for segment in path.segments() {
-        text.push('/');
-        text.extend(percent_encode(segment, ENCODED));
-    }
+    text.extend(pieces(root, path));
     text
+}
+
+/// What [`print()`] puts together.
+fn pieces<'a>(root: &'a RootId, path: &'a RelPath) -> impl Iterator<Item = &'a str> {
+    let id = percent_encode(root.as_str().as_bytes(), ENCODED);
+    let slash = (!path.is_root()).then_some("/");
+    let path = percent_encode(path.as_bytes(), PATH);
+    [SCHEME].into_iter().chain(id).chain(slash).chain(path)
 }
 
 /// How a path is spelled in a handle, without a `/` before it.
@@ -94,7 +100,7 @@ fn encoded_bytes(raw: &[u8]) -> usize {
 
 fn decode_path(text: &str) -> Option<RelPath> {
     // An encoded `/` is found out by how the path prints.
-    let raw: Vec<u8> = percent_decode(text.as_bytes()).collect();
+    let raw = Cow::from(percent_decode(text.as_bytes()));
     RelPath::new(&raw).filter(|path| !path.is_root())
 }
 

@@ -1,6 +1,6 @@
 //! Reads of resources: permitted by the published catalog, then done on the disk.
 
-use super::ledger::{Held, Key};
+use super::ledger::Key;
 use super::regime::Regime;
 use super::{Consistency, Keeper, Late, Patience, RootState};
 use crate::disk::{Page, Read, Unread, Wanted, read, read_cached};
@@ -53,14 +53,32 @@ pub(super) struct Found {
 impl Keeper {
     /// Reads one page: at once where the kernel has all of it in memory, else on a thread that may wait.
     pub async fn read(&self, request: ReadRequest, patience: Patience) -> Result<Read, ReadError> {
+        match self.read_at_once(&request) {
+            Some(read) => Ok(read),
+            // Rare, and large.
+            None => Box::pin(self.read_in_turn(request, patience)).await,
+        }
+    }
+
+    /// What of a known root the kernel has in memory.
+    fn read_at_once(&self, request: &ReadRequest) -> Option<Read> {
+        let (key, state) = self.known(&request.root, request.consistency)?;
+        let catalog = listing(&state, &request.package).ok()?;
+        let (shared, regime, bound) = (&self.0, self.regime(), self.bound());
+        let resource = request.resource.clone().unwrap_or_else(main_file);
+        let page = request.page(&resource, &regime, &catalog);
+        read_cached(&bound.allowed, &key.path, &page, &shared.versions)
+    }
+
+    async fn read_in_turn(
+        &self,
+        request: ReadRequest,
+        patience: Patience,
+    ) -> Result<Read, ReadError> {
         let ReadRequest { root, package, consistency, .. } = &request;
         let Found { catalog, key } = self.find(root, package, *consistency, patience).await?;
         let (shared, regime, bound) = (self.0.clone(), self.regime(), self.bound());
         let resource = request.resource.clone().unwrap_or_else(main_file);
-        let page = request.page(&resource, &regime, &catalog);
-        if let Some(read) = read_cached(&bound.allowed, &key.path, &page, &shared.versions) {
-            return Ok(read);
-        }
         let permit = self.turn(&key).await?;
         // Gone with this call: what is read for a caller who is gone ends between two chunks.
         let (_waiting, wanted) = Wanted::new();
@@ -84,27 +102,19 @@ impl Keeper {
         consistency: Consistency,
         patience: Patience,
     ) -> Result<Found, ReadError> {
-        let state = if let Some(held) = self.held(root, consistency) {
-            Some(RootState::Held(held))
-        } else {
-            let view = self.view(std::slice::from_ref(root), consistency, patience).await;
-            view.map_err(|Late| ReadError::Late)?.roots.pop().map(|r| r.state)
-        };
-        let Some(state) = state else { return Err(ReadError::Pending) };
-        if let Some(reason) = state.reason() {
-            return Err(ReadError::Root(reason));
+        if let Some((key, state)) = self.known(root, consistency) {
+            return Ok(Found { catalog: listing(&state, package)?, key });
         }
-        let catalog = state.catalog().cloned().ok_or(ReadError::Pending)?;
-        if catalog.skill(package).is_none() && catalog.plugin(package).is_none() {
-            return Err(ReadError::NoPackage);
-        }
+        let view = self.view(std::slice::from_ref(root), consistency, patience).await;
+        let state = view.map_err(|Late| ReadError::Late)?.roots.pop().map(|r| r.state);
+        let catalog = listing(&state.ok_or(ReadError::Pending)?, package)?;
         let key = self.keys(std::slice::from_ref(root)).pop().ok_or(ReadError::Pending)?;
         let key = key.map_err(ReadError::Root)?;
         Ok(Found { catalog, key })
     }
 
     /// What is known of a root, where that will do: most reads are of one that was listed before.
-    fn held(&self, root: &Selected, consistency: Consistency) -> Option<Held> {
+    fn known(&self, root: &Selected, consistency: Consistency) -> Option<(Key, RootState)> {
         if consistency == Consistency::Fresh {
             return None;
         }
@@ -112,7 +122,9 @@ impl Keeper {
         let mut ledger = self.ledger();
         let (held, work) = ledger.used_and_known(&key)?;
         work.last_use = Instant::now();
-        Some(held.clone())
+        let state = RootState::Held(held.clone());
+        drop(ledger);
+        Some((key, state))
     }
 
     /// Waits for a turn to read in a root.
@@ -122,6 +134,18 @@ impl Keeper {
         // Closed never: the semaphore lives as long as this clone of it.
         reads.acquire_owned().await.map_err(|_| ReadError::Late)
     }
+}
+
+/// The root's catalog, which lists the package.
+fn listing(state: &RootState, package: &RelPath) -> Result<Arc<Catalog>, ReadError> {
+    if let Some(reason) = state.reason() {
+        return Err(ReadError::Root(reason));
+    }
+    let catalog = state.catalog().ok_or(ReadError::Pending)?;
+    if catalog.skill(package).is_none() && catalog.plugin(package).is_none() {
+        return Err(ReadError::NoPackage);
+    }
+    Ok(catalog.clone())
 }
 
 impl ReadRequest {

@@ -4,6 +4,7 @@
 
 use crate::domain::shown::brief;
 use crate::domain::{Caller, Peer};
+use crate::proto::code_name;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -118,7 +119,7 @@ impl Audit {
                 root,
                 package = package.as_deref(),
                 resource = resource.as_deref(),
-                outcome = &*name(code),
+                outcome = code_name(code),
                 reason = reason.as_deref(),
                 bytes = outcome.ok().flatten(),
                 "called"
@@ -249,32 +250,9 @@ fn reason(status: &Status) -> Option<String> {
     status.get_details_error_info().map(|info| info.reason)
 }
 
-/// The code's name as the gRPC specification spells it.
-fn name(code: Code) -> String {
-    let mut name = String::new();
-    for c in format!("{code:?}").chars() {
-        if c.is_uppercase() && !name.is_empty() {
-            name.push('_');
-        }
-        name.push(c.to_ascii_uppercase());
-    }
-    name
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{About, Code, name};
-
-    #[test]
-    fn names_of_codes() {
-        for (code, expected) in [
-            (Code::Ok, "OK"),
-            (Code::PermissionDenied, "PERMISSION_DENIED"),
-            (Code::Unauthenticated, "UNAUTHENTICATED"),
-        ] {
-            assert_eq!(name(code), expected);
-        }
-    }
+    use super::About;
 
     #[test]
     fn many_roots_are_cut() {

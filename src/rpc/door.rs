@@ -21,7 +21,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
@@ -115,10 +115,10 @@ where
             Err(status) => return Box::pin(ready(Ok(status.into_http()))),
         };
         let has_end = !request.uri().path().starts_with(CONVERSATIONS);
-        let until = has_end.then(|| Box::pin(sleep(self.door.request_time)));
+        let until = has_end.then(|| Instant::now() + self.door.request_time);
         let deadline = request.headers().get(requests::TIMEOUT);
         let deadline = deadline.and_then(|text| requests::span(text.to_str().ok()?));
-        let request = request.map(|body| Body::new(Asked { body, held, until }));
+        let request = request.map(|body| Body::new(Asked { body, held, until, late: None }));
         let answer = self.inner.call(request);
         let bytes = self.door.bytes.clone();
         Box::pin(async move {

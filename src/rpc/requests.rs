@@ -114,10 +114,10 @@ pub(super) fn read(request: pb::ReadResourceRequest) -> Result<ReadRequest, BadF
         }
         Err(_) => return Err(BadField::new("max_bytes", "is negative; 0 means 8,192")),
     };
-    let place = resource.clone().unwrap_or_else(|| package.join_all(&main_file()));
     let from = match &*request.cursor {
         "" => None,
         text => {
+            let place = resource.clone().unwrap_or_else(|| package.join_all(&main_file()));
             let cursor = Cursor::parse(text, &root.id, &place);
             let none = || BadField::new("cursor", "is no cursor of this resource; start again");
             Some(cursor.ok_or_else(none)?)

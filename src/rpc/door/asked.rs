@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::codegen::StdError;
 
 /// The body of a request.
@@ -15,7 +15,9 @@ pub(super) struct Asked<B> {
     /// What has arrived, until the method has the whole.
     pub(super) held: Place,
     /// When it must be whole; `None` where it has no end.
-    pub(super) until: Option<Pin<Box<Sleep>>>,
+    pub(super) until: Option<Instant>,
+    /// Waits for that, once there is something to wait for.
+    pub(super) late: Option<Pin<Box<Sleep>>>,
 }
 
 impl<B> http_body::Body for Asked<B>
@@ -33,8 +35,9 @@ where
         let frame = match Pin::new(&mut self.body).poll_frame(context) {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
-                let Some(until) = &mut self.until else { return Poll::Pending };
-                ready!(until.as_mut().poll(context));
+                let Some(until) = self.until else { return Poll::Pending };
+                let late = self.late.get_or_insert_with(|| Box::pin(sleep_until(until)));
+                ready!(late.as_mut().poll(context));
                 self.until = None;
                 return Poll::Ready(Some(Err(slow_request().into())));
             }
