@@ -2,6 +2,7 @@
 //! connections to `accept`, and what a request may do to `rpc`.
 
 use super::connection::Connection;
+use super::gathered::Gathered;
 use super::unread::divide;
 use crate::config::Keepalive;
 use crate::domain::Peer;
@@ -85,16 +86,19 @@ impl Server {
                 answer
             })
         });
-        let mut served = pin!(self.http.serve_connection(TokioIo::new(connection), answer));
+        let io = Gathered::new(connection);
+        let mut served = pin!(self.http.serve_connection(TokioIo::new(io.clone()), answer));
         let ended = tokio::select! {
-            ended = served.as_mut() => ended,
+            ended = io.drive(served.as_mut()) => ended,
             () = stopped => {
                 served.as_mut().graceful_shutdown();
-                served.await
+                io.drive(served).await
             }
         };
-        if let Err(error) = ended {
-            tracing::debug!(%error, "a connection ended");
+        match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "a connection ended"),
+            Err(error) => tracing::debug!(%error, "a connection ended while something was sent"),
         }
     }
 }

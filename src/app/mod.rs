@@ -7,6 +7,7 @@ pub mod authority;
 mod connection;
 mod descriptors;
 mod embedded;
+mod gathered;
 mod groups;
 mod handshake;
 mod heap;

@@ -14,9 +14,10 @@ const TRIES: usize = 32;
 const PATH_MAX: usize = 4_096;
 /// What the kernel says behind the path of what has no name any more.
 const DELETED: &[u8] = b" (deleted)";
-/// How openat2(2) is kept beneath a directory.
-const BENEATH: ResolveFlags =
-    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+/// How openat2(2) is kept from links.
+const UNLINKED: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGICLINKS);
+/// How it is kept beneath a directory.
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(UNLINKED);
 /// A directory that is only passed through. Of one that mounts itself when it is entered, `O_DIRECTORY`
 /// asks for that, as the way of any path does.
 const PASSED: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -95,6 +96,18 @@ impl Opener {
             Self::Openat2 => {
                 let resolve = BENEATH | ResolveFlags::CACHED;
                 openat2(base, rel, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
+            }
+            Self::Steps => Err(Errno::AGAIN),
+        }
+    }
+
+    /// The same of an absolute path.
+    pub(super) fn look_cached_unlinked(self, path: &[u8]) -> Io<OwnedFd> {
+        match self {
+            Self::Openat2 => {
+                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let resolve = UNLINKED | ResolveFlags::CACHED;
+                openat2(CWD, path, flags, Mode::empty(), resolve)
             }
             Self::Steps => Err(Errno::AGAIN),
         }

@@ -6,7 +6,7 @@ use super::allowed::{Allowed, Resolved, slashed};
 use super::package::Package;
 use super::read::{Page, Read};
 use super::versions::Versions;
-use crate::domain::Version;
+use crate::domain::{RelPath, Spot, Version};
 use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, makedev, statx};
 use rustix::io::{ReadWriteFlags, Result as Io, preadv2};
 use std::io::IoSliceMut;
@@ -24,16 +24,12 @@ pub fn read_cached(
     versions: &Versions,
 ) -> Option<Read> {
     let resolved = allowed.remembered(root)?;
-    if !still_leads(&resolved, root)? {
-        return None;
-    }
     // With a link on the way, nothing is opened below.
     let package = Package::unlinked(&resolved, page.package, page.rule);
     package.permit_walked(page.resource).ok()?;
     let place = package.place(page.resource);
     package.permit_real(page.resource, &place).ok()?;
-    let open = |flags| resolved.ground.open_cached(&place, flags).ok();
-    let version = version(open(OFlags::PATH | OFlags::NOFOLLOW)?)?;
+    let version = seen(&resolved, root, &place)?;
     // What is no disk could have the opening wait, too.
     let known = versions.get(&version).filter(|known| known.on_disk)?;
     if version.size > page.max_file_bytes {
@@ -46,11 +42,32 @@ pub fn read_cached(
     if len > MAX_BYTES {
         return None;
     }
-    let file = open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = resolved.ground.open_cached(&place, flags).ok()?;
     let bytes = bytes(&file, offset, len)?;
     // What is no regular file, or another one, was read for nothing.
     let is_still = self::version(&file) == Some(version);
     is_still.then(|| Read::new(version, known.digest, known.utf8, offset, bytes.into()).ok())?
+}
+
+/// The version of a file, by a look that does not open it, where the path of its root leads to where it
+/// led.
+fn seen(root: &Resolved, path: &[u8], place: &Spot) -> Option<Version> {
+    let (base, opener) = root.ground.base(&root.spot);
+    if path == below(&base.path, &root.spot.rel) {
+        // Without a link from the top, whatever is there lies below this path: one look for both.
+        return version(opener.look_cached_unlinked(&below(&base.path, &place.rel)).ok()?);
+    }
+    if !still_leads(root, path)? {
+        return None;
+    }
+    version(root.ground.open_cached(place, OFlags::PATH | OFlags::NOFOLLOW).ok()?)
+}
+
+/// The path of a place below an allowed root.
+fn below(base: &[u8], place: &RelPath) -> Vec<u8> {
+    let slash: &[u8] = if place.is_root() { b"" } else { b"/" };
+    [base, slash, place.as_bytes()].concat()
 }
 
 /// Whether the path of a root leads to where it led, and the allowed root above is still where it was.
@@ -59,9 +76,6 @@ fn still_leads(root: &Resolved, path: &[u8]) -> Option<bool> {
     let at = |path: &[u8]| identity(opener.look_cached(path).ok()?);
     if at(slashed(&base.path).as_os_str().as_encoded_bytes())? != base.identity? {
         return Some(false);
-    }
-    if root.spot.rel.is_root() && path == base.path {
-        return Some(true);
     }
     let spot = root.ground.open_cached(&root.spot, OFlags::PATH | OFlags::NOFOLLOW);
     Some(at(path)? == identity(spot.ok()?)?)

@@ -2,20 +2,20 @@
 //! which takes as long as reading the page into it.
 
 use crate::domain::limits::MAX_READ_BYTES;
+use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What is shorter comes from the heap, and goes back to it.
 const LONG_BYTES: usize = 128 << 10;
-/// How many are kept that nobody uses; others are given back. As many go by turns while one caller pages.
+/// How many are kept that nobody uses, the latest. As many go by turns while one caller pages.
 const MAX_SPARE: usize = 2;
 
-/// All of [`MAX_READ_BYTES`], with what their last pages held.
+/// Long ones, with what they held.
 static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 /// The bytes of one page.
-#[derive(Debug)]
 pub struct PageBytes {
-    /// Of a long page it is longer.
+    /// At most twice as long as the page that was asked for: that is what is counted.
     bytes: Vec<u8>,
     len: usize,
 }
@@ -26,9 +26,7 @@ impl PageBytes {
         len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Result<Self, E> {
-        let is_long = (LONG_BYTES..=MAX_READ_BYTES).contains(&len);
-        let spare = if is_long { spare().pop() } else { None };
-        let bytes = spare.unwrap_or_else(|| vec![0; if is_long { MAX_READ_BYTES } else { len }]);
+        let bytes = spare(len).unwrap_or_else(|| vec![0; len]);
         let mut page = Self { bytes, len };
         let filled = fill(&mut page.bytes[..len])?;
         page.truncate(filled);
@@ -45,6 +43,20 @@ impl PageBytes {
     }
 }
 
+/// One that fits.
+fn spare(len: usize) -> Option<Vec<u8>> {
+    if len < LONG_BYTES {
+        return None;
+    }
+    let mut spares = spares();
+    let at = spares.iter().position(|spare| (len..=2 * len).contains(&spare.len()))?;
+    Some(spares.swap_remove(at))
+}
+
+fn spares() -> MutexGuard<'static, Vec<Vec<u8>>> {
+    SPARE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl AsRef<[u8]> for PageBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes[..self.len]
@@ -59,23 +71,26 @@ impl From<Vec<u8>> for PageBytes {
 
 impl Drop for PageBytes {
     fn drop(&mut self) {
-        if self.bytes.len() != MAX_READ_BYTES {
-            return;
-        }
-        let mut spare = spare();
-        if spare.len() < MAX_SPARE {
-            spare.push(std::mem::take(&mut self.bytes));
+        if (LONG_BYTES..=MAX_READ_BYTES).contains(&self.bytes.len()) {
+            let mut spares = spares();
+            if spares.len() == MAX_SPARE {
+                spares.remove(0);
+            }
+            spares.push(std::mem::take(&mut self.bytes));
         }
     }
 }
 
-fn spare() -> MutexGuard<'static, Vec<Vec<u8>>> {
-    SPARE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Without what it held before.
+impl fmt::Debug for PageBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageBytes").field("len", &self.len).finish_non_exhaustive()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{LONG_BYTES, MAX_READ_BYTES, MAX_SPARE, PageBytes, spare};
+    use super::{LONG_BYTES, MAX_READ_BYTES, MAX_SPARE, PageBytes, spares};
     use std::convert::Infallible;
 
     /// A page of so many bytes of one kind, of which so many were there to read.
@@ -110,10 +125,17 @@ mod tests {
     }
 
     #[test]
-    fn few_are_kept() {
+    fn few_are_kept_and_used_for_pages_of_about_their_size() {
         let pages: Vec<_> = (0..9).map(|_| page(MAX_READ_BYTES, 1, 1)).collect();
         drop(pages);
-        assert!(spare().len() <= MAX_SPARE);
-        assert!(spare().iter().all(|bytes| bytes.len() == MAX_READ_BYTES));
+        assert!(spares().len() <= MAX_SPARE);
+        for len in [LONG_BYTES, MAX_READ_BYTES / 2, MAX_READ_BYTES] {
+            for _ in 0..3 {
+                let page = page(len, 1, len);
+                assert!((len..=2 * len).contains(&page.bytes.len()));
+            }
+        }
+        let [one, other] = [1, 2].map(|byte| page(MAX_READ_BYTES, byte, MAX_READ_BYTES));
+        assert_ne!(one.as_ref(), other.as_ref(), "nobody has what another one has");
     }
 }

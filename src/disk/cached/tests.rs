@@ -141,6 +141,26 @@ fn a_root_that_leads_elsewhere_is_another() {
 }
 
 #[test]
+fn what_lies_at_the_path_of_an_allowed_root_counts() {
+    let Some(reader) = Reader::new(Opener::Openat2) else { return };
+    assert_eq!(reader.root(), alone("First."));
+    alike(|| reader.root(), "First.");
+    let away = reader.tmp.path().join("away");
+    fs::rename(reader.top(), &away).expect("rename");
+    assert_eq!(reader.root(), (None, None));
+    fs::create_dir_all(reader.file().parent().expect("a directory")).expect("dirs");
+    fs::write(reader.file(), "Other.").expect("write");
+    let (cached, waited) = reader.root();
+    assert!(cached.is_none() && waited.as_deref() != Some("First."), "{cached:?} {waited:?}");
+    fs::remove_dir_all(reader.top()).expect("remove");
+    symlink(&away, reader.top()).expect("link");
+    assert_eq!(reader.root().0, None);
+    fs::remove_file(reader.top()).expect("remove");
+    fs::rename(&away, reader.top()).expect("rename");
+    alike(|| reader.root(), "First.");
+}
+
+#[test]
 fn step_by_step_nothing_is_known_to_be_in_memory() {
     let Some(reader) = Reader::new(Opener::Steps) else { return };
     for _ in 0..2 {

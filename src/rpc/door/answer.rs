@@ -1,5 +1,5 @@
-//! An answer as it is sent: counted from when it is made until the connection has
-//! sent it, so that for a caller who takes nothing only so much is made.
+//! An answer as it is sent: counted from when it is made until the connection has sent it, so that for
+//! a caller who takes nothing only so much is made.
 
 use crate::domain::Account;
 use crate::rpc::errors::overloaded;
