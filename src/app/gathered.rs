@@ -91,3 +91,132 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gathered<T> {
         self.io().is_write_vectored()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Gathered, TOGETHER_BYTES};
+    use proptest::prelude::*;
+    use std::future::poll_fn;
+    use std::io::{self, IoSlice};
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll};
+    use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+
+    /// Takes so many bytes at a time, and then makes wait; counts how often it was written to.
+    #[derive(Debug, Default)]
+    struct Narrow {
+        taken: Vec<u8>,
+        at_once: usize,
+        writes: usize,
+        waits: bool,
+        over: bool,
+    }
+
+    impl AsyncWrite for Narrow {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.waits = !self.waits;
+            if self.waits {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if self.over {
+                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+            }
+            let len = bytes.len().min(self.at_once);
+            self.taken.extend(&bytes[..len]);
+            self.writes += 1;
+            Poll::Ready(Ok(len))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.over = true;
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn gathered(at_once: usize) -> Gathered<Narrow> {
+        Gathered::new(Narrow { at_once, ..Narrow::default() })
+    }
+
+    fn taken(io: &Gathered<Narrow>) -> Vec<u8> {
+        io.io().get_ref().taken.clone()
+    }
+
+    #[tokio::test]
+    async fn small_parts_go_together_when_the_connection_waits() {
+        let io = gathered(usize::MAX);
+        let mut writer = io.clone();
+        let connection = async {
+            for n in 0..9 {
+                writer.write_all(&[n; 9]).await.expect("taken");
+                writer.flush().await.expect("gathered");
+            }
+            assert_eq!(io.io().get_ref().writes, 0);
+            while taken(&io).is_empty() {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!((taken(&io).len(), io.io().get_ref().writes), (81, 1));
+            writer.write_all(b"the end").await.expect("taken");
+        };
+        io.drive(pin!(connection)).await.expect("sent");
+        assert_eq!(taken(&io).len(), 81, "it ended; whoever wants the rest sent shuts it down");
+        writer.shutdown().await.expect("sent");
+        assert!(taken(&io).ends_with(b"the end") && io.io().get_ref().over);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_broken_ends() {
+        let io = gathered(usize::MAX);
+        io.io().get_mut().over = true;
+        let mut writer = io.clone();
+        let connection = async {
+            writer.write_all(b"lost").await.expect("gathered");
+            std::future::pending::<()>().await;
+        };
+        let error = io.drive(pin!(connection)).await.expect_err("broken");
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    proptest! {
+        #[test]
+        fn all_of_it_comes_in_order(
+            parts in prop::collection::vec((0_usize..50_000, 1_usize..4, any::<bool>()), 0..20),
+            at_once in 1_usize..60_000,
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+            let io = gathered(at_once.max(64));
+            let mut writer = io.clone();
+            let mut expected: Vec<u8> = Vec::new();
+            let connection = async {
+                for (n, (len, slices, waits)) in parts.iter().enumerate() {
+                    let part: Vec<u8> = (0..*len).map(|i| ((i / 7 + n) % 251).to_le_bytes()[0]).collect();
+                    expected.extend(&part);
+                    let mut rest = &part[..];
+                    while !rest.is_empty() {
+                        let size = rest.len().div_ceil(*slices);
+                        let slices: Vec<_> = rest.chunks(size).map(IoSlice::new).collect();
+                        let write = |c: &mut Context<'_>| Pin::new(&mut writer).poll_write_vectored(c, &slices);
+                        let written = poll_fn(write).await.expect("taken");
+                        rest = &rest[written..];
+                        let held = io.io().buffer().len();
+                        assert!(held <= TOGETHER_BYTES, "{held}");
+                    }
+                    if *waits {
+                        tokio::task::yield_now().await;
+                    }
+                }
+                writer.shutdown().await.expect("sent");
+            };
+            runtime.block_on(io.drive(pin!(connection))).expect("sent");
+            prop_assert!(taken(&io) == expected);
+        }
+    }
+}
