@@ -6,7 +6,7 @@
 #![cfg_attr(target_env = "gnu", allow(unsafe_code))]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
@@ -15,25 +15,33 @@ use tokio::time::sleep;
 #[cfg(target_env = "gnu")]
 const LARGE_BYTES: libc::c_int = 128 << 10;
 
-/// How long after a connection ended: more may end with it.
+/// How long after a connection ended: more may end with it, and its calls end after it.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What ended connections left. Cheap to clone; all clones are one.
+/// What ended connections left: how many ended since the last one whose memory went back. Cheap to
+/// clone; all clones are one.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Spare(Arc<AtomicBool>);
+pub(super) struct Spare(Arc<AtomicUsize>);
 
 impl Spare {
     /// Has it go back to the system soon.
     pub(super) fn give_back(&self) {
-        if self.0.swap(true, Ordering::Relaxed) {
+        if self.0.fetch_add(1, Ordering::Relaxed) > 0 {
             return;
         }
-        let asked = self.0.clone();
+        let ended = self.0.clone();
         tokio::spawn(async move {
-            sleep(PAUSE).await;
-            asked.store(false, Ordering::Relaxed);
-            // Some milliseconds for each hundred megabytes.
-            spawn_blocking(trim);
+            loop {
+                let before = ended.load(Ordering::Relaxed);
+                sleep(PAUSE).await;
+                // Some milliseconds for each hundred megabytes.
+                drop(spawn_blocking(trim).await);
+                // Whatever ended in the pause has a pause of its own.
+                let all = ended.compare_exchange(before, 0, Ordering::Relaxed, Ordering::Relaxed);
+                if all.is_ok() {
+                    return;
+                }
+            }
         });
     }
 }

@@ -15,7 +15,7 @@ static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 /// The bytes of one page.
 pub struct PageBytes {
-    /// At most twice as long as the page that was asked for: that is what is counted.
+    /// At most twice as long as the page that was asked for: a caller is charged for the page alone.
     bytes: Vec<u8>,
     len: usize,
 }

@@ -26,8 +26,19 @@ async fn flood<T: Send + 'static>(
     lasting: Duration,
     attack: impl Fn(SocketAddr) -> T + Send + Sync + 'static,
 ) -> Vec<T> {
+    flood_of_calls(what, 0, lasting, attack).await
+}
+
+/// The same where each attacker may have so many calls under way.
+async fn flood_of_calls<T: Send + 'static>(
+    what: &str,
+    calls: u64,
+    lasting: Duration,
+    attack: impl Fn(SocketAddr) -> T + Send + Sync + 'static,
+) -> Vec<T> {
     let fixture = Fixture::new("skill root/a");
-    let victim = Victim::new(&fixture, "").await;
+    let mut victim = Victim::new(&fixture, "").await;
+    victim.calls = 2 * ATTACKERS as u64 * calls;
     let (attack, enough) = (Arc::new(attack), Arc::new(AtomicBool::new(false)));
     let rounds = Arc::new(AtomicUsize::new(0));
     let attackers = (0..ATTACKERS).map(|_| {
@@ -157,7 +168,7 @@ async fn calls_whose_answers_nobody_reads() {
 
 #[tokio::test]
 async fn calls_whose_requests_never_come() {
-    let heard = flood("half requests", Duration::ZERO, |address| {
+    let heard = flood_of_calls("half requests", 1_024, Duration::ZERO, |address| {
         until_closed(address, 1, |_| {
             let streams = (0..1_030).map(|n| n * 2 + 1);
             streams.flat_map(|stream| frame(HEADERS, END_HEADERS, stream, &call(LIST))).collect()
