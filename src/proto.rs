@@ -70,3 +70,20 @@ pub fn code_name(code: tonic::Code) -> &'static str {
         Code::Unauthenticated => "UNAUTHENTICATED",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::code_name;
+    use tonic::Code;
+
+    #[test]
+    fn names_of_codes() {
+        for (code, expected) in [
+            (Code::Ok, "OK"),
+            (Code::PermissionDenied, "PERMISSION_DENIED"),
+            (Code::Unauthenticated, "UNAUTHENTICATED"),
+        ] {
+            assert_eq!(code_name(code), expected);
+        }
+    }
+}
