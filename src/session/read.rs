@@ -62,9 +62,10 @@ impl Session {
     }
 }
 
-/// What a result takes without contents.
+/// The length of a result without its contents. `null` is the longest text around a cursor: the last page
+/// has no cursor, and `null` is longer than two quotation marks.
 fn bare(resource: usize, cursor: usize) -> usize {
-    let frame = r#"{"resource":"","contents":"","next_cursor":"","truncated":false}"#;
+    let frame = r#"{"resource":"","contents":"","next_cursor":null,"truncated":false}"#;
     frame.len() + resource + cursor
 }
 
@@ -130,6 +131,16 @@ mod tests {
         ];
         prop::collection::vec((run, 0_usize..6_000), 0..12)
             .prop_map(|runs| runs.into_iter().map(|(part, count)| part.repeat(count)).collect())
+    }
+
+    #[test]
+    fn a_last_page_may_fill_the_result() {
+        for part in ["x", "\""] {
+            for length in 7_900..MAX_RESULT_BYTES {
+                let text = part.repeat(length / part.escape_default().count());
+                assert_eq!(paged(&text, "r", "cursor").concat(), text);
+            }
+        }
     }
 
     proptest! {
