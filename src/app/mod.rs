@@ -46,7 +46,7 @@ use tls::Tls;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
-use tonic::codec::CompressionEncoding::{Gzip, Zstd};
+use tonic::codec::CompressionEncoding::Gzip;
 use tonic::service::RoutesBuilder;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
@@ -154,9 +154,9 @@ pub async fn build_on(
         .max_encoding_message_size(MAX_ANSWER_BYTES);
     let service = ListsCompressed::new(service, keeper.clone());
     // Who compresses requests compresses all of them.
-    let health_service = health_service.accept_compressed(Zstd).accept_compressed(Gzip);
-    let v1 = v1.accept_compressed(Zstd).accept_compressed(Gzip);
-    let v1alpha = v1alpha.accept_compressed(Zstd).accept_compressed(Gzip);
+    let health_service = health_service.accept_compressed(Gzip);
+    let v1 = v1.accept_compressed(Gzip);
+    let v1alpha = v1alpha.accept_compressed(Gzip);
     let mut routes = RoutesBuilder::default();
     routes.add_service(admission.guard(service));
     routes.add_service(admission.guard_unless(|entry| entry.open_health, health_service));

@@ -8,7 +8,7 @@ use crate::keeper::Keeper;
 use crate::proto::caproot::v1::capability_service_server::CapabilityServiceServer;
 use http::Request;
 use std::task::{Context, Poll};
-use tonic::codec::CompressionEncoding::{Gzip, Zstd};
+use tonic::codec::CompressionEncoding::Gzip;
 use tonic::metadata::MetadataMap;
 use tonic::server::NamedService;
 
@@ -35,8 +35,7 @@ impl ListsCompressed {
     /// to.
     #[must_use]
     pub fn new(server: CapabilityServiceServer<Audited>, keeper: Keeper) -> Self {
-        let server = server.accept_compressed(Zstd).accept_compressed(Gzip);
-        Self { server: server.send_compressed(Zstd).send_compressed(Gzip), keeper }
+        Self { server: server.accept_compressed(Gzip).send_compressed(Gzip), keeper }
     }
 }
 

@@ -23,7 +23,7 @@ use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status};
 
 /// Abilities that a client may rely on.
-const FEATURES: [&str; 6] = ["fresh", "file-uri", "published", "plugins", "gzip", "zstd"];
+const FEATURES: [&str; 5] = ["fresh", "file-uri", "published", "plugins", "gzip"];
 
 /// `caproot.v1.CapabilityService`.
 #[derive(Debug)]

@@ -196,7 +196,7 @@ async fn get_executor_says_who_answers() {
     let started =
         std::time::SystemTime::try_from(executor.start_time.expect("set")).expect("a time");
     assert!(before <= started && started <= std::time::SystemTime::now());
-    for feature in ["fresh", "file-uri", "published", "gzip", "zstd"] {
+    for feature in ["fresh", "file-uri", "published", "gzip"] {
         assert!(executor.features.iter().any(|f| f == feature), "{feature}");
     }
     let limits = executor.limits.expect("limits");
