@@ -12,6 +12,7 @@ use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tokio::runtime::Handle;
 
 use crate::fixture::Fixture;
 use crate::harness::HANG;
@@ -135,14 +136,20 @@ impl Serving {
         &self.endpoints
     }
 
-    /// Asks it to end, waits, and gives its exit code and its log.
+    /// Sends SIGTERM, waits for the end, and returns the exit code and the log.
+    ///
+    /// # Panics
+    /// In a runtime, which would not run meanwhile: the daemon would wait 10 s for clients that cannot
+    /// close their connections. Use [`Self::terminated`] there.
     pub(crate) fn terminate(self) -> (Option<i32>, String) {
+        assert!(Handle::try_current().is_err(), "await terminated() in a runtime");
         self.signal(Signal::TERM)
     }
 
-    /// The same while the caller's runtime goes on, so that its connections end too.
+    /// Like [`Self::terminate`], while the caller's runtime runs, so that its clients can close.
     pub(crate) async fn terminated(self) -> (Option<i32>, String) {
-        tokio::task::spawn_blocking(move || self.terminate()).await.expect("it ends")
+        let ended = tokio::task::spawn_blocking(move || self.signal(Signal::TERM));
+        ended.await.expect("it ends")
     }
 
     /// Its process.

@@ -188,5 +188,5 @@ async fn each_is_said_and_memory_is_bounded() {
     println!("{} bombs cost {most} KiB on {threads} threads", expected.len());
     let bound = threads as u64 * KIB_A_THREAD + KIB_BESIDE;
     assert!(most < bound, "{most} KiB of {bound}");
-    assert_eq!(serving.terminate().0, Some(0));
+    assert_eq!(serving.terminated().await.0, Some(0));
 }

@@ -13,9 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::binary::Serving;
 use crate::fixture::Fixture;
-use crate::harness::{in_time, list_request, selected};
-
-const ROUNDS: u64 = 1_000;
+use crate::harness::{extent, in_time, list_request, selected};
 
 /// How each of them ends, in turn.
 #[derive(Clone, Copy, Debug)]
@@ -57,9 +55,9 @@ async fn started_and_ended_over_and_over_it_says_the_same() {
     let flags = ["--listen", &listen, "--allow"].map(OsStr::new);
     let flags = [&flags[..], &[root.as_os_str()]].concat();
     let request = list_request(&[selected("r", fixture.path("r"))]);
-    let mut first = None;
+    let (rounds, mut first) = (extent(100, 1_000), None);
     let begun = Instant::now();
-    for (round, end) in (0..ROUNDS).zip(ENDS.iter().cycle()) {
+    for (round, end) in (0..rounds).zip(ENDS.iter().cycle()) {
         if matches!(end, End::KilledBefore) {
             let mut child = Serving::command(&flags).spawn().expect("the binary runs");
             // Another moment each time, from before it was executed to after it listens.
@@ -81,5 +79,5 @@ async fn started_and_ended_over_and_over_it_says_the_same() {
             serving.send(Signal::KILL);
         }
     }
-    println!("{ROUNDS} starts in {:.1?}", begun.elapsed());
+    println!("{rounds} starts in {:.1?}", begun.elapsed());
 }

@@ -1,11 +1,11 @@
-//! A fresh list after a write, while others write too. `CAPROOT_FRESH_ROUNDS` makes it longer.
+//! A fresh list after a write, while others write too.
 
+use crate::harness::extent;
 use crate::live::{Busy, Live, skill};
 
 #[tokio::test]
 async fn a_fresh_list_has_every_write_before_it() {
-    let rounds = std::env::var("CAPROOT_FRESH_ROUNDS").ok().and_then(|n| n.parse().ok());
-    let rounds: u32 = rounds.unwrap_or(2_000);
+    let rounds = extent(500, 2_000);
     let live = Live::new("skill r/a\nskill r/churn").await;
     let churn = live.fixture.path("r/churn");
     let busy = Busy::new(move |n| {

@@ -45,8 +45,7 @@ async fn until_it_hangs(replica: &mut Replica) {
 /// It ends when it is asked to. Its clients can say that they are gone meanwhile.
 async fn assert_ends(serving: Serving) {
     let begun = Instant::now();
-    let ended = tokio::task::spawn_blocking(move || serving.terminate().0).await;
-    assert_eq!(ended.expect("no panic"), Some(0));
+    assert_eq!(serving.terminated().await.0, Some(0));
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
 }
 

@@ -21,6 +21,12 @@ use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 use tonic_types::StatusExt as _;
 
+/// The size of a test: `long` if `CAPROOT_LONG_TESTS` is set, otherwise `short`. Both check the same
+/// properties; the long form meets rarer interleavings.
+pub(crate) fn extent<T>(short: T, long: T) -> T {
+    if std::env::var_os("CAPROOT_LONG_TESTS").is_some() { long } else { short }
+}
+
 /// A wait that only a hang can reach.
 pub(crate) const HANG: Duration = Duration::from_secs(45);
 

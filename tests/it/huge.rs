@@ -76,6 +76,6 @@ async fn a_hundred_thousand_files_that_are_no_skills() {
         fixture.write("r/data/d00/f000", "changed");
         assert_eq!(fresh(&daemon, std::slice::from_ref(&root)).await.revision, revision);
         replica.catch_up(&daemon).await;
-        assert_eq!(serving.terminate().0, Some(0));
+        assert_eq!(serving.terminated().await.0, Some(0));
     }
 }

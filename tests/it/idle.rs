@@ -9,28 +9,27 @@ use caproot::proto::caproot::v1::{RootState, WatchSkillsRequest};
 
 use crate::binary::Serving;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, selected};
+use crate::harness::{Daemon, extent, selected};
 use crate::live::{status, watching};
 use crate::replica::Replica;
 use crate::usage::processor_time;
 
-const SKILLS: usize = 10_000;
-
 #[tokio::test]
 async fn idle_is_idle() {
+    let (skills, bookmark_seconds) = extent((4_000, 2), (10_000, 5));
     let fixture =
-        Fixture::new(&format!("repeat {SKILLS} skill r/s{{}}\nrepeat 500 skill out/more/t{{}}"));
+        Fixture::new(&format!("repeat {skills} skill r/s{{}}\nrepeat 500 skill out/more/t{{}}"));
     let flags = ["--listen", "tcp:127.0.0.1:0", "--allow"].map(OsStr::new);
     let serving = Serving::start(&[&flags[..], &[fixture.top().as_os_str()]].concat());
     let address = serving.endpoint().strip_prefix("tcp:").expect("TCP");
     let daemon = Daemon::elsewhere(address).await;
     let request = WatchSkillsRequest {
-        bookmark_interval: Some(prost_types::Duration { seconds: 5, nanos: 0 }),
+        bookmark_interval: Some(prost_types::Duration { seconds: bookmark_seconds, nanos: 0 }),
         ..watching(vec![selected("r", fixture.path("r"))])
     };
     let mut replica = Replica::open(&daemon, request).await;
     replica.step().await;
-    assert_eq!(replica.skills.len(), SKILLS);
+    assert_eq!(replica.skills.len(), skills);
     assert!(replica.step().await.is_bookmark, "settled");
     let (revision, before) = (replica.revision, processor_time(serving.pid()));
     let begun = Instant::now();
@@ -39,17 +38,16 @@ async fn idle_is_idle() {
     }
     let idle = begun.elapsed();
     let spent = processor_time(serving.pid()).saturating_sub(before);
-    println!("{spent:?} of processor time in {idle:?} with {SKILLS} skills");
-    assert!(idle > Duration::from_secs(9));
+    println!("{spent:?} of processor time in {idle:?} with {skills} skills");
     assert_eq!(replica.revision, revision);
-    // One search of so many skills takes ten times as long, even where it is fast.
+    // One search of that many skills costs several times the bound.
     assert!(spent < Duration::from_millis(50), "{spent:?} in {idle:?} without a change");
     assert_eq!(status(&daemon).await.audit_repairs, 0);
     // Nor is it taken for one that hangs, once there is something to search again.
     fs::rename(fixture.path("out/more"), fixture.path("r/more")).expect("moved in whole");
     replica.catch_up(&daemon).await;
-    assert_eq!(replica.skills.len(), SKILLS + 500);
-    assert_eq!(serving.terminate().0, Some(0));
+    assert_eq!(replica.skills.len(), skills + 500);
+    assert_eq!(serving.terminated().await.0, Some(0));
 }
 
 #[tokio::test]
@@ -77,5 +75,5 @@ async fn many_roots_need_few_descriptors() {
     let open = fs::read_dir(format!("/proc/{}/fd", serving.pid())).expect("a live process").count();
     println!("{open} descriptors for {ROOTS} roots");
     assert!(open < ROOTS + 50, "{open}");
-    assert_eq!(serving.terminate().0, Some(0));
+    assert_eq!(serving.terminated().await.0, Some(0));
 }

@@ -41,7 +41,7 @@ async fn killed_in_a_search_and_started_again_it_says_the_same() {
     let first = in_time(client.list_skills(request.clone())).await.expect("a list");
     let first = lasting(first.into_inner());
     assert_eq!((first.skills.len(), first.diagnostics.is_empty()), (SKILLS, false));
-    assert_eq!(clean.terminate().0, Some(0));
+    assert_eq!(clean.terminated().await.0, Some(0));
     let mut cut = 0;
     for round in 0..20 {
         let (serving, mut client) = start(&fixture).await;

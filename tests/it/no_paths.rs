@@ -167,7 +167,7 @@ async fn the_log_holds_no_path() {
         located("root", "published:root"),
     ];
     call_everything(&mut client, &roots).await;
-    let (status, log) = binary.terminate();
+    let (status, log) = binary.terminated().await;
     assert_eq!(status, Some(0), "{log}");
     assert!(!log.is_empty(), "the daemon logs something at level info");
     let name = fixture.top().file_name().and_then(|n| n.to_str()).expect("UTF-8");

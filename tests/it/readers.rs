@@ -12,7 +12,7 @@ use tonic::transport::Endpoint;
 
 use crate::binary::Serving;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, assert_refused, in_time, selected};
+use crate::harness::{Daemon, Setup, assert_refused, extent, in_time, selected};
 use crate::live::{Live, skill, status, watching};
 use crate::looks::Looks;
 use crate::replica::Replica;
@@ -63,7 +63,7 @@ async fn a_reader_that_is_stuck_begins_anew() {
 
 #[tokio::test]
 async fn a_reader_that_stops_for_long_costs_no_memory() {
-    const CHANGES: usize = 600;
+    let changes = extent(300, 600);
     let fat = |says: &str| {
         let head = format!("---\nname: s\ndescription: {says}\nlicense: ");
         head + &"x".repeat(6_000) + "\n---\n"
@@ -93,7 +93,7 @@ async fn a_reader_that_stops_for_long_costs_no_memory() {
     }
     let mut held = vec![resident(serving.pid())];
     for half in 0..2 {
-        for change in 0..CHANGES / 2 {
+        for change in 0..changes / 2 {
             let says = format!("Change {half}.{change}.");
             fixture.replace(&format!("r/s{:02}/SKILL.md", change % 100), fat(&says));
             let package = format!("skill://r/s{:02}", change % 100);
@@ -103,8 +103,8 @@ async fn a_reader_that_stops_for_long_costs_no_memory() {
         }
         held.push(resident(serving.pid()));
     }
-    println!("{held:?} KiB before, in the middle and at the end of {CHANGES} changes of 6 KB");
-    // What the changes hold together, for each of those that do not read, would be 20 MiB and more.
+    println!("{held:?} KiB before, in the middle and at the end of {changes} changes of 6 KB");
+    // What the changes hold together, for each of those that do not read, would be 10 MiB and more.
     assert!(held[2] < held[1] + (4 << 10), "{held:?}");
     for (n, replica) in stopped.iter_mut().enumerate() {
         let before = replica.revision;
@@ -116,7 +116,7 @@ async fn a_reader_that_stops_for_long_costs_no_memory() {
         replica.catch_up(&daemon).await;
         assert_eq!(replica.skills, reader.skills);
     }
-    assert_eq!(serving.terminate().0, Some(0));
+    assert_eq!(serving.terminated().await.0, Some(0));
 }
 
 /// What they are sent may be made once for all of them; each gets what its own request asks for.

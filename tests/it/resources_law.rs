@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, by_both_openers, read_request, refusal, selected};
+use crate::harness::{Daemon, Setup, by_both_openers, extent, read_request, refusal, selected};
 use crate::resources::{all, request};
 
 by_both_openers! {
@@ -108,7 +108,7 @@ fn everything(dir: &Path, way: &mut Vec<PathBuf>, found: &mut BTreeSet<PathBuf>)
 }
 
 fn what_is_listed_is_what_can_be_read(opener: Opener) {
-    let config = Config { cases: 96, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: extent(32, 96), failure_persistence: None, ..Config::default() };
     let law = |tree: BTreeMap<String, Thing>, page_size: i32| {
         // Of its own, since it ends with all that the daemon holds of the kernel.
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");

@@ -61,7 +61,7 @@ async fn out_of_watches_a_root_is_polled() {
         }
     }
     replica.catch_up(&daemon).await;
-    assert_eq!(serving.terminate().0, Some(0));
+    assert_eq!(serving.terminated().await.0, Some(0));
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn watches_that_run_out_later_do_not_stop_changes() {
     while replica.roots["r"].watch_mode() == WatchMode::Polling {
         replica.change().await;
     }
-    assert_eq!(serving.terminate().0, Some(0));
+    assert_eq!(serving.terminated().await.0, Some(0));
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn without_an_instance_every_root_is_polled() {
     fixture.write("r/b/SKILL.md", skill("b", "Searched for."));
     let list = fresh(&daemon, &[root]).await;
     assert_eq!(list.skills[1].description, "Searched for.", "fresh is fresh without events too");
-    assert_eq!(serving.terminate().0, Some(0));
+    assert_eq!(serving.terminated().await.0, Some(0));
 }
 
 #[tokio::test]
@@ -139,5 +139,5 @@ async fn a_flood_of_events_is_searched_for() {
     replica.catch_up(&daemon).await;
     assert_eq!(replica.skills["skill://r/b"].description, "After the flood.");
     assert_eq!(status(&daemon).await.overflows, before + 1);
-    assert_eq!(serving.terminate().0, Some(0));
+    assert_eq!(serving.terminated().await.0, Some(0));
 }

@@ -99,7 +99,7 @@ async fn one_user_leaves_room_for_another() {
     while status(&mut own) != Some(0) {
         assert!(begun.elapsed() < crate::harness::HANG, "places come back");
     }
-    let (code, log) = serving.terminate();
+    let (code, log) = serving.terminated().await;
     assert_eq!(code, Some(0), "{log}");
     let said = log.lines().filter(|line| line.contains("max_connections_per_caller is 20"));
     assert!(said.clone().count() == 1 && said.clone().all(|line| line.contains("uid 0")), "{log}");

@@ -7,15 +7,16 @@ use caproot::proto::caproot::v1::ReadResourceRequest;
 
 use super::{SPARE_KIB, Victim, root};
 use crate::fixture::Fixture;
-use crate::harness::{bytes_of, in_time, read_request};
+use crate::harness::{bytes_of, extent, in_time, read_request};
 use crate::live::{skill, watching};
 use crate::replica::Replica;
 
-const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
 
 #[tokio::test]
 async fn paging_through_a_large_file() {
-    let fixture = Fixture::new(&format!("skill root/a\nsparse {GIB} root/a/large"));
+    let size = extent(MIB << 8, MIB << 10);
+    let fixture = Fixture::new(&format!("skill root/a\nsparse {size} root/a/large"));
     let victim = Victim::new(&fixture, "max_file_bytes: 2GiB").await;
     let mut request = read_request(&root(), "skill://r/a", "skill://r/a/large");
     request.max_bytes = 1 << 20;
@@ -24,7 +25,7 @@ async fn paging_through_a_large_file() {
     loop {
         let page = victim.good.read(request.clone()).await.expect("a page");
         read += bytes_of(&page).len() as u64;
-        if read % (128 << 20) == 0 {
+        if read % (size / 8) == 0 {
             sizes.push(victim.resident());
         }
         if page.next_cursor.is_empty() {
@@ -32,9 +33,9 @@ async fn paging_through_a_large_file() {
         }
         request = ReadResourceRequest { cursor: page.next_cursor, ..request };
     }
-    assert_eq!(read, GIB);
-    println!("1 GiB in pages of 1 MiB: {} KiB before, then {sizes:?}", victim.before);
-    victim.assert_unharmed("1 GiB in pages").await;
+    assert_eq!(read, size);
+    println!("{size} bytes in pages of 1 MiB: {} KiB before, then {sizes:?}", victim.before);
+    victim.assert_unharmed("a large file in pages").await;
     victim.end().await;
 }
 
@@ -87,9 +88,10 @@ async fn a_thousand_streams_that_nobody_reads() {
         unread.push(taker);
     }
     let opened = victim.resident();
-    // Longer than a reader may be stuck in the middle of a state.
+    // The long form lasts longer than a reader may be stuck in the middle of a state.
+    let lasting = Duration::from_secs(extent(3, 14));
     let (begun, mut sizes, mut n) = (Instant::now(), Vec::new(), 0_usize);
-    while begun.elapsed() < Duration::from_secs(14) {
+    while begun.elapsed() < lasting {
         for _ in 0..10 {
             let says = format!("Change {n}.");
             let name = format!("s{:03}", n % 300);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use caproot::proto::caproot::v1::{ListResourcesRequest, ListSkillsRequest, ReadResourceRequest};
+use futures_util::future::join_all;
 use tonic::Code;
 
 use super::{Victim, root};
@@ -44,22 +45,33 @@ fn declared(len: u32, sent: &[u8]) -> Vec<u8> {
 async fn declared_sizes_and_broken_messages() {
     let fixture = Fixture::new("skill root/a");
     let victim = Victim::new(&fixture, "").await;
-    for method in ["ListSkills", "WatchSkills", "ReadResource", "ResolveRoots", "GetExecutor"] {
-        let path = format!("/caproot.v1.CapabilityService/{method}");
-        for len in [1 << 30, u32::MAX, 2 << 20] {
-            let status = call(&victim, &path, declared(len, &[0; 100])).await;
-            assert_eq!(status, Some(Code::OutOfRange), "{method} {len}");
+    // All methods at once, since the daemon waits a moment for the rest of each request.
+    let methods = ["ListSkills", "WatchSkills", "ReadResource", "ResolveRoots", "GetExecutor"];
+    let calls = methods.into_iter().map(|method| {
+        let victim = &victim;
+        async move {
+            let path = format!("/caproot.v1.CapabilityService/{method}");
+            let sizes = [1 << 30, u32::MAX, 2 << 20].map(|len| declared(len, &[0; 100]));
+            let broken = [&[0xff; 64][..], &[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f]];
+            let broken = broken
+                .map(|bytes| declared(u32::try_from(bytes.len()).expect("a short message"), bytes));
+            // Compressed by a method that the request does not name.
+            let compressed = [&[1][..], &4_u32.to_be_bytes(), &[0; 4]].concat();
+            let statuses = async |bodies: Vec<Vec<u8>>| {
+                join_all(bodies.into_iter().map(|body| call(victim, &path, body))).await
+            };
+            let (sizes, broken, compressed) = tokio::join!(
+                statuses(sizes.into()),
+                statuses(broken.into()),
+                statuses(vec![compressed])
+            );
+            assert_eq!(sizes, [Some(Code::OutOfRange); 3], "{method}");
+            assert_eq!(broken, [Some(Code::Internal); 2], "{method}");
+            let is_refused = matches!(compressed[0], Some(Code::Internal | Code::Unimplemented));
+            assert!(is_refused, "{method}: {compressed:?}");
         }
-        for broken in [&[0xff; 64][..], &[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f]] {
-            let len = u32::try_from(broken.len()).expect("short");
-            let status = call(&victim, &path, declared(len, broken)).await;
-            assert_eq!(status, Some(Code::Internal), "{method} {broken:?}");
-        }
-        // A compression that nobody offered.
-        let squeezed = [&[1][..], &4_u32.to_be_bytes(), &[0; 4]].concat();
-        let status = call(&victim, &path, squeezed).await;
-        assert!(matches!(status, Some(Code::Internal | Code::Unimplemented)), "{status:?}");
-    }
+    });
+    join_all(calls).await;
     victim.is_served().await;
     victim.assert_unharmed("declared sizes").await;
     victim.end().await;

@@ -100,7 +100,7 @@ async fn limits_of_connections_and_calls() {
 #[tokio::test]
 async fn max_reads() {
     let fixture =
-        Fixture::new("skill root/a\nsparse 1500000000 root/a/large\nfile root/a/small\n| x");
+        Fixture::new("skill root/a\nsparse 600000000 root/a/large\nfile root/a/small\n| x");
     for (limit, waits) in [(1, true), (2, false)] {
         let (served, limits) =
             limited(&fixture, &format!("max_file_bytes: 8GiB, max_reads: {limit}")).await;

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::harness::extent;
+
 /// Four times the size may cost this much more: it is 4 in proportion, 16 with the square.
 const MAX_GROWTH: u32 = 10;
-/// Below this nothing is compared, since it would be chance.
-const NOTHING: Duration = Duration::from_millis(50);
 
 /// The processor time that this thread has had.
 fn spent() -> Duration {
@@ -26,15 +26,17 @@ fn cost<T>(input: &T, read: impl Fn(&T)) -> Duration {
     spent().saturating_sub(start)
 }
 
-/// Reads what `make` gives for a quarter of `size` and for all of it. Three in a row must be out of
-/// proportion to fail.
+/// Reads inputs of a quarter of `size` and of `size`, in the short form of a quarter of both. Fails if
+/// three pairs in a row are out of proportion. Costs below `least` are not compared: they vary too much.
 fn assert_in_proportion<T>(name: &str, size: usize, make: impl Fn(usize) -> T, read: impl Fn(&T)) {
+    let (size, least) = extent((size / 4, 15), (size, 50));
+    let least = Duration::from_millis(least);
     let (quarter, whole) = (make(size / 4), make(size));
     let mut found = Vec::new();
     for _ in 0..3 {
         let pair = (cost(&quarter, &read), cost(&whole, &read));
         println!("{name}: {pair:?}");
-        if pair.1 < NOTHING || pair.1 <= pair.0 * MAX_GROWTH {
+        if pair.1 < least || pair.1 <= pair.0 * MAX_GROWTH {
             return;
         }
         found.push(pair);

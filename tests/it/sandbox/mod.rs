@@ -63,10 +63,9 @@ async fn client(serving: &Serving) -> Daemon {
     Daemon::elsewhere(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await
 }
 
-/// Has it end elsewhere, so that clients here hear meanwhile that it goes; gives its log.
+/// Stops the daemon and returns its log.
 async fn ends_well(serving: Serving) -> String {
-    let ended = tokio::task::spawn_blocking(|| serving.terminate()).await;
-    let (code, log) = ended.expect("no panic");
+    let (code, log) = serving.terminated().await;
     assert_eq!(code, Some(0), "{log}");
     log
 }
