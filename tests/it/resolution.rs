@@ -18,8 +18,8 @@ use tonic::{Code, Response};
 
 use crate::fixture::Fixture;
 use crate::harness::{
-    Daemon, Setup, assert_refused, by_both_openers, bytes_of, in_time, read_request, refusal,
-    selected,
+    Daemon, Setup, assert_refused, by_both_openers, bytes_of, extent, in_time, read_request,
+    refusal, selected,
 };
 use crate::live::{Busy, fresh};
 use crate::reads::digest;
@@ -225,7 +225,7 @@ async fn a_file_that_grows_and_shrinks_is_one_version_or_an_error(opener: Opener
         max_bytes: 64,
         ..read_request(&root, "skill://r/a", "skill://r/a/x")
     };
-    for round in 0..40 {
+    for round in 0..extent(12, 40) {
         // Now it changes under the reads, now it keeps still.
         let changes = round % 2 == 0;
         writes.store(changes, Ordering::Relaxed);
