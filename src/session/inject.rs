@@ -38,7 +38,7 @@ const MAX_NAMED_BYTES: usize = 256;
 pub struct Injected {
     /// For the model, in the order in which the skills were named. External context, as all results are.
     pub fragments: Vec<Fragment>,
-    /// Names that several skills have; none of them is in `fragments` for it.
+    /// Names that can mean several skills; none of these skills is in `fragments` for such a name.
     pub ambiguous: Vec<Ambiguous>,
     /// Names of the caller's own skills that were taken by one of an executor: the caller leaves its own
     /// out.
@@ -61,13 +61,13 @@ pub struct Fragment {
     pub truncated: bool,
 }
 
-/// A name that several skills have.
+/// A name that can mean several skills.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ambiguous {
     /// The name.
     pub name: String,
-    /// Whom it can mean, at most 16.
+    /// The skills that the name can mean, at most 16.
     pub candidates: Vec<Candidate>,
 }
 
@@ -75,6 +75,8 @@ pub struct Ambiguous {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Candidate {
+    /// Its name, which may begin with the name of a plugin: `deploy-plugin:deploy`.
+    pub name: String,
     /// Its authority's kind: `executor`, `local` or `mcp`.
     pub kind: String,
     /// Its authority's id: the selected root that it is of.
@@ -208,23 +210,37 @@ struct Index<'a> {
     /// By package and by main resource.
     handles: HashMap<&'a str, Vec<&'a SharedSkill>>,
     names: HashMap<&'a str, Vec<&'a SharedSkill>>,
+    /// By the name without the plugin's: `deploy` for `deploy-plugin:deploy`.
+    bare_names: HashMap<&'a str, Vec<&'a SharedSkill>>,
 }
 
 impl<'a> Index<'a> {
     fn of(view: &'a View) -> Self {
         let (mut handles, mut names) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
+        let mut bare_names = HashMap::<_, Vec<_>>::new();
         for skill in &view.skills {
             handles.entry(skill.package.as_str()).or_default().push(skill);
             if skill.main_resource != skill.package {
                 handles.entry(skill.main_resource.as_str()).or_default().push(skill);
             }
             names.entry(skill.name.as_str()).or_default().push(skill);
+            if let Some((_, bare)) = skill.name.rsplit_once(':') {
+                bare_names.entry(bare).or_default().push(skill);
+            }
         }
-        Self { handles, names }
+        Self { handles, names, bare_names }
     }
 
-    fn named(&self, name: &str) -> &[&'a SharedSkill] {
-        self.names.get(name).map(Vec::as_slice).unwrap_or_default()
+    fn with_handle(&self, handle: &str) -> &[&'a SharedSkill] {
+        self.handles.get(handle).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The skills with this name; if there are none, the skills of plugins that have it behind the
+    /// plugin's name, unless the caller has a skill with the name.
+    fn named(&self, name: &str, prompt: &Prompt) -> &[&'a SharedSkill] {
+        let is_own = || prompt.local.iter().any(|own| own == name);
+        let bare = || self.bare_names.get(name).filter(|_| !is_own());
+        self.names.get(name).or_else(bare).map(Vec::as_slice).unwrap_or_default()
     }
 }
 
@@ -234,21 +250,26 @@ fn found(view: &View, prompt: &Prompt, injected: &mut Injected) -> Vec<SharedSki
     let (mut skills, mut taken) = (Vec::new(), HashSet::new());
     let connectors: HashSet<&String> = prompt.connectors.iter().collect();
     let mut several = HashSet::new();
-    for named in prompt.named() {
-        let meant = match &named {
+    let named = prompt.named();
+    let blocked = blocked(&index, &named);
+    for named in &named {
+        let (name, meant) = match named {
             // One handle may be of two sources: neither is taken for the other.
-            Named::Handle(handle) => {
-                index.handles.get(handle.as_str()).cloned().unwrap_or_default()
-            }
-            Named::Name(name) => index.named(name).to_vec(),
+            Named::Handle { handle, .. } => (handle, index.with_handle(handle)),
+            Named::Name(name) if blocked.contains(name.as_str()) => (name, &[][..]),
+            Named::Name(name) => (name, index.named(name, prompt)),
             Named::Word(words) if words.iter().any(|word| connectors.contains(word)) => continue,
             Named::Word(words) => {
-                let each = words.iter().map(|word| index.named(word));
-                each.into_iter().find(|meant| !meant.is_empty()).unwrap_or_default().to_vec()
+                let open = words.iter().filter(|word| !blocked.contains(word.as_str()));
+                let each = open.map(|word| (word, index.named(word, prompt)));
+                match each.into_iter().find(|(_, meant)| !meant.is_empty()) {
+                    Some(found) => found,
+                    None => continue,
+                }
             }
         };
-        match (&meant[..], named) {
-            ([skill], _) => {
+        match meant {
+            [skill] => {
                 let Authority { kind, id } = Authority::of(skill);
                 if taken.insert((kind, id, skill.package.as_str())) {
                     skills.push(SharedSkill::clone(skill));
@@ -257,15 +278,14 @@ fn found(view: &View, prompt: &Prompt, injected: &mut Injected) -> Vec<SharedSki
                     }
                 }
             }
-            ([], Named::Word(_)) => {}
-            ([], Named::Handle(text) | Named::Name(text)) => injected.left_out.push(LeftOut {
-                named: cut(&text, MAX_NAMED_BYTES),
-                why: "no skill of this session is meant by it now".to_owned(),
-            }),
-            ([first, ..], _) => {
-                if several.insert(first.name.as_str()) {
+            [] => injected
+                .left_out
+                .push(LeftOut { named: cut(name, MAX_NAMED_BYTES), why: why_none(named) }),
+            [first, ..] => {
+                let name = if let Named::Handle { .. } = named { &first.name } else { name };
+                if several.insert(name) {
                     let candidates = meant.iter().take(MAX_CANDIDATES).map(|s| candidate(s));
-                    let (name, candidates) = (first.name.clone(), candidates.collect());
+                    let (name, candidates) = (name.clone(), candidates.collect());
                     injected.ambiguous.push(Ambiguous { name, candidates });
                 }
             }
@@ -274,9 +294,32 @@ fn found(view: &View, prompt: &Prompt, injected: &mut Injected) -> Vec<SharedSki
     skills
 }
 
+/// The plain names that stand next to a handle without a skill. Such a name must not fall back to
+/// another skill with the same name: the person picked a certain one.
+fn blocked<'a>(index: &Index<'_>, named: &'a [Named]) -> HashSet<&'a str> {
+    let lost = named.iter().filter_map(|named| match named {
+        Named::Handle { handle, name } if index.with_handle(handle).is_empty() => {
+            let directory = handle.trim_end_matches("/SKILL.md").rsplit('/').next();
+            Some(if name.is_empty() { directory.unwrap_or_default() } else { name })
+        }
+        _ => None,
+    });
+    lost.collect()
+}
+
+fn why_none(named: &Named) -> String {
+    match named {
+        Named::Handle { .. } => {
+            "no skill of this session has this handle now; name the skill again".to_owned()
+        }
+        Named::Name(_) | Named::Word(_) => "no skill of this session is meant by it now".to_owned(),
+    }
+}
+
 fn candidate(skill: &SharedSkill) -> Candidate {
     let Authority { kind, id } = Authority::of(skill);
     Candidate {
+        name: skill.name.clone(),
         kind: kind.to_owned(),
         root: id.to_owned(),
         package: skill.package.clone(),

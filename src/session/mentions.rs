@@ -43,8 +43,13 @@ pub struct Mention {
 /// How a skill was named.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Named {
-    /// By a handle.
-    Handle(String),
+    /// By a handle, next to a name, which may be empty.
+    Handle {
+        /// The handle.
+        handle: String,
+        /// The plain name that stands with the handle.
+        name: String,
+    },
     /// By a name, and nothing else it can mean.
     Name(String),
     /// By a word of the text that may be a name: the longest first, and what remains without the
@@ -63,7 +68,7 @@ impl Prompt {
     pub(super) fn named(&self) -> Vec<Named> {
         let beside = self.mentions.iter().map(|mention| match mention.handle.as_str() {
             "" => Named::Name(mention.name.clone()),
-            handle => Named::Handle(handle.to_owned()),
+            handle => Named::Handle { handle: handle.to_owned(), name: mention.name.clone() },
         });
         let mut seen = HashSet::new();
         let all = beside.chain(InText { rest: &self.text, before: None });
@@ -89,10 +94,11 @@ impl Iterator for InText<'_> {
             let name = behind.split(|c| !is_of_name(c)).next().unwrap_or_default();
             (self.rest, self.before) =
                 (&behind[name.len()..], name.chars().next_back().or(Some('$')));
-            if link && let Some((target, end)) = linked(behind) {
+            if link && let Some((text, target, end)) = linked(behind) {
                 (self.rest, self.before) = (&behind[end..], Some(')'));
                 if ["skill://", "mcp+skill://"].iter().any(|scheme| target.starts_with(scheme)) {
-                    return Some(Named::Handle(target.to_owned()));
+                    let (handle, name) = (target.to_owned(), text.trim().to_owned());
+                    return Some(Named::Handle { handle, name });
                 }
                 // A link to something else.
                 continue;
@@ -100,22 +106,32 @@ impl Iterator for InText<'_> {
             let in_word =
                 before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '$' | '\\' | '_'));
             if !name.is_empty() && name.len() <= MAX_WORD_BYTES && !in_word {
-                return Some(Named::Word(words(name)));
+                let words = words(name);
+                if !words.iter().any(|word| is_environment_variable(word)) {
+                    return Some(Named::Word(words));
+                }
             }
         }
     }
 }
 
-/// The target of a link whose text begins behind `[$`, and where it ends. One that is longer than any
-/// is none.
-fn linked(behind: &str) -> Option<(&str, usize)> {
+/// The text and the target of a link whose text begins behind `[$`, and where the link ends. `None` if
+/// the link is over [`MAX_LINK_BYTES`].
+fn linked(behind: &str) -> Option<(&str, &str, usize)> {
     let behind = &behind[..behind.floor_char_boundary(MAX_LINK_BYTES)];
     let (text, rest) = behind.split_once(']')?;
     if text.contains(['[', '\n']) {
         return None;
     }
     let (target, after) = rest.strip_prefix('(')?.split_once(')')?;
-    (!target.contains('\n')).then(|| (target.trim(), behind.len() - after.len()))
+    (!target.contains('\n')).then(|| (text, target.trim(), behind.len() - after.len()))
+}
+
+/// Whether a word is spelled like an environment variable, such as `HOME`: capitals, digits and `_`. The
+/// names of skills are lower-case by the Agent Skills format.
+fn is_environment_variable(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_uppercase() || c == '_')
+        && word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
 }
 
 fn is_of_name(c: char) -> bool {
@@ -143,7 +159,7 @@ mod tests {
 
     fn in_text(text: &str) -> Vec<String> {
         let show = |named: Named| match named {
-            Named::Handle(handle) => handle,
+            Named::Handle { handle, name } => format!("{name}@{handle}"),
             Named::Name(name) => format!("={name}"),
             Named::Word(words) => words.join("|"),
         };
@@ -156,8 +172,10 @@ mod tests {
             ("use $pdf now", vec!["pdf"]),
             ("$a, $b:c and $a", vec!["a", "b:c"]),
             ("Use $pdf. Then $x-y:", vec!["pdf.|pdf", "x-y:|x-y"]),
-            ("[$pdf](skill://r/pdf) and ($x)", vec!["skill://r/pdf", "x"]),
-            ("[$Any Name!](skill://r/p/SKILL.md)", vec!["skill://r/p/SKILL.md"]),
+            ("[$pdf](skill://r/pdf) and ($x)", vec!["pdf@skill://r/pdf", "x"]),
+            ("[$Any Name!](skill://r/p/SKILL.md)", vec!["Any Name!@skill://r/p/SKILL.md"]),
+            ("echo $HOME/bin $PATH:$HOME. $XDG_CONFIG_HOME, ${USER} $_", vec![]),
+            ("[$HOME](skill://r/home) $Home", vec!["HOME@skill://r/home", "Home"]),
             ("[$mail](app://mail) costs US$pdf $$pdf \\$pdf $ $", vec![]),
             ("[$pdf] (skill://r/pdf)", vec!["pdf"]),
             ("[$pdf\n](skill://r/pdf)", vec!["pdf"]),
@@ -189,7 +207,7 @@ mod tests {
         };
         let expected = [
             Named::Name("b".into()),
-            Named::Handle("skill://r/b".into()),
+            Named::Handle { handle: "skill://r/b".into(), name: "b".into() },
             Named::Word(vec!["a".into()]),
         ];
         assert_eq!(prompt.named(), expected);

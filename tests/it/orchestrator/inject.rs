@@ -78,6 +78,88 @@ async fn who_is_meant() {
     s.stop().await;
 }
 
+/// A skill may have the name of an environment variable; a person who writes one means the variable.
+#[tokio::test]
+async fn environment_variables_are_no_mentions() {
+    let fixture = Fixture::new("skill r/HOME\nskill r/PATH\nskill r/Path");
+    let daemon = serving("r", fixture.path("r"), None).await;
+    let session = session(&[("r", &daemon.address)]).await;
+    let told = inject(&session, "ls $HOME/bin; export PATH=$PATH:$HOME.").await;
+    assert_eq!(told, Injected::default());
+    let told = inject(&session, "[$HOME](skill://r/HOME) and $Path").await;
+    assert_eq!(packages(&told), ["skill://r/HOME", "skill://r/Path"]);
+    let mentions = vec![Mention { name: "PATH".into(), handle: String::new() }];
+    let told = inject(&session, Prompt { mentions, ..Prompt::from("$PATH") }).await;
+    assert_eq!(packages(&told), ["skill://r/PATH"]);
+    daemon.stop().await;
+}
+
+/// A person picked one skill, which is gone: another one with its name is not taken in its place.
+#[tokio::test]
+async fn a_handle_that_is_gone_blocks_its_name() {
+    let fixture = Fixture::new("skill r/deploy\nskill r/other");
+    let daemon = serving("r", fixture.path("r"), None).await;
+    let session = session(&[("r", &daemon.address)]).await;
+    let gone = "skill://r/old/deploy";
+    let structured = |name: &str| Prompt {
+        mentions: vec![
+            Mention { name: name.into(), handle: gone.into() },
+            Mention { name: "deploy".into(), handle: String::new() },
+        ],
+        ..Prompt::from("run $deploy, then $other")
+    };
+    let linked = Prompt::from("run $deploy. then $other, as [$deploy](skill://r/old/deploy) does");
+    for (prompt, reported) in [
+        (structured("deploy"), vec![gone, "deploy"]),
+        (structured(""), vec![gone, "deploy"]),
+        (linked, vec![gone]),
+    ] {
+        let told = inject(&session, prompt).await;
+        assert_eq!(packages(&told), ["skill://r/other"]);
+        let named: Vec<_> = told.left_out.iter().map(|left| left.named.as_str()).collect();
+        assert_eq!(named, reported);
+        assert!(told.left_out[0].why.contains("no skill of this session has this handle"));
+    }
+    let told = inject(&session, "[$other](skill://r/gone) and $deploy").await;
+    assert_eq!(packages(&told), ["skill://r/deploy"], "another name is not blocked");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn the_name_of_a_plugin_can_be_left_out() {
+    let plugin = |name: &str, skill: &str| {
+        format!(
+            "file r/{name}/.codex-plugin/plugin.json\n| {{\"name\": \"{name}\"}}\n\
+             skill r/{name}/skills/{skill}\n"
+        )
+    };
+    let tree = [
+        plugin("deploy-plugin", "deploy"),
+        plugin("one", "audit"),
+        plugin("two", "audit"),
+        plugin("three", "pdf"),
+        "skill r/pdf".to_owned(),
+    ];
+    let fixture = Fixture::new(&tree.concat());
+    let daemon = serving("r", fixture.path("r"), None).await;
+    let session = session(&[("r", &daemon.address)]).await;
+    let told = inject(&session, "$deploy. $pdf").await;
+    let names: Vec<_> = told.fragments.iter().map(|fragment| fragment.name.as_str()).collect();
+    assert_eq!(names, ["deploy-plugin:deploy", "pdf"], "a whole name comes first");
+    let told = inject(&session, "$three:pdf").await;
+    assert_eq!(told.fragments[0].name, "three:pdf");
+
+    let told = inject(&session, "$audit, $audit").await;
+    let [audit] = &told.ambiguous[..] else { panic!("{told:?}") };
+    let candidates: Vec<_> = audit.candidates.iter().map(|c| c.name.as_str()).collect();
+    assert_eq!((audit.name.as_str(), candidates), ("audit", vec!["one:audit", "two:audit"]));
+    assert!(told.fragments.is_empty());
+    // The caller's own skill with the whole name is meant, and not a plugin's.
+    let own = Prompt { local: vec!["deploy".into()], ..Prompt::from("$deploy") };
+    assert_eq!(inject(&session, own).await, Injected::default());
+    daemon.stop().await;
+}
+
 #[tokio::test]
 async fn large_and_hostile_ones() {
     let fixture = Fixture::new("dir r");
