@@ -46,7 +46,8 @@ pub(super) struct ConnectionArgs {
     token_file: Option<PathBuf>,
 }
 
-fn timeout(text: &str) -> Result<Duration, String> {
+/// Reads a time to wait.
+pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     // gRPC cannot carry a deadline beyond this, nor would anybody wait for it.
     let fits = !span.is_zero() && span <= Duration::from_hours(24);

@@ -2,7 +2,7 @@
 //! request a line on stdin, one answer a line on stdout. Leaves what requests mean to `session`, and how
 //! lines are read to `lines`.
 
-use super::args::{ConnectionArgs, SelectionArgs};
+use super::args::{ConnectionArgs, SelectionArgs, timeout};
 use super::exit;
 use super::failure::Failure;
 use super::fleet;
@@ -23,6 +23,7 @@ use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The most requests that are worked on at once; further lines wait to be read.
 const AT_ONCE: usize = 256;
@@ -60,6 +61,10 @@ pub(super) struct CallArgs {
     /// Only skills for this product, or for every product
     #[arg(long, value_name = "PRODUCT", default_value = "", hide_default_value = true)]
     product: String,
+    /// How long to wait at the start for executors that do not answer, such as 5s or 1m. An executor whose
+    /// socket is missing or which refuses the connection is not waited for
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = timeout)]
+    connect_timeout: Duration,
     /// Print a line {"event":"changed","executor":…} whenever an executor's skills or state change
     #[arg(long)]
     events: bool,
@@ -78,7 +83,8 @@ pub(super) async fn run(args: CallArgs, env: &Env) -> Result<u8, Failure> {
 
 async fn answer_all(args: CallArgs, env: &Env) -> Result<u8, Failure> {
     let (fleet, roots) = begin(&args, env).await?;
-    let options = Options { product: args.product, ..Options::default() };
+    let patience = args.connect_timeout;
+    let options = Options { product: args.product, patience, ..Options::default() };
     let session = Session::start(&fleet, roots, &options).await;
     let session = session.map_err(|error| Failure::new(exit::CONFIG, error))?;
     let mut requests = lines();
@@ -120,18 +126,26 @@ async fn begin(
         let fleet = fleet::read(file).await?;
         let roots = match args.selection.given()? {
             Some(roots) => roots,
-            None => published(&fleet).await,
+            None => published(&fleet, args.connect_timeout).await,
         };
         return Ok((fleet, roots));
     }
-    let (mut client, executor) = args.connection.executor(env).await?;
-    let roots = args.selection.roots(&mut client, env).await?;
-    Ok((fleet::of_one(&executor, &roots), roots))
+    let begun = async {
+        let (mut client, executor) = args.connection.executor(env).await?;
+        let roots = args.selection.roots(&mut client, env).await?;
+        Ok((fleet::of_one(&executor, &roots), roots))
+    };
+    tokio::time::timeout(args.connect_timeout, begun).await.unwrap_or_else(|_| {
+        let span = humantime::format_duration(args.connect_timeout);
+        let failure = Failure::new(exit::NO_DAEMON, format!("no daemon answers within {span}"));
+        Err(failure.hint("--connect-timeout sets how long to wait"))
+    })
 }
 
-/// What each executor of a fleet publishes; what is not to be had is said.
-async fn published(fleet: &Fleet) -> Vec<SelectedCapabilityRoot> {
-    let ask = async |id: &String| -> Result<Vec<SelectedCapabilityRoot>, String> {
+/// The roots that the executors of a fleet publish. An executor that does not answer within the time is
+/// left out, and stderr says so.
+async fn published(fleet: &Fleet, within: Duration) -> Vec<SelectedCapabilityRoot> {
+    let asked = async |id: &String| -> Result<Vec<SelectedCapabilityRoot>, String> {
         let mut client: Client = fleet.client(id).await.map_err(|error| error.to_string())?;
         let answer = client.roots().await.map_err(|error: CallError| error.to_string())?;
         let roots = answer.roots.into_iter().filter_map(|root| root.selected_capability_root);
@@ -146,6 +160,12 @@ async fn published(fleet: &Fleet) -> Vec<SelectedCapabilityRoot> {
                 Err(format!("it is the executor of environment {:?}", location.environment_id))
             }
         }
+    };
+    let ask = async |id: &String| {
+        tokio::time::timeout(within, asked(id)).await.unwrap_or_else(|_| {
+            let span = humantime::format_duration(within);
+            Err(format!("no answer within {span}; --connect-timeout sets how long to wait"))
+        })
     };
     let ids = fleet.environment_ids();
     let answers = join_all(ids.iter().map(ask)).await;

@@ -1,7 +1,7 @@
 //! One daemon, its calls one by one, each within a deadline. Leaves joining pages to `list`,
 //! `resources` and `read`, and which calls are made again to `retry`.
 
-use super::connect::{ConnectError, When, channel_with, unreached};
+use super::connect::{ConnectError, When, channel_with, is_refused, unreached};
 use super::credentials::{Bearer, Credentials};
 use super::line::{Alert, Line};
 use super::retry::{Retries, with_retries};
@@ -36,6 +36,14 @@ pub enum CallError {
     /// What was read could not be handed out.
     #[error("the output cannot be written: {0}")]
     Output(#[from] io::Error),
+}
+
+impl CallError {
+    /// Whether nothing listens where the daemon should: the socket is missing, or the connection is refused.
+    #[must_use]
+    pub fn is_connection_refused(&self) -> bool {
+        matches!(self, Self::Status(status) if is_refused(status))
+    }
 }
 
 /// The generated client.

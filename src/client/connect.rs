@@ -249,6 +249,14 @@ pub(super) fn unreached(status: &Status) -> Option<String> {
     Some(fault.to_string())
 }
 
+/// Whether a call failed without a connection for a reason that the operating system knows at once: the
+/// socket is missing, this user may not use the socket, or the connection is refused.
+pub(super) fn is_refused(status: &Status) -> bool {
+    let refusals = [ErrorKind::NotFound, ErrorKind::ConnectionRefused, ErrorKind::PermissionDenied];
+    let fault = status.source().and_then(bottom);
+    matches!(fault, Some(Fault::Io(cause)) if refusals.contains(&cause.kind()))
+}
+
 fn bottom(error: &(dyn Error + 'static)) -> Option<Fault> {
     let mut below = Some(error);
     while let Some(error) = below {

@@ -67,7 +67,8 @@ pub struct Options {
     /// Only skills for this product, or for every product; empty means all.
     pub product: String,
     /// How long `start` waits for executors that do not answer; 5 s by default. Those that answer later
-    /// come in when they do.
+    /// come in when they do. `start` does not wait for an executor with a missing socket or a refused
+    /// connection.
     pub patience: Duration,
     /// How long the skills of an executor that was lost are still shown, so that a restart of its daemon
     /// changes nothing; 10 s by default. Reading them asks the executor all the same.

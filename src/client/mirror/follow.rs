@@ -42,7 +42,7 @@ pub(super) async fn follow(
         let mut watch = client.watch_skills(request.clone());
         let why = listen(&mut watch, &mut held, &mut meeting, &teller).await;
         drop(watch);
-        teller.lose(&why);
+        teller.lose(&why, true);
         tokio::time::sleep(REFUSED_WAIT).await;
     }
 }
@@ -81,7 +81,7 @@ async fn listen(
             },
             Ok(Heard::Lost { cause, .. }) => {
                 held.lose();
-                teller.lose(&cause.to_string());
+                teller.lose(&cause.to_string(), cause.is_connection_refused());
             }
             Err(cause) => return cause.to_string(),
         }
@@ -108,13 +108,19 @@ impl Teller {
         self.count.send_modify(|count| *count += 1);
     }
 
-    /// Shows that the executor is lost; the first reason since it was there stays.
-    fn lose(&self, why: &str) {
+    /// Shows that the executor is lost; the first reason since it was there stays. `has_failed`: an
+    /// executor that was never there is not expected now.
+    fn lose(&self, why: &str, has_failed: bool) {
         self.tell.send_if_modified(|held| {
             let lost = match &held.state {
                 MirrorState::Stale { .. } => return false,
                 MirrorState::Live => MirrorState::Stale { since: Instant::now(), why: why.into() },
-                MirrorState::Connecting(_) => MirrorState::Connecting(Some(why.into())),
+                MirrorState::Connecting(_) | MirrorState::Failed(_) if has_failed => {
+                    MirrorState::Failed(why.into())
+                }
+                MirrorState::Connecting(_) | MirrorState::Failed(_) => {
+                    MirrorState::Connecting(Some(why.into()))
+                }
             };
             let news = held.state != lost;
             held.state = lost;

@@ -57,6 +57,9 @@ impl Selection {
 pub enum MirrorState {
     /// No state came yet; why not, where an attempt failed. The catalog is empty.
     Connecting(Option<Arc<str>>),
+    /// No state came yet, and none is expected now: nothing listens at the executor's address, or the
+    /// daemon refused. The mirror tries again. The catalog is empty.
+    Failed(Arc<str>),
     /// The catalog is the executor's, as of the last event.
     Live,
     /// The catalog is what it was when the executor was lost.
@@ -169,8 +172,19 @@ impl Mirror {
 
     /// Waits until the mirror is live, at most so long; whether it is.
     pub async fn live(&self, within: Duration) -> bool {
+        self.wait_for(within, |state| *state == MirrorState::Live).await
+    }
+
+    /// Waits until the mirror is live or has failed, at most so long.
+    pub async fn live_or_failed(&self, within: Duration) {
+        let is_settled =
+            |state: &MirrorState| matches!(state, MirrorState::Live | MirrorState::Failed(_));
+        self.wait_for(within, is_settled).await;
+    }
+
+    async fn wait_for(&self, within: Duration, is_it: impl Fn(&MirrorState) -> bool) -> bool {
         let mut told = self.told.clone();
-        let live = told.wait_for(|held| held.state == MirrorState::Live);
-        matches!(tokio::time::timeout(within, live).await, Ok(Ok(_)))
+        let reached = told.wait_for(|held| is_it(&held.state));
+        matches!(tokio::time::timeout(within, reached).await, Ok(Ok(_)))
     }
 }

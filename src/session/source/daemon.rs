@@ -127,9 +127,9 @@ impl DaemonSource {
         let why = match held.state {
             MirrorState::Live => None,
             MirrorState::Stale { since, .. } if since.elapsed() < self.grace => None,
-            MirrorState::Stale { why, .. } | MirrorState::Connecting(Some(why)) => {
-                Some(why.to_string())
-            }
+            MirrorState::Stale { why, .. }
+            | MirrorState::Connecting(Some(why))
+            | MirrorState::Failed(why) => Some(why.to_string()),
             MirrorState::Connecting(None) => Some("it does not answer yet".to_owned()),
         };
         (held.catalog, why)
@@ -250,7 +250,7 @@ impl Reached {
             Some(from) => Mirror::resume(&client, selection, from),
             None => Mirror::start(&client, selection),
         };
-        mirror.live(deadline.saturating_duration_since(Instant::now())).await;
+        mirror.live_or_failed(deadline.saturating_duration_since(Instant::now())).await;
         Self { client, mirror, turns: Semaphore::new(CALLS_AT_ONCE) }
     }
 }

@@ -172,6 +172,34 @@ async fn whatever_is_said() {
     daemon.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_executor_that_is_silent() {
+    let fixture = Fixture::new("skill r/pdf");
+    let daemon = serving("r", fixture.path("r"), None).await;
+    // The kernel takes the connection, and no daemon ever answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let silent = format!("tcp:{}", silent.local_addr().expect("an address"));
+    let waiting = ["call", "--connect-timeout", "100ms"];
+    let said = ended(caproot(waiting.into_iter().chain(["--endpoint", &silent]))).await;
+    assert_eq!(said.code, Some(3), "{}", said.stderr);
+    assert!(said.stderr.contains("within 100ms") && said.stderr.contains("--connect-timeout"));
+
+    let address = &daemon.address;
+    fixture.write(
+        "fleet.yaml",
+        format!(
+            "executors:\n  r: {{endpoint: 'tcp:{address}'}}\n  silent: {{endpoint: '{silent}'}}\n"
+        ),
+    );
+    let mut fleet = caproot(waiting);
+    fleet.arg("--fleet").arg(fixture.path("fleet.yaml"));
+    let said = ended(fleet).await;
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let left_out = "the roots of silent are left out: no answer within 100ms; --connect-timeout";
+    assert!(said.stderr.contains(left_out), "{}", said.stderr);
+    daemon.stop().await;
+}
+
 #[tokio::test]
 async fn what_it_cannot_begin_with() {
     let fixture = Fixture::new("skill r/pdf");

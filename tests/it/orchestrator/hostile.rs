@@ -209,7 +209,7 @@ async fn lists_of_somebody_else() {
             }
         })
         .await;
-        let MirrorState::Connecting(Some(why)) = &held.state else { panic!("{:?}", held.state) };
+        let MirrorState::Failed(why) = &held.state else { panic!("{:?}", held.state) };
         assert!(why.contains("not its own"), "{why}");
         assert!(held.catalog.skills().is_empty());
     }

@@ -118,7 +118,7 @@ async fn nobody_is_there_yet() {
     let address = nobody();
     let mut mirror = Mirror::start(&client(&address).await, Selection::new(vec![published("x")]));
     let held = until(&mut mirror, |held| held.state != MirrorState::Connecting(None)).await;
-    let MirrorState::Connecting(Some(why)) = &held.state else { panic!("{:?}", held.state) };
+    let MirrorState::Failed(why) = &held.state else { panic!("{:?}", held.state) };
     assert!(why.contains("no connection to the daemon"), "{why}");
     assert!(held.catalog.skills().is_empty() && held.epoch.is_empty());
     let daemon = serving("x", fixture.path("r"), Some(&address)).await;
@@ -134,7 +134,7 @@ async fn too_large_for_its_bound() {
     let selection = Selection { max_bytes: 10_000, ..Selection::new(vec![published("x")]) };
     let mut mirror = Mirror::start(&client(&daemon.address).await, selection);
     let held = until(&mut mirror, |held| held.state != MirrorState::Connecting(None)).await;
-    let MirrorState::Connecting(Some(why)) = &held.state else { panic!("{:?}", held.state) };
+    let MirrorState::Failed(why) = &held.state else { panic!("{:?}", held.state) };
     assert!(why.contains("10000 bytes"), "{why}");
     assert!(held.catalog.skills().is_empty());
     daemon.stop().await;

@@ -1,11 +1,12 @@
 //! The two tools against a real daemon: what they give, and what they say when something is wrong.
 
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use caproot::client::fleet::Found;
-use caproot::client::{Fleet, Registry};
+use caproot::client::{Endpoint, Executor, Fleet, Registry};
 use caproot::session::{MAX_RESULT_BYTES, Options, Session, ToolResult};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -316,6 +317,45 @@ async fn an_unknown_executor_is_a_warning() {
         let error = Session::start(&fleet, roots, &options).await.expect_err(part).to_string();
         assert!(error.contains(part), "{error}");
     }
+    daemon.stop().await;
+}
+
+/// Executors that cannot be there now do not use up the patience of the start.
+#[tokio::test]
+async fn a_dead_executor_is_not_waited_for() {
+    let fixture = Fixture::new("skill r/a\ndir empty");
+    let daemon = serving("r", fixture.path("r"), None).await;
+    let socket = |name: &str| fixture.path("empty").join(name);
+    drop(UnixListener::bind(socket("dead.sock")).expect("a socket"));
+    let unix = |name| Executor::new(Endpoint::unix(socket(name)).expect("an endpoint"));
+    let address = nobody();
+    let fleet = Fleet::of([
+        ("r".to_owned(), executor(&daemon.address)),
+        ("refused".to_owned(), executor(&address)),
+        ("missing".to_owned(), unix("missing.sock")),
+        ("dead".to_owned(), unix("dead.sock")),
+    ]);
+    let roots = ["refused", "r", "missing", "dead"].map(published).to_vec();
+    // Far longer than a test may take.
+    let options = Options { patience: Duration::from_hours(1), ..Options::default() };
+    let begun = in_time(Session::start(&fleet, roots, &options)).await;
+    let session = begun.expect("a selection");
+    let (packages, warnings) = list_all(&session).await;
+    assert_eq!((packages, warnings.len()), (vec!["skill://r/a".to_owned()], 3));
+    for executor in session.executors() {
+        let is_live = executor.environment_id == "r";
+        assert_eq!((executor.state == "live", executor.why.is_none()), (is_live, is_live));
+    }
+    // A daemon that starts later comes in by itself.
+    let mut changes = session.changes();
+    let late = serving("refused", fixture.path("r"), Some(&address)).await;
+    in_time(async {
+        while list_all(&session).await.0.len() < 2 {
+            changes.next().await;
+        }
+    })
+    .await;
+    late.stop().await;
     daemon.stop().await;
 }
 

@@ -99,6 +99,7 @@ impl DaemonSource {
                     MirrorState::Connecting(why) => {
                         ("connecting", why.as_ref().map(ToString::to_string))
                     }
+                    MirrorState::Failed(why) => ("connecting", Some(why.to_string())),
                 };
                 (state, why, Some(held))
             }
