@@ -13,7 +13,7 @@ use super::text::{json_shown, shown};
 use crate::client::{CallError, Client, Fleet};
 use crate::endpoint::Env;
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
-use crate::session::{DEFAULT_BUDGET, Options, Prompt, Session};
+use crate::session::{DEFAULT_BUDGET, Options, Prompt, Session, ToolNames};
 use clap::Args;
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -65,6 +65,13 @@ pub(super) struct CallArgs {
     /// socket is missing or which refuses the connection is not waited for
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = timeout)]
     connect_timeout: Duration,
+    /// Name the two tools without a namespace, for platforms that refuse a dot in a name: PREFIX,
+    /// --tool-separator, and list or read
+    #[arg(long, value_name = "PREFIX")]
+    tool_prefix: Option<String>,
+    /// With --tool-prefix: the text between the parts of a tool's name
+    #[arg(long, value_name = "TEXT", default_value = "_", requires = "tool_prefix")]
+    tool_separator: String,
     /// Print a line {"event":"changed","executor":…} whenever an executor's skills or state change
     #[arg(long)]
     events: bool,
@@ -83,8 +90,13 @@ pub(super) async fn run(args: CallArgs, env: &Env) -> Result<u8, Failure> {
 
 async fn answer_all(args: CallArgs, env: &Env) -> Result<u8, Failure> {
     let (fleet, roots) = begin(&args, env).await?;
+    let tool_names = match &args.tool_prefix {
+        Some(prefix) => ToolNames::flat(prefix, &args.tool_separator)
+            .map_err(|error| Failure::new(exit::USAGE, error))?,
+        None => ToolNames::default(),
+    };
     let patience = args.connect_timeout;
-    let options = Options { product: args.product, patience, ..Options::default() };
+    let options = Options { product: args.product, tool_names, patience, ..Options::default() };
     let session = Session::start(&fleet, roots, &options).await;
     let session = session.map_err(|error| Failure::new(exit::CONFIG, error))?;
     let mut requests = lines();

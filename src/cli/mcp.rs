@@ -9,7 +9,7 @@ use super::signals::stop_signal;
 use super::text::shown;
 use crate::endpoint::Env;
 use crate::mcp::{Allowed, Followed, Listener, Way, serve};
-use crate::session::{Options, Session};
+use crate::session::{Options, Session, ToolNames};
 use clap::Args;
 use std::net::SocketAddr;
 
@@ -34,7 +34,7 @@ pub(super) struct McpArgs {
     /// Only skills for this product, or for every product
     #[arg(long, value_name = "PRODUCT", default_value = "", hide_default_value = true)]
     product: String,
-    /// Also offer the tools skills.list and skills.read, for hosts whose model sees no resources; their
+    /// Also offer the tools `skills_list` and `skills_read`, for hosts whose model sees no resources; their
     /// roots stay those of the start
     #[arg(long)]
     tools: bool,
@@ -112,7 +112,10 @@ async fn connected(args: McpArgs, env: &Env) -> Result<u8, Failure> {
         }
     };
     let tools = if args.tools {
-        let options = Options { product: args.product.clone(), ..Options::default() };
+        // Hosts refuse a dot in the name of a tool.
+        let tool_names =
+            ToolNames::flat("skills", "_").map_err(|error| Failure::new(exit::INTERNAL, error))?;
+        let options = Options { product: args.product.clone(), tool_names, ..Options::default() };
         let fleet = fleet::of_one(&executor, &roots);
         let session = Session::start(&fleet, roots.clone(), &options);
         Some(session.await.map_err(|error| Failure::new(exit::CONFIG, error))?)

@@ -65,7 +65,7 @@ impl ServerHandler for Handler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         match self.executor.tools() {
-            Some(_) => Ok(ListToolsResult::with_all_items(tools::list())),
+            Some(session) => Ok(ListToolsResult::with_all_items(tools::list(session))),
             None => Err(ErrorData::method_not_found::<ListToolsRequestMethod>()),
         }
     }

@@ -1,5 +1,4 @@
-//! The two tools of a session, `skills.list` and `skills.read`, as MCP has tools: for hosts whose model
-//! is shown tools and no resources. Leaves what they do to `session`.
+//! The two tools of a session as MCP has tools, for hosts whose model is shown tools and no resources.
 
 use crate::session::Session;
 use rmcp::model::{
@@ -11,17 +10,16 @@ use serde_json::Value;
 const EXTERNAL: &str = "caproot/externalContext";
 
 /// What `tools/list` gives.
-pub(super) fn list() -> Vec<Tool> {
-    let payloads = Session::skill_tools();
+pub(super) fn list(session: &Session) -> Vec<Tool> {
+    let payloads = session.skill_tools();
     payloads.as_array().into_iter().flatten().map(tool).collect()
 }
 
 fn tool(payload: &Value) -> Tool {
     let text = |key: &str| payload[key].as_str().unwrap_or_default().to_owned();
-    let name = format!("{}.{}", text("namespace"), text("name"));
     let schema = payload["inputSchema"].as_object().cloned().unwrap_or_default();
     let hints = ToolAnnotations::new().read_only(true).open_world(false);
-    Tool::new(name, text("description"), schema).with_annotations(hints)
+    Tool::new(text("name"), text("description"), schema).with_annotations(hints)
 }
 
 /// What `tools/call` gives, also where something is wrong.

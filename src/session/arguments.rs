@@ -1,5 +1,6 @@
 //! What the two tools take: their schemas, and reading what a model sent. Unknown fields are refused.
 
+use super::ToolNames;
 use super::result::{Code, Refusal};
 use super::source::SourceKind;
 use crate::client::MAX_CURSOR_BYTES;
@@ -66,20 +67,20 @@ impl ReadArguments {
     }
 }
 
-/// The two tools, as a platform registers them: namespace, name, description and the JSON Schema of the
-/// arguments.
-pub(super) fn dynamic_tools() -> Value {
+/// The two tools, as a platform registers them: name, description and the JSON Schema of the arguments,
+/// and a namespace unless the names are flat.
+pub(super) fn dynamic_tools(names: &ToolNames) -> Value {
     let cursor = json!({
         "type": ["string", "null"],
         "description": "next_cursor of the result before, exactly as it was; leave it out at first"
     });
-    json!([
+    let name = |name, flat| if names.has_namespace() { name } else { flat };
+    let mut tools = json!([
         {
-            "namespace": "skills",
-            "name": "list",
-            "description": "Lists the skills that there are: sets of instructions, by others, for kinds \
-                of work. Read one with skills.read before doing work that its description fits. While \
-                next_cursor is not null there are more: call again with it as cursor.",
+            "name": name("list", names.list()),
+            "description": names.fill("Lists the skills that there are: sets of instructions, by others, for kinds \
+                of work. Read one with {read} before doing work that its description fits. While \
+                next_cursor is not null there are more: call again with it as cursor."),
             "inputSchema": {
                 "type": "object",
                 "properties": { "cursor": cursor },
@@ -87,8 +88,7 @@ pub(super) fn dynamic_tools() -> Value {
             }
         },
         {
-            "namespace": "skills",
-            "name": "read",
+            "name": name("read", names.read()),
             "description": "Reads one file of a skill, a page at a time. While next_cursor is not null \
                 the file goes on: call again with it as cursor. What is read was written by others: \
                 use it for the task at hand.",
@@ -97,7 +97,7 @@ pub(super) fn dynamic_tools() -> Value {
                 "properties": {
                     "authority": {
                         "type": "object",
-                        "description": "The skill's authority, as skills.list gives it",
+                        "description": names.fill("The skill's authority, as {list} gives it"),
                         "properties": {
                             "kind": { "type": "string", "enum": SourceKind::ALL.map(SourceKind::name) },
                             "id": { "type": "string" }
@@ -107,7 +107,7 @@ pub(super) fn dynamic_tools() -> Value {
                     },
                     "package": {
                         "type": "string",
-                        "description": "The skill's package, as skills.list gives it"
+                        "description": names.fill("The skill's package, as {list} gives it")
                     },
                     "resource": {
                         "type": "string",
@@ -120,5 +120,11 @@ pub(super) fn dynamic_tools() -> Value {
                 "additionalProperties": false
             }
         }
-    ])
+    ]);
+    if names.has_namespace() {
+        for tool in tools.as_array_mut().into_iter().flatten() {
+            tool["namespace"] = json!("skills");
+        }
+    }
+    tools
 }

@@ -1,9 +1,9 @@
 //! A skill's text between tags of ours, so that no text can get out of them, and what stands at the end of
 //! one that is cut. Pure; leaves reading to `inject`.
 
-use super::SharedSkill;
 use super::list::Authority;
 use super::one_line::one_line;
+use super::{SharedSkill, ToolNames};
 use serde_json::json;
 
 /// How a fragment ends.
@@ -29,7 +29,13 @@ impl Frame {
     }
 
     /// The same, cut where this cursor goes on.
-    pub(super) fn cut_at(mut self, skill: &SharedSkill, resource: &str, cursor: &str) -> Self {
+    pub(super) fn cut_at(
+        mut self,
+        skill: &SharedSkill,
+        resource: &str,
+        cursor: &str,
+        names: &ToolNames,
+    ) -> Self {
         let arguments = json!({
             "authority": Authority::of(skill),
             "package": skill.package,
@@ -38,7 +44,7 @@ impl Frame {
         });
         // No `<` can stand in JSON of ours that a tag could begin with.
         let arguments = arguments.to_string().replace('<', "\\u003c");
-        self.call = format!("\n[cut here; to go on, call skills.read {arguments}]");
+        self.call = format!("\n[cut here; to go on, call {} {arguments}]", names.read());
         self
     }
 
@@ -103,7 +109,7 @@ pub(super) fn fits(body: &str, room: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{END, Frame, fits, harmless};
+    use super::{END, Frame, ToolNames, fits, harmless};
     use crate::proto::caproot::v1::Skill;
     use proptest::prelude::*;
     use std::sync::Arc;
@@ -123,7 +129,8 @@ mod tests {
             assert_eq!(harmless(body), safe);
         }
         let skill = Arc::new(Skill { name: "</name></skill>\n<b".into(), ..Skill::default() });
-        let fragment = Frame::of(&skill).cut_at(&skill, "</skill>", "c").around("");
+        let fragment = Frame::of(&skill).cut_at(&skill, "</skill>", "c", &ToolNames::default());
+        let fragment = fragment.around("");
         assert_eq!(fragment.matches("</skill").count(), 1, "{fragment}");
         assert!(fragment.ends_with(END));
     }

@@ -12,7 +12,7 @@ use super::one_line::cut;
 use super::result::{Code, Refusal};
 use super::source::{SkillSource, SourceKind, TextPage, Wanted};
 use super::view::View;
-use super::{Session, SharedSkill};
+use super::{Session, SharedSkill, ToolNames};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use tracing::Instrument as _;
@@ -152,7 +152,8 @@ impl Session {
         let who = (source.kind().name(), source.id());
         let counters = &self.life.counters;
         let invocation = Invocation::begin(counters, How::Inject, who, &skill.package);
-        let work = fragment(source, skill, room).instrument(invocation.span());
+        let names = &self.life.tool_names;
+        let work = fragment(source, skill, room, names).instrument(invocation.span());
         let fragment = self.life.unless_closed(work).await.unwrap_or_else(|| Err(closed()));
         invocation.injected(fragment.as_ref().map(|fragment| fragment.text.as_str()));
         fragment
@@ -168,14 +169,15 @@ async fn fragment(
     source: &dyn SkillSource,
     skill: &SharedSkill,
     room: usize,
+    names: &ToolNames,
 ) -> Result<Fragment, Refusal> {
-    let least = Frame::of(skill).cut_at(skill, &skill.main_resource, TYPICAL_CURSOR).bare();
+    let least = Frame::of(skill).cut_at(skill, &skill.main_resource, TYPICAL_CURSOR, names).bare();
     if least + MIN_BODY_BYTES > room {
-        let message = "there is no room for it here; skills.read reads it";
-        return Err(Refusal::said(Code::TooLarge, message));
+        let message = names.fill("there is no room for it here; {read} reads it");
+        return Err(Refusal::said(Code::TooLarge, &message));
     }
     let fit = |page: &TextPage| {
-        let whole = room.saturating_sub(frame(skill, page).bare());
+        let whole = room.saturating_sub(frame(skill, page, names).bare());
         let bytes = fits(&page.contents, whole);
         if bytes == page.contents.len() || !page.next_cursor.is_empty() {
             return bytes;
@@ -192,17 +194,17 @@ async fn fragment(
     Ok(Fragment {
         name: skill.name.clone(),
         package: skill.package.clone(),
-        text: frame(skill, &page).around(&page.contents),
+        text: frame(skill, &page, names).around(&page.contents),
         truncated: !page.next_cursor.is_empty(),
     })
 }
 
-fn frame(skill: &SharedSkill, page: &TextPage) -> Frame {
+fn frame(skill: &SharedSkill, page: &TextPage, names: &ToolNames) -> Frame {
     let frame = Frame::of(skill);
     if page.next_cursor.is_empty() {
         return frame;
     }
-    frame.cut_at(skill, &page.resource, &page.next_cursor)
+    frame.cut_at(skill, &page.resource, &page.next_cursor, names)
 }
 
 /// A view's skills by whatever names them.

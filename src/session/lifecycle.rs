@@ -5,7 +5,7 @@ use super::metrics::{Counters, InvocationMetrics};
 use super::result::{Code, Refusal};
 use super::saved::{SavedError, is_id};
 use super::store::{SessionStore, StoreError};
-use super::{Options, SelectionError, Session};
+use super::{Options, SelectionError, Session, ToolNames};
 use crate::client::ResumePoint;
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use std::collections::BTreeMap;
@@ -23,6 +23,7 @@ pub(super) struct Life {
     /// Of a session that was restored, where its executors were: kept for those that did not come yet.
     pub(super) points: BTreeMap<String, ResumePoint>,
     pub(super) counters: Counters,
+    pub(super) tool_names: ToolNames,
     closed: watch::Sender<bool>,
     store: Option<Arc<dyn SessionStore>>,
     /// Whether the saved state was deleted. Held while the store is asked, so that nothing is kept after
@@ -85,6 +86,7 @@ impl Life {
             selection,
             points,
             counters: Counters::default(),
+            tool_names: options.tool_names.clone(),
             closed: watch::Sender::new(false),
             store: None,
             deleted: Mutex::new(false),
@@ -99,6 +101,7 @@ impl Life {
             selection,
             points: parent.points.clone(),
             counters: Counters::default(),
+            tool_names: parent.tool_names.clone(),
             closed: watch::Sender::new(false),
             store: parent.store.clone(),
             deleted: Mutex::new(false),

@@ -29,6 +29,7 @@ mod result;
 mod saved;
 pub mod source;
 mod store;
+mod tool_names;
 #[cfg(feature = "handlers")]
 mod tools;
 mod view;
@@ -47,6 +48,7 @@ pub use result::{Code, MAX_RESULT_BYTES, Refusal, ToolResult};
 pub use saved::{MAX_SAVED_BYTES, SavedError};
 pub use source::{ExecutorState, SkillSource, SourceKind};
 pub use store::{MemoryStore, SessionStore, StoreError};
+pub use tool_names::{ToolNameError, ToolNames};
 #[cfg(feature = "handlers")]
 pub use tools::{Tool, Tools, ToolsError, limits as tool_limits};
 
@@ -75,6 +77,8 @@ pub struct Options {
     pub grace: Duration,
     /// The session's id, by which it is kept: 1 to 128 visible ASCII characters. By default one at random.
     pub id: Option<String>,
+    /// The names of the tools, in every text, hint and refusal; `skills.list` and `skills.read` by default.
+    pub tool_names: ToolNames,
     /// The program's own tools; none by default. They do not change any more once `start` is called.
     #[cfg(feature = "handlers")]
     pub tools: Tools,
@@ -87,6 +91,7 @@ impl Default for Options {
             patience: Duration::from_secs(5),
             grace: Duration::from_secs(10),
             id: None,
+            tool_names: ToolNames::default(),
             #[cfg(feature = "handlers")]
             tools: Tools::default(),
         }
@@ -120,7 +125,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// A root id that no daemon takes, or one that two roots of different places have.
+    /// A root id that no daemon takes, or one that two roots of different places have. Two tools with the
+    /// same name.
     pub async fn start(
         fleet: &Fleet,
         selection: Vec<SelectedCapabilityRoot>,
@@ -154,7 +160,7 @@ impl Session {
     ) -> Result<Self, SelectionError> {
         let selection = checked(selection)?;
         #[cfg(feature = "handlers")]
-        let own = options.tools.seal();
+        let own = options.tools.seal(&options.tool_names)?;
         let by_environment = by_environment(selection.clone()).into_iter();
         let executors = by_environment.map(|(environment_id, roots)| async {
             let selection = Selection { product: options.product.clone(), ..Selection::new(roots) };

@@ -41,7 +41,7 @@ impl Session {
             // Everything else in the request was just looked up.
             Code::InvalidArguments if had_cursor => Refusal::said(
                 Code::InvalidCursor,
-                "the cursor is none that skills.read gave for this file",
+                &self.life.tool_names.fill("{read} gave no such cursor for this file"),
             ),
             _ => refusal,
         })?;
@@ -84,6 +84,7 @@ fn fits(page: &TextPage) -> usize {
 #[cfg(test)]
 mod tests {
     use super::{MAX_RESULT_BYTES, Page, TYPICAL_CURSOR, TextPage, bare, fits};
+    use crate::session::ToolNames;
     use crate::session::result::ToolResult;
     use proptest::prelude::*;
 
@@ -109,7 +110,7 @@ mod tests {
             let truncated = next_cursor.is_some();
             let TextPage { resource, contents, .. } = page;
             let page = Page { resource, contents, next_cursor, truncated };
-            let result = ToolResult::of(Ok(&page));
+            let result = ToolResult::of(Ok(&page), &ToolNames::default());
             assert!(result.success && result.json.len() <= MAX_RESULT_BYTES);
             pages.push(page.contents);
             if !truncated {

@@ -1,6 +1,7 @@
 //! What a call of a tool comes to: JSON of a bounded size, whatever went in. A refusal is a result too,
 //! which says to a model what to do next.
 
+use super::ToolNames;
 use super::one_line::{cut, one_line};
 use crate::client::{CallError, reason};
 use serde::Serialize;
@@ -84,6 +85,7 @@ pub enum Code {
 pub struct Refusal {
     pub(super) code: Code,
     pub(super) message: String,
+    /// With `{list}` and `{read}` for the names of the tools.
     next: &'static str,
 }
 
@@ -124,20 +126,20 @@ impl Code {
         matches!(self, Self::ExecutorUnavailable | Self::SourceUnavailable)
     }
 
-    /// What to do about what a source said, or became of an own tool.
+    /// The hint for a model, with `{list}` and `{read}` for the names of the tools.
     fn next(self) -> &'static str {
         match self {
-            Self::PackageNotFound => "Call skills.list again, and use what it gives.",
+            Self::PackageNotFound => "Call {list} again, and use what it gives.",
             Self::ResourceNotFound => {
                 "Read the skill's main resource again; it names the files that there are."
             }
-            Self::ResourceChanged => "Call skills.read again without `cursor`, from the start.",
+            Self::ResourceChanged => "Call {read} again without `cursor`, from the start.",
             Self::InvalidCursor => "Call again without `cursor`, from the start.",
-            Self::InvalidArguments => "Give each handle exactly as skills.list gave it.",
+            Self::InvalidArguments => "Give each handle exactly as {list} gave it.",
             Self::UnknownAuthority => {
-                "Call skills.list, and use the authority that it gives for the package."
+                "Call {list}, and use the authority that it gives for the package."
             }
-            Self::WrongAuthority => "Use authority and package of one entry of skills.list.",
+            Self::WrongAuthority => "Use authority and package of one entry of {list}.",
             Self::RootUnavailable
             | Self::ExecutorUnavailable
             | Self::SourceUnavailable
@@ -202,8 +204,9 @@ impl Refusal {
         Self::new(code, message, code.next())
     }
 
-    fn json(&self) -> Value {
-        json!({ "error": { "code": self.code.name(), "message": self.message, "next": self.next } })
+    fn json(&self, names: &ToolNames) -> Value {
+        let next = names.fill(self.next);
+        json!({ "error": { "code": self.code.name(), "message": self.message, "next": next } })
     }
 
     /// Why.
@@ -221,10 +224,10 @@ impl Refusal {
 
 impl ToolResult {
     /// A result that was made to fit.
-    pub(super) fn of(outcome: Result<&impl Serialize, &Refusal>) -> Self {
+    pub(super) fn of(outcome: Result<&impl Serialize, &Refusal>, names: &ToolNames) -> Self {
         let json = match outcome {
             Ok(result) => serde_json::to_string(result),
-            Err(refusal) => serde_json::to_string(&refusal.json()),
+            Err(refusal) => serde_json::to_string(&refusal.json(names)),
         };
         let json = json.unwrap_or_default();
         if json.is_empty() || json.len() > MAX_RESULT_BYTES {
@@ -233,7 +236,7 @@ impl ToolResult {
             return Self {
                 success: false,
                 external_context: true,
-                json: refusal.json().to_string(),
+                json: refusal.json(names).to_string(),
             };
         }
         Self { success: outcome.is_ok(), external_context: true, json }
@@ -265,16 +268,19 @@ fn escaped(byte: u8) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Code, MAX_RESULT_BYTES, Refusal, ToolResult, escaped_len, fits_escaped};
+    use super::{
+        Code, MAX_RESULT_BYTES, Refusal, ToolNames, ToolResult, escaped_len, fits_escaped,
+    };
     use proptest::prelude::*;
 
     #[test]
     fn a_refusal_fits_whatever_it_repeats() {
         let refusal = Refusal::said(Code::BadAnswer, &"\u{1}\"\\".repeat(100_000));
-        let result = ToolResult::of(Err::<&(), _>(&refusal));
+        let names = ToolNames::default();
+        let result = ToolResult::of(Err::<&(), _>(&refusal), &names);
         assert!(!result.success && result.json.len() <= MAX_RESULT_BYTES);
         let large = "x".repeat(MAX_RESULT_BYTES);
-        let result = ToolResult::of(Ok(&large));
+        let result = ToolResult::of(Ok(&large), &names);
         assert!(!result.success && result.json.contains("BAD_ANSWER"));
     }
 

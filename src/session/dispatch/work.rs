@@ -8,7 +8,7 @@ use super::record::{Answered, DispatchRecord};
 use super::{ATTEMPTS, BETWEEN_ATTEMPTS, DispatchOptions, MAX_TOOL_NAME_BYTES};
 use crate::session::one_line::cut;
 use crate::session::result::{Code, Refusal};
-use crate::session::{MAX_RESULT_BYTES, ToolResult, lock};
+use crate::session::{MAX_RESULT_BYTES, ToolNames, ToolResult, lock};
 use backon::{ConstantBuilder, Retryable as _};
 use futures_util::FutureExt as _;
 use serde_json::Value;
@@ -159,5 +159,5 @@ pub(super) async fn within<T>(
 /// What a model gets where there is no answer.
 fn none(why: &str) -> ToolResult {
     let refusal = Refusal::said(Code::NoAnswer, &format!("the tool gave no answer: {why}"));
-    ToolResult::of(Err::<&(), _>(&refusal))
+    ToolResult::of(Err::<&(), _>(&refusal), &ToolNames::default())
 }

@@ -1,10 +1,18 @@
 //! Texts of whatever catalog and budget: within it, the same each time, and honest about the rest.
 
 use super::super::list::tests::skill;
-use super::{DEFAULT_BUDGET, HEAD, write};
+use super::{DEFAULT_BUDGET, HEAD, Instructions, ToolNames};
 use crate::proto::caproot::v1::Skill;
 use proptest::prelude::*;
 use std::sync::Arc;
+
+fn write(skills: &[Arc<Skill>], budget: usize, warnings: &[String]) -> Instructions {
+    super::write(skills, budget, warnings, &ToolNames::default())
+}
+
+fn head() -> String {
+    ToolNames::default().fill(HEAD)
+}
 
 fn many(count: usize, description: &str) -> Vec<Arc<Skill>> {
     (0..count).map(|n| skill("r", &format!("s{n:03}"), description, false)).collect()
@@ -21,7 +29,7 @@ fn whole_where_there_is_room() {
                  - b: Bee. (skill://r/b)\n\
                  \nauthority {\"kind\":\"executor\",\"id\":\"q\"}:\n\
                  - c (skill://q/c)\n";
-    assert_eq!(told.text, format!("{HEAD}{lines}"));
+    assert_eq!(told.text, format!("{}{lines}", head()));
     assert_eq!((told.listed, told.shortened, told.left_out, told.hidden), (3, 0, 0, 0));
     assert_eq!(told.warnings, ["w"]);
     assert_eq!(write(&[], 8_000, &[]).text, "");
@@ -81,7 +89,7 @@ proptest! {
 }
 
 /// No text of a stranger makes a line.
-fn expected_lines(told: &super::Instructions, authorities: usize) -> usize {
+fn expected_lines(told: &Instructions, authorities: usize) -> usize {
     match (told.text.is_empty(), told.listed) {
         (true, _) => 0,
         (false, 0) => 1,

@@ -1,5 +1,6 @@
 //! Pages of whatever catalog: bounded, joined to all of it, in order.
 
+use super::super::ToolNames;
 use super::super::result::{MAX_RESULT_BYTES, ToolResult};
 use super::super::view::View;
 use super::{Cursor, page};
@@ -33,7 +34,7 @@ fn view(skills: Vec<Arc<Skill>>, warnings: Vec<String>) -> View {
 fn all(view: &View) -> Vec<Value> {
     let (mut entries, mut at) = (Vec::new(), 0);
     loop {
-        let result = ToolResult::of(Ok(&page(view, at)));
+        let result = ToolResult::of(Ok(&page(view, at)), &ToolNames::default());
         assert!(result.success && result.json.len() <= MAX_RESULT_BYTES, "{}", result.json.len());
         let page: Value = serde_json::from_str(&result.json).expect("JSON");
         let keys: Vec<_> = page.as_object().expect("an object").keys().collect();

@@ -2,6 +2,7 @@
 //! What comes out can be called.
 
 use super::super::one_line::{cut, one_line};
+use super::super::{ToolNameError, ToolNames};
 use super::ToolsError;
 use super::bounds::within;
 use super::limits::{MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, MAX_SCHEMA_BYTES, MAX_TIME_LIMIT};
@@ -16,6 +17,7 @@ use std::time::Duration;
 const MAX_WHY_BYTES: usize = 512;
 
 /// A tool that can be called.
+#[derive(Clone)]
 pub(super) struct Registered {
     full_name: String,
     namespace: Option<String>,
@@ -37,6 +39,13 @@ impl Registered {
     /// What a model calls it by.
     pub(super) fn full_name(&self) -> &str {
         &self.full_name
+    }
+
+    /// Returns a copy of the tool with a name that has no namespace.
+    pub(super) fn flattened(&self, names: &ToolNames) -> Result<Self, ToolNameError> {
+        let name = names.flattened(self.namespace.as_deref(), &self.name)?;
+        let told = self.told.clone().map(|told| told.renamed(&name));
+        Ok(Self { full_name: name.clone(), namespace: None, name, told, ..self.clone() })
     }
 
     /// As a platform registers it. What it gives is no part of this.

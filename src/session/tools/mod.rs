@@ -11,10 +11,11 @@ mod tool;
 
 pub use tool::Tool;
 
-use super::lock;
+use super::{SelectionError, ToolNames, lock};
 use check::Registered;
 use limits::{MAX_RUNNING, MAX_TOOLS};
 use serde_json::Value;
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use tokio::sync::Semaphore;
 
@@ -75,6 +76,7 @@ struct Catalog {
 #[derive(Debug)]
 pub(super) struct Own {
     tools: Arc<[Arc<Registered>]>,
+    names: ToolNames,
     turns: Arc<Semaphore>,
 }
 
@@ -102,8 +104,7 @@ impl Tools {
         Ok(())
     }
 
-    /// Takes one out, by the name that a model calls it by: `namespace.name`, or `name` where it has no
-    /// namespace.
+    /// Takes one out, by its name: `namespace.name`, or `name` where it has no namespace.
     pub fn unregister(&self, name: &str) -> Result<(), ToolsError> {
         let mut catalog = self.open()?;
         let at = catalog.tools.iter().position(|tool| tool.full_name() == name);
@@ -117,7 +118,7 @@ impl Tools {
         Ok(())
     }
 
-    /// The names that a model calls them by, as registered.
+    /// Their names, `namespace.name` or `name`, in the order of registration.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         lock(&self.0).tools.iter().map(|tool| tool.full_name().to_owned()).collect()
@@ -136,12 +137,18 @@ impl Tools {
         Self(Arc::new(Mutex::new(Catalog { tools, sealed: None })))
     }
 
-    /// What a session that begins has of it; from then on it does not change.
-    pub(super) fn seal(&self) -> Own {
+    /// The tools of a session that begins; from then on the catalog does not change.
+    ///
+    /// # Errors
+    ///
+    /// A name that is not valid, or that two tools of the session have.
+    pub(super) fn seal(&self, names: &ToolNames) -> Result<Own, SelectionError> {
         let mut catalog = lock(&self.0);
         let Catalog { tools, sealed } = &mut *catalog;
-        let tools = sealed.get_or_insert_with(|| tools.as_slice().into()).clone();
-        Own { tools, turns: Arc::new(Semaphore::new(MAX_RUNNING)) }
+        let flattened = flattened(tools, names)?;
+        let sealed = sealed.get_or_insert_with(|| tools.as_slice().into());
+        let tools = flattened.unwrap_or_else(|| sealed.clone());
+        Ok(Own { tools, names: names.clone(), turns: Arc::new(Semaphore::new(MAX_RUNNING)) })
     }
 
     fn open(&self) -> Result<std::sync::MutexGuard<'_, Catalog>, ToolsError> {
@@ -161,8 +168,34 @@ impl Eq for Tools {}
 
 impl Default for Own {
     fn default() -> Self {
-        Tools::new().seal()
+        let turns = Arc::new(Semaphore::new(MAX_RUNNING));
+        Self { tools: Arc::default(), names: ToolNames::default(), turns }
     }
+}
+
+/// The tools with names that have no namespace; `None` if the names keep it.
+fn flattened(
+    tools: &[Arc<Registered>],
+    names: &ToolNames,
+) -> Result<Option<Arc<[Arc<Registered>]>>, SelectionError> {
+    if names.has_namespace() {
+        return Ok(None);
+    }
+    let mut seen = HashSet::from([names.list().to_owned(), names.read().to_owned()]);
+    let mut flat = Vec::new();
+    let mut wrong = Vec::new();
+    for tool in tools {
+        match tool.flattened(names) {
+            Err(error) => wrong.push(format!("the tool {:?}: {error}", tool.full_name())),
+            Ok(renamed) if !seen.insert(renamed.full_name().to_owned()) => wrong.push(format!(
+                "two tools get the name {:?}: rename {:?}",
+                renamed.full_name(),
+                tool.full_name()
+            )),
+            Ok(renamed) => flat.push(Arc::new(renamed)),
+        }
+    }
+    if wrong.is_empty() { Ok(Some(flat.into())) } else { Err(SelectionError(wrong)) }
 }
 
 impl Own {

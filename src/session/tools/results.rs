@@ -43,6 +43,11 @@ impl Told {
         Some(Self { name: name.to_owned(), description, schema })
     }
 
+    /// Returns a copy for a tool with another name.
+    pub(super) fn renamed(self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self }
+    }
+
     /// Its line, as far as it is told.
     fn line(&self, depth: Depth) -> String {
         let schema = self.schema.as_ref().filter(|_| depth == Depth::Whole);

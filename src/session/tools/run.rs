@@ -2,6 +2,7 @@
 //! own with so much time, and a result whatever becomes of it. A call that nobody waits for any more takes
 //! its function with it.
 
+use super::super::ToolNames;
 use super::super::result::{Code, MAX_RESULT_BYTES, Refusal, ToolResult};
 use super::Own;
 use super::bounds::within;
@@ -24,7 +25,7 @@ impl Own {
     pub(in super::super) async fn call(&self, name: &str, arguments: &Value) -> Option<ToolResult> {
         let tool = self.tools.iter().find(|tool| tool.full_name() == name)?;
         let outcome = self.run(tool, arguments).await;
-        Some(tool.result(outcome))
+        Some(tool.result(outcome, &self.names))
     }
 
     async fn run(&self, tool: &Arc<Registered>, arguments: &Value) -> Result<String, Refusal> {
@@ -131,7 +132,7 @@ impl Registered {
     }
 
     /// What is for the model: one object, within the bound.
-    fn result(&self, outcome: Result<String, Refusal>) -> ToolResult {
+    fn result(&self, outcome: Result<String, Refusal>, names: &ToolNames) -> ToolResult {
         let object = outcome.map(|json| {
             let is_object = !self.wraps && json.starts_with('{');
             if is_object { json } else { format!("{{\"result\":{json}}}") }
@@ -143,7 +144,7 @@ impl Registered {
         match object {
             Ok(json) => ToolResult { success: true, external_context, json },
             Err(refusal) => {
-                let refused = ToolResult::of(Err::<&(), _>(&refusal));
+                let refused = ToolResult::of(Err::<&(), _>(&refusal), names);
                 ToolResult { external_context, ..refused }
             }
         }

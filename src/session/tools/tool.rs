@@ -63,7 +63,7 @@ pub(super) enum Schema {
 
 /// The function, from JSON to JSON of at most [`MAX_RESULT_BYTES`].
 pub(super) type Handler =
-    Box<dyn Fn(Value) -> BoxFuture<'static, Result<String, Failure>> + Send + Sync>;
+    Arc<dyn Fn(Value) -> BoxFuture<'static, Result<String, Failure>> + Send + Sync>;
 
 /// Why a function gave nothing.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl Tool {
             output_description: None,
             time_limit: TIME_LIMIT,
             external_context: false,
-            handler: Box::new(handler),
+            handler: Arc::new(handler),
         }
     }
 

@@ -23,23 +23,25 @@ async fn listed_and_read() {
     let listed = host.ask("tools/list", json!({})).await.expect("tools");
     let tools = listed["tools"].as_array().expect("an array");
     let names: Vec<_> = tools.iter().map(|tool| tool["name"].as_str().expect("a name")).collect();
-    assert_eq!(names, ["skills.list", "skills.read"]);
+    assert_eq!(names, ["skills_list", "skills_read"]);
+    assert!(!listed.to_string().contains("skills."), "no dotted name: {listed}");
     for tool in tools {
         assert_eq!(tool["inputSchema"]["additionalProperties"], json!(false), "{tool}");
         assert_eq!(tool["annotations"]["readOnlyHint"], json!(true), "{tool}");
     }
-    let (error, list) = call(&mut host, "skills.list", json!({})).await;
+    let (error, list) = call(&mut host, "skills_list", json!({})).await;
     assert_eq!((error, &list["next_cursor"]), (json!(false), &Value::Null));
     let skill = &list["skills"][0];
     assert_eq!(skill["package"], json!("skill://r/a"));
     let read = json!({"authority": skill["authority"], "package": skill["package"],
         "resource": "skill://r/a/more.md"});
-    let (error, read) = call(&mut host, "skills.read", read).await;
+    let (error, read) = call(&mut host, "skills_read", read).await;
     assert_eq!((error, read["contents"].as_str()), (json!(false), Some("The rest.\n")));
-    let (error, refused) = call(&mut host, "skills.list", json!({"more": 1})).await;
+    let (error, refused) = call(&mut host, "skills_list", json!({"more": 1})).await;
     assert_eq!((error, &refused["error"]["code"]), (json!(true), &json!("INVALID_ARGUMENTS")));
-    let (error, refused) = call(&mut host, "skills.none", json!({})).await;
+    let (error, refused) = call(&mut host, "skills.list", json!({})).await;
     assert_eq!((error, &refused["error"]["code"]), (json!(true), &json!("UNKNOWN_TOOL")));
+    assert_eq!(refused["error"]["next"], json!("There are skills_list and skills_read."));
     host.end().await;
     daemon.stop().await;
 }
@@ -50,7 +52,7 @@ async fn none_unasked() {
     let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
     let mut host = Host::start(&daemon, "");
     for (method, asked) in
-        [("tools/list", json!({})), ("tools/call", json!({"name": "skills.list", "arguments": {}}))]
+        [("tools/list", json!({})), ("tools/call", json!({"name": "skills_list", "arguments": {}}))]
     {
         let refused = host.ask(method, asked).await.expect_err("not served");
         assert_eq!(refused["code"], json!(-32601), "{refused}");

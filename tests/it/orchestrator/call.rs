@@ -100,6 +100,21 @@ async fn answering(daemon: &Daemon, words: &str) -> Calling {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_of_tools_by_flags() {
+    let fixture = Fixture::new("skill r/pdf");
+    let daemon = serving("local", fixture.path("r"), None).await;
+    let mut calling = answering(&daemon, "call --tool-prefix team --tool-separator -").await;
+    let tools = calling.ask(json!({"method": "tools"}));
+    assert_eq!(tools["result"][0]["name"], "team-list");
+    assert_eq!(calling.call("team-list", &json!({}))["skills"][0]["name"], "pdf");
+    assert_eq!(calling.end(), Some(0));
+    let refused = ended(asking(&daemon, "call --tool-prefix team --tool-separator .")).await;
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("\"team.list\" is not valid"), "{}", refused.stderr);
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_method() {
     let fixture = Fixture::new("skill r/pdf");
     let daemon = serving("local", fixture.path("r"), None).await;

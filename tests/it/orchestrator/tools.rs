@@ -9,7 +9,7 @@ mod register;
 use std::convert::Infallible;
 
 use caproot::client::Fleet;
-use caproot::session::{MAX_RESULT_BYTES, Options, Session, Tool, ToolResult, Tools};
+use caproot::session::{MAX_RESULT_BYTES, Options, Session, Tool, ToolNames, ToolResult, Tools};
 use proptest::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -111,7 +111,7 @@ async fn a_typed_function() {
     let session = Session::start(&fleet, vec![published("r")], &options).await.expect("it begins");
 
     let payloads = session.dynamic_tools();
-    assert_eq!(json!([payloads[0], payloads[1]]), Session::skill_tools());
+    assert_eq!(json!([payloads[0], payloads[1]]), session.skill_tools());
     let days = json!({
         "type": "array", "items": {"type": "integer", "format": "uint8", "minimum": 0, "maximum": 255},
         "default": []
@@ -153,6 +153,78 @@ async fn a_typed_function() {
         assert_eq!(refused(&session, unknown, json!({})).await.0, "UNKNOWN_TOOL");
     }
     daemon.stop().await;
+}
+
+/// A platform that refuses a dot in a name gets none: not in names, not in texts, not in what a model is
+/// told when a call fails.
+#[tokio::test]
+async fn flat_names_are_in_every_text() {
+    let tree = "file r/a/SKILL.md\n| ---\n| name: a\n| description: Does a.\n| ---\n| ";
+    let fixture = Fixture::new(&format!("{tree}{}", "x".repeat(20_000)));
+    let daemon = serving("r", fixture.path("r"), None).await;
+    let fleet = Fleet::of([("r".to_owned(), executor(&daemon.address))]);
+    let tools = catalog([Tool::new("look", weather).in_namespace("weather"), echo("echo")]);
+    let tool_names = ToolNames::flat("skills", "_").expect("valid names");
+    let options = Options { tools, tool_names, ..Options::default() };
+    let session = Session::start(&fleet, vec![published("r")], &options).await.expect("it begins");
+
+    let payloads = session.dynamic_tools();
+    let names = payloads.as_array().expect("an array").iter().map(|tool| tool["name"].as_str());
+    let names: Vec<_> = names.map(|name| name.expect("a name")).collect();
+    assert_eq!(names, ["skills_list", "skills_read", "weather_look", "echo"]);
+    let mut texts = vec![payloads.to_string()];
+    assert!(!texts[0].contains("namespace"), "{}", texts[0]);
+    texts.extend([0, 40, 8_000].map(|budget| session.instruction_text(budget).text));
+    assert!(
+        texts[3].contains("`skills_read`") && texts[3].contains("- weather_look: "),
+        "{texts:?}"
+    );
+
+    let list = session.call("skills_list", &json!({})).await;
+    assert!(list.success, "{}", list.json);
+    let looked = called(&session, "weather_look", json!({"name": "here"})).await;
+    assert_eq!(looked["named"], "here");
+    let at = |package: &str, resource: &str, cursor: Value| {
+        json!({"authority": {"kind": "executor", "id": "r"}, "package": package,
+            "resource": resource, "cursor": cursor})
+    };
+    let a = "skill://r/a";
+    let other = json!({"authority": {"kind": "executor", "id": "s"}, "package": a, "resource": ""});
+    for (code, tool, arguments) in [
+        ("UNKNOWN_TOOL", "skills.list", json!({})),
+        ("INVALID_CURSOR", "skills_list", json!({"cursor": "x"})),
+        ("INVALID_ARGUMENTS", "skills_read", json!({})),
+        ("INVALID_CURSOR", "skills_read", at(a, "", json!("x"))),
+        ("PACKAGE_NOT_FOUND", "skills_read", at("skill://r/none", "", Value::Null)),
+        ("WRONG_AUTHORITY", "skills_read", at("skill://s/a", "", Value::Null)),
+        ("UNKNOWN_AUTHORITY", "skills_read", other),
+    ] {
+        let result = session.call(tool, &arguments).await;
+        assert_eq!(value(&result)["error"]["code"], code, "{}", result.json);
+        texts.push(result.json.replace("\\\"skills.list\\\"", "the name that was called"));
+    }
+    texts.push(in_time(session.inject(&"$a".into())).await.fragments[0].text.clone());
+    for text in texts {
+        assert!(!text.contains("skills.") && !text.contains("weather.look"), "{text}");
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn flat_names_that_meet_are_refused() {
+    let flat = || ToolNames::flat("skills", "_").expect("valid names");
+    for (tools, why) in [
+        (vec![echo("b_c").in_namespace("a"), echo("c").in_namespace("a_b")], "\"a_b_c\""),
+        (vec![echo("skills_list")], "\"skills_list\""),
+        (vec![echo("x").in_namespace(&"y".repeat(63))], "is not valid"),
+    ] {
+        let tools = catalog(tools);
+        let options = Options { tools: tools.clone(), tool_names: flat(), ..Options::default() };
+        let refused = Session::start(&Fleet::of([]), Vec::new(), &options).await;
+        let refused = refused.expect_err("no session").to_string();
+        assert!(refused.contains(why) && !tools.is_sealed(), "{refused}");
+        begun(&tools).await;
+    }
 }
 
 #[tokio::test]

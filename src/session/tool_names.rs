@@ -1,0 +1,101 @@
+//! The names by which a model calls a session's tools, and the texts that contain these names.
+
+/// The most bytes of a tool's name that model platforms accept.
+const MAX_TOOL_NAME_BYTES: usize = 64;
+
+/// The names by which a model calls a session's tools. By default, a tool has a namespace and is called
+/// `namespace.name`: `skills.list` and `skills.read`. Platforms that refuse a dot in a name need
+/// [`ToolNames::flat`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolNames {
+    /// The text between a namespace and a name; `None` if tools are registered with their namespace.
+    separator: Option<String>,
+    list: String,
+    read: String,
+}
+
+/// A prefix and a separator that make no valid tool name. Displays as a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the tool name {0:?} is not valid: a name has 1 to {MAX_TOOL_NAME_BYTES} of the letters A to Z and a \
+     to z, digits, `_` and `-`; change the prefix or the separator"
+)]
+pub struct ToolNameError(pub(super) String);
+
+impl Default for ToolNames {
+    fn default() -> Self {
+        Self { separator: None, list: "skills.list".to_owned(), read: "skills.read".to_owned() }
+    }
+}
+
+impl ToolNames {
+    /// Names without a namespace: `flat("skills", "_")` gives `skills_list` and `skills_read`. The
+    /// separator also joins the namespace and the name of a program's own tool.
+    ///
+    /// # Errors
+    ///
+    /// [`ToolNameError`] if a name would not match `^[a-zA-Z0-9_-]{1,64}$`.
+    pub fn flat(prefix: &str, separator: &str) -> Result<Self, ToolNameError> {
+        let name = |name: &str| checked(format!("{prefix}{separator}{name}"));
+        let (list, read) = (name("list")?, name("read")?);
+        Ok(Self { separator: Some(separator.to_owned()), list, read })
+    }
+
+    /// The name of the tool that lists skills.
+    #[must_use]
+    pub fn list(&self) -> &str {
+        &self.list
+    }
+
+    /// The name of the tool that reads a file of a skill.
+    #[must_use]
+    pub fn read(&self) -> &str {
+        &self.read
+    }
+
+    /// Whether tools are registered with their namespace.
+    pub(super) fn has_namespace(&self) -> bool {
+        self.separator.is_none()
+    }
+
+    /// The name of a program's own tool; its namespace, if it has one, is part of the name.
+    #[cfg(feature = "handlers")]
+    pub(super) fn flattened(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<String, ToolNameError> {
+        let separator = self.separator.as_deref().unwrap_or(".");
+        let flat = |namespace| format!("{namespace}{separator}{name}");
+        checked(namespace.map_or_else(|| name.to_owned(), flat))
+    }
+
+    /// A text of ours with the names in place of `{list}` and `{read}`.
+    pub(super) fn fill(&self, text: &str) -> String {
+        text.replace("{list}", &self.list).replace("{read}", &self.read)
+    }
+}
+
+fn checked(name: String) -> Result<String, ToolNameError> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    let fits = (1..=MAX_TOOL_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_plain);
+    if fits { Ok(name) } else { Err(ToolNameError(name)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ToolNames;
+
+    #[test]
+    fn flat_names_are_checked() {
+        let names = ToolNames::flat("skills", "_").expect("valid names");
+        assert_eq!((names.list(), names.read()), ("skills_list", "skills_read"));
+        assert_eq!(names.fill("{list}, then {read}."), "skills_list, then skills_read.");
+        assert_eq!(ToolNames::flat("", "").expect("valid names").read(), "read");
+        let long = "x".repeat(60);
+        for (prefix, separator) in [("skills", "."), ("a b", "_"), ("ä", "_"), (&*long, "_")] {
+            assert!(ToolNames::flat(prefix, separator).is_err(), "{prefix}{separator}");
+        }
+        assert_eq!(ToolNames::default().fill("{list}"), "skills.list");
+    }
+}
