@@ -31,7 +31,8 @@ fn check_skill(skill: &Authored) {
     };
     assert!(is_line(&skill.name, 64) && !skill.name.chars().any(char::is_control));
     assert!(is_line(&skill.description, 1_024));
-    for text in [&skill.short_description, &skill.license, &skill.compatibility] {
+    assert!(skill.short_description.as_ref().is_none_or(|text| is_line(text, 1_024)));
+    for text in [&skill.license, &skill.compatibility] {
         assert!(text.as_ref().is_none_or(|text| !text.trim().is_empty()));
     }
     let metadata = skill.metadata.iter().map(|(key, value)| key.len() + value.len());

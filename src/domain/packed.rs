@@ -45,7 +45,7 @@ impl Packed {
         self.text(At::Description).unwrap_or_default()
     }
 
-    /// `metadata.short-description`, white space collapsed; never empty.
+    /// `metadata.short-description`, 1 to 1,024 characters, white space collapsed.
     #[must_use]
     pub fn short_description(&self) -> Option<&str> {
         self.text(At::ShortDescription)

@@ -1,6 +1,7 @@
 //! The text that tells a model what skills there are, within a budget of bytes. First whole, by the short
 //! descriptions where there are some; then with all descriptions cut to one length; then without any; and
-//! only then are skills left out, from the end, and counted. Pure: one catalog and budget, one text.
+//! only then are skills left out, those with a long name and handle first, then from the end, and counted.
+//! Pure: one catalog and budget, one text.
 
 use super::list::Authority;
 use super::one_line::{cut, one_line};
@@ -13,6 +14,10 @@ use std::fmt::Write as _;
 pub const DEFAULT_BUDGET: usize = 8_000;
 /// What is left of a description is at least this long, or it is left out.
 const MIN_DESCRIPTION: usize = 12;
+
+/// If not all skills fit, a skill whose name and handle take more bytes is left out first, so that a few
+/// deep directories do not use up the budget of all other skills.
+const MAX_LINE: usize = 512;
 
 /// With `{read}` for the name of the tool.
 const HEAD: &str = "\
@@ -84,8 +89,14 @@ pub(super) fn write(
         return Instructions { hidden, warnings, ..Instructions::default() };
     }
     let wording = Wording { head: names.fill(HEAD), names };
-    let kept = wording.kept(&lines, budget);
-    let left_out = lines.len() - kept;
+    let all = lines.len();
+    let mut lines = lines;
+    if wording.fixed(&lines) > budget {
+        lines.retain(|line| line.bare() <= MAX_LINE);
+    }
+    let too_long = all - lines.len();
+    let kept = wording.kept(&lines, budget, too_long);
+    let left_out = all - kept;
     if kept == 0 {
         let text = wording.none(left_out);
         let text = if text.len() <= budget { text } else { String::new() };
@@ -148,9 +159,10 @@ impl Wording<'_> {
         bytes
     }
 
-    /// How many lines fit without descriptions, from the first on.
-    fn kept(&self, lines: &[Line], budget: usize) -> usize {
-        if self.fixed(lines) <= budget {
+    /// How many lines fit without descriptions, from the first on, with a tail that also counts the lines
+    /// that are too long.
+    fn kept(&self, lines: &[Line], budget: usize, too_long: usize) -> usize {
+        if self.fixed(lines) + self.tail(too_long).len() <= budget {
             return lines.len();
         }
         let mut bytes = self.head.len();
@@ -160,16 +172,18 @@ impl Wording<'_> {
             }
             bytes += line.bare();
             // Without this line and those behind it.
-            if bytes + self.tail(lines.len() - at - 1).len() > budget {
-                return self.at_most(lines, at, budget);
+            if bytes + self.tail(too_long + lines.len() - at - 1).len() > budget {
+                return self.at_most(lines, at, budget, too_long);
             }
         }
         lines.len()
     }
 
     /// The most lines up to `at` that fit with the tail that they then have, which may have a digit more.
-    fn at_most(&self, lines: &[Line], at: usize, budget: usize) -> usize {
-        let bytes = |kept: usize| self.fixed(&lines[..kept]) + self.tail(lines.len() - kept).len();
+    fn at_most(&self, lines: &[Line], at: usize, budget: usize, too_long: usize) -> usize {
+        let bytes = |kept: usize| {
+            self.fixed(&lines[..kept]) + self.tail(too_long + lines.len() - kept).len()
+        };
         (1..=at).rev().find(|kept| bytes(*kept) <= budget).unwrap_or(0)
     }
 }

@@ -7,7 +7,7 @@ use crate::domain::{Code, Problem, Severity, Value, names, position, text};
 /// The fields that the Agent Skills format defines.
 pub const KNOWN: [&str; 6] =
     ["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
-/// Characters of a description on the wire.
+/// Characters of a description, and of a short description, on the wire.
 const MAX_DESCRIPTION: usize = 1_024;
 /// Characters of `compatibility` that the format allows.
 const MAX_COMPATIBILITY: usize = 500;
@@ -23,7 +23,7 @@ pub struct Authored {
     pub name: Box<str>,
     /// 1 to 1,024 characters, white space collapsed.
     pub description: Box<str>,
-    /// `metadata.short-description`, white space collapsed; never empty.
+    /// `metadata.short-description`, 1 to 1,024 characters, white space collapsed.
     pub short_description: Option<Box<str>>,
     /// Never empty.
     pub license: Option<Box<str>>,
@@ -88,7 +88,12 @@ impl<'a> Fields<'a> {
 
     /// Reports a problem at the line of `key`.
     fn report(&mut self, key: &str, severity: Severity, code: Code, why: impl Into<String>) {
-        let (line, column) = position::of_key(self.yaml, &[key]);
+        self.report_at(&[key], severity, code, why);
+    }
+
+    /// Reports a problem at the line of a key inside other keys.
+    fn report_at(&mut self, path: &[&str], severity: Severity, code: Code, why: impl Into<String>) {
+        let (line, column) = position::of_key(self.yaml, path);
         // The opening fence is a line, too.
         let line = if line == 0 { 0 } else { line + 1 };
         self.problems.push(Problem::new(code, severity, why).at(line, column));
@@ -213,6 +218,7 @@ impl<'a> Fields<'a> {
         }
         let short = value.get("short-description").filter(|v| v.is_scalar() && **v != Value::Null);
         let short = short.map(|v| text::collapsed(&v.printed())).filter(|text| !text.is_empty());
+        let short = short.map(|text| self.short_description(&text));
         if value.weight() > MAX_FIELD_WEIGHT {
             let why = format!("`metadata` is over {MAX_FIELD_WEIGHT} bytes; left out");
             self.warn(key, Code::FieldTooLong, why);
@@ -223,6 +229,17 @@ impl<'a> Fields<'a> {
             other => other.printed(),
         };
         (entries.iter().map(|(key, value)| (key.clone(), printed(value))).collect(), short)
+    }
+
+    /// The short description, within the bound of descriptions.
+    fn short_description(&mut self, text: &str) -> Box<str> {
+        if text::is_over(text, MAX_DESCRIPTION) {
+            let path = ["metadata", "short-description"];
+            let why =
+                format!("`short-description` is over {MAX_DESCRIPTION} characters; cut there");
+            self.report_at(&path, Severity::Warning, Code::FieldTooLong, why);
+        }
+        text::cut(text, MAX_DESCRIPTION).into()
     }
 
     fn allowed_tools(&mut self) -> Box<[Box<str>]> {

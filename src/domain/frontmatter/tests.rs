@@ -189,7 +189,8 @@ fn other_fields() {
         ("allowed-tools: {a: b}", warning),
         ("version: 1\nuser-invocable: true", vec![(Code::FieldUnknown, Note, 4, 1)]),
         (&long, vec![(Code::FieldTooLong, Warning, 4, 1)]),
-        (&wordy, vec![]),
+        (&wordy, vec![(Code::FieldTooLong, Warning, 5, 3)]),
+        ("metadata: {short-description: 1}", vec![(Code::FieldInvalid, Note, 4, 1)]),
     ] {
         let (_, problems) = skill(&format!("name: d\ndescription: x\n{lines}"));
         assert_eq!(problems, expected, "{lines}");
@@ -216,6 +217,16 @@ fn all_of_a_skill() {
     );
     let frontmatter = skill.frontmatter.expect("small");
     assert_eq!(&*frontmatter.get("extra").expect("kept").printed(), "{\"a\":[1]}");
+}
+
+#[test]
+fn a_short_description_has_the_bound_of_a_description() {
+    let long = "ä".repeat(1_025);
+    let (skill, _) =
+        skill(&format!("name: d\ndescription: x\nmetadata: {{short-description: {long}}}"));
+    let short = skill.short_description.expect("kept");
+    assert_eq!(short.chars().count(), 1_024);
+    assert_eq!(&*skill.metadata[0].1, long, "the author's own entry stays whole");
 }
 
 #[test]

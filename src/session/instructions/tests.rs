@@ -60,6 +60,32 @@ fn descriptions_give_way_evenly_and_skills_last() {
     assert!(told.text.len() <= DEFAULT_BUDGET && told.text.len() > DEFAULT_BUDGET - 100);
 }
 
+#[test]
+fn a_long_text_leaves_room_for_the_others() {
+    let mut skills = many(30, "Does one thing well.");
+    let mut long = Skill::clone(&skill("r", "a", "A.", false));
+    long.short_description = "word ".repeat(20_000);
+    skills.insert(0, Arc::new(long));
+    let told = write(&skills, DEFAULT_BUDGET, &[]);
+    assert_eq!((told.listed, told.shortened, told.left_out), (31, 1, 0));
+    assert_eq!(told.text.matches(": Does one thing well. (").count(), 30);
+
+    // Long handles cannot be cut, so that their skills give way to the others.
+    let mut skills = many(30, "Does one thing well.");
+    for n in 0..8 {
+        let mut deep = Skill::clone(&skill("r", "deep", "Deep.", false));
+        deep.package = format!("skill://r/{n}/{}", "x".repeat(2_000));
+        skills.insert(0, Arc::new(deep));
+    }
+    let told = write(&skills, DEFAULT_BUDGET, &[]);
+    assert_eq!((told.listed, told.shortened, told.left_out), (30, 0, 8));
+    assert!(
+        told.text.ends_with("\n8 more skills have no room here; `skills.list` has them all.\n")
+    );
+    let told = write(&skills, 40_000, &[]);
+    assert_eq!((told.listed, told.left_out), (38, 0), "with room for all, all are listed");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
