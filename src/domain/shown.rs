@@ -1,6 +1,7 @@
 //! Makes text from strangers safe to show: one line, and no way to command a terminal, to turn the
 //! reading order round or to hide.
 
+use crate::hidden::is_always_hidden;
 use std::fmt;
 
 /// A text that prints with whatever could mislead escaped as `\u{…}`.
@@ -53,17 +54,8 @@ pub fn brief(text: &str, most: usize) -> String {
 /// Whether a character could mislead a reader.
 #[must_use]
 pub fn misleads(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            // Soft hyphen; bidi marks, embeddings, overrides and isolates (Unicode annex 9).
-            '\u{ad}' | '\u{61c}' | '\u{200e}' | '\u{200f}'
-            | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-            // Invisible: zero width (the joiners are needed by scripts and emoji), line and
-            // paragraph separators, word joiner and invisible operators, byte order mark.
-            | '\u{200b}' | '\u{2028}' | '\u{2029}' | '\u{2060}'..='\u{2065}'
-            | '\u{206a}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
-            // Tags: whole sentences that no reader sees.
-            | '\u{e0000}'..='\u{e007f}')
+    // The separators break lines.
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') || is_always_hidden(c)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Small rules about text: white space, lengths, and how a foreign word is shown in a message.
 
+use super::shown::misleads;
+
 /// The most characters of a foreign word in a message.
 const MAX_SHOWN: usize = 64;
 
@@ -37,7 +39,7 @@ pub(super) fn cut(text: &str, max: usize) -> &str {
     text.char_indices().nth(max).map_or(text, |(end, _)| &text[..end])
 }
 
-/// A foreign word in back quotes: cut, control characters escaped, so that it cannot pose as more
+/// A foreign word in back quotes: cut, control characters and hidden ones escaped, so that it cannot pose as more
 /// than a word of the message.
 pub(super) fn shown(text: &str) -> String {
     let mut out = String::from("`");
@@ -46,11 +48,11 @@ pub(super) fn shown(text: &str) -> String {
     out
 }
 
-/// `text` with its control characters escaped.
+/// `text` with its control characters and hidden characters escaped.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+        if misleads(c) { out.extend(c.escape_default()) } else { out.push(c) }
     }
     out
 }
@@ -78,6 +80,7 @@ mod tests {
         assert_eq!(cut("äö", 2), "äö");
         assert!(is_over("äöü", 2) && !is_over("äöü", 3));
         assert_eq!(shown("a\u{1b}[2J"), "`a\\u{1b}[2J`");
+        assert_eq!(shown("a\u{202e}b"), "`a\\u{202e}b`");
         assert_eq!(listed(["a"; 10].into_iter()).matches("`a`").count(), 8);
         assert!(listed(["a"; 10].into_iter()).ends_with(" and 2 more"));
     }

@@ -1,5 +1,6 @@
 //! What is held of one skill. Leaves where it is served to `catalog`.
 
+use crate::hidden::escape_hidden;
 use crate::proto::caproot::v1::Skill;
 use prost_types::Struct;
 use prost_types::value::Kind;
@@ -94,12 +95,28 @@ impl Author {
         Some(Self { name, description, json })
     }
 
-    /// All fields but the name and the description.
+    /// All fields but the name and the description, without hidden characters.
     pub(super) fn others(&self) -> Map<String, Value> {
         let mut fields: Map<String, Value> = serde_json::from_str(&self.json).unwrap_or_default();
         fields.remove("name");
         fields.remove("description");
-        fields
+        if self.json.is_ascii() { fields } else { fields_without_hidden(fields) }
+    }
+}
+
+fn fields_without_hidden(fields: Map<String, Value>) -> Map<String, Value> {
+    let field =
+        |(key, value): (String, _)| (escape_hidden(&key).into_owned(), without_hidden(value));
+    fields.into_iter().map(field).collect()
+}
+
+/// Recursion ends: readers of protobuf refuse deep nesting.
+fn without_hidden(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(escape_hidden(&text).into_owned()),
+        Value::Array(items) => items.into_iter().map(without_hidden).collect(),
+        Value::Object(fields) => Value::Object(fields_without_hidden(fields)),
+        plain @ (Value::Null | Value::Bool(_) | Value::Number(_)) => plain,
     }
 }
 

@@ -12,6 +12,7 @@ use super::limits::{
     MAX_WAITING_CALLS, PAGE_TIME,
 };
 use crate::client::{CallError, Client};
+use crate::hidden::escape_hidden;
 use crate::session::Session;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
@@ -216,7 +217,8 @@ impl Executor {
             Manifest::LeftOut => return Ok(Shown::LeftOut),
             Manifest::Gone => return Ok(Shown::Gone),
         };
-        let mut frontmatter = SkillFrontmatter::new(&author.name, &author.description);
+        let description = escape_hidden(&author.description);
+        let mut frontmatter = SkillFrontmatter::new(&author.name, description);
         frontmatter.extra = author.others();
         let shown = Skill::new(skill.main_uri(), frontmatter, files);
         let bytes = json_bytes(&shown);
@@ -248,8 +250,8 @@ impl Executor {
 
 /// A SKILL.md as a resource.
 fn main_resource(skill: &Listed) -> Resource {
-    Resource::new(skill.main_uri(), skill.name())
-        .with_description(skill.entry.description())
+    Resource::new(skill.main_uri(), escape_hidden(skill.name()))
+        .with_description(escape_hidden(skill.entry.description()))
         .with_mime_type(MARKDOWN)
         .with_size(skill.entry.size)
 }

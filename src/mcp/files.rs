@@ -7,6 +7,7 @@ use super::limits::{
     MAX_FILE_BYTES, MAX_PAGE_BYTES, MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_WALKED_FILES,
 };
 use crate::client::{CallError, Client, reason};
+use crate::hidden::escape_hidden;
 use crate::proto::caproot::v1::read_resource_response::Body;
 use crate::proto::caproot::v1::{
     ListResourcesRequest, ListResourcesResponse, ReadResourceRequest, Resource,
@@ -124,7 +125,7 @@ fn directory(found: &Found<'_>, listed: &ListResourcesResponse) -> Vec<McpResour
 /// A directory where there is no file.
 fn child(uri: String, name: &str, file: Option<&Resource>) -> McpResource {
     let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy().into_owned();
-    let child = McpResource::new(uri, name);
+    let child = McpResource::new(uri, escape_hidden(&name));
     match file {
         None => child.with_mime_type(DIRECTORY_MIME_TYPE),
         Some(file) if file.media_type.is_empty() => child.with_size(file.size_bytes),

@@ -4,6 +4,7 @@
 use super::list::Authority;
 use super::one_line::one_line;
 use super::{SharedSkill, ToolNames};
+use crate::hidden::is_ignorable;
 use serde_json::json;
 
 /// How a fragment ends.
@@ -59,7 +60,7 @@ impl Frame {
     }
 }
 
-/// Text for between tags, on one line.
+/// Text for between tags, on one line, without hidden characters.
 fn escaped(text: &str) -> String {
     one_line(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -82,14 +83,9 @@ pub(super) fn harmless(body: &str) -> String {
 
 /// Whether what stands behind a `<` makes it a tag of ours, for a reader that is not strict.
 fn is_tag(behind: &str) -> bool {
-    let ignored = |c: char| c.is_whitespace() || c.is_control() || is_invisible(c);
+    let ignored = |c: char| c.is_whitespace() || c.is_control() || is_ignorable(c);
     let letters = behind.chars().filter(|c| !ignored(*c)).skip_while(|c| matches!(c, '/' | '\\'));
     letters.take(5).flat_map(char::to_lowercase).eq("skill".chars())
-}
-
-/// Characters that take no room.
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
 }
 
 /// The longest beginning of a body, in bytes, that takes at most so many once it is harmless.
@@ -122,6 +118,7 @@ mod tests {
             ("< / skill>", "<\\ / skill>"),
             ("<skill><skills-list>", "<\\skill><\\skills-list>"),
             ("</\u{200b}sk\nill>", "<\\/\u{200b}sk\nill>"),
+            ("<\u{e0041}/sk\u{2066}ill>", "<\\\u{e0041}/sk\u{2066}ill>"),
             ("<\\/skill>", "<\\\\/skill>"),
             ("<<skill", "<<\\skill"),
             ("a < b, <ski>, </b>, <", "a < b, <ski>, </b>, <"),

@@ -13,6 +13,7 @@ use super::result::{Code, Refusal};
 use super::source::{SkillSource, SourceKind, TextPage, Wanted};
 use super::view::View;
 use super::{Session, SharedSkill, ToolNames};
+use crate::hidden::escape_hidden;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use tracing::Instrument as _;
@@ -325,6 +326,6 @@ fn candidate(skill: &SharedSkill) -> Candidate {
         kind: kind.to_owned(),
         root: id.to_owned(),
         package: skill.package.clone(),
-        description: cut(&skill.description, MAX_DESCRIPTION_BYTES),
+        description: cut(&escape_hidden(&skill.description), MAX_DESCRIPTION_BYTES),
     }
 }

@@ -5,7 +5,9 @@ use super::cursor::Cursor;
 use super::one_line::cut;
 use super::result::{MAX_RESULT_BYTES, escaped_len};
 use super::view::{View, is_hidden};
+use crate::hidden::escape_hidden;
 use serde::Serialize;
+use std::borrow::Cow;
 
 /// The most bytes of a page that warnings take, as JSON.
 const MAX_WARNINGS_BYTES: usize = 2_048;
@@ -24,7 +26,7 @@ pub(super) struct Page<'a> {
 pub(super) struct Entry<'a> {
     authority: Authority<'a>,
     pub(super) package: &'a str,
-    name: &'a str,
+    name: Cow<'a, str>,
     description: String,
     main_resource: &'a str,
 }
@@ -67,8 +69,8 @@ pub(super) fn page(view: &View, begin: usize) -> Page<'_> {
             let mut entry = Entry {
                 authority: Authority::of(skill),
                 package: &skill.package,
-                name: &skill.name,
-                description: skill.description.clone(),
+                name: escape_hidden(&skill.name),
+                description: escape_hidden(&skill.description).into_owned(),
                 main_resource: &skill.main_resource,
             };
             // The comma before it.

@@ -1,6 +1,10 @@
 //! Text of strangers that goes between lines of ours: on one line, and no longer than it may be.
 
-/// The text with each run of white space and control characters as one blank.
+use crate::hidden::escape_hidden;
+use std::borrow::Cow;
+
+/// The text with each run of white space and control characters as one blank, and each hidden character
+/// escaped.
 pub(super) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     let breaks =
@@ -11,7 +15,10 @@ pub(super) fn one_line(text: &str) -> String {
         }
         line.push_str(word);
     }
-    line
+    match escape_hidden(&line) {
+        Cow::Borrowed(_) => line,
+        Cow::Owned(escaped) => escaped,
+    }
 }
 
 /// The text if it is at most so many bytes, else as much as fits before a `…`.
@@ -31,6 +38,7 @@ mod tests {
     fn lines() {
         assert_eq!(one_line(" a\n\u{b}b\u{2028}\0c\t"), "a b c");
         assert_eq!(one_line("\r\n"), "");
+        assert_eq!(one_line("a\u{202e}\nb\u{200b}"), r"a\u{202e} b\u{200b}");
         assert_eq!(cut("äbc", 4), "äbc");
         assert_eq!(cut("äbcd", 4), "…");
         assert_eq!(cut("äbcd", 5), "äbcd");

@@ -48,15 +48,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("disk", &["domain"]),
     ("document", &[]),
-    ("domain", &[]),
+    ("domain", &["hidden"]),
     ("endpoint", &[]),
+    ("hidden", &[]),
     ("host", &["document", "proto", "session"]),
     ("keeper", &["disk", "domain", "watch"]),
     ("lib", &[]),
     ("local", &["app::Embedded", "client", "config", "endpoint", "proto", "session"]),
     ("locate", &["disk", "domain"]),
     ("main", &["cli", "endpoint"]),
-    ("mcp", &["client", "proto", "session"]),
+    ("mcp", &["client", "hidden", "proto", "session"]),
     ("proto", &[]),
     (
         "rpc",
@@ -72,7 +73,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("sandbox", &["domain"]),
-    ("session", &["client", "proto"]),
+    ("session", &["client", "hidden", "proto"]),
     (
         "telemetry",
         &[

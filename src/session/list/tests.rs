@@ -4,6 +4,7 @@ use super::super::ToolNames;
 use super::super::result::{MAX_RESULT_BYTES, ToolResult};
 use super::super::view::View;
 use super::{Cursor, page};
+use crate::hidden::escape_hidden;
 use crate::proto::caproot::v1::{Authority, Skill, SkillPolicy};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -81,7 +82,8 @@ proptest! {
             prop_assert_eq!(&entry["authority"]["id"], "r");
             let said = entry["description"].as_str().expect("text");
             let kept = said.strip_suffix('…').unwrap_or(said);
-            prop_assert!(said == skill.description || skill.description.starts_with(kept.trim_end()));
+            let whole = escape_hidden(&skill.description);
+            prop_assert!(said == whole || whole.starts_with(kept.trim_end()));
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use caproot::client::fleet::Found;
 use caproot::client::{Endpoint, Executor, Fleet, Registry};
-use caproot::session::{MAX_RESULT_BYTES, Options, Session, ToolResult};
+use caproot::session::{MAX_RESULT_BYTES, Mention, Options, Prompt, Session, ToolResult};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
@@ -317,6 +317,41 @@ async fn an_unknown_executor_is_a_warning() {
         let error = Session::start(&fleet, roots, &options).await.expect_err(part).to_string();
         assert!(error.contains(part), "{error}");
     }
+    daemon.stop().await;
+}
+
+/// Characters that no reviewer sees reach a model in no text but that of the file, which is exact.
+#[tokio::test]
+async fn hidden_characters_are_escaped() {
+    let fixture = Fixture::new("dir r");
+    let text = "---\nname: \"a\u{202e}b\"\ndescription: Do\u{200b}es\u{e0041} 👩\u{200d}🚀.\n\
+                metadata: {short-description: \"Sh\u{2066}ort.\"}\n---\nBo\u{200b}dy.\n";
+    fixture.write("r/a/SKILL.md", text);
+    fixture.write("r/b/SKILL.md", text.replace("Bo", "Mo"));
+    fixture.write("r/c/SKILL.md", text.replace("a\u{202e}b", "c\u{202e}"));
+    let daemon = serving("r", fixture.path("r"), None).await;
+    let session = session(&[("r", &daemon.address)]).await;
+    let list = call(&session, "skills.list", json!({})).await;
+    assert_eq!(list["skills"][0]["name"], r"a\u{202e}b");
+    assert_eq!(list["skills"][0]["description"], "Do\\u{200b}es\\u{e0041} 👩\u{200d}🚀.");
+    let told = session.instruction_text(8_000).text;
+    assert!(told.contains(r"- a\u{202e}b: Sh\u{2066}ort. (skill://r/a)"), "{told}");
+    let several = in_time(session.inject(&Prompt {
+        mentions: vec![Mention { name: "a\u{202e}b".into(), handle: String::new() }],
+        ..Prompt::default()
+    }))
+    .await;
+    let candidate = &several.ambiguous[0].candidates[0].description;
+    let named = in_time(session.inject(&"[$c](skill://r/c)".into())).await;
+    let (head, body) = named.fragments[0].text.split_once("</package>\n").expect("a head");
+    assert!(head.contains(r"<name>c\u{202e}</name>"), "{head}");
+    for text in [&list.to_string(), &told, candidate, head] {
+        let hidden = ['\u{200b}', '\u{202e}', '\u{2066}', '\u{e0041}'];
+        assert!(!text.contains(hidden), "{text:?}");
+    }
+    assert!(body.contains("Bo\u{200b}dy.\n"), "a body is exact: {body:?}");
+    let read = read_all(&session, read_arguments("r", "skill://r/a", "")).await;
+    assert_eq!(read, text);
     daemon.stop().await;
 }
 
