@@ -299,5 +299,22 @@ pub fn of(code: Code) -> Explanation {
         Code::PathMissing => plugins::PATH_MISSING,
         Code::ComponentInvalid => plugins::COMPONENT_INVALID,
         Code::SecretWithheld => plugins::SECRET_WITHHELD,
+        Code::HiddenText => Explanation {
+            usual: Warning,
+            summary: "text that a reader does not see",
+            cause: "The file holds characters without a glyph: bidirectional controls, zero-width \
+                characters, tags or other characters that editors and reviews do not show. A model \
+                reads them, so that they can tell it something that no person has seen. Joiners and \
+                variation selectors that a script or an emoji needs are not reported. The file is \
+                served unchanged; names and descriptions show the characters as `\\u{…}`.",
+            cure: "Remove the hidden characters, from the line and column that are shown on. Most \
+                come with text that was copied from a web page or a chat. If you do not know their \
+                origin, do not trust the skill.",
+            help: "remove the hidden characters, or do not trust the skill",
+            example: Example::Shell {
+                before: "printf 'Fill in\\342\\200\\213 the form.\\n' >> skills/pdf/SKILL.md",
+                after: "sed -i 's/\\xe2\\x80\\x8b//g' skills/pdf/SKILL.md",
+            },
+        },
     }
 }

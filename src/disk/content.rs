@@ -2,8 +2,8 @@
 
 use super::page_bytes::PageBytes;
 use super::wanted::Wanted;
-use crate::domain::Digest;
 use crate::domain::limits::{MAX_FRONTMATTER_BYTES, MAX_MANIFEST_BYTES};
+use crate::domain::{Digest, HiddenScan, Problem};
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,10 +19,12 @@ pub(super) struct Head {
     pub(super) whole: bool,
     /// Of all of it; `None` where the file is over the bound.
     pub(super) digest: Option<Digest>,
+    /// The problem with hidden characters in the file; in its beginning, if the file is over the bound.
+    pub(super) hidden: Option<Problem>,
 }
 
-/// Reads a file's head into `bytes`, in the place of what they were, and digests the whole, unless it
-/// is over `max_bytes`.
+/// Reads a file's head into `bytes`, in the place of what they were. Digests the whole file and looks for
+/// hidden characters in it, unless the file is over `max_bytes`.
 pub(super) fn head(
     mut file: &File,
     size: u64,
@@ -33,6 +35,8 @@ pub(super) fn head(
     bytes.reserve(HEAD_BYTES.min(usize::try_from(size).unwrap_or(HEAD_BYTES)) + 1);
     file.take(HEAD_BYTES as u64 + 1).read_to_end(bytes)?;
     let whole = bytes.len() <= HEAD_BYTES;
+    let mut hidden = HiddenScan::default();
+    hidden.push(bytes);
     let digest = if size > max_bytes {
         None
     } else {
@@ -47,11 +51,12 @@ pub(super) fn head(
             }
             seen += n as u64;
             hasher.update(&rest[..n]);
+            hidden.push(&rest[..n]);
         }
         (seen <= max_bytes).then(|| Digest(hasher.finalize().into()))
     };
     bytes.truncate(HEAD_BYTES);
-    Ok(Head { whole, digest })
+    Ok(Head { whole, digest, hidden: hidden.finish() })
 }
 
 /// Reads a small file whole, and one byte more where it is over the bound, so that its reader sees

@@ -170,7 +170,7 @@ impl Lister<'_> {
             digest: head.digest,
             size,
             authored: reading.skill.map(Into::into),
-            problems: reading.problems.into(),
+            problems: reading.problems.into_iter().chain(head.hidden).collect(),
             sidecar: sidecar.map(Box::new),
             stale: false,
         }))

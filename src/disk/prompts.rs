@@ -35,7 +35,8 @@ impl Reading<'_> {
         };
         let name = place.file_name().unwrap_or_default();
         let name = name.strip_suffix(b".md").unwrap_or(name);
-        let (prompt, problems) = prompt::read(kind, &bytes, head.whole, name);
+        let (prompt, mut problems) = prompt::read(kind, &bytes, head.whole, name);
+        problems.extend(head.hidden);
         let components = prompt.map(|prompt| {
             let size = if head.whole { bytes.len() as u64 } else { size };
             let prompt = Prompt { digest: head.digest, size, file: place.clone(), ..prompt };

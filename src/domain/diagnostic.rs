@@ -34,11 +34,12 @@ pub enum Code {
     PathMissing,
     ComponentInvalid,
     SecretWithheld,
+    HiddenText,
 }
 
 impl Code {
     /// Every code, in the order of the proto.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::OutsideRoot,
         Self::LimitReached,
         Self::NotRegular,
@@ -64,6 +65,7 @@ impl Code {
         Self::PathMissing,
         Self::ComponentInvalid,
         Self::SecretWithheld,
+        Self::HiddenText,
     ];
 
     /// Its name in the proto, without the enum's prefix.
@@ -95,6 +97,7 @@ impl Code {
             Self::PathMissing => "PATH_MISSING",
             Self::ComponentInvalid => "COMPONENT_INVALID",
             Self::SecretWithheld => "SECRET_WITHHELD",
+            Self::HiddenText => "HIDDEN_TEXT",
         }
     }
 }

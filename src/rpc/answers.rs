@@ -302,5 +302,6 @@ fn code(code: Code) -> pb::DiagnosticCode {
         Code::PathMissing => pb::DiagnosticCode::PathMissing,
         Code::ComponentInvalid => pb::DiagnosticCode::ComponentInvalid,
         Code::SecretWithheld => pb::DiagnosticCode::SecretWithheld,
+        Code::HiddenText => pb::DiagnosticCode::HiddenText,
     }
 }

@@ -3,6 +3,8 @@
 
 use crate::domain::limits::MAX_WIRE_NESTING;
 use crate::domain::{Code, Problem, Severity, Value, names, position, text};
+use crate::hidden::escape_hidden;
+use std::borrow::Cow;
 
 /// The fields that the Agent Skills format defines.
 pub const KNOWN: [&str; 6] =
@@ -67,6 +69,7 @@ pub(super) fn read(
         frontmatter: None,
     };
     fields.unknown();
+    fields.hidden();
     let over = if value.weight() > MAX_FRONTMATTER_WEIGHT {
         format!("over {MAX_FRONTMATTER_WEIGHT} bytes")
     } else if value.depth() > MAX_WIRE_NESTING {
@@ -229,6 +232,24 @@ impl<'a> Fields<'a> {
             other => other.printed(),
         };
         (entries.iter().map(|(key, value)| (key.clone(), printed(value))).collect(), short)
+    }
+
+    /// Reports fields in which escapes of YAML, such as `"\u202e"`, stand for hidden characters. Hidden
+    /// characters that stand in the file itself are reported with those of its body.
+    fn hidden(&mut self) {
+        let is_plain = |text: &str| matches!(escape_hidden(text), Cow::Borrowed(_));
+        if !self.yaml.contains('\\') || !is_plain(self.yaml) {
+            return;
+        }
+        for (key, value) in self.value.as_map().unwrap_or_default() {
+            if !is_plain(key) || !is_plain(&value.printed()) {
+                let why = format!(
+                    "characters in {} are hidden from readers, and not from models; remove them",
+                    text::shown(key)
+                );
+                self.warn(key, Code::HiddenText, why);
+            }
+        }
     }
 
     /// The short description, within the bound of descriptions.

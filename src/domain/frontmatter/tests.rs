@@ -220,6 +220,16 @@ fn all_of_a_skill() {
 }
 
 #[test]
+fn escapes_of_yaml_hide_nothing() {
+    let (skill, problems) =
+        skill("name: d\ndescription: \"a\\u202eb\"\nmetadata: {k: [\"\\u200b\"], \"\\xad\": x}");
+    assert_eq!(&*skill.description, "a\u{202e}b");
+    let hidden = |line| (Code::HiddenText, Warning, line, 1);
+    assert_eq!(problems, [(Code::FieldInvalid, Note, 4, 1), hidden(3), hidden(4)]);
+    assert_eq!(self::skill("name: d\ndescription: \"a\\tb\"").1, []);
+}
+
+#[test]
 fn a_short_description_has_the_bound_of_a_description() {
     let long = "ä".repeat(1_025);
     let (skill, _) =

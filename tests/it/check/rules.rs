@@ -50,6 +50,23 @@ fn rules() -> Vec<(&'static str, String, Says, Becomes)> {
         ("s", with("allowed-tools: [a, b]"), Only("NOTE"), Some("s")),
         ("s", with("metadata: {version: 2}"), Only("NOTE"), Some("s")),
         ("s", with("unheard-of: true"), Only("NOTE"), Some("s")),
+        (
+            "s",
+            with(&format!("metadata: {{short-description: {}}}", "é".repeat(1_024))),
+            Clean,
+            Some("s"),
+        ),
+        (
+            "s",
+            with(&format!("metadata: {{short-description: {}}}", "é".repeat(1_025))),
+            warned,
+            Some("s"),
+        ),
+        ("s", with("license: M\u{200b}IT"), warned, Some("s")),
+        ("s", named("s") + "Body\u{200b}.\n", warned, Some("s")),
+        ("s", named("s") + &"word ".repeat(40_000) + "\u{202e}.\n", warned, Some("s")),
+        ("s", named("s") + "👩\u{200d}🚀 ⚠\u{fe0f} می\u{200c}خواهم\n", Clean, Some("s")),
+        ("s", "\u{feff}".to_owned() + &named("s"), Clean, Some("s")),
         ("技能", named("技能"), Clean, Some("技能")),
         ("мой-навык", named("мой-навык"), Clean, Some("мой-навык")),
     ]

@@ -1,0 +1,215 @@
+//! Finds hidden characters in a file that comes in pieces.
+
+use super::{Code, Problem};
+use crate::hidden::is_hidden;
+
+/// Looks through a file that is read piece by piece. Bytes that are not UTF-8 are passed over.
+#[derive(Debug)]
+pub struct HiddenScan {
+    /// The beginning of a character whose end is in the next piece.
+    open: Vec<u8>,
+    /// Whether anything came yet.
+    has_begun: bool,
+    /// The character before `current`; `None` at the start, and behind a hidden character.
+    before: Option<char>,
+    /// The last character, not yet judged: the character behind it has a say.
+    current: Option<char>,
+    /// The place of `current`, from 1.
+    line: u32,
+    column: u32,
+    /// The first hidden character and its place.
+    first: Option<(char, u32, u32)>,
+    count: u64,
+}
+
+impl Default for HiddenScan {
+    fn default() -> Self {
+        Self {
+            open: Vec::new(),
+            has_begun: false,
+            before: None,
+            current: None,
+            line: 1,
+            column: 0,
+            first: None,
+            count: 0,
+        }
+    }
+}
+
+impl HiddenScan {
+    /// Looks through the next piece.
+    pub fn push(&mut self, piece: &[u8]) {
+        if self.open.is_empty() {
+            return self.push_bytes(piece);
+        }
+        let joined = [&self.open, piece].concat();
+        self.open.clear();
+        self.push_bytes(&joined);
+    }
+
+    fn push_bytes(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        loop {
+            match std::str::from_utf8(rest) {
+                Ok(text) => return self.push_text(text),
+                Err(error) => {
+                    let (valid, behind) = rest.split_at(error.valid_up_to());
+                    self.push_text(std::str::from_utf8(valid).unwrap_or_default());
+                    let Some(broken) = error.error_len() else {
+                        return self.open.extend_from_slice(behind);
+                    };
+                    self.push_char(char::REPLACEMENT_CHARACTER);
+                    rest = &behind[broken..];
+                }
+            }
+        }
+    }
+
+    fn push_text(&mut self, text: &str) {
+        let mut rest = text;
+        while let Some(c) = rest.chars().next() {
+            self.push_char(c);
+            rest = &rest[c.len_utf8()..];
+            if c.is_ascii() {
+                // Nothing is hidden in a run of ASCII characters, and most of a text is one.
+                let chunks = rest.as_bytes().chunks(64).take_while(|chunk| chunk.is_ascii());
+                let run = chunks.map(<[u8]>::len).sum();
+                self.pass_ascii(&rest[..run]);
+                rest = &rest[run..];
+            }
+        }
+    }
+
+    /// Passes over ASCII text behind an ASCII character.
+    fn pass_ascii(&mut self, run: &str) {
+        let Some(end) = run.len().checked_sub(1) else { return };
+        let (before, last) = run.split_at(end);
+        // The current character ends here: no ASCII character is hidden.
+        self.advance();
+        if let Some(end) = before.rfind('\n') {
+            let lines = before.matches('\n').count();
+            self.line = self.line.saturating_add(number(lines));
+            self.column = number(before.len() - end);
+        } else {
+            self.column = self.column.saturating_add(number(before.len()));
+        }
+        self.before = before.chars().next_back().or(self.current);
+        self.current = last.chars().next();
+    }
+
+    fn push_char(&mut self, next: char) {
+        // A byte order mark is how some editors begin a file. It takes no column.
+        if !std::mem::replace(&mut self.has_begun, true) && next == '\u{feff}' {
+            return;
+        }
+        self.judge(Some(next));
+        self.advance();
+        self.current = Some(next);
+    }
+
+    /// Judges the current character.
+    fn judge(&mut self, next: Option<char>) {
+        let Some(c) = self.current else { return };
+        let is_hidden = is_hidden(self.before, c, next);
+        if is_hidden {
+            self.count += 1;
+            self.first.get_or_insert((c, self.line, self.column));
+        }
+        self.before = Some(c).filter(|_| !is_hidden);
+    }
+
+    /// Moves the place behind the current character.
+    fn advance(&mut self) {
+        if self.current == Some('\n') {
+            self.line = self.line.saturating_add(1);
+            self.column = 0;
+        }
+        self.column = self.column.saturating_add(1);
+    }
+
+    /// The problem with the file, if it has hidden characters.
+    #[must_use]
+    pub fn finish(mut self) -> Option<Problem> {
+        self.judge(None);
+        let (c, line, column) = self.first?;
+        let code = u32::from(c);
+        let why = match self.count {
+            1 => format!("U+{code:04X} is hidden from readers, and not from models; remove it"),
+            count => format!(
+                "{count} characters are hidden from readers, and not from models, the first is \
+                 U+{code:04X}; remove them"
+            ),
+        };
+        Some(Problem::warning(Code::HiddenText, why).at(line, column))
+    }
+}
+
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::HiddenScan;
+    use crate::hidden::escape_hidden;
+    use proptest::prelude::*;
+
+    /// Line, column and count of hidden characters.
+    fn scanned(bytes: &[u8], piece: usize) -> Option<(u32, u32, String)> {
+        let mut scan = HiddenScan::default();
+        bytes.chunks(piece).for_each(|piece| scan.push(piece));
+        scan.finish().map(|problem| (problem.line, problem.column, problem.message.into()))
+    }
+
+    #[test]
+    fn the_first_has_a_place() {
+        for (text, place) in [
+            ("plain\ntext, é 👩\u{200d}🚀 ⚠\u{fe0f}\n", None),
+            ("", None),
+            ("\u{feff}---\nname: a\n", None),
+            ("\u{feff}\u{feff}", Some((1, 1, "U+FEFF is hidden"))),
+            ("a\u{202e}b", Some((1, 2, "U+202E is hidden"))),
+            ("ab\ncd\u{200b}\u{200b}\n", Some((2, 3, "2 characters are hidden"))),
+            ("é\r\nlong line\n  é x\u{e0041}", Some((3, 6, "U+E0041 is hidden"))),
+            ("end\u{200d}", Some((1, 4, "U+200D is hidden"))),
+        ] {
+            for piece in 1..9 {
+                let found = scanned(text.as_bytes(), piece);
+                match (&found, place) {
+                    (None, None) => {}
+                    (Some((line, column, message)), Some((at, in_line, part))) => {
+                        assert_eq!((*line, *column), (at, in_line), "{text:?}");
+                        assert!(message.contains(part), "{message}");
+                    }
+                    _ => panic!("{text:?} {piece}: {found:?}"),
+                }
+            }
+        }
+        assert_eq!(scanned(b"\xff\xfe\xe2\x80", 1), None);
+        assert_eq!(scanned(b"\xff\n\xe2\x80\xae", 2).map(|found| (found.0, found.1)), Some((2, 1)));
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_are_judged_like_the_whole(
+            text in "(plain text|a|\n|é|1|👩|\\p{Cf}|[\u{200b}-\u{200f}]|[\u{fe00}-\u{fe0f}]){0,30}",
+            piece in 1_usize..9,
+        ) {
+            let whole = scanned(text.as_bytes(), usize::MAX);
+            prop_assert_eq!(&scanned(text.as_bytes(), piece), &whole);
+            let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+            let escaped = escape_hidden(text);
+            if let Some((line, column, _)) = whole {
+                // The place is where the escaped text begins to differ.
+                let same = text.chars().zip(escaped.chars()).take_while(|(a, b)| a == b).count();
+                let before: String = text.chars().take(same).collect();
+                prop_assert_eq!(line as usize, before.matches('\n').count() + 1);
+                let in_line = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+                prop_assert_eq!(column as usize, in_line);
+            } else {
+                prop_assert_eq!(escaped, text);
+            }
+        }
+    }
+}
