@@ -4,8 +4,10 @@
 use super::address::{Place, above, places};
 use super::entry::Entry;
 use super::limits::MAX_URI_BYTES;
+use crate::hidden::escape_hidden;
 use crate::proto::caproot::v1::{RootReason, RootState, RootStatus, SelectedCapabilityRoot};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -18,12 +20,16 @@ pub(super) struct Catalog {
     listed: Vec<Listed>,
     /// By the URI that they are served at.
     by_uri: HashMap<String, usize>,
+    /// By the name of the prompt.
+    by_prompt: HashMap<String, usize>,
     /// Roots that give no skills, and why.
     not_ready: Vec<Value>,
     /// Whether there were more skills than are held.
     over: bool,
     /// Equal where lists of resources are equal, but for sizes.
     shown: u64,
+    /// Equal where lists of prompts are equal.
+    shown_prompts: u64,
 }
 
 /// A skill and where it is served.
@@ -31,6 +37,9 @@ pub(super) struct Catalog {
 pub(super) struct Listed {
     pub(super) entry: Arc<Entry>,
     pub(super) place: Place,
+    /// The name of the prompt by which a person starts the skill; `None` if a model may use the skill by
+    /// itself, so that it is in the lists.
+    pub(super) prompt: Option<String>,
 }
 
 /// What a URI means.
@@ -58,13 +67,30 @@ impl Catalog {
         });
         let mut places: HashMap<String, Place> =
             places(named).into_iter().map(|(package, place)| (package.to_owned(), place)).collect();
-        let mut shown = DefaultHasher::new();
-        let listed = entries.into_iter().map(|entry| {
+        let mut bearers: HashMap<Cow<'_, str>, usize> = HashMap::new();
+        for entry in entries.iter().filter(|entry| entry.forbids_implicit) {
+            *bearers.entry(escape_hidden(&entry.name)).or_default() += 1;
+        }
+        // A name that is not unique, or looks like a URI, gives way to the URI.
+        let own = |entry: &Arc<Entry>| {
+            let name = Some(escape_hidden(&entry.name)).filter(|_| entry.forbids_implicit)?;
+            let is_own = bearers.get(&name) == Some(&1) && !name.starts_with("skill://");
+            is_own.then(|| name.into_owned())
+        };
+        let own: Vec<Option<String>> = entries.iter().map(own).collect();
+        let (mut shown, mut shown_prompts) = (DefaultHasher::new(), DefaultHasher::new());
+        let listed = entries.into_iter().zip(own).map(|(entry, own)| {
             let place = places.remove(&entry.package).unwrap_or(Place::Taken);
-            (entry.shown, served(&entry, &place)).hash(&mut shown);
-            Listed { entry, place }
+            let uri = served(&entry, &place);
+            let prompt = entry.forbids_implicit.then(|| own.unwrap_or_else(|| uri.to_owned()));
+            let lists = if prompt.is_some() { &mut shown_prompts } else { &mut shown };
+            (entry.shown, uri, &prompt).hash(lists);
+            Listed { entry, place, prompt }
         });
         let listed: Vec<Listed> = listed.collect();
+        let by_prompt = listed.iter().enumerate();
+        let by_prompt = by_prompt.filter_map(|(n, skill)| Some((skill.prompt.clone()?, n)));
+        let by_prompt = by_prompt.collect();
         let by_uri = listed.iter().enumerate().map(|(n, skill)| (skill.uri().to_owned(), n));
         let by_uri = by_uri.collect();
         let not_ready = statuses.filter(|root| root.state() != RootState::Ready).map(|root| {
@@ -74,7 +100,8 @@ impl Catalog {
             json!({"id": root.id, "state": state, "reason": reason})
         });
         let not_ready = not_ready.collect();
-        Self { roots, listed, by_uri, not_ready, over, shown: shown.finish() }
+        let (shown, shown_prompts) = (shown.finish(), shown_prompts.finish());
+        Self { roots, listed, by_uri, by_prompt, not_ready, over, shown, shown_prompts }
     }
 
     /// The skills behind a place in the order, which is that of `key`.
@@ -107,6 +134,11 @@ impl Catalog {
         self.listed.get(*skill)
     }
 
+    /// The skill that a person starts by the prompt with this name.
+    pub(super) fn prompt(&self, name: &str) -> Option<&Listed> {
+        self.listed.get(*self.by_prompt.get(name)?)
+    }
+
     /// What is not to be seen in the lists: roots that are not ready, and whether skills are over
     /// what is held. `None` where that is nothing.
     pub(super) fn unseen(&self) -> Option<Value> {
@@ -117,6 +149,11 @@ impl Catalog {
     /// Whether lists of resources show the same in both, but for sizes.
     pub(super) fn shows_as(&self, other: &Self) -> bool {
         self.shown == other.shown
+    }
+
+    /// Whether lists of prompts show the same in both.
+    pub(super) fn prompts_as(&self, other: &Self) -> bool {
+        self.shown_prompts == other.shown_prompts
     }
 }
 
@@ -162,7 +199,9 @@ pub(super) fn key(entry: &Entry) -> (usize, &str, &str) {
 mod tests {
     use super::{Catalog, Entry, Place, key};
     use crate::mcp::entry::tests::skill;
-    use crate::proto::caproot::v1::{RootState, RootStatus, SelectedCapabilityRoot};
+    use crate::proto::caproot::v1::{
+        RootState, RootStatus, SelectedCapabilityRoot, Skill, SkillPolicy,
+    };
     use std::sync::Arc;
 
     fn catalog(skills: &[(&str, &str)]) -> Catalog {
@@ -209,6 +248,33 @@ mod tests {
         let rest = all.after(Some(key(&all.after(None)[1].entry)));
         assert_eq!(rest.len(), 1);
         assert_eq!(all.after(Some((0, "az", ""))).len(), 1, "a name that is no longer there");
+    }
+
+    #[test]
+    fn each_prompt_has_a_name_of_its_own() {
+        let closed = |(package, name): (&str, &str)| {
+            let policy =
+                SkillPolicy { allow_implicit_invocation: Some(false), ..SkillPolicy::default() };
+            let skill = Skill { policy: Some(policy), ..skill(package, name) };
+            Arc::new(Entry::of(0, skill))
+        };
+        let names = [
+            ("skill://r/a", "a"),
+            ("skill://r/b", "same"),
+            ("skill://r/c", "same"),
+            ("skill://r/d", "skill://r/a"),
+            ("skill://r/e", "x\u{200b}"),
+            ("skill://r/f", r"x\u{200b}"),
+        ];
+        let entries = names.map(closed);
+        let roots = vec![SelectedCapabilityRoot { id: "r".into(), location: None }];
+        let catalog = Catalog::new(roots.into(), entries.iter(), [].iter(), false);
+        for skill in catalog.after(None) {
+            let name = skill.prompt.as_deref().expect("a prompt");
+            let found = catalog.prompt(name).expect("by its name");
+            assert_eq!(found.entry.package, skill.entry.package, "{name}");
+        }
+        assert!(catalog.prompt("a").is_some() && catalog.prompt("same").is_none());
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub(super) enum List {
     Resources,
     Skills,
     Directory,
+    Prompts,
 }
 
 impl List {
@@ -18,6 +19,7 @@ impl List {
             Self::Resources => "r",
             Self::Skills => "s",
             Self::Directory => "d",
+            Self::Prompts => "p",
         }
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct Entry {
     pub(super) size: u64,
     /// What its author wrote above it; absent where the standard's fields are not all there.
     pub(super) author: Option<Author>,
+    /// Whether its policy forbids implicit invocation, so that only a person may start it.
+    pub(super) forbids_implicit: bool,
     /// Stands for all that a list of resources shows, but the size.
     pub(super) shown: u64,
 }
@@ -46,6 +48,7 @@ impl Entry {
     /// Takes over what is used of a skill of the root at that place.
     pub(super) fn of(root: usize, skill: Skill) -> Self {
         let author = skill.frontmatter.and_then(Author::of);
+        let policy = skill.policy.unwrap_or_default();
         let mut shown = DefaultHasher::new();
         (root, &skill.package, &skill.name, &skill.description).hash(&mut shown);
         author.as_ref().map(|author| &author.json).hash(&mut shown);
@@ -58,6 +61,7 @@ impl Entry {
             digest: skill.digest,
             size: skill.size_bytes,
             author,
+            forbids_implicit: policy.allow_implicit_invocation == Some(false),
             shown: shown.finish(),
         }
     }

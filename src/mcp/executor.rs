@@ -31,14 +31,14 @@ const ABREAST: usize = 8;
 /// The media type of a SKILL.md.
 const MARKDOWN: &str = "text/markdown";
 /// In `_meta` of lists: what is not in them.
-const UNSEEN: &str = "caproot/unseen";
-/// In `_meta` of `skills/list`: how many skills of this page's stretch are only resources.
+pub(super) const UNSEEN: &str = "caproot/unseen";
+/// In `_meta` of lists: how many skills of this page's stretch are left out, and why.
 const LEFT_OUT: &str = "caproot/leftOut";
 
 /// A daemon's skills, for any number of sessions.
 #[derive(Debug)]
 pub(super) struct Executor {
-    client: Client,
+    pub(super) client: Client,
     state: watch::Receiver<State>,
     tools: Option<Session>,
     waiting: Semaphore,
@@ -47,8 +47,8 @@ pub(super) struct Executor {
 }
 
 /// The right of a call to be answered, with the catalog to answer it from. Given back when dropped.
-struct Turn<'a> {
-    catalog: Arc<Catalog>,
+pub(super) struct Turn<'a> {
+    pub(super) catalog: Arc<Catalog>,
     _waiting: SemaphorePermit<'a>,
     _call: SemaphorePermit<'a>,
 }
@@ -57,6 +57,8 @@ struct Turn<'a> {
 enum Shown {
     Skill(Box<Skill>, usize),
     LeftOut,
+    /// Its policy forbids implicit invocation.
+    OnlyToPersons,
     Gone,
 }
 
@@ -91,15 +93,19 @@ impl Executor {
         self.listens.clone().try_acquire_owned().map_err(|_| CallFault::Busy("subscriptions"))
     }
 
-    /// `resources/list`: the SKILL.md of every skill, whatever its name.
+    /// `resources/list`: the SKILL.md of every skill that a model may use by itself.
     pub(super) async fn resources(
         &self,
         cursor: Option<&str>,
     ) -> Result<ListResourcesResult, CallFault> {
         let turn = self.turn().await?;
         let rest = rest(&turn.catalog, List::Resources, cursor)?;
-        let (mut page, mut bytes) = (Vec::new(), 0);
+        let (mut page, mut bytes, mut policy) = (Vec::new(), 0, 0);
         for skill in rest.iter().take(MAX_PAGE_ITEMS) {
+            if skill.prompt.is_some() {
+                policy += 1;
+                continue;
+            }
             let resource = main_resource(skill);
             bytes += json_bytes(&resource);
             if bytes > MAX_PAGE_BYTES && !page.is_empty() {
@@ -107,10 +113,11 @@ impl Executor {
             }
             page.push(resource);
         }
-        let next = next(List::Resources, rest, page.len());
+        let next = next(List::Resources, rest, page.len() + policy);
         let mut result = ListResourcesResult::with_all_items(page);
         result.next_cursor = next;
-        result.meta = meta([(UNSEEN, turn.catalog.unseen())]);
+        let left_out = (policy > 0).then(|| json!({"policy": policy}));
+        result.meta = meta([(UNSEEN, turn.catalog.unseen()), (LEFT_OUT, left_out)]);
         Ok(result)
     }
 
@@ -121,15 +128,16 @@ impl Executor {
         let until = Instant::now() + PAGE_TIME;
         let catalog = &turn.catalog;
         let mut ahead = rest.iter().take(MAX_PAGE_ITEMS);
+        let show = |skill| self.show_to_models(catalog, skill);
         let mut shown = FuturesOrdered::new();
         for skill in ahead.by_ref().take(ABREAST) {
-            shown.push_back(self.show(catalog, skill));
+            shown.push_back(show(skill));
         }
         let (mut page, mut bytes, mut passed) = (Vec::new(), 0, 0);
-        let (mut names, mut taken, mut files) = (0, 0, 0);
+        let (mut names, mut taken, mut files, mut policy) = (0, 0, 0, 0);
         while let Some(one) = shown.next().await {
             if let Some(skill) = ahead.next() {
-                shown.push_back(self.show(catalog, skill));
+                shown.push_back(show(skill));
             }
             match one? {
                 Shown::Skill(_, more) if bytes + more > MAX_PAGE_BYTES && !page.is_empty() => break,
@@ -142,6 +150,7 @@ impl Executor {
                     Place::Taken => taken += 1,
                     Place::Skill(_) => files += 1,
                 },
+                Shown::OnlyToPersons => policy += 1,
                 Shown::Gone => {}
             }
             passed += 1;
@@ -151,8 +160,8 @@ impl Executor {
         }
         let mut result = ListSkillsResult::with_all_items(page);
         result.next_cursor = next(List::Skills, rest, passed);
-        let left_out = json!({"name": names, "uriTaken": taken, "files": files});
-        let left_out = (names + taken + files > 0).then_some(left_out);
+        let left_out = json!({"name": names, "uriTaken": taken, "files": files, "policy": policy});
+        let left_out = (names + taken + files + policy > 0).then_some(left_out);
         result.meta = meta([(UNSEEN, catalog.unseen()), (LEFT_OUT, left_out)]);
         Ok(result)
     }
@@ -163,7 +172,7 @@ impl Executor {
         let skill = turn.catalog.main(uri).ok_or(FileError::NotFound)?;
         match self.show(&turn.catalog, skill).await? {
             Shown::Skill(skill, _) => Ok(*skill),
-            Shown::LeftOut | Shown::Gone => Err(FileError::NotFound.into()),
+            Shown::LeftOut | Shown::OnlyToPersons | Shown::Gone => Err(FileError::NotFound.into()),
         }
     }
 
@@ -207,6 +216,13 @@ impl Executor {
         Ok(result)
     }
 
+    async fn show_to_models(&self, catalog: &Catalog, skill: &Listed) -> Result<Shown, CallError> {
+        if skill.prompt.is_some() {
+            return Ok(Shown::OnlyToPersons);
+        }
+        self.show(catalog, skill).await
+    }
+
     async fn show(&self, catalog: &Catalog, skill: &Listed) -> Result<Shown, CallError> {
         let (Place::Skill(_), Some(author)) = (&skill.place, &skill.entry.author) else {
             return Ok(Shown::LeftOut);
@@ -227,7 +243,7 @@ impl Executor {
         Ok(if fits { Shown::Skill(Box::new(shown), bytes) } else { Shown::LeftOut })
     }
 
-    async fn turn(&self) -> Result<Turn<'_>, CallFault> {
+    pub(super) async fn turn(&self) -> Result<Turn<'_>, CallFault> {
         let waiting = self.waiting.try_acquire().map_err(|_| CallFault::Busy("calls"))?;
         let catalog = self.catalog().await?;
         let call = self.calls.acquire().await.map_err(|_| CallFault::Busy("calls"))?;
@@ -257,7 +273,7 @@ fn main_resource(skill: &Listed) -> Resource {
 }
 
 /// The skills behind a cursor.
-fn rest<'a>(
+pub(super) fn rest<'a>(
     catalog: &'a Catalog,
     list: List,
     cursor: Option<&str>,
@@ -268,17 +284,17 @@ fn rest<'a>(
 }
 
 /// The cursor behind as many of these, if there are more.
-fn next(list: List, skills: &[Listed], passed: usize) -> Option<String> {
+pub(super) fn next(list: List, skills: &[Listed], passed: usize) -> Option<String> {
     let passed_last = skills.get(passed.checked_sub(1)?).filter(|_| passed < skills.len())?;
     Some(cursor::behind(list, key(&passed_last.entry)))
 }
 
-fn meta<const N: usize>(said: [(&str, Option<Value>); N]) -> Option<MetaObject> {
+pub(super) fn meta<const N: usize>(said: [(&str, Option<Value>); N]) -> Option<MetaObject> {
     let said = said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
     let said: serde_json::Map<_, _> = said.collect();
     (!said.is_empty()).then_some(MetaObject(said))
 }
 
-fn json_bytes(value: &impl Serialize) -> usize {
+pub(super) fn json_bytes(value: &impl Serialize) -> usize {
     serde_json::to_vec(value).map_or(usize::MAX, |json| json.len())
 }

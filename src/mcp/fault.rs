@@ -19,6 +19,9 @@ pub(super) enum CallFault {
     /// The cursor is none of this list.
     #[error("the cursor is none of this list; list again without one")]
     BadCursor,
+    /// No prompt has this name.
+    #[error("there is no such prompt now; list the prompts again")]
+    NoPrompt,
     /// This session subscribed to enough, or the URI is none.
     #[error("at most {MAX_SUBSCRIBED} URIs, of 4 KiB each, can be subscribed to")]
     Subscribed,
@@ -45,6 +48,7 @@ impl CallFault {
                 ErrorData::internal_error(said, about("EXECUTOR_UNAVAILABLE", true))
             }
             Self::BadCursor => ErrorData::invalid_params(said, about("BAD_CURSOR", false)),
+            Self::NoPrompt => ErrorData::invalid_params(said, about("NOT_FOUND", false)),
             Self::Subscribed => ErrorData::invalid_params(said, about("SUBSCRIPTIONS", false)),
             Self::File(error) => match error {
                 FileError::NotFound => {

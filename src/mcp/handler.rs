@@ -8,13 +8,13 @@ use super::notices::Notices;
 use super::tools;
 use rmcp::model::{
     CallToolRequestMethod, CallToolRequestParams, CallToolResponse, CompleteRequestMethod,
-    CompleteRequestParams, CompleteResult, ErrorCode, GetSkillRequestParams, GetSkillResult,
-    Implementation, ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListSkillsResult, ListToolsRequestMethod, ListToolsResult,
-    PaginatedRequestParams, ReadResourceDirectoryRequestParams, ReadResourceDirectoryResult,
-    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ResourceTemplate,
-    ResourceUpdatedNotificationParam, ServerCapabilities, ServerConfig, SubscribeRequestParams,
-    SubscriptionFilter, UnsubscribeRequestParams,
+    CompleteRequestParams, CompleteResult, ErrorCode, GetPromptRequestParams, GetPromptResponse,
+    GetSkillRequestParams, GetSkillResult, Implementation, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListSkillsResult, ListToolsRequestMethod,
+    ListToolsResult, PaginatedRequestParams, ReadResourceDirectoryRequestParams,
+    ReadResourceDirectoryResult, ReadResourceRequestParams, ReadResourceResponse,
+    ReadResourceResult, ResourceTemplate, ResourceUpdatedNotificationParam, ServerCapabilities,
+    ServerConfig, SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams,
 };
 use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -24,7 +24,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 const INSTRUCTIONS: &str = "The Agent Skills of an executor. Each resource that is listed is the \
      SKILL.md of one skill: read it before a task that its description fits. It may name other files \
-     of the skill, by paths relative to its own directory; read these in the same way.";
+     of the skill, by paths relative to its own directory; read these in the same way. Each prompt is \
+     a skill that only a person starts.";
 
 /// One session.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ impl Handler {
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder()
+            .enable_prompts()
+            .enable_prompts_list_changed()
             .enable_resources()
             .enable_resources_list_changed()
             .enable_resources_subscribe()
@@ -83,10 +86,20 @@ impl ServerHandler for Handler {
 
     async fn list_prompts(
         &self,
-        _: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+        let cursor = request.and_then(|request| request.cursor);
+        self.executor.prompts(cursor.as_deref()).await.map_err(|fault| fault.error(None))
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        let prompt = self.executor.prompt(&request.name).await;
+        prompt.map(Into::into).map_err(|fault| parameter(&fault, None))
     }
 
     async fn complete(
@@ -142,7 +155,7 @@ impl ServerHandler for Handler {
         _: RequestContext<RoleServer>,
     ) -> Result<GetSkillResult, ErrorData> {
         let skill = self.executor.skill(&request.uri).await;
-        skill.map(GetSkillResult::new).map_err(|fault| parameter(&fault, &request.uri))
+        skill.map(GetSkillResult::new).map_err(|fault| parameter(&fault, Some(&request.uri)))
     }
 
     async fn read_resource_directory(
@@ -151,7 +164,7 @@ impl ServerHandler for Handler {
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceDirectoryResult, ErrorData> {
         let children = self.executor.directory(&request.uri, request.cursor.as_deref()).await;
-        children.map_err(|fault| parameter(&fault, &request.uri))
+        children.map_err(|fault| parameter(&fault, Some(&request.uri)))
     }
 
     fn accepted_subscription_filter(
@@ -180,6 +193,12 @@ impl ServerHandler for Handler {
             if accepted.resources_list_changed == Some(true)
                 && change.lists()
                 && sink.notify_resource_list_changed().await.is_err()
+            {
+                return Ok(());
+            }
+            if accepted.prompts_list_changed == Some(true)
+                && change.prompts()
+                && sink.notify_prompt_list_changed().await.is_err()
             {
                 return Ok(());
             }
@@ -232,6 +251,9 @@ async fn tell(
         if change.lists() && peer.notify_resource_list_changed().await.is_err() {
             return;
         }
+        if change.prompts() && peer.notify_prompt_list_changed().await.is_err() {
+            return;
+        }
         let updated: Vec<String> = {
             let subscribed = subscribed.lock().unwrap_or_else(PoisonError::into_inner);
             subscribed.iter().filter(|uri| change.updates(uri)).cloned().collect()
@@ -246,8 +268,8 @@ async fn tell(
 }
 
 /// What is not there is a wrong parameter, where the standard says so in every version.
-fn parameter(fault: &CallFault, uri: &str) -> ErrorData {
-    let mut error = fault.error(Some(uri));
+fn parameter(fault: &CallFault, uri: Option<&str>) -> ErrorData {
+    let mut error = fault.error(uri);
     if error.code == ErrorCode::RESOURCE_NOT_FOUND {
         error.code = ErrorCode::INVALID_PARAMS;
     }

@@ -14,6 +14,7 @@ mod handler;
 mod http;
 pub mod limits;
 mod notices;
+mod prompts;
 mod sessions;
 mod stdio;
 mod tools;

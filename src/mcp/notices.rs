@@ -53,6 +53,11 @@ impl Change {
         !self.before.shows_as(&self.after)
     }
 
+    /// Whether lists of prompts show other names or descriptions.
+    pub(super) fn prompts(&self) -> bool {
+        !self.before.prompts_as(&self.after)
+    }
+
     /// Whether the SKILL.md at that URI is another, is new or is gone.
     pub(super) fn updates(&self, uri: &str) -> bool {
         let version = |catalog: &Catalog| {

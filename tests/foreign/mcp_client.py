@@ -133,6 +133,20 @@ async def directories(client, skill):
     assert found == {file["uri"] for file in skill["resources"]}
 
 
+async def prompts(server, expected):
+    """The skills that only a person may start are prompts, and their files are read by the exact URI."""
+    async with Client(server, extensions=[advertise(SKILLS)]) as client:
+        listed = await pages(lambda cursor: client.list_prompts(cursor=cursor))
+        names = [prompt.name for page in listed for prompt in page.prompts]
+        assert len(set(names)) == len(names) == expected, (names, expected)
+        for name in names:
+            head, text = (await client.get_prompt(name)).messages
+            assert head.role == text.role == "user" and head.content.text, head
+            resource = text.content.resource
+            data = content(await client.read_resource(resource.uri))
+            assert data == resource.text.encode(), resource.uri
+
+
 async def older(server, expected):
     """A client of an earlier version sees plain resources."""
     async with Client(server, mode="legacy") as client:
@@ -204,7 +218,9 @@ async def main():
     listed = subprocess.run(
         [caproot, "list", *flags, "--output", "json"], stdout=subprocess.PIPE, check=True
     )
-    expected = len(json.loads(listed.stdout)["skills"])
+    skills = json.loads(listed.stdout)["skills"]
+    is_closed = [skill.get("policy", {}).get("allowImplicitInvocation") is False for skill in skills]
+    closed, expected = is_closed.count(True), is_closed.count(False)
     for way, server in [
         ("HTTP", url),
         ("stdio", StdioServerParameters(command=caproot, args=["mcp", *flags])),
@@ -212,6 +228,8 @@ async def main():
         skills, files = await sdk(server, expected)
         print(f"the SDK's client over {way}: {skills} of {expected} skills, {files} digests are right")
         assert 0 < skills <= expected
+        await prompts(server, closed)
+        print(f"prompts over {way}: {closed}")
         await older(server, expected)
         print(f"an older client over {way}: {expected} resources")
         print(f"a change over {way}: {await told(server, pathlib.Path(scratch), url)}")

@@ -25,6 +25,8 @@ SCENARIOS = [
     ("sep-2164-resource-not-found", TODAY),
     ("resources-list", TODAY),
     ("resources-list", OLDER),
+    ("prompts-list", TODAY),
+    ("prompts-list", OLDER),
     ("resources-subscribe", OLDER),
     ("resources-unsubscribe", OLDER),
     ("dns-rebinding-protection", TODAY),

@@ -6,6 +6,7 @@ mod host;
 mod http;
 mod lost;
 mod paging;
+mod prompts;
 mod refusals;
 mod session;
 mod tools;

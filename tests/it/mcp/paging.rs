@@ -59,7 +59,10 @@ async fn skills_of_too_many_or_too_large_files() {
     let skills = list["skills"].as_array().expect("skills");
     assert_eq!(set(skills), BTreeSet::from(["skill://r/most/SKILL.md".to_owned()]));
     assert_eq!(skills[0]["resources"].as_array().map(Vec::len), Some(512));
-    assert_eq!(list["_meta"]["caproot/leftOut"], json!({"name": 0, "uriTaken": 0, "files": 3}));
+    assert_eq!(
+        list["_meta"]["caproot/leftOut"],
+        json!({"name": 0, "uriTaken": 0, "files": 3, "policy": 0})
+    );
     let (resources, _) = host.all("resources/list", "resources", json!({})).await;
     assert_eq!(resources.len(), 4);
     let (files, pages) =

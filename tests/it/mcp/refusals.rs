@@ -76,7 +76,7 @@ async fn what_is_no_request() {
     let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
     let mut host = Host::start(&daemon, "");
     host.ask("server/discover", json!({})).await.expect("an answer");
-    for method in ["no/such", "tools/list", "tools/call", "prompts/list", "initialize2", "ping"] {
+    for method in ["no/such", "tools/list", "tools/call", "initialize2", "ping"] {
         let error = host.ask(method, json!({"name": "x"})).await.expect_err(method);
         assert_eq!(error["code"], -32601, "{method}");
     }

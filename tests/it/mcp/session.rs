@@ -29,7 +29,7 @@ async fn what_the_server_says_of_itself() {
     assert!(versions.contains(&json!("2026-07-28")) && versions.contains(&json!("2025-11-25")));
     assert_eq!(
         said["capabilities"],
-        json!({"resources": {"subscribe": true, "listChanged": true},
+        json!({"prompts": {"listChanged": true}, "resources": {"subscribe": true, "listChanged": true},
             "extensions": {"io.modelcontextprotocol/skills": {"directoryRead": true}}})
     );
     assert!(said["instructions"].as_str().expect("text").contains("SKILL.md"));
@@ -133,7 +133,10 @@ async fn names_that_are_not_their_directory_s() {
     listed.sort_unstable();
     let uri = |path: &str| format!("skill://r/{path}/SKILL.md");
     assert_eq!(listed, ["good", "good/inner", "moved"].map(uri));
-    assert_eq!(list["_meta"]["caproot/leftOut"], json!({"name": 2, "uriTaken": 2, "files": 0}));
+    assert_eq!(
+        list["_meta"]["caproot/leftOut"],
+        json!({"name": 2, "uriTaken": 2, "files": 0, "policy": 0})
+    );
 
     let (resources, _) = host.all("resources/list", "resources", json!({})).await;
     let mut all = uris(&resources);
@@ -150,6 +153,42 @@ async fn names_that_are_not_their_directory_s() {
     assert_eq!(moved.expect("a file")["contents"][0]["text"], "n\n");
     let before = host.ask("resources/read", json!({"uri": uri("dir")})).await;
     assert_eq!(before.expect_err("it is elsewhere")["code"], -32602);
+    assert_eq!(host.end().await.code, Some(0));
+    daemon.stop().await;
+}
+
+/// No name, description or field of a skill holds a character that no reviewer sees.
+#[tokio::test]
+async fn hidden_characters_are_escaped() {
+    let tree = "file r/a/SKILL.md\n| ---\n| name: a\n| description: Fi\\u{202e}ne.\n| license: \\u{200b}MIT
+        | metadata: {k: [\"\\u{e0041}\"]}\n| ---\n| Bo\\u{200b}dy.
+        file r/B/SKILL.md\n| ---\n| name: b\\u{2066}\n| description: B.\n| ---
+        file r/a/x\\u{202e}y.md\n| x";
+    let (fixture, daemon) = publishing(tree).await;
+    let mut host = Host::start(&daemon, "");
+    let mut answers = Vec::new();
+    for (method, params) in [
+        ("skills/list", json!({})),
+        ("resources/list", json!({})),
+        ("resources/directory/read", json!({"uri": "skill://r/a"})),
+    ] {
+        answers.push(host.ask(method, params).await.expect(method));
+    }
+    let frontmatter = &answers[0]["skills"][0]["frontmatter"];
+    assert_eq!(frontmatter["description"], r"Fi\u{202e}ne.");
+    assert_eq!(frontmatter["license"], r"\u{200b}MIT");
+    assert_eq!(frontmatter["metadata"]["k"][0], r"\u{e0041}");
+    let resources = answers[1]["resources"].as_array().expect("resources");
+    let names: Vec<_> = resources.iter().map(|resource| &resource["name"]).collect();
+    assert_eq!(names, ["a", r"b\u{2066}"]);
+    assert_eq!(answers[2]["resources"][1]["name"], r"x\u{202e}y.md");
+    for answer in answers {
+        let text = answer.to_string();
+        assert!(!text.contains(['\u{200b}', '\u{202e}', '\u{2066}', '\u{e0041}']), "{text}");
+    }
+    let read = host.ask("resources/read", json!({"uri": "skill://r/a/SKILL.md"})).await;
+    let whole = std::fs::read_to_string(fixture.path("r/a/SKILL.md")).expect("text");
+    assert_eq!(read.expect("a file")["contents"][0]["text"], whole, "a file is never changed");
     assert_eq!(host.end().await.code, Some(0));
     daemon.stop().await;
 }

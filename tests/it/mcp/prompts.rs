@@ -1,0 +1,141 @@
+//! Skills that only a person may start: in no list for a model, and prompts for the person.
+
+use serde_json::{Value, json};
+
+use super::host::Host;
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, Setup};
+
+const CLOSED: &str = "policy: {allow_implicit_invocation: false}\n";
+
+/// A skill, and whether a model may use it by itself.
+fn skill(path: &str, name: &str, is_open: bool) -> String {
+    let text = format!(
+        "file r/{path}/SKILL.md\n| ---\n| name: {name}\n| description: Of {path}.\n| ---\n| Body.\n"
+    );
+    let policy = format!("file r/{path}/agents/openai.yaml\n| {CLOSED}");
+    if is_open { text } else { text + &policy }
+}
+
+fn each(items: &[Value], key: &str) -> Vec<String> {
+    items.iter().map(|item| item[key].as_str().expect(key).to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_model_sees_none_and_a_person_all() {
+    let tree = [
+        skill("open", "open", true),
+        skill("ship", "ship", false),
+        skill("x/twice", "twice", false),
+        skill("y/twice", "twice", false),
+        skill("odd", "O\\u{200b}dd", false),
+        "file r/ship/notes.md\n| More.\n".to_owned(),
+    ];
+    let fixture = Fixture::new(&tree.concat());
+    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let mut host = Host::start(&daemon, "--tools");
+    let lists = [("skills/list", "skills"), ("resources/list", "resources")];
+    for (method, items) in lists {
+        let list = host.ask(method, json!({})).await.expect("a list");
+        let uris = each(list[items].as_array().expect("items"), "uri");
+        assert_eq!(uris, ["skill://r/open/SKILL.md"], "{method}");
+        assert_eq!(list["_meta"]["caproot/leftOut"]["policy"], 4, "{method}");
+    }
+    let call = json!({"name": "skills_list", "arguments": {}});
+    let list = host.ask("tools/call", call).await.expect("a result");
+    let list = list["content"][0]["text"].as_str().expect("text").to_owned();
+    assert!(list.contains("\"open\"") && !list.contains("ship"), "{list}");
+
+    // By its exact URI, each is there.
+    for uri in ["skill://r/ship/SKILL.md", "skill://r/ship/notes.md", "skill://r/odd/SKILL.md"] {
+        assert!(host.ask("resources/read", json!({"uri": uri})).await.is_ok(), "{uri}");
+    }
+    let got = host.ask("skills/get", json!({"uri": "skill://r/ship/SKILL.md"})).await;
+    assert_eq!(got.expect("the skill")["skill"]["frontmatter"]["name"], "ship");
+
+    let prompts = host.ask("prompts/list", json!({})).await.expect("a list");
+    let prompts = prompts["prompts"].as_array().expect("prompts").clone();
+    let twice = ["skill://r/x/twice", "skill://r/y/twice"];
+    assert_eq!(each(&prompts, "name"), [r"O\u{200b}dd", "ship", twice[0], twice[1]]);
+    assert_eq!(prompts[1]["description"], "Of ship.");
+    for (prompt, path) in prompts.iter().zip(["r/odd", "r/ship", "r/x/twice", "r/y/twice"]) {
+        let got = host.ask("prompts/get", json!({"name": prompt["name"]})).await;
+        let got = got.expect("a prompt");
+        let [head, text] = got["messages"].as_array().expect("messages").as_slice() else {
+            panic!("two messages: {got}")
+        };
+        assert_eq!((&head["role"], &text["role"]), (&json!("user"), &json!("user")));
+        let below = format!("skill://{path}/.");
+        assert!(head["content"]["text"].as_str().is_some_and(|text| text.ends_with(&below)));
+        let resource = &text["content"]["resource"];
+        assert_eq!(resource["uri"], format!("skill://{path}/SKILL.md"));
+        let whole = std::fs::read_to_string(fixture.path(&format!("{path}/SKILL.md")));
+        assert_eq!(resource["text"], whole.expect("text"));
+    }
+    for name in ["open", "none", "twice", ""] {
+        let error = host.ask("prompts/get", json!({"name": name})).await.expect_err(name);
+        assert_eq!(
+            (&error["code"], &error["data"]["reason"]),
+            (&json!(-32602), &json!("NOT_FOUND"))
+        );
+    }
+    let error = host.ask("prompts/list", json!({"cursor": "x"})).await.expect_err("no cursor");
+    assert_eq!(error["data"]["reason"], "BAD_CURSOR");
+    assert_eq!(host.end().await.code, Some(0));
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn prompts_come_in_pages() {
+    let fixture = Fixture::new("dir r");
+    for n in 0..600 {
+        let text = format!("---\nname: s{n:03}\ndescription: S.\n---\n");
+        fixture.write(&format!("r/s{n:03}/SKILL.md"), text);
+        fixture.write(&format!("r/s{n:03}/agents/openai.yaml"), CLOSED);
+    }
+    fixture.write("r/zz/SKILL.md", "---\nname: zz\ndescription: Z.\n---\n");
+    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let mut host = Host::start(&daemon, "");
+    let (prompts, pages) = host.all("prompts/list", "prompts", json!({})).await;
+    let expected: Vec<_> = (0..600).map(|n| format!("s{n:03}")).collect();
+    assert_eq!((each(&prompts, "name"), pages), (expected, 2));
+    for (method, items) in [("skills/list", "skills"), ("resources/list", "resources")] {
+        let (open, _) = host.all(method, items, json!({})).await;
+        assert_eq!(each(&open, "uri"), ["skill://r/zz/SKILL.md"], "{method}");
+    }
+    assert_eq!(host.end().await.code, Some(0));
+    daemon.stop().await;
+}
+
+/// When a policy changes, a skill goes from one list to the other, and hosts hear of both.
+#[tokio::test]
+async fn a_policy_that_changes() {
+    let fixture = Fixture::new(&skill("ship", "ship", true));
+    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let mut host = Host::start(&daemon, "");
+    host.ask("resources/list", json!({})).await.expect("a list");
+    let (mut older, _) = Host::older(&daemon).await;
+    older.ask("resources/list", json!({})).await.expect("a list");
+    let both = json!({"notifications": {"resourcesListChanged": true, "promptsListChanged": true}});
+    host.request("subscriptions/listen", both);
+    let acknowledged = host.notice().await;
+    assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged");
+    fixture.write("r/ship/agents/openai.yaml", CLOSED);
+    for host in [&mut host, &mut older] {
+        let told = [host.notice().await["method"].clone(), host.notice().await["method"].clone()];
+        let expected =
+            ["notifications/resources/list_changed", "notifications/prompts/list_changed"];
+        assert_eq!(told, expected);
+        let prompts = host.ask("prompts/list", json!({})).await.expect("a list");
+        assert_eq!(prompts["prompts"][0]["name"], "ship");
+        let list = host.ask("resources/list", json!({})).await.expect("a list");
+        assert_eq!(list["resources"], json!([]));
+    }
+    // A description that only prompts show changes no other list.
+    let text = "---\nname: ship\ndescription: Other.\n---\n";
+    fixture.replace("r/ship/SKILL.md", text);
+    assert_eq!(host.notice().await["method"], "notifications/prompts/list_changed");
+    assert_eq!(host.end().await.code, Some(0));
+    assert_eq!(older.end().await.code, Some(0));
+    daemon.stop().await;
+}
