@@ -146,6 +146,8 @@ pub async fn build_on(
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            // grpcurl decodes the details of errors by these.
+            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
     let broken = |e: tonic_reflection::server::Error| StartError::internal(e.to_string());
     let v1 = reflection().build_v1().map_err(broken)?;

@@ -220,7 +220,15 @@ fn sentence(status: &Status) -> String {
     if let Some(why) = unreached(status) {
         return format!("{head}: there is no connection to the daemon: {why}");
     }
-    if status.message().is_empty() { head } else { format!("{head}: {}", status.message()) }
+    let message = message_without_reason(status);
+    if message.is_empty() { head } else { format!("{head}: {message}") }
+}
+
+/// The daemon begins each message with the reason, which a sentence names already.
+fn message_without_reason(status: &Status) -> &str {
+    let message = status.message();
+    let behind = |reason: String| message.strip_prefix(reason.as_str())?.strip_prefix(": ");
+    reason(status).and_then(behind).unwrap_or(message)
 }
 
 #[cfg(test)]
@@ -234,7 +242,8 @@ mod tests {
     fn a_status_is_one_sentence() {
         let with = |code, reason: &str| {
             let details = ErrorDetails::with_error_info(reason, "caproot", []);
-            CallError::from(Status::with_error_details(code, "Look again", details)).to_string()
+            let message = format!("{reason}: Look again");
+            CallError::from(Status::with_error_details(code, message, details)).to_string()
         };
         assert_eq!(
             with(Code::NotFound, "PACKAGE_NOT_FOUND"),

@@ -9,9 +9,23 @@ use crate::keeper::{Late, ReadError};
 use std::collections::HashMap;
 use std::time::Duration;
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt as _};
+use tonic_types::{BadRequest, ErrorDetail, ErrorInfo, RetryInfo, StatusExt as _};
 
 const DOMAIN: &str = "caproot";
+
+/// Builds a status whose message begins with its reason, for clients that do not decode details. The
+/// order of the details is always `ErrorInfo`, then `BadRequest` or `RetryInfo`.
+fn error_status(
+    code: Code,
+    reason: &str,
+    message: &str,
+    metadata: HashMap<String, String>,
+    cure: Option<ErrorDetail>,
+) -> Status {
+    let info = ErrorInfo::new(reason, DOMAIN, metadata).into();
+    let details = std::iter::once(info).chain(cure);
+    Status::with_error_details_vec(code, format!("{reason}: {message}"), details)
+}
 
 /// An argument that breaks a rule.
 #[derive(Debug)]
@@ -30,9 +44,9 @@ impl BadField {
 impl From<BadField> for Status {
     fn from(bad: BadField) -> Self {
         let BadField { field, problem, reason } = bad;
-        let mut details = ErrorDetails::with_bad_request_violation(&field, &problem);
-        details.set_error_info(reason, DOMAIN, HashMap::new());
-        Self::with_error_details(Code::InvalidArgument, format!("`{field}` {problem}"), details)
+        let message = format!("`{field}` {problem}");
+        let cure = Some(BadRequest::with_violation(field, problem).into());
+        error_status(Code::InvalidArgument, reason, &message, HashMap::new(), cure)
     }
 }
 
@@ -86,8 +100,7 @@ impl Failure {
             ),
             Self::Read(ReadError::Unread(unread)) => unread_error(unread, &mut metadata),
         };
-        let details = ErrorDetails::with_error_info(reason, DOMAIN, metadata);
-        Status::with_error_details(code, message, details)
+        error_status(code, reason, message, metadata, None)
     }
 }
 
@@ -163,22 +176,20 @@ pub(super) fn caller_refused(refusal: Refusal) -> Status {
             "no rule lets this caller in; have the executor's operator add it to `callers`",
         ),
     };
-    let details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
-    Status::with_error_details(code, message, details)
+    error_status(code, reason, message, HashMap::new(), None)
 }
 
 /// The daemon stops; worth a retry elsewhere or later.
 pub(super) fn shutting_down() -> Status {
-    let mut details = ErrorDetails::with_retry_info(Some(Duration::from_secs(1)));
-    details.set_error_info("SHUTTING_DOWN", DOMAIN, HashMap::new());
-    Status::with_error_details(Code::Unavailable, "the daemon stops", details)
+    let cure = Some(retry_after(Duration::from_secs(1)));
+    error_status(Code::Unavailable, "SHUTTING_DOWN", "the daemon stops", HashMap::new(), cure)
 }
 
 /// As many streams are open as may be.
 pub(super) fn too_many_streams(full: Full) -> Status {
     let Full { name, limit } = full;
     let message = format!("{name} is {limit}, and so many are open; close one, or retry later");
-    exhausted("TOO_MANY_STREAMS", full, message, Duration::from_secs(5))
+    exhausted("TOO_MANY_STREAMS", full, &message, Duration::from_secs(5))
 }
 
 /// As many calls are under way as may be, or as many bytes of them are held.
@@ -187,17 +198,20 @@ pub(super) fn overloaded(full: Full) -> Status {
     let message = format!(
         "{name} is {limit}, and calls under way take all of it; take their answers, or retry later"
     );
-    exhausted("OVERLOADED", full, message, Duration::from_secs(1))
+    exhausted("OVERLOADED", full, &message, Duration::from_secs(1))
 }
 
-fn exhausted(reason: &str, full: Full, message: String, delay: Duration) -> Status {
+fn exhausted(reason: &str, full: Full, message: &str, delay: Duration) -> Status {
     let metadata = HashMap::from([
         ("limit_name".to_owned(), full.name.to_owned()),
         ("limit".to_owned(), full.limit.to_string()),
     ]);
-    let mut details = ErrorDetails::with_retry_info(Some(delay));
-    details.set_error_info(reason, DOMAIN, metadata);
-    Status::with_error_details(Code::ResourceExhausted, message, details)
+    let cure = Some(retry_after(delay));
+    error_status(Code::ResourceExhausted, reason, message, metadata, cure)
+}
+
+fn retry_after(delay: Duration) -> ErrorDetail {
+    RetryInfo::new(Some(delay)).into()
 }
 
 /// The deadline that the caller set is over.
@@ -211,8 +225,7 @@ pub(super) fn slow_request() -> Status {
 }
 
 fn deadline_exceeded(message: &str) -> Status {
-    let details = ErrorDetails::with_error_info("DEADLINE_EXCEEDED", DOMAIN, HashMap::new());
-    Status::with_error_details(Code::DeadlineExceeded, message, details)
+    error_status(Code::DeadlineExceeded, "DEADLINE_EXCEEDED", message, HashMap::new(), None)
 }
 
 /// A request without a connection, which only a defect can make.

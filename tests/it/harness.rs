@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
-use tonic_types::StatusExt as _;
+use tonic_types::{ErrorDetail, StatusExt as _};
 
 /// The size of a test: `long` if `CAPROOT_LONG_TESTS` is set, otherwise `short`. Both check the same
 /// properties; the long form meets rarer interleavings.
@@ -338,7 +338,10 @@ pub(crate) fn refusal(status: &Status) -> Refusal {
     let details = status.get_error_details();
     let info = details.error_info().unwrap_or_else(|| panic!("no ErrorInfo in {status:?}"));
     assert_eq!(info.domain, "caproot", "{status:?}");
-    assert!(!status.message().is_empty(), "an error says something to people: {status:?}");
+    let message = status.message().strip_prefix(&format!("{}: ", info.reason));
+    assert!(message.is_some_and(|text| !text.is_empty()), "reason, then message: {status:?}");
+    let order = status.get_error_details_vec();
+    assert!(matches!(order[0], ErrorDetail::ErrorInfo(_)), "ErrorInfo comes first: {status:?}");
     let fields: Vec<String> = details.bad_request().map_or_else(Vec::new, |bad| {
         bad.field_violations
             .iter()

@@ -52,6 +52,7 @@ mod readers;
 mod readme;
 mod reads;
 mod reads_live;
+mod reflection;
 mod reload;
 mod replica;
 mod resolution;
