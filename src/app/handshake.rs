@@ -4,7 +4,7 @@
 use super::connection::Connection;
 use super::tls::{ALPN, Tls};
 use crate::certs;
-use rustls::Error;
+use rustls::{Error, InvalidMessage};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(super) async fn secure(tls: &Tls, stream: TcpStream) -> io::Result<Connectio
             Err(io::ErrorKind::InvalidData.into())
         }
         Ok(Err((error, stream))) => {
-            log(address, &error);
+            log(tls, address, &error);
             farewell(stream).await;
             Err(error)
         }
@@ -61,16 +61,29 @@ pub(super) async fn farewell(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let _ = tokio::time::timeout(FAREWELL, hear).await;
 }
 
-fn log(address: SocketAddr, error: &io::Error) {
-    let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-    match cause {
-        Some(Error::NoCertificatesPresented) => {
-            tracing::warn!(%address, "a client is turned away: it shows no certificate");
+fn log(tls: &Tls, address: SocketAddr, error: &io::Error) {
+    let Some(cause) = cause(error) else {
+        tracing::debug!(%address, "a TLS handshake failed: {error}");
+        return;
+    };
+    if let Some(suppressed) = tls.log.record(address.ip(), &cause) {
+        tracing::warn!(%address, suppressed, "a client is turned away: {cause}");
+    } else {
+        tracing::debug!(%address, "a client is turned away again: {cause}");
+    }
+}
+
+/// Names the mistake of a client that an operator or its user can correct.
+fn cause(error: &io::Error) -> Option<String> {
+    let error = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>())?;
+    match error {
+        // The first byte is the type of a TLS record; no plain text begins with one.
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            Some("it does not speak TLS, which this port requires".to_owned())
         }
-        Some(Error::InvalidCertificate(why)) => {
-            tracing::warn!(%address, "a client is turned away for its certificate: {why}");
-        }
-        _ => tracing::debug!(%address, "a TLS handshake failed: {error}"),
+        Error::NoCertificatesPresented => Some("it shows no certificate".to_owned()),
+        Error::InvalidCertificate(why) => Some(format!("its certificate is refused: {why}")),
+        _ => None,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::connection::Connection;
 use super::gathered::Gathered;
-use super::unread::divide;
+use super::unread::DrainedBody;
 use crate::config::Keepalive;
 use crate::domain::Peer;
 use crate::rpc::{Door, Guarded};
@@ -74,17 +74,10 @@ impl Server {
     pub(super) async fn serve(&self, connection: Connection, stopped: impl Future<Output = ()>) {
         let peer: Peer = connection.peer();
         let answer = service_fn(|request: Request<Incoming>| {
-            let (head, body) = request.into_parts();
-            let (body, unread) = divide(body);
-            let mut request = Request::from_parts(head, body);
+            let mut request = request.map(DrainedBody::new);
             request.extensions_mut().insert(peer.clone());
-            let answer = self.service.clone().oneshot(request);
             // Apart from the task that sends the answer, which for a stream lives on when this is over.
-            Box::pin(async move {
-                let answer = answer.await;
-                unread.throw_away().await;
-                answer
-            })
+            Box::pin(self.service.clone().oneshot(request))
         });
         let io = Gathered::new(connection);
         let mut served = pin!(self.http.serve_connection(TokioIo::new(io.clone()), answer));

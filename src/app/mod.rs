@@ -10,6 +10,7 @@ mod embedded;
 mod gathered;
 mod groups;
 mod handshake;
+mod handshake_log;
 mod heap;
 mod http;
 mod inherited;
@@ -133,6 +134,7 @@ pub async fn build_on(
     let (faults, opener) = (config.faults.clone(), config.opener);
     let terms = terms(&config, limits);
     let keeper = Keeper::new(Settings { terms, faults, opener }, epoch);
+    keeper.start_watcher();
     let stopping = watch::Sender::new(false);
     let started = SystemTime::now();
     let state = ConfigState { read_at: reload::now(), ..ConfigState::default() };

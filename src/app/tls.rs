@@ -1,6 +1,7 @@
 //! What TLS is served with: made from files, and made anew when they change; connections that are open
 //! stay as they are. Leaves handshakes to `handshake`, and what is wrong with a file to `certs`.
 
+use super::handshake_log::HandshakeLog;
 use crate::certs::{self, Identity, Problem, day};
 use crate::config::TlsFiles;
 use rustls::ServerConfig;
@@ -28,6 +29,8 @@ pub(super) struct Tls {
     now: Mutex<Now>,
     /// Held by whoever reads files, so that nobody goes back to those from before.
     reading: Mutex<()>,
+    /// Clients that were turned away.
+    pub(super) log: HandshakeLog,
 }
 
 #[derive(Debug)]
@@ -52,7 +55,8 @@ impl Tls {
         say_good("serving TLS", &identity, files.client_ca.is_some());
         let (config, until) = (Arc::new(config), identity.until);
         let now = Now { files, config, until, read, is_good: true };
-        Ok(Self { now: Mutex::new(now), reading: Mutex::default() })
+        let log = HandshakeLog::default();
+        Ok(Self { now: Mutex::new(now), reading: Mutex::default(), log })
     }
 
     /// Goes by these files from now on. Where they are those that were read last, nothing is done. What

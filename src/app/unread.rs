@@ -1,6 +1,7 @@
-//! What a method leaves unread of a request is read and thrown away before the answer goes out. A
-//! stream that is answered earlier is reset, and of many such at once HTTP/2 forgets some: what then
-//! arrives for them counts as a breach of the protocol, and ends the connection with all its calls.
+//! Drains the bytes of a request that its method leaves unread, while the response is sent. A stream
+//! that is dropped unread is reset, and HTTP/2 forgets some of many streams that are reset at once:
+//! bytes that then arrive for them count as a breach of the protocol, and end the connection with all
+//! its calls.
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -8,7 +9,7 @@ use http_body_util::BodyExt as _;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::sync::oneshot::{Receiver, Sender, channel};
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 /// How long the rest may take to arrive, and how much it may be: a request that was on its way whole.
@@ -16,50 +17,44 @@ use tokio::time::timeout;
 const TIME: Duration = Duration::from_secs(1);
 const BYTES: usize = 64 << 10;
 
-/// The body of a request, which hands on what nobody read.
+/// The body of a request. If it is dropped before its end, a task drains the rest.
 #[derive(Debug)]
-pub(super) struct Asked<B: Body> {
+pub(super) struct DrainedBody<B>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+{
     /// `None` only while it is dropped.
     body: Option<B>,
-    rest: Option<Sender<B>>,
 }
 
-/// What nobody read of a request.
-#[derive(Debug)]
-pub(super) struct Unread<B>(Receiver<B>);
-
-/// Divides a request's body into what its method reads and what that leaves.
-pub(super) fn divide<B: Body>(body: B) -> (Asked<B>, Unread<B>) {
-    let (rest, unread) = channel();
-    (Asked { body: Some(body), rest: Some(rest) }, Unread(unread))
-}
-
-impl<B: Body<Data = Bytes> + Unpin> Unread<B> {
-    /// Reads it to its end, once the method has let go of it.
-    pub(super) async fn throw_away(mut self) {
-        let Ok(mut body) = self.0.try_recv() else { return };
-        let read = async {
-            let mut bytes = 0;
-            while let Some(Ok(frame)) = body.frame().await {
-                bytes += frame.data_ref().map_or(0, Bytes::len);
-                if bytes > BYTES {
-                    break;
-                }
-            }
-        };
-        // Whether it ended or not, the answer goes out now.
-        let _ = timeout(TIME, read).await;
+impl<B: Body<Data = Bytes> + Send + Unpin + 'static> DrainedBody<B> {
+    pub(super) fn new(body: B) -> Self {
+        Self { body: Some(body) }
     }
 }
 
-impl<B: Body + Unpin> Body for Asked<B> {
-    type Data = B::Data;
+async fn drain(mut body: impl Body<Data = Bytes> + Unpin) {
+    let read = async {
+        let mut bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            bytes += frame.data_ref().map_or(0, Bytes::len);
+            if bytes > BYTES {
+                break;
+            }
+        }
+    };
+    // A rest that is too slow or too long is reset.
+    let _ = timeout(TIME, read).await;
+}
+
+impl<B: Body<Data = Bytes> + Send + Unpin + 'static> Body for DrainedBody<B> {
+    type Data = Bytes;
     type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match &mut self.body {
             Some(body) => Pin::new(body).poll_frame(context),
             None => Poll::Ready(None),
@@ -75,12 +70,13 @@ impl<B: Body + Unpin> Body for Asked<B> {
     }
 }
 
-impl<B: Body> Drop for Asked<B> {
+impl<B: Body<Data = Bytes> + Send + Unpin + 'static> Drop for DrainedBody<B> {
     fn drop(&mut self) {
         let rest = self.body.take().filter(|body| !body.is_end_stream());
-        if let (Some(body), Some(rest)) = (rest, self.rest.take()) {
-            // Nobody waits for it where the call itself was taken back.
-            drop(rest.send(body));
+        // Without a runtime the connection has ended too.
+        if let (Some(body), Ok(runtime)) = (rest, Handle::try_current()) {
+            // Ends after `TIME` at the latest.
+            runtime.spawn(drain(body));
         }
     }
 }

@@ -181,8 +181,10 @@ fn sentence(reason: Reason, dir: &Path) -> &'static str {
             "you may not read it; it needs read and search permission"
         }
         Reason::Timeout | Reason::IoError => "the filesystem failed, or its links go in circles",
-        Reason::WrongEnvironment | Reason::InvalidPath | Reason::UnsupportedLocation => {
-            "it is no path of this machine"
-        }
+        Reason::WrongEnvironment
+        | Reason::MissingEnvironment
+        | Reason::InvalidPath
+        | Reason::PathTooLong
+        | Reason::UnsupportedLocation => "it is no path of this machine",
     }
 }

@@ -92,8 +92,14 @@ impl Selected {
         if !matches!(&*self.location, "" | "environment") {
             return Err(Reason::UnsupportedLocation);
         }
+        if self.environment.is_empty() {
+            return Err(Reason::MissingEnvironment);
+        }
         if !environments.iter().any(|e| **e == *self.environment) {
             return Err(Reason::WrongEnvironment);
+        }
+        if self.path.len() > MAX_PATH_BYTES {
+            return Err(Reason::PathTooLong);
         }
         RootPath::parse(&self.path).ok_or(Reason::InvalidPath)
     }
@@ -110,7 +116,11 @@ pub enum Reason {
     WalledOff,
     NotAllowed,
     WrongEnvironment,
+    /// The selection has no environment id, or no location at all.
+    MissingEnvironment,
     InvalidPath,
+    /// The path as given is longer than any path that Linux opens.
+    PathTooLong,
     UnsupportedLocation,
     Timeout,
     IoError,
@@ -138,8 +148,8 @@ impl Reason {
             Self::NotADirectory => "NOT_A_DIRECTORY",
             Self::PermissionDenied | Self::WalledOff => "PERMISSION_DENIED",
             Self::NotAllowed => "NOT_ALLOWED",
-            Self::WrongEnvironment => "WRONG_ENVIRONMENT",
-            Self::InvalidPath => "INVALID_PATH",
+            Self::WrongEnvironment | Self::MissingEnvironment => "WRONG_ENVIRONMENT",
+            Self::InvalidPath | Self::PathTooLong => "INVALID_PATH",
             Self::UnsupportedLocation => "UNSUPPORTED_LOCATION",
             Self::Timeout => "TIMEOUT",
             Self::IoError => "IO_ERROR",
@@ -166,6 +176,11 @@ impl Reason {
             Self::WrongEnvironment => {
                 "the root belongs to another environment; ask the executor that owns it"
             }
+            Self::MissingEnvironment => {
+                "the environment id is missing from the root's location; send one of the \
+                 `environment_ids` that GetExecutor lists"
+            }
+            Self::PathTooLong => "the root's path is over 4,096 bytes; select a shorter path",
             Self::InvalidPath => {
                 "the root's path is no absolute path, `file:` URI or known `published:` name"
             }

@@ -244,6 +244,14 @@ impl Keeper {
         self.0.revisions.subscribe()
     }
 
+    /// Starts the watcher, so that [`Keeper::watching`] names the right backend before a root is
+    /// selected. If that fails, each search tries again. Must be called within the runtime.
+    pub fn start_watcher(&self) {
+        if let Err(error) = self.0.watcher.start() {
+            tracing::debug!(%error, "there is no inotify instance; roots are polled");
+        }
+    }
+
     /// What is noticed by events, and what by polling.
     #[must_use]
     pub fn watching(&self) -> Watching {
@@ -287,9 +295,7 @@ impl Keeper {
     /// not yet.
     fn search(&self, key: &Key, consistency: Consistency) -> Option<wait::Search> {
         let limits = self.limits();
-        if let Err(error) = self.0.watcher.start() {
-            tracing::debug!(%error, "there is no inotify instance; roots are polled");
-        }
+        self.start_watcher();
         let mut ledger = self.ledger();
         let work = ledger.used(key, || {
             let work = Work::new(limits.max_reads);

@@ -107,12 +107,15 @@ impl Failure {
 fn root_error(reason: Reason) -> (Code, &'static str, &'static str) {
     let (code, name) = match reason {
         Reason::NotAllowed => (Code::PermissionDenied, "ROOT_NOT_ALLOWED"),
-        Reason::WrongEnvironment => (Code::FailedPrecondition, "WRONG_ENVIRONMENT"),
+        Reason::WrongEnvironment | Reason::MissingEnvironment => {
+            (Code::FailedPrecondition, "WRONG_ENVIRONMENT")
+        }
         Reason::NotFound
         | Reason::NotADirectory
         | Reason::PermissionDenied
         | Reason::WalledOff
         | Reason::InvalidPath
+        | Reason::PathTooLong
         | Reason::UnsupportedLocation
         | Reason::Timeout
         | Reason::IoError => (Code::FailedPrecondition, "ROOT_UNAVAILABLE"),

@@ -4,7 +4,7 @@
 use caproot::domain::Limits;
 use caproot::proto::caproot::v1::{
     Authority, CapabilityRootLocation, ListSkillsRequest, ReadResourceRequest, ResolveRootsRequest,
-    SelectedCapabilityRoot,
+    RootReason, RootState, SelectedCapabilityRoot,
 };
 use tonic::Code;
 
@@ -200,12 +200,11 @@ async fn a_root_that_cannot_be_used() {
         let answer = daemon.read(read_request(&root, "skill://r/a", "")).await;
         let refused = crate::harness::refusal(&answer.expect_err("unusable"));
         assert_eq!(refused.code, Code::FailedPrecondition, "{root:?}: {refused:?}");
-        // A location without an environment is no environment of ours, whatever else it lacks.
-        let reasons: &[&str] = match root.location {
-            Some(_) => &["ROOT_UNAVAILABLE"],
-            None => &["ROOT_UNAVAILABLE", "WRONG_ENVIRONMENT"],
+        let reason = match root.location {
+            Some(_) => "ROOT_UNAVAILABLE",
+            None => "WRONG_ENVIRONMENT",
         };
-        assert!(reasons.contains(&&*refused.reason), "{root:?}: {refused:?}");
+        assert_eq!(refused.reason, reason, "{root:?}: {refused:?}");
         assert_eq!(root_of(&refused), Some("r"));
     }
     daemon.stop().await;
@@ -223,6 +222,50 @@ async fn another_environment() {
     let answer = daemon.read(read_request(&root, "skill://r/a", "")).await;
     let refused = assert_refused(answer, Code::FailedPrecondition, "WRONG_ENVIRONMENT", None);
     assert_eq!(root_of(&refused), Some("r"));
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn messages_name_what_is_wrong_with_a_location() {
+    let (fixture, daemon, good) = one_skill().await;
+    let mut untyped = good.clone();
+    untyped.location.as_mut().expect("set").r#type.clear();
+    let mut nowhere = good.clone();
+    nowhere.location.as_mut().expect("set").environment_id.clear();
+    let absent = SelectedCapabilityRoot { id: "r".into(), location: None };
+    let longest = "/x".repeat(2_048);
+    let too_long = format!("{longest}x");
+    let missing = (RootReason::WrongEnvironment, "the environment id is missing");
+    let long = (RootReason::InvalidPath, "over 4,096 bytes");
+    for (root, expected) in [
+        (good, None),
+        (untyped, None),
+        (nowhere, Some(missing)),
+        (absent, Some(missing)),
+        (located("r", &longest), Some((RootReason::NotAllowed, "outside every allowed root"))),
+        (located("r", &too_long), Some(long)),
+        (located("r", &format!("file://{longest}")), Some(long)),
+        (located("r", "relative"), Some((RootReason::InvalidPath, "no absolute path"))),
+        (
+            located("r", fixture.path("root/gone").to_str().expect("UTF-8")),
+            Some((RootReason::NotFound, "nothing is at")),
+        ),
+    ] {
+        let status = daemon.list(std::slice::from_ref(&root)).await.roots.remove(0);
+        let read = daemon.read(read_request(&root, "skill://r/a", "")).await;
+        match expected {
+            None => {
+                assert_eq!(status.state(), RootState::Ready, "{status:?}");
+                read.expect("a page");
+            }
+            Some((reason, says)) => {
+                assert_eq!(status.reason(), reason, "{status:?}");
+                assert!(status.message.contains(says), "{status:?}");
+                let refused = read.expect_err("it cannot be used");
+                assert!(refused.message().contains(says), "{refused:?}");
+            }
+        }
+    }
     daemon.stop().await;
 }
 

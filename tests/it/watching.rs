@@ -8,10 +8,18 @@ use std::time::{Duration, SystemTime};
 use caproot::keeper::Timing;
 use caproot::proto::caproot::v1::{DiagnosticCode, RemovalReason, Severity};
 
-use crate::harness::in_time;
+use crate::harness::{Daemon, Setup, in_time};
 use crate::live::{Busy, Live, skill, status};
 
 const A: &str = "skill://r/a";
+
+#[tokio::test]
+async fn the_backend_is_known_before_the_first_root() {
+    let daemon = Daemon::start(Setup::default()).await;
+    let watch = status(&daemon).await;
+    assert_eq!((watch.backend.as_str(), watch.roots), ("inotify", 0));
+    daemon.stop().await;
+}
 
 #[tokio::test]
 async fn a_skill_comes_changes_and_goes() {

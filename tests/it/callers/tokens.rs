@@ -2,14 +2,20 @@
 
 use std::fs;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use caproot::proto::caproot::v1::GetExecutorRequest;
 use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
 use tonic::{Code, Request};
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 
 use super::{by, channel, daemon, write_token, write_token_as};
 use crate::fixture::Fixture;
-use crate::harness::{Client, assert_refused, in_time, refusal};
+use crate::harness::{Client, HANG, assert_refused, in_time, refusal};
 
 const TOKEN: &str = "correct-horse-battery-staple";
 
@@ -116,5 +122,32 @@ async fn beside_a_user() {
     let mut remote = daemon.client.clone();
     let answer = in_time(remote.get_executor(by(TOKEN, GetExecutorRequest {}))).await;
     assert_refused(answer, Code::PermissionDenied, "CALLER_NOT_ALLOWED", None);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_refused_reflection_call_ends_at_once() {
+    let fixture = Fixture::new("");
+    write_token(&fixture, "token", TOKEN);
+    let daemon = daemon(&fixture, "callers: [{name: t, token_file: token}]").await;
+    let endpoint = Channel::from_shared(format!("http://{}", daemon.address)).expect("a URI");
+    let channel = in_time(endpoint.connect()).await.expect("a connection");
+    // The client neither sends a request nor ends its side of the call.
+    let (_requests, open) = mpsc::channel::<ServerReflectionRequest>(1);
+    let mut client = ServerReflectionClient::new(channel);
+    // The paused clock stands still while a blocking task runs: a daemon that waits for a timer does
+    // not answer before the blocking task ends.
+    let (answered, answer) = std::sync::mpsc::channel::<()>();
+    let blocking = tokio::task::spawn_blocking(move || answer.recv_timeout(HANG));
+    tokio::time::pause();
+    let begun = tokio::time::Instant::now();
+    let outcome = client.server_reflection_info(ReceiverStream::new(open)).await;
+    let waited = begun.elapsed();
+    tokio::time::resume();
+    drop(answered);
+    blocking.await.expect("no panic").expect_err("nothing was sent");
+    assert_refused(outcome.map(drop), Code::Unauthenticated, "CALLER_UNKNOWN", None);
+    assert_eq!(waited, Duration::ZERO);
+    drop(client);
     daemon.stop().await;
 }
