@@ -37,11 +37,20 @@ impl Question<'_> {
     /// What a page token is bound to. Each text is preceded by its length, so that no two questions
     /// give the same bytes.
     pub(super) fn bytes(&self) -> Vec<u8> {
+        self.bytes_with(self.selection.iter())
+    }
+
+    /// The bytes that a resume token is bound to. The order of the roots does not matter.
+    pub(super) fn unordered_bytes(&self) -> Vec<u8> {
+        let mut roots: Vec<_> = self.selection.iter().collect();
+        // A selection has each id once.
+        roots.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+        self.bytes_with(roots.into_iter())
+    }
+
+    fn bytes_with<'s>(&self, roots: impl Iterator<Item = &'s Selected>) -> Vec<u8> {
         let mut bytes = vec![u8::from(self.view == pb::SkillView::Basic)];
-        let roots = self
-            .selection
-            .iter()
-            .flat_map(|s| [s.id.as_str(), &*s.location, &*s.environment, &*s.path]);
+        let roots = roots.flat_map(|s| [s.id.as_str(), &*s.location, &*s.environment, &*s.path]);
         for text in std::iter::once(self.product).chain(roots) {
             bytes.extend((text.len() as u64).to_be_bytes());
             bytes.extend(text.as_bytes());
@@ -83,7 +92,8 @@ impl Question<'_> {
             let token = PageToken::at(epoch, view.revision, next);
             page.next_page_token = token.print(&self.bytes());
         } else {
-            page.resume_token = ResumeToken::new(epoch, view.revision, &self.bytes()).print();
+            let question = self.unordered_bytes();
+            page.resume_token = ResumeToken::new(epoch, view.revision, &question).print();
         }
         draft.add(&page);
         Ok((page, draft.finish()?))

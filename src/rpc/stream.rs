@@ -143,7 +143,7 @@ impl Stream {
 
     /// What the caller holds already, or why it begins anew.
     fn begin(&self, token: &str) -> (Option<View>, Option<pb::ResetReason>) {
-        let question = self.question().bytes();
+        let question = self.question().unordered_bytes();
         let anew = |reason| (None, Some(reason));
         let Some(token) = ResumeToken::parse(token) else {
             return anew(pb::ResetReason::Initial);
@@ -210,7 +210,8 @@ impl Stream {
             return Ok(());
         }
         let synced = once_with(|| {
-            let token = ResumeToken::new(self.keeper.epoch(), now.revision, &question.bytes());
+            let bytes = question.unordered_bytes();
+            let token = ResumeToken::new(self.keeper.epoch(), now.revision, &bytes);
             Event::Synced(pb::Synced { resume_token: token.print() })
         });
         let mut events = changes.chain(synced);
@@ -275,7 +276,8 @@ impl Stream {
     }
 
     fn token(&self, revision: u64) -> String {
-        ResumeToken::new(self.keeper.epoch(), revision, &self.question().bytes()).print()
+        let question = self.question().unordered_bytes();
+        ResumeToken::new(self.keeper.epoch(), revision, &question).print()
     }
 
     fn bookmark_event(&self, revision: u64) -> Result<Arc<Made>, Status> {

@@ -102,6 +102,11 @@ impl Replica {
         Self::new(self.request.clone())
     }
 
+    /// Selects the same roots in the opposite order from the next stream on.
+    pub(crate) fn reverse_roots(&mut self) {
+        self.request.selected_capability_roots.reverse();
+    }
+
     /// Ends the stream, and holds what it holds.
     pub(crate) fn leave(&mut self) {
         self.stream = None;

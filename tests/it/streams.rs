@@ -75,6 +75,28 @@ async fn a_token_that_is_too_old() {
 }
 
 #[tokio::test]
+async fn a_token_is_valid_for_the_same_roots_in_another_order() {
+    let fixture = Fixture::new("skill r/a\nskill s/b");
+    let daemon = limited(&fixture, Limits::default()).await;
+    let mut roots = vec![selected("r", fixture.path("r")), selected("s", fixture.path("s"))];
+    let mut replica = Replica::open(&daemon, watching(roots.clone())).await;
+    replica.step().await;
+    roots.reverse();
+    let listed = daemon.list(&roots).await.resume_token;
+    assert_eq!(listed, replica.token);
+    let mut reversed = replica.fork();
+    reversed.reverse_roots();
+    fixture.write("s/b/SKILL.md", skill("b", "Changed."));
+    replica.change().await;
+    reversed.resume(&daemon).await;
+    let step = reversed.change().await;
+    assert_eq!((step.reset, step.upserted), (None, vec!["skill://s/b".to_owned()]));
+    assert_eq!(reversed.token, replica.token);
+    reversed.catch_up(&daemon).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn a_token_of_something_else_begins_anew() {
     let live = Live::new("skill r/a\nskill s/a").await;
     let same = watching(vec![selected("r", live.fixture.path("r"))]);
