@@ -4,13 +4,13 @@ use super::allowed::{Ground, identity};
 use super::assembly::Assembly;
 use super::found::{Found, Nodes};
 use super::kinds::Kinds;
-use super::list::MANIFEST_DIRECTORIES;
+use super::list::{MANIFEST_DIRECTORIES, manifest_file};
 use super::namespaces::Manifests;
 use super::plugins::Plugins;
-use super::resource::blocked;
+use super::resource::{self, blocked};
 use super::survey::{Survey, Token};
 use super::walk::steps;
-use super::watching::WatchDirs;
+use super::watching::{WatchDirs, watch_shared};
 use crate::domain::{Reason, Spot};
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, fstat, openat};
 use rustix::io::Errno;
@@ -51,6 +51,7 @@ impl Survey {
             assembly: Assembly::default(),
             kinds: Kinds::default(),
             catalog: None,
+            has_new_shared: false,
         })
     }
 
@@ -86,6 +87,10 @@ impl Survey {
                     let opened = spot.map(|spot| ground.open(spot, flags));
                     let Some(Ok(fd)) = opened else { continue };
                     self.above.extend(watching.watch(fd.as_fd(), token, only));
+                }
+                let manifest = own.map(|own| resource::open(&ground, &own, &manifest_file()));
+                if let Some(Ok(opened)) = manifest {
+                    watch_shared(watching, &opened, token, &mut self.above);
                 }
             }
             above = dir.parent();

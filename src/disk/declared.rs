@@ -1,11 +1,12 @@
 //! What is held of one directory that declares something, and what it comes to in a catalog. Leaves
 //! reading a plugin to `plugin`, and which directories there are to `plugins`.
 
-use super::allowed::Blocked;
+use super::allowed::{Blocked, Ground};
 use super::content;
+use super::fingerprint::Fingerprint;
 use super::plugin::{Read, Reader};
 use super::resource::{self, Unopened};
-use super::watching::Guard;
+use super::watching::{Guard, watch_shared};
 use crate::domain::catalog::Diagnostics;
 use crate::domain::plugin::{Marketplace, Plugin, marketplace};
 use crate::domain::{Code, Diagnostic, Manifest, Problem, RelPath, Spot};
@@ -32,6 +33,7 @@ pub(super) struct Held {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ListRead {
     pub(super) file: RelPath,
+    fingerprint: Option<Fingerprint>,
     pub(super) list: Option<Marketplace>,
     pub(super) problems: Vec<Problem>,
 }
@@ -40,6 +42,15 @@ impl Held {
     /// Whether something could not be read, and may be by now.
     pub(super) fn has_failed(&self) -> bool {
         self.plugin.has_failed()
+    }
+
+    /// Whether a file that declares something changed since it was read.
+    pub(super) fn is_outdated(&self, ground: &Ground, dir: &Spot) -> bool {
+        let is_other = |read: Fingerprint, file| read.is_outdated(ground, dir, file);
+        self.plugin.files.iter().any(|read| is_other(read.fingerprint, &read.file))
+            || self.lists.iter().any(|read| {
+                read.fingerprint.is_some_and(|fingerprint| is_other(fingerprint, &read.file))
+            })
     }
 
     pub(super) fn token(&self) -> u64 {
@@ -125,11 +136,16 @@ pub(super) fn read_list(
     if let Err(Unopened::Blocked(Blocked::Missing | Blocked::NotADirectory)) = target {
         return None;
     }
-    let read = reader.open(dir, &file).map(|opened| content::small(&opened.file));
+    let opened = reader.open(dir, &file);
+    let fingerprint = opened.as_ref().ok().map(|opened| {
+        watch_shared(reader.watching, opened, token, guards);
+        Fingerprint::of(&opened.version)
+    });
+    let read = opened.map(|opened| content::small(&opened.file));
     let (list, problems) = match read {
         Ok(Ok(bytes)) => marketplace::read(&bytes, &file),
         Ok(Err(_)) => (None, vec![Problem::error(Code::PluginFileInvalid, super::list::FAILED)]),
         Err(problem) => (None, vec![problem]),
     };
-    Some(ListRead { file, list, problems })
+    Some(ListRead { file, fingerprint, list, problems })
 }

@@ -3,6 +3,7 @@
 use super::allowed::{Ground, identity};
 use super::assembly::Assembly;
 use super::declared::Held;
+use super::fingerprint::FilesRead;
 use super::kinds::Kinds;
 use super::list::may_pass;
 use super::namespaces::{self, Manifests};
@@ -34,6 +35,9 @@ pub(super) struct Found {
     pub(super) kinds: Kinds,
     /// What was found last.
     pub(super) catalog: Option<Arc<Catalog>>,
+    /// Whether a directory with a file that has other names was listed since [`Found::outdated`]
+    /// was asked for that reason.
+    pub(super) has_new_shared: bool,
 }
 
 /// The directories that the search entered. Unlike a table of the standard library, it has no room for
@@ -54,6 +58,7 @@ pub(super) struct Node {
     /// Watch over it while it is held.
     #[allow(dead_code)] // held, and never looked at
     pub(super) guards: Guards,
+    pub(super) files: FilesRead,
 }
 
 /// What a second look at a directory found.

@@ -3,8 +3,9 @@
 
 use super::allowed::{Blocked, Ground, identity};
 use super::content;
+use super::fingerprint::{FilesRead, Fingerprint};
 use super::resource::{self, Regular, Unopened, blocked};
-use super::watching::{Guard, Guards, WatchDirs};
+use super::watching::{Guard, Guards, WatchDirs, watch_shared};
 use crate::domain::listing::{Entry, Listing, Visit, What};
 use crate::domain::sidecar::{self, Sidecar};
 use crate::domain::skill::MainFile;
@@ -37,33 +38,42 @@ pub(super) struct Scratch {
 pub(super) struct Listed {
     pub(super) listing: Result<Listing, Problem>,
     pub(super) guards: Guards,
+    pub(super) files: FilesRead,
+}
+
+/// The watches and the fingerprints of one listing.
+struct ListingRecord {
+    token: u64,
+    guards: Vec<Guard>,
+    files: FilesRead,
 }
 
 impl Lister<'_> {
     /// Watches a directory under a token, then lists it: what changes in between is told, and what
     /// changed before is seen. A problem says why it cannot be listed.
     pub(super) fn list(&self, visit: &Visit, token: u64, scratch: &mut Scratch) -> Listed {
-        let mut guards = Vec::with_capacity(1);
-        let listing = self.watch_and_list(visit, token, scratch, &mut guards);
-        Listed { listing, guards: guards.into() }
+        let (guards, files) = (Vec::with_capacity(1), FilesRead::default());
+        let mut record = ListingRecord { token, guards, files };
+        let listing = self.watch_and_list(visit, scratch, &mut record);
+        Listed { listing, guards: record.guards.into(), files: record.files }
     }
 
     fn watch_and_list(
         &self,
         visit: &Visit,
-        token: u64,
         scratch: &mut Scratch,
-        guards: &mut Vec<Guard>,
+        record: &mut ListingRecord,
     ) -> Result<Listing, Problem> {
+        let token = record.token;
         let unreadable = |error| unreadable(blocked(error), Severity::Warning);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let dir = if let Ok(dir) = self.ground.open(&visit.spot, flags) {
-            guards.extend(self.watching.watch(dir.as_fd(), token, None));
+            record.guards.extend(self.watching.watch(dir.as_fd(), token, None));
             dir
         } else {
             // May be watched even where it may not be read, so that permission is noticed when it comes.
             match self.ground.open(&visit.spot, OFlags::PATH | OFlags::DIRECTORY) {
-                Ok(dir) => guards.extend(self.watching.watch(dir.as_fd(), token, None)),
+                Ok(dir) => record.guards.extend(self.watching.watch(dir.as_fd(), token, None)),
                 // What is not watched for this must not be taken for watched and listed.
                 Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(unreadable(error)),
                 Err(_) => {}
@@ -78,6 +88,9 @@ impl Lister<'_> {
         let has = |wanted: &[u8]| names.binary_search_by(|(n, _)| (**n).cmp(wanted)).is_ok();
         let may_hold_manifest = MANIFEST_DIRECTORIES.iter().any(|d| has(d.as_bytes()));
         let has_sidecar_directory = has(b"agents");
+        if is_manifest_directory(&visit.spot) {
+            self.watch_manifest(&visit.spot, record);
+        }
         let mut entries = Vec::new();
         for (ordinal, (name, kind)) in names.into_iter().enumerate() {
             let main = (&*name == b"SKILL.md").then_some(has_sidecar_directory);
@@ -86,15 +99,15 @@ impl Lister<'_> {
                     What::File(main.map(|sidecar| {
                         let spot = visit.spot.join(&name).ok_or_else(gone)?;
                         let opened = resource::open_at(self.ground, spot);
-                        self.read_main(visit, opened, sidecar, &mut scratch.head)
+                        self.read_main(visit, opened, sidecar, &mut scratch.head, record)
                     }))
                 }
                 FileType::RegularFile => continue,
                 FileType::Directory => What::Directory,
                 FileType::Symlink => {
                     // Watched first, for the same reason as the directory.
-                    self.watch_steps(visit, &dir, &name, token, guards);
-                    self.link(visit, &dir, &name, main, &mut scratch.head)
+                    self.watch_steps(visit, &dir, &name, record);
+                    self.link(visit, &dir, &name, main, &mut scratch.head, record)
                 }
                 _ => What::Special,
             };
@@ -106,20 +119,21 @@ impl Lister<'_> {
 
     /// Watches the way of a link: each directory that it leads through, for the name that it goes on
     /// with, its end included. What lies outside is left to the look from time to time.
-    fn watch_steps(
-        &self,
-        visit: &Visit,
-        dir: &OwnedFd,
-        name: &[u8],
-        token: u64,
-        guards: &mut Vec<Guard>,
-    ) {
+    fn watch_steps(&self, visit: &Visit, dir: &OwnedFd, name: &[u8], record: &mut ListingRecord) {
         let Ok(target) = readlinkat(dir, name, Vec::new()) else { return };
         for (step, name) in self.ground.steps(&visit.spot, target.as_bytes()) {
             let opened = self.ground.open(&step, OFlags::PATH | OFlags::DIRECTORY);
             if let Ok(fd) = opened {
-                guards.extend(self.watching.watch(fd.as_fd(), token, Some(&name)));
+                let watch = self.watching.watch(fd.as_fd(), record.token, Some(&name));
+                record.guards.extend(watch);
             }
+        }
+    }
+
+    /// Watches a manifest that has other names. `namespaces` reads it later.
+    fn watch_manifest(&self, dir: &Spot, record: &mut ListingRecord) {
+        if let Ok(opened) = resource::open(self.ground, dir, &manifest_file()) {
+            record.take(&opened, self.watching);
         }
     }
 
@@ -131,6 +145,7 @@ impl Lister<'_> {
         name: &[u8],
         main: Option<bool>,
         head: &mut Vec<u8>,
+        record: &mut ListingRecord,
     ) -> What {
         let target = match resource::follow_link(self.ground, &visit.spot, dir, name) {
             Ok(target) => target,
@@ -142,7 +157,7 @@ impl Lister<'_> {
             FileType::RegularFile => {
                 let read = main.map(|sidecar| {
                     let opened = resource::open_at(self.ground, target.spot.clone());
-                    self.read_main(visit, opened, sidecar, head)
+                    self.read_main(visit, opened, sidecar, head, record)
                 });
                 What::LinkedFile(target.spot, read)
             }
@@ -156,8 +171,10 @@ impl Lister<'_> {
         opened: Result<Regular, Unopened>,
         has_sidecar_directory: bool,
         bytes: &mut Vec<u8>,
+        record: &mut ListingRecord,
     ) -> Result<Arc<MainFile>, Problem> {
         let opened = opened.map_err(|e| unopened(e, Severity::Error))?;
+        record.files.main = Some(record.take(&opened, self.watching));
         let (size, most) = (opened.version.size, self.limits.max_file_bytes);
         let head = content::head(&opened.file, size, most, bytes)
             .map_err(|_| unreadable(Blocked::Failed, Severity::Error))?;
@@ -165,7 +182,8 @@ impl Lister<'_> {
         let size = if head.whole { bytes.len() as u64 } else { size };
         let name = visit.walked.file_name().or(self.root_name);
         let reading = frontmatter::read(bytes, head.whole, name);
-        let sidecar = if has_sidecar_directory { self.read_sidecar(&visit.spot) } else { None };
+        let sidecar = has_sidecar_directory.then(|| self.read_sidecar(&visit.spot, record));
+        let sidecar = sidecar.flatten();
         Ok(Arc::new(MainFile {
             digest: head.digest,
             size,
@@ -177,18 +195,34 @@ impl Lister<'_> {
     }
 
     /// `None` where there is none. One that cannot be read closes the skill to models.
-    fn read_sidecar(&self, package: &Spot) -> Option<(Sidecar, Vec<Problem>)> {
+    fn read_sidecar(
+        &self,
+        package: &Spot,
+        record: &mut ListingRecord,
+    ) -> Option<(Sidecar, Vec<Problem>)> {
         let walked = sidecar_path();
         let read = match resource::open(self.ground, package, &walked) {
             Err(Unopened::Blocked(Blocked::Missing | Blocked::NotADirectory)) => return None,
             Err(e) => Err(unopened(e, Severity::Error)),
-            Ok(opened) => content::small(&opened.file)
-                .map_err(|_| unreadable(Blocked::Failed, Severity::Error)),
+            Ok(opened) => {
+                record.files.sidecar = Some(record.take(&opened, self.watching));
+                content::small(&opened.file)
+                    .map_err(|_| unreadable(Blocked::Failed, Severity::Error))
+            }
         };
         Some(match read {
             Ok(bytes) => sidecar::read(&bytes),
             Err(problem) => (Sidecar::closed(), vec![problem]),
         })
+    }
+}
+
+impl ListingRecord {
+    /// Watches a file if it has other names. Read the file after this call, not before.
+    fn take(&mut self, opened: &Regular, watching: &dyn WatchDirs) -> Fingerprint {
+        self.files.has_shared |= opened.has_other_names;
+        watch_shared(watching, opened, self.token, &mut self.guards);
+        Fingerprint::of(&opened.version)
     }
 }
 
@@ -199,6 +233,18 @@ pub(super) fn sidecar_path() -> RelPath {
 
 pub(super) const MANIFEST_DIRECTORIES: [&str; 3] =
     [".codex-plugin", ".claude-plugin", ".cursor-plugin"];
+
+/// Whether a directory is one that holds a plugin's manifest.
+pub(super) fn is_manifest_directory(dir: &Spot) -> bool {
+    let name = dir.rel.file_name().unwrap_or_default();
+    MANIFEST_DIRECTORIES.iter().any(|manifest| manifest.as_bytes() == name)
+}
+
+/// The place of a manifest in such a directory.
+pub(super) fn manifest_file() -> RelPath {
+    RelPath::new(b"plugin.json").expect("one segment")
+}
+
 const _: () = assert!(MANIFEST_DIRECTORIES.len() == manifest::PATHS.len());
 
 fn is_skill_like(name: &[u8]) -> bool {

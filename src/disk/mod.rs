@@ -10,6 +10,7 @@ mod cached;
 mod content;
 mod declared;
 mod files;
+mod fingerprint;
 mod found;
 mod kinds;
 mod list;

@@ -3,6 +3,7 @@
 
 use super::allowed::{Blocked, Ground};
 use super::content;
+use super::fingerprint::Fingerprint;
 use super::list::{FAILED, may_pass, unopened};
 use super::resource::{self, Unopened};
 use crate::domain::catalog::Diagnostics;
@@ -23,6 +24,8 @@ pub(super) struct Read {
     pub(super) file: Option<RelPath>,
     /// The others.
     pub(super) others: Vec<RelPath>,
+    /// The fingerprint of the file, if the file could be opened.
+    fingerprint: Option<Fingerprint>,
     /// About the file at a place below the directory.
     problems: Vec<(RelPath, Problem)>,
 }
@@ -36,6 +39,15 @@ impl Read {
     /// Whether there is a manifest that cannot be used.
     pub(super) fn is_broken(&self) -> bool {
         self.manifest.is_none() && self.file.is_some()
+    }
+
+    /// Whether the manifest changed since it was read.
+    pub(super) fn is_outdated(&self, ground: &Ground, dir: &Spot) -> bool {
+        let Some((read, file)) = self.fingerprint.zip(self.file.as_ref()) else { return false };
+        if ground.may_serve(dir) {
+            return read.is_outdated(ground, dir, file);
+        }
+        read.is_outdated(&ground.unbounded(), dir, file)
     }
 
     /// Whether a manifest could not be read, and may be by now.
@@ -132,6 +144,7 @@ fn read(ground: &Ground, dir: &Spot) -> Read {
         }
     });
     let Some((path, opened)) = there.next() else { return Read::default() };
+    let fingerprint = opened.as_ref().ok().map(|opened| Fingerprint::of(&opened.version));
     let read = opened.map(|opened| content::small(&opened.file));
     let others = there.map(|(path, _)| path).collect();
     let (manifest, problems) = match read {
@@ -140,5 +153,5 @@ fn read(ground: &Ground, dir: &Spot) -> Read {
         Err(problem) => (None, vec![problem]),
     };
     let problems = problems.into_iter().map(|p| (path.clone(), p)).collect();
-    Read { manifest, file: Some(path), others, problems }
+    Read { manifest, file: Some(path), others, fingerprint, problems }
 }

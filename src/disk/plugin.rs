@@ -4,9 +4,10 @@
 
 use super::allowed::{Blocked, Ground};
 use super::content;
+use super::fingerprint::Fingerprint;
 use super::list::{may_pass, unopened};
 use super::resource::{self, Regular, Unopened};
-use super::watching::{Guard, WatchDirs};
+use super::watching::{Guard, WatchDirs, watch_shared};
 use crate::domain::plugin::{Components, Kind, read_file};
 use crate::domain::{Code, Limits, Manifest, Problem, RelPath, Severity, Spot, permit};
 use rustix::fs::{FileType, OFlags};
@@ -42,6 +43,7 @@ pub(super) struct FileRead {
     pub(super) file: RelPath,
     /// Where it really is.
     pub(super) real: Option<Spot>,
+    pub(super) fingerprint: Fingerprint,
     /// `None` where it cannot be used.
     pub(super) components: Option<Components>,
     pub(super) problems: Vec<Problem>,
@@ -224,6 +226,7 @@ impl Reading<'_> {
         if self.is_read(kind, place) {
             return;
         }
+        self.watch_shared(file);
         let (components, problems) = if let Ok(bytes) = content::small(&file.file) {
             read_file(kind, &bytes)
         } else {
@@ -234,6 +237,10 @@ impl Reading<'_> {
         self.take(kind, place, file, components, problems);
     }
 
+    pub(super) fn watch_shared(&mut self, file: &Regular) {
+        watch_shared(self.reader.watching, file, self.token, &mut self.guards);
+    }
+
     pub(super) fn take(
         &mut self,
         kind: Kind,
@@ -242,8 +249,10 @@ impl Reading<'_> {
         components: Option<Components>,
         problems: Vec<Problem>,
     ) {
-        let (file, real) = (place.clone(), Some(file.spot.clone()));
-        self.read.files.push(FileRead { kind, file, real, components, problems, stale: false });
+        let (fingerprint, real) = (Fingerprint::of(&file.version), Some(file.spot.clone()));
+        let (file, stale) = (place.clone(), false);
+        let found = FileRead { kind, file, real, fingerprint, components, problems, stale };
+        self.read.files.push(found);
     }
 
     fn images(&mut self, manifest: &Manifest) {

@@ -25,6 +25,7 @@ impl Reading<'_> {
         if self.is_read(kind, place) {
             return;
         }
+        self.watch_shared(file);
         let size = file.version.size;
         let mut bytes = Vec::new();
         let most = self.reader.limits.max_file_bytes;

@@ -18,6 +18,8 @@ pub(super) struct Regular {
     pub(super) version: Version,
     /// Whether anybody may execute it.
     pub(super) executable: bool,
+    /// Whether the file has more than one name: hard links.
+    pub(super) has_other_names: bool,
     pub(super) spot: Spot,
 }
 
@@ -100,7 +102,8 @@ pub(super) fn regular(fd: OwnedFd, spot: Spot) -> Result<Regular, Unopened> {
         return Err(Unopened::NotRegular);
     }
     let executable = stat.st_mode & 0o111 != 0;
-    Ok(Regular { file: File::from(fd), version: version(&stat), executable, spot })
+    let (version, has_other_names) = (version(&stat), stat.st_nlink > 1);
+    Ok(Regular { file: File::from(fd), version, executable, has_other_names, spot })
 }
 
 /// The target of a link, beside what it leads to.

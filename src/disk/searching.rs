@@ -79,8 +79,9 @@ impl Survey {
                     settled(new, last)
                 });
                 self.tokens.insert(token, Token::Listed(spot.clone()));
-                let (guards, held) = (listed.guards, listing.clone());
-                let node = Node { walked, linked, token, listing, suspect: false, guards };
+                let (guards, files, held) = (listed.guards, listed.files, listing.clone());
+                found.has_new_shared |= files.has_shared;
+                let node = Node { walked, linked, token, listing, suspect: false, guards, files };
                 nodes.new.insert(spot, node);
                 search.absorb(visit.clone(), held);
             });

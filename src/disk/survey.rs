@@ -5,7 +5,7 @@
 use super::allowed::Allowed;
 use super::assembly::Assembly;
 use super::found::{Change, Found, Nodes, keep_last_good};
-use super::list::{Listed, Lister, MANIFEST_DIRECTORIES, Scratch};
+use super::list::{Listed, Lister, Scratch, is_manifest_directory};
 use super::progress::Progress;
 use super::watching::{Guard, Unwatched, WatchDirs};
 use crate::domain::search::Rules;
@@ -33,6 +33,9 @@ pub struct Dirty {
     /// Those of them that were moved, or on whose way something was. It may be back by now, and look
     /// as it did; what was read by a path while it was away was read of something else, or not at all.
     pub moved: HashSet<u64>,
+    /// Whether to compare every file that was read with the disk. A change through another name of a
+    /// file, made before the file was known to have one, is found only in this way.
+    pub compare_files: bool,
 }
 
 /// What a look at a root gave.
@@ -144,7 +147,8 @@ impl Survey {
             }
         };
         drop(old);
-        Surveyed { catalog: Some(catalog), unsettled: Vec::new() }
+        let unsettled = self.outdated_by_links(progress).into_iter().collect();
+        Surveyed { catalog: Some(catalog), unsettled }
     }
 
     /// Looks again at the directories of the tokens. Where a file does not parse and its directory
@@ -157,8 +161,25 @@ impl Survey {
         watching: &dyn WatchDirs,
         progress: &Progress,
     ) -> Surveyed {
-        let mut search_again =
-            self.rewatch_above(&dirty.tokens, watching) | self.distrust(&dirty.moved);
+        let mut tokens = dirty.tokens.clone();
+        if dirty.compare_files {
+            tokens.extend(self.outdated(progress));
+        }
+        let mut surveyed = self.relist(allowed, &tokens, &dirty.moved, quiet, watching, progress);
+        surveyed.unsettled.extend(self.outdated_by_links(progress));
+        surveyed
+    }
+
+    fn relist(
+        &mut self,
+        allowed: &Allowed,
+        tokens: &HashSet<u64>,
+        moved: &HashSet<u64>,
+        quiet: bool,
+        watching: &dyn WatchDirs,
+        progress: &Progress,
+    ) -> Surveyed {
+        let mut search_again = self.rewatch_above(tokens, watching) | self.distrust(moved);
         let Some(found) = &mut self.found else {
             return self.full(allowed, watching, progress);
         };
@@ -167,12 +188,12 @@ impl Survey {
         let mut declaring: HashSet<Spot> = HashSet::new();
         let mut unsettled = Vec::new();
         let truncated = found.catalog.as_ref().is_some_and(|c| c.header.truncated);
-        for token in &dirty.tokens {
+        for token in tokens {
             match self.tokens.get(token) {
                 // Of a directory that is no longer part of the root, or was looked at above.
                 None | Some(Token::Above(_)) => {}
                 Some(Token::Way) => {
-                    if dirty.moved.contains(token)
+                    if moved.contains(token)
                         || found.moved(&allowed.look_for(&self.target.path), &self.target.path)
                     {
                         return self.full(allowed, watching, progress);
@@ -182,7 +203,7 @@ impl Survey {
                 Some(Token::Listed(dir)) => {
                     let name = dir.rel.file_name().unwrap_or_default();
                     if let Some(parent) = dir.parent() {
-                        if MANIFEST_DIRECTORIES.iter().any(|d| d.as_bytes() == name) {
+                        if is_manifest_directory(dir) {
                             if found.reread_manifest(&parent, quiet) {
                                 search_again = true;
                             } else {
@@ -211,7 +232,7 @@ impl Survey {
         while let Some(dir) = queue.pop() {
             let Some(node) = found.nodes.get_mut(&dir) else { continue };
             let visit = node.visit(&dir);
-            let Listed { listing, guards } = lister.list(&visit, node.token, &mut scratch);
+            let Listed { listing, guards, files } = lister.list(&visit, node.token, &mut scratch);
             progress.tick();
             let listing = listing.map(|new| {
                 let (new, is_settled) = keep_last_good(new, node.listing.as_deref().ok(), quiet);
@@ -234,7 +255,8 @@ impl Survey {
             }
             let went = listing.is_err() && node.listing.is_ok();
             node.listing = listing.map(Arc::new);
-            node.guards = guards;
+            (node.guards, node.files) = (guards, files);
+            found.has_new_shared |= files.has_shared;
             if went && !links_looked_at {
                 // A link that led here may lead elsewhere by now, though no event told: what it
                 // leads to must come in the revision in which this goes.

@@ -3,7 +3,7 @@
 
 use crate::disk::{Guard, WatchDirs};
 use crate::keeper::Degraded;
-use crate::watch::{Listener, Unwatched, Watcher};
+use crate::watch::{Listener, Unwatched, Watch, Watcher};
 use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -107,6 +107,18 @@ impl Aim {
         Self { watcher: watcher.clone(), listener, failed: Mutex::default() }
     }
 
+    /// Keeps a watch, or records why there is none.
+    fn guard(&self, watched: Result<Watch, Unwatched>) -> Option<Guard> {
+        let why = match watched {
+            Ok(watch) => return Some(Guard::new(watch)),
+            Err(Unwatched::Exhausted) => Degraded::WatchLimit,
+            Err(Unwatched::NoInstance) => Degraded::NoInstance,
+            Err(Unwatched::Refused) => Degraded::Refused,
+        };
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        None
+    }
+
     pub(super) fn failed(&self) -> Option<Degraded> {
         *self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,20 +126,16 @@ impl Aim {
 
 impl WatchDirs for Aim {
     fn watch(&self, dir: BorrowedFd<'_>, token: u64, only: Option<&[u8]>) -> Option<Guard> {
-        match self.watcher.watch(dir, &self.listener, token, only) {
-            Ok(watch) => Some(Guard::new(watch)),
-            // A directory on the way that may be entered and not read cannot be watched; where it
-            // leads is looked at from time to time.
-            Err(Unwatched::Refused) if only.is_some() => None,
-            Err(why) => {
-                let why = match why {
-                    Unwatched::Exhausted => Degraded::WatchLimit,
-                    Unwatched::NoInstance => Degraded::NoInstance,
-                    Unwatched::Refused => Degraded::Refused,
-                };
-                self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
-                None
-            }
+        let watched = self.watcher.watch(dir, &self.listener, token, only);
+        // A directory on the way that may be entered and not read cannot be watched; where it
+        // leads is looked at from time to time.
+        if only.is_some() && matches!(watched, Err(Unwatched::Refused)) {
+            return None;
         }
+        self.guard(watched)
+    }
+
+    fn watch_file(&self, file: BorrowedFd<'_>, token: u64) -> Option<Guard> {
+        self.guard(self.watcher.watch_file(file, &self.listener, token))
     }
 }

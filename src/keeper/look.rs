@@ -14,7 +14,9 @@ use tokio::time::{Instant, timeout};
 impl Tended {
     /// Looks at all of the root, or at what is dirty, and publishes what was found.
     pub(super) async fn look(&mut self, is_audit: bool, dirty: Option<(Dirty, Quiet)>) {
-        let nothing = dirty.as_ref().is_some_and(|(dirty, _)| dirty.tokens.is_empty());
+        let nothing = dirty
+            .as_ref()
+            .is_some_and(|(dirty, _)| dirty.tokens.is_empty() && !dirty.compare_files);
         {
             let mut ledger = self.keeper.ledger();
             let Some(work) = ledger.work(&self.key) else { return };

@@ -121,7 +121,10 @@ impl Tended {
                     let mounts = std::mem::take(&mut notes.mounts);
                     let rest = Notes { mounts, ..Notes::default() };
                     let Notes { dirty, moved, .. } = std::mem::replace(&mut *notes, rest);
-                    return Job::Dirty(Dirty { tokens: dirty, moved }, quiet);
+                    return Job::Dirty(
+                        Dirty { tokens: dirty, moved, compare_files: wanted },
+                        quiet,
+                    );
                 }
                 wake = due_at.map_or(wake, |due_at| wake.min(due_at));
             }

@@ -112,10 +112,10 @@ impl Collector for State {
         metric.encode(metric_encoder)?;
         let running = u64::from(watching.has_events);
         out.gauge("watcher_running", "Whether there is an inotify instance", running)?;
-        out.gauge("watches", "Directories that are watched", watching.used as u64)?;
+        out.gauge("watches", "Directories and files that are watched", watching.used as u64)?;
         out.gauge(
             "watches_limit",
-            "Directories that the daemon's user may watch; 0 if not known",
+            "Directories and files that the daemon's user may watch; 0 if not known",
             watching.allowed,
         )?;
         let overflows = watching.overflows;

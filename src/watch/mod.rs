@@ -38,6 +38,13 @@ const MASK: WatchMask = WatchMask::CREATE
     .union(WatchMask::ONLYDIR)
     .union(WatchMask::EXCL_UNLINK);
 
+/// The events of a file: a change of its content or of its links. The kernel reports these through every
+/// name of the file. A rename is reported by the directory.
+const FILE_MASK: WatchMask = WatchMask::MODIFY
+    .union(WatchMask::CLOSE_WRITE)
+    .union(WatchMask::ATTRIB)
+    .union(WatchMask::DELETE_SELF);
+
 /// Where events about watched directories go. Called on the watcher's own task, so it only notes.
 pub trait Listener: Send + Sync + std::fmt::Debug {
     /// Something about the directory of this token changed; `name` is the entry, if it is about one.
@@ -135,7 +142,7 @@ impl Watcher {
         self.0.lock().watches.is_some()
     }
 
-    /// How many directories are watched.
+    /// How many directories, and files with other names, are watched.
     #[must_use]
     pub fn used(&self) -> usize {
         self.0.lock().registry.len()
@@ -164,10 +171,32 @@ impl Watcher {
         token: u64,
         only: Option<&[u8]>,
     ) -> Result<Watch, Unwatched> {
+        self.add(dir, MASK, listener, token, only)
+    }
+
+    /// Watches the file behind a descriptor. Changes through every name of the file are told. Read the
+    /// file after this call, not before.
+    pub fn watch_file(
+        &self,
+        file: BorrowedFd<'_>,
+        listener: &Arc<dyn Listener>,
+        token: u64,
+    ) -> Result<Watch, Unwatched> {
+        self.add(file, FILE_MASK, listener, token, None)
+    }
+
+    fn add(
+        &self,
+        fd: BorrowedFd<'_>,
+        mask: WatchMask,
+        listener: &Arc<dyn Listener>,
+        token: u64,
+        only: Option<&[u8]>,
+    ) -> Result<Watch, Unwatched> {
         let _adding = self.0.adding.read().unwrap_or_else(PoisonError::into_inner);
         let mut watches = self.0.lock().watches.clone().ok_or(Unwatched::NoInstance)?;
-        let path = format!("/proc/self/fd/{}", dir.as_raw_fd());
-        let added = watches.add(path, MASK).map_err(|e| match e.raw_os_error() {
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let added = watches.add(path, mask).map_err(|e| match e.raw_os_error() {
             Some(code) if code == rustix::io::Errno::NOSPC.raw_os_error() => Unwatched::Exhausted,
             _ => Unwatched::Refused,
         })?;

@@ -27,6 +27,7 @@ mod growth;
 mod handed_over;
 mod handles;
 mod hang;
+mod hard_links;
 mod harness;
 mod history;
 mod hour;

@@ -96,6 +96,33 @@ async fn watches_that_run_out_later_do_not_stop_changes() {
 }
 
 #[tokio::test]
+async fn files_with_other_names_count_as_watches() {
+    const SKILLS: usize = 30;
+    let fixture = Fixture::new(&format!("repeat {SKILLS} skill r/s{{}}\ndir out"));
+    // Enough for the directories, and for half of the files.
+    let Some(serving) = limited("max_inotify_watches", 55, &fixture) else { return };
+    let daemon = connect(&serving).await;
+    let root = selected("r", fixture.path("r"));
+    let mut replica = Replica::open(&daemon, watching(vec![root.clone()])).await;
+    replica.step().await;
+    assert_eq!(replica.roots["r"].watch_mode(), WatchMode::Events);
+    for n in 0..SKILLS {
+        let name = fixture.path(&format!("r/s{n:02}/SKILL.md"));
+        fs::hard_link(name, fixture.path("out").join(n.to_string())).expect("another name");
+    }
+    let list = fresh(&daemon, &[root]).await;
+    assert_eq!(list.roots[0].watch_mode(), WatchMode::Polling);
+    assert!(list.roots[0].watch_message.contains("max_user_watches"));
+    for n in 0..SKILLS {
+        fixture.write(&format!("out/{n}"), skill("s", "Polled."));
+    }
+    while replica.skills.values().any(|skill| skill.description != "Polled.") {
+        replica.change().await;
+    }
+    assert_eq!(serving.terminate().0, Some(0));
+}
+
+#[tokio::test]
 async fn without_an_instance_every_root_is_polled() {
     let fixture = Fixture::new("skill r/a");
     let Some(serving) = limited("max_inotify_instances", 0, &fixture) else { return };

@@ -1,0 +1,181 @@
+//! Files with several names. A write through one name makes no event in the directories of the others.
+//! The daemon's audit is ten minutes away, so that nothing here waits for it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use caproot::proto::caproot::v1::{ListSkillsResponse, Skill};
+
+use crate::dice::Dice;
+use crate::live::{Live, skill, status};
+
+/// The second name is there before the daemon looks, outside the root.
+const TREE: &str = r#"
+skill r/kit/a
+file r/kit/a/agents/openai.yaml
+| interface:
+|   display_name: First
+file r/kit/.claude-plugin/plugin.json
+| {"name": "first"}
+file r/kit/.mcp.json
+| {"a": {"command": "first"}}
+hardlink out/SKILL.md -> r/kit/a/SKILL.md
+hardlink out/openai.yaml -> r/kit/a/agents/openai.yaml
+hardlink out/plugin.json -> r/kit/.claude-plugin/plugin.json
+hardlink out/mcp.json -> r/kit/.mcp.json
+"#;
+
+fn listed(list: &ListSkillsResponse) -> BTreeMap<&str, &str> {
+    list.skills.iter().map(|s| (s.package.as_str(), s.description.as_str())).collect()
+}
+
+fn display_name(skill: &Skill) -> &str {
+    skill.interface.as_ref().map_or("", |interface| &interface.display_name)
+}
+
+#[tokio::test]
+async fn a_write_through_another_name_reaches_a_stream() {
+    let mut live = Live::new(TREE).await;
+    let held = |live: &Live| live.replica.skills["skill://r/kit/a"].clone();
+    for round in 0..3 {
+        let says = format!("Round {round}.");
+        live.fixture.write("out/SKILL.md", skill("a", &says));
+        while held(&live).description != says {
+            live.change().await;
+        }
+        live.fixture.write("out/openai.yaml", format!("interface:\n  display_name: {says}\n"));
+        while display_name(&held(&live)) != says {
+            live.change().await;
+        }
+        live.fixture.write("out/plugin.json", format!(r#"{{"name": "kit{round}"}}"#));
+        while held(&live).name != format!("kit{round}:a") {
+            live.change().await;
+        }
+        live.fixture.write("out/mcp.json", format!(r#"{{"a": {{"command": "no-{round}"}}}}"#));
+        let command = |live: &Live| {
+            let plugin = &live.replica.plugins["skill://r/kit"];
+            plugin.components.as_ref().expect("components").mcp_servers[0].command.clone()
+        };
+        while command(&live) != format!("no-{round}") {
+            live.change().await;
+        }
+    }
+    assert_eq!(status(&live.daemon).await.audit_repairs, 0);
+    live.end().await;
+}
+
+#[tokio::test]
+async fn a_manifest_above_the_root_is_watched_too() {
+    let tree = "skill up/r/a\nfile up/.codex-plugin/plugin.json\n| {\"name\": \"first\"}
+        hardlink out/plugin.json -> up/.codex-plugin/plugin.json";
+    let fixture = crate::fixture::Fixture::new(tree);
+    let root = crate::harness::selected("r", fixture.path("up/r"));
+    let mut live = Live::of(fixture, vec![root], caproot::keeper::Timing::default()).await;
+    assert_eq!(live.replica.skills["skill://r/a"].name, "first:a");
+    live.fixture.write("out/plugin.json", "{\"name\": \"second\"}");
+    while live.replica.skills["skill://r/a"].name != "second:a" {
+        live.change().await;
+    }
+    live.end().await;
+}
+
+#[tokio::test]
+async fn a_name_that_is_made_later_below_the_root() {
+    let mut live = Live::new("skill r/a\ndir r/b").await;
+    fs::hard_link(live.fixture.path("r/a/SKILL.md"), live.fixture.path("r/b/SKILL.md"))
+        .expect("another name");
+    while live.replica.skills.len() < 2 {
+        live.change().await;
+    }
+    // No event tells the directory `a` that its file has another name, and none that it changed.
+    for (name, says) in [("b", "Through b."), ("a", "Through a."), ("b", "Through b again.")] {
+        live.fixture.write(&format!("r/{name}/SKILL.md"), skill("x", says));
+        while live.replica.skills.values().any(|skill| skill.description != says) {
+            live.change().await;
+        }
+    }
+    live.end().await;
+}
+
+#[tokio::test]
+async fn a_fresh_list_has_a_write_through_a_name_that_no_event_told() {
+    let mut live = Live::new(TREE).await;
+    live.fixture.add("skill r/lone");
+    for round in 0..50 {
+        let says = format!("Round {round}.");
+        let other = live.fixture.path("out/other");
+        fs::hard_link(live.fixture.path("r/lone/SKILL.md"), &other).expect("another name");
+        fs::write(&other, skill("lone", &says)).expect("write");
+        if round % 2 == 0 {
+            fs::remove_file(&other).expect("remove");
+        }
+        let list = live.fresh().await;
+        assert_eq!(listed(&list)["skill://r/lone"], says);
+        drop(fs::remove_file(&other));
+    }
+    fs::remove_file(live.fixture.path("out/openai.yaml")).expect("remove");
+    fs::hard_link(live.fixture.path("r/kit/a/agents/openai.yaml"), live.fixture.path("out/again"))
+        .expect("another name");
+    live.fixture.write("out/again", "interface:\n  display_name: Again\n");
+    live.fixture.write("out/plugin.json", "{\"name\": \"again\"}");
+    let list = live.fresh().await;
+    let kit = list.skills.iter().find(|s| s.package == "skill://r/kit/a").expect("listed");
+    assert_eq!((display_name(kit), &*kit.name), ("Again", "again:a"));
+    live.end().await;
+}
+
+/// Every name that a file with the text of a skill may have: of two skills, in directories that the
+/// daemon watches under other file names, and outside the root.
+const NAMES: [&str; 6] =
+    ["r/a/SKILL.md", "r/b/SKILL.md", "r/c/deep/SKILL.md", "r/c/notes.md", "out/x", "out/y"];
+const ROUNDS: u64 = 1_500;
+
+/// Makes one change to one of the names.
+fn change(names: &[PathBuf], dice: &mut Dice, round: u64) -> io::Result<()> {
+    let (one, other) = (dice.pick(names).clone(), dice.pick(names).clone());
+    let text = skill("x", &format!("Round {round}."));
+    match dice.below(10) {
+        // In place, through whichever names the file has by now.
+        0..=4 => fs::metadata(&one).and_then(|_| fs::write(&one, text)),
+        5 => {
+            let new = one.with_extension("new");
+            fs::write(&new, text)?;
+            fs::rename(new, one)
+        }
+        6 => fs::remove_file(one),
+        _ => {
+            drop(fs::remove_file(&other));
+            fs::hard_link(one, other)
+        }
+    }
+}
+
+#[tokio::test]
+async fn edits_through_any_name_in_any_order() {
+    for seed in 0..4 {
+        let mut dice = Dice::new(seed);
+        let mut live = Live::new("skill r/a\nskill r/b\nskill r/c/deep\ndir out").await;
+        let names = NAMES.map(|name| live.fixture.path(name));
+        for round in 0..ROUNDS / 4 {
+            // A change that cannot be made, such as of a name that is gone, is left out.
+            drop(change(&names, &mut dice, round));
+            if dice.one_in(3) {
+                continue;
+            }
+            let list = live.fresh().await;
+            let listed = listed(&list);
+            for (name, path) in NAMES.iter().zip(&names).take(3) {
+                let package = format!("skill://{}", name.trim_end_matches("/SKILL.md"));
+                let text = fs::read_to_string(path).ok();
+                let says = text.as_ref().and_then(|text| text.lines().nth(2));
+                let says = says.and_then(|line| line.strip_prefix("description: "));
+                assert_eq!(listed.get(&*package), says.as_ref(), "seed {seed}, round {round}");
+            }
+        }
+        live.replica.catch_up(&live.daemon).await;
+        assert_eq!(status(&live.daemon).await.audit_repairs, 0);
+        live.end().await;
+    }
+}
