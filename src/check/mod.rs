@@ -47,6 +47,8 @@ pub struct Checked {
     pub findings: Vec<Finding>,
     /// How many findings there was no room for; those kept are the worst.
     pub dropped: u32,
+    /// How many plugins a daemon would list.
+    pub plugins: usize,
 }
 
 /// A skill that a daemon would list.
@@ -99,7 +101,7 @@ pub fn check(subject: &Subject, progress: &Progress) -> Result<Checked, Reason> 
     // A root that vanished meanwhile has no lines to show.
     let root = allowed.resolve(&subject.target.path).ok();
     let findings = findings(subject, &catalog, root.as_ref(), problems);
-    Ok(Checked { skills, findings, dropped })
+    Ok(Checked { skills, findings, dropped, plugins: catalog.plugins().len() })
 }
 
 /// Adds to each problem what shows it. Problems of one file follow each other, so each is read once.
@@ -138,6 +140,15 @@ fn is_better_hidden(at: &RelPath, text: &[u8], line: u32) -> bool {
 
 fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+impl Checked {
+    /// Whether there is neither a skill nor a plugin, nor an error that says why.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let has_error = self.findings.iter().any(|f| f.severity() == Severity::Error);
+        self.skills.is_empty() && self.plugins == 0 && !has_error
+    }
 }
 
 impl Finding {

@@ -26,7 +26,7 @@ const FRAME: Duration = Duration::from_millis(100);
 ///
 /// Finds and reads skills exactly as a daemon does that publishes the directory, and says what it
 /// makes of them; needs no daemon. Exits with 1 when there is an error: something that a daemon
-/// would leave out.
+/// would leave out. Also exits with 1 when a directory has neither a skill nor a plugin.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -42,6 +42,9 @@ pub(super) struct CheckArgs {
     /// Exit with 1 when there is a warning, too
     #[arg(long)]
     deny_warnings: bool,
+    /// Exit with 0 when a directory has neither a skill nor a plugin
+    #[arg(long)]
+    allow_empty: bool,
     /// Also show notes, which are only worth knowing; json and sarif always hold them
     #[arg(long)]
     notes: bool,
@@ -65,9 +68,15 @@ enum Form {
 pub(super) async fn run(args: CheckArgs, env: &Env) -> Result<u8, Failure> {
     let mut all: Vec<Checked> = Vec::new();
     let mut unchecked: Vec<(String, String)> = Vec::new();
+    let mut empty: Vec<String> = Vec::new();
     for dir in &args.dirs {
         match check_one(dir, env).await {
-            Ok(checked) => all.push(checked),
+            Ok(checked) => {
+                if checked.is_empty() && !args.allow_empty {
+                    empty.push(format!("{} has neither a skill nor a plugin", dir.display()));
+                }
+                all.push(checked);
+            }
             Err(why) => unchecked.push((dir.to_string_lossy().into_owned(), why)),
         }
     }
@@ -86,6 +95,10 @@ pub(super) async fn run(args: CheckArgs, env: &Env) -> Result<u8, Failure> {
         ));
     }
     let Summary { errors, warnings, .. } = Summary::of(&all);
+    if !empty.is_empty() {
+        return Err(Failure::all(exit::WRONG, &empty)
+            .hint("a skill is a directory with a SKILL.md; see --allow-empty"));
+    }
     let is_wrong = errors > 0 || args.deny_warnings && warnings > 0;
     Ok(if is_wrong { exit::WRONG } else { exit::OK })
 }

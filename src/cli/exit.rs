@@ -3,7 +3,7 @@
 //! | code | name | meaning |
 //! | --- | --- | --- |
 //! | 0 | [`OK`] | all is well; also when the reader of stdout left early |
-//! | 1 | [`WRONG`] | there is an answer, and it says that something is wrong: a root is not ready (`list`, `roots`, `resolve`), the daemon is not serving (`status`), what it lists is not on this machine (`path`), a skill or plugin has an error (`check`) |
+//! | 1 | [`WRONG`] | there is an answer, and it says that something is wrong: a root is not ready (`list`, `roots`, `resolve`), the daemon is not serving (`status`), what it lists is not on this machine (`path`), a skill or plugin has an error, or a directory has neither (`check`) |
 //! | 2 | [`USAGE`] | the command line is wrong |
 //! | 3 | [`NO_DAEMON`] | no daemon answers at the endpoint, what answers is none, or it cannot prove over TLS to be the one |
 //! | 4 | [`REFUSED`] | the daemon refused the call as wrong; the same call will be refused again |

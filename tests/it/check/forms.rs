@@ -13,7 +13,14 @@ fn exit_codes() {
     for (tree, args, expected) in [
         ("skill root/a", vec!["root"], 0),
         ("skill root/a", vec!["root", "--deny-warnings"], 0),
-        ("dir root", vec!["root"], 0),
+        ("dir root", vec!["root"], 1),
+        ("dir root", vec!["root", "--allow-empty"], 0),
+        ("dir root", vec!["root", "--output", "json"], 1),
+        ("dir root", vec!["root", "--output", "sarif"], 1),
+        ("dir root\nskill two/a", vec!["two", "root"], 1),
+        ("dir root\nskill two/a", vec!["two", "root", "--allow-empty"], 0),
+        ("file root/.claude-plugin/plugin.json\n| {}", vec!["root"], 0),
+        (BROKEN, vec!["root", "--allow-empty"], 1),
         (WARNED, vec!["root"], 0),
         (WARNED, vec!["root", "--deny-warnings"], 1),
         (BROKEN, vec!["root"], 1),
@@ -45,6 +52,24 @@ fn every_directory_is_checked_and_every_other_one_named() {
          caproot: nowhere cannot be checked: there is no such directory\n\
          caproot: root/w/SKILL.md cannot be checked: it is a file; give the directory that holds it\n"
     );
+}
+
+#[test]
+fn an_empty_directory_is_named() {
+    let fixture = Fixture::new("skill root/a\ndir none\ndir also/none");
+    let (exit, stdout, stderr) = said(&caproot(fixture.top(), ["check", "none", "root", "also"]));
+    assert_eq!(exit, 1);
+    assert!(stdout.contains("1 skill, 0 errors"), "{stdout}");
+    assert_eq!(
+        stderr,
+        "caproot: none has neither a skill nor a plugin\n\
+         caproot: also has neither a skill nor a plugin\n\
+         hint: a skill is a directory with a SKILL.md; see --allow-empty\n"
+    );
+    // An error says already why there is no skill.
+    let fixture = Fixture::new(BROKEN);
+    let (exit, _, stderr) = said(&caproot(fixture.top(), ["check", "root"]));
+    assert_eq!((exit, &*stderr), (1, ""));
 }
 
 #[test]
