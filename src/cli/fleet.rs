@@ -3,7 +3,8 @@
 
 use super::exit;
 use super::failure::Failure;
-use super::output::{Output, print_json, print_table, say};
+use super::list::{place_head, print_skills, row};
+use super::output::{Output, print_json, say};
 use super::report;
 use super::text::shown;
 use crate::client::fleet::{Executor, Fleet, FleetMistake, Listed, Stage};
@@ -43,6 +44,7 @@ pub(super) async fn list(
     file: &Path,
     roots: Option<Vec<SelectedCapabilityRoot>>,
     request: &ListSkillsRequest,
+    is_long: bool,
     output: Output,
 ) -> Result<u8, Failure> {
     let fleet = read(file).await?;
@@ -60,7 +62,7 @@ pub(super) async fn list(
     };
     progress.clear();
     match output {
-        Output::Text => print_text(&listed)?,
+        Output::Text => print_text(&listed, is_long)?,
         Output::Json => print_json(&as_json(&listed)?)?,
     }
     let is_well = |listed: &Listed| {
@@ -72,7 +74,7 @@ pub(super) async fn list(
     Ok(if listed.iter().all(is_well) { exit::OK } else { exit::WRONG })
 }
 
-fn print_text(listed: &[Listed]) -> Result<(), Failure> {
+fn print_text(listed: &[Listed], is_long: bool) -> Result<(), Failure> {
     let mut rows = Vec::new();
     let mut lines = Vec::new();
     for Listed { environment_id, outcome } in listed {
@@ -80,20 +82,16 @@ fn print_text(listed: &[Listed]) -> Result<(), Failure> {
         match outcome {
             Ok(list) => {
                 rows.extend(list.skills.iter().map(|skill| {
-                    let root = skill.authority.as_ref().map_or("", |authority| &authority.id);
-                    [
-                        shown(&skill.name),
-                        environment.clone(),
-                        shown(root),
-                        shown(&skill.description),
-                    ]
+                    let [name, place, description] = row(skill, is_long);
+                    [name, environment.clone(), place, description]
                 }));
                 lines.extend(report::lines(list).iter().map(|l| format!("{environment}: {l}")));
             }
             Err(why) => lines.push(format!("error[UNAVAILABLE] {environment}: {}", shown(why))),
         }
     }
-    print_table(["NAME", "ENVIRONMENT", "ROOT", "DESCRIPTION"], &rows)?;
+    let head = ["NAME", "ENVIRONMENT", place_head(is_long), "DESCRIPTION"];
+    print_skills(head, &rows, is_long)?;
     let answered = listed.iter().filter(|listed| listed.outcome.is_ok()).count();
     let all = report::counted(rows.len(), "skill");
     lines.push(format!("{all} of {answered} of {}", report::counted(listed.len(), "executor")));

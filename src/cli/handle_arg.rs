@@ -1,15 +1,90 @@
-//! A handle on the command line: how it is read, and which root and package it belongs to.
+//! A handle or a skill's name on the command line: how it is read, and which root and package it belongs to.
 
 use super::exit;
 use super::failure::Failure;
 use crate::client::{Client, package_of, root_id};
 use crate::proto::caproot::v1::{
-    Consistency, ListSkillsRequest, ResolveRootsRequest, SelectedCapabilityRoot, Skill, SkillView,
+    Consistency, ListSkillsRequest, ListSkillsResponse, ResolveRootsRequest, RootState,
+    SelectedCapabilityRoot, Skill, SkillView,
 };
 
-/// Reads a handle.
-pub(super) fn handle(text: &str) -> Result<String, &'static str> {
-    root_id(text).map(|_| text.to_owned()).ok_or("a handle is skill://ROOT or skill://ROOT/PATH")
+/// The most candidates that a message lists.
+const MAX_CANDIDATES: usize = 10;
+
+/// A package, or a file in one, as the command line names it.
+#[derive(Debug, Clone)]
+pub(super) enum PackageArg {
+    /// A handle.
+    Handle(String),
+    /// The qualified name of a skill, such as `deploy` or `kit:deploy`.
+    Name(String),
+}
+
+impl PackageArg {
+    /// Reads a handle or a name.
+    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+        if root_id(text).is_some() {
+            return Ok(Self::Handle(text.to_owned()));
+        }
+        if text.is_empty() || text.starts_with("skill:") {
+            return Err("a handle is skill://ROOT or skill://ROOT/PATH");
+        }
+        Ok(Self::Name(text.to_owned()))
+    }
+
+    /// Returns the handle. Looks a name up among the skills of the roots, where one skill must have it.
+    pub(super) async fn resolve(
+        self,
+        client: &mut Client,
+        roots: &[SelectedCapabilityRoot],
+        consistency: Consistency,
+    ) -> Result<String, Failure> {
+        let name = match self {
+            Self::Handle(handle) => return Ok(handle),
+            Self::Name(name) => name,
+        };
+        let list = client.list_skills(&list_request(roots.to_vec(), consistency)).await?;
+        let named: Vec<_> = list.skills.iter().filter(|skill| skill.name == name).collect();
+        match &named[..] {
+            [skill] => Ok(skill.package.clone()),
+            [] => Err(unknown_name(&name, &list)),
+            _ => {
+                let handles = candidates(named.iter().map(|skill| &*skill.package));
+                let sentence = format!("{} skills are named `{name}`: {handles}", named.len());
+                Err(Failure::new(exit::REFUSED, sentence).hint("give the handle of one of them"))
+            }
+        }
+    }
+}
+
+fn unknown_name(name: &str, list: &ListSkillsResponse) -> Failure {
+    let mut sentence = format!("no skill has the qualified name `{name}`");
+    let bare = |skill: &&Skill| skill.name.rsplit_once(':').is_some_and(|(_, bare)| bare == name);
+    let alike: Vec<_> = list.skills.iter().filter(bare).map(|skill| &*skill.name).collect();
+    if !alike.is_empty() {
+        sentence = format!("{sentence}; plugins have {}", candidates(alike.into_iter()));
+    }
+    let unready = list.roots.iter().filter(|root| root.state() != RootState::Ready).count();
+    if unready > 0 {
+        sentence = format!("{sentence}; {unready} of {} roots are not ready", list.roots.len());
+    }
+    Failure::new(exit::REFUSED, sentence).hint("`caproot list --long` shows names and handles")
+}
+
+/// Joins as many candidates as a person reads.
+fn candidates<'a>(all: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let more = all.len().saturating_sub(MAX_CANDIDATES);
+    let text = all.take(MAX_CANDIDATES).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{text} and {more} more") } else { text }
+}
+
+fn list_request(roots: Vec<SelectedCapabilityRoot>, consistency: Consistency) -> ListSkillsRequest {
+    ListSkillsRequest {
+        selected_capability_roots: roots,
+        view: SkillView::Basic.into(),
+        consistency: consistency.into(),
+        ..ListSkillsRequest::default()
+    }
 }
 
 /// The selected root whose id the handle names.
@@ -36,13 +111,7 @@ pub(super) async fn package(
     handle: &str,
     consistency: Consistency,
 ) -> Result<Option<Skill>, Failure> {
-    let request = ListSkillsRequest {
-        selected_capability_roots: vec![root.clone()],
-        view: SkillView::Basic.into(),
-        consistency: consistency.into(),
-        ..ListSkillsRequest::default()
-    };
-    let list = client.list_skills(&request).await?;
+    let list = client.list_skills(&list_request(vec![root.clone()], consistency)).await?;
     let packages = list.skills.iter().map(|skill| skill.package.as_str());
     let package = package_of(handle, packages).map(str::to_owned);
     Ok(list.skills.into_iter().find(|skill| Some(&skill.package) == package.as_ref()))

@@ -5,13 +5,11 @@ use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::Failure;
 use super::fleet;
-use super::output::{Output, print_message, print_table, say};
+use super::output::{Output, print_message, print_table, print_uncut_table, say};
 use super::report;
 use super::text::shown;
 use crate::endpoint::Env;
-use crate::proto::caproot::v1::{
-    Consistency, ListSkillsRequest, ListSkillsResponse, RootState, SkillView,
-};
+use crate::proto::caproot::v1::{Consistency, ListSkillsRequest, RootState, Skill, SkillView};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -23,6 +21,7 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   caproot list                                   every published root
+  caproot list --long                            with handles, for `caproot read` and scripts
   caproot list --root ./skills --fresh           a directory, searched again
   caproot list --root published:team --product codex
   caproot list --selected thread-start.json      the roots that a platform selected
@@ -43,6 +42,9 @@ pub(super) struct ListArgs {
     /// Include every change made before the call
     #[arg(long)]
     fresh: bool,
+    /// Show the handle of each skill in place of its root, and cut nothing; json always holds handles
+    #[arg(long)]
+    long: bool,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -62,14 +64,16 @@ pub(super) async fn run(args: ListArgs, env: &Env) -> Result<u8, Failure> {
     };
     if let Some(file) = &args.fleet {
         args.connection.refuse_endpoint()?;
-        return fleet::list(file, args.selection.given()?, &request, args.output).await;
+        let roots = args.selection.given()?;
+        return fleet::list(file, roots, &request, args.long, args.output).await;
     }
     let (mut client, _) = args.connection.client(env).await?;
     request.selected_capability_roots = args.selection.roots(&mut client, env).await?;
     let list = client.list_skills(&request).await?;
     match args.output {
         Output::Text => {
-            print_table(["NAME", "ROOT", "DESCRIPTION"], &rows(&list))?;
+            let rows: Vec<_> = list.skills.iter().map(|skill| row(skill, args.long)).collect();
+            print_skills(["NAME", place_head(args.long), "DESCRIPTION"], &rows, args.long)?;
             say(&report::lines(&list));
         }
         Output::Json => print_message(&list)?,
@@ -83,10 +87,23 @@ pub(super) fn consistency(fresh: bool) -> Consistency {
     if fresh { Consistency::Fresh } else { Consistency::Cached }
 }
 
-fn rows(list: &ListSkillsResponse) -> Vec<[String; 3]> {
-    let skills = list.skills.iter().map(|skill| {
-        let root = skill.authority.as_ref().map_or("", |authority| &authority.id);
-        [shown(&skill.name), shown(root), shown(&skill.description)]
-    });
-    skills.collect()
+/// The name, place and description of a skill. The place is the handle with `--long`, else the root.
+pub(super) fn row(skill: &Skill, is_long: bool) -> [String; 3] {
+    let root = || skill.authority.as_ref().map_or("", |authority| &authority.id);
+    let place = if is_long { &skill.package } else { root() };
+    [shown(&skill.name), shown(place), shown(&skill.description)]
+}
+
+/// The head of the column with the place.
+pub(super) fn place_head(is_long: bool) -> &'static str {
+    if is_long { "HANDLE" } else { "ROOT" }
+}
+
+/// Prints skills. A long table is as wide as its rows, so that every handle can be copied.
+pub(super) fn print_skills<const N: usize>(
+    head: [&str; N],
+    rows: &[[String; N]],
+    is_long: bool,
+) -> Result<(), Failure> {
+    if is_long { print_uncut_table(head, rows) } else { print_table(head, rows) }
 }

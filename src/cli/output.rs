@@ -40,11 +40,27 @@ pub(super) fn print_table<const N: usize>(
     head: [&str; N],
     rows: &[[String; N]],
 ) -> Result<(), Failure> {
+    print_lines(head, rows, width())
+}
+
+/// Prints the same table as wide as its rows, however narrow the terminal.
+pub(super) fn print_uncut_table<const N: usize>(
+    head: [&str; N],
+    rows: &[[String; N]],
+) -> Result<(), Failure> {
+    print_lines(head, rows, None)
+}
+
+fn print_lines<const N: usize>(
+    head: [&str; N],
+    rows: &[[String; N]],
+    width: Option<usize>,
+) -> Result<(), Failure> {
     if rows.is_empty() {
         return Ok(());
     }
     let all: Vec<_> = std::iter::once(head.map(String::from)).chain(rows.iter().cloned()).collect();
-    let lines = table::lines(&all, width());
+    let lines = table::lines(&all, width);
     print(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))
 }
 

@@ -4,18 +4,20 @@
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::Failure;
-use super::handle_arg::{handle, package, root_of};
+use super::handle_arg::{PackageArg, package, root_of};
 use super::output::{Output, print, print_json};
 use super::root_arg::{RootArg, file_uri, select};
 use super::text::shown;
 use crate::client::Client;
 use crate::config::{Config, Flags};
+use crate::domain::Published;
 use crate::endpoint::Env;
 use crate::locate::{NotHere, Place, path_of};
 use crate::proto::caproot::v1::{Consistency, ListResourcesRequest, SelectedCapabilityRoot, Skill};
 use clap::Args;
 use serde_json::json;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, IsTerminal as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -24,22 +26,28 @@ use std::path::{Path, PathBuf};
 ///
 /// For use on the executor, so that a shell can run a skill's scripts. The daemon says whether it
 /// lists what is asked for, and never where it is: that is found below the root's directory by this
-/// command itself. The path has no links in it. A published root must be one of the usual places of
-/// this user, or be given as --root ID=DIR.
+/// command itself. The path has no links in it. The daemon's config file says where a published root
+/// is. If this user may not read the file, the root must be one of the usual places of this user, or
+/// be given as --root ID=DIR.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   caproot path skill://skills/pdf --root skills=./skills
   python3 \"$(caproot path skill://user/pdf/scripts/fill.py)\" form.pdf
+  caproot path deploy-kit:deploy --config /srv/caproot.yaml
   caproot path skill://team/a --root team=/srv/skills --allow /srv/shared")]
 pub(super) struct PathArgs {
-    /// The handle of a package or of a file in one
-    #[arg(value_name = "HANDLE", value_parser = handle)]
-    handle: String,
+    /// The handle of a package or of a file in one, or the name of a skill that no other skill has
+    #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse)]
+    package: PackageArg,
     #[command(flatten)]
     connection: ConnectionArgs,
     #[command(flatten)]
     selection: SelectionArgs,
+    /// The config file of the daemon, which says where published roots are
+    /// [default: /etc/caproot/caproot.yaml]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Follow links out of the root's directory into this one; repeat for more
     #[arg(long, value_name = "DIR")]
     allow: Vec<PathBuf>,
@@ -52,13 +60,14 @@ pub(super) struct PathArgs {
 pub(super) async fn run(args: PathArgs, env: &Env) -> Result<u8, Failure> {
     let (mut client, _) = args.connection.client(env).await?;
     let roots = args.selection.roots(&mut client, env).await?;
-    let root = root_of(&args.handle, roots)?;
-    let (root, dir) = directory(&mut client, root, &args.handle, env).await?;
-    let package = listed(&mut client, &root, &args.handle).await?;
+    let handle = args.package.resolve(&mut client, &roots, Consistency::Cached).await?;
+    let root = root_of(&handle, roots)?;
+    let (root, dir) = directory(&mut client, root, &handle, args.config.as_deref(), env).await?;
+    let package = listed(&mut client, &root, &handle).await?;
     let current = env.current_dir.clone().unwrap_or_default();
     let allow = args.allow.iter().map(|dir| current.join(dir));
-    let path = path_of(&args.handle, &package, &dir, allow).map_err(|why| failure(why, &dir))?;
-    print_path(&args.handle, &path, args.output)?;
+    let path = path_of(&handle, &package, &dir, allow).map_err(|why| failure(why, &dir))?;
+    print_path(&handle, &path, args.output)?;
     Ok(exit::OK)
 }
 
@@ -85,12 +94,14 @@ async fn listed(
         .hint("`caproot resources PACKAGE` shows what it lists"))
 }
 
-/// The root as a directory of this machine: the one that it is selected by, else, for a published
-/// root, the usual place of that id, if the daemon finds the same skill there.
+/// The root as a directory of this machine: the directory that the root is selected by. For a
+/// published root, the directory that the config file names, or the usual place of that id, if the
+/// daemon finds the same skill there.
 async fn directory(
     client: &mut Client,
     root: SelectedCapabilityRoot,
     handle: &str,
+    config: Option<&Path>,
     env: &Env,
 ) -> Result<(SelectedCapabilityRoot, PathBuf), Failure> {
     let location = root.location.clone().unwrap_or_default();
@@ -102,25 +113,55 @@ async fn directory(
             return Err(Failure::new(exit::CONFIG, sentence));
         }
     };
-    let unknown = |why: &str| {
-        let sentence = format!("where the published root `{published}` is, {why}");
-        Failure::new(exit::CONFIG, sentence).hint("say where with --root ID=DIR")
-    };
-    let places = Config::from_flags(Flags::default(), env).map(|usual| usual.published);
-    let place = places.unwrap_or_default().into_iter().find(|p| p.id.as_str() == published);
-    let place = place.ok_or_else(|| unknown("the daemon does not say"))?;
-    let dir = PathBuf::from(OsStr::from_bytes(&place.path));
-    let arg = RootArg { id: Some(root.id.clone()), dir: dir.clone().into_os_string() };
-    let same = select(&[arg], &location.environment_id, None).ok().and_then(|mut s| s.pop());
-    let same = same.ok_or_else(|| unknown("the daemon does not say"))?;
-    // Another user's daemon has other usual places.
-    let there = package(client, &root, handle, Consistency::Cached).await?;
-    let here = package(client, &same, handle, Consistency::Cached).await?;
+    let (places, unread) = places(&published, config, env);
+    // Another daemon may have another config, and the daemon of another user has other usual places.
     let content = |skill: Skill| (skill.package, skill.digest, skill.size_bytes);
-    if there.is_some() && there.map(content) != here.map(content) {
-        return Err(unknown("the daemon does not say, and it is not this user's usual place"));
+    let there = package(client, &root, handle, Consistency::Cached).await?;
+    let there = there.map(content);
+    for dir in &places {
+        let arg = RootArg { id: Some(root.id.clone()), dir: dir.clone().into_os_string() };
+        let same = select(&[arg], &location.environment_id, None).ok().and_then(|mut s| s.pop());
+        let Some(same) = same else { continue };
+        let here = package(client, &same, handle, Consistency::Cached).await?;
+        if there.is_none() || there == here.map(content) {
+            return Ok((same, dir.clone()));
+        }
     }
-    Ok((same, dir))
+    let why = match (unread, &places[..]) {
+        (Some(why), _) => why,
+        (None, [dir, ..]) => format!("the daemon finds something else in {}", dir.display()),
+        (None, []) => "the config file does not publish the root".to_owned(),
+    };
+    let sentence = format!("the directory of the published root `{published}` is not known: {why}");
+    Err(Failure::new(exit::CONFIG, sentence)
+        .hint("name the daemon's config file with --config FILE, or say where with --root ID=DIR"))
+}
+
+/// The directories that a published root may be, and why the config file cannot be used.
+fn places(published: &str, config: Option<&Path>, env: &Env) -> (Vec<PathBuf>, Option<String>) {
+    let place = |roots: Vec<Published>| {
+        let root = roots.into_iter().find(|root| root.id.as_str() == published);
+        root.map(|root| PathBuf::from(OsStr::from_bytes(&root.path)))
+    };
+    let (file, usual) = if let Some(file) = config {
+        (file.to_owned(), None)
+    } else {
+        let usual = Config::from_flags(Flags::default(), env).map(|usual| usual.published);
+        (env.etc.join("caproot/caproot.yaml"), place(usual.unwrap_or_default()))
+    };
+    let (named, unread) = match published_by(&file, env) {
+        Ok(roots) => (place(roots), None),
+        Err(why) => (None, Some(why)),
+    };
+    (named.into_iter().chain(usual).collect(), unread)
+}
+
+fn published_by(file: &Path, env: &Env) -> Result<Vec<Published>, String> {
+    if let Err(error) = File::open(file) {
+        return Err(format!("{} cannot be read: {error}", file.display()));
+    }
+    Config::published_by(file, env)
+        .map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }
 
 /// Why what the daemon lists is not found by this user.

@@ -3,7 +3,7 @@
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::Failure;
-use super::handle_arg::{handle, package, plugin_package, root_of};
+use super::handle_arg::{PackageArg, package, plugin_package, root_of};
 use super::list::consistency;
 use super::output::{Output, print, print_message};
 use crate::client::Client;
@@ -25,14 +25,16 @@ const MAX_JSON_BYTES: usize = 256 << 20;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  caproot read skill://skills/pdf                   a skill's SKILL.md
+  caproot read pdf                                  a skill's SKILL.md, by the skill's name
+  caproot read skill://skills/pdf                   the same by its handle
   caproot read skill://skills/pdf/scripts/fill.py > fill.py
   caproot read skill://deploy/a --root deploy=/opt/plugins/deploy
   caproot read skill://skills/pdf --output json | jq -r .digest")]
 pub(super) struct ReadArgs {
-    /// The handle of a package or of a file in one, as `caproot list --output json` shows them
-    #[arg(value_name = "PACKAGE_OR_RESOURCE", value_parser = handle)]
-    handle: String,
+    /// The handle of a package or of a file in one, or the name of a skill that no other skill has;
+    /// `caproot list --long` shows both
+    #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse)]
+    package: PackageArg,
     #[command(flatten)]
     connection: ConnectionArgs,
     #[command(flatten)]
@@ -53,16 +55,17 @@ pub(super) struct ReadArgs {
 pub(super) async fn run(args: ReadArgs, env: &Env) -> Result<u8, Failure> {
     let (mut client, _) = args.connection.client(env).await?;
     let roots = args.selection.roots(&mut client, env).await?;
-    let root = root_of(&args.handle, roots)?;
     let consistency = consistency(args.fresh);
-    let package = package(&mut client, &root, &args.handle, consistency).await?;
+    let handle = args.package.resolve(&mut client, &roots, consistency).await?;
+    let root = root_of(&handle, roots)?;
+    let package = package(&mut client, &root, &handle, consistency).await?;
     let package = match package {
         Some(skill) => skill.package,
-        None => plugin_package(&mut client, &root, &args.handle, consistency)
+        None => plugin_package(&mut client, &root, &handle, consistency)
             .await?
-            .unwrap_or_else(|| args.handle.clone()),
+            .unwrap_or_else(|| handle.clone()),
     };
-    let resource = if package == args.handle { String::new() } else { args.handle };
+    let resource = if package == handle { String::new() } else { handle };
     let request = ReadResourceRequest {
         root: Some(root),
         package,

@@ -3,12 +3,14 @@
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::Failure;
-use super::handle_arg::{handle, root_of};
+use super::handle_arg::{PackageArg, root_of};
 use super::output::{Output, print, print_message, say};
 use super::text::shown;
 use super::{report, table};
 use crate::endpoint::Env;
-use crate::proto::caproot::v1::{ListResourcesRequest, ListResourcesResponse, Resource};
+use crate::proto::caproot::v1::{
+    Consistency, ListResourcesRequest, ListResourcesResponse, Resource,
+};
 use clap::Args;
 
 /// List the files of a listed skill
@@ -17,13 +19,15 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  caproot resources pdf                             by the skill's name
   caproot resources skill://skills/pdf
   caproot resources skill://skills/pdf --digests --output json | jq -r '.resources[].digest'
   caproot resources skill://deploy/a --root deploy=/opt/plugins/deploy")]
 pub(super) struct ResourcesArgs {
-    /// The handle of a package, as `caproot list --output json` shows it
-    #[arg(value_name = "PACKAGE", value_parser = handle)]
-    package: String,
+    /// The handle of a package, or the name of a skill that no other skill has; `caproot list --long`
+    /// shows both
+    #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse)]
+    package: PackageArg,
     #[command(flatten)]
     connection: ConnectionArgs,
     #[command(flatten)]
@@ -40,9 +44,10 @@ pub(super) struct ResourcesArgs {
 pub(super) async fn run(args: ResourcesArgs, env: &Env) -> Result<u8, Failure> {
     let (mut client, _) = args.connection.client(env).await?;
     let roots = args.selection.roots(&mut client, env).await?;
+    let package = args.package.resolve(&mut client, &roots, Consistency::Cached).await?;
     let request = ListResourcesRequest {
-        root: Some(root_of(&args.package, roots)?),
-        package: args.package,
+        root: Some(root_of(&package, roots)?),
+        package,
         include_digests: args.digests,
         ..ListResourcesRequest::default()
     };

@@ -24,10 +24,14 @@ use tonic_health::pb::health_check_response::ServingStatus;
 Examples:
   caproot status                                        the daemon on this machine
   caproot status --endpoint tcp:127.0.0.1:5000 --timeout 2s
+  caproot status --limits                               with the limits of requests and roots
   caproot status --output json | jq .executor.limits")]
 pub(super) struct StatusArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
+    /// Also show the limits; json always holds them
+    #[arg(long)]
+    limits: bool,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -53,7 +57,10 @@ pub(super) async fn run(args: StatusArgs, env: &Env) -> Result<u8, Failure> {
                 ("endpoint".to_owned(), shown(&endpoint.to_string())),
             ];
             if let (Some(executor), Some(dynamic)) = (&executor, &dynamic) {
-                rows.extend(executor_rows(executor, dynamic));
+                rows.extend(executor_rows(executor));
+                if args.limits {
+                    rows.extend(limit_rows(dynamic));
+                }
             }
             let widest = rows.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
             print(|stdout| {
@@ -72,10 +79,7 @@ pub(super) async fn run(args: StatusArgs, env: &Env) -> Result<u8, Failure> {
     Ok(if serving { exit::OK } else { exit::WRONG })
 }
 
-fn executor_rows(
-    executor: &GetExecutorResponse,
-    dynamic: &DynamicMessage,
-) -> Vec<(String, String)> {
+fn executor_rows(executor: &GetExecutorResponse) -> Vec<(String, String)> {
     let build = Some(&executor.build).filter(|build| !build.is_empty());
     let build = build.map_or_else(String::new, |build| format!(" ({build})"));
     let mut rows = vec![
@@ -98,7 +102,12 @@ fn executor_rows(
     if !executor.resolver.is_empty() {
         rows.push(("resolver".to_owned(), shown(&executor.resolver)));
     }
-    // By the descriptor, so that a new limit shows up by itself.
+    rows
+}
+
+/// Reads the limits by the descriptor, so that a new limit shows up by itself.
+fn limit_rows(dynamic: &DynamicMessage) -> Vec<(String, String)> {
+    let mut rows = Vec::new();
     let limits = dynamic.get_field_by_name("limits");
     if let Some(limits) = limits.as_deref().and_then(|value| value.as_message()) {
         for field in limits.descriptor().fields() {

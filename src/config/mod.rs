@@ -209,6 +209,19 @@ impl Config {
         })
     }
 
+    /// Returns the roots that a config file publishes. Mistakes in its other keys do not matter here: a
+    /// user who may read the file may still not read the certificates that the file names.
+    pub fn published_by(file: &Path, env: &Env) -> Result<Vec<Published>, Vec<Mistake>> {
+        let mut mistakes = Mistakes::default();
+        let by_flag = |_: &RootId| false;
+        let text = file::read(file);
+        let settings = from_text(file, text, by_flag, false, env, &mut mistakes);
+        match settings.published {
+            Some(published) => Ok(published),
+            None => mistakes.none_or_all().map(|()| Vec::new()),
+        }
+    }
+
     /// The directories that are allowed beside the published roots.
     #[must_use]
     pub fn allowed_beside(&self) -> &[PathBuf] {

@@ -211,7 +211,7 @@ async fn path() {
         ("skill://skills/none", 4, "PACKAGE_NOT_FOUND"),
         ("skill://elsewhere/x", 4, "no root is named"),
         ("skill://skills/pdf/../pdf", 4, "no such file"),
-        ("pdf", 2, "skill://ROOT"),
+        ("skill:pdf", 2, "skill://ROOT"),
     ] {
         let said = at(handle, &[]).await;
         assert_eq!((said.code, said.text()), (Some(code), ""), "{handle}: {}", said.stderr);
@@ -220,7 +220,66 @@ async fn path() {
     // The daemon does not say where a published root is.
     let said = run(&daemon, "path skill://skills/pdf").await;
     assert_eq!(said.code, Some(78));
-    assert!(said.stderr.contains("--root ID=DIR"), "{}", said.stderr);
+    for part in ["/etc/caproot/caproot.yaml cannot be read", "--config FILE", "--root ID=DIR"] {
+        assert!(said.stderr.contains(part), "{part} in {}", said.stderr);
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn path_by_the_config_file() {
+    let (fixture, daemon) = publishing("skill other/pdf\nfile other/pdf/more").await;
+    let with = |config: &str, handle: &str| {
+        fixture.write("caproot.yaml", config);
+        let mut command = asking(&daemon, "path");
+        command.arg(handle).arg("--config").arg(fixture.path("caproot.yaml"));
+        ended(command)
+    };
+    // The command reads no key, which this user may not be able to read.
+    let good = "roots: [{id: skills, path: skills}]\ntls: {cert: /none.pem, key: /none.key}";
+    for (handle, path) in [
+        ("skill://skills/pdf", "skills/pdf"),
+        ("skill://skills/pdf/scripts/fill.py", "skills/pdf/scripts/fill.py"),
+        ("pdf", "skills/pdf"),
+    ] {
+        let said = with(good, handle).await;
+        let expected = fixture.path(path);
+        assert_eq!(said.text().trim_end(), expected.to_str().expect("UTF-8"), "{}", said.stderr);
+    }
+    for (config, says) in [
+        ("roots: [{id: other, path: skills}]", "does not publish"),
+        ("roots: [{id: skills, path: nowhere}]", "something else in"),
+        ("roots: {", "caproot.yaml:1:"),
+        ("", "does not publish"),
+    ] {
+        let said = with(config, "pdf").await;
+        assert_eq!((said.code, said.text()), (Some(78), ""), "{config}: {}", said.stderr);
+        assert!(said.stderr.contains(says), "{config}: {}", said.stderr);
+        assert!(said.stderr.contains("--root ID=DIR"), "{config}: {}", said.stderr);
+    }
+    let said = run(&daemon, "path pdf --config /nonexistent.yaml").await;
+    assert_eq!(said.code, Some(78));
+    for part in ["/nonexistent.yaml cannot be read", "--root ID=DIR"] {
+        assert!(said.stderr.contains(part), "{part} in {}", said.stderr);
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn status_is_short_and_shows_limits_when_asked() {
+    let (_fixture, daemon) = publishing("").await;
+    let short = run(&daemon, "status").await;
+    let long = run(&daemon, "status --limits").await;
+    assert_eq!((short.code, long.code), (Some(0), Some(0)));
+    assert!((8..=12).contains(&short.text().lines().count()), "{}", short.text());
+    assert!(!short.text().contains("max_depth"), "{}", short.text());
+    let keys = |said: &Ended| -> Vec<String> {
+        let keys = said.text().lines().filter_map(|line| line.split_whitespace().next());
+        keys.map(str::to_owned).collect()
+    };
+    let (short, long) = (keys(&short), keys(&long));
+    assert_eq!(long[..short.len()], short);
+    assert!(long[short.len()..].contains(&"max_depth".to_owned()), "{long:?}");
     daemon.stop().await;
 }
 

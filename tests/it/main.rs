@@ -63,6 +63,7 @@ mod rooms;
 mod roots;
 mod roots_live;
 mod sandbox;
+mod skill_names;
 mod soak;
 mod stock;
 mod streams;

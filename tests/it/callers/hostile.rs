@@ -68,7 +68,8 @@ async fn commands() {
     let (gone, nasty) = (format!("{package}/none"), "skill://r/\n\u{1b}[2J\u{202e}");
     let elsewhere = format!("{ID}={}", fixture.path("none").display());
     for (args, lines) in [
-        (&["status"][..], 20..60),
+        (&["status"][..], 8..15),
+        (&["status", "--limits"], 20..60),
         (&["roots"], 2..3),
         (&["resolve"], 5..6),
         (&["resolve", "--root", &elsewhere], 2..3),

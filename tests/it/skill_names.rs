@@ -1,0 +1,123 @@
+//! Commands that take the name of a skill in place of its handle, and the list that shows both.
+
+use serde_json::Value;
+
+use crate::commands::{Ended, asking, ended};
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, Setup};
+
+const TREE: &str = r#"
+skill one/pdf
+file one/pdf/notes.md
+| Notes.
+skill one/twice
+skill two/twice
+file two/kit/.claude-plugin/plugin.json
+| {"name": "kit"}
+skill two/kit/skills/deploy
+repeat 12 skill two/more/{}/same
+"#;
+
+async fn start() -> (Fixture, Daemon) {
+    let fixture = Fixture::new(TREE);
+    let root = |id: &str| (Some(id.to_owned()), fixture.path(id));
+    let setup = Setup { roots: vec![root("one"), root("two")], ..Setup::default() };
+    let daemon = Daemon::start(setup).await;
+    (fixture, daemon)
+}
+
+async fn run(daemon: &Daemon, words: &str) -> Ended {
+    ended(asking(daemon, words)).await
+}
+
+fn text(said: &Ended) -> &str {
+    std::str::from_utf8(&said.stdout).expect("text")
+}
+
+#[tokio::test]
+async fn a_name_that_one_skill_has_is_as_good_as_its_handle() {
+    let (fixture, daemon) = start().await;
+    for (name, handle) in
+        [("pdf", "skill://one/pdf"), ("kit:deploy", "skill://two/kit/skills/deploy")]
+    {
+        for command in ["read", "read --fresh", "read --output json", "resources"] {
+            let by_name = run(&daemon, &format!("{command} {name}")).await;
+            let by_handle = run(&daemon, &format!("{command} {handle}")).await;
+            assert_eq!((by_name.code, &*by_name.stderr), (Some(0), &*by_handle.stderr), "{name}");
+            assert_eq!(by_name.stdout, by_handle.stdout, "{command} {name}");
+        }
+    }
+    let mut command = asking(&daemon, "path pdf --root");
+    command.arg(fixture.path("one"));
+    let said = ended(command).await;
+    let path = fixture.path("one/pdf");
+    assert_eq!(text(&said).trim_end(), path.to_str().expect("UTF-8"), "{}", said.stderr);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_name_that_is_not_enough_lists_the_candidates() {
+    let (_fixture, daemon) = start().await;
+    for (name, says) in [
+        ("twice", &["2 skills", "skill://one/twice", "skill://two/twice", "handle"][..]),
+        ("same", &["12 skills", "skill://two/more/00/same", "and 2 more"]),
+        ("deploy", &["no skill", "`deploy`", "kit:deploy", "caproot list --long"]),
+        ("none", &["no skill", "`none`", "caproot list --long"]),
+        ("kit:none", &["no skill", "`kit:none`"]),
+    ] {
+        for command in ["read", "resources", "path"] {
+            let said = run(&daemon, &format!("{command} {name}")).await;
+            assert_eq!((said.code, text(&said)), (Some(4), ""), "{command} {name}");
+            assert_eq!(said.stderr.lines().count(), 2, "a sentence and a hint: {}", said.stderr);
+            for part in says {
+                assert!(said.stderr.contains(part), "{part} in {}", said.stderr);
+            }
+        }
+    }
+    // A name is looked up in the roots that are selected, and nowhere else.
+    let said = run(&daemon, "read twice --root published:two").await;
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let said = run(&daemon, "read pdf --root published:two").await;
+    assert_eq!(said.code, Some(4), "{}", said.stderr);
+    let said = run(&daemon, "read pdf --root gone=/nonexistent").await;
+    assert!(said.stderr.contains("1 of 1 roots are not ready"), "{}", said.stderr);
+    for wrong in ["skill:pdf", "skill:/pdf"] {
+        let said = run(&daemon, &format!("read {wrong}")).await;
+        assert_eq!(said.code, Some(2));
+        assert!(said.stderr.contains("skill://ROOT/PATH"), "{}", said.stderr);
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_long_list_shows_handles_that_can_be_read() {
+    let (fixture, daemon) = start().await;
+    let said = run(&daemon, "list --long").await;
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let mut rows = text(&said).lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(rows.next().expect("a head"), ["NAME", "HANDLE", "DESCRIPTION"]);
+    let rows: Vec<_> = rows.collect();
+    let json = run(&daemon, "list --output json").await;
+    let json: Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    let skills = json["skills"].as_array().expect("skills");
+    assert_eq!(rows.len(), skills.len());
+    for (row, skill) in rows.iter().zip(skills) {
+        assert_eq!(
+            [row[0], row[1]],
+            [&skill["name"], &skill["package"]].map(|v| v.as_str().expect("text"))
+        );
+    }
+    let said = run(&daemon, &format!("read {}", rows[0][1])).await;
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+
+    let fleet = format!("executors: {{local: {{endpoint: 'tcp:{}'}}}}", daemon.address);
+    fixture.write("fleet.yaml", fleet);
+    let mut command = asking(&daemon, "list --long --fleet");
+    command.arg(fixture.path("fleet.yaml"));
+    let said = ended(command).await;
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let row = text(&said).lines().nth(1).expect("a skill").split_whitespace();
+    let row: Vec<_> = row.take(3).collect();
+    assert_eq!(row, [rows[0][0], "local", rows[0][1]]);
+    daemon.stop().await;
+}
