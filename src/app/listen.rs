@@ -4,7 +4,7 @@
 
 use super::StartError;
 use super::inherited::Lent;
-use crate::config::{Listener, Socket, Sockets};
+use crate::config::{Config, Listener, Socket, Sockets};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, chmod, chownat, fchmod, flock};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_reuseaddr;
@@ -102,6 +102,16 @@ impl Bound {
             },
         }
     }
+}
+
+/// Checks the directories of the sockets that a daemon would bind. Changes nothing.
+pub fn check_listeners(config: &Config) -> Result<(), StartError> {
+    for listener in config.listeners.iter().chain(&config.metrics) {
+        if let Listener::Unix(path) = listener {
+            check_directory(directory(path))?;
+        }
+    }
+    Ok(())
 }
 
 fn tcp(address: SocketAddr) -> rustix::io::Result<OwnedFd> {

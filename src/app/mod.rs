@@ -23,7 +23,9 @@ mod tls;
 mod unread;
 
 pub use embedded::{Embedded, Way};
-pub use reload::{Load, MayRead, Reloads};
+pub use listen::check_listeners;
+pub use reload::{CheckFile, Load, MayRead, Reloads};
+pub use supervisor::is_present as has_service_manager;
 
 pub use inherited::{Inherited, inherit};
 
@@ -81,6 +83,15 @@ pub struct App {
     state: watch::Receiver<ConfigState>,
 }
 
+/// Reason why a daemon ended without an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// It was told to stop.
+    Stopped,
+    /// A reload changed keys that only a new process can apply.
+    NeedsNewProcess,
+}
+
 /// Listeners that are bound and that no runtime knows yet.
 #[derive(Debug)]
 pub struct Listeners {
@@ -115,6 +126,9 @@ pub async fn build_on(
 ) -> Result<App, StartError> {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
+    }
+    if config.published.is_empty() && !config.allowed.is_empty() {
+        tracing::info!("no root is published; callers select directories below `allow`");
     }
     let tls = config.tls.clone().map(Tls::load).transpose();
     let tls = tls.map_err(|e| StartError::config(e.to_string()))?.map(Arc::new);
@@ -207,15 +221,15 @@ impl App {
 
     /// Serves until `stop` is done; then lets calls under way end, for at most [`DRAIN`].
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), StartError> {
-        self.run_reloading(stop, Reloads::default()).await
+        self.run_reloading(stop, Reloads::default()).await.map(drop)
     }
 
-    /// The same, and goes by another configuration whenever it is asked to.
+    /// Serves as [`App::run`] does, and reloads its configuration on request.
     pub async fn run_reloading(
         self,
         stop: impl Future<Output = ()> + Send,
         reloads: Reloads,
-    ) -> Result<(), StartError> {
+    ) -> Result<Ending, StartError> {
         let Self { listeners, server, gate, tls, health, stopping, metrics, scraped, .. } = self;
         let Self { keeper, reloader, state, .. } = self;
         // Ends with the daemon, whatever it is doing.
@@ -242,16 +256,19 @@ impl App {
         };
         let supervised = async {
             supervisor::begin(&keeper, &state).await;
-            tokio::join!(supervisor::serve(&keeper, state.clone()), reloader.serve(reloads));
+            tokio::select! {
+                () = supervisor::serve(&keeper, state.clone()) => {}
+                () = reloader.serve(reloads) => {}
+            }
         };
-        tokio::select! {
-            () = stop => {}
-            () = supervised => {}
-            () = certificates => {}
+        let ending = tokio::select! {
+            () = stop => Ending::Stopped,
+            () = supervised => Ending::NeedsNewProcess,
+            () = certificates => Ending::Stopped,
             Some(ended) = servers.join_next() => {
                 return Err(StartError::internal(format!("a listener ended by surprise: {ended:?}")));
             }
-        }
+        };
         supervisor::stopping(DRAIN);
         tracing::info!("stopping");
         let mut health = health;
@@ -266,7 +283,7 @@ impl App {
         if tokio::time::timeout(DRAIN, drained).await.is_err() {
             tracing::warn!("calls were still under way after {DRAIN:?}; they are cut off");
         }
-        Ok(())
+        Ok(ending)
     }
 }
 

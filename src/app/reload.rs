@@ -1,6 +1,5 @@
-//! Another configuration while the daemon runs. It is read and checked off the runtime's own threads,
-//! and refused as a whole, or taken over by every part that goes by it. One after the other: whoever
-//! asks meanwhile is served by the next. Leaves what can be taken over to `config`, signals to `cli`.
+//! Reloads the configuration while the daemon runs. A file is read and checked off the runtime's threads,
+//! then applied as a whole, refused as a whole, or left to a new process. Reloads are done one by one.
 
 use super::accept::Gate;
 use super::supervisor;
@@ -13,10 +12,10 @@ use crate::domain::{Callers, ConfigState, Limits, Refused};
 use crate::keeper::{Consistency, Keeper, Patience, Terms};
 use crate::rpc::{Admission, Audit, Door, Entry, Places};
 use crate::telemetry::Logs;
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{fmt, io};
 use tokio::sync::{Notify, watch};
 
 /// What is waited for the searches that a new configuration makes necessary.
@@ -26,23 +25,39 @@ const MAX_TOLD: usize = 20;
 const MAX_PLACE_BYTES: usize = 120;
 /// Bytes that the service manager is told of the first mistake.
 const MAX_FIRST_BYTES: usize = 400;
+/// The most keys that are named when a new process is needed.
+const MAX_KEYS: usize = 20;
 
 /// Reads the configuration again. Blocks.
 pub type Load = Arc<dyn Fn() -> Result<Config, Vec<Mistake>> + Send + Sync>;
 /// Whether the process may read below a directory. Blocks.
 pub type MayRead = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
 
-/// Where another configuration comes from. The default is nowhere.
+/// Returns every mistake that keeps a new process from starting under the config file. Blocks.
+pub type CheckFile = Arc<dyn Fn() -> io::Result<Vec<Mistake>> + Send + Sync>;
+
+/// Source of configurations. The default has none.
 #[derive(Clone, Default)]
 pub struct Reloads {
-    /// Rung to have it read.
+    /// Requests a reload.
     pub asked: Arc<Notify>,
-    /// None where there is no file to read.
+    /// None if there is no file to read.
     pub load: Option<Load>,
-    /// None where nothing keeps the process from anything.
+    /// None if nothing keeps the process from reading directories.
     pub may_read: Option<MayRead>,
-    /// Whose filter may change.
+    /// Logs whose filter may change.
     pub logs: Option<Arc<Logs>>,
+    /// Set under a service manager, which starts the daemon again: a reload that needs a new process
+    /// then ends this one.
+    pub check_file: Option<CheckFile>,
+}
+
+/// Outcome of reading a new config file.
+enum ReloadPlan {
+    /// Apply the configuration; some keys keep their values until the next start.
+    Apply(Box<Config>, Waits),
+    /// End this process: these keys need a new one.
+    Restart(Vec<String>),
 }
 
 /// All that goes by the configuration.
@@ -78,48 +93,57 @@ impl Reloader {
         Self { parts, config, max_connections, state }
     }
 
-    /// Serves whoever asks. Never ends.
+    /// Reloads on request. Returns when a new process is needed.
     pub(super) async fn serve(mut self, reloads: Reloads) {
         loop {
             reloads.asked.notified().await;
             supervisor::reloading();
-            match &reloads.load {
+            match reloads.load.clone() {
                 None => tracing::warn!("there is nothing to reload: no --config names a file"),
-                Some(load) => self.reload(load.clone(), &reloads).await,
+                Some(load) => {
+                    if self.reload(load, &reloads).await {
+                        return;
+                    }
+                }
             }
             supervisor::reloaded(&self.parts.keeper, &self.state.borrow());
         }
     }
 
-    async fn reload(&mut self, load: Load, reloads: &Reloads) {
+    /// Reads the file and does what it takes. Returns whether a new process is needed.
+    async fn reload(&mut self, load: Load, reloads: &Reloads) -> bool {
         let (old, tls) = (self.config.clone(), self.parts.tls.clone());
         let may_read = reloads.may_read.clone();
-        let is_walled = may_read.is_some();
+        // Without a service manager, the sandbox keeps the daemon from files in other directories.
+        let needs_restart_to_read = may_read.is_some() && reloads.check_file.is_none();
+        let check_file = reloads.check_file.clone();
         let read = tokio::task::spawn_blocking(move || {
             let may_read = |dir: &Path| may_read.as_ref().is_none_or(|may_read| may_read(dir));
-            let (config, waits) = load()?.taken_over(&old, may_read);
-            // The last that can fail, so that nothing is taken over before.
-            if let Some((tls, files)) = tls.zip(config.tls.clone()) {
-                tls.adopt(files).map_err(|unusable| vec![mistake("tls", unusable)])?;
-            }
-            Ok((config, waits))
+            plan(&load, &old, may_read, tls, check_file)
         });
-        let read = read.await.unwrap_or_else(|panic| {
+        let plan = read.await.unwrap_or_else(|panic| {
             tracing::error!(%panic, "reading the configuration ended by a defect");
-            Err(vec![mistake("the configuration", "cannot be read by a defect in the daemon")])
+            let mistake = mistake("the configuration", "cannot be read: internal error");
+            Err(vec![mistake])
         });
-        match read {
-            Ok((config, waits)) => self.take_over(config, waits, reloads).await,
-            Err(mistakes) => self.refuse(&mistakes, is_walled),
+        match plan {
+            Ok(ReloadPlan::Apply(config, waits)) => self.take_over(*config, waits, reloads).await,
+            Ok(ReloadPlan::Restart(keys)) => {
+                tracing::warn!("starting again, as these keys need it: {}", keys.join(", "));
+                supervisor::restarting(&keys);
+                return true;
+            }
+            Err(mistakes) => self.refuse(&mistakes, needs_restart_to_read),
         }
+        false
     }
 
-    fn refuse(&self, mistakes: &[Mistake], is_walled: bool) {
+    fn refuse(&self, mistakes: &[Mistake], needs_restart_to_read: bool) {
         for mistake in mistakes {
             let mistake = brief(&mistake.to_string(), 4 * MAX_FIRST_BYTES);
             tracing::error!("the new configuration is refused: {mistake}");
         }
-        let hint = if is_walled {
+        let hint = if needs_restart_to_read {
             "; what lies outside the daemon's sandbox it can read only after a restart"
         } else {
             ""
@@ -174,6 +198,66 @@ impl Reloader {
             state.needs_restart = waits.keys;
         });
     }
+}
+
+/// Reads the file and decides whether to apply, refuse or leave it to a new process. Blocks.
+fn plan(
+    load: &Load,
+    old: &Config,
+    may_read: impl Fn(&Path) -> bool,
+    tls: Option<Arc<Tls>>,
+    check_file: Option<CheckFile>,
+) -> Result<ReloadPlan, Vec<Mistake>> {
+    let loaded = load().map(|config| config.taken_over(old, &may_read));
+    let check = match (&loaded, check_file) {
+        (Ok((_, waits)), Some(check)) if !waits.keys.is_empty() => Some(check),
+        // The sandbox may be the only reason, such as a certificate in another directory.
+        (Err(_), Some(check)) => Some(check),
+        _ => None,
+    };
+    let Some(check) = check else { return apply(loaded?, tls) };
+    let found = match check() {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::error!(%error, "the config file cannot be checked outside the sandbox");
+            return apply(loaded?, tls);
+        }
+    };
+    let mut keys = match &loaded {
+        Ok((_, waits)) => waits.keys.iter().map(|key| (*key).to_owned()).collect(),
+        // The check knows nothing of sockets that were handed over.
+        Err(mistakes) if found.is_empty() && mistakes.iter().all(|m| m.file.is_some()) => {
+            let key = |mistake: &Mistake| match &*mistake.key {
+                "" => "the config file".to_owned(),
+                key => key.to_owned(),
+            };
+            // The file may have been half written before.
+            match load().map(|config| config.taken_over(old, may_read)) {
+                Ok((config, waits)) if waits.keys.is_empty() => return apply((config, waits), tls),
+                _ => mistakes.iter().map(key).collect::<Vec<_>>(),
+            }
+        }
+        Err(mistakes) => {
+            let elsewhere = mistakes.iter().filter(|mistake| mistake.file.is_none()).cloned();
+            return Err(found.into_iter().chain(elsewhere).collect());
+        }
+    };
+    if !found.is_empty() {
+        return Err(found);
+    }
+    keys.truncate(MAX_KEYS);
+    Ok(ReloadPlan::Restart(keys))
+}
+
+/// Takes over the certificate files, which is the last step that can fail.
+fn apply(
+    (config, waits): (Config, Waits),
+    tls: Option<Arc<Tls>>,
+) -> Result<ReloadPlan, Vec<Mistake>> {
+    if let Some((tls, files)) = tls.zip(config.tls.clone()) {
+        tls.adopt(files).map_err(|unusable| vec![mistake("tls", unusable)])?;
+    }
+    Ok(ReloadPlan::Apply(Box::new(config), waits))
 }
 
 /// Who is let in, and where the tokens are that are asked for.

@@ -14,9 +14,15 @@ const FIRST_LOOK: Duration = Duration::from_secs(5);
 /// How often the manager is told what the daemon holds, at most.
 const STATUS_PAUSE: Duration = Duration::from_secs(1);
 
+/// Whether a service manager started the daemon.
+#[must_use]
+pub fn is_present() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some()
+}
+
 /// Says that the daemon is ready, once every published root has a state, PENDING included.
 pub(super) async fn begin(keeper: &Keeper, state: &watch::Receiver<ConfigState>) {
-    if std::env::var_os("NOTIFY_SOCKET").is_none() {
+    if !is_present() {
         return;
     }
     let patience = Patience::new(Some(FIRST_LOOK));
@@ -27,7 +33,7 @@ pub(super) async fn begin(keeper: &Keeper, state: &watch::Receiver<ConfigState>)
 
 /// Says from then on what the daemon holds, and that it lives. Never ends.
 pub(super) async fn serve(keeper: &Keeper, state: watch::Receiver<ConfigState>) {
-    if std::env::var_os("NOTIFY_SOCKET").is_none() {
+    if !is_present() {
         return std::future::pending().await;
     }
     let watchdog = async {
@@ -51,6 +57,12 @@ pub(super) fn reloading() {
 /// Says that the configuration was read, for good or ill.
 pub(super) fn reloaded(keeper: &Keeper, state: &ConfigState) {
     tell(&[NotifyState::Ready, NotifyState::Status(&status(&keeper.figures(), state))]);
+}
+
+/// Ends a reload whose keys need a new process.
+pub(super) fn restarting(keys: &[String]) {
+    let status = format!("restarting for {}", keys.join(", "));
+    tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
 /// Says that the daemon stops, and may take so long.

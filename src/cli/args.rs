@@ -114,7 +114,6 @@ pub(super) fn root_arg() -> impl TypedValueParser<Value = RootArg> {
 
 impl SelectionArgs {
     /// Whether no flag names a root, so that it is the published ones.
-    #[cfg(feature = "mcp")]
     pub(super) fn is_published(&self) -> bool {
         self.root.is_empty() && self.selected.is_none()
     }

@@ -5,7 +5,7 @@ use super::exit;
 use super::failure::Failure;
 use super::output::{Output, print, print_json};
 use super::text::{Shown, shown};
-use crate::config::{Config, Flags, Mistake, example};
+use crate::config::{At, Config, Flags, Mistake, example};
 use crate::endpoint::Env;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -63,7 +63,10 @@ pub(super) fn run(args: &ConfigArgs, env: &Env) -> Result<u8, Failure> {
 }
 
 fn check(args: &CheckArgs, env: &Env) -> Result<u8, Failure> {
-    let loaded = Config::load(Flags::default(), Some(&args.file), env);
+    let mut loaded = Config::load(Flags::default(), Some(&args.file), env);
+    if let Ok(config) = &mut loaded {
+        config.warnings.extend(config.advice(env));
+    }
     let printed = match args.output {
         Output::Json => print_json(&as_json(&args.file, &loaded)),
         Output::Text => print(|stdout| match &loaded {
@@ -118,20 +121,35 @@ fn as_json(file: &Path, loaded: &Result<Config, Vec<Mistake>>) -> Value {
             json!({ "file": file, "ok": true, "warnings": config.warnings, "summary": summary })
         }
         Err(mistakes) => {
-            let mistakes: Vec<_> = mistakes.iter().map(mistake).collect();
+            let mistakes: Vec<_> = mistakes.iter().map(mistake_json).collect();
             json!({ "file": file, "ok": false, "mistakes": mistakes })
         }
     }
 }
 
-/// `line` and `column` are 0 for the file as a whole, as in a diagnostic.
-fn mistake(mistake: &Mistake) -> Value {
+/// A mistake as JSON. `line` and `column` are 0 for the file as a whole, as in a diagnostic.
+pub(super) fn mistake_json(mistake: &Mistake) -> Value {
     let (line, column) = mistake.at.map_or((0, 0), |at| (at.line, at.column));
     json!({
+        "file": mistake.file.as_ref().map(|file| file.to_string_lossy()),
         "line": line,
         "column": column,
         "key": mistake.key,
         "value": mistake.value,
         "reason": mistake.reason,
     })
+}
+
+/// A mistake from its JSON.
+pub(super) fn as_mistake(json: &Value) -> Mistake {
+    let text = |key: &str| json[key].as_str().map(str::to_owned);
+    let number = |key: &str| json[key].as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+    let at = At { line: number("line"), column: number("column") };
+    Mistake {
+        file: text("file").map(PathBuf::from),
+        at: (at.line > 0).then_some(at),
+        key: text("key").unwrap_or_default(),
+        value: text("value"),
+        reason: text("reason").unwrap_or_default(),
+    }
 }

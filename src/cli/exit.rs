@@ -12,6 +12,7 @@
 //! | 70 | [`INTERNAL`] | something broke that nobody foresaw |
 //! | 73 | [`CANNOT_LISTEN`] | a listener cannot be made: taken, or an unsafe directory |
 //! | 74 | [`OUTPUT`] | output could not be written |
+//! | 75 | [`RESTART`] | the daemon ended so that the service manager starts it again: a reload needs a new process |
 //! | 76 | [`OTHER_VERSION`] | the daemon does not know the call: it is of another version |
 //! | 78 | [`CONFIG`] | bad configuration: what it names is missing, or does not fit together, or a sandbox is required that the kernel does not have |
 //!
@@ -39,6 +40,8 @@ pub const INTERNAL: u8 = 70;
 pub const CANNOT_LISTEN: u8 = 73;
 /// Output could not be written.
 pub const OUTPUT: u8 = 74;
+/// A reload needs a new process, which the service manager starts.
+pub const RESTART: u8 = 75;
 /// The daemon does not know the call.
 pub const OTHER_VERSION: u8 = 76;
 /// Bad configuration.

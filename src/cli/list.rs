@@ -74,7 +74,11 @@ pub(super) async fn run(args: ListArgs, env: &Env) -> Result<u8, Failure> {
         Output::Text => {
             let rows: Vec<_> = list.skills.iter().map(|skill| row(skill, args.long)).collect();
             print_skills(["NAME", place_head(args.long), "DESCRIPTION"], &rows, args.long)?;
-            say(&report::lines(&list));
+            let mut lines = report::lines(&list);
+            if list.roots.is_empty() && args.selection.is_published() {
+                lines.push(report::NOTHING_PUBLISHED.to_owned());
+            }
+            say(&lines);
         }
         Output::Json => print_message(&list)?,
     }

@@ -6,6 +6,7 @@ mod call;
 mod changes;
 mod check;
 mod config;
+mod config_check;
 pub mod exit;
 mod explain;
 mod failure;
@@ -56,7 +57,8 @@ Examples:
 Exit codes:
   0 fine   1 the answer says something is wrong   2 bad usage   3 no daemon answers
   4 the daemon refused the call as wrong   5 not permitted   6 try later   70 internal error
-  73 a listener cannot be made   74 output cannot be written   78 bad configuration")]
+  73 a listener cannot be made   74 output cannot be written   75 to be started again
+  78 bad configuration")]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -7,6 +7,11 @@ use crate::proto::caproot::v1::{
 };
 use std::fmt::Write as _;
 
+/// The hint if the daemon publishes nothing to this caller.
+pub(super) const NOTHING_PUBLISHED: &str = "hint: no root is published to you: list directories under \
+     `roots` in the daemon's config file and reload it, start the daemon with --root DIR, or select a \
+     directory here with --root DIR";
+
 /// Roots that are not ready, diagnostics from WARNING up, and a summary, one a line.
 pub(super) fn lines(list: &ListSkillsResponse) -> Vec<String> {
     let what = format!("{} in ", counted(list.skills.len(), "skill"));

@@ -34,7 +34,11 @@ pub(super) async fn run(args: RootsArgs, env: &Env) -> Result<u8, Failure> {
     match args.output {
         Output::Text => {
             print_table(["ID", "SCOPE", "STATE"], &rows(&answer))?;
-            say(&report::published(&answer));
+            let mut lines = report::published(&answer);
+            if answer.roots.is_empty() {
+                lines.push(report::NOTHING_PUBLISHED.to_owned());
+            }
+            say(&lines);
         }
         Output::Json => print_message(&answer)?,
     }

@@ -2,13 +2,14 @@
 //! one thread, starts the daemon, says where it listens, and stops it when asked to.
 
 use super::args::root_arg;
+use super::config_check::{self, ConfigChecker};
 use super::exit;
 use super::failure::Failure;
 use super::output::print;
 use super::root_arg::RootArg;
 use super::self_test;
 use super::signals::Signals;
-use crate::app::{self, App, Listeners, Load, MayRead, Reloads, StartError};
+use crate::app::{self, App, CheckFile, Ending, Listeners, Load, MayRead, Reloads, StartError};
 use crate::config::{Config, Flags, Listener, Mistake, RootFlag, TlsFiles, TlsFlags, log};
 use crate::domain::{Landlock, LandlockState};
 use crate::endpoint::Env;
@@ -17,6 +18,7 @@ use crate::telemetry::logs;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use std::ffi::OsStr;
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,7 +32,8 @@ const LAST_SPANS: Duration = Duration::from_secs(5);
 ///
 /// Prints one line a listener on stdout when it is ready: `listening unix:/…` or
 /// `listening tcp:…`. Logs go to stderr. SIGTERM and SIGINT stop it, calls under way get 10 s; a second
-/// one cuts them off. SIGHUP has it read its config file again.
+/// one cuts them off. SIGHUP has it read its config file again. Under a service manager it ends with 75
+/// if the file needs a new process.
 ///
 /// Sockets that it is handed over, as by a systemd socket unit, are served in place of the default
 /// one, and beside those of --listen; one by the name of `metrics` is for Prometheus.
@@ -100,6 +103,9 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(Landlock::NAMES)
         .try_map(|name| Landlock::parse(&name)))]
     sandbox: Option<Landlock>,
+    /// Instead of serving, check the config file whenever a line comes on stdin, for the daemon
+    #[arg(long, requires = "config", hide = true)]
+    check_config: bool,
     /// Instead of serving, try what the sandbox denies, such as reading this file; for tests
     #[arg(long, value_name = "FILE", hide = true)]
     self_test: Option<PathBuf>,
@@ -112,8 +118,10 @@ pub(super) struct Ready {
     listeners: Listeners,
     /// Held until the daemon ends.
     restricted: Arc<Restricted>,
-    /// What says how to read the file again, where there is one.
+    /// Flags and surroundings for reading the file again, if there is one.
     again: Option<(ServeArgs, Env)>,
+    /// Set under a service manager.
+    checker: Option<io::Result<ConfigChecker>>,
 }
 
 /// What came of the work before there is a runtime.
@@ -138,6 +146,9 @@ impl From<StartError> for Failure {
 
 /// Does all that must come before the process has a second thread.
 pub(super) fn begin(args: ServeArgs, env: &Env) -> Result<Begun, Failure> {
+    if args.check_config {
+        return config_check::answer(|| load(&args, env)).map(Begun::Ended);
+    }
     let (inherited, handed_over) = app::inherit()?;
     let env = &Env { handed_over, ..env.clone() };
     let config = load(&args, env).map_err(|mistakes| {
@@ -149,13 +160,15 @@ pub(super) fn begin(args: ServeArgs, env: &Env) -> Result<Begun, Failure> {
     let test = args.self_test.clone().map(SelfTest::before).transpose().map_err(|error| {
         Failure::new(exit::INTERNAL, format!("the self-test cannot begin: {error}"))
     })?;
+    let is_managed = args.config.is_some() && app::has_service_manager();
+    let checker = (is_managed && test.is_none()).then(ConfigChecker::start);
     let restricted = restrict(&needs(&config, args.config.clone(), env))?;
     if let Some(test) = test {
         return self_test::run(&test, &config, &restricted.sandbox).map(Begun::Ended);
     }
     let restricted = Arc::new(restricted);
     let again = args.config.is_some().then(|| (args, env.clone()));
-    Ok(Begun::Ready(Box::new(Ready { config, listeners, restricted, again })))
+    Ok(Begun::Ready(Box::new(Ready { config, listeners, restricted, again, checker })))
 }
 
 /// What the file and the flags say together, at the start and later.
@@ -188,7 +201,7 @@ fn load(args: &ServeArgs, env: &Env) -> Result<Config, Vec<Mistake>> {
 
 /// Runs the daemon until a signal stops it.
 pub(super) async fn run(begun: Begun) -> Result<u8, Failure> {
-    let Ready { config, listeners, restricted, again } = match begun {
+    let Ready { config, listeners, restricted, again, checker } = match begun {
         Begun::Ready(ready) => *ready,
         Begun::Ended(code) => return Ok(code),
     };
@@ -208,8 +221,17 @@ pub(super) async fn run(begun: Begun) -> Result<u8, Failure> {
         let restricted = restricted.clone();
         Arc::new(move |dir: &Path| restricted.may_read(dir)) as MayRead
     });
-    let reloads = Reloads { load, may_read, logs: Some(logs.clone()), ..Reloads::default() };
-    let asked = reloads.asked.clone();
+    let checker = checker.and_then(|started| {
+        let warn = |error: &io::Error| {
+            tracing::warn!(%error, "keys that need a new process wait for a restart");
+        };
+        started.inspect_err(warn).ok()
+    });
+    let check_file = checker.map(|checker| Arc::new(move || checker.check()) as CheckFile);
+    let logs_of_reload = Some(logs.clone());
+    let asked = Arc::default();
+    let reloads =
+        Reloads { asked: Arc::clone(&asked), load, may_read, logs: logs_of_reload, check_file };
     let (stop, stopped) = oneshot::channel();
     let run = Box::pin(app.run_reloading(async { drop(stopped.await) }, reloads));
     let outcome = signals.rule(run, stop, &asked).await;
@@ -217,11 +239,14 @@ pub(super) async fn run(begun: Begun) -> Result<u8, Failure> {
     // on a dead mount keep it waiting.
     let ended = tokio::task::spawn_blocking(move || logs.end());
     drop(tokio::time::timeout(LAST_SPANS, ended).await);
-    outcome.unwrap_or_else(|| {
-        tracing::warn!("told to stop again: what was under way is cut off");
-        Ok(())
+    let ending = outcome.unwrap_or_else(|| {
+        tracing::warn!("told to stop again: calls in flight are cut off");
+        Ok(Ending::Stopped)
     })?;
-    Ok(exit::OK)
+    Ok(match ending {
+        Ending::Stopped => exit::OK,
+        Ending::NeedsNewProcess => exit::RESTART,
+    })
 }
 
 /// What the daemon does once it is restricted. Whatever else it is to read then belongs in here.

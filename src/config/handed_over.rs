@@ -54,6 +54,20 @@ pub(super) fn open_to_all(env: &Env) -> Vec<String> {
     open.map(warn).collect()
 }
 
+/// A warning if `socket` is given and every Unix socket was handed over, so that the section has no effect.
+pub(super) fn socket_keys_unused<'a>(
+    env: &Env,
+    mut own: impl Iterator<Item = &'a Listener>,
+) -> Option<String> {
+    let has_own = own.any(|listener| !matches!(listener, Listener::Tcp(_)));
+    let unused = !env.handed_over.is_empty() && !has_own;
+    unused.then(|| {
+        "`socket` has no effect: systemd passed the sockets; set SocketMode= and SocketGroup= in the \
+         socket unit, such as with `systemctl edit caproot.socket`"
+            .to_owned()
+    })
+}
+
 fn is_for_metrics(socket: &HandedOver) -> bool {
     match socket {
         HandedOver::Unix { for_metrics, .. } | HandedOver::Tcp { for_metrics, .. } => *for_metrics,

@@ -2,6 +2,7 @@
 //! nothing, and opens nothing but the file, and the certificates and tokens that it names.
 
 mod accounts;
+mod advice;
 mod callers;
 pub mod example;
 mod file;
@@ -181,6 +182,13 @@ impl Config {
         let mut warnings = tls::warnings(tls.as_ref(), &served);
         if callers.is_none() {
             warnings.extend(handed_over::open_to_all(env));
+        }
+        if file.socket.is_some() {
+            let own = listeners.iter().chain(&file.metrics);
+            warnings.extend(handed_over::socket_keys_unused(env, own));
+        }
+        if allowed.is_empty() {
+            warnings.push(advice::NOTHING_PUBLISHED.to_owned());
         }
         Ok(Self {
             environment_ids: environment_ids.unwrap_or_else(|| vec!["local".to_owned()]),

@@ -191,9 +191,12 @@ fn tcp_beyond_this_machine_must_be_asked_for() {
     let told = load(listen).expect_err("without TLS");
     assert_eq!(told.lines().count(), 2, "{told}");
     let asked = load(&format!("{listen}insecure_tcp: true")).expect("asked for");
-    assert_eq!((asked.listeners.len(), asked.warnings.len()), (4, 2), "{:?}", asked.warnings);
+    assert_eq!((asked.listeners.len(), asked.warnings.len()), (4, 3), "{:?}", asked.warnings);
     assert!(asked.warnings[1].starts_with("tcp:[::]:2 serves beyond"), "{:?}", asked.warnings);
-    assert!(default().warnings.is_empty());
+    let published = load("roots: [{id: a, path: /no/such}]").expect("good");
+    assert_eq!(published.warnings, [""; 0]);
+    let [nothing] = &default().warnings[..] else { panic!("one warning") };
+    assert!(nothing.starts_with("nothing is published"), "{nothing}");
 
     let flags =
         |tls: TlsFlags| Flags { listen: vec!["tcp:10.0.0.1:1".into()], tls, ..Flags::default() };

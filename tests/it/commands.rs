@@ -399,3 +399,13 @@ async fn man() {
     let said = ended(command).await;
     assert_eq!(said.code, Some(74), "{}", said.stderr);
 }
+
+#[tokio::test]
+async fn a_daemon_that_publishes_nothing_says_what_to_do() {
+    let daemon = Daemon::start(Setup::default()).await;
+    for (words, says) in [("list", true), ("roots", true), ("list --root /nowhere", false)] {
+        let ended = run(&daemon, words).await;
+        assert_eq!(ended.stderr.contains("hint: no root is published to you"), says, "{words}");
+    }
+    daemon.stop().await;
+}

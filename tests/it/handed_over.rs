@@ -225,6 +225,24 @@ fn one_that_every_user_may_connect_to_is_warned_of() {
 }
 
 #[test]
+fn socket_keys_without_effect_are_warned_of() {
+    let own =
+        |starter: &Starter| format!("unix:{}", starter.fixture.path("run/own.sock").display());
+    for has_own in [false, true] {
+        let starter = Starter::new().unix("caproot");
+        let text = format!("socket: {{mode: '0660'}}\nroots: [{{id: d, path: {DEMO}}}]");
+        starter.fixture.write("config.yaml", text);
+        let (config, own) = (starter.fixture.path("config.yaml"), own(&starter));
+        let mut flags = vec!["--config", config.to_str().expect("UTF-8")];
+        if has_own {
+            flags.extend(["--listen", &own]);
+        }
+        let (_, log) = starter.serve(1 + usize::from(has_own), &flags).terminate();
+        assert_eq!(log.contains("`socket` has no effect"), !has_own, "{log}");
+    }
+}
+
+#[test]
 fn what_is_no_listening_stream_is_refused() {
     let file = tempfile::tempfile().expect("a file");
     let connected = || {

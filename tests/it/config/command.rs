@@ -27,7 +27,9 @@ fn the_example_is_good() {
     assert_eq!(
         said,
         format!(
-            "ok: {file}: 1 environment, 1 listener, 0 published roots, 0 allowed directories \
+            "warning: nothing is published, so that callers find no skills: list directories under \
+             `roots` in the config file, or start the daemon with --root DIR\n\
+             ok: {file}: 1 environment, 1 listener, 0 published roots, 0 allowed directories \
              beside them, 0 rules that switch skills off, callers: whoever can connect\n"
         )
     );
@@ -37,6 +39,44 @@ fn the_example_is_good() {
         (code, &said["ok"], &said["summary"]["listeners"]),
         (Some(0), &true.into(), &1.into())
     );
+}
+
+#[test]
+fn directories_and_callers_that_will_not_do_are_warned_of() {
+    let uid = rustix::process::geteuid().as_raw();
+    let fixture = Fixture::new("dir open\nmode 0755 open\ndir run\nmode 0700 run");
+    let file = arg(fixture.path("c.yaml"));
+    let said = |config: String| {
+        fixture.write("c.yaml", format!("listen: ['unix:run/c.sock']\n{config}"));
+        let (code, said) = check(&file, &[]);
+        assert_eq!(code, Some(0), "{said}");
+        let (_, json) = check(&file, &["--output", "json"]);
+        let json: Value = serde_json::from_str(&json).expect("JSON");
+        let warnings = json["warnings"].as_array().expect("a list").len();
+        assert_eq!(said.lines().filter(|line| line.starts_with("warning: ")).count(), warnings);
+        said
+    };
+    let missing = said("roots: [{id: a, path: none}]\nallow: [nowhere]".to_owned());
+    assert!(missing.contains("warning: roots: a: ") && missing.contains("/none does not exist;"));
+    assert!(missing.contains("warning: allow: ") && missing.contains("/nowhere does not exist;"));
+    let selected = said("allow: [open]".to_owned());
+    assert!(selected.contains("warning: no root is published: callers select"), "{selected}");
+    for (rule, shuts_out) in [
+        ("{name: a, uids: [4242]}".to_owned(), true),
+        ("{name: a, sans: [a.example]}".to_owned(), true),
+        ("{name: a, uids: [root]}".to_owned(), false),
+        ("{name: a, gids: [0]}".to_owned(), false),
+    ] {
+        let said = said(format!("roots: [{{id: a, path: open}}]\ncallers: [{rule}]"));
+        assert_eq!(said.contains("no rule matches root or the daemon's user"), shuts_out, "{said}");
+    }
+    if uid == 0 {
+        println!("SKIPPED: root may read every directory");
+        return;
+    }
+    std::os::unix::fs::symlink("/root", fixture.path("closed")).expect("a link");
+    let closed = said("roots: [{id: a, path: closed}]".to_owned());
+    assert!(closed.contains("cannot be read by this user; grant access"), "{closed}");
 }
 
 const WRONG: &str = "listen: ['unix:run/c.sock', 'tcp:0.0.0.0:1']\nlimts: {}\nroots:\n- id: a\n";

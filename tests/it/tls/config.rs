@@ -95,11 +95,12 @@ async fn what_is_odd_is_a_warning() {
         fs::set_permissions(pki.fixture.path("server.key"), mode).expect("chmod");
     };
     key(0o640);
-    let said = check(&pki, GOOD, &[]).await;
+    let config = format!("{GOOD}roots: [{{id: r, path: root}}]");
+    let said = check(&pki, &config, &[]).await;
     assert_eq!((said.code, text(&said).lines().count()), (Some(0), 1), "{}", text(&said));
     pki.issue("server", &Wanted::client("x:y").valid(2000, 2001));
     key(0o644);
-    let said = check(&pki, GOOD, &[]).await;
+    let said = check(&pki, &config, &[]).await;
     let [expired, nameless, open, ok] = text(&said).lines().collect::<Vec<_>>()[..] else {
         panic!("three warnings: {}", text(&said))
     };
@@ -109,7 +110,7 @@ async fn what_is_odd_is_a_warning() {
     assert!(nameless.starts_with(&format!("{start} names no host")), "{nameless}");
     assert!(open.starts_with(&format!("warning: {key} can be read by every user")), "{open}");
     assert!(ok.starts_with("ok: ") && said.code == Some(0), "{ok}");
-    let said = check(&pki, GOOD, &["--output", "json"]).await;
+    let said = check(&pki, &config, &["--output", "json"]).await;
     let json: Value = serde_json::from_str(text(&said)).expect("JSON");
     assert_eq!(json["warnings"].as_array().map(Vec::len), Some(3), "{json}");
     // The daemon says the same.

@@ -97,7 +97,7 @@ reloads() {
   say 'reads its config again, and refuses a bad one, under an open stream'
   local pid
   pid=$(property MainPID)
-  # By number: a name that is new takes a restart, as the sandbox keeps the files of users closed.
+  # By number: a new name needs a new process, as the sandbox keeps the files of users closed.
   sed -i "s/uids: \\[alice\\]/uids: [alice, $(id -u carol)]/" $config
   systemctl reload caproot || fail "no reload"
   until_true 20 as carol list || fail "the new config is not in force"
