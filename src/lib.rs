@@ -25,6 +25,8 @@ mod document;
 #[cfg(feature = "daemon")]
 pub mod domain;
 pub mod endpoint;
+#[cfg(feature = "daemon")]
+pub mod file_watch;
 #[cfg(any(feature = "client", feature = "daemon"))]
 mod hidden;
 #[cfg(feature = "mcp")]

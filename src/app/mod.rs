@@ -24,7 +24,7 @@ mod unread;
 
 pub use embedded::{Embedded, Way};
 pub use listen::check_listeners;
-pub use reload::{CheckFile, Load, MayRead, Reloads};
+pub use reload::{CheckFile, ConfigFile, Load, MayRead, Reloads};
 pub use supervisor::is_present as has_service_manager;
 
 pub use inherited::{Inherited, inherit};

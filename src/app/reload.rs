@@ -9,10 +9,11 @@ use crate::config::{Config, Mistake, Waits};
 use crate::domain::search::Rules;
 use crate::domain::shown::brief;
 use crate::domain::{Callers, ConfigState, Limits, Refused};
+use crate::file_watch::{self, COMPARE_INTERVAL, FileHints, FileStamp, WatchedDirs};
 use crate::keeper::{Consistency, Keeper, Patience, Terms};
 use crate::rpc::{Admission, Audit, Door, Entry, Places};
 use crate::telemetry::Logs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fmt, io};
@@ -47,9 +48,20 @@ pub struct Reloads {
     pub may_read: Option<MayRead>,
     /// Logs whose filter may change.
     pub logs: Option<Arc<Logs>>,
+    /// The file that `load` reads.
+    pub file: Option<ConfigFile>,
     /// Set under a service manager, which starts the daemon again: a reload that needs a new process
     /// then ends this one.
     pub check_file: Option<CheckFile>,
+}
+
+/// The config file, to be watched if `watch_config` is set.
+#[derive(Debug, Clone)]
+pub struct ConfigFile {
+    /// Path of the file.
+    pub path: PathBuf,
+    /// Stamp of the file from before it was read.
+    pub stamp: Option<FileStamp>,
 }
 
 /// Outcome of reading a new config file.
@@ -58,6 +70,12 @@ enum ReloadPlan {
     Apply(Box<Config>, Waits),
     /// End this process: these keys need a new one.
     Restart(Vec<String>),
+}
+
+/// Watches the config file.
+struct ConfigFileWatch {
+    watched: WatchedDirs,
+    hints: FileHints,
 }
 
 /// All that goes by the configuration.
@@ -93,15 +111,26 @@ impl Reloader {
         Self { parts, config, max_connections, state }
     }
 
-    /// Reloads on request. Returns when a new process is needed.
-    pub(super) async fn serve(mut self, reloads: Reloads) {
+    /// Reloads on request, and after changes of the file if `watch_config` is set. Returns when a new
+    /// process is needed.
+    pub(super) async fn serve(mut self, mut reloads: Reloads) {
+        let mut watch = None;
         loop {
-            reloads.asked.notified().await;
+            if !self.config.watch_config {
+                watch = None;
+            }
+            let file = reloads.file.as_ref().filter(|_| self.config.watch_config);
+            tokio::select! {
+                () = reloads.asked.notified() => {}
+                () = file_changed(file, &mut watch) => {
+                    tracing::info!("the config file changed");
+                }
+            }
             supervisor::reloading();
             match reloads.load.clone() {
                 None => tracing::warn!("there is nothing to reload: no --config names a file"),
                 Some(load) => {
-                    if self.reload(load, &reloads).await {
+                    if self.reload(load, &mut reloads).await {
                         return;
                     }
                 }
@@ -111,21 +140,25 @@ impl Reloader {
     }
 
     /// Reads the file and does what it takes. Returns whether a new process is needed.
-    async fn reload(&mut self, load: Load, reloads: &Reloads) -> bool {
+    async fn reload(&mut self, load: Load, reloads: &mut Reloads) -> bool {
         let (old, tls) = (self.config.clone(), self.parts.tls.clone());
         let may_read = reloads.may_read.clone();
         // Without a service manager, the sandbox keeps the daemon from files in other directories.
         let needs_restart_to_read = may_read.is_some() && reloads.check_file.is_none();
-        let check_file = reloads.check_file.clone();
+        let (mut file, check_file) = (reloads.file.clone(), reloads.check_file.clone());
         let read = tokio::task::spawn_blocking(move || {
+            if let Some(file) = &mut file {
+                file.stamp = FileStamp::of_path(&file.path);
+            }
             let may_read = |dir: &Path| may_read.as_ref().is_none_or(|may_read| may_read(dir));
-            plan(&load, &old, may_read, tls, check_file)
+            (plan(&load, &old, may_read, tls, check_file), file)
         });
-        let plan = read.await.unwrap_or_else(|panic| {
+        let (plan, file) = read.await.unwrap_or_else(|panic| {
             tracing::error!(%panic, "reading the configuration ended by a defect");
             let mistake = mistake("the configuration", "cannot be read: internal error");
-            Err(vec![mistake])
+            (Err(vec![mistake]), reloads.file.clone())
         });
+        reloads.file = file;
         match plan {
             Ok(ReloadPlan::Apply(config, waits)) => self.take_over(*config, waits, reloads).await,
             Ok(ReloadPlan::Restart(keys)) => {
@@ -258,6 +291,28 @@ fn apply(
         tls.adopt(files).map_err(|unusable| vec![mistake("tls", unusable)])?;
     }
     Ok(ReloadPlan::Apply(Box::new(config), waits))
+}
+
+/// Returns once the file is another than when it was read last; never without a file. A file that is
+/// missing is no change: programs that replace a file may remove it first.
+async fn file_changed(file: Option<&ConfigFile>, watch: &mut Option<ConfigFileWatch>) {
+    let Some(ConfigFile { path, stamp }) = file else { return std::future::pending().await };
+    let ConfigFileWatch { watched, hints } = watch.get_or_insert_with(|| {
+        let (watched, hints) = file_watch::start(|sentence| tracing::warn!("{sentence}"));
+        ConfigFileWatch { watched, hints }
+    });
+    loop {
+        let (path, watched) = (path.clone(), watched.clone());
+        let seen = tokio::task::spawn_blocking(move || {
+            watched.watch_only(&file_watch::parent_dirs([&*path]));
+            FileStamp::of_path(&path)
+        });
+        let seen = seen.await.ok().flatten();
+        if seen.is_some() && seen != *stamp {
+            return;
+        }
+        hints.wait(COMPARE_INTERVAL).await;
+    }
 }
 
 /// Who is let in, and where the tokens are that are asked for.

@@ -1,24 +1,21 @@
-//! What TLS is served with: made from files, and made anew when they change; connections that are open
-//! stay as they are. Leaves handshakes to `handshake`, and what is wrong with a file to `certs`.
+//! The TLS configuration: made from the certificate files, and made again when the files change. Open
+//! connections keep theirs.
 
 use super::handshake_log::HandshakeLog;
 use crate::certs::{self, Identity, Problem, day};
 use crate::config::TlsFiles;
+use crate::file_watch::{self, COMPARE_INTERVAL, FileStamp, HintCause, WatchedDirs};
 use rustls::ServerConfig;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};
 use std::fmt;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
-use tokio::time::MissedTickBehavior;
+use std::time::{Duration, Instant, SystemTime};
 use tokio_rustls::TlsAcceptor;
 
-/// How often the files are looked at. What changed is read at the next look at which nothing changed
-/// any more: a certificate and its key are written one after the other.
-const LOOK: Duration = Duration::from_secs(2);
+/// How long unusable files are not reported: a certificate and its key are written one after the other.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// The only protocol that is spoken.
 pub(super) const ALPN: &[u8] = b"h2";
@@ -59,74 +56,100 @@ impl Tls {
         Ok(Self { now: Mutex::new(now), reading: Mutex::default(), log })
     }
 
-    /// Goes by these files from now on. Where they are those that were read last, nothing is done. What
-    /// cannot be used leaves everything as it was; both are logged. Blocks on the disk.
+    /// Uses these files from now on. If they are the files that were read last, nothing happens. If they
+    /// cannot be used, nothing changes. Both are logged. Blocks on the disk.
     pub(super) fn adopt(&self, files: TlsFiles) -> Result<(), Unusable> {
         let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = stamps(&files);
         if self.locked(|now| now.files == files && now.read == seen && now.is_good) {
             return Ok(());
         }
-        self.read(files, seen)
-    }
-
-    /// Reads files, which then are those that are looked at.
-    fn read(&self, files: TlsFiles, read: Stamps) -> Result<(), Unusable> {
-        let made = make(&files).and_then(|(config, identity)| {
-            let expired = identity.until < SystemTime::now();
-            let until = self.locked(|now| now.until);
-            if !expired || identity.until >= until {
-                return Ok((config, identity));
-            }
-            let what = files.certificate.display().to_string();
-            let reason = format!("expired on {}, before the one in use", day(identity.until));
-            Err(Unusable(vec![Problem { part: certs::Part::Certificate, what, reason }]))
-        });
-        match made {
-            Ok((config, identity)) => {
-                let (config, until) = (Arc::new(config), identity.until);
-                let asks_clients = files.client_ca.is_some();
-                self.locked(|now| *now = Now { files, config, until, read, is_good: true });
-                // Only now: whoever reads it may connect at once.
-                let what = "the certificates changed; new connections get these";
-                say_good(what, &identity, asks_clients);
+        match self.make_newer(&files) {
+            Ok(made) => {
+                self.install(files, seen, made);
                 Ok(())
             }
             Err(unusable) => {
-                tracing::error!("the new certificates are not used, the old ones stay: {unusable}");
-                self.locked(|now| {
-                    // Others that were asked for are refused, and not looked at again.
-                    if now.files == files {
-                        (now.read, now.is_good) = (read, false);
-                    }
-                });
+                self.refuse(&files, seen, &unusable);
                 Err(unusable)
             }
         }
     }
 
+    /// Makes a configuration, unless its certificate expired before the one in use.
+    fn make_newer(&self, files: &TlsFiles) -> Result<(ServerConfig, Identity), Unusable> {
+        let (config, identity) = make(files)?;
+        let expired = identity.until < SystemTime::now();
+        if !expired || identity.until >= self.locked(|now| now.until) {
+            return Ok((config, identity));
+        }
+        let what = files.certificate.display().to_string();
+        let reason = format!("expired on {}, before the one in use", day(identity.until));
+        Err(Unusable(vec![Problem { part: certs::Part::Certificate, what, reason }]))
+    }
+
+    fn install(&self, files: TlsFiles, read: Stamps, (config, identity): (ServerConfig, Identity)) {
+        let (config, until) = (Arc::new(config), identity.until);
+        let asks_clients = files.client_ca.is_some();
+        self.locked(|now| *now = Now { files, config, until, read, is_good: true });
+        // Logged after the change: a reader of the log may connect at once.
+        say_good("the certificates changed; new connections get these", &identity, asks_clients);
+    }
+
+    fn refuse(&self, files: &TlsFiles, read: Stamps, unusable: &Unusable) {
+        tracing::error!("the new certificates are not used, the old ones stay: {unusable}");
+        self.locked(|now| {
+            // Other files, named by a config that was refused, are not compared again.
+            if now.files == *files {
+                (now.read, now.is_good) = (read, false);
+            }
+        });
+    }
+
     /// Reads the files again whenever they change. Never ends.
     pub(super) async fn follow(self: &Arc<Self>) {
-        let mut looks = tokio::time::interval(LOOK);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut before = None;
+        let (watched, mut hints) = file_watch::start(|sentence| tracing::warn!("{sentence}"));
+        let mut pending: Option<PendingFiles> = None;
+        let mut cause = HintCause::Timer;
         loop {
-            looks.tick().await;
-            let (tls, last) = (self.clone(), before.take());
-            // Elsewhere: a disk may hang.
-            let looked = tokio::task::spawn_blocking(move || {
-                let _reading = tls.reading.lock().unwrap_or_else(PoisonError::into_inner);
-                let files = tls.locked(|now| now.files.clone());
-                let seen = stamps(&files);
-                let is_settled = last.as_ref() == Some(&seen);
-                if is_settled && tls.locked(|now| now.read != seen) {
-                    // Said already, and there is nobody else to tell.
-                    drop(tls.read(files, seen.clone()));
-                }
-                seen
-            });
-            before = looked.await.ok();
+            let (tls, watched, earlier) = (self.clone(), watched.clone(), pending.take());
+            // On a thread of its own: a disk may hang.
+            let compared =
+                tokio::task::spawn_blocking(move || tls.compare(&watched, earlier, cause));
+            pending = compared.await.ok().flatten();
+            cause = hints.wait(if pending.is_some() { GRACE } else { COMPARE_INTERVAL }).await;
         }
+    }
+
+    /// Reads the files if they changed. Returns files that cannot be used yet and may still be written.
+    fn compare(
+        &self,
+        watched: &WatchedDirs,
+        earlier: Option<PendingFiles>,
+        cause: HintCause,
+    ) -> Option<PendingFiles> {
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = self.locked(|now| now.files.clone());
+        watched.watch_only(&file_watch::parent_dirs(files.all()));
+        let seen = stamps(&files);
+        if self.locked(|now| now.read == seen) {
+            return None;
+        }
+        let unusable = match self.make_newer(&files) {
+            Ok(made) => {
+                tracing::debug!(found_by = cause.as_str(), "certificate files changed");
+                self.install(files, seen, made);
+                return None;
+            }
+            Err(unusable) => unusable,
+        };
+        let earlier = earlier.filter(|earlier| earlier.seen == seen);
+        let since = earlier.map_or_else(Instant::now, |earlier| earlier.since);
+        if since.elapsed() < GRACE {
+            return Some(PendingFiles { seen, since });
+        }
+        self.refuse(&files, seen, &unusable);
+        None
     }
 
     /// For one handshake.
@@ -180,24 +203,18 @@ fn say_good(what: &str, identity: &Identity, asks_clients: bool) {
     }
 }
 
-/// What tells one state of the files from another; `None` where one cannot be looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Stamps(Vec<Option<[i128; 5]>>);
+/// The stamp of each file; `None` if there is no such file.
+type Stamps = Vec<Option<FileStamp>>;
+
+/// Changed files that cannot be used, not reported yet.
+#[derive(Debug)]
+struct PendingFiles {
+    seen: Stamps,
+    since: Instant,
+}
 
 fn stamps(files: &TlsFiles) -> Stamps {
-    let stamp = |file: &Path| {
-        let found = std::fs::metadata(file).ok()?;
-        let time =
-            |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
-        Some([
-            found.dev().into(),
-            found.ino().into(),
-            found.size().into(),
-            time(found.mtime(), found.mtime_nsec()),
-            time(found.ctime(), found.ctime_nsec()),
-        ])
-    };
-    Stamps(files.all().map(stamp).collect())
+    files.all().map(FileStamp::of_path).collect()
 }
 
 impl fmt::Display for Unusable {

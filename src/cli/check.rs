@@ -27,18 +27,19 @@ const FRAME: Duration = Duration::from_millis(100);
 /// Finds and reads skills exactly as a daemon does that publishes the directory, and says what it
 /// makes of them; needs no daemon. Exits with 1 when there is an error: something that a daemon
 /// would leave out. Also exits with 1 when a directory has neither a skill nor a plugin.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Examples:
   caproot check .                               every skill below this directory
   caproot check skills/pdf --notes              also what is only worth knowing
   caproot check skills --deny-warnings          for CI: warnings fail, too
+  caproot check skills --watch                  again whenever a file is saved
   caproot check skills --output sarif > skills.sarif
   caproot explain YAML_SYNTAX                   more about one kind of problem")]
 pub(super) struct CheckArgs {
     /// A skill, a plugin or a directory of them; several are checked one after the other
     #[arg(value_name = "DIR", required = true)]
-    dirs: Vec<PathBuf>,
+    pub(super) dirs: Vec<PathBuf>,
     /// Exit with 1 when there is a warning, too
     #[arg(long)]
     deny_warnings: bool,
@@ -48,14 +49,17 @@ pub(super) struct CheckArgs {
     /// Also show notes, which are only worth knowing; json and sarif always hold them
     #[arg(long)]
     notes: bool,
+    /// Check again whenever a file below changes, until SIGINT or SIGTERM; with json, one object per run
+    #[arg(long)]
+    pub(super) watch: bool,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Form::Text)]
-    output: Form,
+    pub(super) output: Form,
 }
 
 /// In which form the result is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Form {
+pub(super) enum Form {
     /// For people.
     Text,
     /// For programs: one object with skills, diagnostics and summary.
@@ -65,7 +69,7 @@ enum Form {
 }
 
 /// Checks every directory, then prints.
-pub(super) async fn run(args: CheckArgs, env: &Env) -> Result<u8, Failure> {
+pub(super) async fn run(args: &CheckArgs, env: &Env) -> Result<u8, Failure> {
     let mut all: Vec<Checked> = Vec::new();
     let mut unchecked: Vec<(String, String)> = Vec::new();
     let mut empty: Vec<String> = Vec::new();

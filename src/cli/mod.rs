@@ -5,6 +5,7 @@ mod args;
 mod call;
 mod changes;
 mod check;
+mod check_watch;
 mod config;
 mod config_check;
 pub mod exit;
@@ -127,7 +128,8 @@ pub async fn run(begun: Begun, env: &Env) -> Result<u8, Failure> {
         Other::Completions(args) => generated::completions(&args, Cli::command()),
         Other::Man(args) => generated::man(&args, Cli::command()),
         Other::Config(args) => config::run(&args, env),
-        Other::Check(args) => check::run(args, env).await,
+        Other::Check(args) if args.watch => check_watch::run(args, env).await,
+        Other::Check(args) => check::run(&args, env).await,
         Other::Explain(args) => explain::run(&args),
         Other::Watch(args) => watch::run(args, env).await,
         Other::Call(args) => call::run(args, env).await,

@@ -9,10 +9,13 @@ use super::output::print;
 use super::root_arg::RootArg;
 use super::self_test;
 use super::signals::Signals;
-use crate::app::{self, App, CheckFile, Ending, Listeners, Load, MayRead, Reloads, StartError};
+use crate::app::{
+    self, App, CheckFile, ConfigFile, Ending, Listeners, Load, MayRead, Reloads, StartError,
+};
 use crate::config::{Config, Flags, Listener, Mistake, RootFlag, TlsFiles, TlsFlags, log};
 use crate::domain::{Landlock, LandlockState};
 use crate::endpoint::Env;
+use crate::file_watch::FileStamp;
 use crate::sandbox::{Needs, Restricted, SelfTest, Unrestricted, restrict};
 use crate::telemetry::logs;
 use clap::Args;
@@ -32,8 +35,8 @@ const LAST_SPANS: Duration = Duration::from_secs(5);
 ///
 /// Prints one line a listener on stdout when it is ready: `listening unix:/…` or
 /// `listening tcp:…`. Logs go to stderr. SIGTERM and SIGINT stop it, calls under way get 10 s; a second
-/// one cuts them off. SIGHUP has it read its config file again. Under a service manager it ends with 75
-/// if the file needs a new process.
+/// one cuts them off. SIGHUP has it read its config file again; with --watch-config, a change of the
+/// file does so too. Under a service manager it ends with 75 if the file needs a new process.
 ///
 /// Sockets that it is handed over, as by a systemd socket unit, are served in place of the default
 /// one, and beside those of --listen; one by the name of `metrics` is for Prometheus.
@@ -59,6 +62,7 @@ Examples:
   caproot serve --root ./skills --listen tcp:0.0.0.0:7420 --tls-cert server.pem \
       --tls-key server.key --tls-client-ca clients.pem    other machines, by certificate
   caproot serve --config /etc/caproot.yaml                what a file says")]
+#[allow(clippy::struct_excessive_bools)] // each is a flag
 pub(super) struct ServeArgs {
     /// Read this config file; each flag below replaces what the file says of it, lists as a whole
     /// [default: none]
@@ -103,6 +107,9 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(Landlock::NAMES)
         .try_map(|name| Landlock::parse(&name)))]
     sandbox: Option<Landlock>,
+    /// Reload the config file whenever it changes
+    #[arg(long, requires = "config")]
+    watch_config: bool,
     /// Instead of serving, check the config file whenever a line comes on stdin, for the daemon
     #[arg(long, requires = "config", hide = true)]
     check_config: bool,
@@ -120,6 +127,7 @@ pub(super) struct Ready {
     restricted: Arc<Restricted>,
     /// Flags and surroundings for reading the file again, if there is one.
     again: Option<(ServeArgs, Env)>,
+    file: Option<ConfigFile>,
     /// Set under a service manager.
     checker: Option<io::Result<ConfigChecker>>,
 }
@@ -151,6 +159,10 @@ pub(super) fn begin(args: ServeArgs, env: &Env) -> Result<Begun, Failure> {
     }
     let (inherited, handed_over) = app::inherit()?;
     let env = &Env { handed_over, ..env.clone() };
+    let file = args.config.clone().map(|path| {
+        let stamp = FileStamp::of_path(&path);
+        ConfigFile { path, stamp }
+    });
     let config = load(&args, env).map_err(|mistakes| {
         let sentences: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
         Failure::all(exit::CONFIG, &sentences)
@@ -168,7 +180,7 @@ pub(super) fn begin(args: ServeArgs, env: &Env) -> Result<Begun, Failure> {
     }
     let restricted = Arc::new(restricted);
     let again = args.config.is_some().then(|| (args, env.clone()));
-    Ok(Begun::Ready(Box::new(Ready { config, listeners, restricted, again, checker })))
+    Ok(Begun::Ready(Box::new(Ready { config, listeners, restricted, again, file, checker })))
 }
 
 /// What the file and the flags say together, at the start and later.
@@ -186,6 +198,7 @@ fn load(args: &ServeArgs, env: &Env) -> Result<Config, Vec<Mistake>> {
             client_ca: args.tls_client_ca.clone(),
             insecure_tcp: args.insecure_tcp,
         },
+        watch_config: args.watch_config,
     };
     let mut config = Config::load(flags, args.config.as_deref(), env)?;
     if let Some(filter) = &args.log {
@@ -201,7 +214,7 @@ fn load(args: &ServeArgs, env: &Env) -> Result<Config, Vec<Mistake>> {
 
 /// Runs the daemon until a signal stops it.
 pub(super) async fn run(begun: Begun) -> Result<u8, Failure> {
-    let Ready { config, listeners, restricted, again, checker } = match begun {
+    let Ready { config, listeners, restricted, again, file, checker } = match begun {
         Begun::Ready(ready) => *ready,
         Begun::Ended(code) => return Ok(code),
     };
@@ -230,8 +243,14 @@ pub(super) async fn run(begun: Begun) -> Result<u8, Failure> {
     let check_file = checker.map(|checker| Arc::new(move || checker.check()) as CheckFile);
     let logs_of_reload = Some(logs.clone());
     let asked = Arc::default();
-    let reloads =
-        Reloads { asked: Arc::clone(&asked), load, may_read, logs: logs_of_reload, check_file };
+    let reloads = Reloads {
+        asked: Arc::clone(&asked),
+        load,
+        may_read,
+        logs: logs_of_reload,
+        file,
+        check_file,
+    };
     let (stop, stopped) = oneshot::channel();
     let run = Box::pin(app.run_reloading(async { drop(stopped.await) }, reloads));
     let outcome = signals.rule(run, stop, &asked).await;

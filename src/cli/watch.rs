@@ -116,7 +116,7 @@ async fn write(lines: Vec<String>) -> Result<(), Failure> {
 
 /// Ends when nobody can read stdout any more; never where that cannot be known, as of a file. Without
 /// it, only the next change would tell.
-async fn reader_left() {
+pub(super) async fn reader_left() {
     let asked = tokio::task::spawn_blocking(|| {
         let stdout = io::stdout();
         // Asks for nothing: that the other end is gone is told unasked.

@@ -25,6 +25,8 @@ pub struct Flags {
     pub audit: bool,
     /// What TLS is made of.
     pub tls: TlsFlags,
+    /// Whether a change of the config file is a reload; if not, the file decides.
+    pub watch_config: bool,
 }
 
 /// One `--root [ID=]DIR`.
@@ -45,6 +47,7 @@ pub(super) struct Checked {
     pub(super) published: Option<Vec<Published>>,
     pub(super) audit: Option<bool>,
     pub(super) tls: tls::Given,
+    pub(super) watch_config: Option<bool>,
 }
 
 impl Checked {
@@ -80,8 +83,9 @@ pub(super) fn check(flags: Flags, env: &Env, mistakes: &mut Mistakes) -> Checked
     let published = (!flags.roots.is_empty()).then(|| named_roots(&flags.roots, env, mistakes));
     let environment_ids = (!flags.environment_ids.is_empty()).then_some(flags.environment_ids);
     let audit = flags.audit.then_some(true);
+    let watch_config = flags.watch_config.then_some(true);
     let tls = tls::of_flags(&flags.tls, base, mistakes);
-    Checked { environment_ids, listeners, allowed, published, audit, tls }
+    Checked { environment_ids, listeners, allowed, published, audit, tls, watch_config }
 }
 
 fn named_roots(roots: &[RootFlag], env: &Env, mistakes: &mut Mistakes) -> Vec<Published> {

@@ -45,6 +45,7 @@ use std::time::Duration;
 
 /// A configuration that the daemon can start with.
 #[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools)] // each is a key of the file
 pub struct Config {
     /// The environments whose roots are resolved; never empty.
     pub environment_ids: Vec<String>,
@@ -76,6 +77,8 @@ pub struct Config {
     pub limits: Limits,
     /// When roots are looked at.
     pub timing: Timing,
+    /// Whether a change of the config file is a reload.
+    pub watch_config: bool,
     /// Of the watcher, ordered by tests.
     #[doc(hidden)]
     pub faults: Faults,
@@ -206,6 +209,7 @@ impl Config {
             own_directories,
             limits: file.limits,
             timing: file.timing,
+            watch_config: flags.watch_config.or(file.watch_config).unwrap_or(false),
             faults: Faults::default(),
             landlock: file.landlock,
             opener: None,

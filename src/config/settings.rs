@@ -33,7 +33,7 @@ pub(super) const SECTIONS: [(&str, &[&str]); 13] = [
     ("traces", &traces::KEYS),
     ("tls", &tls::KEYS),
 ];
-const TOP: [&str; 19] = [
+const TOP: [&str; 20] = [
     "environment_ids",
     "listen",
     "tls",
@@ -49,6 +49,7 @@ const TOP: [&str; 19] = [
     "search",
     "limits",
     "watch",
+    "watch_config",
     "sandbox",
     "log",
     "metrics",
@@ -82,6 +83,7 @@ pub(super) struct Settings {
     pub(super) own_directories: Option<Vec<Box<[u8]>>>,
     pub(super) limits: Limits,
     pub(super) timing: Timing,
+    pub(super) watch_config: Option<bool>,
     pub(super) landlock: Landlock,
     pub(super) log: Log,
     pub(super) metrics: Option<Listener>,
@@ -129,7 +131,7 @@ pub(super) fn read(
     let socket = socket.and_then(|section| socket::read(&section, callers.is_some(), &mut c));
     let mut switch = |key| top.get(key).and_then(|item| c.boolean(&item));
     let (open_health, open_reflection) = (switch("open_health"), switch("open_reflection"));
-    let audit = switch("audit");
+    let (audit, watch_config) = (switch("audit"), switch("watch_config"));
     let search = section(&top, "search", &SEARCH, &mut c);
     let mut names = |key| {
         let item = search.as_ref()?.get(key)?;
@@ -165,6 +167,7 @@ pub(super) fn read(
         own_directories,
         limits,
         timing,
+        watch_config,
         landlock: landlock.unwrap_or_default(),
         log: log.map(|section| read_log(&section, &mut c)).unwrap_or_default(),
         metrics,

@@ -34,9 +34,14 @@ pub(super) fn of(needs: &Needs) -> (Places, Vec<String>) {
         notes.extend(note);
     }
     let mut files = BTreeSet::new();
-    for file in needs.files.iter().filter_map(|file| file.canonicalize().ok()) {
-        match file.parent().filter(|dir| !is_shared(dir, needs.home.as_deref())) {
-            Some(dir) => drop(read.insert(dir.to_owned())),
+    let is_own = |dir: &PathBuf| !is_shared(dir, needs.home.as_deref());
+    for file in &needs.files {
+        // A link to the file may be replaced, such as that of a mounted ConfigMap.
+        let given = file.parent().and_then(|dir| dir.canonicalize().ok());
+        read.extend(given.filter(is_own));
+        let Ok(file) = file.canonicalize() else { continue };
+        match file.parent().map(Path::to_owned).filter(is_own) {
+            Some(dir) => drop(read.insert(dir)),
             None => drop(files.insert(file)),
         }
     }
@@ -118,6 +123,7 @@ mod tests {
         write(top.join("home/f"), "").expect("file");
         write(top.join("home/etc/f"), "").expect("file");
         symlink("../rel/42", top.join("a/current")).expect("link");
+        symlink("../home/etc/f", top.join("a/linked")).expect("link");
         let of_top = |dirs: &[&str]| dirs.iter().map(|dir| top.join(dir)).collect();
         let needs = Needs {
             allow: of_top(allow),
@@ -167,6 +173,8 @@ mod tests {
         assert_eq!(open(&[], &[], &["home/etc/f"]), (vec!["home/etc".into()], vec![]));
         assert_eq!(open(&[], &[], &["home/f"]), (vec![], vec!["home/f".into()]));
         assert_eq!(open(&[], &[], &["home/none"]).1, nothing);
+        // Through a link, which may be replaced too.
+        assert_eq!(open(&[], &[], &["a/linked"]).0, ["a", "home/etc"]);
     }
 
     #[test]

@@ -9,7 +9,20 @@ use crate::readme;
 
 /// Each room, and what it may name: a room (`disk`), or single items of one (`disk::Body`).
 const ARROWS: &[(&str, &[&str])] = &[
-    ("app", &["bearer", "certs", "config", "domain", "keeper", "proto", "rpc", "telemetry"]),
+    (
+        "app",
+        &[
+            "bearer",
+            "certs",
+            "config",
+            "domain",
+            "file_watch",
+            "keeper",
+            "proto",
+            "rpc",
+            "telemetry",
+        ],
+    ),
     ("bearer", &[]),
     ("certs", &[]),
     (
@@ -23,6 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "disk::Target",
             "domain",
             "endpoint",
+            "file_watch",
             "locate",
             "mcp",
             "proto",
@@ -50,6 +64,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("document", &[]),
     ("domain", &["hidden"]),
     ("endpoint", &[]),
+    ("file_watch", &[]),
     ("hidden", &[]),
     ("host", &["document", "proto", "session"]),
     ("keeper", &["disk", "domain", "watch"]),
@@ -285,6 +300,10 @@ fn no_room_knows_what_it_must_not() {
         let library = words(code, "serde_yaml").next().is_some();
         if library && !source.path.ends_with("domain/yaml.rs") {
             wrong.push(format!("{}: names `serde_yaml`", source.path.display()));
+        }
+        let is_notify = words(code, "notify").any(|at| code[at..].starts_with("notify::"));
+        if is_notify && source.room != "file_watch" {
+            wrong.push(format!("{}: names `notify`", source.path.display()));
         }
         if code.contains("landlock::") && !source.path.ends_with("sandbox/walls.rs") {
             wrong.push(format!("{}: names `landlock`", source.path.display()));

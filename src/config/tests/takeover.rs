@@ -47,6 +47,7 @@ fn each_key_does_what_readme_says() {
         ("limits", "limits: {max_depth: 3}"),
         ("limits.max_connections", "limits: {max_connections: 3}"),
         ("watch", "watch: {settle: 1ms}"),
+        ("watch_config", "watch_config: true"),
         ("sandbox.landlock", "sandbox: {landlock: off}"),
         ("log.filter", "log: {filter: warn}"),
         ("log.format", "log: {format: json}"),

@@ -10,6 +10,7 @@ mod explain;
 mod forms;
 mod hostile;
 mod rules;
+mod watched;
 
 use serde_json::Value;
 use std::ffi::OsStr;

@@ -4,6 +4,7 @@ mod callers;
 mod manager;
 mod refused;
 mod taken;
+mod watched;
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};

@@ -1,0 +1,219 @@
+//! Watches files that are found by their path, such as certificates and the config file. An event is a
+//! hint: the caller compares stamps and decides. A timer runs behind the events.
+//!
+//! Roots have a watcher of their own, on descriptors of their directories: see [`crate::watch`].
+
+mod stamp;
+mod tree;
+
+pub use stamp::{FileStamp, parent_dirs};
+pub use tree::{TreeBounds, TreeState, watch_tree};
+
+use notify::event::{Event, EventKind};
+use notify::{ErrorKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+
+/// The longest time between two comparisons if no event comes, as on a network filesystem.
+pub const COMPARE_INTERVAL: Duration = Duration::from_secs(10);
+/// How long no event may come before a hint is given: programs write in several steps.
+const QUIET: Duration = Duration::from_millis(100);
+/// The longest delay of a hint while events keep coming.
+const MAX_DELAY: Duration = Duration::from_secs(1);
+
+/// Prints or logs a sentence about the watcher.
+pub type Report = fn(&str);
+
+/// Reason why [`FileHints::wait`] returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HintCause {
+    /// Something happened in a watched directory.
+    Event,
+    /// The time is over.
+    Timer,
+}
+
+/// The directories that are watched. Cheap to clone; all clones share one watcher.
+#[derive(Debug, Clone)]
+pub struct WatchedDirs(Arc<Mutex<DirsState>>);
+
+#[derive(Debug)]
+struct DirsState {
+    watcher: WatcherGuard,
+    dirs: BTreeSet<PathBuf>,
+    /// Directories whose watch failed and was reported.
+    failed: BTreeSet<PathBuf>,
+    report: Report,
+}
+
+/// Receives the hints of a watcher.
+#[derive(Debug)]
+pub struct FileHints {
+    events: Receiver<()>,
+    is_watcher_alive: bool,
+    report: Report,
+}
+
+/// Owns notify's watcher and survives the end of its thread.
+///
+/// notify 8.2.1 panics in its thread if poll(2) fails, and afterwards in `watch` and `drop` of the caller.
+#[derive(Debug)]
+struct WatcherGuard {
+    watcher: Option<RecommendedWatcher>,
+    is_alive: Arc<AtomicBool>,
+}
+
+/// Notes the end of notify's thread, which owns the event handler and drops it.
+struct EventHandler {
+    events: Sender<()>,
+    is_alive: Arc<AtomicBool>,
+}
+
+/// Starts a watcher that watches no directory yet.
+#[must_use]
+pub fn start(report: Report) -> (WatchedDirs, FileHints) {
+    let (sender, events) = channel(1);
+    let is_alive = Arc::new(AtomicBool::new(true));
+    let handler = EventHandler { events: sender, is_alive: is_alive.clone() };
+    let handle = move |event: notify::Result<Event>| handler.handle_event(&event);
+    let watcher = RecommendedWatcher::new(handle, notify::Config::default());
+    let watcher = watcher.map_err(|error| {
+        let interval = COMPARE_INTERVAL.as_secs();
+        report(&format!("file watcher not available: {error}; comparing files every {interval} s"));
+    });
+    let is_watcher_alive = watcher.is_ok();
+    let watcher = WatcherGuard { watcher: watcher.ok(), is_alive };
+    let state = DirsState { watcher, dirs: BTreeSet::new(), failed: BTreeSet::new(), report };
+    let hints = FileHints { events, is_watcher_alive, report };
+    (WatchedDirs(Arc::new(Mutex::new(state))), hints)
+}
+
+impl WatchedDirs {
+    /// Watches these directories and no others. Compare stamps after this call, not before it: earlier
+    /// events are not reported. Blocks on the disk.
+    pub fn watch_only(&self, dirs: &BTreeSet<PathBuf>) {
+        for dir in dirs {
+            self.watch(dir);
+        }
+        self.unwatch_others(dirs);
+    }
+
+    /// Watches one more directory, or watches it again: another directory may have its path now.
+    fn watch(&self, dir: &Path) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let DirsState { watcher, dirs, failed, report } = &mut *state;
+        match watcher.call(|watcher| watcher.watch(dir, RecursiveMode::NonRecursive)) {
+            Some(Ok(())) => {
+                failed.remove(dir);
+                dirs.insert(dir.to_owned());
+            }
+            // The directory is gone, or the end of the watcher is reported by the hints.
+            Some(Err(notify::Error { kind: ErrorKind::PathNotFound, .. })) | None => {}
+            Some(Err(error)) => {
+                if failed.insert(dir.to_owned()) {
+                    let (dir, interval) = (dir.display(), COMPARE_INTERVAL.as_secs());
+                    report(&format!("cannot watch {dir}: {error}; comparing every {interval} s"));
+                }
+            }
+        }
+    }
+
+    fn unwatch_others(&self, keep: &BTreeSet<PathBuf>) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let DirsState { watcher, dirs, failed, .. } = &mut *state;
+        for dir in dirs.difference(keep) {
+            // Fails if the directory is gone, and its watch with it.
+            drop(watcher.call(|watcher| watcher.unwatch(dir)));
+        }
+        dirs.retain(|dir| keep.contains(dir));
+        failed.retain(|dir| keep.contains(dir));
+    }
+}
+
+impl FileHints {
+    /// Waits for an event and the quiet after it, or until `longest` is over.
+    pub async fn wait(&mut self, longest: Duration) -> HintCause {
+        let end = Instant::now() + longest;
+        loop {
+            if !self.is_watcher_alive {
+                sleep_until(end).await;
+                return HintCause::Timer;
+            }
+            match timeout_at(end, self.events.recv()).await {
+                Err(_) => return HintCause::Timer,
+                Ok(Some(())) => break,
+                Ok(None) => {
+                    self.is_watcher_alive = false;
+                    let interval = COMPARE_INTERVAL.as_secs();
+                    let sentence = "file watcher ended unexpectedly; comparing files every";
+                    (self.report)(&format!("{sentence} {interval} s"));
+                }
+            }
+        }
+        let latest = Instant::now() + MAX_DELAY;
+        while Instant::now() < latest {
+            if !matches!(timeout(QUIET, self.events.recv()).await, Ok(Some(()))) {
+                break;
+            }
+        }
+        HintCause::Event
+    }
+}
+
+impl HintCause {
+    /// The word for a log line.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Event => "event",
+            Self::Timer => "timer",
+        }
+    }
+}
+
+impl WatcherGuard {
+    /// Calls the watcher; `None` if there is none, or its thread ended.
+    fn call<T>(&mut self, call: impl FnOnce(&mut RecommendedWatcher) -> T) -> Option<T> {
+        if !self.is_alive.load(Ordering::Acquire) {
+            return None;
+        }
+        let watcher = self.watcher.as_mut()?;
+        // The thread may end between the look and the call.
+        catch_unwind(AssertUnwindSafe(|| call(watcher))).ok()
+    }
+}
+
+impl Drop for WatcherGuard {
+    fn drop(&mut self) {
+        let watcher = self.watcher.take();
+        if self.is_alive.load(Ordering::Acquire) {
+            drop(catch_unwind(AssertUnwindSafe(|| drop(watcher))));
+        } else {
+            // The thread is gone: there is nothing to stop, and dropping would panic.
+            std::mem::forget(watcher);
+        }
+    }
+}
+
+impl EventHandler {
+    fn handle_event(&self, event: &notify::Result<Event>) {
+        // Reading a file reports access events; a comparison that reads would never end.
+        let is_access = matches!(event, Ok(Event { kind: EventKind::Access(_), .. }));
+        if !is_access {
+            // A full channel holds a hint already.
+            let _ = self.events.try_send(());
+        }
+    }
+}
+
+impl Drop for EventHandler {
+    fn drop(&mut self) {
+        self.is_alive.store(false, Ordering::Release);
+    }
+}

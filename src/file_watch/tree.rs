@@ -1,0 +1,77 @@
+//! Watches a directory and every directory below it, and summarizes the state of all entries.
+
+use super::{FileStamp, WatchedDirs};
+use std::collections::BTreeSet;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash as _, Hasher as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Bounds of one walk.
+#[derive(Debug, Clone, Default)]
+pub struct TreeBounds {
+    /// The most directories that are watched.
+    pub directories: usize,
+    /// The most entries that are compared.
+    pub entries: usize,
+    /// Names of directories that are never entered.
+    pub passed_over: Vec<Box<[u8]>>,
+}
+
+/// Hash of the names and stamps of all entries. Equal states mean an equal tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TreeState(u64);
+
+/// Watches the trees below these directories and no others. Each directory is watched before it is
+/// listed, so that no entry is missed. Links are compared, not followed. Blocks on the disk.
+#[must_use]
+pub fn watch_tree(watched: &WatchedDirs, tops: &[PathBuf], bounds: &TreeBounds) -> TreeState {
+    let mut hasher = DefaultHasher::new();
+    let mut dirs = BTreeSet::new();
+    let mut entries = 0;
+    let (mut waiting, mut parents) = (Vec::new(), Vec::new());
+    for top in tops {
+        if !top.exists()
+            && let Some(parent) = parent_of(top)
+        {
+            // The directory may be created later, or was a moment ago.
+            watched.watch(&parent);
+            parents.push(parent);
+        }
+        waiting.extend(top.canonicalize().ok());
+    }
+    waiting.hash(&mut hasher);
+    while let Some(dir) = waiting.pop() {
+        if dirs.len() == bounds.directories || !dirs.insert(dir.clone()) {
+            continue;
+        }
+        watched.watch(&dir);
+        let listed = std::fs::read_dir(&dir).into_iter().flatten().flatten();
+        let mut listed: Vec<_> = listed.take(bounds.entries.saturating_sub(entries)).collect();
+        entries += listed.len();
+        listed.sort_by_key(std::fs::DirEntry::file_name);
+        for entry in listed {
+            let Ok(metadata) = entry.metadata() else { continue };
+            let (name, is_dir) = (entry.file_name(), metadata.is_dir());
+            if is_dir && bounds.passed_over.iter().any(|passed| **passed == *name.as_bytes()) {
+                continue;
+            }
+            (&dir, &name).hash(&mut hasher);
+            if is_dir {
+                // Permission decides whether it can be listed.
+                metadata.mode().hash(&mut hasher);
+                waiting.push(entry.path());
+            } else {
+                FileStamp::new(&metadata).hash(&mut hasher);
+            }
+        }
+    }
+    dirs.extend(parents);
+    watched.unwatch_others(&dirs);
+    TreeState(hasher.finish())
+}
+
+fn parent_of(top: &Path) -> Option<PathBuf> {
+    std::path::absolute(top).ok()?.parent()?.canonicalize().ok()
+}
