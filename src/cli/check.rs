@@ -36,6 +36,7 @@ Examples:
   caproot check skills --watch                  again whenever a file is saved
   caproot check skills --output sarif > skills.sarif
   caproot explain YAML_SYNTAX                   more about one kind of problem")]
+#[allow(clippy::struct_excessive_bools)] // each is a flag
 pub(super) struct CheckArgs {
     /// A skill, a plugin or a directory of them; several are checked one after the other
     #[arg(value_name = "DIR", required = true)]

@@ -44,8 +44,9 @@ async fn check_on_change(args: CheckArgs, env: Env) -> Result<u8, Failure> {
                 print(|stdout| write!(stdout, "{CLEAR_SCREEN}"))?;
             }
             match check::run(&args, &env).await {
-                Err(failure) if checked.is_none() || failure.is_quiet() => return Err(failure),
-                // The directory may come back.
+                Err(failure) if failure.is_quiet() => return Err(failure),
+                Err(failure) if checked.is_none() && !failure.is_answer() => return Err(failure),
+                // A first skill may be written, or the directory may come back.
                 Err(failure) => {
                     let _ = report(Err(failure));
                 }

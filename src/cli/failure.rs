@@ -49,6 +49,12 @@ impl Failure {
         Self::new(exit::OUTPUT, format!("the output cannot be written: {error}"))
     }
 
+    /// Whether the command did its work, and its answer says that something is wrong.
+    #[must_use]
+    pub fn is_answer(&self) -> bool {
+        self.exit == exit::WRONG
+    }
+
     /// Whether there is nobody to tell: the reader of stdout left.
     #[must_use]
     pub fn is_quiet(&self) -> bool {

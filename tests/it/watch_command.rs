@@ -111,6 +111,8 @@ fn a_line_for_each_change_until_it_is_interrupted() {
     fixture.write("new/SKILL.md", skill("b", "Sees\u{202e} you."));
     fs::rename(fixture.path("new"), fixture.path("r/b")).expect("rename");
     assert_eq!(watching.said(), r"+ b  skill://r/b  Sees\u{202e} you.");
+    let hidden = watching.said();
+    assert!(hidden.starts_with("! warning[HIDDEN_TEXT] skill://r/b/SKILL.md:3:18: "), "{hidden}");
 
     fixture.write("next", skill("b", "Another."));
     fs::rename(fixture.path("next"), fixture.path("r/b/SKILL.md")).expect("rename");

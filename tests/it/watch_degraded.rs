@@ -119,7 +119,7 @@ async fn files_with_other_names_count_as_watches() {
     while replica.skills.values().any(|skill| skill.description != "Polled.") {
         replica.change().await;
     }
-    assert_eq!(serving.terminate().0, Some(0));
+    assert_eq!(serving.terminated().await.0, Some(0));
 }
 
 #[tokio::test]

@@ -63,7 +63,7 @@ async fn commands() {
     let [skill] = &*list.skills else { panic!("one skill: {list:?}") };
     assert!(skill.name.contains('\u{202e}') && skill.description.contains('\u{1b}'), "{skill:?}");
     assert!(list.diagnostics.len() >= 6, "much is wrong: {:?}", list.diagnostics);
-    assert!(list.diagnostics.iter().any(|d| d.message.contains('\u{202e}')));
+    assert!(list.diagnostics.iter().any(|d| d.message.contains(r"\u{202e}")));
     let package = skill.package.as_str();
     let (gone, nasty) = (format!("{package}/none"), "skill://r/\n\u{1b}[2J\u{202e}");
     let elsewhere = format!("{ID}={}", fixture.path("none").display());

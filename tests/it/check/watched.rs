@@ -79,6 +79,15 @@ fn each_change_is_one_run() {
 }
 
 #[test]
+fn an_empty_directory_waits_for_its_first_skill() {
+    let fixture = Fixture::new("dir root");
+    let watching = Watching::start(&fixture);
+    watching.finds(0, 0);
+    fixture.write("root/a/SKILL.md", skill("a", "First."));
+    watching.finds(1, 0);
+}
+
+#[test]
 fn a_directory_that_is_not_there_is_refused_at_once() {
     let fixture = Fixture::new("dir other");
     let (exit, _, stderr) = said(&caproot(fixture.top(), ["check", "--watch", "root"]));
