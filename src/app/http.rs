@@ -3,7 +3,7 @@
 
 use super::connection::Connection;
 use super::gathered::Gathered;
-use super::unread::DrainedBody;
+use super::unread::split_unread;
 use crate::config::Keepalive;
 use crate::domain::Peer;
 use crate::rpc::{Door, Guarded};
@@ -37,6 +37,9 @@ const CONNECTION_WINDOW: u32 = 256 << 10;
 const MAX_FRAME_BYTES: u32 = 16 << 10;
 /// What is kept of an answer that the client does not take, before no more of it is made.
 const SEND_BYTES: usize = 32 << 10;
+
+/// Begins the paths of the reflection services. Their clients end a request only after its response.
+const REFLECTION: &str = "/grpc.reflection.";
 
 /// What serves every connection alike.
 #[derive(Debug, Clone)]
@@ -74,10 +77,23 @@ impl Server {
     pub(super) async fn serve(&self, connection: Connection, stopped: impl Future<Output = ()>) {
         let peer: Peer = connection.peer();
         let answer = service_fn(|request: Request<Incoming>| {
-            let mut request = request.map(DrainedBody::new);
+            let (head, body) = request.into_parts();
+            let (body, unread) = split_unread(body);
+            let is_reflection = head.uri.path().starts_with(REFLECTION);
+            let mut request = Request::from_parts(head, body);
             request.extensions_mut().insert(peer.clone());
+            let answer = self.service.clone().oneshot(request);
             // Apart from the task that sends the answer, which for a stream lives on when this is over.
-            Box::pin(self.service.clone().oneshot(request))
+            Box::pin(async move {
+                let answer = answer.await;
+                if is_reflection {
+                    // Ends after a second at the latest.
+                    tokio::spawn(unread.drain());
+                } else {
+                    unread.drain().await;
+                }
+                answer
+            })
         });
         let io = Gathered::new(connection);
         let mut served = pin!(self.http.serve_connection(TokioIo::new(io.clone()), answer));

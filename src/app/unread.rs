@@ -1,7 +1,6 @@
-//! Drains the bytes of a request that its method leaves unread, while the response is sent. A stream
-//! that is dropped unread is reset, and HTTP/2 forgets some of many streams that are reset at once:
-//! bytes that then arrive for them count as a breach of the protocol, and end the connection with all
-//! its calls.
+//! Drains the bytes of a request that its method leaves unread. If the response ends before the request
+//! does, either side resets the stream. HTTP/2 ends a connection on which many streams are reset at once,
+//! with all its calls.
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -9,7 +8,7 @@ use http_body_util::BodyExt as _;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::runtime::Handle;
+use tokio::sync::oneshot::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
 /// How long the rest may take to arrive, and how much it may be: a request that was on its way whole.
@@ -17,44 +16,50 @@ use tokio::time::timeout;
 const TIME: Duration = Duration::from_secs(1);
 const BYTES: usize = 64 << 10;
 
-/// The body of a request. If it is dropped before its end, a task drains the rest.
+/// The body of a request. If it is dropped before its end, [`UnreadRest`] gets the rest.
 #[derive(Debug)]
-pub(super) struct DrainedBody<B>
-where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-{
+pub(super) struct RequestBody<B: Body> {
     /// `None` only while it is dropped.
     body: Option<B>,
+    rest: Option<Sender<B>>,
 }
 
-impl<B: Body<Data = Bytes> + Send + Unpin + 'static> DrainedBody<B> {
-    pub(super) fn new(body: B) -> Self {
-        Self { body: Some(body) }
+/// The rest of a request that its method left unread.
+#[derive(Debug)]
+pub(super) struct UnreadRest<B>(Receiver<B>);
+
+/// Splits a request's body into the part for its method and the rest that the method leaves.
+pub(super) fn split_unread<B: Body>(body: B) -> (RequestBody<B>, UnreadRest<B>) {
+    let (rest, unread) = channel();
+    (RequestBody { body: Some(body), rest: Some(rest) }, UnreadRest(unread))
+}
+
+impl<B: Body<Data = Bytes> + Unpin> UnreadRest<B> {
+    /// Reads the rest to its end, if the method has dropped the body.
+    pub(super) async fn drain(mut self) {
+        let Ok(mut body) = self.0.try_recv() else { return };
+        let read = async {
+            let mut bytes = 0;
+            while let Some(Ok(frame)) = body.frame().await {
+                bytes += frame.data_ref().map_or(0, Bytes::len);
+                if bytes > BYTES {
+                    break;
+                }
+            }
+        };
+        // A rest that is too slow or too long is reset.
+        let _ = timeout(TIME, read).await;
     }
 }
 
-async fn drain(mut body: impl Body<Data = Bytes> + Unpin) {
-    let read = async {
-        let mut bytes = 0;
-        while let Some(Ok(frame)) = body.frame().await {
-            bytes += frame.data_ref().map_or(0, Bytes::len);
-            if bytes > BYTES {
-                break;
-            }
-        }
-    };
-    // A rest that is too slow or too long is reset.
-    let _ = timeout(TIME, read).await;
-}
-
-impl<B: Body<Data = Bytes> + Send + Unpin + 'static> Body for DrainedBody<B> {
-    type Data = Bytes;
+impl<B: Body + Unpin> Body for RequestBody<B> {
+    type Data = B::Data;
     type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         match &mut self.body {
             Some(body) => Pin::new(body).poll_frame(context),
             None => Poll::Ready(None),
@@ -70,13 +75,12 @@ impl<B: Body<Data = Bytes> + Send + Unpin + 'static> Body for DrainedBody<B> {
     }
 }
 
-impl<B: Body<Data = Bytes> + Send + Unpin + 'static> Drop for DrainedBody<B> {
+impl<B: Body> Drop for RequestBody<B> {
     fn drop(&mut self) {
         let rest = self.body.take().filter(|body| !body.is_end_stream());
-        // Without a runtime the connection has ended too.
-        if let (Some(body), Ok(runtime)) = (rest, Handle::try_current()) {
-            // Ends after `TIME` at the latest.
-            runtime.spawn(drain(body));
+        if let (Some(body), Some(rest)) = (rest, self.rest.take()) {
+            // Nobody waits for it where the call itself was taken back.
+            drop(rest.send(body));
         }
     }
 }
