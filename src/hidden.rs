@@ -51,8 +51,9 @@ pub(crate) fn is_always_hidden(c: char) -> bool {
     Visibility::of(c) == Visibility::Hidden
 }
 
-/// Whether a character is hidden between its neighbours; `before` is `None` if that one is hidden. A joiner is not if it stands between two
-/// characters that may need one, nor is a selector behind a character that may have variants.
+/// Whether a character is hidden between its neighbours; `before` is `None` if the character before is
+/// hidden. A joiner is visible between two characters that may need one, and a selector behind a character
+/// that may have variants.
 pub(crate) fn is_hidden(before: Option<char>, c: char, behind: Option<char>) -> bool {
     match Visibility::of(c) {
         Visibility::Visible => false,
