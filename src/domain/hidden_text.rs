@@ -73,8 +73,10 @@ impl HiddenScan {
             rest = &rest[c.len_utf8()..];
             if c.is_ascii() {
                 // Nothing is hidden in a run of ASCII characters, and most of a text is one.
-                let chunks = rest.as_bytes().chunks(64).take_while(|chunk| chunk.is_ascii());
-                let run = chunks.map(<[u8]>::len).sum();
+                let bytes = rest.as_bytes();
+                let chunks = bytes.chunks(64).take_while(|chunk| chunk.is_ascii());
+                let whole: usize = chunks.map(<[u8]>::len).sum();
+                let run = whole + bytes[whole..].iter().take_while(|byte| byte.is_ascii()).count();
                 self.pass_ascii(&rest[..run]);
                 rest = &rest[run..];
             }
