@@ -6,9 +6,9 @@ compile_error!(
 );
 
 #[cfg(feature = "daemon")]
-pub mod app;
-#[cfg(feature = "daemon")]
 pub mod bearer;
+#[cfg(feature = "daemon")]
+pub mod catalog;
 pub mod certs;
 #[cfg(feature = "daemon")]
 pub mod check;
@@ -27,12 +27,12 @@ pub mod domain;
 pub mod endpoint;
 #[cfg(feature = "daemon")]
 pub mod file_watch;
+#[cfg(feature = "daemon")]
+pub mod grpc;
 #[cfg(any(feature = "client", feature = "daemon"))]
 mod hidden;
 #[cfg(feature = "mcp")]
 pub mod host;
-#[cfg(feature = "daemon")]
-pub mod keeper;
 #[cfg(all(feature = "client", feature = "daemon"))]
 pub mod local;
 #[cfg(feature = "daemon")]
@@ -41,9 +41,9 @@ pub mod locate;
 pub mod mcp;
 pub mod proto;
 #[cfg(feature = "daemon")]
-pub mod rpc;
-#[cfg(feature = "daemon")]
 pub mod sandbox;
+#[cfg(feature = "daemon")]
+pub mod server;
 #[cfg(feature = "client")]
 pub mod session;
 #[cfg(feature = "daemon")]

@@ -6,7 +6,7 @@ use crate::context::{Context, Outcome, Tree};
 use crate::report::{Found, Line, Plot, Row, Target};
 use crate::server::{Server, Spent};
 use crate::stats::{float, ms, quantile};
-use caproot::keeper::Timing;
+use caproot::catalog::Timing;
 use inotify::{Inotify, WatchMask};
 use std::path::Path;
 use std::thread;

@@ -9,7 +9,7 @@ use crate::report::{Found, Row, Target};
 use crate::server::Server;
 use crate::stats::{float, ms, quantile};
 use bytes::Bytes;
-use caproot::keeper::Timing;
+use caproot::catalog::Timing;
 use caproot::proto::caproot::v1 as pb;
 use std::fs;
 use std::time::Instant;

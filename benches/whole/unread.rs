@@ -5,7 +5,7 @@ use crate::context::{Context, Outcome, Tree};
 use crate::report::{Found, Row, Target};
 use crate::server::Server;
 use crate::stats::float;
-use caproot::keeper::Timing;
+use caproot::catalog::Timing;
 use std::time::Duration;
 use tokio::time::sleep;
 

@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use caproot::app::authority::Mender;
+use caproot::server::authority::Mender;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: (u16, &[u8])| {

@@ -9,14 +9,14 @@ use super::output::print;
 use super::root_arg::RootArg;
 use super::self_test;
 use super::signals::Signals;
-use crate::app::{
-    self, App, CheckFile, ConfigFile, Ending, Listeners, Load, MayRead, Reloads, StartError,
-};
 use crate::config::{Config, Flags, Listener, Mistake, RootFlag, TlsFiles, TlsFlags, log};
 use crate::domain::{Landlock, LandlockState};
 use crate::endpoint::Env;
 use crate::file_watch::FileStamp;
 use crate::sandbox::{Needs, Restricted, SelfTest, Unrestricted, restrict};
+use crate::server::{
+    self, App, CheckFile, ConfigFile, Ending, Listeners, Load, MayRead, Reloads, StartError,
+};
 use crate::telemetry::logs;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
@@ -157,7 +157,7 @@ pub(super) fn begin(args: ServeArgs, env: &Env) -> Result<Begun, Failure> {
     if args.check_config {
         return config_check::answer(|| load(&args, env)).map(Begun::Ended);
     }
-    let (inherited, handed_over) = app::inherit()?;
+    let (inherited, handed_over) = server::inherit()?;
     let env = &Env { handed_over, ..env.clone() };
     let file = args.config.clone().map(|path| {
         let stamp = FileStamp::of_path(&path);
@@ -168,11 +168,11 @@ pub(super) fn begin(args: ServeArgs, env: &Env) -> Result<Begun, Failure> {
         Failure::all(exit::CONFIG, &sentences)
     })?;
     // What is bound by now needs no right to bind, to lock or to make a socket any more.
-    let listeners = app::bind(&config, inherited)?;
+    let listeners = server::bind(&config, inherited)?;
     let test = args.self_test.clone().map(SelfTest::before).transpose().map_err(|error| {
         Failure::new(exit::INTERNAL, format!("the self-test cannot begin: {error}"))
     })?;
-    let is_managed = args.config.is_some() && app::has_service_manager();
+    let is_managed = args.config.is_some() && server::has_service_manager();
     let checker = (is_managed && test.is_none()).then(ConfigChecker::start);
     let restricted = restrict(&needs(&config, args.config.clone(), env))?;
     if let Some(test) = test {
@@ -226,7 +226,7 @@ pub(super) async fn run(begun: Begun) -> Result<u8, Failure> {
         .map_err(|sentence| Failure::new(exit::CONFIG, sentence))?;
     let logs = Arc::new(logs);
     say_restricted(&restricted);
-    let app = app::build_on(listeners, config, restricted.sandbox).await?;
+    let app = server::build_on(listeners, config, restricted.sandbox).await?;
     announce(&app)?;
     // The flags still replace what they replace.
     let load = again.map(|(args, env)| Arc::new(move || load(&args, &env)) as Load);

@@ -31,10 +31,10 @@ pub use self::traces::Traces;
 pub use crate::document::At;
 pub use crate::endpoint::{Env, HandedOver};
 
+use crate::catalog::{Faults, Opener, Timing};
 use crate::document;
 use crate::domain::search::Rules;
 use crate::domain::{Landlock, Limits, Published, RootId, SwitchedOff};
-use crate::keeper::{Faults, Opener, Timing};
 use mistake::Mistakes;
 use settings::Settings;
 use std::net::SocketAddr;

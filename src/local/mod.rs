@@ -2,11 +2,11 @@
 //! reached by a private pair of sockets and no network, so that finding, containment, bounds and watches
 //! are those of an executor's. Leaves what a session does with it to `session`.
 
-use crate::app::Embedded;
 use crate::client::{Client, Retries};
 use crate::config::{Config, Flags, RootFlag};
 use crate::endpoint::Env;
 use crate::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+use crate::server::Embedded;
 use crate::session::source::{
     DaemonSource, Listed, SkillSource, SourceKind, SourceWatch, TextPage, Wanted,
 };

@@ -2,8 +2,8 @@
 //! what each means.
 
 use super::calls::{Calls, CallsLayer};
+use crate::catalog::{Figures, Keeper};
 use crate::domain::{Code, ConfigState, Reason};
-use crate::keeper::{Figures, Keeper};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};

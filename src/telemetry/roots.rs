@@ -1,8 +1,8 @@
 //! Tells the log what becomes of the published roots: that one cannot be used, or is polled, and that
 //! it is well again. Leaves roots that callers select to what these are answered, and to the metrics.
 
+use crate::catalog::{Degraded, Keeper, RootState, WatchMode};
 use crate::domain::{Reason, RootId};
-use crate::keeper::{Degraded, Keeper, RootState, WatchMode};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::sleep;

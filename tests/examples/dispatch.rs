@@ -15,10 +15,10 @@ use std::error::Error;
 use std::fs;
 use std::sync::Arc;
 
-use caproot::app;
 use caproot::client::{Executor, Fleet, parse_selected};
 use caproot::config::{Config, Flags, RootFlag};
 use caproot::endpoint::Env;
+use caproot::server;
 use caproot::session::dispatch::{DispatchOptions, DispatchRecord, Dispatcher, Finished};
 use caproot::session::{Options, Session};
 use serde_json::json;
@@ -46,7 +46,7 @@ pub(crate) async fn run() -> Result<(Finished, Vec<DispatchRecord>), Box<dyn Err
         ..Flags::default()
     };
     let config = Config::from_flags(flags, &Env::of_process()).expect("a good configuration");
-    let app = app::build(config).await?;
+    let app = server::build(config).await?;
     let address = app.listening().last().expect("one listener").parse()?;
     let (stop, stopped) = oneshot::channel::<()>();
     let daemon = tokio::spawn(app.run(async { drop(stopped.await) }));

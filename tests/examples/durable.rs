@@ -1,10 +1,10 @@
 //! A session that is kept, forked, closed and gone on with: `cargo run --example durable`. It starts a
 //! daemon of its own in this process, on a directory that it makes.
 
-use caproot::app;
 use caproot::client::{Executor, Fleet, Since, parse_selected};
 use caproot::config::{Config, Flags, RootFlag};
 use caproot::endpoint::Env;
+use caproot::server;
 use caproot::session::{Inherit, MemoryStore, Options, Session};
 use serde_json::json;
 use std::error::Error;
@@ -32,7 +32,7 @@ pub async fn run() -> Result<Vec<String>, Box<dyn Error>> {
         ..Flags::default()
     };
     let config = Config::from_flags(flags, &Env::of_process());
-    let daemon = app::build(config.map_err(|mistakes| format!("{mistakes:?}"))?).await?;
+    let daemon = server::build(config.map_err(|mistakes| format!("{mistakes:?}"))?).await?;
     let endpoint = daemon.listening()[0].parse()?;
     let daemon = tokio::spawn(daemon.run(std::future::pending()));
     let told = sessions(Fleet::of([("local".to_owned(), Executor::new(endpoint))]), &dir).await;

@@ -3,13 +3,13 @@
 //! without one.
 #![allow(clippy::print_stdout, missing_docs, unreachable_pub)]
 
-use caproot::app;
 use caproot::client::{Executor, Fleet};
 use caproot::config::{Config, Flags, RootFlag};
 use caproot::endpoint::Env;
 use caproot::host::{McpSource, Server, Way};
 use caproot::local::LocalSource;
 use caproot::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+use caproot::server;
 use caproot::session::{DEFAULT_BUDGET, Options, Session, SkillSource};
 use serde_json::json;
 use std::error::Error;
@@ -40,7 +40,7 @@ pub async fn run(scratch: &Path, mcp: Option<&str>) -> Result<String, Box<dyn Er
         ..Flags::default()
     };
     let config = Config::from_flags(flags, &Env::of_process()).map_err(|all| format!("{all:?}"))?;
-    let daemon = app::build(config).await?;
+    let daemon = server::build(config).await?;
     let endpoint = daemon.listening()[0].parse()?;
     let running = tokio::spawn(daemon.run(std::future::pending()));
 

@@ -7,13 +7,13 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 
-use caproot::app;
 use caproot::client::{Endpoint, Executor, Fleet, parse_selected};
 use caproot::config::{Config, Flags, RootFlag};
 use caproot::endpoint::Env;
 use caproot::host::{McpSource, Server, Way};
 use caproot::local::LocalSource;
 use caproot::proto::caproot::v1::SelectedCapabilityRoot;
+use caproot::server;
 use caproot::session::{Options, SkillSource};
 use serde_json::json;
 use tempfile::TempDir;
@@ -40,7 +40,7 @@ pub(crate) struct Stage {
 /// A daemon; elsewhere, it runs on the executor's machine.
 struct Daemon {
     stop: oneshot::Sender<()>,
-    running: JoinHandle<Result<(), app::StartError>>,
+    running: JoinHandle<Result<(), server::StartError>>,
 }
 
 impl Stage {
@@ -125,7 +125,7 @@ async fn serve(dir: &Path, id: &str, address: &str) -> Result<(Daemon, Endpoint)
         ..Flags::default()
     };
     let config = Config::from_flags(flags, &Env::of_process()).map_err(|all| format!("{all:?}"))?;
-    let daemon = app::build(config).await?;
+    let daemon = server::build(config).await?;
     let endpoint = daemon.listening()[0].parse()?;
     let (stop, stopped) = oneshot::channel::<()>();
     let running = tokio::spawn(daemon.run(async { drop(stopped.await) }));

@@ -3,10 +3,10 @@
 
 #![allow(clippy::print_stdout)]
 
-use caproot::app;
 use caproot::client::{Executor, Fleet, parse_selected};
 use caproot::config::{Config, Flags, RootFlag};
 use caproot::endpoint::Env;
+use caproot::server;
 use caproot::session::{DEFAULT_BUDGET, Options, Session, Tool, Tools};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -55,7 +55,7 @@ pub(crate) async fn run() -> Result<Vec<String>, Box<dyn Error>> {
         ..Flags::default()
     };
     let config = Config::from_flags(flags, &Env::of_process());
-    let daemon = app::build(config.map_err(|mistakes| format!("{mistakes:?}"))?).await?;
+    let daemon = server::build(config.map_err(|mistakes| format!("{mistakes:?}"))?).await?;
     let endpoint = daemon.listening()[0].parse()?;
     let daemon = tokio::spawn(daemon.run(std::future::pending()));
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use caproot::keeper::Timing;
+use caproot::catalog::Timing;
 
 use crate::live::{Busy, Live, status};
 use crate::looks::Looks;

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
-use caproot::keeper::Timing;
+use caproot::catalog::Timing;
 use caproot::proto::caproot::v1::{
     RemovalReason, RootReason, RootState, SelectedCapabilityRoot, WatchMode,
 };

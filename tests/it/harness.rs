@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use caproot::app;
+use caproot::catalog::{Faults, Opener, Timing};
 use caproot::config::{Config, Flags, Keepalive, RootFlag};
 use caproot::domain::Limits;
 use caproot::endpoint::Env;
-use caproot::keeper::{Faults, Opener, Timing};
 use caproot::proto::caproot::v1::{
     CapabilityRootLocation, ListSkillsRequest, ListSkillsResponse, ReadResourceRequest,
     ReadResourceResponse, SelectedCapabilityRoot,
     capability_service_client::CapabilityServiceClient, read_resource_response::Body,
 };
+use caproot::server;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
@@ -134,7 +134,7 @@ impl Daemon {
 
     /// Starts a daemon of which the last listener is a TCP port, and connects to that.
     pub(crate) async fn of(config: Config) -> Self {
-        let app = app::build(config).await.expect("the daemon starts");
+        let app = server::build(config).await.expect("the daemon starts");
         let listening = app.listening();
         let address = listening.last().and_then(|last| last.strip_prefix("tcp:"));
         let address = address.expect("a TCP listener").to_owned();
@@ -239,13 +239,13 @@ macro_rules! by_both_openers {
             #[tokio::test]
             async fn openat2() {
                 if crate::harness::has_openat2() {
-                    super::$name(caproot::keeper::Opener::Openat2).await;
+                    super::$name(caproot::catalog::Opener::Openat2).await;
                 }
             }
 
             #[tokio::test]
             async fn steps() {
-                super::$name(caproot::keeper::Opener::Steps).await;
+                super::$name(caproot::catalog::Opener::Steps).await;
             }
         }
     )* };
@@ -254,13 +254,13 @@ macro_rules! by_both_openers {
             #[test]
             fn openat2() {
                 if crate::harness::has_openat2() {
-                    super::$name(caproot::keeper::Opener::Openat2);
+                    super::$name(caproot::catalog::Opener::Openat2);
                 }
             }
 
             #[test]
             fn steps() {
-                super::$name(caproot::keeper::Opener::Steps);
+                super::$name(caproot::catalog::Opener::Steps);
             }
         }
     )* };

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use caproot::keeper::{Faults, Timing};
+use caproot::catalog::{Faults, Timing};
 use caproot::proto::caproot::v1::{ListSkillsResponse, ResetReason, Skill, WatchSkillsRequest};
 
 use crate::harness::{Daemon, selected};

@@ -3,14 +3,14 @@
 
 use std::time::SystemTime;
 
+use caproot::catalog::{Keeper, Settings, Terms};
 use caproot::config::{Config, Flags};
 use caproot::domain::{Caller, Peer, Sandbox};
-use caproot::keeper::{Keeper, Settings, Terms};
+use caproot::grpc::{Admission, Audit, Door, Entry, Facts, Guarded, Places, Service};
 use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use caproot::proto::caproot::v1::capability_service_server::CapabilityServiceServer;
 use caproot::proto::caproot::v1::watch_skills_response::Event;
 use caproot::proto::caproot::v1::{WatchSkillsRequest, WatchSkillsResponse};
-use caproot::rpc::{Admission, Audit, Door, Entry, Facts, Guarded, Places, Service};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 use tokio_stream::{Stream, StreamExt as _};

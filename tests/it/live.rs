@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use caproot::keeper::Timing;
+use caproot::catalog::Timing;
 use caproot::proto::caproot::v1::{
     Consistency, GetExecutorRequest, ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot,
     WatchSkillsRequest, WatchStatus,

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use caproot::keeper::Timing;
+use caproot::catalog::Timing;
 use caproot::proto::caproot::v1::{RemovalReason, RootState, WatchMode};
 
 use crate::fixture::Fixture;

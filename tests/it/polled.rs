@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use caproot::keeper::Timing;
+use caproot::catalog::Timing;
 use caproot::proto::caproot::v1::{DiagnosticCode, RemovalReason, RootState, Severity, WatchMode};
 
 use crate::fixture::Fixture;

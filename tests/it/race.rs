@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use caproot::catalog::{Opener, Timing};
 use caproot::config::{Config, Flags};
 use caproot::disk::{self, Allowed, Body, Off, Page, Progress, Rule, Target, Unread, Versions};
 use caproot::domain::{Declaring, OffPackages, RelPath, SwitchedOff};
-use caproot::keeper::{Opener, Timing};
 use caproot::proto::caproot::v1::{ListResourcesRequest, SelectedCapabilityRoot};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use tonic::{Response, Status};

@@ -3,8 +3,8 @@
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
+use caproot::catalog::Timing;
 use caproot::domain::Limits;
-use caproot::keeper::Timing;
 use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use caproot::proto::caproot::v1::{ResetReason, SkillView, WatchSkillsRequest};
 use tonic::Code;

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use caproot::catalog::Timing;
 use caproot::cli::Cli;
 use caproot::client::json;
-use caproot::keeper::Timing;
 use caproot::proto::caproot::v1::{DiagnosticCode, GetExecutorRequest, RootReason};
 use clap::Parser as _;
 use prost_reflect::ReflectMessage as _;
@@ -14,7 +14,7 @@ use crate::harness::{Daemon, Setup};
 
 const README: &str = include_str!("../../README.md");
 const EXIT: &str = include_str!("../../src/cli/exit.rs");
-const ERRORS: &str = include_str!("../../src/rpc/errors.rs");
+const ERRORS: &str = include_str!("../../src/grpc/errors.rs");
 
 /// The rows of the one table whose head begins so, cell by cell.
 pub(crate) fn table(head: &str) -> Vec<Vec<String>> {
@@ -109,7 +109,7 @@ fn timings() {
         ("warm", warm),
         ("stuck", stuck),
         ("stuck_reader", stuck_reader),
-        ("drain", caproot::app::DRAIN),
+        ("drain", caproot::server::DRAIN),
     ];
     let span = |cell: &str| humantime::parse_duration(cell).expect("a duration");
     let said = table("| timing | default | is |").into_iter();

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use caproot::keeper::Opener;
+use caproot::catalog::Opener;
 use caproot::proto::caproot::v1::{
     ReadResourceRequest, ReadResourceResponse, read_resource_response::Body,
 };

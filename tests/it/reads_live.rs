@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use caproot::keeper::Opener;
+use caproot::catalog::Opener;
 use caproot::proto::caproot::v1::{Consistency, ReadResourceRequest};
 use tonic::Code;
 

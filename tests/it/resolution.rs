@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use caproot::keeper::Opener;
+use caproot::catalog::Opener;
 use caproot::proto::caproot::v1::{
     ListResourcesRequest, ListSkillsResponse, ReadResourceRequest, RootReason,
     SelectedCapabilityRoot,

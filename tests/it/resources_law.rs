@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use caproot::keeper::Opener;
+use caproot::catalog::Opener;
 use caproot::proto::caproot::v1::ListResourcesRequest;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};

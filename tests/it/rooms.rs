@@ -10,16 +10,16 @@ use crate::readme;
 /// Each room, and what it may name: a room (`disk`), or single items of one (`disk::Body`).
 const ARROWS: &[(&str, &[&str])] = &[
     (
-        "app",
+        "server",
         &[
             "bearer",
             "certs",
             "config",
             "domain",
             "file_watch",
-            "keeper",
+            "catalog",
             "proto",
-            "rpc",
+            "grpc",
             "telemetry",
         ],
     ),
@@ -28,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "app",
+            "server",
             "check",
             "client",
             "config",
@@ -55,9 +55,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "document",
             "domain",
             "endpoint",
-            "keeper::Faults",
-            "keeper::Opener",
-            "keeper::Timing",
+            "catalog::Faults",
+            "catalog::Opener",
+            "catalog::Timing",
         ],
     ),
     ("disk", &["domain"]),
@@ -67,15 +67,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("file_watch", &[]),
     ("hidden", &[]),
     ("host", &["document", "proto", "session"]),
-    ("keeper", &["disk", "domain", "watch"]),
+    ("catalog", &["disk", "domain", "watch"]),
     ("lib", &[]),
-    ("local", &["app::Embedded", "client", "config", "endpoint", "proto", "session"]),
+    ("local", &["server::Embedded", "client", "config", "endpoint", "proto", "session"]),
     ("locate", &["disk", "domain"]),
     ("main", &["cli", "endpoint"]),
     ("mcp", &["client", "hidden", "proto", "session"]),
     ("proto", &[]),
     (
-        "rpc",
+        "grpc",
         &[
             "bearer::Shown",
             "bearer::Tokens",
@@ -83,7 +83,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "disk::FileFound",
             "disk::Unread",
             "domain",
-            "keeper",
+            "catalog",
             "proto",
         ],
     ),
@@ -96,11 +96,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "config::LogFormat",
             "config::Traces",
             "domain",
-            "keeper::Degraded",
-            "keeper::Figures",
-            "keeper::Keeper",
-            "keeper::RootState",
-            "keeper::WatchMode",
+            "catalog::Degraded",
+            "catalog::Figures",
+            "catalog::Keeper",
+            "catalog::RootState",
+            "catalog::WatchMode",
             "proto",
         ],
     ),
@@ -126,8 +126,8 @@ const UNKNOWN: &[(&str, &[&str])] = &[
         ],
     ),
     ("disk", &["tokio", "tonic", "prost", "inotify::"]),
-    ("keeper", &["tonic", "prost", "rustix", "std::fs", "inotify::"]),
-    ("rpc", &["rustix", "std::fs", "inotify::"]),
+    ("catalog", &["tonic", "prost", "rustix", "std::fs", "inotify::"]),
+    ("grpc", &["rustix", "std::fs", "inotify::"]),
     ("client", &["rustix", "std::fs", "inotify::"]),
     ("session", &["rustix", "std::fs", "std::net", "inotify::", "Path"]),
     ("mcp", &["rustix", "std::fs", "inotify::"]),
@@ -331,16 +331,16 @@ fn the_readme_draws_the_same_arrows() {
 fn how_references_are_read() {
     let read = |code: &str| {
         let source =
-            Source { path: PathBuf::new(), room: "rpc".into(), depth: 1, code: code.to_owned() };
+            Source { path: PathBuf::new(), room: "grpc".into(), depth: 1, code: code.to_owned() };
         source.references().into_iter().collect::<Vec<_>>()
     };
     assert_eq!(read("use crate::disk::Body;"), ["disk::Body"]);
     assert_eq!(read("use crate::proto::caproot::v1 as pb;"), ["proto::caproot"]);
-    assert_eq!(read("use crate::keeper;"), ["keeper"]);
-    assert_eq!(read("use crate::rpc::limits; my_crate::disk::x()"), [""; 0]);
+    assert_eq!(read("use crate::catalog;"), ["catalog"]);
+    assert_eq!(read("use crate::grpc::limits; my_crate::disk::x()"), [""; 0]);
     assert_eq!(
-        read("use crate::{\n    disk::{read::{A, B}, Body},\n    keeper::{self, View},\n};"),
-        ["disk::Body", "disk::read", "keeper::View", "keeper::self"]
+        read("use crate::{\n    disk::{read::{A, B}, Body},\n    catalog::{self, View},\n};"),
+        ["disk::Body", "disk::read", "catalog::View", "catalog::self"]
     );
     assert_eq!(read("let x = *y == crate::domain::main_file();"), ["domain::main_file"]);
 }

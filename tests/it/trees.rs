@@ -33,7 +33,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use caproot::keeper::Opener;
+use caproot::catalog::Opener;
 use caproot::proto::caproot::v1::{
     ListSkillsRequest, ResolveRootsRequest, SelectedCapabilityRoot, SkillView,
     read_resource_response::Body,

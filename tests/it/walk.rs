@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use caproot::keeper::{Faults, Timing};
+use caproot::catalog::{Faults, Timing};
 use caproot::proto::caproot::v1::ListSkillsResponse;
 
 use crate::dice::Dice;

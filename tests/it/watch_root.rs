@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use caproot::keeper::Timing;
+use caproot::catalog::Timing;
 use caproot::proto::caproot::v1::{RemovalReason, RootReason, RootState};
 
 use crate::fixture::Fixture;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use caproot::keeper::Timing;
+use caproot::catalog::Timing;
 use caproot::proto::caproot::v1::{DiagnosticCode, RemovalReason, Severity};
 
 use crate::harness::{Daemon, Setup, in_time};

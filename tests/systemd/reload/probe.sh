@@ -78,7 +78,7 @@ starts_again() {
   # The job may last as long as the old process.
   systemctl reload caproot &
   local job=$!
-  until_true 20 eval 'journalctl -u caproot | grep -q "caproot::app: stopping"' || fail "it does not end"
+  until_true 20 eval 'journalctl -u caproot | grep -q "caproot::server: stopping"' || fail "it does not end"
   before=$(connections)
   as_alice list --root /opt/more/demo >/run/listed 2>>"$log" &
   queued=$!

@@ -232,9 +232,9 @@ impl fmt::Debug for Parts {
 #[cfg(test)]
 mod tests {
     use super::{Parts, in_place_of, message, of_events};
+    use crate::grpc::service::Sendings;
+    use crate::grpc::shared::Made;
     use crate::proto::caproot::v1 as pb;
-    use crate::rpc::service::Sendings;
-    use crate::rpc::shared::Made;
     use http_body_util::BodyExt as _;
     use prost::Message as _;
     use std::sync::Arc;

@@ -2,8 +2,8 @@
 //! a caller who takes nothing only so much is made.
 
 use crate::domain::Account;
-use crate::rpc::errors::overloaded;
-use crate::rpc::places::{Full, Place, Places};
+use crate::grpc::errors::overloaded;
+use crate::grpc::places::{Full, Place, Places};
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Frame, SizeHint};

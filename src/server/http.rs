@@ -6,7 +6,7 @@ use super::gathered::Gathered;
 use super::unread::split_unread;
 use crate::config::Keepalive;
 use crate::domain::Peer;
-use crate::rpc::{Door, Guarded};
+use crate::grpc::{Door, Guarded};
 use crate::telemetry::{CallsLayer, Counted};
 use http::Request;
 use hyper::body::Incoming;

@@ -4,7 +4,7 @@
 //! compressed pages are could tell what is in a file that repeats what they wrote into it.
 
 use super::Audited;
-use crate::keeper::Keeper;
+use crate::catalog::Keeper;
 use crate::proto::caproot::v1::capability_service_server::CapabilityServiceServer;
 use http::Request;
 use std::task::{Context, Poll};

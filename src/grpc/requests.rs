@@ -2,11 +2,11 @@
 
 use super::errors::BadField;
 use super::files;
+use crate::catalog::{self, FilesRequest, ReadRequest};
 use crate::domain::files::Bookmark;
 use crate::domain::limits::{DEFAULT_READ_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES};
 use crate::domain::token::Cursor;
 use crate::domain::{Handle, RelPath, RootId, Selected, main_file};
-use crate::keeper::{self, FilesRequest, ReadRequest};
 use crate::proto::caproot::v1 as pb;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -65,12 +65,12 @@ pub(super) fn page_size(asked: i32) -> Result<usize, BadField> {
     }
 }
 
-pub(super) fn consistency(asked: i32) -> Result<keeper::Consistency, BadField> {
+pub(super) fn consistency(asked: i32) -> Result<catalog::Consistency, BadField> {
     match pb::Consistency::try_from(asked) {
         Ok(pb::Consistency::Unspecified | pb::Consistency::Cached) => {
-            Ok(keeper::Consistency::Cached)
+            Ok(catalog::Consistency::Cached)
         }
-        Ok(pb::Consistency::Fresh) => Ok(keeper::Consistency::Fresh),
+        Ok(pb::Consistency::Fresh) => Ok(catalog::Consistency::Fresh),
         Err(_) => Err(BadField::new("consistency", "is no value of Consistency")),
     }
 }

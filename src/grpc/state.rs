@@ -1,7 +1,7 @@
 //! What became of the configuration, and what is held, in the words of the wire.
 
+use crate::catalog::Holdings;
 use crate::domain::{ConfigState, Refused};
-use crate::keeper::Holdings;
 use crate::proto::caproot::v1 as pb;
 use prost_types::Timestamp;
 use std::time::Duration;

@@ -2,10 +2,10 @@
 //! error does not compile until it is placed.
 
 use super::places::Full;
+use crate::catalog::{Late, ReadError};
 use crate::disk::Unread;
 use crate::domain::Reason;
 use crate::domain::callers::Refusal;
-use crate::keeper::{Late, ReadError};
 use std::collections::HashMap;
 use std::time::Duration;
 use tonic::{Code, Status};

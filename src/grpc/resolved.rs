@@ -4,9 +4,9 @@
 use super::answers::{Shown, resolved_root};
 use super::pages::{Question, diagnostics, print_epoch};
 use super::plugins::{marketplace, plugin};
+use crate::catalog::View;
 use crate::domain::limits::MAX_PAGE_BYTES;
 use crate::domain::token::PageToken;
-use crate::keeper::View;
 use crate::proto::caproot::v1 as pb;
 use prost::Message as _;
 

@@ -3,9 +3,9 @@
 use super::answers::{Shown, place};
 use super::changes::FRAGMENT_BYTES;
 use super::plugins::{marketplace, plugin};
+use crate::catalog::RootView;
 use crate::domain::diff::diff;
 use crate::domain::{Plugin, RootId};
-use crate::keeper::RootView;
 use crate::proto::caproot::v1 as pb;
 use prost::Message as _;
 use std::collections::VecDeque;

@@ -1,8 +1,8 @@
 //! Where the watcher notes what changed below one root, and where everybody rings who wants the root
 //! looked at.
 
+use crate::catalog::Degraded;
 use crate::disk::{Guard, WatchDirs};
-use crate::keeper::Degraded;
 use crate::watch::{Listener, Unwatched, Watch, Watcher};
 use std::collections::HashSet;
 use std::os::fd::BorrowedFd;

@@ -1,6 +1,7 @@
 //! What the domain knows, in the words of the wire. Handles are made here, for the id under which a
 //! root was selected.
 
+use crate::catalog::{Degraded, RootState, RootView, View, WatchMode};
 use crate::domain::catalog::{Catalog, Counts, Kind};
 use crate::domain::diff::Removal;
 use crate::domain::limits::MAX_HANDLE_BYTES;
@@ -8,7 +9,6 @@ use crate::domain::{
     Code, Diagnostic, Plugin, Problem, Published, Reason, RelPath, RootId, Scope, Severity, Skill,
     handle,
 };
-use crate::keeper::{Degraded, RootState, RootView, View, WatchMode};
 use crate::proto::caproot::v1 as pb;
 use std::sync::Arc;
 

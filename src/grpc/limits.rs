@@ -1,11 +1,11 @@
 //! The limits in force, in the words of the wire.
 
+use crate::catalog::Watching;
 use crate::domain::limits::{
     DEFAULT_READ_BYTES, Limits, MAX_DIAGNOSTICS, MAX_FRONTMATTER_BYTES, MAX_HANDLE_BYTES,
     MAX_MANIFEST_BYTES, MAX_PAGE_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES,
 };
 use crate::domain::{LandlockState, Sandbox};
-use crate::keeper::Watching;
 use crate::proto::caproot::v1 as pb;
 
 pub(super) fn limits(limits: &Limits) -> pb::Limits {

@@ -3,7 +3,7 @@
 //! once costs no memory; and no longer than somebody asks, since they are as large as all that is held
 //! of the skills.
 
-use crate::keeper::{RootState, View};
+use crate::catalog::{RootState, View};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -8,7 +8,7 @@ use super::http::Server;
 use super::seldom::Seldom;
 use super::tls::Tls;
 use crate::domain::{Account, Limits, Peer};
-use crate::rpc::{Full, Place, Places};
+use crate::grpc::{Full, Place, Places};
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;

@@ -1,8 +1,8 @@
 //! What the service manager is told: that the daemon is ready, what it holds, that it lives, that it
 //! reads its configuration again, that it stops. Does nothing where no manager asks. Source: `sd_notify(3)`.
 
+use crate::catalog::{Consistency, Figures, Keeper, Patience, Watching};
 use crate::domain::ConfigState;
-use crate::keeper::{Consistency, Figures, Keeper, Patience, Watching};
 use sd_notify::NotifyState;
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -29,12 +29,12 @@ pub use supervisor::is_present as has_service_manager;
 
 pub use inherited::{Inherited, inherit};
 
+use crate::catalog::{Keeper, Settings};
 use crate::config::Config;
 use crate::domain::limits::MAX_ANSWER_BYTES;
 use crate::domain::{ConfigState, Sandbox};
-use crate::keeper::{Keeper, Settings};
+use crate::grpc::{Admission, Audit, Audited, Door, Facts, ListsCompressed, Places, Service};
 use crate::proto::{self, caproot::v1::capability_service_server as server};
-use crate::rpc::{Admission, Audit, Audited, Door, Facts, ListsCompressed, Places, Service};
 use crate::telemetry::{Metrics, tell_of_roots};
 use accept::{Gate, Listener};
 use http::Server;

@@ -1,7 +1,7 @@
 //! A request as it arrives: what is there of it is counted, and all of it must be there in time.
 
-use crate::rpc::errors::{overloaded, slow_request};
-use crate::rpc::places::Place;
+use crate::grpc::errors::{overloaded, slow_request};
+use crate::grpc::places::Place;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use std::pin::Pin;
