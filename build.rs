@@ -15,28 +15,28 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::write(out.join("caproot.v1.bin"), descriptors.encode_to_vec())?;
     let generator = tonic_prost_build::configure().codec_path("crate::proto::Codec");
     generator.include_file("caproot.rs").compile_fds(descriptors)?;
-    note_build();
+    emit_build_info();
     Ok(())
 }
 
 /// `CAPROOT_BUILD`, for the code: commit and date as far as they are known, profile, target. Who builds
 /// a package knows them by `CAPROOT_COMMIT` and `SOURCE_DATE_EPOCH`. A debug build asks nobody: it would
 /// be built anew with each commit.
-fn note_build() {
+fn emit_build_info() {
     for variable in ["CAPROOT_COMMIT", "SOURCE_DATE_EPOCH"] {
         println!("cargo:rerun-if-env-changed={variable}");
     }
     let profile = env::var("PROFILE").unwrap_or_default();
     let is_release = profile == "release";
     let given = |name| env::var(name).ok().filter(|text| !text.trim().is_empty());
-    let ask = |arguments: &[&str]| if is_release { git(arguments) } else { None };
-    let packed = || if is_release { commit_of_package() } else { None };
+    let ask = |arguments: &[&str]| if is_release { git_output(arguments) } else { None };
+    let packed = || if is_release { package_commit() } else { None };
     let asked = || ask(&["rev-parse", "HEAD"]);
     let commit = given("CAPROOT_COMMIT").or_else(packed).or_else(asked);
     let commit: Option<String> = commit.map(|commit| commit.chars().take(12).collect());
     let seconds = given("SOURCE_DATE_EPOCH").and_then(|text| text.trim().parse().ok());
     let asked = || ask(&["show", "--no-patch", "--format=%cs", "HEAD"]);
-    let date = seconds.map(date).or_else(asked);
+    let date = seconds.map(format_date).or_else(asked);
     let target = env::var("TARGET").unwrap_or_default();
     let parts =
         [commit.map(|commit| format!("commit {commit}")), date, Some(profile), Some(target)];
@@ -45,14 +45,14 @@ fn note_build() {
 }
 
 /// The commit of which `cargo package` made this crate.
-fn commit_of_package() -> Option<String> {
+fn package_commit() -> Option<String> {
     let text = std::fs::read_to_string(".cargo_vcs_info.json").ok()?;
     let (_, rest) = text.split_once("\"sha1\"")?;
     rest.split('"').nth(1).map(str::to_owned)
 }
 
 /// What git says of this checkout; nothing where this directory is none, but lies in one.
-fn git(arguments: &[&str]) -> Option<String> {
+fn git_output(arguments: &[&str]) -> Option<String> {
     let run = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).output().ok()?;
         let text = String::from_utf8(output.stdout).ok()?;
@@ -68,7 +68,7 @@ fn git(arguments: &[&str]) -> Option<String> {
 }
 
 /// The day of a Unix time. Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
-fn date(seconds: i64) -> String {
+fn format_date(seconds: i64) -> String {
     let days = seconds.div_euclid(86_400) + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -6,13 +6,13 @@
 #[expect(dead_code, reason = "nothing lies on a disk here")]
 mod trees;
 
-use caproot::domain::catalog::{Catalog, Counts, Diagnostics, Header, Kind};
-use caproot::domain::diff::diff;
-use caproot::domain::listing::{Entry, Listing, Visit, What};
-use caproot::domain::search::{Found, Rules, Search};
-use caproot::domain::skill::{MainFile, assemble};
+use caproot::domain::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind};
+use caproot::domain::diff::diff_catalogs;
+use caproot::domain::listing::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
+use caproot::domain::search::{SearchOutcome, SearchRules, SkillSearch};
+use caproot::domain::skill::{SkillFile, assemble_skill};
 use caproot::domain::token::PageToken;
-use caproot::domain::{Limits, RelPath, RootId, Skill, Spot, frontmatter, handle};
+use caproot::domain::{Limits, RelPath, ResolvedPath, RootId, Skill, frontmatter, handle};
 use caproot::proto::caproot::v1 as pb;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use prost::Message as _;
@@ -38,14 +38,14 @@ fn parsing(criterion: &mut Criterion) {
     let name = Some(&b"skill-00007"[..]);
     for (title, text) in [("a SKILL.md", text), ("a SKILL.md that is repaired", repaired)] {
         let read = || frontmatter::read(black_box(text.as_bytes()), true, name);
-        assert!(read().skill.is_some(), "{title} is a skill");
+        assert!(read().frontmatter.is_some(), "{title} is a skill");
         group.bench_function(title, |bencher| bencher.iter(read));
     }
 }
 
 fn searching(criterion: &mut Criterion) {
     let tree = Tree::new();
-    assert_eq!(tree.search().rest.candidates.len(), SKILLS);
+    assert_eq!(tree.search().findings.candidates.len(), SKILLS);
     let mut group = criterion.benchmark_group("search");
     group.throughput(Throughput::Elements(SKILLS as u64)).sample_size(20);
     group.bench_function("10,000 skills that are listed", |bencher| bencher.iter(|| tree.search()));
@@ -55,18 +55,18 @@ fn differing(criterion: &mut Criterion) {
     let skills = skills("as it was");
     let old = catalog(skills.clone());
     let at = SKILLS / 2;
-    let stale = MainFile { stale: true, ..MainFile::clone(&main_file(at, "as it was")) };
-    let (one, ..) = assemble(&package(at), &Arc::new(stale), None);
-    let replaced = old.with(&one.map(Arc::new).into_iter().collect::<Vec<_>>());
+    let stale = SkillFile { stale: true, ..SkillFile::clone(&main_file(at, "as it was")) };
+    let (one, ..) = assemble_skill(&package(at), &Arc::new(stale), None);
+    let replaced = old.with_replaced_skills(&one.map(Arc::new).into_iter().collect::<Vec<_>>());
     let other = catalog(self::skills("as it is"));
-    assert_eq!(diff(&old, &replaced).upserted.len(), 1);
-    assert_eq!(diff(&old, &other).upserted.len(), SKILLS);
+    assert_eq!(diff_catalogs(&old, &replaced).upserted.len(), 1);
+    assert_eq!(diff_catalogs(&old, &other).upserted.len(), SKILLS);
     let mut group = criterion.benchmark_group("diff");
     group.bench_function("one of 10,000 skills", |bencher| {
-        bencher.iter(|| diff(black_box(&old), black_box(&replaced)).upserted.len());
+        bencher.iter(|| diff_catalogs(black_box(&old), black_box(&replaced)).upserted.len());
     });
     group.bench_function("all of 10,000 skills", |bencher| {
-        bencher.iter(|| diff(black_box(&old), black_box(&other)).upserted.len());
+        bencher.iter(|| diff_catalogs(black_box(&old), black_box(&other)).upserted.len());
     });
     group.bench_function("a catalog made of 10,000 skills", |bencher| {
         bencher.iter(|| catalog(black_box(&skills).clone()));
@@ -77,10 +77,10 @@ fn encoding(criterion: &mut Criterion) {
     let root = RootId::new("a-root").expect("an id");
     let skills = skills("as it is");
     let sent = skills.iter().take(PAGE).map(|skill| pb::Skill {
-        package: handle::print(&root, &skill.package),
-        main_resource: handle::print(&root, &skill.main_resource()),
+        package: handle::format_handle(&root, &skill.package),
+        main_resource: handle::format_handle(&root, &skill.skill_file_path()),
         name: skill.name().to_owned(),
-        description: skill.authored.description().to_owned(),
+        description: skill.frontmatter.description().to_owned(),
         ..pb::Skill::default()
     });
     let page =
@@ -92,13 +92,14 @@ fn encoding(criterion: &mut Criterion) {
     });
     group.throughput(Throughput::Elements(PAGE as u64));
     group.bench_function("1,000 handles", |bencher| {
-        let handles = || skills.iter().take(PAGE).map(|skill| handle::print(&root, &skill.package));
+        let handles =
+            || skills.iter().take(PAGE).map(|skill| handle::format_handle(&root, &skill.package));
         bencher.iter(|| handles().map(|handle| handle.len()).sum::<usize>());
     });
-    let token = PageToken { epoch: 1, revision: 2, root: 3, skill: 4 };
+    let token = PageToken { epoch: 1, revision: 2, root: 3, item: 4 };
     group.throughput(Throughput::Elements(1));
     group.bench_function("a page token, there and back", |bencher| {
-        bencher.iter(|| PageToken::parse(&black_box(&token).print(b"question"), b"question"));
+        bencher.iter(|| PageToken::decode(&black_box(&token).encode(b"question"), b"question"));
     });
 }
 
@@ -108,13 +109,13 @@ fn package(n: usize) -> RelPath {
     RelPath::new(at.to_string_lossy().as_bytes()).expect("a path")
 }
 
-fn main_file(n: usize, says: &str) -> Arc<MainFile> {
+fn main_file(n: usize, says: &str) -> Arc<SkillFile> {
     let text = PLAN.text(n, None).replacen("can ", &format!("{says} can "), 1);
     let read = frontmatter::read(text.as_bytes(), true, None);
-    Arc::new(MainFile {
+    Arc::new(SkillFile {
         digest: None,
         size: text.len() as u64,
-        authored: read.skill.map(Into::into),
+        frontmatter: read.frontmatter.map(Into::into),
         problems: read.problems.into(),
         sidecar: None,
         stale: false,
@@ -122,38 +123,38 @@ fn main_file(n: usize, says: &str) -> Arc<MainFile> {
 }
 
 fn skills(says: &str) -> Vec<Arc<Skill>> {
-    let all = (0..SKILLS).filter_map(|n| assemble(&package(n), &main_file(n, says), None).0);
+    let all = (0..SKILLS).filter_map(|n| assemble_skill(&package(n), &main_file(n, says), None).0);
     all.map(Arc::new).collect()
 }
 
 fn catalog(skills: Vec<Arc<Skill>>) -> Catalog {
-    let header = Header {
+    let header = CatalogHeader {
         scope: None,
         follow_links: true,
-        kind: Kind::SkillSet,
+        kind: RootKind::SkillSet,
         plugin: None,
-        counts: Counts::default(),
+        counts: RootCounts::default(),
         truncated: false,
     };
-    Catalog::new(skills, Diagnostics::keeping(10), header)
+    Catalog::new(skills, BoundedDiagnostics::with_limit(10), header)
 }
 
 /// Directories, each with what is listed in it.
-struct Tree(HashMap<RelPath, Arc<Listing>>);
+struct Tree(HashMap<RelPath, Arc<DirListing>>);
 
 impl Tree {
     fn new() -> Self {
         let main = main_file(0, "it");
-        let mut entries: HashMap<RelPath, Vec<Entry>> = HashMap::new();
+        let mut entries: HashMap<RelPath, Vec<ListingEntry>> = HashMap::new();
         for n in 0..SKILLS {
             let package = package(n);
-            let what = What::File(Some(Ok(main.clone())));
+            let what = ListingEntryKind::File(Some(Ok(main.clone())));
             entries.entry(package.clone()).or_default().push(entry(b"SKILL.md", what));
             let mut below = package;
             while let (Some(above), Some(name)) = (below.parent(), below.file_name()) {
                 let held = entries.entry(above.clone()).or_default();
                 if held.iter().all(|entry| *entry.name != *name) {
-                    held.push(entry(name, What::Directory));
+                    held.push(entry(name, ListingEntryKind::Directory));
                 }
                 below = above;
             }
@@ -162,9 +163,9 @@ impl Tree {
             let total = entries.len();
             (
                 dir,
-                Arc::new(Listing {
+                Arc::new(DirListing {
                     identity: (1, inode),
-                    total,
+                    total_entries: total,
                     entries,
                     may_hold_manifest: false,
                 }),
@@ -173,32 +174,33 @@ impl Tree {
         Self(listings.collect())
     }
 
-    fn search(&self) -> Found {
-        let rules = Rules {
+    fn search(&self) -> SearchOutcome {
+        let rules = SearchRules {
             limits: Limits::default(),
-            passed_over: Vec::new(),
-            own_directories: Vec::new(),
+            skipped_dirs: Vec::new(),
+            resource_dirs: Vec::new(),
             follow_links: true,
-            fences: Arc::default(),
-            switched_off: Arc::default(),
+            nested_roots: Arc::default(),
+            disable_rules: Arc::default(),
         };
-        let mut search = Search::new(Spot { base: 0, rel: RelPath::root() }, rules);
+        let mut search =
+            SkillSearch::new(ResolvedPath { dir_index: 0, rel_path: RelPath::root() }, rules);
         loop {
-            let round = search.round();
+            let round = search.next_round();
             if round.is_empty() {
                 return search.finish();
             }
-            let list = |visit: Visit| {
-                let listing = self.0[&visit.spot.rel].clone();
+            let list = |visit: DirToScan| {
+                let listing = self.0[&visit.resolved.rel_path].clone();
                 (visit, Ok(listing))
             };
             for (visit, listing) in round.into_iter().map(list) {
-                search.absorb(visit, listing);
+                search.add_listing(visit, listing);
             }
         }
     }
 }
 
-fn entry(name: &[u8], what: What) -> Entry {
-    Entry { name: name.into(), ordinal: 0, what }
+fn entry(name: &[u8], what: ListingEntryKind) -> ListingEntry {
+    ListingEntry { name: name.into(), ordinal: 0, kind: what }
 }

@@ -20,37 +20,37 @@ pub struct TokenFile(PathBuf);
 
 /// Why a file gives no token. Prints so that it goes on after the file's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum TokenFileError {
     /// It is not there, or may not be read.
     Unreadable(ErrorKind),
     /// A directory, or anything else but a regular file.
-    NoFile,
+    NotRegular,
     /// Others than its owner and group may use it; its mode.
-    OpenToOthers(u32),
+    WorldAccessible(u32),
     /// Over the bound.
     TooLong,
     /// Nothing is in it.
     Empty,
     /// What is in it is no token.
-    NoToken,
+    InvalidToken,
 }
 
 /// The tokens of some rules.
 #[derive(Debug)]
-pub struct Tokens {
+pub struct RuleTokens {
     /// Of each rule its name, and the file if it wants a token.
     rules: Vec<(Box<str>, Option<TokenFile>)>,
     /// What is wrong with each rule's file, so that it is said once.
-    told: Mutex<Vec<Option<Fault>>>,
+    reported_errors: Mutex<Vec<Option<TokenFileError>>>,
 }
 
 /// A token that somebody shows: its digest, so that it can be compared again and is no secret.
 #[derive(Debug, Clone)]
-pub struct Shown(Sum);
+pub struct TokenDigest(DigestBytes);
 
-type Sum = [u8; 32];
+type DigestBytes = [u8; 32];
 
-impl Shown {
+impl TokenDigest {
     /// This token.
     #[must_use]
     pub fn new(token: &[u8]) -> Self {
@@ -72,57 +72,57 @@ impl TokenFile {
     }
 
     /// Whether it gives a token now.
-    pub fn check(&self) -> Result<(), Fault> {
-        self.sum().map(drop)
+    pub fn check(&self) -> Result<(), TokenFileError> {
+        self.read_digest().map(drop)
     }
 
     /// The digest of its token.
-    fn sum(&self) -> Result<Sum, Fault> {
-        let unreadable = |error: io::Error| Fault::Unreadable(error.kind());
+    fn read_digest(&self) -> Result<DigestBytes, TokenFileError> {
+        let unreadable = |error: io::Error| TokenFileError::Unreadable(error.kind());
         // One that is a fifo after all must not keep anybody waiting.
         let open = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&self.0);
         let file = open.map_err(unreadable)?;
         let meta = file.metadata().map_err(unreadable)?;
         if !meta.is_file() {
-            return Err(Fault::NoFile);
+            return Err(TokenFileError::NotRegular);
         }
         if meta.mode() & 0o007 != 0 {
-            return Err(Fault::OpenToOthers(meta.mode() & 0o7777));
+            return Err(TokenFileError::WorldAccessible(meta.mode() & 0o7777));
         }
         let mut bytes = Vec::new();
         file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
         if bytes.len() as u64 > MAX_FILE_BYTES {
-            return Err(Fault::TooLong);
+            return Err(TokenFileError::TooLong);
         }
         match bytes.trim_ascii() {
-            [] => Err(Fault::Empty),
-            token if !token.iter().all(u8::is_ascii_graphic) => Err(Fault::NoToken),
+            [] => Err(TokenFileError::Empty),
+            token if !token.iter().all(u8::is_ascii_graphic) => Err(TokenFileError::InvalidToken),
             token => Ok(Sha256::digest(token).into()),
         }
     }
 }
 
-impl Tokens {
+impl RuleTokens {
     /// Of each rule its name, and the file if it wants a token.
     #[must_use]
     pub fn new(rules: Vec<(Box<str>, Option<TokenFile>)>) -> Self {
         let told = Mutex::new(vec![None; rules.len()]);
-        Self { rules, told }
+        Self { rules, reported_errors: told }
     }
 
     /// Of each rule, whether this is its token. Digests are compared, in a time that does not tell
     /// where they differ; so neither a token's length nor its beginning can be found out.
     #[must_use]
-    pub fn whose(&self, shown: &Shown) -> Vec<bool> {
-        let read = self.rules.iter().map(|(_, file)| file.as_ref().map(TokenFile::sum));
-        let sums: Vec<Option<Result<Sum, Fault>>> = read.collect();
-        self.tell(&sums);
+    pub fn matching_rules(&self, shown: &TokenDigest) -> Vec<bool> {
+        let read = self.rules.iter().map(|(_, file)| file.as_ref().map(TokenFile::read_digest));
+        let sums: Vec<Option<Result<DigestBytes, TokenFileError>>> = read.collect();
+        self.report_errors(&sums);
         sums.iter().map(|sum| matches!(sum, Some(Ok(sum)) if sum.ct_eq(&shown.0).into())).collect()
     }
 
     /// Logs what is wrong with files now and was not before.
-    fn tell(&self, sums: &[Option<Result<Sum, Fault>>]) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+    fn report_errors(&self, sums: &[Option<Result<DigestBytes, TokenFileError>>]) {
+        let mut told = self.reported_errors.lock().unwrap_or_else(PoisonError::into_inner);
         for (((rule, _), sum), told) in self.rules.iter().zip(sums).zip(told.iter_mut()) {
             let fault = sum.as_ref().and_then(|sum| sum.err());
             if let Some(fault) = fault.filter(|fault| *told != Some(*fault)) {
@@ -138,7 +138,7 @@ impl Tokens {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for TokenFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable(ErrorKind::NotFound) => f.write_str("is not there"),
@@ -146,13 +146,13 @@ impl fmt::Display for Fault {
                 f.write_str("may not be read by the daemon's user")
             }
             Self::Unreadable(kind) => write!(f, "cannot be read: {kind}"),
-            Self::NoFile => f.write_str("is no regular file"),
-            Self::OpenToOthers(mode) => {
+            Self::NotRegular => f.write_str("is no regular file"),
+            Self::WorldAccessible(mode) => {
                 write!(f, "is open to others, by its mode {mode:04o}; run `chmod 0600` on it")
             }
             Self::TooLong => write!(f, "is over {MAX_FILE_BYTES} bytes, too long for a token"),
             Self::Empty => f.write_str("is empty; write a token into it"),
-            Self::NoToken => {
+            Self::InvalidToken => {
                 f.write_str("holds no token: one word of letters, digits and signs in ASCII")
             }
         }
@@ -161,7 +161,7 @@ impl fmt::Display for Fault {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fault, Shown, TokenFile, Tokens};
+    use super::{RuleTokens, TokenDigest, TokenFile, TokenFileError};
     use std::fs::{self, Permissions};
     use std::io::ErrorKind;
     use std::os::unix::fs::PermissionsExt as _;
@@ -180,20 +180,20 @@ mod tests {
         let file = TokenFile::new(path.clone());
         let of = |token: &str| {
             let rules = vec![("a".into(), None), ("b".into(), Some(file.clone()))];
-            Tokens::new(rules).whose(&Shown::new(token.as_bytes()))
+            RuleTokens::new(rules).matching_rules(&TokenDigest::new(token.as_bytes()))
         };
-        assert_eq!(file.check(), Err(Fault::Unreadable(ErrorKind::NotFound)));
+        assert_eq!(file.check(), Err(TokenFileError::Unreadable(ErrorKind::NotFound)));
         assert_eq!(of(""), [false, false]);
         for (mode, content, fault) in [
             (0o600, &b"s3cret"[..], None),
             (0o640, b"\n s3cret\r\n", None),
-            (0o644, b"s3cret", Some(Fault::OpenToOthers(0o644))),
-            (0o602, b"s3cret", Some(Fault::OpenToOthers(0o602))),
-            (0o600, b" \n", Some(Fault::Empty)),
-            (0o600, b"s3 cret", Some(Fault::NoToken)),
-            (0o600, b"s3cret\nother", Some(Fault::NoToken)),
-            (0o600, b"s3cret\xff", Some(Fault::NoToken)),
-            (0o600, &[b'x'; 4_097], Some(Fault::TooLong)),
+            (0o644, b"s3cret", Some(TokenFileError::WorldAccessible(0o644))),
+            (0o602, b"s3cret", Some(TokenFileError::WorldAccessible(0o602))),
+            (0o600, b" \n", Some(TokenFileError::Empty)),
+            (0o600, b"s3 cret", Some(TokenFileError::InvalidToken)),
+            (0o600, b"s3cret\nother", Some(TokenFileError::InvalidToken)),
+            (0o600, b"s3cret\xff", Some(TokenFileError::InvalidToken)),
+            (0o600, &[b'x'; 4_097], Some(TokenFileError::TooLong)),
         ] {
             write(&path, mode, content);
             assert_eq!(file.check().err(), fault);
@@ -202,6 +202,6 @@ mod tests {
                 assert_eq!(of(wrong), [false, false], "{wrong:?}");
             }
         }
-        assert_eq!(TokenFile::new(dir.path().into()).check(), Err(Fault::NoFile));
+        assert_eq!(TokenFile::new(dir.path().into()).check(), Err(TokenFileError::NotRegular));
     }
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 /// What the process's surroundings say. Handed in, so that whoever reads it can be tested.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Env {
+pub struct ProcessEnv {
     /// The person's home directory, `HOME`.
     pub home: Option<PathBuf>,
     /// Where Codex keeps its files, `CODEX_HOME`, if that is set.
@@ -26,12 +26,12 @@ pub struct Env {
     /// The effective user id.
     pub uid: u32,
     /// The sockets that whoever started the process listens on already, and left to it.
-    pub handed_over: Vec<HandedOver>,
+    pub inherited_sockets: Vec<InheritedSocketInfo>,
 }
 
 /// Where a socket is that was handed over. Whoever made it decides on its mode and group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HandedOver {
+pub enum InheritedSocketInfo {
     /// At a path.
     Unix {
         /// As it was bound.
@@ -50,10 +50,10 @@ pub enum HandedOver {
     },
 }
 
-impl Env {
+impl ProcessEnv {
     /// Those of this process. Leaves the sockets to whoever takes them over.
     #[must_use]
-    pub fn of_process() -> Self {
+    pub fn from_process() -> Self {
         let directory = |name| {
             let dir = std::env::var_os(name).map(PathBuf::from);
             dir.filter(|dir| dir.is_absolute())
@@ -67,7 +67,7 @@ impl Env {
             temp_dir: std::env::temp_dir(),
             current_dir: std::env::current_dir().ok(),
             uid: rustix::process::geteuid().as_raw(),
-            handed_over: Vec::new(),
+            inherited_sockets: Vec::new(),
         }
     }
 }
@@ -75,7 +75,7 @@ impl Env {
 /// The sockets that clients try, in this order; a daemon without `--listen` takes one of them. The
 /// first is the unit's, the last is for a user without a session.
 #[must_use]
-pub fn default_sockets(env: &Env) -> Vec<PathBuf> {
+pub fn default_sockets(env: &ProcessEnv) -> Vec<PathBuf> {
     let mut sockets = vec![PathBuf::from("/run/caproot/caproot.sock")];
     sockets.extend(env.xdg_runtime_dir.as_ref().map(|dir| dir.join("caproot.sock")));
     sockets.push(env.temp_dir.join(format!("caproot-{}/caproot.sock", env.uid)));
@@ -87,11 +87,11 @@ const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 /// One daemon's address. Prints as it is spelled on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint(Address);
+pub struct DaemonEndpoint(EndpointAddress);
 
 /// The kinds of address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Address {
+pub(crate) enum EndpointAddress {
     /// The absolute path of a Unix socket.
     Unix(PathBuf),
     /// `HOST:PORT`, the host of a v6 address in brackets.
@@ -105,7 +105,7 @@ pub(crate) enum Address {
 #[error("{0}; an endpoint is unix:/PATH, tcp:HOST:PORT, tls:HOST:PORT or a URL of these")]
 pub struct EndpointError(&'static str);
 
-impl Endpoint {
+impl DaemonEndpoint {
     /// The Unix socket at an absolute path.
     pub fn unix(path: impl Into<PathBuf>) -> Result<Self, EndpointError> {
         let path = path.into();
@@ -119,7 +119,7 @@ impl Endpoint {
         if bytes.len() > MAX_SOCKET_PATH_BYTES {
             return Err(EndpointError("the socket's path is over 107 bytes, the kernel's limit"));
         }
-        Ok(Self(Address::Unix(path)))
+        Ok(Self(EndpointAddress::Unix(path)))
     }
 
     /// `HOST:PORT`.
@@ -136,7 +136,7 @@ impl Endpoint {
 
     /// The address, for whoever connects.
     #[cfg(feature = "client")]
-    pub(crate) fn address(&self) -> &Address {
+    pub(crate) fn address(&self) -> &EndpointAddress {
         &self.0
     }
 }
@@ -148,7 +148,7 @@ fn is_host(host: &str) -> bool {
     !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
 }
 
-impl FromStr for Endpoint {
+impl FromStr for DaemonEndpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Self, EndpointError> {
@@ -157,43 +157,45 @@ impl FromStr for Endpoint {
         } else if text.starts_with('/') {
             Self::unix(text)
         } else if let Some(address) = text.strip_prefix("tcp:") {
-            Ok(Self(Address::Tcp(Self::host_and_port(address)?)))
+            Ok(Self(EndpointAddress::Tcp(Self::host_and_port(address)?)))
         } else if let Some(address) = text.strip_prefix("tls:") {
-            Ok(Self(Address::Tls(Self::host_and_port(address)?)))
+            Ok(Self(EndpointAddress::Tls(Self::host_and_port(address)?)))
         } else if let Some(address) = text.strip_prefix("http://") {
             let address = address.strip_suffix('/').unwrap_or(address);
-            Ok(Self(Address::Tcp(Self::host_and_port(address)?)))
+            Ok(Self(EndpointAddress::Tcp(Self::host_and_port(address)?)))
         } else if let Some(address) = text.strip_prefix("https://") {
             let address = address.strip_suffix('/').unwrap_or(address);
-            Ok(Self(Address::Tls(Self::host_and_port(address)?)))
+            Ok(Self(EndpointAddress::Tls(Self::host_and_port(address)?)))
         } else {
             Err(EndpointError("its kind is missing"))
         }
     }
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for DaemonEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             // One that begins with two slashes would be taken for what follows `unix://`.
-            Address::Unix(path) if path.as_os_str().as_encoded_bytes().starts_with(b"//") => {
+            EndpointAddress::Unix(path)
+                if path.as_os_str().as_encoded_bytes().starts_with(b"//") =>
+            {
                 write!(f, "unix://{}", path.display())
             }
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
-            Address::Tcp(address) => write!(f, "tcp:{address}"),
-            Address::Tls(address) => write!(f, "tls:{address}"),
+            EndpointAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            EndpointAddress::Tcp(address) => write!(f, "tcp:{address}"),
+            EndpointAddress::Tls(address) => write!(f, "tls:{address}"),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Endpoint, Env, default_sockets};
+    use super::{DaemonEndpoint, ProcessEnv, default_sockets};
     use proptest::prelude::*;
     use std::path::PathBuf;
 
     #[test]
-    fn spellings() {
+    fn endpoint_forms() {
         for (text, printed) in [
             ("unix:/run/a.sock", "unix:/run/a.sock"),
             ("unix:///run/a.sock", "unix:/run/a.sock"),
@@ -206,14 +208,14 @@ mod tests {
             ("tls:[::1]:5000", "tls:[::1]:5000"),
             ("https://my-host.example:443/", "tls:my-host.example:443"),
         ] {
-            let endpoint = text.parse::<Endpoint>().expect(text);
+            let endpoint = text.parse::<DaemonEndpoint>().expect(text);
             assert_eq!(endpoint.to_string(), printed);
             assert_eq!(printed.parse(), Ok(endpoint));
         }
     }
 
     #[test]
-    fn mistakes() {
+    fn invalid_endpoints() {
         let long = format!("unix:/{}", "a".repeat(107));
         for (text, part) in [
             ("", "its kind"),
@@ -239,14 +241,14 @@ mod tests {
             ("tls:host", "port is missing"),
             ("tls://host:443", "host must"),
         ] {
-            let error = text.parse::<Endpoint>().expect_err(text).to_string();
+            let error = text.parse::<DaemonEndpoint>().expect_err(text).to_string();
             assert!(error.contains(part), "{text:?}: {error}");
         }
     }
 
     #[test]
     fn default_sockets_in_order() {
-        let mut env = Env {
+        let mut env = ProcessEnv {
             home: None,
             codex_home: None,
             etc: "/etc".into(),
@@ -255,7 +257,7 @@ mod tests {
             temp_dir: "/tmp".into(),
             current_dir: None,
             uid: 7,
-            handed_over: Vec::new(),
+            inherited_sockets: Vec::new(),
         };
         let unit = PathBuf::from("/run/caproot/caproot.sock");
         let session = PathBuf::from("/run/user/7/caproot.sock");
@@ -269,7 +271,7 @@ mod tests {
         #[test]
         fn what_is_printed_is_the_same(text in "(unix:|tcp:|http://|/|//|a|\\[::1\\]|é|:|80|0){0,7}", any: String) {
             for text in [text, any] {
-                if let Ok(endpoint) = text.parse::<Endpoint>() {
+                if let Ok(endpoint) = text.parse::<DaemonEndpoint>() {
                     prop_assert_eq!(endpoint.to_string().parse(), Ok(endpoint));
                 }
             }

@@ -20,8 +20,6 @@ pub mod client;
 pub mod config;
 #[cfg(feature = "daemon")]
 pub mod disk;
-#[cfg(any(feature = "client", feature = "daemon"))]
-mod document;
 #[cfg(feature = "daemon")]
 pub mod domain;
 pub mod endpoint;
@@ -30,7 +28,7 @@ pub mod file_watch;
 #[cfg(feature = "daemon")]
 pub mod grpc;
 #[cfg(any(feature = "client", feature = "daemon"))]
-mod hidden;
+mod hidden_chars;
 #[cfg(feature = "mcp")]
 pub mod host;
 #[cfg(all(feature = "client", feature = "daemon"))]
@@ -50,3 +48,5 @@ pub mod session;
 pub mod telemetry;
 #[cfg(feature = "daemon")]
 pub mod watch;
+#[cfg(any(feature = "client", feature = "daemon"))]
+mod yaml_document;

@@ -12,7 +12,7 @@ include!(concat!(env!("OUT_DIR"), "/caproot.rs"));
 /// shorter, and most answers are made elsewhere, while tonic begins with 8 KiB for each.
 const BUFFER_BYTES: usize = 512;
 /// tonic's own: so many bytes of a stream's messages go on their way together.
-const TOGETHER_BYTES: usize = 32 << 10;
+const YIELD_THRESHOLD_BYTES: usize = 32 << 10;
 
 /// Messages as prost makes and reads them.
 #[derive(Debug, Clone, Copy)]
@@ -35,20 +35,20 @@ where
     type Decoder = ProstDecoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        ProstEncoder::new(BufferSettings::new(BUFFER_BYTES, TOGETHER_BYTES))
+        ProstEncoder::new(BufferSettings::new(BUFFER_BYTES, YIELD_THRESHOLD_BYTES))
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        ProstDecoder::new(BufferSettings::new(BUFFER_BYTES, TOGETHER_BYTES))
+        ProstDecoder::new(BufferSettings::new(BUFFER_BYTES, YIELD_THRESHOLD_BYTES))
     }
 }
 
 /// The serialized `FileDescriptorSet` of the service and everything it imports, comments included.
-pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/caproot.v1.bin"));
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/caproot.v1.bin"));
 
 /// The code's name as the gRPC specification spells it.
 #[must_use]
-pub fn code_name(code: tonic::Code) -> &'static str {
+pub fn grpc_code_name(code: tonic::Code) -> &'static str {
     use tonic::Code;
     match code {
         Code::Ok => "OK",
@@ -73,7 +73,7 @@ pub fn code_name(code: tonic::Code) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::code_name;
+    use super::grpc_code_name;
     use tonic::Code;
 
     #[test]
@@ -83,7 +83,7 @@ mod tests {
             (Code::PermissionDenied, "PERMISSION_DENIED"),
             (Code::Unauthenticated, "UNAUTHENTICATED"),
         ] {
-            assert_eq!(code_name(code), expected);
+            assert_eq!(grpc_code_name(code), expected);
         }
     }
 }

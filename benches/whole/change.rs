@@ -6,7 +6,7 @@ use crate::context::{Context, Outcome, Tree};
 use crate::report::{Found, Line, Plot, Row, Target};
 use crate::server::{Server, Spent};
 use crate::stats::{float, ms, quantile};
-use caproot::catalog::Timing;
+use caproot::catalog::WatchTiming;
 use inotify::{Inotify, WatchMask};
 use std::path::Path;
 use std::thread;
@@ -57,7 +57,7 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<Found> {
     };
     let row = |name: &str, pairs: &[(f64, f64)], target| {
         let what = format!("one change to the client's event, {name}, {MANY} skills");
-        let quiet = Timing::default().settle.as_millis();
+        let quiet = WatchTiming::default().debounce.as_millis();
         let beside = format!("raw inotify to a bare reader, plus the {quiet} ms of quiet");
         Row::above(what, beside, ("ms", "ms above"), pairs, 1.0, target)
     };
@@ -107,7 +107,7 @@ impl<'a> Watched<'a> {
             let (heard, _) = self.events.delta().await?;
             let raw = async { Ok(self.raw.recv().await.ok_or("the bare reader lives")?) };
             let raw = owed("what inotify tells", raw).await?;
-            raws.push(ms(raw.duration_since(at) + Timing::default().settle));
+            raws.push(ms(raw.duration_since(at) + WatchTiming::default().debounce));
             events.push(ms(heard.duration_since(at)));
             sleep(PAUSE).await;
             if self.changes.is_multiple_of(10) {

@@ -9,7 +9,7 @@ use crate::report::{Found, Row, Target};
 use crate::server::Server;
 use crate::stats::{float, ms, quantile};
 use bytes::Bytes;
-use caproot::catalog::Timing;
+use caproot::catalog::WatchTiming;
 use caproot::proto::caproot::v1 as pb;
 use std::fs;
 use std::time::Instant;
@@ -35,7 +35,7 @@ struct Readers {
 
 pub(crate) async fn measure(context: &Context<'_>) -> Outcome<Found> {
     let tree = context.tree(SKILLS, 1)?;
-    let quiet = ms(Timing::default().settle);
+    let quiet = ms(WatchTiming::default().debounce);
     let (mut to_one, mut to_bare, mut memory) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..context.count(5, 2) {
         let mut daemon = Readers::of(Server::caproot(&tree.roots)?);

@@ -5,7 +5,7 @@ use crate::context::{Context, Outcome, Tree};
 use crate::report::{Found, Row, Target};
 use crate::server::Server;
 use crate::stats::float;
-use caproot::catalog::Timing;
+use caproot::catalog::WatchTiming;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -46,7 +46,7 @@ async fn round(tree: &Tree<'_>, changes: usize) -> Outcome<(f64, f64)> {
         held.push((Events::open(&mut caller, &roots).await?, caller));
     }
     // Longer than a reader may stop in the middle of a state.
-    sleep(Timing::default().stuck_reader + Duration::from_secs(2)).await;
+    sleep(WatchTiming::default().stalled_reader_timeout + Duration::from_secs(2)).await;
     churn(tree, &mut read, changes).await?;
     Ok((server.resident()?, before))
 }

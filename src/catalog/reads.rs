@@ -1,11 +1,13 @@
 //! Reads of resources: permitted by the published catalog, then done on the disk.
 
-use super::ledger::Key;
-use super::regime::Regime;
-use super::{Consistency, Keeper, Late, Patience, RootState};
-use crate::disk::{Page, Read, Unread, Wanted, read, read_cached};
+use super::policy::CatalogPolicy;
+use super::state::RootKey;
+use super::{CatalogStore, ConsistencyLevel, DeadlineExceeded, RootState, WaitBudget};
+use crate::disk::{
+    CancelToken, FilePage, FilePageRequest, FileReadError, read_page, read_page_cached,
+};
 use crate::domain::limits::MAX_READ_BYTES;
-use crate::domain::{Catalog, Reason, RelPath, Selected, Version, main_file};
+use crate::domain::{Catalog, FileVersion, RelPath, RootReason, SelectedRoot, skill_file_name};
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -14,154 +16,179 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub struct ReadRequest {
     /// The root that listed the package.
-    pub root: Selected,
+    pub root: SelectedRoot,
     /// The package below the root.
     pub package: RelPath,
     /// The file below the package; its SKILL.md where there is none.
     pub resource: Option<RelPath>,
     /// The version and offset of a page that goes on.
-    pub from: Option<(Version, u64)>,
+    pub continue_from: Option<(FileVersion, u64)>,
     /// The most bytes, at least 4.
     pub max_bytes: usize,
     /// A digest for which no content is wanted.
-    pub unless: Option<String>,
+    pub unless_digest: Option<String>,
     /// How recent the catalog must be.
-    pub consistency: Consistency,
+    pub consistency: ConsistencyLevel,
 }
 
 /// Why nothing was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReadError {
+pub enum PackageReadError {
     /// The root cannot be used.
-    Root(Reason),
+    RootUnavailable(RootReason),
     /// The root's first search goes on.
-    Pending,
+    RootPending,
     /// The package is not in the catalog.
-    NoPackage,
+    PackageNotFound,
     /// The file cannot be read.
-    Unread(Unread),
+    File(FileReadError),
     /// The catalog could not be made fresh in time.
-    Late,
+    DeadlineExceeded,
 }
 
 /// What a read of a package goes by.
-pub(super) struct Found {
+pub(super) struct KeyedCatalog {
     pub(super) catalog: Arc<Catalog>,
-    pub(super) key: Key,
+    pub(super) key: RootKey,
 }
 
-impl Keeper {
+impl CatalogStore {
     /// Reads one page: at once where the kernel has all of it in memory, else on a thread that may wait.
-    pub async fn read(&self, request: ReadRequest, patience: Patience) -> Result<Read, ReadError> {
-        match self.read_at_once(&request) {
+    pub async fn read(
+        &self,
+        request: ReadRequest,
+        patience: WaitBudget,
+    ) -> Result<FilePage, PackageReadError> {
+        match self.try_read_cached(&request) {
             Some(read) => Ok(read),
             // Rare, and large.
-            None => Box::pin(self.read_in_turn(request, patience)).await,
+            None => Box::pin(self.read_from_disk(request, patience)).await,
         }
     }
 
     /// What of a known root the kernel has in memory.
-    fn read_at_once(&self, request: &ReadRequest) -> Option<Read> {
-        let (key, state) = self.known(&request.root, request.consistency)?;
-        let catalog = listing(&state, &request.package).ok()?;
-        let (shared, regime, bound) = (&self.0, self.regime(), self.bound());
-        let resource = request.resource.clone().unwrap_or_else(main_file);
-        let page = request.page(&resource, &regime, &catalog);
-        read_cached(&bound.allowed, &key.path, &page, &shared.versions)
+    fn try_read_cached(&self, request: &ReadRequest) -> Option<FilePage> {
+        let (key, state) = self.cached_root_state(&request.root, request.consistency)?;
+        let catalog = catalog_with_package(&state, &request.package).ok()?;
+        let (shared, regime, bound) = (&self.0, self.policy(), self.scope());
+        let resource = request.resource.clone().unwrap_or_else(skill_file_name);
+        let page = request.to_file_page(&resource, &regime, &catalog);
+        read_page_cached(&bound.allowed_dirs, &key.path, &page, &shared.versions)
     }
 
-    async fn read_in_turn(
+    async fn read_from_disk(
         &self,
         request: ReadRequest,
-        patience: Patience,
-    ) -> Result<Read, ReadError> {
+        patience: WaitBudget,
+    ) -> Result<FilePage, PackageReadError> {
         let ReadRequest { root, package, consistency, .. } = &request;
-        let Found { catalog, key } = self.find(root, package, *consistency, patience).await?;
-        let (shared, regime, bound) = (self.0.clone(), self.regime(), self.bound());
-        let resource = request.resource.clone().unwrap_or_else(main_file);
-        let permit = self.turn(&key).await?;
+        let KeyedCatalog { catalog, key } =
+            self.find_package(root, package, *consistency, patience).await?;
+        let (shared, regime, bound) = (self.0.clone(), self.policy(), self.scope());
+        let resource = request.resource.clone().unwrap_or_else(skill_file_name);
+        let permit = self.acquire_read_permit(&key).await?;
         // Gone with this call: what is read for a caller who is gone ends between two chunks.
-        let (_waiting, wanted) = Wanted::new();
+        let (_waiting, wanted) = CancelToken::new();
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            let root = bound.allowed.resolve(&key.path).map_err(|b| ReadError::Root(b.into()))?;
-            let page = request.page(&resource, &regime, &catalog);
-            read(&root, &page, &shared.versions, &wanted).map_err(ReadError::Unread)
+            let root = bound
+                .allowed_dirs
+                .resolve(&key.path)
+                .map_err(|b| PackageReadError::RootUnavailable(b.into()))?;
+            let page = request.to_file_page(&resource, &regime, &catalog);
+            read_page(&root, &page, &shared.versions, &wanted).map_err(PackageReadError::File)
         });
         done.await.unwrap_or_else(|panic| {
             tracing::error!(%panic, "a read ended by a defect");
-            Err(ReadError::Unread(Unread::Failed))
+            Err(PackageReadError::File(FileReadError::Failed))
         })
     }
 
     /// Looks a package up in its root's catalog.
-    pub(super) async fn find(
+    pub(super) async fn find_package(
         &self,
-        root: &Selected,
+        root: &SelectedRoot,
         package: &RelPath,
-        consistency: Consistency,
-        patience: Patience,
-    ) -> Result<Found, ReadError> {
-        if let Some((key, state)) = self.known(root, consistency) {
-            return Ok(Found { catalog: listing(&state, package)?, key });
+        consistency: ConsistencyLevel,
+        patience: WaitBudget,
+    ) -> Result<KeyedCatalog, PackageReadError> {
+        if let Some((key, state)) = self.cached_root_state(root, consistency) {
+            return Ok(KeyedCatalog { catalog: catalog_with_package(&state, package)?, key });
         }
         let view = self.view(std::slice::from_ref(root), consistency, patience).await;
-        let state = view.map_err(|Late| ReadError::Late)?.roots.pop().map(|r| r.state);
-        let catalog = listing(&state.ok_or(ReadError::Pending)?, package)?;
-        let key = self.keys(std::slice::from_ref(root)).pop().ok_or(ReadError::Pending)?;
-        let key = key.map_err(ReadError::Root)?;
-        Ok(Found { catalog, key })
+        let state = view
+            .map_err(|DeadlineExceeded| PackageReadError::DeadlineExceeded)?
+            .roots
+            .pop()
+            .map(|r| r.state);
+        let catalog = catalog_with_package(&state.ok_or(PackageReadError::RootPending)?, package)?;
+        let key = self
+            .root_keys(std::slice::from_ref(root))
+            .pop()
+            .ok_or(PackageReadError::RootPending)?;
+        let key = key.map_err(PackageReadError::RootUnavailable)?;
+        Ok(KeyedCatalog { catalog, key })
     }
 
     /// What is known of a root, where that will do: most reads are of one that was listed before.
-    fn known(&self, root: &Selected, consistency: Consistency) -> Option<(Key, RootState)> {
-        if consistency == Consistency::Fresh {
+    fn cached_root_state(
+        &self,
+        root: &SelectedRoot,
+        consistency: ConsistencyLevel,
+    ) -> Option<(RootKey, RootState)> {
+        if consistency == ConsistencyLevel::Fresh {
             return None;
         }
-        let key = self.keys(std::slice::from_ref(root)).pop()?.ok()?;
-        let mut ledger = self.ledger();
-        let (held, work) = ledger.used_and_known(&key)?;
-        work.last_use = Instant::now();
-        let state = RootState::Held(held.clone());
+        let key = self.root_keys(std::slice::from_ref(root)).pop()?.ok()?;
+        let mut ledger = self.lock_state();
+        let (held, work) = ledger.touch_known(&key)?;
+        work.last_used_at = Instant::now();
+        let state = RootState::Snapshot(held.clone());
         drop(ledger);
         Some((key, state))
     }
 
     /// Waits for a turn to read in a root.
-    pub(super) async fn turn(&self, key: &Key) -> Result<OwnedSemaphorePermit, ReadError> {
-        let reads = self.ledger().work(key).map(|work| work.reads.clone());
-        let Some(reads) = reads else { return Err(ReadError::NoPackage) };
+    pub(super) async fn acquire_read_permit(
+        &self,
+        key: &RootKey,
+    ) -> Result<OwnedSemaphorePermit, PackageReadError> {
+        let reads = self.lock_state().task_handle_mut(key).map(|work| work.read_permits.clone());
+        let Some(reads) = reads else { return Err(PackageReadError::PackageNotFound) };
         // Closed never: the semaphore lives as long as this clone of it.
-        reads.acquire_owned().await.map_err(|_| ReadError::Late)
+        reads.acquire_owned().await.map_err(|_| PackageReadError::DeadlineExceeded)
     }
 }
 
 /// The root's catalog, which lists the package.
-fn listing(state: &RootState, package: &RelPath) -> Result<Arc<Catalog>, ReadError> {
+fn catalog_with_package(
+    state: &RootState,
+    package: &RelPath,
+) -> Result<Arc<Catalog>, PackageReadError> {
     if let Some(reason) = state.reason() {
-        return Err(ReadError::Root(reason));
+        return Err(PackageReadError::RootUnavailable(reason));
     }
-    let catalog = state.catalog().ok_or(ReadError::Pending)?;
+    let catalog = state.catalog().ok_or(PackageReadError::RootPending)?;
     if catalog.skill(package).is_none() && catalog.plugin(package).is_none() {
-        return Err(ReadError::NoPackage);
+        return Err(PackageReadError::PackageNotFound);
     }
     Ok(catalog.clone())
 }
 
 impl ReadRequest {
-    fn page<'a>(
+    fn to_file_page<'a>(
         &'a self,
         resource: &'a RelPath,
-        regime: &'a Regime,
+        regime: &'a CatalogPolicy,
         catalog: &'a Catalog,
-    ) -> Page<'a> {
-        Page {
+    ) -> FilePageRequest<'a> {
+        FilePageRequest {
             package: &self.package,
             resource,
-            from: self.from,
+            from: self.continue_from,
             max_bytes: self.max_bytes.min(MAX_READ_BYTES),
-            unless: self.unless.as_deref(),
-            rule: regime.rule(catalog, &self.package),
+            unless_digest: self.unless_digest.as_deref(),
+            rules: regime.read_rule(catalog, &self.package),
             max_file_bytes: regime.rules.limits.max_file_bytes,
         }
     }

@@ -4,39 +4,39 @@ use std::time::Duration;
 
 /// When roots are looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Timing {
+pub struct WatchTiming {
     /// How long after the last event a change is published.
-    pub settle: Duration,
+    pub debounce: Duration,
     /// How long after the first event a change is published, however many follow.
-    pub settle_cap: Duration,
+    pub max_debounce: Duration,
     /// How often is looked for what no event tells: where links and the root's path lead.
-    pub recheck: Duration,
+    pub recheck_interval: Duration,
     /// How often a root without events is searched.
-    pub poll: Duration,
+    pub poll_interval: Duration,
     /// How often a root with events is searched all the same, give or take a tenth.
-    pub audit: Duration,
+    pub full_scan_interval: Duration,
     /// The same, where an overlay filesystem misses events.
-    pub overlay_audit: Duration,
+    pub overlay_scan_interval: Duration,
     /// How long a root is looked after that nobody asks for.
-    pub warm: Duration,
+    pub idle_timeout: Duration,
     /// After how long a search in which nothing goes on makes its root unavailable.
-    pub stuck: Duration,
+    pub stuck_timeout: Duration,
     /// How long a stream's reader may stop in the middle of a state before it loses its place.
-    pub stuck_reader: Duration,
+    pub stalled_reader_timeout: Duration,
 }
 
-impl Default for Timing {
+impl Default for WatchTiming {
     fn default() -> Self {
         Self {
-            settle: Duration::from_millis(20),
-            settle_cap: Duration::from_millis(500),
-            recheck: Duration::from_secs(2),
-            poll: Duration::from_secs(5),
-            audit: Duration::from_mins(10),
-            overlay_audit: Duration::from_mins(1),
-            warm: Duration::from_mins(10),
-            stuck: Duration::from_secs(5),
-            stuck_reader: Duration::from_secs(10),
+            debounce: Duration::from_millis(20),
+            max_debounce: Duration::from_millis(500),
+            recheck_interval: Duration::from_secs(2),
+            poll_interval: Duration::from_secs(5),
+            full_scan_interval: Duration::from_mins(10),
+            overlay_scan_interval: Duration::from_mins(1),
+            idle_timeout: Duration::from_mins(10),
+            stuck_timeout: Duration::from_secs(5),
+            stalled_reader_timeout: Duration::from_secs(10),
         }
     }
 }

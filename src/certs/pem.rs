@@ -1,7 +1,7 @@
 //! One PEM file: reads it in bounded memory, and takes certificates or a key out of it. Leaves what they
 //! are good for to the room.
 
-use super::{Part, Problem};
+use super::{CertFileError, CertFileKind};
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::fs::{File, Metadata};
@@ -14,16 +14,16 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// A file that was read.
 pub(super) struct PemFile {
-    part: Part,
-    shown: String,
+    kind: CertFileKind,
+    display_path: String,
     bytes: Vec<u8>,
     metadata: Metadata,
 }
 
 impl PemFile {
-    pub(super) fn read(path: &Path, part: Part) -> Result<Self, Problem> {
+    pub(super) fn read(path: &Path, part: CertFileKind) -> Result<Self, CertFileError> {
         let shown = path.display().to_string();
-        let problem = |reason: String| Problem { part, what: shown.clone(), reason };
+        let problem = |reason: String| CertFileError { kind: part, subject: shown.clone(), reason };
         let failed = |error: std::io::Error| {
             problem(match error.kind() {
                 ErrorKind::NotFound => "does not exist".to_owned(),
@@ -43,34 +43,34 @@ impl PemFile {
         if bytes.len() as u64 > MAX_FILE_BYTES {
             return Err(problem("is over 1 MiB, too large for certificates".to_owned()));
         }
-        Ok(Self { part, shown, bytes, metadata })
+        Ok(Self { kind: part, display_path: shown, bytes, metadata })
     }
 
     /// All certificates in it, at least one.
-    pub(super) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, Problem> {
+    pub(super) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, CertFileError> {
         let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
-        let all = all.map_err(|error| self.broken(&error))?;
+        let all = all.map_err(|error| self.pem_error(&error))?;
         if all.is_empty() {
-            return Err(self.problem("holds no certificate in PEM"));
+            return Err(self.error("holds no certificate in PEM"));
         }
         Ok(all)
     }
 
     /// The first private key in it.
-    pub(super) fn key(&self) -> Result<PrivateKeyDer<'static>, Problem> {
+    pub(super) fn key(&self) -> Result<PrivateKeyDer<'static>, CertFileError> {
         match PrivateKeyDer::pem_slice_iter(&self.bytes).next() {
             Some(Ok(key)) => Ok(key),
-            Some(Err(error)) => Err(self.broken(&error)),
+            Some(Err(error)) => Err(self.pem_error(&error)),
             None if self.is_encrypted() => {
-                Err(self.problem("holds a key with a passphrase; give one without"))
+                Err(self.error("holds a key with a passphrase; give one without"))
             }
-            None => Err(self.problem("holds no private key in PEM")),
+            None => Err(self.error("holds no private key in PEM")),
         }
     }
 
     /// In our words: the library's repeat bytes of the file, which may be a key's.
-    fn broken(&self, error: &pem::Error) -> Problem {
-        self.problem(match error {
+    fn pem_error(&self, error: &pem::Error) -> CertFileError {
+        self.error(match error {
             pem::Error::MissingSectionEnd { .. } => "ends in the middle of its PEM",
             pem::Error::Base64Decode(_) => "holds PEM that is no base64",
             _ => "is broken PEM",
@@ -83,16 +83,16 @@ impl PemFile {
     }
 
     /// Whether users that are neither the owner nor of the group may read or write it.
-    pub(super) fn is_open_to_others(&self) -> bool {
+    pub(super) fn is_world_accessible(&self) -> bool {
         self.metadata.permissions().mode() & 0o006 != 0
     }
 
     /// The file as messages name it.
-    pub(super) fn shown(&self) -> &str {
-        &self.shown
+    pub(super) fn display_path(&self) -> &str {
+        &self.display_path
     }
 
-    pub(super) fn problem(&self, reason: impl Into<String>) -> Problem {
-        Problem { part: self.part, what: self.shown.clone(), reason: reason.into() }
+    pub(super) fn error(&self, reason: impl Into<String>) -> CertFileError {
+        CertFileError { kind: self.kind, subject: self.display_path.clone(), reason: reason.into() }
     }
 }

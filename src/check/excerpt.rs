@@ -1,6 +1,6 @@
 //! The line of a file that a diagnostic is about, made safe and short, and what of it to point at.
 
-use super::place::write_shown;
+use super::display_path::write_escaped_bytes;
 use std::ops::Range;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -11,18 +11,18 @@ const LEAD_COLUMNS: usize = 40;
 /// Characters of a key that is pointed at as a whole.
 const MAX_KEY: usize = 64;
 /// Characters on both sides of the column that are looked at: more than are ever shown.
-const NEAR: usize = 2 * MAX_COLUMNS;
+const CONTEXT_CHARS: usize = 2 * MAX_COLUMNS;
 
 /// One line, ready to be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Excerpt {
+pub struct SourceExcerpt {
     /// The line or, with `…` where it is cut, the part around the column.
     pub text: String,
     /// The bytes of `text` to point at; empty at the line's end.
     pub span: Range<usize>,
 }
 
-impl Excerpt {
+impl SourceExcerpt {
     /// Cuts a line out of a file; line and column as diagnostics count them. `None` where the file
     /// has no such line, as where it changed since.
     #[must_use]
@@ -30,15 +30,20 @@ impl Excerpt {
         let file = file.strip_prefix(b"\xef\xbb\xbf").unwrap_or(file);
         let line = file.split(|b| *b == b'\n').nth(usize::try_from(line).ok()?.checked_sub(1)?)?;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let count = pieces(line).count();
+        let count = line_pieces(line).count();
         let at = (column.max(1) as usize - 1).min(count);
-        let skipped = at.saturating_sub(NEAR);
-        let near: Vec<String> = pieces(line).skip(skipped).take(2 * NEAR).map(shown).collect();
+        let skipped = at.saturating_sub(CONTEXT_CHARS);
+        let near: Vec<String> =
+            line_pieces(line).skip(skipped).take(2 * CONTEXT_CHARS).map(escape_piece).collect();
         let at = at - skipped;
         let end = at + key_len(&near[at..]);
         // What has no width would come along without bound.
         let widths: Vec<usize> = near.iter().map(|piece| piece.width().max(1)).collect();
-        let (from, to) = if near.len() == count { window(&widths, at) } else { part(&widths, at) };
+        let (from, to) = if near.len() == count {
+            visible_range(&widths, at)
+        } else {
+            partial_range(&widths, at)
+        };
         let mut text = String::from(if skipped + from > 0 { "…" } else { "" });
         let mut span = text.len()..text.len();
         for (n, piece) in near.iter().enumerate().take(to).skip(from) {
@@ -62,7 +67,7 @@ impl Excerpt {
 }
 
 /// The line's characters, and runs of bytes that are none.
-fn pieces(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn line_pieces(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.utf8_chunks().flat_map(|chunk| {
         let (valid, invalid) = (chunk.valid(), chunk.invalid());
         let ends = valid.char_indices().map(|(at, c)| at..at + c.len_utf8());
@@ -71,10 +76,10 @@ fn pieces(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-fn shown(piece: &[u8]) -> String {
+fn escape_piece(piece: &[u8]) -> String {
     let mut text = String::new();
     // A string takes everything.
-    let _ = write_shown(&mut text, piece);
+    let _ = write_escaped_bytes(&mut text, piece);
     text
 }
 
@@ -87,12 +92,16 @@ fn key_len(rest: &[String]) -> usize {
 }
 
 /// Which pieces of a whole line are shown.
-fn window(widths: &[usize], at: usize) -> (usize, usize) {
-    if widths.iter().sum::<usize>() <= MAX_COLUMNS { (0, widths.len()) } else { part(widths, at) }
+fn visible_range(widths: &[usize], at: usize) -> (usize, usize) {
+    if widths.iter().sum::<usize>() <= MAX_COLUMNS {
+        (0, widths.len())
+    } else {
+        partial_range(widths, at)
+    }
 }
 
 /// Which are, where they are not all.
-fn part(widths: &[usize], at: usize) -> (usize, usize) {
+fn partial_range(widths: &[usize], at: usize) -> (usize, usize) {
     let fits = |widths: &mut dyn Iterator<Item = &usize>, mut room: usize| {
         widths
             .take_while(|width| {
@@ -111,19 +120,19 @@ fn part(widths: &[usize], at: usize) -> (usize, usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::Excerpt;
+    use super::SourceExcerpt;
     use proptest::prelude::*;
     use unicode_width::UnicodeWidthStr as _;
 
     fn marked(file: &[u8], line: u32, column: u32) -> Option<String> {
-        let Excerpt { text, span } = Excerpt::new(file, line, column)?;
+        let SourceExcerpt { text, span } = SourceExcerpt::new(file, line, column)?;
         let (before, rest) = text.split_at(span.start);
         let (inside, after) = rest.split_at(span.len());
         Some(format!("{before}<{inside}>{after}"))
     }
 
     #[test]
-    fn lines_and_what_is_pointed_at() {
+    fn span_marks_the_column() {
         for (file, line, column, expected) in [
             (b"---\nname: x\n".as_slice(), 2, 1, Some("<name>: x")),
             (b"a\n  \"allowed-tools\" : x\r\n", 2, 3, Some("  <\"allowed-tools\"> : x")),
@@ -153,14 +162,14 @@ mod tests {
         let end = marked(line.as_bytes(), 1, 9_999).expect("a line");
         assert_eq!(end, format!("…{}<>", "b".repeat(40)));
         let invisible = format!("a: {}", "\u{301}".repeat(9_999));
-        let cut = Excerpt::new(invisible.as_bytes(), 1, 1).expect("a line");
+        let cut = SourceExcerpt::new(invisible.as_bytes(), 1, 1).expect("a line");
         assert_eq!(cut.text.chars().count(), 101);
     }
 
     proptest! {
         #[test]
         fn any_line_can_be_shown(file: Vec<u8>, line in 0u32..9, column in 0u32..300) {
-            if let Some(Excerpt { text, span }) = Excerpt::new(&file, line, column) {
+            if let Some(SourceExcerpt { text, span }) = SourceExcerpt::new(&file, line, column) {
                 prop_assert!(text.get(span).is_some());
                 prop_assert!(text.width() <= super::MAX_COLUMNS + 2);
             }

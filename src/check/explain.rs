@@ -1,37 +1,37 @@
 //! What each diagnostic code means: finding the explanation and laying it out. Leaves the words to
 //! `explanations`.
 
-pub use super::explanations::of;
+pub use super::explanations::explanation_of;
 
-use crate::domain::{Code, Severity};
+use crate::domain::{DiagnosticCode, Severity};
 use std::fmt::Write as _;
 
 /// Columns of a paragraph.
 const MAX_COLUMNS: usize = 80;
 /// How like a known word a slip must be, from 0 to 1.
-const ALIKE: f64 = 0.75;
+const MIN_SIMILARITY: f64 = 0.75;
 
 /// One code, explained to the author of a skill.
 #[derive(Debug, Clone, Copy)]
-pub struct Explanation {
+pub struct CodeExplanation {
     /// What it mostly costs; a single diagnostic may say otherwise.
-    pub usual: Severity,
+    pub default_severity: Severity,
     /// In a few words.
     pub summary: &'static str,
     /// How it comes about, and what it costs.
     pub cause: &'static str,
     /// How to mend it.
-    pub cure: &'static str,
+    pub fix: &'static str,
     /// What to do next, in a sentence without capital and full stop.
     pub help: &'static str,
     /// A case of it.
-    pub example: Example,
+    pub example: CodeExample,
 }
 
 /// A case of a code, and the same mended.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)]
-pub enum Example {
+pub enum CodeExample {
     /// A file.
     File { path: &'static str, before: &'static str, after: &'static str },
     /// What leads to it in a shell, and what mends it then.
@@ -42,32 +42,38 @@ pub enum Example {
 
 /// The code that a person means: in any letter case, with `-` for `_`, with the proto's prefix or
 /// without. The error is the name that was probably meant.
-pub fn find(text: &str) -> Result<Code, Option<&'static str>> {
+pub fn find_code(text: &str) -> Result<DiagnosticCode, Option<&'static str>> {
     let name = text.trim().to_uppercase().replace('-', "_");
     let name = name.strip_prefix("DIAGNOSTIC_CODE_").unwrap_or(&name);
-    let found = Code::ALL.into_iter().find(|code| code.name() == name);
-    found.ok_or_else(|| nearest(name, Code::ALL.into_iter().map(Code::name)))
+    let found = DiagnosticCode::ALL.into_iter().find(|code| code.name() == name);
+    found.ok_or_else(|| {
+        closest_match(name, DiagnosticCode::ALL.into_iter().map(DiagnosticCode::name))
+    })
 }
 
 /// The most similar of some words, if any is similar at all.
-pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(super) fn closest_match<'a>(
+    word: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
     let scored = known.map(|known| (strsim::jaro_winkler(word, known), known));
     let best = scored.max_by(|a, b| a.0.total_cmp(&b.0))?;
-    (best.0 >= ALIKE).then_some(best.1)
+    (best.0 >= MIN_SIMILARITY).then_some(best.1)
 }
 
 /// The whole explanation, in Markdown.
 #[must_use]
-pub fn markdown(code: Code) -> String {
-    let Explanation { usual, summary, cause, cure, example, .. } = of(code);
+pub fn explanation_markdown(code: DiagnosticCode) -> String {
+    let CodeExplanation { default_severity: usual, summary, cause, fix: cure, example, .. } =
+        explanation_of(code);
     let mut text = format!("# {} ({}): {summary}\n\n", code.name(), usual.name());
     for paragraph in [cause, cure] {
         wrap(&mut text, paragraph);
         text.push('\n');
     }
     let (place, language, before, after) = match example {
-        Example::File { path, before, after } => (format!(", in `{path}`"), "", before, after),
-        Example::Shell { before, after } | Example::Daemon { before, after } => {
+        CodeExample::File { path, before, after } => (format!(", in `{path}`"), "", before, after),
+        CodeExample::Shell { before, after } | CodeExample::Daemon { before, after } => {
             (String::new(), "sh", before, after)
         }
     };
@@ -98,13 +104,13 @@ fn wrap(text: &mut String, paragraph: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::{find, markdown, of};
-    use crate::domain::Code;
+    use super::{explanation_markdown, explanation_of, find_code};
+    use crate::domain::DiagnosticCode;
 
     #[test]
     fn codes_as_people_write_them() {
         for text in ["YAML_SYNTAX", "yaml_syntax", "Yaml-Syntax ", "DIAGNOSTIC_CODE_YAML_SYNTAX"] {
-            assert_eq!(find(text), Ok(Code::YamlSyntax), "{text}");
+            assert_eq!(find_code(text), Ok(DiagnosticCode::YamlSyntax), "{text}");
         }
         for (slip, meant) in [
             ("YAML_SYNTEX", Some("YAML_SYNTAX")),
@@ -113,21 +119,21 @@ mod tests {
             ("E0308", None),
             ("", None),
         ] {
-            assert_eq!(find(slip), Err(meant), "{slip}");
+            assert_eq!(find_code(slip), Err(meant), "{slip}");
         }
     }
 
     #[test]
     fn every_explanation_is_whole() {
-        for code in Code::ALL {
-            let all = of(code);
+        for code in DiagnosticCode::ALL {
+            let all = explanation_of(code);
             for text in [all.summary, all.help] {
                 assert!(!text.is_empty() && !text.ends_with('.') && text.len() <= 110, "{text}");
             }
-            for text in [all.cause, all.cure] {
+            for text in [all.cause, all.fix] {
                 assert!(text.ends_with('.'), "{text}");
             }
-            let text = markdown(code);
+            let text = explanation_markdown(code);
             assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         }
     }

@@ -3,315 +3,315 @@
 
 mod plugins;
 
-use super::explain::{Example, Explanation};
-use crate::domain::Code;
+use super::explain::{CodeExample, CodeExplanation};
+use crate::domain::DiagnosticCode;
 use crate::domain::Severity::{Error, Note, Warning};
 
 /// The explanation of a code.
 #[must_use]
 #[allow(clippy::too_many_lines)] // a table
-pub fn of(code: Code) -> Explanation {
+pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
     match code {
-        Code::OutsideRoot => Explanation {
-            usual: Warning,
+        DiagnosticCode::OutsideRoot => CodeExplanation {
+            default_severity: Warning,
             summary: "a link that leads outside",
             cause: "A symbolic link leads to a place outside the directories that may be read, or \
                 links may not be followed here at all. It is not followed, so what it leads to is \
                 not listed. Whether anything is there is not said.",
-            cure: "Replace the link by a copy, or move its target inside. A daemon can also be \
+            fix: "Replace the link by a copy, or move its target inside. A daemon can also be \
                 allowed to read the target's directory: `caproot serve --allow DIR`.",
             help: "replace the link by a copy, or start the daemon with `--allow` for its target",
-            example: Example::Shell {
+            example: CodeExample::Shell {
                 before: "ln -s ../../shared/forms skills/forms",
                 after: "rm skills/forms\ncp -r shared/forms skills/forms",
             },
         },
-        Code::LimitReached => Explanation {
-            usual: Warning,
+        DiagnosticCode::LimitReached => CodeExplanation {
+            default_severity: Warning,
             summary: "the search ended early",
             cause: "The tree is deeper or larger than a search may go. What lies beyond the limit \
                 that the message names was not searched, and skills there are not listed.",
-            cure: "Move skills closer to the root, select a directory further down as the root, or \
+            fix: "Move skills closer to the root, select a directory further down as the root, or \
                 have the daemon's operator raise the limit.",
             help: "move skills closer to the root, or select a directory further down",
-            example: Example::Shell {
+            example: CodeExample::Shell {
                 before: "mkdir -p skills/1/2/3/4/5/6/7/8/9/10/11/12/13/14/15/16/17\n\
                          mv skills/pdf skills/1/2/3/4/5/6/7/8/9/10/11/12/13/14/15/16/17",
                 after: "mv skills/1/2/3/4/5/6/7/8/9/10/11/12/13/14/15/16/17/pdf skills/pdf\n\
                         rm -r skills/1",
             },
         },
-        Code::NotRegular => Explanation {
-            usual: Error,
+        DiagnosticCode::NotRegular => CodeExplanation {
+            default_severity: Error,
             summary: "not a regular file",
             cause: "What is named like a SKILL.md, an agents/openai.yaml or a plugin.json is a \
                 directory, fifo, socket or device. It was not opened.",
-            cure: "Put a regular file in its place, or give it another name.",
+            fix: "Put a regular file in its place, or give it another name.",
             help: "put a regular file in its place",
-            example: Example::Shell {
+            example: CodeExample::Shell {
                 before: "mkdir -p skills/new/SKILL.md\ncp skills/pdf/SKILL.md skills/new/SKILL.md/",
                 after: "mv skills/new/SKILL.md/SKILL.md skills/new/text\n\
                         rmdir skills/new/SKILL.md\nmv skills/new/text skills/new/SKILL.md",
             },
         },
-        Code::Unreadable => Explanation {
-            usual: Error,
+        DiagnosticCode::Unreadable => CodeExplanation {
+            default_severity: Error,
             summary: "cannot be read",
             cause: "A file or directory could not be opened or read: the user may not, it vanished \
                 meanwhile, or the filesystem failed. What it holds is not listed.",
-            cure: "Give the user that runs caproot permission to read the file, and to search the \
+            fix: "Give the user that runs caproot permission to read the file, and to search the \
                 directories above it. Mind that the daemon may run as another user than you.",
             help: "give read permission to the user that runs caproot",
-            example: Example::Shell {
+            example: CodeExample::Shell {
                 before: "chmod 000 skills/pdf/SKILL.md",
                 after: "chmod 644 skills/pdf/SKILL.md",
             },
         },
-        Code::DanglingLink => Explanation {
-            usual: Note,
+        DiagnosticCode::DanglingLink => CodeExplanation {
+            default_severity: Note,
             summary: "a link to nothing",
             cause: "A symbolic link leads to nothing, or its links go round in a circle. Where it \
                 is a SKILL.md, a skill is left out.",
-            cure: "Create the target, point the link elsewhere, or remove it.",
+            fix: "Create the target, point the link elsewhere, or remove it.",
             help: "mend or remove the link",
-            example: Example::Shell {
+            example: CodeExample::Shell {
                 before: "ln -s forms-v1 skills/forms",
                 after: "cp -r shared/forms skills/forms-v1",
             },
         },
-        Code::Alias => Explanation {
-            usual: Note,
+        DiagnosticCode::Alias => CodeExplanation {
+            default_severity: Note,
             summary: "another path to the same",
             cause: "Two paths lead to the same directory or SKILL.md. It is listed once, under the \
                 path that was reached without a link, else the shorter one, which the message \
                 names. Nothing is lost.",
-            cure: "None is needed. Remove the link if nothing else uses it.",
+            fix: "None is needed. Remove the link if nothing else uses it.",
             help: "nothing needs to be done",
-            example: Example::Shell {
+            example: CodeExample::Shell {
                 before: "ln -s pdf skills/pdf-again",
                 after: "rm skills/pdf-again",
             },
         },
-        Code::WrongCase => Explanation {
-            usual: Note,
+        DiagnosticCode::WrongCase => CodeExplanation {
+            default_severity: Note,
             summary: "SKILL.md in another letter case",
             cause: "A file is named like SKILL.md but for its letter case. Only the exact name \
                 makes a skill, so that a tree gives the same skills on every filesystem.",
-            cure: "Rename the file to SKILL.md.",
+            fix: "Rename the file to SKILL.md.",
             help: "rename the file to `SKILL.md`",
-            example: Example::Shell {
+            example: CodeExample::Shell {
                 before: "mv skills/pdf/SKILL.md skills/pdf/skill.md",
                 after: "mv skills/pdf/skill.md skills/pdf/SKILL.md",
             },
         },
-        Code::PassedOver => Explanation {
-            usual: Note,
+        DiagnosticCode::Skipped => CodeExplanation {
+            default_severity: Note,
             summary: "directories that were not searched",
             cause: "Directories of version control, package managers and builds are not searched, \
                 nor are a skill's own scripts, references and assets. The message counts them by \
                 name.",
-            cure: "None is needed, unless skills lie in them: move those out.",
+            fix: "None is needed, unless skills lie in them: move those out.",
             help: "move skills out of these directories, if there are any",
-            example: Example::Shell {
+            example: CodeExample::Shell {
                 before: "mkdir -p skills/node_modules\nmv skills/pdf skills/node_modules/pdf",
                 after: "mv skills/node_modules/pdf skills/pdf\nrmdir skills/node_modules",
             },
         },
-        Code::NoFrontmatter => Explanation {
-            usual: Error,
+        DiagnosticCode::NoFrontmatter => CodeExplanation {
+            default_severity: Error,
             summary: "no frontmatter",
             cause: "A SKILL.md must begin with YAML between two lines `---`. This one does not \
                 begin with such a line, or never has the second. The skill is left out.",
-            cure: "Put the name and the description between two lines `---` at the very top, with \
+            fix: "Put the name and the description between two lines `---` at the very top, with \
                 nothing before the first, no empty line either.",
             help: "put the name and the description between two `---` lines at the very top",
-            example: Example::File {
+            example: CodeExample::File {
                 path: "skills/pdf/SKILL.md",
                 before: "# PDF\n\nFills PDF forms.",
                 after: "---\nname: pdf\ndescription: Fills PDF forms.\n---\n\n# PDF",
             },
         },
-        Code::YamlSyntax => Explanation {
-            usual: Error,
+        DiagnosticCode::YamlSyntax => CodeExplanation {
+            default_severity: Error,
             summary: "broken YAML",
             cause: "The YAML cannot be parsed, or is over a bound in size, nesting or aliases. A \
                 skill with such frontmatter is left out; with such an agents/openai.yaml it is \
                 used only when a person names it.",
-            cure: "Correct it at the line and column that are shown, or just before. Mostly it is \
+            fix: "Correct it at the line and column that are shown, or just before. Mostly it is \
                 a quote that is not closed, a tab, lines that are not indented alike, or a key \
                 that comes twice.",
             help: "look for an open quote, a tab, uneven indentation, or a key that comes twice",
-            example: Example::File {
+            example: CodeExample::File {
                 path: "skills/pdf/SKILL.md",
                 before: "---\nname: pdf\ndescription: \"Fills PDF forms.\n---",
                 after: "---\nname: pdf\ndescription: \"Fills PDF forms.\"\n---",
             },
         },
-        Code::YamlRepaired => Explanation {
-            usual: Warning,
+        DiagnosticCode::YamlRepaired => CodeExplanation {
+            default_severity: Warning,
             summary: "broken YAML that was guessed",
             cause: "The frontmatter is no YAML, and became some after values were quoted: a colon \
                 and a space, or one of `[ { @ <` and the backtick at the start of a value, mean \
                 something in YAML. The skill is listed; other programs may refuse it.",
-            cure: "Quote the values that the message names, or write them behind `>-` on a line of \
+            fix: "Quote the values that the message names, or write them behind `>-` on a line of \
                 their own.",
             help: "put the value in quotes",
-            example: Example::File {
+            example: CodeExample::File {
                 path: "skills/pdf/SKILL.md",
                 before: "---\nname: pdf\ndescription: Use when: a form must be filled.\n---",
                 after: "---\nname: pdf\ndescription: \"Use when: a form must be filled.\"\n---",
             },
         },
-        Code::MissingDescription => Explanation {
-            usual: Error,
+        DiagnosticCode::MissingDescription => CodeExplanation {
+            default_severity: Error,
             summary: "no description",
             cause: "The frontmatter has no description, or a blank one. A model chooses skills by \
                 their description, so a skill without one is left out.",
-            cure: "Say in a sentence or two what the skill does and when to use it.",
+            fix: "Say in a sentence or two what the skill does and when to use it.",
             help: "add `description: …` that says what the skill does and when to use it",
-            example: Example::File {
+            example: CodeExample::File {
                 path: "skills/pdf/SKILL.md",
                 before: "---\nname: pdf\n---",
                 after: "---\nname: pdf\ndescription: Fills PDF forms. Use it for any form.\n---",
             },
         },
-        Code::NameInvalid => Explanation {
-            usual: Warning,
+        DiagnosticCode::NameInvalid => CodeExplanation {
+            default_severity: Warning,
             summary: "a name that breaks the rules",
             cause: "The Agent Skills format asks for a name of lower-case letters, digits and \
                 single hyphens that is also the directory's. Other names are a warning: the skill \
                 is listed, and other programs may refuse it. A name over 64 characters, over 128 \
                 together with its plugin's, or with control characters is an error: the skill is \
                 left out.",
-            cure: "Rename the skill, and its directory with it.",
+            fix: "Rename the skill, and its directory with it.",
             help: "use lower-case letters, digits and single hyphens, and call the directory so too",
-            example: Example::File {
+            example: CodeExample::File {
                 path: "skills/pdf-forms/SKILL.md",
                 before: "---\nname: PDF_Forms\ndescription: Fills PDF forms.\n---",
                 after: "---\nname: pdf-forms\ndescription: Fills PDF forms.\n---",
             },
         },
-        Code::FieldTooLong => Explanation {
-            usual: Warning,
+        DiagnosticCode::FieldTooLong => CodeExplanation {
+            default_severity: Warning,
             summary: "a field over its bound",
             cause: "A field is longer than it may be: 1,024 characters for a description, 500 for \
                 `compatibility`, and so on. The message names the bound, and whether the field was \
                 cut, kept or left out.",
-            cure: "Shorten the field. Details belong in the text below the frontmatter, which is \
+            fix: "Shorten the field. Details belong in the text below the frontmatter, which is \
                 read when the skill is used.",
             help: "shorten it; details belong in the text of the SKILL.md",
-            example: Example::File {
+            example: CodeExample::File {
                 path: "skills/pdf/agents/openai.yaml",
                 before: "interface:\n  display_name: Fill in, sign, flatten, merge and split all \
                          your PDF forms at once",
                 after: "interface:\n  display_name: PDF forms",
             },
         },
-        Code::FieldInvalid => Explanation {
-            usual: Warning,
+        DiagnosticCode::FieldInvalid => CodeExplanation {
+            default_severity: Warning,
             summary: "a field of the wrong kind",
             cause: "A field has a type or a value that it cannot have, such as a list where text \
                 belongs. The message says what becomes of it: mostly that field alone is lost, or \
                 read as text; without a usable description the skill is left out.",
-            cure: "Write the field as the message asks. Quote text that looks like a number, a \
+            fix: "Write the field as the message asks. Quote text that looks like a number, a \
                 date, true or false.",
             help: "write the field as the message asks",
-            example: Example::File {
+            example: CodeExample::File {
                 path: "skills/pdf/SKILL.md",
                 before: "---\nname: pdf\ndescription: Fills PDF forms.\nlicense: [MIT]\n---",
                 after: "---\nname: pdf\ndescription: Fills PDF forms.\nlicense: MIT\n---",
             },
         },
-        Code::FieldUnknown => Explanation {
-            usual: Note,
+        DiagnosticCode::FieldUnknown => CodeExplanation {
+            default_severity: Note,
             summary: "a field that nobody knows",
             cause: "The format does not define the field. It does no harm; mostly it is a slip, or \
                 belongs to one product.",
-            cure: "Correct its spelling, or move it below `metadata`, which is for fields of your \
+            fix: "Correct its spelling, or move it below `metadata`, which is for fields of your \
                 own.",
             help: "correct its spelling, or remove it; a SKILL.md's own fields go below `metadata`",
-            example: Example::File {
+            example: CodeExample::File {
                 path: "skills/pdf/SKILL.md",
                 before: "---\nname: pdf\ndescription: Fills PDF forms.\nversion: \"2\"\n---",
                 after: "---\nname: pdf\ndescription: Fills PDF forms.\nmetadata:\n  version: \"2\"\n---",
             },
         },
-        Code::NotUtf8 => Explanation {
-            usual: Error,
+        DiagnosticCode::NotUtf8 => CodeExplanation {
+            default_severity: Error,
             summary: "not UTF-8",
             cause: "Text that must be UTF-8 is not: the frontmatter, an agents/openai.yaml or the \
                 name of a directory that stands in for a skill's.",
-            cure: "Save the file as UTF-8, or rename the directory.",
+            fix: "Save the file as UTF-8, or rename the directory.",
             help: "save the file as UTF-8, or give the directory a name in UTF-8",
-            example: Example::Shell {
+            example: CodeExample::Shell {
                 before: "mkdir skills/menu\nprintf -- \
                          '---\\nname: menu\\ndescription: Caf\\351 menus.\\n---\\n' > skills/menu/SKILL.md",
                 after: "iconv -f latin1 -t utf-8 skills/menu/SKILL.md > skills/menu/new\n\
                         mv skills/menu/new skills/menu/SKILL.md",
             },
         },
-        Code::ManifestInvalid => Explanation {
-            usual: Error,
+        DiagnosticCode::ManifestInvalid => CodeExplanation {
+            default_severity: Error,
             summary: "a plugin manifest that cannot be used",
             cause: "A plugin.json is no JSON, no object, too big, or has a name that cannot be \
                 used. Its skills are listed without the plugin's name, or with that of a plugin \
                 further up.",
-            cure: "Correct it at the line and column that are shown.",
+            fix: "Correct it at the line and column that are shown.",
             help: "correct the JSON; it needs a `name` of 1 to 64 plain characters",
-            example: Example::File {
+            example: CodeExample::File {
                 path: "skills/.codex-plugin/plugin.json",
                 before: "{\"name\": \"pdf-tools\",}",
                 after: "{\"name\": \"pdf-tools\"}",
             },
         },
-        Code::HandleTooLong => Explanation {
-            usual: Error,
+        DiagnosticCode::HandleTooLong => CodeExplanation {
+            default_severity: Error,
             summary: "a path that is too long",
             cause: "A skill is named on the wire by its path below the root, in which everything \
                 but plain letters, digits and `-._~` takes three bytes for one. This would be over \
                 2,048 bytes; the skill is left out.",
-            cure: "Shorten the names of the directories, or have fewer of them.",
+            fix: "Shorten the names of the directories, or have fewer of them.",
             help: "shorten the names of the directories above the skill",
-            example: Example::Shell {
+            example: CodeExample::Shell {
                 before: "long=$(printf '%080d' 0 | sed 's/0/\u{6280}/g')\n\
                          mkdir -p \"skills/$long/$long/$long\"\n\
                          mv skills/pdf \"skills/$long/$long/$long\"",
                 after: "mv \"skills/$long/$long/$long/pdf\" skills/pdf\nrm -r \"skills/$long\"",
             },
         },
-        Code::WatchDegraded => Explanation {
-            usual: Warning,
+        DiagnosticCode::WatchDegraded => CodeExplanation {
+            default_severity: Warning,
             summary: "changes come late",
             cause: "The daemon cannot watch all directories of the root: the limit of inotify \
                 watches or instances is reached, the kernel refuses, or the filesystem tells no \
                 events of what others change. It searches the root again every few seconds \
                 instead. Nothing is lost, but changes come later.",
-            cure: "Do as the message says. Where it is a limit, raise it; the daemon notices by \
+            fix: "Do as the message says. Where it is a limit, raise it; the daemon notices by \
                 itself. Where it is the filesystem, keep the skills on a local one.",
             help: "do as the message says, such as raising fs.inotify.max_user_watches",
-            example: Example::Daemon {
+            example: CodeExample::Daemon {
                 before: "sysctl fs.inotify.max_user_watches=100",
                 after: "sysctl fs.inotify.max_user_watches=524288",
             },
         },
-        Code::PluginFileInvalid => plugins::FILE_INVALID,
-        Code::PathInvalid => plugins::PATH_INVALID,
-        Code::PathMissing => plugins::PATH_MISSING,
-        Code::ComponentInvalid => plugins::COMPONENT_INVALID,
-        Code::SecretWithheld => plugins::SECRET_WITHHELD,
-        Code::HiddenText => Explanation {
-            usual: Warning,
+        DiagnosticCode::PluginFileInvalid => plugins::FILE_INVALID,
+        DiagnosticCode::PathInvalid => plugins::PATH_INVALID,
+        DiagnosticCode::PathMissing => plugins::PATH_MISSING,
+        DiagnosticCode::ComponentInvalid => plugins::COMPONENT_INVALID,
+        DiagnosticCode::SecretWithheld => plugins::SECRET_WITHHELD,
+        DiagnosticCode::HiddenText => CodeExplanation {
+            default_severity: Warning,
             summary: "text that a reader does not see",
             cause: "The file holds characters without a glyph: bidirectional controls, zero-width \
                 characters, tags or other characters that editors and reviews do not show. A model \
                 reads them, so that they can tell it something that no person has seen. Joiners and \
                 variation selectors that a script or an emoji needs are not reported. The file is \
                 served unchanged; names and descriptions show the characters as `\\u{…}`.",
-            cure: "Remove the hidden characters, from the line and column that are shown on. Most \
+            fix: "Remove the hidden characters, from the line and column that are shown on. Most \
                 come with text that was copied from a web page or a chat. If you do not know their \
                 origin, do not trust the skill.",
             help: "remove the hidden characters, or do not trust the skill",
-            example: Example::Shell {
+            example: CodeExample::Shell {
                 before: "printf 'Fill in\\342\\200\\213 the form.\\n' >> skills/pdf/SKILL.md",
                 after: "sed -i 's/\\xe2\\x80\\x8b//g' skills/pdf/SKILL.md",
             },

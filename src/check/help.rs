@@ -1,26 +1,26 @@
 //! What to do next about one diagnostic: as exact as the skill at hand allows, else what helps with
 //! any of its kind.
 
-use super::explain::{nearest, of as explain};
-use crate::domain::value::packed::Part;
-use crate::domain::{Code, Problem, Severity, Skill, frontmatter};
+use super::explain::{closest_match, explanation_of as explain};
+use crate::domain::value::compact::ValueRef;
+use crate::domain::{DiagnosticCode, FileProblem, Severity, Skill, frontmatter};
 
 /// The sentence for a problem. `skill` is the one that is listed where the problem is.
-pub(super) fn of(problem: &Problem, skill: Option<&Skill>) -> String {
+pub(super) fn help_for_problem(problem: &FileProblem, skill: Option<&Skill>) -> String {
     let exact = match (problem.code, problem.severity) {
-        (Code::NameInvalid, Severity::Error) => {
+        (DiagnosticCode::NameInvalid, Severity::Error) => {
             Some("give the skill a name of 1 to 64 plain characters".to_owned())
         }
-        (Code::NameInvalid, _) => skill.and_then(name),
-        (Code::FieldUnknown, _) => skill.and_then(unknown),
-        (Code::YamlSyntax, _) => syntax(&problem.message).map(str::to_owned),
+        (DiagnosticCode::NameInvalid, _) => skill.and_then(name_help),
+        (DiagnosticCode::FieldUnknown, _) => skill.and_then(unknown_field_help),
+        (DiagnosticCode::YamlSyntax, _) => yaml_syntax_help(&problem.message).map(str::to_owned),
         _ => None,
     };
     exact.unwrap_or_else(|| explain(problem.code).help.to_owned())
 }
 
 /// What mends a mistake in YAML that is made often, by the words that are said of it.
-fn syntax(message: &str) -> Option<&'static str> {
+fn yaml_syntax_help(message: &str) -> Option<&'static str> {
     let often = [
         ("scanning a quoted scalar", "close the quote that opens here"),
         ("cannot start any token", "indent with spaces, and quote values that begin with a sign"),
@@ -33,14 +33,14 @@ fn syntax(message: &str) -> Option<&'static str> {
 }
 
 /// A name that keeps to the rules, where this one does not.
-fn name(skill: &Skill) -> Option<String> {
-    let name = skill.authored.name();
-    let better = better_name(name);
-    let fields = skill.authored.frontmatter().map(Part::to_value);
+fn name_help(skill: &Skill) -> Option<String> {
+    let name = skill.frontmatter.name();
+    let better = suggest_name(name);
+    let fields = skill.frontmatter.all_fields().map(ValueRef::to_value);
     let written = fields.as_ref().and_then(|fields| fields.get("name"));
     if better.is_empty() {
         None
-    } else if written.is_none_or(|written| written.printed().trim().is_empty()) {
+    } else if written.is_none_or(|written| written.to_text().trim().is_empty()) {
         Some(format!("add `name: {better}` to the frontmatter"))
     } else if better != name {
         Some(format!("call the skill and its directory `{better}`"))
@@ -50,7 +50,7 @@ fn name(skill: &Skill) -> Option<String> {
 }
 
 /// Letters and digits in lower case, everything else a single hyphen.
-fn better_name(name: &str) -> String {
+fn suggest_name(name: &str) -> String {
     let mut better = String::new();
     let mut was_lower = false;
     for c in name.chars() {
@@ -68,18 +68,21 @@ fn better_name(name: &str) -> String {
 }
 
 /// The field that was probably meant by an unknown one.
-fn unknown(skill: &Skill) -> Option<String> {
-    let Part::Map(fields) = skill.authored.frontmatter()? else { return None };
-    let slips = fields.filter(|(key, _)| !frontmatter::KNOWN.contains(key));
+fn unknown_field_help(skill: &Skill) -> Option<String> {
+    let ValueRef::Map(fields) = skill.frontmatter.all_fields()? else { return None };
+    let slips = fields.filter(|(key, _)| !frontmatter::STANDARD_FIELDS.contains(key));
     let mut meant = slips.filter_map(|(key, _)| {
-        nearest(&key.to_lowercase().replace('_', "-"), frontmatter::KNOWN.into_iter())
+        closest_match(
+            &key.to_lowercase().replace('_', "-"),
+            frontmatter::STANDARD_FIELDS.into_iter(),
+        )
     });
     meant.next().map(|meant| format!("did you mean `{meant}`? Other fields go below `metadata`"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::better_name;
+    use super::suggest_name;
 
     #[test]
     fn names_that_keep_to_the_rules() {
@@ -93,7 +96,7 @@ mod tests {
             ("Ünïcode", "ünïcode"),
             ("🚀", ""),
         ] {
-            assert_eq!(better_name(name), better, "{name}");
+            assert_eq!(suggest_name(name), better, "{name}");
         }
     }
 }

@@ -1,16 +1,17 @@
 //! What was found as one JSON object.
 
-use super::{Checked, Finding, Listed, Summary};
+use super::{CheckFinding, CheckResult, CheckSummary, CheckedSkill};
 use serde_json::{Value, json};
 
 /// `skills`, `diagnostics`, `unchecked` (directories that could not be searched, and why) and
 /// `summary`. A line or column of 0 is none.
 #[must_use]
-pub fn document(all: &[Checked], unchecked: &[(String, String)]) -> Value {
-    let Summary { skills, errors, warnings, notes, files, dropped } = Summary::of(all);
+pub fn check_json(all: &[CheckResult], unchecked: &[(String, String)]) -> Value {
+    let CheckSummary { skills, errors, warnings, notes, files, dropped } =
+        CheckSummary::from_results(all);
     json!({
-        "skills": all.iter().flat_map(|c| &c.skills).map(skill).collect::<Vec<_>>(),
-        "diagnostics": all.iter().flat_map(|c| &c.findings).map(finding).collect::<Vec<_>>(),
+        "skills": all.iter().flat_map(|c| &c.skills).map(skill_json).collect::<Vec<_>>(),
+        "diagnostics": all.iter().flat_map(|c| &c.findings).map(finding_json).collect::<Vec<_>>(),
         "unchecked": unchecked
             .iter()
             .map(|(path, message)| json!({ "path": path, "message": message }))
@@ -26,22 +27,22 @@ pub fn document(all: &[Checked], unchecked: &[(String, String)]) -> Value {
     })
 }
 
-fn skill(listed: &Listed) -> Value {
+fn skill_json(listed: &CheckedSkill) -> Value {
     let skill = &listed.skill;
     json!({
         "name": skill.name(),
-        "bareName": skill.authored.name(),
+        "bareName": skill.frontmatter.name(),
         "plugin": skill.plugin.as_deref(),
-        "description": skill.authored.description(),
-        "path": listed.place.lossy(),
+        "description": skill.frontmatter.description(),
+        "path": listed.path.to_string_lossy(),
     })
 }
 
-fn finding(finding: &Finding) -> Value {
+fn finding_json(finding: &CheckFinding) -> Value {
     json!({
         "code": finding.code().name(),
         "severity": finding.severity().name(),
-        "path": finding.place.lossy(),
+        "path": finding.path.to_string_lossy(),
         "line": finding.problem.line,
         "column": finding.problem.column,
         "message": finding.problem.message,

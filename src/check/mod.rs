@@ -2,23 +2,25 @@
 //! lines that it is about. Searches and parses by the daemon's own code and has no server. Leaves
 //! flags, progress and exit codes to `cli`.
 
+mod display_path;
 mod excerpt;
 pub mod explain;
 mod explanations;
 mod help;
 pub mod json;
-mod place;
 pub mod sarif;
 mod summary;
 pub mod text;
 
-pub use excerpt::Excerpt;
-pub use place::Place;
-pub use summary::Summary;
+pub use display_path::DisplayPath;
+pub use excerpt::SourceExcerpt;
+pub use summary::CheckSummary;
 
-use crate::disk::{self, Allowed, Progress, Resolved, Target};
+use crate::disk::{self, AllowedDirs, ResolvedRootDir, ScanProgress, ScanTarget};
 use crate::domain::catalog::Catalog;
-use crate::domain::{Code, Problem, Reason, RelPath, RootId, Severity, Skill, plugin};
+use crate::domain::{
+    DiagnosticCode, FileProblem, RelPath, RootId, RootReason, Severity, Skill, plugin,
+};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -27,64 +29,67 @@ pub const MAX_FINDINGS: usize = 100_000;
 
 /// One directory to check.
 #[derive(Debug, Clone)]
-pub struct Subject {
+pub struct CheckRequest {
     /// As it was given: what places are shown below.
-    pub given: PathBuf,
+    pub display_dir: PathBuf,
     /// The id under which a daemon would publish it.
     pub id: RootId,
     /// The directories below which links may lead, absolute.
-    pub allowed: Vec<PathBuf>,
+    pub allowed_dirs: Vec<PathBuf>,
     /// What a daemon would search, and how.
-    pub target: Target,
+    pub target: ScanTarget,
 }
 
 /// What was found below one directory.
 #[derive(Debug, Clone, Default)]
-pub struct Checked {
+pub struct CheckResult {
     /// By qualified name, then place.
-    pub skills: Vec<Listed>,
+    pub skills: Vec<CheckedSkill>,
     /// By place, then line.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<CheckFinding>,
     /// How many findings there was no room for; those kept are the worst.
     pub dropped: u32,
     /// How many plugins a daemon would list.
-    pub plugins: usize,
+    pub plugin_count: usize,
 }
 
 /// A skill that a daemon would list.
 #[derive(Debug, Clone)]
-pub struct Listed {
+pub struct CheckedSkill {
     /// Its SKILL.md.
-    pub place: Place,
+    pub path: DisplayPath,
     /// The skill.
     pub skill: Arc<Skill>,
 }
 
 /// A diagnostic, with all that is needed to show it.
 #[derive(Debug, Clone)]
-pub struct Finding {
+pub struct CheckFinding {
     /// What it is about.
-    pub place: Place,
+    pub path: DisplayPath,
     /// What is wrong, and where in the file.
-    pub problem: Problem,
+    pub problem: FileProblem,
     /// What to do next, in a sentence.
     pub help: String,
     /// The line that it is about, where there is one.
-    pub excerpt: Option<Excerpt>,
+    pub excerpt: Option<SourceExcerpt>,
 }
 
 /// Searches one directory. `progress` counts the directories that were listed.
-pub fn check(subject: &Subject, progress: &Progress) -> Result<Checked, Reason> {
-    let allowed = Allowed::new(subject.allowed.clone());
-    let catalog = disk::scan(&allowed, &subject.target, progress)?;
-    let mut problems: Vec<(RelPath, Problem)> = Vec::new();
+pub fn check_dir(
+    subject: &CheckRequest,
+    progress: &ScanProgress,
+) -> Result<CheckResult, RootReason> {
+    let allowed = AllowedDirs::new(subject.allowed_dirs.clone());
+    let catalog = disk::scan_root(&allowed, &subject.target, progress)?;
+    let mut problems: Vec<(RelPath, FileProblem)> = Vec::new();
     let mut skills = Vec::with_capacity(catalog.len());
     for skill in catalog.skills(0) {
-        let main = skill.main_resource();
+        let main = skill.skill_file_path();
         match skill.check_handle(&subject.id) {
             Ok(()) => {
-                let place = Place::new(&subject.given, &main);
-                skills.push(Listed { place, skill: skill.clone() });
+                let place = DisplayPath::new(&subject.display_dir, &main);
+                skills.push(CheckedSkill { path: place, skill: skill.clone() });
             }
             Err(problem) => problems.push((main, problem)),
         }
@@ -94,45 +99,50 @@ pub fn check(subject: &Subject, progress: &Progress) -> Result<Checked, Reason> 
     problems
         .extend(kept.iter().map(|d| (d.resource.clone().unwrap_or_default(), d.problem.clone())));
     problems.sort_by(|(a, p), (b, q)| {
-        let key = |p: &Problem| (p.line, p.column, p.severity, p.code);
+        let key = |p: &FileProblem| (p.line, p.column, p.severity, p.code);
         a.cmp(b).then_with(|| key(p).cmp(&key(q)))
     });
     let dropped = catalog.diagnostics.total().saturating_sub(count(kept.len()));
     // A root that vanished meanwhile has no lines to show.
     let root = allowed.resolve(&subject.target.path).ok();
-    let findings = findings(subject, &catalog, root.as_ref(), problems);
-    Ok(Checked { skills, findings, dropped, plugins: catalog.plugins().len() })
+    let findings = build_findings(subject, &catalog, root.as_ref(), problems);
+    Ok(CheckResult { skills, findings, dropped, plugin_count: catalog.plugins().len() })
 }
 
 /// Adds to each problem what shows it. Problems of one file follow each other, so each is read once.
-fn findings(
-    subject: &Subject,
+fn build_findings(
+    subject: &CheckRequest,
     catalog: &Catalog,
-    root: Option<&Resolved>,
-    problems: Vec<(RelPath, Problem)>,
-) -> Vec<Finding> {
+    root: Option<&ResolvedRootDir>,
+    problems: Vec<(RelPath, FileProblem)>,
+) -> Vec<CheckFinding> {
     let mut last: Option<(RelPath, Option<Vec<u8>>)> = None;
     let mut findings = Vec::with_capacity(problems.len());
     for (at, problem) in problems {
         let mut excerpt = None;
         if problem.line > 0 {
             if last.as_ref().is_none_or(|(read, _)| *read != at) {
-                last = Some((at.clone(), root.and_then(|root| disk::source(root, &at))));
+                last = Some((at.clone(), root.and_then(|root| disk::read_source(root, &at))));
             }
             let text = last.as_ref().and_then(|(_, text)| text.as_deref());
-            let text = text.filter(|text| !is_better_hidden(&at, text, problem.line));
-            excerpt = text.and_then(|text| Excerpt::new(text, problem.line, problem.column));
+            let text = text.filter(|text| !may_expose_secret(&at, text, problem.line));
+            excerpt = text.and_then(|text| SourceExcerpt::new(text, problem.line, problem.column));
         }
         let skill = at.parent().and_then(|package| catalog.skill(&package));
-        let help = help::of(&problem, skill.map(|skill| &**skill));
-        findings.push(Finding { place: Place::new(&subject.given, &at), problem, help, excerpt });
+        let help = help::help_for_problem(&problem, skill.map(|skill| &**skill));
+        findings.push(CheckFinding {
+            path: DisplayPath::new(&subject.display_dir, &at),
+            problem,
+            help,
+            excerpt,
+        });
     }
     findings
 }
 
 /// Whether a line should not be repeated, in a build's log for instance: it is in a file of JSON, where
 /// plugins declare things, and may hold a secret.
-fn is_better_hidden(at: &RelPath, text: &[u8], line: u32) -> bool {
+fn may_expose_secret(at: &RelPath, text: &[u8], line: u32) -> bool {
     let is_json = at.file_name().is_some_and(|name| name.ends_with(b".json"));
     let line = text.split(|b| *b == b'\n').nth((line as usize).saturating_sub(1));
     is_json && line.is_some_and(|line| plugin::may_hold_secret(&String::from_utf8_lossy(line)))
@@ -142,19 +152,19 @@ fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-impl Checked {
+impl CheckResult {
     /// Whether there is neither a skill nor a plugin, nor an error that says why.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let has_error = self.findings.iter().any(|f| f.severity() == Severity::Error);
-        self.skills.is_empty() && self.plugins == 0 && !has_error
+        self.skills.is_empty() && self.plugin_count == 0 && !has_error
     }
 }
 
-impl Finding {
+impl CheckFinding {
     /// What kind of problem.
     #[must_use]
-    pub fn code(&self) -> Code {
+    pub fn code(&self) -> DiagnosticCode {
         self.problem.code
     }
 

@@ -1,10 +1,10 @@
 //! What was found in SARIF 2.1.0, which systems for continuous integration show beside the code.
 //! Source: OASIS, Static Analysis Results Interchange Format, version 2.1.0.
 
-use super::explain::{markdown, of as explain};
-use super::{Checked, Finding};
-use crate::domain::shown::shown;
-use crate::domain::{Code, Severity};
+use super::explain::{explanation_markdown, explanation_of as explain};
+use super::{CheckFinding, CheckResult};
+use crate::domain::escape::escape_text;
+use crate::domain::{DiagnosticCode, Severity};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -14,18 +14,18 @@ const SCHEMA: &str =
 /// One run. Places below `current_dir` are relative to it. `unchecked` are directories that could not
 /// be searched, and why.
 #[must_use]
-pub fn document(
-    all: &[Checked],
+pub fn sarif_log(
+    all: &[CheckResult],
     unchecked: &[(String, String)],
     current_dir: Option<&Path>,
 ) -> Value {
     let failures = unchecked.iter().map(|(path, message)| {
         json!({
             "level": "error",
-            "message": { "text": shown(&format!("{path}: {message}")) },
+            "message": { "text": escape_text(&format!("{path}: {message}")) },
         })
     });
-    let results = all.iter().flat_map(|c| &c.findings).map(|f| result(f, current_dir));
+    let results = all.iter().flat_map(|c| &c.findings).map(|f| sarif_result(f, current_dir));
     json!({
         "$schema": SCHEMA,
         "version": "2.1.0",
@@ -33,7 +33,7 @@ pub fn document(
             "tool": { "driver": {
                 "name": env!("CARGO_PKG_NAME"),
                 "semanticVersion": env!("CARGO_PKG_VERSION"),
-                "rules": Code::ALL.map(rule),
+                "rules": DiagnosticCode::ALL.map(sarif_rule),
             } },
             "columnKind": "unicodeCodePoints",
             "invocations": [{
@@ -45,21 +45,21 @@ pub fn document(
     })
 }
 
-fn rule(code: Code) -> Value {
+fn sarif_rule(code: DiagnosticCode) -> Value {
     let all = explain(code);
     json!({
         "id": code.name(),
         "shortDescription": { "text": all.summary },
         "fullDescription": { "text": all.cause },
-        "help": { "text": all.cure, "markdown": markdown(code) },
-        "defaultConfiguration": { "level": level(all.usual) },
+        "help": { "text": all.fix, "markdown": explanation_markdown(code) },
+        "defaultConfiguration": { "level": level(all.default_severity) },
     })
 }
 
-fn result(finding: &Finding, current_dir: Option<&Path>) -> Value {
+fn sarif_result(finding: &CheckFinding, current_dir: Option<&Path>) -> Value {
     let problem = &finding.problem;
     let mut place = json!({
-        "artifactLocation": { "uri": finding.place.uri(current_dir) },
+        "artifactLocation": { "uri": finding.path.to_uri(current_dir) },
     });
     if problem.line > 0 {
         let mut region = json!({ "startLine": problem.line });
@@ -68,10 +68,10 @@ fn result(finding: &Finding, current_dir: Option<&Path>) -> Value {
         }
         place["region"] = region;
     }
-    let text = format!("{}\nHelp: {}.", shown(&problem.message), shown(&finding.help));
+    let text = format!("{}\nHelp: {}.", escape_text(&problem.message), escape_text(&finding.help));
     json!({
         "ruleId": finding.code().name(),
-        "ruleIndex": Code::ALL.iter().position(|code| *code == finding.code()),
+        "ruleIndex": DiagnosticCode::ALL.iter().position(|code| *code == finding.code()),
         "level": level(finding.severity()),
         "message": { "text": text },
         "locations": [{ "physicalLocation": place }],

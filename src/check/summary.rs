@@ -1,13 +1,13 @@
 //! What was found, in numbers.
 
-use super::{Checked, Place};
-use crate::domain::{Code, Severity};
+use super::{CheckResult, DisplayPath};
+use crate::domain::{DiagnosticCode, Severity};
 use std::collections::HashSet;
 use std::fmt;
 
 /// Counts over all that was checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Summary {
+pub struct CheckSummary {
     /// Skills that a daemon would list.
     pub skills: usize,
     /// Problems for which something is left out.
@@ -22,16 +22,16 @@ pub struct Summary {
     pub dropped: u64,
 }
 
-impl Summary {
+impl CheckSummary {
     /// Counts.
     #[must_use]
-    pub fn of(all: &[Checked]) -> Self {
+    pub fn from_results(all: &[CheckResult]) -> Self {
         let mut summary = Self::default();
-        let mut files: HashSet<&Place> = HashSet::new();
+        let mut files: HashSet<&DisplayPath> = HashSet::new();
         for checked in all {
             summary.skills += checked.skills.len();
             summary.dropped += u64::from(checked.dropped);
-            files.extend(checked.skills.iter().map(|listed| &listed.place));
+            files.extend(checked.skills.iter().map(|listed| &listed.path));
             for finding in &checked.findings {
                 match finding.severity() {
                     Severity::Error => summary.errors += 1,
@@ -39,8 +39,9 @@ impl Summary {
                     Severity::Note => summary.notes += 1,
                 }
                 // These are about directories.
-                if !matches!(finding.code(), Code::PassedOver | Code::LimitReached) {
-                    files.insert(&finding.place);
+                if !matches!(finding.code(), DiagnosticCode::Skipped | DiagnosticCode::LimitReached)
+                {
+                    files.insert(&finding.path);
                 }
             }
         }
@@ -49,15 +50,15 @@ impl Summary {
     }
 }
 
-impl fmt::Display for Summary {
+impl fmt::Display for CheckSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { skills, errors, warnings, notes, files, dropped } = *self;
         let counts = [(skills, "skill"), (errors, "error"), (warnings, "warning"), (notes, "note")];
         for (at, (count, thing)) in counts.into_iter().enumerate() {
             let comma = if at > 0 { ", " } else { "" };
-            write!(f, "{comma}{}", Counted(count, thing))?;
+            write!(f, "{comma}{}", CountWithNoun(count, thing))?;
         }
-        write!(f, " in {}", Counted(files, "file"))?;
+        write!(f, " in {}", CountWithNoun(files, "file"))?;
         if dropped > 0 {
             write!(f, "; {dropped} more problems that are not shown")?;
         }
@@ -65,9 +66,9 @@ impl fmt::Display for Summary {
     }
 }
 
-struct Counted(usize, &'static str);
+struct CountWithNoun(usize, &'static str);
 
-impl fmt::Display for Counted {
+impl fmt::Display for CountWithNoun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(count, thing) = self;
         write!(f, "{count} {thing}{}", if *count == 1 { "" } else { "s" })
@@ -76,13 +77,14 @@ impl fmt::Display for Counted {
 
 #[cfg(test)]
 mod tests {
-    use super::Summary;
+    use super::CheckSummary;
 
     #[test]
-    fn in_words() {
-        let one = Summary { skills: 1, errors: 1, warnings: 1, notes: 1, files: 1, dropped: 0 };
+    fn summary_is_a_sentence() {
+        let one =
+            CheckSummary { skills: 1, errors: 1, warnings: 1, notes: 1, files: 1, dropped: 0 };
         assert_eq!(one.to_string(), "1 skill, 1 error, 1 warning, 1 note in 1 file");
-        let more = Summary { dropped: 2, ..Summary::default() };
+        let more = CheckSummary { dropped: 2, ..CheckSummary::default() };
         assert_eq!(
             more.to_string(),
             "0 skills, 0 errors, 0 warnings, 0 notes in 0 files; 2 more problems that are not shown"

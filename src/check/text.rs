@@ -1,8 +1,8 @@
 //! What was found in the words and the layout of a compiler.
 
-use super::Finding;
+use super::CheckFinding;
 use crate::domain::Severity;
-use crate::domain::shown::shown;
+use crate::domain::escape::escape_text;
 use annotate_snippets::{AnnotationKind, Level, Origin, Padding, Renderer, Snippet};
 
 /// Columns that a line which begins with its number may have; lines are cut before they come here.
@@ -11,21 +11,21 @@ const MAX_COLUMNS: usize = 400;
 /// Whether the output understands colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Colour {
+pub enum ColorMode {
     Never,
     Always,
 }
 
 /// One finding, over several lines; the last is empty.
 #[must_use]
-pub fn block(finding: &Finding, colour: Colour) -> String {
+pub fn render_finding(finding: &CheckFinding, colour: ColorMode) -> String {
     let problem = &finding.problem;
     let level = match problem.severity {
         Severity::Error => Level::ERROR,
         Severity::Warning => Level::WARNING,
         Severity::Note => Level::NOTE,
     };
-    let mut origin = Origin::path(finding.place.to_string());
+    let mut origin = Origin::path(finding.path.to_string());
     if problem.line > 0 {
         origin = origin.line(problem.line as usize);
         if problem.column > 0 {
@@ -33,7 +33,7 @@ pub fn block(finding: &Finding, colour: Colour) -> String {
         }
     }
     let mut group =
-        level.primary_title(shown(&problem.message)).id(problem.code.name()).element(origin);
+        level.primary_title(escape_text(&problem.message)).id(problem.code.name()).element(origin);
     if let Some(excerpt) = &finding.excerpt {
         group = group.element(
             Snippet::source(&*excerpt.text)
@@ -43,10 +43,10 @@ pub fn block(finding: &Finding, colour: Colour) -> String {
     } else {
         group = group.element(Padding);
     }
-    let group = group.element(Level::HELP.message(shown(&finding.help)));
+    let group = group.element(Level::HELP.message(escape_text(&finding.help)));
     let renderer = match colour {
-        Colour::Never => Renderer::plain(),
-        Colour::Always => Renderer::styled(),
+        ColorMode::Never => Renderer::plain(),
+        ColorMode::Always => Renderer::styled(),
     };
     let mut text = String::new();
     for (at, line) in renderer.term_width(MAX_COLUMNS).render(&[group]).lines().enumerate() {

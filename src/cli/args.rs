@@ -2,10 +2,13 @@
 //! selection of roots.
 
 use super::exit;
-use super::failure::Failure;
-use super::root_arg::{RootArg, select};
-use crate::client::{Client, Credentials, Endpoint, Executor, first_that_answers, parse_selected};
-use crate::endpoint::Env;
+use super::failure::CommandFailure;
+use super::root_arg::{RootArg, select_roots};
+use crate::client::{
+    Client, ClientCredentials, DaemonEndpoint, ExecutorConfig, find_default_endpoint,
+    parse_selected_roots,
+};
+use crate::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -22,9 +25,9 @@ pub(super) struct ConnectionArgs {
     /// The daemon's address: unix:PATH, tcp:HOST:PORT or tls:HOST:PORT [default: the first default
     /// socket that answers]
     #[arg(long, value_name = "ENDPOINT", env = "CAPROOT_ENDPOINT")]
-    endpoint: Option<Endpoint>,
+    endpoint: Option<DaemonEndpoint>,
     /// How long to wait for each answer of the daemon, such as 10s or 1m
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = timeout)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_timeout)]
     timeout: Duration,
     /// With tls:HOST:PORT: the authorities, in PEM, that the daemon's certificate must come from
     /// [default: those of this machine]
@@ -47,7 +50,7 @@ pub(super) struct ConnectionArgs {
 }
 
 /// Reads a time to wait.
-pub(super) fn timeout(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_timeout(text: &str) -> Result<Duration, String> {
     let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     // gRPC cannot carry a deadline beyond this, nor would anybody wait for it.
     let fits = !span.is_zero() && span <= Duration::from_hours(24);
@@ -56,36 +59,42 @@ pub(super) fn timeout(text: &str) -> Result<Duration, String> {
 
 impl ConnectionArgs {
     /// Connects; also gives the endpoint that it found.
-    pub(super) async fn client(&self, env: &Env) -> Result<(Client, Endpoint), Failure> {
-        let (client, executor) = self.executor(env).await?;
+    pub(super) async fn connect(
+        &self,
+        env: &ProcessEnv,
+    ) -> Result<(Client, DaemonEndpoint), CommandFailure> {
+        let (client, executor) = self.connect_executor(env).await?;
         Ok((client, executor.endpoint))
     }
 
     /// Connects; also gives how.
-    pub(super) async fn executor(&self, env: &Env) -> Result<(Client, Executor), Failure> {
+    pub(super) async fn connect_executor(
+        &self,
+        env: &ProcessEnv,
+    ) -> Result<(Client, ExecutorConfig), CommandFailure> {
         let endpoint = match &self.endpoint {
             Some(endpoint) => endpoint.clone(),
-            None => first_that_answers(env, self.timeout).await?,
+            None => find_default_endpoint(env, self.timeout).await?,
         };
-        let credentials = Credentials {
+        let credentials = ClientCredentials {
             ca: self.ca.clone(),
             identity: self.cert.clone().zip(self.key.clone()),
             server_name: self.server_name.clone(),
             token_file: self.token_file.clone(),
         };
         let client = Client::connect(&endpoint, &credentials, self.timeout).await?;
-        Ok((client, Executor { endpoint, credentials, timeout: self.timeout }))
+        Ok((client, ExecutorConfig { endpoint, credentials, timeout: self.timeout }))
     }
 }
 
 impl ConnectionArgs {
     /// Of a command that finds its daemons in a file: that none is named beside it. One that the
     /// surroundings name is no contradiction.
-    pub(super) fn refuse_endpoint(&self) -> Result<(), Failure> {
+    pub(super) fn refuse_endpoint(&self) -> Result<(), CommandFailure> {
         if self.endpoint.is_some() && std::env::var_os("CAPROOT_ENDPOINT").is_none() {
             let sentence =
                 "--endpoint and --fleet do not go together: the file names the endpoints";
-            return Err(Failure::new(exit::USAGE, sentence));
+            return Err(CommandFailure::new(exit::USAGE, sentence));
         }
         Ok(())
     }
@@ -96,7 +105,7 @@ impl ConnectionArgs {
 pub(super) struct SelectionArgs {
     /// A root: a directory on the executor, a file: URI or published:ID; repeat for more
     /// [default: every published root]
-    #[arg(long, value_name = "[ID=]DIR", value_parser = root_arg())]
+    #[arg(long, value_name = "[ID=]DIR", value_parser = root_arg_parser())]
     root: Vec<RootArg>,
     /// A file (- for stdin) with the roots as JSON: an array of selected roots, or an object with a
     /// selectedCapabilityRoots array
@@ -108,13 +117,13 @@ pub(super) struct SelectionArgs {
 }
 
 /// Reads `[ID=]DIR`, bytes that are not UTF-8 included.
-pub(super) fn root_arg() -> impl TypedValueParser<Value = RootArg> {
+pub(super) fn root_arg_parser() -> impl TypedValueParser<Value = RootArg> {
     OsStringValueParser::new().try_map(RootArg::parse)
 }
 
 impl SelectionArgs {
     /// Whether no flag names a root, so that it is the published ones.
-    pub(super) fn is_published(&self) -> bool {
+    pub(super) fn selects_published(&self) -> bool {
         self.root.is_empty() && self.selected.is_none()
     }
 
@@ -124,42 +133,49 @@ impl SelectionArgs {
     }
 
     /// The roots of `--selected`, if it is given.
-    pub(super) fn given(&self) -> Result<Option<Vec<SelectedCapabilityRoot>>, Failure> {
-        self.selected.as_deref().map(selected).transpose()
+    pub(super) fn roots_from_file(
+        &self,
+    ) -> Result<Option<Vec<SelectedCapabilityRoot>>, CommandFailure> {
+        self.selected.as_deref().map(read_selected_file).transpose()
     }
 
     /// The selected roots; asks the daemon only for what the flags leave open.
-    pub(super) async fn roots(
+    pub(super) async fn selected_roots(
         &self,
         client: &mut Client,
-        env: &Env,
-    ) -> Result<Vec<SelectedCapabilityRoot>, Failure> {
+        env: &ProcessEnv,
+    ) -> Result<Vec<SelectedCapabilityRoot>, CommandFailure> {
         if let Some(file) = &self.selected {
-            return selected(file);
+            return read_selected_file(file);
         }
         if self.root.is_empty() {
-            let published = client.roots().await?.roots;
+            let published = client.list_roots().await?.roots;
             return Ok(published.into_iter().filter_map(|r| r.selected_capability_root).collect());
         }
         let environment_id = match &self.environment_id {
             Some(id) => id.clone(),
-            None => client.executor().await?.environment_ids.into_iter().next().unwrap_or_default(),
+            None => {
+                client.get_executor().await?.environment_ids.into_iter().next().unwrap_or_default()
+            }
         };
-        select(&self.root, &environment_id, env.current_dir.as_deref())
-            .map_err(|sentence| Failure::new(exit::CONFIG, sentence))
+        select_roots(&self.root, &environment_id, env.current_dir.as_deref())
+            .map_err(|sentence| CommandFailure::new(exit::BAD_CONFIG, sentence))
     }
 }
 
-fn selected(file: &Path) -> Result<Vec<SelectedCapabilityRoot>, Failure> {
+fn read_selected_file(file: &Path) -> Result<Vec<SelectedCapabilityRoot>, CommandFailure> {
     let bad = |cause: &dyn std::fmt::Display| {
-        Failure::new(exit::CONFIG, format!("--selected {} cannot be used: {cause}", file.display()))
+        CommandFailure::new(
+            exit::BAD_CONFIG,
+            format!("--selected {} cannot be used: {cause}", file.display()),
+        )
     };
     let text = if file == Path::new("-") {
         text_of(io::stdin().lock())
     } else {
         std::fs::File::open(file).and_then(text_of)
     };
-    parse_selected(&text.map_err(|error| bad(&error))?).map_err(|error| bad(&error))
+    parse_selected_roots(&text.map_err(|error| bad(&error))?).map_err(|error| bad(&error))
 }
 
 fn text_of(source: impl io::Read) -> io::Result<String> {

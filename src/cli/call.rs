@@ -2,18 +2,18 @@
 //! request a line on stdin, one answer a line on stdout. Leaves what requests mean to `session`, and how
 //! lines are read to `lines`.
 
-use super::args::{ConnectionArgs, SelectionArgs, timeout};
+use super::args::{ConnectionArgs, SelectionArgs, parse_timeout};
 use super::exit;
-use super::failure::Failure;
+use super::failure::CommandFailure;
 use super::fleet;
-use super::lines::{Line, lines};
-use super::output::{print, say};
+use super::output::{print_stderr, write_stdout};
 use super::signals::stop_signal;
-use super::text::{json_shown, shown};
+use super::stdin_lines::{InputLine, stdin_lines};
+use super::text::{escape_json, escape_text};
 use crate::client::{CallError, Client, Fleet};
-use crate::endpoint::Env;
+use crate::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
-use crate::session::{DEFAULT_BUDGET, Options, Prompt, Session, ToolNames};
+use crate::session::{DEFAULT_BUDGET, Session, SessionOptions, ToolNames, UserPrompt};
 use clap::Args;
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The most requests that are worked on at once; further lines wait to be read.
-const AT_ONCE: usize = 256;
+const MAX_IN_FLIGHT: usize = 256;
 
 /// Run a model's tools by JSON lines
 ///
@@ -63,7 +63,7 @@ pub(super) struct CallArgs {
     product: String,
     /// How long to wait at the start for executors that do not answer, such as 5s or 1m. An executor whose
     /// socket is missing or which refuses the connection is not waited for
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = timeout)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
     connect_timeout: Duration,
     /// Name the two tools without a namespace, for platforms that refuse a dot in a name: PREFIX,
     /// --tool-separator, and list or read
@@ -78,37 +78,42 @@ pub(super) struct CallArgs {
 }
 
 /// Answers requests until there are no more.
-pub(super) async fn run(args: CallArgs, env: &Env) -> Result<u8, Failure> {
+pub(super) async fn run(args: CallArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let stop = stop_signal().map_err(|error| {
-        Failure::new(exit::INTERNAL, format!("signals cannot be received: {error}"))
+        CommandFailure::new(exit::INTERNAL, format!("signals cannot be received: {error}"))
     })?;
     tokio::select! {
         () = stop => Ok(exit::OK),
-        ended = answer_all(args, env) => ended,
+        ended = answer_requests(args, env) => ended,
     }
 }
 
-async fn answer_all(args: CallArgs, env: &Env) -> Result<u8, Failure> {
-    let (fleet, roots) = begin(&args, env).await?;
+async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    let (fleet, roots) = open_fleet(&args, env).await?;
     let tool_names = match &args.tool_prefix {
         Some(prefix) => ToolNames::flat(prefix, &args.tool_separator)
-            .map_err(|error| Failure::new(exit::USAGE, error))?,
+            .map_err(|error| CommandFailure::new(exit::USAGE, error))?,
         None => ToolNames::default(),
     };
     let patience = args.connect_timeout;
-    let options = Options { product: args.product, tool_names, patience, ..Options::default() };
+    let options = SessionOptions {
+        product: args.product,
+        tool_names,
+        start_timeout: patience,
+        ..SessionOptions::default()
+    };
     let session = Session::start(&fleet, roots, &options).await;
-    let session = session.map_err(|error| Failure::new(exit::CONFIG, error))?;
-    let mut requests = lines();
-    let mut changes = session.changes();
+    let session = session.map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
+    let mut requests = stdin_lines();
+    let mut changes = session.watch();
     let mut working = FuturesUnordered::new();
     let mut more = true;
     while more || !working.is_empty() {
         let said = tokio::select! {
-            line = requests.recv(), if more && working.len() < AT_ONCE => {
+            line = requests.recv(), if more && working.len() < MAX_IN_FLIGHT => {
                 match line {
                     None => more = false,
-                    Some(line) => working.push(answer(&session, line)),
+                    Some(line) => working.push(answer_line(&session, line)),
                 }
                 continue;
             }
@@ -119,47 +124,48 @@ async fn answer_all(args: CallArgs, env: &Env) -> Result<u8, Failure> {
                 json!({ "event": "changed", "executor": executor }).to_string()
             }
         };
-        write(said).await?;
+        write_line(said).await?;
     }
     Ok(exit::OK)
 }
 
 /// The executors and the roots of the session.
-async fn begin(
+async fn open_fleet(
     args: &CallArgs,
-    env: &Env,
-) -> Result<(Fleet, Vec<SelectedCapabilityRoot>), Failure> {
+    env: &ProcessEnv,
+) -> Result<(Fleet, Vec<SelectedCapabilityRoot>), CommandFailure> {
     if args.selection.is_of_stdin() {
         let sentence = "--selected - cannot be used here: stdin is for requests; name a file";
-        return Err(Failure::new(exit::USAGE, sentence));
+        return Err(CommandFailure::new(exit::USAGE, sentence));
     }
     if let Some(file) = &args.fleet {
         args.connection.refuse_endpoint()?;
-        let fleet = fleet::read(file).await?;
-        let roots = match args.selection.given()? {
+        let fleet = fleet::read_fleet(file).await?;
+        let roots = match args.selection.roots_from_file()? {
             Some(roots) => roots,
-            None => published(&fleet, args.connect_timeout).await,
+            None => published_roots(&fleet, args.connect_timeout).await,
         };
         return Ok((fleet, roots));
     }
     let begun = async {
-        let (mut client, executor) = args.connection.executor(env).await?;
-        let roots = args.selection.roots(&mut client, env).await?;
-        Ok((fleet::of_one(&executor, &roots), roots))
+        let (mut client, executor) = args.connection.connect_executor(env).await?;
+        let roots = args.selection.selected_roots(&mut client, env).await?;
+        Ok((fleet::single_executor_fleet(&executor, &roots), roots))
     };
     tokio::time::timeout(args.connect_timeout, begun).await.unwrap_or_else(|_| {
         let span = humantime::format_duration(args.connect_timeout);
-        let failure = Failure::new(exit::NO_DAEMON, format!("no daemon answers within {span}"));
-        Err(failure.hint("--connect-timeout sets how long to wait"))
+        let failure =
+            CommandFailure::new(exit::NO_DAEMON, format!("no daemon answers within {span}"));
+        Err(failure.with_hint("--connect-timeout sets how long to wait"))
     })
 }
 
 /// The roots that the executors of a fleet publish. An executor that does not answer within the time is
 /// left out, and stderr says so.
-async fn published(fleet: &Fleet, within: Duration) -> Vec<SelectedCapabilityRoot> {
+async fn published_roots(fleet: &Fleet, within: Duration) -> Vec<SelectedCapabilityRoot> {
     let asked = async |id: &String| -> Result<Vec<SelectedCapabilityRoot>, String> {
         let mut client: Client = fleet.client(id).await.map_err(|error| error.to_string())?;
-        let answer = client.roots().await.map_err(|error: CallError| error.to_string())?;
+        let answer = client.list_roots().await.map_err(|error: CallError| error.to_string())?;
         let roots = answer.roots.into_iter().filter_map(|root| root.selected_capability_root);
         let roots: Vec<_> = roots.collect();
         let is_its = |root: &SelectedCapabilityRoot| {
@@ -185,10 +191,10 @@ async fn published(fleet: &Fleet, within: Duration) -> Vec<SelectedCapabilityRoo
     for (id, answer) in ids.iter().zip(answers) {
         match answer {
             Err(why) => {
-                say(&[format!(
+                print_stderr(&[format!(
                     "caproot: the roots of {} are left out: {}",
-                    shown(id),
-                    shown(&why)
+                    escape_text(id),
+                    escape_text(&why)
                 )]);
             }
             Ok(published) => roots.extend(published.into_iter().map(|mut root| {
@@ -205,11 +211,11 @@ async fn published(fleet: &Fleet, within: Duration) -> Vec<SelectedCapabilityRoo
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Nothing {}
+struct NoParams {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Call {
+struct CallParams {
     tool: String,
     #[serde(default)]
     arguments: Value,
@@ -217,42 +223,42 @@ struct Call {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Budget {
+struct InstructionsParams {
     #[serde(default)]
     budget: Option<usize>,
 }
 
 /// The answer to one line, as a line.
-async fn answer(session: &Session, line: Line) -> String {
+async fn answer_line(session: &Session, line: InputLine) -> String {
     let refused = |id: &Value, message: &str| {
         json!({ "id": id, "error": { "code": "BAD_REQUEST", "message": message } }).to_string()
     };
     let request = match line {
-        Line::Text(text) => match serde_json::from_str::<Map<String, Value>>(&text) {
+        InputLine::Text(text) => match serde_json::from_str::<Map<String, Value>>(&text) {
             Ok(request) => request,
             Err(error) => {
                 return refused(&Value::Null, &format!("the line is no JSON object: {error}"));
             }
         },
-        Line::TooLong => return refused(&Value::Null, "the line is over 1 MiB"),
-        Line::NotUtf8 => return refused(&Value::Null, "the line is not UTF-8"),
+        InputLine::TooLong => return refused(&Value::Null, "the line is over 1 MiB"),
+        InputLine::NotUtf8 => return refused(&Value::Null, "the line is not UTF-8"),
     };
     let mut request = request;
     let id = request.remove("id").unwrap_or_default();
     let method = request.remove("method");
     let rest = Value::Object(request);
     let outcome = match method.as_ref().and_then(Value::as_str) {
-        Some("tools") => read(rest).map(|Nothing {}| session.dynamic_tools()),
-        Some("state") => read(rest).map(|Nothing {}| json!(session.executors())),
-        Some("instructions") => read(rest).map(|Budget { budget }| {
+        Some("tools") => parse_params(rest).map(|NoParams {}| session.dynamic_tools()),
+        Some("state") => parse_params(rest).map(|NoParams {}| json!(session.executors())),
+        Some("instructions") => parse_params(rest).map(|InstructionsParams { budget }| {
             json!(session.instruction_text(budget.unwrap_or(DEFAULT_BUDGET)))
         }),
-        Some("inject") => match read::<Prompt>(rest) {
+        Some("inject") => match parse_params::<UserPrompt>(rest) {
             Ok(prompt) => Ok(json!(session.inject(&prompt).await)),
             Err(why) => Err(why),
         },
-        Some("call") => match read::<Call>(rest) {
-            Ok(Call { tool, arguments }) => {
+        Some("call") => match parse_params::<CallParams>(rest) {
+            Ok(CallParams { tool, arguments }) => {
                 let result = session.call(&tool, &arguments).await;
                 // As it is, so that its bytes are those of the bound.
                 let (success, json) = (result.success, result.json);
@@ -272,13 +278,14 @@ async fn answer(session: &Session, line: Line) -> String {
     }
 }
 
-fn read<T: DeserializeOwned>(rest: Value) -> Result<T, String> {
+fn parse_params<T: DeserializeOwned>(rest: Value) -> Result<T, String> {
     serde_json::from_value(rest).map_err(|error| error.to_string())
 }
 
 /// Writes a line where a reader that stops for a while stops nothing else.
-async fn write(line: String) -> Result<(), Failure> {
-    let line = if io::stdout().is_terminal() { json_shown(&line) } else { line };
-    let written = tokio::task::spawn_blocking(move || print(|stdout| writeln!(stdout, "{line}")));
-    written.await.unwrap_or_else(|error| Err(Failure::new(exit::INTERNAL, error)))
+async fn write_line(line: String) -> Result<(), CommandFailure> {
+    let line = if io::stdout().is_terminal() { escape_json(&line) } else { line };
+    let written =
+        tokio::task::spawn_blocking(move || write_stdout(|stdout| writeln!(stdout, "{line}")));
+    written.await.unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
 }

@@ -1,10 +1,10 @@
 //! What a stream of changes means to a person: holds what was told, and puts each state into lines.
 //! A state is told when it is whole. Leaves the time of day and printing to `watch`.
 
-use super::plugins::Plugins;
-use super::report::{diagnostic_line, root_reason};
-use super::table::cut;
-use super::text::{Shown, shown};
+use super::plugins::PluginChangeReporter;
+use super::report::{diagnostic_line, root_reason_name};
+use super::table::truncate_to_width;
+use super::text::{EscapedText, escape_text};
 use crate::proto::caproot::v1::watch_skills_response::Event;
 use crate::proto::caproot::v1::{
     Diagnostic, DiagnosticList, RemovalReason, RootState, RootStatus, Severity, Skill, SkillDelta,
@@ -13,62 +13,64 @@ use crate::proto::caproot::v1::{
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most columns of a description.
-const DESCRIPTION: usize = 100;
+const MAX_DESCRIPTION_COLUMNS: usize = 100;
 
 /// What the stream made its reader hold, and what came since.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct ChangeReporter {
     /// By package.
     skills: BTreeMap<String, Skill>,
     /// By root id.
     roots: BTreeMap<String, RootStatus>,
     /// By root id.
-    problems: BTreeMap<String, Vec<Diagnostic>>,
-    plugins: Plugins,
-    coming: Coming,
+    diagnostics: BTreeMap<String, Vec<Diagnostic>>,
+    plugins: PluginChangeReporter,
+    pending: PendingState,
 }
 
 /// A state of which not all has come.
 #[derive(Default)]
-struct Coming {
+struct PendingState {
     /// Whether it replaces all that is held.
-    anew: bool,
+    replaces_all: bool,
     roots: Vec<RootStatus>,
     removed: Vec<(String, String)>,
     upserted: Vec<Skill>,
     /// Deltas without their skills.
     plugins: Vec<SkillDelta>,
     /// Whole lists, by root id.
-    problems: BTreeMap<String, Vec<Diagnostic>>,
+    diagnostics: BTreeMap<String, Vec<Diagnostic>>,
 }
 
-impl Held {
+impl ChangeReporter {
     /// Forgets the state of which not all has come, and never will.
-    pub(super) fn lose(&mut self) {
-        self.coming = Coming::default();
+    pub(super) fn discard_pending(&mut self) {
+        self.pending = PendingState::default();
     }
 
     /// Takes an event; gives the lines of the state that it makes whole.
-    pub(super) fn hear(&mut self, heard: WatchSkillsResponse) -> Vec<String> {
+    pub(super) fn apply_event(&mut self, heard: WatchSkillsResponse) -> Vec<String> {
         let revision = heard.revision;
-        let coming = &mut self.coming;
+        let coming = &mut self.pending;
         match heard.event {
-            Some(Event::Reset(_)) => *coming = Coming { anew: true, ..Coming::default() },
+            Some(Event::Reset(_)) => {
+                *coming = PendingState { replaces_all: true, ..PendingState::default() }
+            }
             Some(Event::RootStatus(status)) => coming.roots.push(status),
             Some(Event::Delta(mut delta)) => {
                 let removed = std::mem::take(&mut delta.removed);
                 coming.upserted.append(&mut delta.upserted);
                 coming.removed.extend(removed.into_iter().map(|removed| {
-                    let why = why(removed.reason);
+                    let why = removal_reason_name(removed.reason);
                     (removed.package, why)
                 }));
                 coming.plugins.push(delta);
             }
-            Some(Event::Diagnostics(list)) => coming.add(list),
+            Some(Event::Diagnostics(list)) => coming.add_diagnostics(list),
             Some(Event::Synced(_)) => {
                 let coming = std::mem::take(coming);
-                let anew = coming.anew;
-                let mut lines = self.apply(coming);
+                let anew = coming.replaces_all;
+                let mut lines = self.apply_state(coming);
                 if anew {
                     lines.push(format!("= in step at revision {revision}"));
                 }
@@ -81,63 +83,71 @@ impl Held {
         Vec::new()
     }
 
-    fn apply(&mut self, mut coming: Coming) -> Vec<String> {
-        if coming.anew {
-            self.compare(&mut coming);
+    fn apply_state(&mut self, mut coming: PendingState) -> Vec<String> {
+        if coming.replaces_all {
+            self.reduce_to_differences(&mut coming);
         }
-        let mut lines: Vec<_> = coming.roots.into_iter().filter_map(|r| self.root(r)).collect();
+        let mut lines: Vec<_> =
+            coming.roots.into_iter().filter_map(|r| self.record_root_status(r)).collect();
         let mut fresh = Vec::new();
-        for (root, list) in coming.problems {
-            let before = self.problems.get(&root).map_or(&[][..], Vec::as_slice);
+        for (root, list) in coming.diagnostics {
+            let before = self.diagnostics.get(&root).map_or(&[][..], Vec::as_slice);
             fresh.extend(list.iter().filter(|problem| !before.contains(problem)).cloned());
-            self.problems.insert(root, list);
+            self.diagnostics.insert(root, list);
         }
         for (package, why) in coming.removed {
             if let Some(skill) = self.skills.remove(&package) {
-                lines.push(line('-', &skill, &why));
+                lines.push(skill_line('-', &skill, &why));
             }
         }
         for skill in coming.upserted {
             let before = self.skills.get(&skill.package);
             let sign = if before.is_some() { '~' } else { '+' };
-            let cause = skill.stale.then(|| cause(&self.problems, &skill)).flatten().cloned();
+            let cause = skill
+                .stale
+                .then(|| blocking_diagnostic(&self.diagnostics, &skill))
+                .flatten()
+                .cloned();
             if let Some(cause) = &cause {
                 // The skill's own line tells it.
                 fresh.retain(|problem| problem != cause);
             }
             let what = match (skill.stale, cause) {
-                (true, Some(cause)) => format!("stale: {}", brief(&cause)),
+                (true, Some(cause)) => format!("stale: {}", short_diagnostic(&cause)),
                 (true, None) => "stale: its file can no longer be read".to_owned(),
-                (false, _) => cut(&shown(&skill.description), DESCRIPTION),
+                (false, _) => {
+                    truncate_to_width(&escape_text(&skill.description), MAX_DESCRIPTION_COLUMNS)
+                }
             };
-            lines.push(line(sign, &skill, &what));
+            lines.push(skill_line(sign, &skill, &what));
             self.skills.insert(skill.package.clone(), skill);
         }
-        lines.extend(self.plugins.apply(coming.plugins, coming.anew));
+        lines.extend(self.plugins.apply_deltas(coming.plugins, coming.replaces_all));
         lines.extend(fresh.iter().filter_map(diagnostic_line).map(|told| format!("! {told}")));
         lines
     }
 
     /// Turns a state that replaces all into what is not as it was.
-    fn compare(&mut self, coming: &mut Coming) {
+    fn reduce_to_differences(&mut self, coming: &mut PendingState) {
         let now: BTreeSet<_> = coming.upserted.iter().map(|s| s.package.as_str()).collect();
         let gone = self.skills.values().filter(|skill| !now.contains(skill.package.as_str()));
-        let gone: Vec<_> =
-            gone.map(|skill| (skill.package.clone(), coming.why_gone(skill).to_owned())).collect();
+        let gone: Vec<_> = gone
+            .map(|skill| (skill.package.clone(), coming.removal_reason(skill).to_owned()))
+            .collect();
         coming.removed = gone;
         coming.upserted.retain(|skill| self.skills.get(&skill.package) != Some(skill));
-        self.problems.retain(|root, _| coming.problems.contains_key(root));
+        self.diagnostics.retain(|root, _| coming.diagnostics.contains_key(root));
         self.roots.retain(|id, _| coming.roots.iter().any(|root| root.id == *id));
     }
 
     /// The line of a root that is not as it was told last; one that is well is not told at first.
-    fn root(&mut self, root: RootStatus) -> Option<String> {
+    fn record_root_status(&mut self, root: RootStatus) -> Option<String> {
         let told = |root: &RootStatus| {
             let mut told = match root.state() {
                 RootState::Ready => "READY".to_owned(),
                 RootState::Pending => "PENDING".to_owned(),
                 RootState::Unavailable | RootState::Unspecified => {
-                    format!("UNAVAILABLE {}", root_reason(root.reason))
+                    format!("UNAVAILABLE {}", root_reason_name(root.reason))
                 }
             };
             let polled = root.watch_mode() == WatchMode::Polling;
@@ -145,13 +155,13 @@ impl Held {
                 if let (true, text) = message
                     && !text.is_empty()
                 {
-                    told = format!("{told} {}", Shown(text));
+                    told = format!("{told} {}", EscapedText(text));
                 }
             }
             told
         };
         let now = told(&root);
-        let id = shown(&root.id);
+        let id = escape_text(&root.id);
         let before = self.roots.insert(root.id.clone(), root);
         let is_news = before.map_or(now != "READY", |before| told(&before) != now);
         is_news.then(|| format!("! root {id}: {now}"))
@@ -159,7 +169,7 @@ impl Held {
 }
 
 /// Why a skill's file cannot be used, if it cannot.
-fn cause<'a>(
+fn blocking_diagnostic<'a>(
     problems: &'a BTreeMap<String, Vec<Diagnostic>>,
     skill: &Skill,
 ) -> Option<&'a Diagnostic> {
@@ -170,22 +180,22 @@ fn cause<'a>(
     problems.get(root)?.iter().find(is_cause)
 }
 
-impl Coming {
+impl PendingState {
     /// Why a skill is not in a state that replaces all, as far as that state tells.
-    fn why_gone(&self, skill: &Skill) -> &'static str {
+    fn removal_reason(&self, skill: &Skill) -> &'static str {
         let id = skill.authority.as_ref().map_or("", |authority| &authority.id);
         let root = self.roots.iter().find(|root| root.id == id);
         if root.is_some_and(|root| root.state() != RootState::Ready) {
             "ROOT_UNAVAILABLE"
-        } else if cause(&self.problems, skill).is_some() {
+        } else if blocking_diagnostic(&self.diagnostics, skill).is_some() {
             "INVALID"
         } else {
             "no longer listed"
         }
     }
 
-    fn add(&mut self, list: DiagnosticList) {
-        let held = self.problems.entry(list.root_id).or_default();
+    fn add_diagnostics(&mut self, list: DiagnosticList) {
+        let held = self.diagnostics.entry(list.root_id).or_default();
         if !list.continued {
             held.clear();
         }
@@ -193,12 +203,12 @@ impl Coming {
     }
 }
 
-fn line(sign: char, skill: &Skill, what: &str) -> String {
-    format!("{sign} {}  {}  {what}", Shown(&skill.name), Shown(&skill.package))
+fn skill_line(sign: char, skill: &Skill, what: &str) -> String {
+    format!("{sign} {}  {}  {what}", EscapedText(&skill.name), EscapedText(&skill.package))
 }
 
 /// A problem where its file is named already.
-fn brief(problem: &Diagnostic) -> String {
+fn short_diagnostic(problem: &Diagnostic) -> String {
     let bare = Diagnostic { resource: String::new(), ..problem.clone() };
     let line = diagnostic_line(&bare).unwrap_or_default();
     let head = line.split_once(' ').map_or(line.as_str(), |(head, _)| head);
@@ -207,10 +217,10 @@ fn brief(problem: &Diagnostic) -> String {
         (line, 0) => format!(" line {line}"),
         (line, column) => format!(" line {line}:{column}"),
     };
-    format!("{head}{place}: {}", Shown(&problem.message))
+    format!("{head}{place}: {}", EscapedText(&problem.message))
 }
 
-fn why(reason: i32) -> String {
+fn removal_reason_name(reason: i32) -> String {
     RemovalReason::try_from(reason).map_or_else(
         |number| number.0.to_string(),
         |reason| reason.as_str_name().trim_start_matches("REMOVAL_REASON_").to_owned(),
@@ -219,7 +229,7 @@ fn why(reason: i32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Held;
+    use super::ChangeReporter;
     use crate::proto::caproot::v1::watch_skills_response::Event;
     use crate::proto::caproot::v1::{
         Authority, Diagnostic, DiagnosticCode, DiagnosticList, RemovalReason, RemovedSkill, Reset,
@@ -238,14 +248,17 @@ mod tests {
         }
     }
 
-    fn state(held: &mut Held, events: impl IntoIterator<Item = Event>) -> Vec<String> {
+    fn apply_events(
+        held: &mut ChangeReporter,
+        events: impl IntoIterator<Item = Event>,
+    ) -> Vec<String> {
         let events = events.into_iter().chain([Event::Synced(Synced::default())]);
         let heard = |event| WatchSkillsResponse {
             revision: 7,
             event: Some(event),
             ..WatchSkillsResponse::default()
         };
-        events.flat_map(|event| held.hear(heard(event))).collect()
+        events.flat_map(|event| held.apply_event(heard(event))).collect()
     }
 
     fn upserted(skills: Vec<Skill>) -> Event {
@@ -266,8 +279,8 @@ mod tests {
 
     #[test]
     fn each_change_is_a_line() {
-        let held = &mut Held::default();
-        let first = state(
+        let held = &mut ChangeReporter::default();
+        let first = apply_events(
             held,
             [
                 Event::Reset(Reset::default()),
@@ -278,7 +291,10 @@ mod tests {
         let long = format!("+ b  skill://r/b  {}…", "x".repeat(99));
         assert_eq!(first, [r"+ a  skill://r/a  One\u{1b}.", &long, "= in step at revision 7"]);
 
-        assert_eq!(state(held, [upserted(vec![skill("a", "Two.")])]), ["~ a  skill://r/a  Two."]);
+        assert_eq!(
+            apply_events(held, [upserted(vec![skill("a", "Two.")])]),
+            ["~ a  skill://r/a  Two."]
+        );
         let broken = Diagnostic {
             code: DiagnosticCode::YamlSyntax.into(),
             severity: Severity::Error.into(),
@@ -296,7 +312,7 @@ mod tests {
         };
         let stale = Skill { stale: true, ..skill("a", "Two.") };
         assert_eq!(
-            state(held, [upserted(vec![stale]), Event::Diagnostics(problems)]),
+            apply_events(held, [upserted(vec![stale]), Event::Diagnostics(problems)]),
             [
                 "~ a  skill://r/a  stale: error[YAML_SYNTAX] line 3:7: no YAML",
                 "! error[YAML_SYNTAX] skill://r/c/SKILL.md:3:7: no YAML",
@@ -308,24 +324,24 @@ mod tests {
         }];
         let gone = Event::Delta(SkillDelta { removed, ..SkillDelta::default() });
         assert_eq!(
-            state(held, [root(RootState::Unavailable, RootReason::NotFound), gone]),
+            apply_events(held, [root(RootState::Unavailable, RootReason::NotFound), gone]),
             ["! root r: UNAVAILABLE NOT_FOUND Create it.", "- a  skill://r/a  ROOT_UNAVAILABLE"]
         );
     }
 
     #[test]
-    fn a_state_that_replaces_all_tells_what_differs() {
-        let held = &mut Held::default();
+    fn reset_reports_only_differences() {
+        let held = &mut ChangeReporter::default();
         let reset = || Event::Reset(Reset::default());
-        state(held, [reset(), upserted(vec![skill("a", "A."), skill("b", "B.")])]);
+        apply_events(held, [reset(), upserted(vec![skill("a", "A."), skill("b", "B.")])]);
         let lost = WatchSkillsResponse {
             event: Some(upserted(vec![skill("x", "X.")])),
             ..WatchSkillsResponse::default()
         };
-        assert!(held.hear(lost).is_empty());
-        held.lose();
+        assert!(held.apply_event(lost).is_empty());
+        held.discard_pending();
         assert_eq!(
-            state(held, [reset(), upserted(vec![skill("a", "A."), skill("c", "C.")])]),
+            apply_events(held, [reset(), upserted(vec![skill("a", "A."), skill("c", "C.")])]),
             [
                 "- b  skill://r/b  no longer listed",
                 "+ c  skill://r/c  C.",

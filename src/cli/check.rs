@@ -2,14 +2,14 @@
 //! is worded to the `check` room.
 
 use super::exit;
-use super::failure::Failure;
-use super::output::{has_colours, print, print_json};
-use crate::check::text::{Colour, block};
-use crate::check::{self, Checked, MAX_FINDINGS, Subject, Summary, json, sarif};
-use crate::config::{Config, Flags, Mistake, RootFlag};
-use crate::disk::{Progress, Target};
-use crate::domain::{Reason, Severity};
-use crate::endpoint::Env;
+use super::failure::CommandFailure;
+use super::output::{print_json, stdout_supports_color, write_stdout};
+use crate::check::text::{ColorMode, render_finding};
+use crate::check::{self, CheckRequest, CheckResult, CheckSummary, MAX_FINDINGS, json, sarif};
+use crate::config::{Config, ConfigError, RootFlag, ServeFlags};
+use crate::disk::{ScanProgress, ScanTarget};
+use crate::domain::{RootReason, Severity};
+use crate::endpoint::ProcessEnv;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{self, IsTerminal as _};
@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a search runs before its progress is shown.
-const SHORT: Duration = Duration::from_secs(1);
+const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 /// How often progress is shown.
-const FRAME: Duration = Duration::from_millis(100);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Check skills and plugins for problems
 ///
@@ -54,13 +54,13 @@ pub(super) struct CheckArgs {
     #[arg(long)]
     pub(super) watch: bool,
     /// How to print the result
-    #[arg(long, value_enum, default_value_t = Form::Text)]
-    pub(super) output: Form,
+    #[arg(long, value_enum, default_value_t = CheckFormat::Text)]
+    pub(super) output: CheckFormat,
 }
 
 /// In which form the result is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Form {
+pub(super) enum CheckFormat {
     /// For people.
     Text,
     /// For programs: one object with skills, diagnostics and summary.
@@ -70,12 +70,12 @@ pub(super) enum Form {
 }
 
 /// Checks every directory, then prints.
-pub(super) async fn run(args: &CheckArgs, env: &Env) -> Result<u8, Failure> {
-    let mut all: Vec<Checked> = Vec::new();
+pub(super) async fn run(args: &CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    let mut all: Vec<CheckResult> = Vec::new();
     let mut unchecked: Vec<(String, String)> = Vec::new();
     let mut empty: Vec<String> = Vec::new();
     for dir in &args.dirs {
-        match check_one(dir, env).await {
+        match check_one_dir(dir, env).await {
             Ok(checked) => {
                 if checked.is_empty() && !args.allow_empty {
                     empty.push(format!("{} has neither a skill nor a plugin", dir.display()));
@@ -86,40 +86,40 @@ pub(super) async fn run(args: &CheckArgs, env: &Env) -> Result<u8, Failure> {
         }
     }
     match args.output {
-        Form::Json => print_json(&json::document(&all, &unchecked))?,
-        Form::Sarif => {
-            print_json(&sarif::document(&all, &unchecked, env.current_dir.as_deref()))?;
+        CheckFormat::Json => print_json(&json::check_json(&all, &unchecked))?,
+        CheckFormat::Sarif => {
+            print_json(&sarif::sarif_log(&all, &unchecked, env.current_dir.as_deref()))?;
         }
-        Form::Text => print_text(&all, args.notes)?,
+        CheckFormat::Text => print_text(&all, args.notes)?,
     }
     if !unchecked.is_empty() {
         let sentence = |(dir, why): &(String, String)| format!("{dir} cannot be checked: {why}");
-        return Err(Failure::all(
-            exit::CONFIG,
+        return Err(CommandFailure::from_messages(
+            exit::BAD_CONFIG,
             &unchecked.iter().map(sentence).collect::<Vec<_>>(),
         ));
     }
-    let Summary { errors, warnings, .. } = Summary::of(&all);
+    let CheckSummary { errors, warnings, .. } = CheckSummary::from_results(&all);
     if !empty.is_empty() {
-        return Err(Failure::all(exit::WRONG, &empty)
-            .hint("a skill is a directory with a SKILL.md; see --allow-empty"));
+        return Err(CommandFailure::from_messages(exit::PROBLEMS_FOUND, &empty)
+            .with_hint("a skill is a directory with a SKILL.md; see --allow-empty"));
     }
     let is_wrong = errors > 0 || args.deny_warnings && warnings > 0;
-    Ok(if is_wrong { exit::WRONG } else { exit::OK })
+    Ok(if is_wrong { exit::PROBLEMS_FOUND } else { exit::OK })
 }
 
-fn print_text(all: &[Checked], notes: bool) -> Result<(), Failure> {
+fn print_text(all: &[CheckResult], notes: bool) -> Result<(), CommandFailure> {
     if all.is_empty() {
         return Ok(());
     }
-    let colour = if has_colours() { Colour::Always } else { Colour::Never };
-    let summary = Summary::of(all);
+    let colour = if stdout_supports_color() { ColorMode::Always } else { ColorMode::Never };
+    let summary = CheckSummary::from_results(all);
     let findings = all.iter().flat_map(|checked| &checked.findings);
     let mut shown = findings.filter(|f| notes || f.severity() != Severity::Note).peekable();
-    print(|stdout| {
+    write_stdout(|stdout| {
         let is_clean = shown.peek().is_none();
         for finding in shown {
-            write!(stdout, "{}", block(finding, colour))?;
+            write!(stdout, "{}", render_finding(finding, colour))?;
         }
         if !is_clean {
             writeln!(stdout, "`caproot explain CODE` says more about each kind of problem")?;
@@ -130,22 +130,22 @@ fn print_text(all: &[Checked], notes: bool) -> Result<(), Failure> {
 }
 
 /// Checks one directory as a daemon would see it that was started with `--root` for it alone.
-async fn check_one(dir: &Path, env: &Env) -> Result<Checked, String> {
+async fn check_one_dir(dir: &Path, env: &ProcessEnv) -> Result<CheckResult, String> {
     if dir.exists() && !dir.is_dir() {
-        return Err(sentence(Reason::NotADirectory, dir).to_owned());
+        return Err(reason_sentence(RootReason::NotADirectory, dir).to_owned());
     }
-    let subject = subject(dir, env)?;
-    let progress = Arc::new(Progress::new());
+    let subject = check_request(dir, env)?;
+    let progress = Arc::new(ScanProgress::new());
     let seen = progress.clone();
-    let mut work = tokio::task::spawn_blocking(move || check::check(&subject, &seen));
+    let mut work = tokio::task::spawn_blocking(move || check::check_dir(&subject, &seen));
     let mut bar: Option<ProgressBar> = None;
     let done = loop {
-        if let Ok(done) = tokio::time::timeout(FRAME, &mut work).await {
+        if let Ok(done) = tokio::time::timeout(PROGRESS_INTERVAL, &mut work).await {
             break done;
         }
-        if progress.age() >= SHORT && io::stderr().is_terminal() {
+        if progress.age() >= PROGRESS_DELAY && io::stderr().is_terminal() {
             let bar = bar.get_or_insert_with(spinner);
-            bar.set_message(format!("{} directories searched", progress.directories()));
+            bar.set_message(format!("{} directories searched", progress.dirs_visited()));
             bar.tick();
         }
     };
@@ -153,32 +153,37 @@ async fn check_one(dir: &Path, env: &Env) -> Result<Checked, String> {
         bar.finish_and_clear();
     }
     let checked = done.map_err(|defect| format!("a defect of caproot: {defect}"))?;
-    checked.map_err(|reason| sentence(reason, dir).to_owned())
+    checked.map_err(|reason| reason_sentence(reason, dir).to_owned())
 }
 
-fn subject(dir: &Path, env: &Env) -> Result<Subject, String> {
+fn check_request(dir: &Path, env: &ProcessEnv) -> Result<CheckRequest, String> {
     // The last segment names a skill that has no name of its own, and `..` is none.
     let named = match dir.components().next_back() {
         Some(Component::ParentDir) => dir.canonicalize().unwrap_or_else(|_| dir.to_owned()),
         _ => dir.to_owned(),
     };
     let root = RootFlag { id: None, dir: named };
-    let flags = Flags { roots: vec![root], ..Flags::default() };
-    let config = Config::from_flags(flags, env).map_err(|mistakes| sentences(&mistakes))?;
-    let mut rules = config.rules();
+    let flags = ServeFlags { roots: vec![root], ..ServeFlags::default() };
+    let config =
+        Config::from_flags(flags, env).map_err(|mistakes| join_config_errors(&mistakes))?;
+    let mut rules = config.search_rules();
     rules.limits.max_diagnostics = MAX_FINDINGS;
-    let [root] = &config.published[..] else {
+    let [root] = &config.published_roots[..] else {
         return Err("it is not one directory".to_owned());
     };
-    Ok(Subject {
-        given: dir.to_owned(),
+    Ok(CheckRequest {
+        display_dir: dir.to_owned(),
         id: root.id.clone(),
-        target: Target { path: root.path.clone(), rules, published: config.published.into() },
-        allowed: config.allowed,
+        target: ScanTarget {
+            path: root.path.clone(),
+            rules,
+            published: config.published_roots.into(),
+        },
+        allowed_dirs: config.allowed_dirs,
     })
 }
 
-fn sentences(mistakes: &[Mistake]) -> String {
+fn join_config_errors(mistakes: &[ConfigError]) -> String {
     mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
@@ -188,21 +193,23 @@ fn spinner() -> ProgressBar {
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }
 
-fn sentence(reason: Reason, dir: &Path) -> &'static str {
+fn reason_sentence(reason: RootReason, dir: &Path) -> &'static str {
     match reason {
-        Reason::NotFound | Reason::NotAllowed => "there is no such directory",
-        Reason::NotADirectory if dir.file_name().is_some_and(|name| name == "SKILL.md") => {
+        RootReason::NotFound | RootReason::NotAllowed => "there is no such directory",
+        RootReason::NotADirectory if dir.file_name().is_some_and(|name| name == "SKILL.md") => {
             "it is a file; give the directory that holds it"
         }
-        Reason::NotADirectory => "it is not a directory",
-        Reason::PermissionDenied | Reason::WalledOff => {
+        RootReason::NotADirectory => "it is not a directory",
+        RootReason::PermissionDenied | RootReason::SandboxDenied => {
             "you may not read it; it needs read and search permission"
         }
-        Reason::Timeout | Reason::IoError => "the filesystem failed, or its links go in circles",
-        Reason::WrongEnvironment
-        | Reason::MissingEnvironment
-        | Reason::InvalidPath
-        | Reason::PathTooLong
-        | Reason::UnsupportedLocation => "it is no path of this machine",
+        RootReason::Timeout | RootReason::IoError => {
+            "the filesystem failed, or its links go in circles"
+        }
+        RootReason::WrongEnvironment
+        | RootReason::MissingEnvironment
+        | RootReason::InvalidPath
+        | RootReason::PathTooLong
+        | RootReason::UnsupportedLocation => "it is no path of this machine",
     }
 }

@@ -2,11 +2,11 @@
 //! explains itself.
 
 use super::exit;
-use super::failure::Failure;
-use super::output::{Output, print, print_json};
-use super::text::{Shown, shown};
-use crate::config::{At, Config, Flags, Mistake, example};
-use crate::endpoint::Env;
+use super::failure::CommandFailure;
+use super::output::{OutputFormat, print_json, write_stdout};
+use super::text::{EscapedText, escape_text};
+use crate::config::{Config, ConfigError, ServeFlags, TextPosition, example};
+use crate::endpoint::ProcessEnv;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -20,8 +20,8 @@ pub(super) struct ConfigArgs {
 
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
-    Check(CheckArgs),
-    Example(ExampleArgs),
+    Check(ConfigCheckArgs),
+    Example(ConfigExampleArgs),
 }
 
 /// Check a config file as `caproot serve --config` would, without starting anything
@@ -35,13 +35,13 @@ Examples:
   caproot config check /etc/caproot.yaml
   caproot config check caproot.yaml --output json | jq '.mistakes[].line'
   caproot config example | caproot config check /dev/stdin")]
-struct CheckArgs {
+struct ConfigCheckArgs {
     /// The file
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// How to print the result
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
 }
 
 /// Print a config file with every key, its default and its meaning
@@ -49,59 +49,64 @@ struct CheckArgs {
 #[command(after_help = "\
 Examples:
   caproot config example > caproot.yaml")]
-struct ExampleArgs {}
+struct ConfigExampleArgs {}
 
 /// Does what the command line says.
-pub(super) fn run(args: &ConfigArgs, env: &Env) -> Result<u8, Failure> {
+pub(super) fn run(args: &ConfigArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     match &args.command {
-        ConfigCommand::Check(args) => check(args, env),
-        ConfigCommand::Example(ExampleArgs {}) => {
-            print(|stdout| stdout.write_all(example::TEXT.as_bytes()))?;
+        ConfigCommand::Check(args) => check_config_file(args, env),
+        ConfigCommand::Example(ConfigExampleArgs {}) => {
+            write_stdout(|stdout| stdout.write_all(example::TEXT.as_bytes()))?;
             Ok(exit::OK)
         }
     }
 }
 
-fn check(args: &CheckArgs, env: &Env) -> Result<u8, Failure> {
-    let mut loaded = Config::load(Flags::default(), Some(&args.file), env);
+fn check_config_file(args: &ConfigCheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    let mut loaded = Config::load(ServeFlags::default(), Some(&args.file), env);
     if let Ok(config) = &mut loaded {
         config.warnings.extend(config.advice(env));
     }
     let printed = match args.output {
-        Output::Json => print_json(&as_json(&args.file, &loaded)),
-        Output::Text => print(|stdout| match &loaded {
+        OutputFormat::Json => print_json(&config_check_json(&args.file, &loaded)),
+        OutputFormat::Text => write_stdout(|stdout| match &loaded {
             Ok(config) => {
                 for warning in &config.warnings {
-                    writeln!(stdout, "warning: {}", Shown(warning))?;
+                    writeln!(stdout, "warning: {}", EscapedText(warning))?;
                 }
-                writeln!(stdout, "ok: {}: {}", Shown(&args.file.to_string_lossy()), summary(config))
+                writeln!(
+                    stdout,
+                    "ok: {}: {}",
+                    EscapedText(&args.file.to_string_lossy()),
+                    config_summary(config)
+                )
             }
-            Err(mistakes) => {
-                mistakes.iter().try_for_each(|m| writeln!(stdout, "{}", shown(&m.to_string())))
-            }
+            Err(mistakes) => mistakes
+                .iter()
+                .try_for_each(|m| writeln!(stdout, "{}", escape_text(&m.to_string()))),
         }),
     };
     // The verdict counts even if nobody stays to read why.
-    printed.or_else(|failure| if failure.is_quiet() { Ok(()) } else { Err(failure) })?;
-    Ok(if loaded.is_ok() { exit::OK } else { exit::CONFIG })
+    printed.or_else(|failure| if failure.is_silent() { Ok(()) } else { Err(failure) })?;
+    Ok(if loaded.is_ok() { exit::OK } else { exit::BAD_CONFIG })
 }
 
 /// What a file configures, in numbers.
-fn counts(config: &Config) -> [(&'static str, &'static str, usize); 6] {
-    let allowed = config.allowed_beside().len();
+fn config_counts(config: &Config) -> [(&'static str, &'static str, usize); 6] {
+    let allowed = config.extra_allowed_dirs().len();
     let rules = config.callers.as_ref().map_or(0, |rules| rules.callers.rules.len());
     [
         ("environment", "environments", config.environment_ids.len()),
         ("listener", "listeners", config.listeners.len()),
-        ("published root", "published_roots", config.published.len()),
+        ("published root", "published_roots", config.published_roots.len()),
         ("allowed directory beside them", "allowed_directories", allowed),
-        ("rule that switches skills off", "disabled_skills", config.switched_off.len()),
+        ("rule that switches skills off", "disabled_skills", config.disabled_skills.len()),
         ("rule of callers", "callers", rules),
     ]
 }
 
-fn summary(config: &Config) -> String {
-    let counts = counts(config).map(|(one, _, count)| match (count, one) {
+fn config_summary(config: &Config) -> String {
+    let counts = config_counts(config).map(|(one, _, count)| match (count, one) {
         (1, one) => format!("1 {one}"),
         (n, "allowed directory beside them") => format!("{n} allowed directories beside them"),
         (n, "rule that switches skills off") => format!("{n} rules that switch skills off"),
@@ -112,24 +117,25 @@ fn summary(config: &Config) -> String {
     counts.join(", ")
 }
 
-fn as_json(file: &Path, loaded: &Result<Config, Vec<Mistake>>) -> Value {
+fn config_check_json(file: &Path, loaded: &Result<Config, Vec<ConfigError>>) -> Value {
     let file = file.to_string_lossy();
     match loaded {
         Ok(config) => {
-            let summary = counts(config).map(|(_, key, count)| (key.to_owned(), json!(count)));
+            let summary =
+                config_counts(config).map(|(_, key, count)| (key.to_owned(), json!(count)));
             let summary = Value::Object(summary.into_iter().collect());
             json!({ "file": file, "ok": true, "warnings": config.warnings, "summary": summary })
         }
         Err(mistakes) => {
-            let mistakes: Vec<_> = mistakes.iter().map(mistake_json).collect();
+            let mistakes: Vec<_> = mistakes.iter().map(config_error_json).collect();
             json!({ "file": file, "ok": false, "mistakes": mistakes })
         }
     }
 }
 
 /// A mistake as JSON. `line` and `column` are 0 for the file as a whole, as in a diagnostic.
-pub(super) fn mistake_json(mistake: &Mistake) -> Value {
-    let (line, column) = mistake.at.map_or((0, 0), |at| (at.line, at.column));
+pub(super) fn config_error_json(mistake: &ConfigError) -> Value {
+    let (line, column) = mistake.position.map_or((0, 0), |at| (at.line, at.column));
     json!({
         "file": mistake.file.as_ref().map(|file| file.to_string_lossy()),
         "line": line,
@@ -141,13 +147,13 @@ pub(super) fn mistake_json(mistake: &Mistake) -> Value {
 }
 
 /// A mistake from its JSON.
-pub(super) fn as_mistake(json: &Value) -> Mistake {
+pub(super) fn config_error_from_json(json: &Value) -> ConfigError {
     let text = |key: &str| json[key].as_str().map(str::to_owned);
     let number = |key: &str| json[key].as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
-    let at = At { line: number("line"), column: number("column") };
-    Mistake {
+    let at = TextPosition { line: number("line"), column: number("column") };
+    ConfigError {
         file: text("file").map(PathBuf::from),
-        at: (at.line > 0).then_some(at),
+        position: (at.line > 0).then_some(at),
         key: text("key").unwrap_or_default(),
         value: text("value"),
         reason: text("reason").unwrap_or_default(),

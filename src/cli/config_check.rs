@@ -2,14 +2,14 @@
 //! file's certificates and tokens. The daemon starts the process before the sandbox. The process can read
 //! files, and nothing else; the daemon can only ask it for a check.
 
-use super::config::{as_mistake, mistake_json};
+use super::config::{config_error_from_json, config_error_json};
 use super::exit;
-use super::failure::Failure;
-use super::output::print;
-use crate::config::{Config, Mistake};
-use crate::domain::Landlock;
-use crate::sandbox::{Needs, restrict};
-use crate::server::check_listeners;
+use super::failure::CommandFailure;
+use super::output::write_stdout;
+use crate::config::{Config, ConfigError};
+use crate::domain::LandlockMode;
+use crate::sandbox::{SandboxPolicy, restrict_process};
+use crate::server::check_socket_directories;
 use serde_json::Value;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -36,7 +36,7 @@ impl ConfigChecker {
     }
 
     /// Returns every mistake that keeps a new process from starting under the file. Blocks.
-    pub(super) fn check(&self) -> io::Result<Vec<Mistake>> {
+    pub(super) fn check(&self) -> io::Result<Vec<ConfigError>> {
         let mut child = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Child { stdin, stdout, .. } = &mut *child;
         let (Some(stdin), Some(stdout)) = (stdin, stdout) else {
@@ -46,45 +46,48 @@ impl ConfigChecker {
         let mut line = String::new();
         BufReader::new(stdout.take(MAX_ANSWER_BYTES)).read_line(&mut line)?;
         let mistakes: Vec<Value> = serde_json::from_str(&line)?;
-        Ok(mistakes.iter().map(as_mistake).collect())
+        Ok(mistakes.iter().map(config_error_from_json).collect())
     }
 }
 
 /// The process's part: answers each line with the mistakes that a new daemon would find, until the daemon
 /// is gone.
-pub(super) fn answer(load: impl Fn() -> Result<Config, Vec<Mistake>>) -> Result<u8, Failure> {
-    let reading = Needs { allow: vec!["/".into()], ..Needs::default() };
+pub(super) fn answer_check_requests(
+    load: impl Fn() -> Result<Config, Vec<ConfigError>>,
+) -> Result<u8, CommandFailure> {
+    let reading = SandboxPolicy { allowed_dirs: vec!["/".into()], ..SandboxPolicy::default() };
     // Best effort: without Landlock there is no sandbox to lack.
-    drop(restrict(&reading));
+    drop(restrict_process(&reading));
     for line in io::stdin().lines() {
         if line.is_err() {
             break;
         }
-        let mistakes = load().map_or_else(|mistakes| mistakes, |config| start_mistakes(&config));
-        let mistakes: Vec<_> = mistakes.iter().map(mistake_json).collect();
-        print(|stdout| writeln!(stdout, "{}", Value::from(mistakes)))?;
+        let mistakes = load().map_or_else(|mistakes| mistakes, |config| start_errors(&config));
+        let mistakes: Vec<_> = mistakes.iter().map(config_error_json).collect();
+        write_stdout(|stdout| writeln!(stdout, "{}", Value::from(mistakes)))?;
     }
     Ok(exit::OK)
 }
 
 /// Reasons for which a process that loaded this configuration would not start.
-fn start_mistakes(config: &Config) -> Vec<Mistake> {
-    let mistake = |key: &str, reason: String| Mistake {
+fn start_errors(config: &Config) -> Vec<ConfigError> {
+    let mistake = |key: &str, reason: String| ConfigError {
         file: None,
-        at: None,
+        position: None,
         key: key.to_owned(),
         value: None,
         reason,
     };
     let mut mistakes = Vec::new();
-    if let Err(error) = check_listeners(config) {
+    if let Err(error) = check_socket_directories(config) {
         mistakes.push(mistake("listen", format!("cannot be served: {error}")));
     }
-    if config.landlock == Landlock::Required {
+    if config.landlock == LandlockMode::Required {
         // Restricts one thread, which then ends.
         let tried = std::thread::scope(|scope| {
-            let needs = Needs { landlock: Landlock::Required, ..Needs::default() };
-            scope.spawn(move || restrict(&needs).map(drop)).join()
+            let needs =
+                SandboxPolicy { landlock: LandlockMode::Required, ..SandboxPolicy::default() };
+            scope.spawn(move || restrict_process(&needs).map(drop)).join()
         });
         if let Ok(Err(error)) = tried {
             mistakes.push(mistake("sandbox.landlock", format!("cannot be: {error}")));

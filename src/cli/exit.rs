@@ -23,13 +23,13 @@ use tonic::Code;
 /// All is well.
 pub const OK: u8 = 0;
 /// The answer says that something is wrong.
-pub const WRONG: u8 = 1;
+pub const PROBLEMS_FOUND: u8 = 1;
 /// The command line is wrong; clap's own code.
 pub const USAGE: u8 = 2;
 /// No daemon answers at the endpoint.
 pub const NO_DAEMON: u8 = 3;
 /// The daemon refused the call as wrong.
-pub const REFUSED: u8 = 4;
+pub const REJECTED: u8 = 4;
 /// This caller may not do that.
 pub const NOT_PERMITTED: u8 = 5;
 /// The daemon could not answer now.
@@ -39,17 +39,17 @@ pub const INTERNAL: u8 = 70;
 /// A listener cannot be made.
 pub const CANNOT_LISTEN: u8 = 73;
 /// Output could not be written.
-pub const OUTPUT: u8 = 74;
+pub const OUTPUT_FAILED: u8 = 74;
 /// A reload needs a new process, which the service manager starts.
-pub const RESTART: u8 = 75;
+pub const NEEDS_RESTART: u8 = 75;
 /// The daemon does not know the call.
-pub const OTHER_VERSION: u8 = 76;
+pub const VERSION_MISMATCH: u8 = 76;
 /// Bad configuration.
-pub const CONFIG: u8 = 78;
+pub const BAD_CONFIG: u8 = 78;
 
 /// The exit code for a call that ended with `code`.
 #[must_use]
-pub fn of(code: Code) -> u8 {
+pub fn code_for_status(code: Code) -> u8 {
     match code {
         Code::Ok => OK,
         Code::InvalidArgument
@@ -57,8 +57,8 @@ pub fn of(code: Code) -> u8 {
         | Code::AlreadyExists
         | Code::FailedPrecondition
         | Code::Aborted
-        | Code::OutOfRange => REFUSED,
-        Code::Unimplemented => OTHER_VERSION,
+        | Code::OutOfRange => REJECTED,
+        Code::Unimplemented => VERSION_MISMATCH,
         Code::PermissionDenied | Code::Unauthenticated => NOT_PERMITTED,
         Code::Unavailable | Code::ResourceExhausted | Code::DeadlineExceeded | Code::Cancelled => {
             TRY_LATER
@@ -73,7 +73,8 @@ mod tests {
 
     #[test]
     fn every_code_has_its_exit_code() {
-        let codes: Vec<u8> = (0..=16).map(|code| super::of(Code::from_i32(code))).collect();
+        let codes: Vec<u8> =
+            (0..=16).map(|code| super::code_for_status(Code::from_i32(code))).collect();
         assert_eq!(codes, [0, 6, 70, 4, 6, 4, 4, 5, 6, 4, 4, 4, 76, 70, 6, 70, 5]);
     }
 }

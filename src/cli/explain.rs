@@ -1,11 +1,11 @@
 //! `caproot explain`: what a diagnostic code means. Leaves the words to the `check` room.
 
 use super::exit;
-use super::failure::Failure;
-use super::output::{Output, print, print_json};
-use super::text::shown;
-use crate::check::explain::{Explanation, find, markdown, of};
-use crate::domain::Code;
+use super::failure::CommandFailure;
+use super::output::{OutputFormat, print_json, write_stdout};
+use super::text::escape_text;
+use crate::check::explain::{CodeExplanation, explanation_markdown, explanation_of, find_code};
+use crate::domain::DiagnosticCode;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -23,22 +23,26 @@ pub(super) struct ExplainArgs {
     #[arg(value_name = "CODE")]
     code: Option<String>,
     /// How to print the result
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
 }
 
 /// Prints the explanation, or the list.
-pub(super) fn run(args: &ExplainArgs) -> Result<u8, Failure> {
-    let code = args.code.as_deref().map(|text| find(text).map_err(|near| unknown(text, near)));
+pub(super) fn run(args: &ExplainArgs) -> Result<u8, CommandFailure> {
+    let code =
+        args.code.as_deref().map(|text| find_code(text).map_err(|near| unknown_code(text, near)));
     let code = code.transpose()?;
     match (args.output, code) {
-        (Output::Text, Some(code)) => print(|stdout| write!(stdout, "{}", markdown(code)))?,
-        (Output::Json, Some(code)) => print_json(&object(code))?,
-        (Output::Json, None) => print_json(&Code::ALL.map(object))?,
-        (Output::Text, None) => print(|stdout| {
-            let width = Code::ALL.map(|code| code.name().len()).into_iter().max().unwrap_or(0);
-            for code in Code::ALL {
-                let Explanation { usual, summary, .. } = of(code);
+        (OutputFormat::Text, Some(code)) => {
+            write_stdout(|stdout| write!(stdout, "{}", explanation_markdown(code)))?
+        }
+        (OutputFormat::Json, Some(code)) => print_json(&explanation_json(code))?,
+        (OutputFormat::Json, None) => print_json(&DiagnosticCode::ALL.map(explanation_json))?,
+        (OutputFormat::Text, None) => write_stdout(|stdout| {
+            let width =
+                DiagnosticCode::ALL.map(|code| code.name().len()).into_iter().max().unwrap_or(0);
+            for code in DiagnosticCode::ALL {
+                let CodeExplanation { default_severity: usual, summary, .. } = explanation_of(code);
                 writeln!(stdout, "{:width$}  {:7}  {summary}", code.name(), usual.name())?;
             }
             Ok(())
@@ -47,20 +51,21 @@ pub(super) fn run(args: &ExplainArgs) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-fn object(code: Code) -> Value {
-    let Explanation { usual, summary, cause, cure, .. } = of(code);
+fn explanation_json(code: DiagnosticCode) -> Value {
+    let CodeExplanation { default_severity: usual, summary, cause, fix: cure, .. } =
+        explanation_of(code);
     json!({
         "code": code.name(),
         "severity": usual.name(),
         "summary": summary,
         "cause": cause,
         "cure": cure,
-        "markdown": markdown(code),
+        "markdown": explanation_markdown(code),
     })
 }
 
-fn unknown(text: &str, near: Option<&'static str>) -> Failure {
+fn unknown_code(text: &str, near: Option<&'static str>) -> CommandFailure {
     let meant = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-    Failure::new(exit::USAGE, format!("there is no code {}{meant}", shown(text)))
-        .hint("`caproot explain` lists every code")
+    CommandFailure::new(exit::USAGE, format!("there is no code {}{meant}", escape_text(text)))
+        .with_hint("`caproot explain` lists every code")
 }

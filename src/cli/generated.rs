@@ -1,8 +1,8 @@
 //! `caproot completions` and `caproot man`: made from the command line's own description.
 
 use super::exit;
-use super::failure::Failure;
-use super::output::print;
+use super::failure::CommandFailure;
+use super::output::write_stdout;
 use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
@@ -34,28 +34,31 @@ pub(super) struct ManArgs {
 }
 
 /// Prints completions.
-pub(super) fn completions(args: &CompletionsArgs, mut command: Command) -> Result<u8, Failure> {
+pub(super) fn print_completions(
+    args: &CompletionsArgs,
+    mut command: Command,
+) -> Result<u8, CommandFailure> {
     // The generator cannot report that it could not write, so it writes to memory.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "caproot", &mut script);
-    print(|stdout| stdout.write_all(&script))?;
+    write_stdout(|stdout| stdout.write_all(&script))?;
     Ok(exit::OK)
 }
 
 /// Prints or writes manual pages.
-pub(super) fn man(args: &ManArgs, command: Command) -> Result<u8, Failure> {
+pub(super) fn print_man_pages(args: &ManArgs, command: Command) -> Result<u8, CommandFailure> {
     if let Some(dir) = &args.dir {
-        clap_mangen::generate_to(command, dir).map_err(|error| unwritten(dir, &error))?;
+        clap_mangen::generate_to(command, dir).map_err(|error| man_write_failure(dir, &error))?;
         return Ok(exit::OK);
     }
     let mut page = Vec::new();
     let rendered = Man::new(command).render(&mut page);
-    rendered.map_err(|error| Failure::new(exit::INTERNAL, error))?;
-    print(|stdout| stdout.write_all(&page))?;
+    rendered.map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
+    write_stdout(|stdout| stdout.write_all(&page))?;
     Ok(exit::OK)
 }
 
-fn unwritten(dir: &Path, error: &std::io::Error) -> Failure {
+fn man_write_failure(dir: &Path, error: &std::io::Error) -> CommandFailure {
     let sentence = format!("manual pages cannot be written into {}: {error}", dir.display());
-    Failure::new(exit::OUTPUT, sentence)
+    CommandFailure::new(exit::OUTPUT_FAILED, sentence)
 }

@@ -3,12 +3,12 @@
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
-use super::failure::Failure;
+use super::failure::CommandFailure;
 use super::fleet;
-use super::output::{Output, print_message, print_table, print_uncut_table, say};
+use super::output::{OutputFormat, print_full_table, print_message, print_stderr, print_table};
 use super::report;
-use super::text::shown;
-use crate::endpoint::Env;
+use super::text::escape_text;
+use crate::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::{Consistency, ListSkillsRequest, RootState, Skill, SkillView};
 use clap::Args;
 use std::path::PathBuf;
@@ -46,15 +46,15 @@ pub(super) struct ListArgs {
     #[arg(long)]
     long: bool,
     /// How to print the result
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
 }
 
 /// Prints the skills.
-pub(super) async fn run(args: ListArgs, env: &Env) -> Result<u8, Failure> {
+pub(super) async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let view = match args.output {
-        Output::Text => SkillView::Basic,
-        Output::Json => SkillView::Full,
+        OutputFormat::Text => SkillView::Basic,
+        OutputFormat::Json => SkillView::Full,
     };
     let mut request = ListSkillsRequest {
         product: args.product,
@@ -64,26 +64,27 @@ pub(super) async fn run(args: ListArgs, env: &Env) -> Result<u8, Failure> {
     };
     if let Some(file) = &args.fleet {
         args.connection.refuse_endpoint()?;
-        let roots = args.selection.given()?;
-        return fleet::list(file, roots, &request, args.long, args.output).await;
+        let roots = args.selection.roots_from_file()?;
+        return fleet::list_fleet(file, roots, &request, args.long, args.output).await;
     }
-    let (mut client, _) = args.connection.client(env).await?;
-    request.selected_capability_roots = args.selection.roots(&mut client, env).await?;
+    let (mut client, _) = args.connection.connect(env).await?;
+    request.selected_capability_roots = args.selection.selected_roots(&mut client, env).await?;
     let list = client.list_skills(&request).await?;
     match args.output {
-        Output::Text => {
-            let rows: Vec<_> = list.skills.iter().map(|skill| row(skill, args.long)).collect();
-            print_skills(["NAME", place_head(args.long), "DESCRIPTION"], &rows, args.long)?;
-            let mut lines = report::lines(&list);
-            if list.roots.is_empty() && args.selection.is_published() {
+        OutputFormat::Text => {
+            let rows: Vec<_> =
+                list.skills.iter().map(|skill| skill_row(skill, args.long)).collect();
+            print_skills(["NAME", location_header(args.long), "DESCRIPTION"], &rows, args.long)?;
+            let mut lines = report::skills_report(&list);
+            if list.roots.is_empty() && args.selection.selects_published() {
                 lines.push(report::NOTHING_PUBLISHED.to_owned());
             }
-            say(&lines);
+            print_stderr(&lines);
         }
-        Output::Json => print_message(&list)?,
+        OutputFormat::Json => print_message(&list)?,
     }
     let ready = list.roots.iter().all(|root| root.state() == RootState::Ready);
-    Ok(if ready { exit::OK } else { exit::WRONG })
+    Ok(if ready { exit::OK } else { exit::PROBLEMS_FOUND })
 }
 
 /// What `--fresh` asks for.
@@ -92,14 +93,14 @@ pub(super) fn consistency(fresh: bool) -> Consistency {
 }
 
 /// The name, place and description of a skill. The place is the handle with `--long`, else the root.
-pub(super) fn row(skill: &Skill, is_long: bool) -> [String; 3] {
+pub(super) fn skill_row(skill: &Skill, is_long: bool) -> [String; 3] {
     let root = || skill.authority.as_ref().map_or("", |authority| &authority.id);
     let place = if is_long { &skill.package } else { root() };
-    [shown(&skill.name), shown(place), shown(&skill.description)]
+    [escape_text(&skill.name), escape_text(place), escape_text(&skill.description)]
 }
 
 /// The head of the column with the place.
-pub(super) fn place_head(is_long: bool) -> &'static str {
+pub(super) fn location_header(is_long: bool) -> &'static str {
     if is_long { "HANDLE" } else { "ROOT" }
 }
 
@@ -108,6 +109,6 @@ pub(super) fn print_skills<const N: usize>(
     head: [&str; N],
     rows: &[[String; N]],
     is_long: bool,
-) -> Result<(), Failure> {
-    if is_long { print_uncut_table(head, rows) } else { print_table(head, rows) }
+) -> Result<(), CommandFailure> {
+    if is_long { print_full_table(head, rows) } else { print_table(head, rows) }
 }

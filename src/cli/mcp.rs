@@ -2,14 +2,14 @@
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
-use super::failure::Failure;
+use super::failure::CommandFailure;
 use super::fleet;
-use super::output::{print, say};
+use super::output::{print_stderr, write_stdout};
 use super::signals::stop_signal;
-use super::text::shown;
-use crate::endpoint::Env;
-use crate::mcp::{Allowed, Followed, Listener, Way, serve};
-use crate::session::{Options, Session, ToolNames};
+use super::text::escape_text;
+use crate::endpoint::ProcessEnv;
+use crate::mcp::{HttpAllowlist, HttpListener, ServerTransport, SkillSubscription, serve};
+use crate::session::{Session, SessionOptions, ToolNames};
 use clap::Args;
 use std::net::SocketAddr;
 
@@ -42,10 +42,10 @@ pub(super) struct McpArgs {
     #[arg(long, value_name = "ADDRESS:PORT")]
     http: Option<SocketAddr>,
     /// A name that clients may call this machine by, beside localhost; repeat for more
-    #[arg(long, value_name = "HOST[:PORT]", requires = "http", value_parser = host)]
+    #[arg(long, value_name = "HOST[:PORT]", requires = "http", value_parser = parse_host)]
     allow_host: Vec<String>,
     /// Where pages come from that may ask, beside this machine; repeat for more
-    #[arg(long, value_name = "SCHEME://HOST[:PORT]", requires = "http", value_parser = origin)]
+    #[arg(long, value_name = "SCHEME://HOST[:PORT]", requires = "http", value_parser = parse_origin)]
     allow_origin: Vec<String>,
     /// Let --http be another address than loopback: whoever reaches it can read every skill, and
     /// whoever is on the way can change what is read
@@ -54,14 +54,14 @@ pub(super) struct McpArgs {
 }
 
 /// A `Host` that is compared, and never one that is passed over.
-fn host(text: &str) -> Result<String, String> {
+fn parse_host(text: &str) -> Result<String, String> {
     let authority = text.parse::<http::uri::Authority>().ok();
     let fits = authority.is_some_and(|authority| !authority.as_str().contains(['@', '*']));
     fits.then(|| text.to_owned()).ok_or_else(|| "it is no HOST or HOST:PORT".to_owned())
 }
 
 /// With its port, which by default is that of the scheme: one without would mean every port.
-fn origin(text: &str) -> Result<String, String> {
+fn parse_origin(text: &str) -> Result<String, String> {
     let uri = text.parse::<http::Uri>().ok();
     let parts = uri.as_ref().and_then(|uri| Some((uri.scheme_str()?, uri.authority()?)));
     let (scheme, authority) = parts.ok_or("it is no SCHEME://HOST or SCHEME://HOST:PORT")?;
@@ -79,85 +79,95 @@ fn origin(text: &str) -> Result<String, String> {
 }
 
 /// Serves until something ends it.
-pub(super) async fn run(args: McpArgs, env: &Env) -> Result<u8, Failure> {
+pub(super) async fn run(args: McpArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let stop = stop_signal().map_err(|error| {
-        Failure::new(exit::INTERNAL, format!("signals cannot be received: {error}"))
+        CommandFailure::new(exit::INTERNAL, format!("signals cannot be received: {error}"))
     })?;
     tokio::select! {
         () = stop => Ok(exit::OK),
-        ended = connected(args, env) => ended,
+        ended = connect_and_serve(args, env) => ended,
     }
 }
 
-async fn connected(args: McpArgs, env: &Env) -> Result<u8, Failure> {
+async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     if args.http.is_none() && args.selection.is_of_stdin() {
         let sentence = "stdin is the MCP host's; name a file with --selected";
-        return Err(Failure::new(exit::USAGE, sentence));
+        return Err(CommandFailure::new(exit::USAGE, sentence));
     }
     if args.http.is_some_and(|http| !http.ip().to_canonical().is_loopback()) && !args.insecure_http
     {
         let sentence = "over HTTP, skills are served on loopback addresses only";
-        return Err(Failure::new(exit::CONFIG, sentence).hint(
+        return Err(CommandFailure::new(exit::BAD_CONFIG, sentence).with_hint(
             "put a proxy with TLS in front of it; or say --insecure-http, and --allow-host for its name",
         ));
     }
-    let (mut client, executor) = args.connection.executor(env).await?;
-    let roots = args.selection.roots(&mut client, env).await?;
-    let published = args.selection.is_published();
+    let (mut client, executor) = args.connection.connect_executor(env).await?;
+    let roots = args.selection.selected_roots(&mut client, env).await?;
+    let published = args.selection.selects_published();
     let way = match args.http {
-        None => Way::Stdio,
+        None => ServerTransport::Stdio,
         Some(address) => {
-            let listener = listen(address)?;
-            Way::Http(listener, Allowed { hosts: args.allow_host, origins: args.allow_origin })
+            let listener = bind_listener(address)?;
+            ServerTransport::Http(
+                listener,
+                HttpAllowlist { hosts: args.allow_host, origins: args.allow_origin },
+            )
         }
     };
     let tools = if args.tools {
         // Hosts refuse a dot in the name of a tool.
-        let tool_names =
-            ToolNames::flat("skills", "_").map_err(|error| Failure::new(exit::INTERNAL, error))?;
-        let options = Options { product: args.product.clone(), tool_names, ..Options::default() };
-        let fleet = fleet::of_one(&executor, &roots);
+        let tool_names = ToolNames::flat("skills", "_")
+            .map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
+        let options = SessionOptions {
+            product: args.product.clone(),
+            tool_names,
+            ..SessionOptions::default()
+        };
+        let fleet = fleet::single_executor_fleet(&executor, &roots);
         let session = Session::start(&fleet, roots.clone(), &options);
-        Some(session.await.map_err(|error| Failure::new(exit::CONFIG, error))?)
+        Some(session.await.map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?)
     } else {
         None
     };
-    let followed = Followed { roots, published, product: args.product };
-    let tell = |sentence: String| say(&[format!("caproot: {}", shown(&sentence))]);
+    let followed = SkillSubscription { roots, follows_published: published, product: args.product };
+    let tell = |sentence: String| print_stderr(&[format!("caproot: {}", escape_text(&sentence))]);
     // On the heap: it is large, and every command would be.
     Box::pin(serve(client, followed, way, tools, tell)).await?;
     Ok(exit::OK)
 }
 
-fn listen(address: SocketAddr) -> Result<Listener, Failure> {
+fn bind_listener(address: SocketAddr) -> Result<HttpListener, CommandFailure> {
     let cannot = |error| {
-        Failure::new(exit::CANNOT_LISTEN, format!("{address} cannot be listened on: {error}"))
+        CommandFailure::new(
+            exit::CANNOT_LISTEN,
+            format!("{address} cannot be listened on: {error}"),
+        )
     };
-    let listener = Listener::bind(address).map_err(cannot)?;
+    let listener = HttpListener::bind(address).map_err(cannot)?;
     let url = listener.url().map_err(cannot)?;
-    print(|stdout| writeln!(stdout, "listening {url}"))?;
+    write_stdout(|stdout| writeln!(stdout, "listening {url}"))?;
     Ok(listener)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{host, origin};
+    use super::{parse_host, parse_origin};
 
     #[test]
     fn hosts_and_origins() {
         for good in ["skills.example.org", "skills.example.org:8443", "[::1]:80", "10.0.0.1"] {
-            assert_eq!(host(good).as_deref(), Ok(good));
+            assert_eq!(parse_host(good).as_deref(), Ok(good));
         }
         for bad in ["", "*", "a b", "http://a", "a/b", "me@a", "*.example.org"] {
-            assert!(host(bad).is_err(), "{bad:?}");
+            assert!(parse_host(bad).is_err(), "{bad:?}");
         }
-        assert_eq!(origin("https://a.example").as_deref(), Ok("https://a.example:443"));
-        assert_eq!(origin("http://a.example").as_deref(), Ok("http://a.example:80"));
-        assert_eq!(origin("http://[::1]:3000").as_deref(), Ok("http://[::1]:3000"));
+        assert_eq!(parse_origin("https://a.example").as_deref(), Ok("https://a.example:443"));
+        assert_eq!(parse_origin("http://a.example").as_deref(), Ok("http://a.example:80"));
+        assert_eq!(parse_origin("http://[::1]:3000").as_deref(), Ok("http://[::1]:3000"));
         for bad in
             ["", "*", "null", "a.example", "https://", "https://a/b", "https://a/", "app://a"]
         {
-            assert!(origin(bad).is_err(), "{bad:?}");
+            assert!(parse_origin(bad).is_err(), "{bad:?}");
         }
     }
 }

@@ -14,7 +14,6 @@ mod failure;
 mod fleet;
 mod generated;
 mod handle_arg;
-mod lines;
 mod list;
 #[cfg(feature = "mcp")]
 mod mcp;
@@ -31,13 +30,14 @@ mod self_test;
 mod serve;
 mod signals;
 mod status;
+mod stdin_lines;
 mod table;
 mod text;
 mod watch;
 
-pub use failure::{Failure, explain, report};
+pub use failure::{CommandFailure, report_outcome, report_usage_error};
 
-use crate::endpoint::Env;
+use crate::endpoint::ProcessEnv;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// The version, and of what it was built.
@@ -60,21 +60,21 @@ Exit codes:
   4 the daemon refused the call as wrong   5 not permitted   6 try later   70 internal error
   73 a listener cannot be made   74 output cannot be written   75 to be started again
   78 bad configuration")]
-pub struct Cli {
+pub struct CommandLine {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     Serve(serve::ServeArgs),
     #[command(flatten)]
-    Other(Other),
+    User(UserCommand),
 }
 
 /// The commands that are no daemon.
 #[derive(Debug, Subcommand)]
-enum Other {
+enum UserCommand {
     Status(status::StatusArgs),
     Roots(roots::RootsArgs),
     Resolve(resolve::ResolveArgs),
@@ -95,45 +95,50 @@ enum Other {
 
 /// A command that is ready for the runtime.
 #[derive(Debug)]
-pub struct Begun(Step);
+pub struct PreparedCommand(PreparedKind);
 
 #[derive(Debug)]
-enum Step {
-    Serve(serve::Begun),
-    Other(Box<Other>),
+enum PreparedKind {
+    Serve(serve::ServePreparation),
+    User(Box<UserCommand>),
 }
 
 /// Does the part of a command that must come before the process has a second thread.
-pub fn begin(cli: Cli, env: &Env) -> Result<Begun, Failure> {
-    Ok(Begun(match cli.command {
-        Command::Serve(args) => Step::Serve(serve::begin(args, env)?),
-        Command::Other(other) => Step::Other(Box::new(other)),
+pub fn prepare_command(
+    cli: CommandLine,
+    env: &ProcessEnv,
+) -> Result<PreparedCommand, CommandFailure> {
+    Ok(PreparedCommand(match cli.command {
+        CliCommand::Serve(args) => PreparedKind::Serve(serve::prepare_daemon(args, env)?),
+        CliCommand::User(other) => PreparedKind::User(Box::new(other)),
     }))
 }
 
 /// Does the rest of what the command line says. `Ok` holds the exit code of an answer that was given.
-pub async fn run(begun: Begun, env: &Env) -> Result<u8, Failure> {
+pub async fn run(begun: PreparedCommand, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let command = match begun.0 {
-        Step::Serve(begun) => return serve::run(begun).await,
-        Step::Other(command) => *command,
+        PreparedKind::Serve(begun) => return serve::run(begun).await,
+        PreparedKind::User(command) => *command,
     };
     match command {
-        Other::Status(args) => status::run(args, env).await,
-        Other::List(args) => list::run(args, env).await,
-        Other::Read(args) => read::run(args, env).await,
-        Other::Roots(args) => roots::run(args, env).await,
-        Other::Resolve(args) => resolve::run(args, env).await,
-        Other::Resources(args) => resources::run(args, env).await,
-        Other::Path(args) => path::run(args, env).await,
-        Other::Completions(args) => generated::completions(&args, Cli::command()),
-        Other::Man(args) => generated::man(&args, Cli::command()),
-        Other::Config(args) => config::run(&args, env),
-        Other::Check(args) if args.watch => check_watch::run(args, env).await,
-        Other::Check(args) => check::run(&args, env).await,
-        Other::Explain(args) => explain::run(&args),
-        Other::Watch(args) => watch::run(args, env).await,
-        Other::Call(args) => call::run(args, env).await,
+        UserCommand::Status(args) => status::run(args, env).await,
+        UserCommand::List(args) => list::run(args, env).await,
+        UserCommand::Read(args) => read::run(args, env).await,
+        UserCommand::Roots(args) => roots::run(args, env).await,
+        UserCommand::Resolve(args) => resolve::run(args, env).await,
+        UserCommand::Resources(args) => resources::run(args, env).await,
+        UserCommand::Path(args) => path::run(args, env).await,
+        UserCommand::Completions(args) => {
+            generated::print_completions(&args, CommandLine::command())
+        }
+        UserCommand::Man(args) => generated::print_man_pages(&args, CommandLine::command()),
+        UserCommand::Config(args) => config::run(&args, env),
+        UserCommand::Check(args) if args.watch => check_watch::run(args, env).await,
+        UserCommand::Check(args) => check::run(&args, env).await,
+        UserCommand::Explain(args) => explain::run(&args),
+        UserCommand::Watch(args) => watch::run(args, env).await,
+        UserCommand::Call(args) => call::run(args, env).await,
         #[cfg(feature = "mcp")]
-        Other::Mcp(args) => mcp::run(args, env).await,
+        UserCommand::Mcp(args) => mcp::run(args, env).await,
     }
 }

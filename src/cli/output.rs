@@ -1,8 +1,8 @@
 //! Writes results to stdout, and knows what it is: a terminal of some width, or not.
 
-use super::failure::Failure;
+use super::failure::CommandFailure;
 use super::table;
-use super::text::json_shown;
+use super::text::escape_json;
 use crate::client::json;
 use clap::ValueEnum;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use std::io::{self, BufWriter, IsTerminal as _, Write};
 
 /// In which form a result is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Output {
+pub(super) enum OutputFormat {
     /// For people.
     Text,
     /// For programs: JSON; of what a daemon answers, its proto3 JSON.
@@ -18,36 +18,40 @@ pub(super) enum Output {
 }
 
 /// Lets `write` print a result, and sees to it that it arrived.
-pub(super) fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
+pub(super) fn write_stdout(
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), CommandFailure> {
     let mut stdout = BufWriter::new(io::stdout().lock());
-    write(&mut stdout).and_then(|()| stdout.flush()).map_err(|error| Failure::output(&error))
+    write(&mut stdout)
+        .and_then(|()| stdout.flush())
+        .map_err(|error| CommandFailure::from_write_error(&error))
 }
 
 /// Prints a value as JSON: over several lines on a terminal, on one otherwise.
-pub(super) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+pub(super) fn print_json(value: &impl Serialize) -> Result<(), CommandFailure> {
     // Made first, so that nothing is printed of a value that has no JSON form.
     let text = if io::stdout().is_terminal() {
         serde_json::to_string_pretty(value)
     } else {
         serde_json::to_string(value)
     };
-    let text = text.map_err(|error| Failure::nonsense(&error))?;
-    print(|stdout| writeln!(stdout, "{}", json_shown(&text)))
+    let text = text.map_err(|error| CommandFailure::invalid_response(&error))?;
+    write_stdout(|stdout| writeln!(stdout, "{}", escape_json(&text)))
 }
 
 /// Prints rows in aligned columns that fit the terminal, below a head; nothing where there is no row.
 pub(super) fn print_table<const N: usize>(
     head: [&str; N],
     rows: &[[String; N]],
-) -> Result<(), Failure> {
-    print_lines(head, rows, width())
+) -> Result<(), CommandFailure> {
+    print_lines(head, rows, terminal_width())
 }
 
 /// Prints the same table as wide as its rows, however narrow the terminal.
-pub(super) fn print_uncut_table<const N: usize>(
+pub(super) fn print_full_table<const N: usize>(
     head: [&str; N],
     rows: &[[String; N]],
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     print_lines(head, rows, None)
 }
 
@@ -55,22 +59,24 @@ fn print_lines<const N: usize>(
     head: [&str; N],
     rows: &[[String; N]],
     width: Option<usize>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     if rows.is_empty() {
         return Ok(());
     }
     let all: Vec<_> = std::iter::once(head.map(String::from)).chain(rows.iter().cloned()).collect();
-    let lines = table::lines(&all, width);
-    print(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))
+    let lines = table::table_lines(&all, width);
+    write_stdout(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))
 }
 
 /// Prints an answer of the daemon as its proto3 JSON.
-pub(super) fn print_message(message: &impl json::Named) -> Result<(), Failure> {
-    print_json(&json::dynamic(message).map_err(|error| Failure::nonsense(&error))?)
+pub(super) fn print_message(message: &impl json::JsonMessage) -> Result<(), CommandFailure> {
+    print_json(
+        &json::to_dynamic(message).map_err(|error| CommandFailure::invalid_response(&error))?,
+    )
 }
 
 /// Says something to a person, on stderr. That nobody listens is no failure.
-pub(super) fn say(lines: &[String]) {
+pub(super) fn print_stderr(lines: &[String]) {
     let mut stderr = BufWriter::new(io::stderr().lock());
     for line in lines {
         let _ = writeln!(stderr, "{line}");
@@ -79,7 +85,7 @@ pub(super) fn say(lines: &[String]) {
 }
 
 /// Whether colours are welcome on stdout: it is a terminal that has some, and `NO_COLOR` is not set.
-pub(super) fn has_colours() -> bool {
+pub(super) fn stdout_supports_color() -> bool {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let is_dumb = set("TERM").is_none_or(|term| term == "dumb");
     io::stdout().is_terminal() && set("NO_COLOR").is_none() && !is_dumb
@@ -87,7 +93,7 @@ pub(super) fn has_colours() -> bool {
 
 /// How many columns stdout's terminal has: `COLUMNS` if set, else what the terminal says, else 80.
 /// `None` where stdout is no terminal.
-fn width() -> Option<usize> {
+fn terminal_width() -> Option<usize> {
     let stdout = io::stdout();
     if !stdout.is_terminal() {
         return None;

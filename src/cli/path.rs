@@ -3,16 +3,16 @@
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
-use super::failure::Failure;
-use super::handle_arg::{PackageArg, package, root_of};
-use super::output::{Output, print, print_json};
-use super::root_arg::{RootArg, file_uri, select};
-use super::text::shown;
+use super::failure::CommandFailure;
+use super::handle_arg::{PackageArg, find_root, find_skill};
+use super::output::{OutputFormat, print_json, write_stdout};
+use super::root_arg::{RootArg, file_uri, select_roots};
+use super::text::escape_text;
 use crate::client::Client;
-use crate::config::{Config, Flags};
-use crate::domain::Published;
-use crate::endpoint::Env;
-use crate::locate::{NotHere, Place, path_of};
+use crate::config::{Config, ServeFlags};
+use crate::domain::PublishedRoot;
+use crate::endpoint::ProcessEnv;
+use crate::locate::{LocateError, RootLocation, locate_handle};
 use crate::proto::caproot::v1::{Consistency, ListResourcesRequest, SelectedCapabilityRoot, Skill};
 use clap::Args;
 use serde_json::json;
@@ -52,32 +52,34 @@ pub(super) struct PathArgs {
     #[arg(long, value_name = "DIR")]
     allow: Vec<PathBuf>,
     /// How to print the result
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
 }
 
 /// Prints the path.
-pub(super) async fn run(args: PathArgs, env: &Env) -> Result<u8, Failure> {
-    let (mut client, _) = args.connection.client(env).await?;
-    let roots = args.selection.roots(&mut client, env).await?;
+pub(super) async fn run(args: PathArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    let (mut client, _) = args.connection.connect(env).await?;
+    let roots = args.selection.selected_roots(&mut client, env).await?;
     let handle = args.package.resolve(&mut client, &roots, Consistency::Cached).await?;
-    let root = root_of(&handle, roots)?;
-    let (root, dir) = directory(&mut client, root, &handle, args.config.as_deref(), env).await?;
-    let package = listed(&mut client, &root, &handle).await?;
+    let root = find_root(&handle, roots)?;
+    let (root, dir) =
+        root_directory(&mut client, root, &handle, args.config.as_deref(), env).await?;
+    let package = listed_package(&mut client, &root, &handle).await?;
     let current = env.current_dir.clone().unwrap_or_default();
     let allow = args.allow.iter().map(|dir| current.join(dir));
-    let path = path_of(&handle, &package, &dir, allow).map_err(|why| failure(why, &dir))?;
+    let path =
+        locate_handle(&handle, &package, &dir, allow).map_err(|why| locate_failure(why, &dir))?;
     print_path(&handle, &path, args.output)?;
     Ok(exit::OK)
 }
 
 /// Makes sure that the daemon lists what the handle names; gives the package that it belongs to.
-async fn listed(
+async fn listed_package(
     client: &mut Client,
     root: &SelectedCapabilityRoot,
     handle: &str,
-) -> Result<String, Failure> {
-    let skill = package(client, root, handle, Consistency::Cached).await?;
+) -> Result<String, CommandFailure> {
+    let skill = find_skill(client, root, handle, Consistency::Cached).await?;
     let package = skill.map_or_else(|| handle.to_owned(), |skill| skill.package);
     let request = ListResourcesRequest {
         root: Some(root.clone()),
@@ -90,39 +92,40 @@ async fn listed(
         return Ok(package);
     }
     let sentence = "the daemon lists no such file in the package";
-    Err(Failure::new(exit::REFUSED, sentence)
-        .hint("`caproot resources PACKAGE` shows what it lists"))
+    Err(CommandFailure::new(exit::REJECTED, sentence)
+        .with_hint("`caproot resources PACKAGE` shows what it lists"))
 }
 
 /// The root as a directory of this machine: the directory that the root is selected by. For a
 /// published root, the directory that the config file names, or the usual place of that id, if the
 /// daemon finds the same skill there.
-async fn directory(
+async fn root_directory(
     client: &mut Client,
     root: SelectedCapabilityRoot,
     handle: &str,
     config: Option<&Path>,
-    env: &Env,
-) -> Result<(SelectedCapabilityRoot, PathBuf), Failure> {
+    env: &ProcessEnv,
+) -> Result<(SelectedCapabilityRoot, PathBuf), CommandFailure> {
     let location = root.location.clone().unwrap_or_default();
-    let published = match Place::parse(&location.path) {
-        Some(Place::Directory(dir)) => return Ok((root, dir)),
-        Some(Place::Published(id)) => id,
+    let published = match RootLocation::parse(&location.path) {
+        Some(RootLocation::Directory(dir)) => return Ok((root, dir)),
+        Some(RootLocation::Published(id)) => id,
         None => {
             let sentence = format!("the root `{}` has no path that names a directory", root.id);
-            return Err(Failure::new(exit::CONFIG, sentence));
+            return Err(CommandFailure::new(exit::BAD_CONFIG, sentence));
         }
     };
-    let (places, unread) = places(&published, config, env);
+    let (places, unread) = published_dirs(&published, config, env);
     // Another daemon may have another config, and the daemon of another user has other usual places.
     let content = |skill: Skill| (skill.package, skill.digest, skill.size_bytes);
-    let there = package(client, &root, handle, Consistency::Cached).await?;
+    let there = find_skill(client, &root, handle, Consistency::Cached).await?;
     let there = there.map(content);
     for dir in &places {
         let arg = RootArg { id: Some(root.id.clone()), dir: dir.clone().into_os_string() };
-        let same = select(&[arg], &location.environment_id, None).ok().and_then(|mut s| s.pop());
+        let same =
+            select_roots(&[arg], &location.environment_id, None).ok().and_then(|mut s| s.pop());
         let Some(same) = same else { continue };
-        let here = package(client, &same, handle, Consistency::Cached).await?;
+        let here = find_skill(client, &same, handle, Consistency::Cached).await?;
         if there.is_none() || there == here.map(content) {
             return Ok((same, dir.clone()));
         }
@@ -133,71 +136,86 @@ async fn directory(
         (None, []) => "the config file does not publish the root".to_owned(),
     };
     let sentence = format!("the directory of the published root `{published}` is not known: {why}");
-    Err(Failure::new(exit::CONFIG, sentence)
-        .hint("name the daemon's config file with --config FILE, or say where with --root ID=DIR"))
+    Err(CommandFailure::new(exit::BAD_CONFIG, sentence).with_hint(
+        "name the daemon's config file with --config FILE, or say where with --root ID=DIR",
+    ))
 }
 
 /// The directories that a published root may be, and why the config file cannot be used.
-fn places(published: &str, config: Option<&Path>, env: &Env) -> (Vec<PathBuf>, Option<String>) {
-    let place = |roots: Vec<Published>| {
+fn published_dirs(
+    published: &str,
+    config: Option<&Path>,
+    env: &ProcessEnv,
+) -> (Vec<PathBuf>, Option<String>) {
+    let place = |roots: Vec<PublishedRoot>| {
         let root = roots.into_iter().find(|root| root.id.as_str() == published);
         root.map(|root| PathBuf::from(OsStr::from_bytes(&root.path)))
     };
     let (file, usual) = if let Some(file) = config {
         (file.to_owned(), None)
     } else {
-        let usual = Config::from_flags(Flags::default(), env).map(|usual| usual.published);
+        let usual =
+            Config::from_flags(ServeFlags::default(), env).map(|usual| usual.published_roots);
         (env.etc.join("caproot/caproot.yaml"), place(usual.unwrap_or_default()))
     };
-    let (named, unread) = match published_by(&file, env) {
+    let (named, unread) = match read_published(&file, env) {
         Ok(roots) => (place(roots), None),
         Err(why) => (None, Some(why)),
     };
     (named.into_iter().chain(usual).collect(), unread)
 }
 
-fn published_by(file: &Path, env: &Env) -> Result<Vec<Published>, String> {
+fn read_published(file: &Path, env: &ProcessEnv) -> Result<Vec<PublishedRoot>, String> {
     if let Err(error) = File::open(file) {
         return Err(format!("{} cannot be read: {error}", file.display()));
     }
-    Config::published_by(file, env)
+    Config::read_published_roots(file, env)
         .map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }
 
 /// Why what the daemon lists is not found by this user.
-fn failure(why: NotHere, dir: &Path) -> Failure {
+fn locate_failure(why: LocateError, dir: &Path) -> CommandFailure {
     const HERE: &str = "run this on the executor, as a user who may read the root";
     let below = dir.display();
     match why {
-        NotHere::Handle(problem) => Failure::nonsense(&format!("a handle {problem}")),
-        NotHere::Root => {
+        LocateError::InvalidHandle(problem) => {
+            CommandFailure::invalid_response(&format!("a handle {problem}"))
+        }
+        LocateError::RootUnavailable => {
             let sentence = format!("the root's directory {below} cannot be opened by this user");
-            Failure::new(exit::WRONG, sentence).hint(HERE)
+            CommandFailure::new(exit::PROBLEMS_FOUND, sentence).with_hint(HERE)
         }
-        NotHere::Missing => {
-            Failure::new(exit::WRONG, format!("the daemon lists it, and it is not below {below}"))
-                .hint(HERE)
-        }
-        NotHere::Outside => {
+        LocateError::NotFound => CommandFailure::new(
+            exit::PROBLEMS_FOUND,
+            format!("the daemon lists it, and it is not below {below}"),
+        )
+        .with_hint(HERE),
+        LocateError::Outside => {
             let sentence = format!("a link leads out of {below}, and out of every --allow");
-            Failure::new(exit::CONFIG, sentence).hint("allow its target's directory: --allow DIR")
+            CommandFailure::new(exit::BAD_CONFIG, sentence)
+                .with_hint("allow its target's directory: --allow DIR")
         }
-        NotHere::Denied => {
-            Failure::new(exit::NOT_PERMITTED, format!("this user may not read it below {below}"))
+        LocateError::Denied => CommandFailure::new(
+            exit::NOT_PERMITTED,
+            format!("this user may not read it below {below}"),
+        ),
+        LocateError::Failed => {
+            CommandFailure::new(exit::PROBLEMS_FOUND, format!("the filesystem below {below} fails"))
         }
-        NotHere::Failed => Failure::new(exit::WRONG, format!("the filesystem below {below} fails")),
     }
 }
 
-fn print_path(handle: &str, path: &Path, output: Output) -> Result<(), Failure> {
+fn print_path(handle: &str, path: &Path, output: OutputFormat) -> Result<(), CommandFailure> {
     let bytes = path.as_os_str().as_bytes();
     match output {
-        Output::Text if io::stdout().is_terminal() => {
-            let text = shown(&path.to_string_lossy());
-            print(|stdout| writeln!(stdout, "{text}"))
+        OutputFormat::Text if io::stdout().is_terminal() => {
+            let text = escape_text(&path.to_string_lossy());
+            write_stdout(|stdout| writeln!(stdout, "{text}"))
         }
-        Output::Text => print(|stdout| stdout.write_all(bytes).and_then(|()| writeln!(stdout))),
-        Output::Json => {
+        OutputFormat::Text => {
+            write_stdout(|stdout| stdout.write_all(bytes).and_then(|()| writeln!(stdout)))
+        }
+        OutputFormat::Json => {
             let mut answer = json!({
                 "handle": handle,
                 "uri": file_uri(bytes),

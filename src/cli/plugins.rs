@@ -1,7 +1,7 @@
 //! Plugins for a person: as a tree, and what changed of them.
 
-use super::table::cut;
-use super::text::{Shown, shown};
+use super::table::truncate_to_width;
+use super::text::{EscapedText, escape_text};
 use crate::proto::caproot::v1::{
     Marketplace, McpServer, McpTransport, NamedValue, Plugin, PluginComponents, SkillDelta,
 };
@@ -9,21 +9,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// The most columns of a text in a tree or a line.
-const TEXT: usize = 100;
+const MAX_TEXT_COLUMNS: usize = 100;
 
 /// One component: its kind, its name, and what else is told of it.
-type Component = (&'static str, String, String);
+type ComponentLine = (&'static str, String, String);
 
 /// The plugins that a stream made its reader hold, by package; and marketplaces, by root id.
 #[derive(Default)]
-pub(super) struct Plugins {
+pub(super) struct PluginChangeReporter {
     plugins: BTreeMap<String, Plugin>,
     marketplaces: BTreeMap<String, Vec<Marketplace>>,
 }
 
-impl Plugins {
+impl PluginChangeReporter {
     /// Takes what deltas say; gives the lines of what is not as it was. `anew`: they are all there is.
-    pub(super) fn apply(&mut self, deltas: Vec<SkillDelta>, anew: bool) -> Vec<String> {
+    pub(super) fn apply_deltas(&mut self, deltas: Vec<SkillDelta>, anew: bool) -> Vec<String> {
         let mut lines = Vec::new();
         let mut gone: Vec<String> = Vec::new();
         if anew {
@@ -38,7 +38,7 @@ impl Plugins {
         gone.extend(deltas.iter().flat_map(|delta| delta.removed_plugins.clone()));
         for package in gone {
             if let Some(plugin) = self.plugins.remove(&package) {
-                lines.push(line('-', &plugin, "no longer there"));
+                lines.push(plugin_line('-', &plugin, "no longer there"));
             }
         }
         for delta in deltas {
@@ -48,17 +48,20 @@ impl Plugins {
                     continue;
                 }
                 lines.push(match before {
-                    None => line('+', &plugin, &summary(&plugin)),
-                    Some(before) => line('~', &plugin, &difference(before, &plugin)),
+                    None => plugin_line('+', &plugin, &component_counts(&plugin)),
+                    Some(before) => plugin_line('~', &plugin, &plugin_difference(before, &plugin)),
                 });
                 self.plugins.insert(plugin.package.clone(), plugin);
             }
             if let Some(lists) = delta.marketplaces {
                 let lists = lists.marketplaces;
                 if self.marketplaces.get(&delta.root_id).is_none_or(|before| *before != lists) {
-                    let told: Vec<_> = lists.iter().map(marketplace).collect();
+                    let told: Vec<_> = lists.iter().map(marketplace_text).collect();
                     let told = if told.is_empty() { "none".to_owned() } else { told.join(", ") };
-                    lines.push(format!("~ marketplaces of root {}: {told}", Shown(&delta.root_id)));
+                    lines.push(format!(
+                        "~ marketplaces of root {}: {told}",
+                        EscapedText(&delta.root_id)
+                    ));
                     self.marketplaces.insert(delta.root_id, lists);
                 }
             }
@@ -68,27 +71,27 @@ impl Plugins {
 }
 
 /// A root's plugins and what they declare, indented below it.
-pub(super) fn tree(plugins: &[Plugin], marketplaces: &[Marketplace]) -> Vec<String> {
+pub(super) fn plugin_tree(plugins: &[Plugin], marketplaces: &[Marketplace]) -> Vec<String> {
     let mut lines = Vec::new();
     for list in marketplaces {
-        lines.push(format!("  marketplace {}", marketplace(list)));
+        lines.push(format!("  marketplace {}", marketplace_text(list)));
     }
     for plugin in plugins {
-        let mut head = format!("  plugin {}", Shown(&plugin.name));
+        let mut head = format!("  plugin {}", EscapedText(&plugin.name));
         if !plugin.version.is_empty() {
-            let _ = write!(head, " {}", Shown(&plugin.version));
+            let _ = write!(head, " {}", EscapedText(&plugin.version));
         }
-        let _ = write!(head, "  {}", Shown(&plugin.package));
+        let _ = write!(head, "  {}", EscapedText(&plugin.package));
         for (is_so, word) in [(plugin.stale, "stale"), (plugin.truncated, "truncated")] {
             if is_so {
                 let _ = write!(head, "  {word}");
             }
         }
         lines.push(head);
-        for (kind, name, what) in components(plugin) {
+        for (kind, name, what) in component_lines(plugin) {
             let mut line = format!("    {kind} {name}");
             if !what.is_empty() {
-                let _ = write!(line, "  {}", cut(&what, TEXT));
+                let _ = write!(line, "  {}", truncate_to_width(&what, MAX_TEXT_COLUMNS));
             }
             lines.push(line);
         }
@@ -96,20 +99,20 @@ pub(super) fn tree(plugins: &[Plugin], marketplaces: &[Marketplace]) -> Vec<Stri
     lines
 }
 
-fn marketplace(list: &Marketplace) -> String {
+fn marketplace_text(list: &Marketplace) -> String {
     let count = list.plugins.len();
     let s = if count == 1 { "" } else { "s" };
-    format!("{}: {count} plugin{s}", Shown(&list.name))
+    format!("{}: {count} plugin{s}", EscapedText(&list.name))
 }
 
-fn line(sign: char, plugin: &Plugin, what: &str) -> String {
-    format!("{sign} plugin {}  {}  {what}", Shown(&plugin.name), Shown(&plugin.package))
+fn plugin_line(sign: char, plugin: &Plugin, what: &str) -> String {
+    format!("{sign} plugin {}  {}  {what}", EscapedText(&plugin.name), EscapedText(&plugin.package))
 }
 
 /// How many of each kind a plugin declares.
-fn summary(plugin: &Plugin) -> String {
+fn component_counts(plugin: &Plugin) -> String {
     let mut kinds: Vec<(&str, usize)> = Vec::new();
-    for (kind, ..) in components(plugin) {
+    for (kind, ..) in component_lines(plugin) {
         match kinds.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, count)) => *count += 1,
             None => kinds.push((kind, 1)),
@@ -120,11 +123,12 @@ fn summary(plugin: &Plugin) -> String {
 }
 
 /// Which components came, changed and went.
-fn difference(before: &Plugin, now: &Plugin) -> String {
+fn plugin_difference(before: &Plugin, now: &Plugin) -> String {
     const MOST: usize = 8;
-    let (old, new) = (components(before), components(now));
-    let named =
-        |all: &[Component], of: &Component| all.iter().any(|c| (c.0, &c.1) == (of.0, &of.1));
+    let (old, new) = (component_lines(before), component_lines(now));
+    let named = |all: &[ComponentLine], of: &ComponentLine| {
+        all.iter().any(|c| (c.0, &c.1) == (of.0, &of.1))
+    };
     let mut told = Vec::new();
     let gone = old.iter().filter(|c| !named(&new, c));
     told.extend(gone.map(|(kind, name, _)| format!("-{kind} {name}")));
@@ -133,7 +137,7 @@ fn difference(before: &Plugin, now: &Plugin) -> String {
         told.push(format!("{sign}{} {}", component.0, component.1));
     }
     if before.name != now.name {
-        told.insert(0, format!("was {}", Shown(&before.name)));
+        told.insert(0, format!("was {}", EscapedText(&before.name)));
     }
     match told.len() {
         0 if now.stale && !before.stale => "stale: a file of it no longer parses".to_owned(),
@@ -145,40 +149,44 @@ fn difference(before: &Plugin, now: &Plugin) -> String {
     }
 }
 
-fn components(plugin: &Plugin) -> Vec<Component> {
+fn component_lines(plugin: &Plugin) -> Vec<ComponentLine> {
     let Some(all) = &plugin.components else { return Vec::new() };
     let PluginComponents { mcp_servers, apps, hooks, agents, commands, output_styles, lsp_servers } =
         all;
-    let mut told: Vec<Component> = Vec::new();
-    let mut tell = |kind, name: &str, what: String| told.push((kind, shown(name), what));
+    let mut told: Vec<ComponentLine> = Vec::new();
+    let mut tell = |kind, name: &str, what: String| told.push((kind, escape_text(name), what));
     for server in mcp_servers {
-        tell("mcp", &server.name, self::server(server));
+        tell("mcp", &server.name, server_text(server));
     }
     for app in apps {
-        tell("app", &app.name, shown(&app.id));
+        tell("app", &app.name, escape_text(&app.id));
     }
     for hook in hooks {
         let run = [&hook.command, &hook.url, &hook.prompt];
         let run = run.into_iter().find(|text| !text.is_empty()).map_or("", String::as_str);
         let of = if hook.matcher.is_empty() { String::new() } else { format!("{} ", hook.matcher) };
-        tell("hook", &hook.event, shown(&format!("{of}{}: {run}", hook.kind)));
+        tell("hook", &hook.event, escape_text(&format!("{of}{}: {run}", hook.kind)));
     }
     for agent in agents {
-        tell("agent", &agent.name, shown(&agent.description));
+        tell("agent", &agent.name, escape_text(&agent.description));
     }
     for command in commands {
-        tell("command", &command.name, shown(&command.description));
+        tell("command", &command.name, escape_text(&command.description));
     }
     for style in output_styles {
-        tell("output style", &style.name, shown(&style.description));
+        tell("output style", &style.name, escape_text(&style.description));
     }
     for server in lsp_servers {
-        tell("lsp", &server.name, shown(&format!("{} {}", server.command, server.args.join(" "))));
+        tell(
+            "lsp",
+            &server.name,
+            escape_text(&format!("{} {}", server.command, server.args.join(" "))),
+        );
     }
     told
 }
 
-fn server(server: &McpServer) -> String {
+fn server_text(server: &McpServer) -> String {
     let transport = match McpTransport::try_from(server.transport) {
         Ok(McpTransport::Stdio) => "stdio",
         Ok(McpTransport::StreamableHttp) => "http",
@@ -199,12 +207,12 @@ fn server(server: &McpServer) -> String {
     if server.enabled == Some(false) {
         told.push_str(" off");
     }
-    shown(&told)
+    escape_text(&told)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Plugins, tree};
+    use super::{PluginChangeReporter, plugin_tree};
     use crate::proto::caproot::v1::{
         App, McpServer, McpTransport, Plugin, PluginComponents, SkillDelta,
     };
@@ -240,17 +248,17 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_of_what_is_declared() {
+    fn tree_shows_declared_components() {
         assert_eq!(
-            tree(&[plugin("p", &["s"])], &[]),
+            plugin_tree(&[plugin("p", &["s"])], &[]),
             ["  plugin p  skill://r/p", r"    mcp s  stdio: x\u{1b}", "    app a  connector_1"]
         );
     }
 
     #[test]
-    fn what_changed() {
-        let mut held = Plugins::default();
-        let mut told = |delta, anew| held.apply(vec![delta], anew);
+    fn changes_are_reported() {
+        let mut held = PluginChangeReporter::default();
+        let mut told = |delta, anew| held.apply_deltas(vec![delta], anew);
         assert_eq!(
             told(delta(vec![plugin("p", &["s"])], &[]), true),
             ["+ plugin p  skill://r/p  mcp 1, app 1"]

@@ -2,12 +2,12 @@
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
-use super::failure::Failure;
-use super::handle_arg::{PackageArg, package, plugin_package, root_of};
+use super::failure::CommandFailure;
+use super::handle_arg::{PackageArg, find_plugin_package, find_root, find_skill};
 use super::list::consistency;
-use super::output::{Output, print, print_message};
+use super::output::{OutputFormat, print_message, write_stdout};
 use crate::client::Client;
-use crate::endpoint::Env;
+use crate::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::ReadResourceRequest;
 use crate::proto::caproot::v1::read_resource_response::Body;
 use clap::Args;
@@ -15,7 +15,7 @@ use std::io::{self, Write as _};
 
 /// Bytes that are held back before the first are printed, so that a file that changes meanwhile
 /// can be begun anew.
-const HELD_BYTES: usize = 4 << 20;
+const BUFFERED_BYTES: usize = 4 << 20;
 /// The most bytes of a file that is printed as JSON, which is made in memory.
 const MAX_JSON_BYTES: usize = 256 << 20;
 
@@ -47,21 +47,21 @@ pub(super) struct ReadArgs {
     #[arg(long)]
     fresh: bool,
     /// How to print the result
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
 }
 
 /// Prints the file.
-pub(super) async fn run(args: ReadArgs, env: &Env) -> Result<u8, Failure> {
-    let (mut client, _) = args.connection.client(env).await?;
-    let roots = args.selection.roots(&mut client, env).await?;
+pub(super) async fn run(args: ReadArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    let (mut client, _) = args.connection.connect(env).await?;
+    let roots = args.selection.selected_roots(&mut client, env).await?;
     let consistency = consistency(args.fresh);
     let handle = args.package.resolve(&mut client, &roots, consistency).await?;
-    let root = root_of(&handle, roots)?;
-    let package = package(&mut client, &root, &handle, consistency).await?;
+    let root = find_root(&handle, roots)?;
+    let package = find_skill(&mut client, &root, &handle, consistency).await?;
     let package = match package {
         Some(skill) => skill.package,
-        None => plugin_package(&mut client, &root, &handle, consistency)
+        None => find_plugin_package(&mut client, &root, &handle, consistency)
             .await?
             .unwrap_or_else(|| handle.clone()),
     };
@@ -75,17 +75,20 @@ pub(super) async fn run(args: ReadArgs, env: &Env) -> Result<u8, Failure> {
         ..ReadResourceRequest::default()
     };
     match args.output {
-        Output::Text => {
+        OutputFormat::Text => {
             let mut out = |bytes: &[u8]| io::stdout().lock().write_all(bytes);
-            client.read_resource(&request, HELD_BYTES, &mut out).await?;
-            print(|_| Ok(()))?;
+            client.read_resource(&request, BUFFERED_BYTES, &mut out).await?;
+            write_stdout(|_| Ok(()))?;
         }
-        Output::Json => print_as_json(&mut client, &request).await?,
+        OutputFormat::Json => print_as_json(&mut client, &request).await?,
     }
     Ok(exit::OK)
 }
 
-async fn print_as_json(client: &mut Client, request: &ReadResourceRequest) -> Result<(), Failure> {
+async fn print_as_json(
+    client: &mut Client,
+    request: &ReadResourceRequest,
+) -> Result<(), CommandFailure> {
     let mut content = Vec::new();
     let mut collect = |bytes: &[u8]| {
         content.extend_from_slice(bytes);
@@ -95,9 +98,9 @@ async fn print_as_json(client: &mut Client, request: &ReadResourceRequest) -> Re
     };
     let mut answer = client.read_resource(request, MAX_JSON_BYTES, &mut collect).await?;
     answer.body = Some(match answer.body {
-        Some(Body::Contents(_)) => {
-            Body::Contents(String::from_utf8(content).map_err(|error| Failure::nonsense(&error))?)
-        }
+        Some(Body::Contents(_)) => Body::Contents(
+            String::from_utf8(content).map_err(|error| CommandFailure::invalid_response(&error))?,
+        ),
         Some(Body::Data(_)) | None => Body::Data(content),
     });
     print_message(&answer)

@@ -1,6 +1,6 @@
 //! What is wrong below roots, in the words of a compiler, and a summary.
 
-use super::text::Shown;
+use super::text::EscapedText;
 use crate::proto::caproot::v1::{
     Diagnostic, DiagnosticCode, ListRootsResponse, ListSkillsResponse, PublishedRoot,
     ResolveRootsResponse, ResolvedRoot, RootReason, RootState, RootStatus, Severity,
@@ -13,13 +13,13 @@ pub(super) const NOTHING_PUBLISHED: &str = "hint: no root is published to you: l
      directory here with --root DIR";
 
 /// Roots that are not ready, diagnostics from WARNING up, and a summary, one a line.
-pub(super) fn lines(list: &ListSkillsResponse) -> Vec<String> {
-    let what = format!("{} in ", counted(list.skills.len(), "skill"));
-    said(&what, &list.roots, &list.diagnostics, list.truncated)
+pub(super) fn skills_report(list: &ListSkillsResponse) -> Vec<String> {
+    let what = format!("{} in ", count_with_noun(list.skills.len(), "skill"));
+    report_lines(&what, &list.roots, &list.diagnostics, list.truncated)
 }
 
 /// The same of roots that were resolved.
-pub(super) fn resolved(answer: &ResolveRootsResponse) -> Vec<String> {
+pub(super) fn resolve_report(answer: &ResolveRootsResponse) -> Vec<String> {
     let status = |root: &ResolvedRoot| RootStatus {
         id: root.id.clone(),
         state: root.state,
@@ -31,11 +31,11 @@ pub(super) fn resolved(answer: &ResolveRootsResponse) -> Vec<String> {
     };
     let roots: Vec<_> = answer.roots.iter().map(status).collect();
     let diagnostics: Vec<_> = answer.roots.iter().flat_map(|r| r.diagnostics.clone()).collect();
-    said("", &roots, &diagnostics, roots.iter().any(|root| root.truncated))
+    report_lines("", &roots, &diagnostics, roots.iter().any(|root| root.truncated))
 }
 
 /// The same of published roots.
-pub(super) fn published(answer: &ListRootsResponse) -> Vec<String> {
+pub(super) fn roots_report(answer: &ListRootsResponse) -> Vec<String> {
     let status = |root: &PublishedRoot| RootStatus {
         id: root.id.clone(),
         state: root.state,
@@ -44,23 +44,28 @@ pub(super) fn published(answer: &ListRootsResponse) -> Vec<String> {
         ..RootStatus::default()
     };
     let roots: Vec<_> = answer.roots.iter().map(status).collect();
-    said("published: ", &roots, &[], false)
+    report_lines("published: ", &roots, &[], false)
 }
 
 /// A root's state, with the reason where there is one.
-pub(super) fn state(state: RootState, reason: i32) -> String {
-    let name = stem(state.as_str_name(), "ROOT_STATE_");
+pub(super) fn root_state_text(state: RootState, reason: i32) -> String {
+    let name = strip_enum_prefix(state.as_str_name(), "ROOT_STATE_");
     if state == RootState::Unavailable {
-        format!("{name} {}", root_reason(reason))
+        format!("{name} {}", root_reason_name(reason))
     } else {
         name.to_owned()
     }
 }
 
-fn said(what: &str, roots: &[RootStatus], of: &[Diagnostic], truncated: bool) -> Vec<String> {
+fn report_lines(
+    what: &str,
+    roots: &[RootStatus],
+    of: &[Diagnostic],
+    truncated: bool,
+) -> Vec<String> {
     let mut lines: Vec<String> = roots.iter().filter_map(root_line).collect();
     lines.extend(of.iter().filter_map(diagnostic_line));
-    lines.push(summary(what, roots, of, truncated));
+    lines.push(summary_line(what, roots, of, truncated));
     lines
 }
 
@@ -69,17 +74,17 @@ fn root_line(root: &RootStatus) -> Option<String> {
         RootState::Ready => return None,
         RootState::Pending => "warning[PENDING]".to_owned(),
         RootState::Unavailable | RootState::Unspecified => {
-            format!("error[{}]", root_reason(root.reason))
+            format!("error[{}]", root_reason_name(root.reason))
         }
     };
-    Some(with_message(format!("{head} root {}", Shown(&root.id)), &root.message))
+    Some(with_message(format!("{head} root {}", EscapedText(&root.id)), &root.message))
 }
 
 /// Why a root cannot be used, by its name, or by its number where a newer daemon knows more.
-pub(super) fn root_reason(reason: i32) -> String {
+pub(super) fn root_reason_name(reason: i32) -> String {
     RootReason::try_from(reason).map_or_else(
         |number| number.0.to_string(),
-        |reason| stem(reason.as_str_name(), "ROOT_REASON_").to_owned(),
+        |reason| strip_enum_prefix(reason.as_str_name(), "ROOT_REASON_").to_owned(),
     )
 }
 
@@ -93,13 +98,13 @@ pub(super) fn diagnostic_line(diagnostic: &Diagnostic) -> Option<String> {
     // A newer daemon may know codes that this client does not.
     let code = DiagnosticCode::try_from(diagnostic.code).map_or_else(
         |number| number.0.to_string(),
-        |code| stem(code.as_str_name(), "DIAGNOSTIC_CODE_").to_owned(),
+        |code| strip_enum_prefix(code.as_str_name(), "DIAGNOSTIC_CODE_").to_owned(),
     );
     let mut line = format!("{severity}[{code}] ");
     if diagnostic.resource.is_empty() {
-        let _ = write!(line, "root {}", Shown(&diagnostic.root_id));
+        let _ = write!(line, "root {}", EscapedText(&diagnostic.root_id));
     } else {
-        let _ = write!(line, "{}", Shown(&diagnostic.resource));
+        let _ = write!(line, "{}", EscapedText(&diagnostic.resource));
     }
     if diagnostic.line > 0 {
         let _ = write!(line, ":{}", diagnostic.line);
@@ -112,17 +117,17 @@ pub(super) fn diagnostic_line(diagnostic: &Diagnostic) -> Option<String> {
 
 fn with_message(mut line: String, message: &str) -> String {
     if !message.is_empty() {
-        let _ = write!(line, ": {}", Shown(message));
+        let _ = write!(line, ": {}", EscapedText(message));
     }
     line
 }
 
-pub(super) fn stem<'a>(name: &'a str, prefix: &str) -> &'a str {
+pub(super) fn strip_enum_prefix<'a>(name: &'a str, prefix: &str) -> &'a str {
     name.strip_prefix(prefix).unwrap_or(name)
 }
 
-fn summary(what: &str, roots: &[RootStatus], of: &[Diagnostic], truncated: bool) -> String {
-    let mut line = format!("{what}{}", counted(roots.len(), "root"));
+fn summary_line(what: &str, roots: &[RootStatus], of: &[Diagnostic], truncated: bool) -> String {
+    let mut line = format!("{what}{}", count_with_noun(roots.len(), "root"));
     let unready = roots.iter().filter(|root| root.state() != RootState::Ready).count();
     if unready > 0 {
         let _ = write!(line, " ({unready} not ready)");
@@ -130,7 +135,7 @@ fn summary(what: &str, roots: &[RootStatus], of: &[Diagnostic], truncated: bool)
     for (severity, name) in [(Severity::Error, "error"), (Severity::Warning, "warning")] {
         let count = of.iter().filter(|d| d.severity() == severity).count();
         if count > 0 {
-            let _ = write!(line, ", {}", counted(count, name));
+            let _ = write!(line, ", {}", count_with_noun(count, name));
         }
     }
     let total: u64 =
@@ -145,21 +150,21 @@ fn summary(what: &str, roots: &[RootStatus], of: &[Diagnostic], truncated: bool)
     line
 }
 
-pub(super) fn counted(count: usize, thing: &str) -> String {
+pub(super) fn count_with_noun(count: usize, thing: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {thing}{plural}")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::lines;
+    use super::skills_report;
     use crate::proto::caproot::v1::{
         Diagnostic, DiagnosticCode, ListSkillsResponse, RootCounts, RootReason, RootState,
         RootStatus, Severity, Skill,
     };
 
     #[test]
-    fn in_the_words_of_a_compiler() {
+    fn report_looks_like_compiler_output() {
         let root = |id: &str, state: RootState, reason: RootReason| RootStatus {
             id: id.into(),
             state: state.into(),
@@ -197,7 +202,7 @@ mod tests {
             ..ListSkillsResponse::default()
         };
         assert_eq!(
-            lines(&list),
+            skills_report(&list),
             [
                 "warning[PENDING] root p",
                 r"error[NOT_FOUND] root u\u{1b}: Create it.",

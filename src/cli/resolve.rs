@@ -2,13 +2,13 @@
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
-use super::failure::Failure;
+use super::failure::CommandFailure;
 use super::list::consistency;
-use super::output::{Output, print, print_message, print_table, say};
+use super::output::{OutputFormat, print_message, print_stderr, print_table, write_stdout};
 use super::plugins;
 use super::report;
-use super::text::{Shown, shown};
-use crate::endpoint::Env;
+use super::text::{EscapedText, escape_text};
+use crate::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::{
     ResolveRootsRequest, ResolveRootsResponse, ResolvedRoot, RootKind, RootState,
 };
@@ -34,64 +34,68 @@ pub(super) struct ResolveArgs {
     #[arg(long)]
     fresh: bool,
     /// How to print the result
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
 }
 
 /// Prints the roots.
-pub(super) async fn run(args: ResolveArgs, env: &Env) -> Result<u8, Failure> {
-    let (mut client, _) = args.connection.client(env).await?;
+pub(super) async fn run(args: ResolveArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    let (mut client, _) = args.connection.connect(env).await?;
     let request = ResolveRootsRequest {
-        selected_capability_roots: args.selection.roots(&mut client, env).await?,
+        selected_capability_roots: args.selection.selected_roots(&mut client, env).await?,
         consistency: consistency(args.fresh).into(),
         ..ResolveRootsRequest::default()
     };
     let answer = client.resolve_roots(request).await?;
     match args.output {
-        Output::Text => {
-            print_table(["ROOT", "STATE", "FOUND"], &rows(&answer))?;
-            print(|stdout| {
-                let mut trees = answer.roots.iter().filter_map(tree).flatten();
+        OutputFormat::Text => {
+            print_table(["ROOT", "STATE", "FOUND"], &resolved_root_rows(&answer))?;
+            write_stdout(|stdout| {
+                let mut trees = answer.roots.iter().filter_map(root_tree).flatten();
                 trees.try_for_each(|line| writeln!(stdout, "{line}"))
             })?;
-            say(&report::resolved(&answer));
+            print_stderr(&report::resolve_report(&answer));
         }
-        Output::Json => print_message(&answer)?,
+        OutputFormat::Json => print_message(&answer)?,
     }
     let ready = answer.roots.iter().all(|root| root.state() == RootState::Ready);
-    Ok(if ready { exit::OK } else { exit::WRONG })
+    Ok(if ready { exit::OK } else { exit::PROBLEMS_FOUND })
 }
 
-fn rows(answer: &ResolveRootsResponse) -> Vec<[String; 3]> {
+fn resolved_root_rows(answer: &ResolveRootsResponse) -> Vec<[String; 3]> {
     let row = |root: &ResolvedRoot| {
-        [shown(&root.id), report::state(root.state(), root.reason), found(root)]
+        [
+            escape_text(&root.id),
+            report::root_state_text(root.state(), root.reason),
+            root_contents(root),
+        ]
     };
     answer.roots.iter().map(row).collect()
 }
 
 /// A root's plugins, below a line with its name; `None` where there is nothing of the kind.
-fn tree(root: &ResolvedRoot) -> Option<Vec<String>> {
-    let lines = plugins::tree(&root.plugins, &root.marketplaces);
-    let head = [String::new(), shown(&root.id)];
+fn root_tree(root: &ResolvedRoot) -> Option<Vec<String>> {
+    let lines = plugins::plugin_tree(&root.plugins, &root.marketplaces);
+    let head = [String::new(), escape_text(&root.id)];
     (!lines.is_empty()).then(|| head.into_iter().chain(lines).collect())
 }
 
 /// What a root is and holds, such as
 /// `PLUGIN deploy 1.0: 3 skills, 1 left out; directories: 12 searched`.
-fn found(root: &ResolvedRoot) -> String {
+fn root_contents(root: &ResolvedRoot) -> String {
     let Some(counts) = &root.counts else { return String::new() };
     // A newer daemon may know kinds that this client does not.
     let mut text = RootKind::try_from(root.kind).map_or_else(
         |number| number.0.to_string(),
-        |kind| report::stem(kind.as_str_name(), "ROOT_KIND_").to_owned(),
+        |kind| report::strip_enum_prefix(kind.as_str_name(), "ROOT_KIND_").to_owned(),
     );
     if let Some(plugin) = &root.plugin {
-        let _ = write!(text, " {}", Shown(&plugin.name));
+        let _ = write!(text, " {}", EscapedText(&plugin.name));
         if !plugin.version.is_empty() {
-            let _ = write!(text, " {}", Shown(&plugin.version));
+            let _ = write!(text, " {}", EscapedText(&plugin.version));
         }
     }
-    let _ = write!(text, ": {}", report::counted(counts.skills as usize, "skill"));
+    let _ = write!(text, ": {}", report::count_with_noun(counts.skills as usize, "skill"));
     for (count, what) in
         [(counts.left_out, "left out"), (counts.other_product, "for other products")]
     {

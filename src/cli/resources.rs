@@ -2,12 +2,12 @@
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
-use super::failure::Failure;
-use super::handle_arg::{PackageArg, root_of};
-use super::output::{Output, print, print_message, say};
-use super::text::shown;
+use super::failure::CommandFailure;
+use super::handle_arg::{PackageArg, find_root};
+use super::output::{OutputFormat, print_message, print_stderr, write_stdout};
+use super::text::escape_text;
 use super::{report, table};
-use crate::endpoint::Env;
+use crate::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::{
     Consistency, ListResourcesRequest, ListResourcesResponse, Resource,
 };
@@ -36,62 +36,62 @@ pub(super) struct ResourcesArgs {
     #[arg(long)]
     digests: bool,
     /// How to print the result
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
 }
 
 /// Prints the files.
-pub(super) async fn run(args: ResourcesArgs, env: &Env) -> Result<u8, Failure> {
-    let (mut client, _) = args.connection.client(env).await?;
-    let roots = args.selection.roots(&mut client, env).await?;
+pub(super) async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    let (mut client, _) = args.connection.connect(env).await?;
+    let roots = args.selection.selected_roots(&mut client, env).await?;
     let package = args.package.resolve(&mut client, &roots, Consistency::Cached).await?;
     let request = ListResourcesRequest {
-        root: Some(root_of(&package, roots)?),
+        root: Some(find_root(&package, roots)?),
         package,
         include_digests: args.digests,
         ..ListResourcesRequest::default()
     };
     let answer = client.list_resources(&request).await?;
     match args.output {
-        Output::Text => {
+        OutputFormat::Text => {
             // Handles are for copying, so none is cut, however narrow the terminal.
             let lines = if args.digests {
-                table::lines(&with_digests(&answer), None)
+                table::table_lines(&rows_with_digests(&answer), None)
             } else {
-                table::lines(&without_digests(&answer), None)
+                table::table_lines(&rows_without_digests(&answer), None)
             };
-            print(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))?;
-            say(&[summary(&answer)]);
+            write_stdout(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))?;
+            print_stderr(&[resources_summary(&answer)]);
         }
-        Output::Json => print_message(&answer)?,
+        OutputFormat::Json => print_message(&answer)?,
     }
     Ok(exit::OK)
 }
 
 fn cells(resource: &Resource) -> [String; 4] {
     let mark = if resource.executable { "x" } else { "-" };
-    let media_type = shown(&resource.media_type);
-    [resource.size_bytes.to_string(), mark.to_owned(), media_type, shown(&resource.resource)]
+    let media_type = escape_text(&resource.media_type);
+    [resource.size_bytes.to_string(), mark.to_owned(), media_type, escape_text(&resource.resource)]
 }
 
-fn without_digests(answer: &ListResourcesResponse) -> Vec<[String; 4]> {
+fn rows_without_digests(answer: &ListResourcesResponse) -> Vec<[String; 4]> {
     let head = ["BYTES", "X", "TYPE", "RESOURCE"].map(String::from);
     std::iter::once(head).chain(answer.resources.iter().map(cells)).collect()
 }
 
-fn with_digests(answer: &ListResourcesResponse) -> Vec<[String; 5]> {
+fn rows_with_digests(answer: &ListResourcesResponse) -> Vec<[String; 5]> {
     let head = ["BYTES", "X", "TYPE", "DIGEST", "RESOURCE"].map(String::from);
     let rows = answer.resources.iter().map(|resource| {
         let [bytes, mark, media_type, handle] = cells(resource);
         let digest = if resource.digest.is_empty() { "-" } else { &resource.digest };
-        [bytes, mark, media_type, shown(digest), handle]
+        [bytes, mark, media_type, escape_text(digest), handle]
     });
     std::iter::once(head).chain(rows).collect()
 }
 
-fn summary(answer: &ListResourcesResponse) -> String {
+fn resources_summary(answer: &ListResourcesResponse) -> String {
     let bytes: u64 = answer.resources.iter().map(|resource| resource.size_bytes).sum();
-    let files = report::counted(answer.resources.len(), "file");
+    let files = report::count_with_noun(answer.resources.len(), "file");
     let cut = if answer.truncated { "; a limit left files out" } else { "" };
     format!("{files}, {bytes} bytes{cut}")
 }

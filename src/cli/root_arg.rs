@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Component, Path, PathBuf};
 
 /// What a `file:` URI's path holds as it is (RFC 3986).
-const ENCODED: &AsciiSet =
+const URI_PATH_ENCODE_SET: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// One `--root`.
@@ -27,23 +27,26 @@ impl RootArg {
         let starts: [&[u8]; 5] = [b"/", b"./", b"../", b"file:", b"published:"];
         let bare = starts.iter().any(|start| bytes.starts_with(start));
         let Some(equals) = bytes.iter().position(|b| *b == b'=').filter(|_| !bare) else {
-            return Self::checked(None, text);
+            return Self::with_non_empty_dir(None, text);
         };
         let id = std::str::from_utf8(&bytes[..equals]).map_err(|_| "the id is not UTF-8")?;
         if id.is_empty() {
             return Err("the id before `=` is empty");
         }
-        Self::checked(Some(id.to_owned()), OsString::from_vec(bytes[equals + 1..].to_vec()))
+        Self::with_non_empty_dir(
+            Some(id.to_owned()),
+            OsString::from_vec(bytes[equals + 1..].to_vec()),
+        )
     }
 
-    fn checked(id: Option<String>, dir: OsString) -> Result<Self, &'static str> {
+    fn with_non_empty_dir(id: Option<String>, dir: OsString) -> Result<Self, &'static str> {
         if dir.is_empty() { Err("the directory is empty") } else { Ok(Self { id, dir }) }
     }
 }
 
 /// The selection that the arguments stand for. A relative directory is made absolute by its text
 /// alone: the executor, which may be another machine, resolves links and `..`.
-pub(super) fn select(
+pub(super) fn select_roots(
     args: &[RootArg],
     environment_id: &str,
     current_dir: Option<&Path>,
@@ -52,7 +55,9 @@ pub(super) fn select(
     for arg in args {
         paths.push(wire_path(&arg.dir, current_dir)?);
     }
-    let ids = ids(args.iter().map(|arg| arg.id.as_deref()).zip(paths.iter().map(String::as_str)));
+    let ids = unique_root_ids(
+        args.iter().map(|arg| arg.id.as_deref()).zip(paths.iter().map(String::as_str)),
+    );
     let root = |(id, path)| SelectedCapabilityRoot {
         id,
         location: Some(CapabilityRootLocation {
@@ -86,12 +91,12 @@ fn wire_path(dir: &OsStr, current_dir: Option<&Path>) -> Result<String, &'static
 
 /// The `file:` URI of an absolute path.
 pub(super) fn file_uri(path: &[u8]) -> String {
-    format!("file://{}", percent_encode(path, ENCODED))
+    format!("file://{}", percent_encode(path, URI_PATH_ENCODE_SET))
 }
 
 /// An id for each root: the one given, else the last segment of its path with `-2`, `-3`, … behind
 /// it where that is taken.
-fn ids<'a>(roots: impl Iterator<Item = (Option<&'a str>, &'a str)>) -> Vec<String> {
+fn unique_root_ids<'a>(roots: impl Iterator<Item = (Option<&'a str>, &'a str)>) -> Vec<String> {
     let roots: Vec<_> = roots.collect();
     let mut taken: HashSet<String> =
         roots.iter().filter_map(|(id, _)| id.map(String::from)).collect();
@@ -133,7 +138,7 @@ fn last_segment(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{RootArg, select};
+    use super::{RootArg, select_roots};
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt as _;
     use std::path::Path;
@@ -160,10 +165,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent() {
+    fn relative_directories_become_absolute() {
         let sent = |texts: &[&str]| -> Vec<(String, String)> {
             let args: Vec<_> = texts.iter().map(|text| arg(text)).collect();
-            let roots = select(&args, "local", Some(Path::new("/home/me"))).expect("a directory");
+            let roots =
+                select_roots(&args, "local", Some(Path::new("/home/me"))).expect("a directory");
             let pair = |root: crate::proto::caproot::v1::SelectedCapabilityRoot| {
                 (root.id, root.location.expect("a location").path)
             };
@@ -188,13 +194,13 @@ mod tests {
             sent(&["/a/x", "/b/x", "x-2=/c", "/d/x"]),
             pairs(&[("x", "/a/x"), ("x-3", "/b/x"), ("x-2", "/c"), ("x-4", "/d/x")])
         );
-        assert!(select(&[arg("skills")], "local", None).is_err());
+        assert!(select_roots(&[arg("skills")], "local", None).is_err());
     }
 
     #[test]
     fn a_name_that_is_not_utf8_becomes_a_uri() {
         let args = [RootArg::parse(OsString::from_vec(b"/a b/\xff".to_vec())).expect("a path")];
-        let roots = select(&args, "local", None).expect("an absolute path");
+        let roots = select_roots(&args, "local", None).expect("an absolute path");
         let location = roots[0].location.as_ref().expect("a location");
         assert_eq!(location.path, "file:///a%20b/%FF");
     }

@@ -2,11 +2,11 @@
 
 use super::args::ConnectionArgs;
 use super::exit;
-use super::failure::Failure;
-use super::output::{Output, print_message, print_table, say};
+use super::failure::CommandFailure;
+use super::output::{OutputFormat, print_message, print_stderr, print_table};
 use super::report;
-use super::text::shown;
-use crate::endpoint::Env;
+use super::text::escape_text;
+use crate::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::{ListRootsResponse, RootState, Scope};
 use clap::Args;
 
@@ -23,37 +23,37 @@ pub(super) struct RootsArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     /// How to print the result
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
 }
 
 /// Prints the roots.
-pub(super) async fn run(args: RootsArgs, env: &Env) -> Result<u8, Failure> {
-    let (mut client, _) = args.connection.client(env).await?;
-    let answer = client.roots().await?;
+pub(super) async fn run(args: RootsArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    let (mut client, _) = args.connection.connect(env).await?;
+    let answer = client.list_roots().await?;
     match args.output {
-        Output::Text => {
-            print_table(["ID", "SCOPE", "STATE"], &rows(&answer))?;
-            let mut lines = report::published(&answer);
+        OutputFormat::Text => {
+            print_table(["ID", "SCOPE", "STATE"], &published_root_rows(&answer))?;
+            let mut lines = report::roots_report(&answer);
             if answer.roots.is_empty() {
                 lines.push(report::NOTHING_PUBLISHED.to_owned());
             }
-            say(&lines);
+            print_stderr(&lines);
         }
-        Output::Json => print_message(&answer)?,
+        OutputFormat::Json => print_message(&answer)?,
     }
     let ready = answer.roots.iter().all(|root| root.state() == RootState::Ready);
-    Ok(if ready { exit::OK } else { exit::WRONG })
+    Ok(if ready { exit::OK } else { exit::PROBLEMS_FOUND })
 }
 
-fn rows(answer: &ListRootsResponse) -> Vec<[String; 3]> {
+fn published_root_rows(answer: &ListRootsResponse) -> Vec<[String; 3]> {
     let rows = answer.roots.iter().map(|root| {
         // A newer daemon may know scopes that this client does not.
         let scope = Scope::try_from(root.scope).map_or_else(
             |number| number.0.to_string(),
-            |scope| report::stem(scope.as_str_name(), "SCOPE_").to_owned(),
+            |scope| report::strip_enum_prefix(scope.as_str_name(), "SCOPE_").to_owned(),
         );
-        [shown(&root.id), scope, report::state(root.state(), root.reason)]
+        [escape_text(&root.id), scope, report::root_state_text(root.state(), root.reason)]
     });
     rows.collect()
 }

@@ -1,21 +1,24 @@
 //! `caproot serve`: turns flags into a configuration, binds and restricts the process while it has
 //! one thread, starts the daemon, says where it listens, and stops it when asked to.
 
-use super::args::root_arg;
+use super::args::root_arg_parser;
 use super::config_check::{self, ConfigChecker};
 use super::exit;
-use super::failure::Failure;
-use super::output::print;
+use super::failure::CommandFailure;
+use super::output::write_stdout;
 use super::root_arg::RootArg;
 use super::self_test;
-use super::signals::Signals;
-use crate::config::{Config, Flags, Listener, Mistake, RootFlag, TlsFiles, TlsFlags, log};
-use crate::domain::{Landlock, LandlockState};
-use crate::endpoint::Env;
+use super::signals::DaemonSignals;
+use crate::config::{
+    Config, ConfigError, ListenAddress, RootFlag, ServeFlags, TlsFiles, TlsFlags, log,
+};
+use crate::domain::{LandlockMode, LandlockState};
+use crate::endpoint::ProcessEnv;
 use crate::file_watch::FileStamp;
-use crate::sandbox::{Needs, Restricted, SelfTest, Unrestricted, restrict};
+use crate::sandbox::{ProcessSandbox, SandboxError, SandboxPolicy, SelfTest, restrict_process};
 use crate::server::{
-    self, App, CheckFile, ConfigFile, Ending, Listeners, Load, MayRead, Reloads, StartError,
+    self, BoundDaemon, BoundListeners, ConfigFile, ConfigFileCheck, ConfigLoader, ExitReason,
+    ReloadSource, SandboxReadCheck, StartError,
 };
 use crate::telemetry::logs;
 use clap::Args;
@@ -29,7 +32,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// What the last spans may take to be sent.
-const LAST_SPANS: Duration = Duration::from_secs(5);
+const TRACE_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Run the daemon in the foreground
 ///
@@ -69,7 +72,7 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Publish a directory and allow it; its id defaults to the directory's name; repeat for more
-    #[arg(long, value_name = "[ID=]DIR", value_parser = root_arg())]
+    #[arg(long, value_name = "[ID=]DIR", value_parser = root_arg_parser())]
     root: Vec<RootArg>,
     /// Let callers select roots below this directory; repeat for more
     #[arg(long, value_name = "DIR")]
@@ -100,13 +103,13 @@ pub(super) struct ServeArgs {
     insecure_tcp: bool,
     /// What to log: off, error, warn, info, debug, trace, or a filter such as
     /// caproot=debug,h2=warn [default: info]
-    #[arg(long, value_name = "LEVEL-FILTER", env = "CAPROOT_LOG", value_parser = log::filter)]
+    #[arg(long, value_name = "LEVEL-FILTER", env = "CAPROOT_LOG", value_parser = log::parse_filter)]
     log: Option<String>,
     /// Whether the kernel's Landlock keeps the daemon to what it needs; with required it does not
     /// start where that cannot be [default: best-effort]
-    #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(Landlock::NAMES)
-        .try_map(|name| Landlock::parse(&name)))]
-    sandbox: Option<Landlock>,
+    #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(LandlockMode::NAMES)
+        .try_map(|name| LandlockMode::parse(&name)))]
+    sandbox: Option<LandlockMode>,
     /// Reload the config file whenever it changes
     #[arg(long, requires = "config")]
     watch_config: bool,
@@ -120,13 +123,13 @@ pub(super) struct ServeArgs {
 
 /// A daemon that is bound and restricted, and waits for its runtime.
 #[derive(Debug)]
-pub(super) struct Ready {
+pub(super) struct PreparedDaemon {
     config: Config,
-    listeners: Listeners,
+    listeners: BoundListeners,
     /// Held until the daemon ends.
-    restricted: Arc<Restricted>,
+    sandbox_guard: Arc<ProcessSandbox>,
     /// Flags and surroundings for reading the file again, if there is one.
-    again: Option<(ServeArgs, Env)>,
+    reload_inputs: Option<(ServeArgs, ProcessEnv)>,
     file: Option<ConfigFile>,
     /// Set under a service manager.
     checker: Option<io::Result<ConfigChecker>>,
@@ -134,59 +137,70 @@ pub(super) struct Ready {
 
 /// What came of the work before there is a runtime.
 #[derive(Debug)]
-pub(super) enum Begun {
-    Ready(Box<Ready>),
+pub(super) enum ServePreparation {
+    Daemon(Box<PreparedDaemon>),
     /// There is nothing more to do.
-    Ended(u8),
+    Finished(u8),
 }
 
-impl From<Unrestricted> for Failure {
-    fn from(error: Unrestricted) -> Self {
-        Self::new(exit::CONFIG, error)
+impl From<SandboxError> for CommandFailure {
+    fn from(error: SandboxError) -> Self {
+        Self::new(exit::BAD_CONFIG, error)
     }
 }
 
-impl From<StartError> for Failure {
+impl From<StartError> for CommandFailure {
     fn from(error: StartError) -> Self {
         Self::new(error.exit_code(), error)
     }
 }
 
 /// Does all that must come before the process has a second thread.
-pub(super) fn begin(args: ServeArgs, env: &Env) -> Result<Begun, Failure> {
+pub(super) fn prepare_daemon(
+    args: ServeArgs,
+    env: &ProcessEnv,
+) -> Result<ServePreparation, CommandFailure> {
     if args.check_config {
-        return config_check::answer(|| load(&args, env)).map(Begun::Ended);
+        return config_check::answer_check_requests(|| load_config(&args, env))
+            .map(ServePreparation::Finished);
     }
-    let (inherited, handed_over) = server::inherit()?;
-    let env = &Env { handed_over, ..env.clone() };
+    let (inherited, handed_over) = server::take_inherited_sockets()?;
+    let env = &ProcessEnv { inherited_sockets: handed_over, ..env.clone() };
     let file = args.config.clone().map(|path| {
         let stamp = FileStamp::of_path(&path);
         ConfigFile { path, stamp }
     });
-    let config = load(&args, env).map_err(|mistakes| {
+    let config = load_config(&args, env).map_err(|mistakes| {
         let sentences: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
-        Failure::all(exit::CONFIG, &sentences)
+        CommandFailure::from_messages(exit::BAD_CONFIG, &sentences)
     })?;
     // What is bound by now needs no right to bind, to lock or to make a socket any more.
-    let listeners = server::bind(&config, inherited)?;
-    let test = args.self_test.clone().map(SelfTest::before).transpose().map_err(|error| {
-        Failure::new(exit::INTERNAL, format!("the self-test cannot begin: {error}"))
+    let listeners = server::bind_listeners(&config, inherited)?;
+    let test = args.self_test.clone().map(SelfTest::prepare).transpose().map_err(|error| {
+        CommandFailure::new(exit::INTERNAL, format!("the self-test cannot begin: {error}"))
     })?;
     let is_managed = args.config.is_some() && server::has_service_manager();
     let checker = (is_managed && test.is_none()).then(ConfigChecker::start);
-    let restricted = restrict(&needs(&config, args.config.clone(), env))?;
+    let restricted = restrict_process(&sandbox_needs(&config, args.config.clone(), env))?;
     if let Some(test) = test {
-        return self_test::run(&test, &config, &restricted.sandbox).map(Begun::Ended);
+        return self_test::run(&test, &config, &restricted.status).map(ServePreparation::Finished);
     }
     let restricted = Arc::new(restricted);
     let again = args.config.is_some().then(|| (args, env.clone()));
-    Ok(Begun::Ready(Box::new(Ready { config, listeners, restricted, again, file, checker })))
+    Ok(ServePreparation::Daemon(Box::new(PreparedDaemon {
+        config,
+        listeners,
+        sandbox_guard: restricted,
+        reload_inputs: again,
+        file,
+        checker,
+    })))
 }
 
 /// What the file and the flags say together, at the start and later.
-fn load(args: &ServeArgs, env: &Env) -> Result<Config, Vec<Mistake>> {
+fn load_config(args: &ServeArgs, env: &ProcessEnv) -> Result<Config, Vec<ConfigError>> {
     let root = |root: &RootArg| RootFlag { id: root.id.clone(), dir: root.dir.clone().into() };
-    let flags = Flags {
+    let flags = ServeFlags {
         roots: args.root.iter().map(root).collect(),
         allow: args.allow.clone(),
         environment_ids: args.environment_id.clone(),
@@ -213,26 +227,33 @@ fn load(args: &ServeArgs, env: &Env) -> Result<Config, Vec<Mistake>> {
 }
 
 /// Runs the daemon until a signal stops it.
-pub(super) async fn run(begun: Begun) -> Result<u8, Failure> {
-    let Ready { config, listeners, restricted, again, file, checker } = match begun {
-        Begun::Ready(ready) => *ready,
-        Begun::Ended(code) => return Ok(code),
+pub(super) async fn run(begun: ServePreparation) -> Result<u8, CommandFailure> {
+    let PreparedDaemon {
+        config,
+        listeners,
+        sandbox_guard: restricted,
+        reload_inputs: again,
+        file,
+        checker,
+    } = match begun {
+        ServePreparation::Daemon(ready) => *ready,
+        ServePreparation::Finished(code) => return Ok(code),
     };
     // Before anybody is told that there is a daemon to stop.
-    let signals = Signals::new().map_err(|error| {
-        Failure::new(exit::INTERNAL, format!("signals cannot be received: {error}"))
+    let signals = DaemonSignals::new().map_err(|error| {
+        CommandFailure::new(exit::INTERNAL, format!("signals cannot be received: {error}"))
     })?;
-    let logs = logs::begin(&config.log, config.traces.as_ref())
-        .map_err(|sentence| Failure::new(exit::CONFIG, sentence))?;
+    let logs = logs::init_logging(&config.log, config.traces.as_ref())
+        .map_err(|sentence| CommandFailure::new(exit::BAD_CONFIG, sentence))?;
     let logs = Arc::new(logs);
-    say_restricted(&restricted);
-    let app = server::build_on(listeners, config, restricted.sandbox).await?;
-    announce(&app)?;
+    log_sandbox(&restricted);
+    let app = server::build_daemon_on(listeners, config, restricted.status).await?;
+    print_listeners(&app)?;
     // The flags still replace what they replace.
-    let load = again.map(|(args, env)| Arc::new(move || load(&args, &env)) as Load);
-    let may_read = restricted.is_walled().then(|| {
+    let load = again.map(|(args, env)| Arc::new(move || load_config(&args, &env)) as ConfigLoader);
+    let may_read = restricted.is_restricted().then(|| {
         let restricted = restricted.clone();
-        Arc::new(move |dir: &Path| restricted.may_read(dir)) as MayRead
+        Arc::new(move |dir: &Path| restricted.may_read(dir)) as SandboxReadCheck
     });
     let checker = checker.and_then(|started| {
         let warn = |error: &io::Error| {
@@ -240,57 +261,58 @@ pub(super) async fn run(begun: Begun) -> Result<u8, Failure> {
         };
         started.inspect_err(warn).ok()
     });
-    let check_file = checker.map(|checker| Arc::new(move || checker.check()) as CheckFile);
+    let check_file = checker.map(|checker| Arc::new(move || checker.check()) as ConfigFileCheck);
     let logs_of_reload = Some(logs.clone());
     let asked = Arc::default();
-    let reloads = Reloads {
-        asked: Arc::clone(&asked),
-        load,
+    let reloads = ReloadSource {
+        requested: Arc::clone(&asked),
+        load_config: load,
         may_read,
         logs: logs_of_reload,
-        file,
+        config_file: file,
         check_file,
     };
     let (stop, stopped) = oneshot::channel();
-    let run = Box::pin(app.run_reloading(async { drop(stopped.await) }, reloads));
-    let outcome = signals.rule(run, stop, &asked).await;
+    let run = Box::pin(app.run_with_reloads(async { drop(stopped.await) }, reloads));
+    let outcome = signals.run_until_stopped(run, stop, &asked).await;
     // Blocks for a moment, which must not be one of the runtime's own threads; nor must one that hangs
     // on a dead mount keep it waiting.
-    let ended = tokio::task::spawn_blocking(move || logs.end());
-    drop(tokio::time::timeout(LAST_SPANS, ended).await);
+    let ended = tokio::task::spawn_blocking(move || logs.flush_spans());
+    drop(tokio::time::timeout(TRACE_FLUSH_TIMEOUT, ended).await);
     let ending = outcome.unwrap_or_else(|| {
         tracing::warn!("told to stop again: calls in flight are cut off");
-        Ok(Ending::Stopped)
+        Ok(ExitReason::Stopped)
     })?;
     Ok(match ending {
-        Ending::Stopped => exit::OK,
-        Ending::NeedsNewProcess => exit::RESTART,
+        ExitReason::Stopped => exit::OK,
+        ExitReason::NeedsRestart => exit::NEEDS_RESTART,
     })
 }
 
 /// What the daemon does once it is restricted. Whatever else it is to read then belongs in here.
-fn needs(config: &Config, file: Option<PathBuf>, env: &Env) -> Needs {
-    let socket = |listener: &Listener| match listener {
-        Listener::Unix(path) | Listener::OwnUnix(path) => Some(path.clone()),
-        Listener::Tcp(_) => None,
+fn sandbox_needs(config: &Config, file: Option<PathBuf>, env: &ProcessEnv) -> SandboxPolicy {
+    let socket = |listener: &ListenAddress| match listener {
+        ListenAddress::Unix(path) | ListenAddress::UnixInOwnDir(path) => Some(path.clone()),
+        ListenAddress::Tcp(_) => None,
     };
     let tokens = config.callers.iter().flat_map(|rules| rules.token_files.iter().flatten());
     let tokens = tokens.map(|file| file.path().to_owned());
-    let certificates = config.tls.iter().flat_map(TlsFiles::all).map(Path::to_owned);
-    Needs {
+    let certificates = config.tls.iter().flat_map(TlsFiles::paths).map(Path::to_owned);
+    SandboxPolicy {
         landlock: config.landlock,
-        allow: config.allowed_beside().to_vec(),
-        roots: config.published.iter().map(|p| OsStr::from_bytes(&p.path).into()).collect(),
+        allowed_dirs: config.extra_allowed_dirs().to_vec(),
+        roots: config.published_roots.iter().map(|p| OsStr::from_bytes(&p.path).into()).collect(),
         files: file.into_iter().chain(tokens).chain(certificates).collect(),
         sockets: config.listeners.iter().chain(&config.metrics).filter_map(socket).collect(),
-        connect: config.traces.iter().map(|traces| traces.port).collect(),
+        connect_ports: config.traces.iter().map(|traces| traces.port).collect(),
         home: env.home.clone(),
     }
 }
 
-fn say_restricted(restricted: &Restricted) {
-    let sandbox = &restricted.sandbox;
-    let (landlock, abi, prefixes) = (sandbox.landlock.name(), sandbox.abi, sandbox.prefixes);
+fn log_sandbox(restricted: &ProcessSandbox) {
+    let sandbox = &restricted.status;
+    let (landlock, abi, prefixes) =
+        (sandbox.landlock.name(), sandbox.landlock_abi, sandbox.readable_dirs);
     let no_new_privs = sandbox.no_new_privs;
     match sandbox.landlock {
         LandlockState::Enforced | LandlockState::Off => {
@@ -300,17 +322,19 @@ fn say_restricted(restricted: &Restricted) {
             tracing::warn!(landlock, abi, prefixes, no_new_privs, "sandbox");
         }
     }
-    for note in &restricted.notes {
+    for note in &restricted.warnings {
         tracing::warn!("{note}");
     }
 }
 
 /// Says where the daemon listens. That nobody reads it is no reason not to serve.
-fn announce(app: &App) -> Result<(), Failure> {
-    let outcome = print(|stdout| {
-        let scraped = app.scraped();
-        app.listening().iter().try_for_each(|address| writeln!(stdout, "listening {address}"))?;
+fn print_listeners(app: &BoundDaemon) -> Result<(), CommandFailure> {
+    let outcome = write_stdout(|stdout| {
+        let scraped = app.metrics_address();
+        app.listen_addresses()
+            .iter()
+            .try_for_each(|address| writeln!(stdout, "listening {address}"))?;
         scraped.iter().try_for_each(|address| writeln!(stdout, "metrics {address}"))
     });
-    outcome.or_else(|failure| if failure.is_quiet() { Ok(()) } else { Err(failure) })
+    outcome.or_else(|failure| if failure.is_silent() { Ok(()) } else { Err(failure) })
 }

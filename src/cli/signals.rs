@@ -8,7 +8,7 @@ use tokio::sync::{Notify, oneshot};
 
 /// Those that are listened to; from when this is made on, none of them ends the process by itself.
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(super) struct DaemonSignals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
@@ -26,7 +26,7 @@ pub(super) fn stop_signal() -> io::Result<impl Future<Output = ()> + Send> {
     })
 }
 
-impl Signals {
+impl DaemonSignals {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -37,7 +37,7 @@ impl Signals {
 
     /// Runs what ends soon after `stop` is told to it, by the first SIGTERM or SIGINT. At the second it is
     /// dropped: `None`. Each SIGHUP rings; several that come at once may be one.
-    pub(super) async fn rule<T>(
+    pub(super) async fn run_until_stopped<T>(
         mut self,
         run: impl Future<Output = T>,
         stop: oneshot::Sender<()>,

@@ -2,11 +2,11 @@
 
 use super::args::ConnectionArgs;
 use super::exit;
-use super::failure::Failure;
-use super::output::{Output, print, print_json};
-use super::text::{Shown, shown};
+use super::failure::CommandFailure;
+use super::output::{OutputFormat, print_json, write_stdout};
+use super::text::{EscapedText, escape_text};
 use crate::client::json;
-use crate::endpoint::Env;
+use crate::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::{
     ConfigStatus, GetExecutorResponse, Holdings, SandboxStatus, WatchStatus,
 };
@@ -33,28 +33,28 @@ pub(super) struct StatusArgs {
     #[arg(long)]
     limits: bool,
     /// How to print the result
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
 }
 
 /// Prints health and executor.
-pub(super) async fn run(args: StatusArgs, env: &Env) -> Result<u8, Failure> {
-    let (mut client, endpoint) = args.connection.client(env).await?;
-    let health = client.health().await?;
+pub(super) async fn run(args: StatusArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    let (mut client, endpoint) = args.connection.connect(env).await?;
+    let health = client.check_health().await?;
     let serving = health == ServingStatus::Serving;
-    let executor = match client.executor().await {
+    let executor = match client.get_executor().await {
         Ok(executor) => Some(executor),
         Err(error) if serving => return Err(error.into()),
         // What does not serve need not answer; its health says enough.
         Err(_) => None,
     };
-    let dynamic = executor.as_ref().map(json::dynamic).transpose();
-    let dynamic = dynamic.map_err(|error| Failure::nonsense(&error))?;
+    let dynamic = executor.as_ref().map(json::to_dynamic).transpose();
+    let dynamic = dynamic.map_err(|error| CommandFailure::invalid_response(&error))?;
     match args.output {
-        Output::Text => {
+        OutputFormat::Text => {
             let mut rows = vec![
                 ("health".to_owned(), health.as_str_name().to_owned()),
-                ("endpoint".to_owned(), shown(&endpoint.to_string())),
+                ("endpoint".to_owned(), escape_text(&endpoint.to_string())),
             ];
             if let (Some(executor), Some(dynamic)) = (&executor, &dynamic) {
                 rows.extend(executor_rows(executor));
@@ -63,44 +63,45 @@ pub(super) async fn run(args: StatusArgs, env: &Env) -> Result<u8, Failure> {
                 }
             }
             let widest = rows.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
-            print(|stdout| {
+            write_stdout(|stdout| {
                 rows.iter().try_for_each(|(key, value)| writeln!(stdout, "{key:widest$}  {value}"))
             })?;
         }
-        Output::Json => {
+        OutputFormat::Json => {
             let mut answer = json!({ "health": health.as_str_name() });
             if let Some(executor) = dynamic {
                 let executor = serde_json::to_value(executor);
-                answer["executor"] = executor.map_err(|error| Failure::nonsense(&error))?;
+                answer["executor"] =
+                    executor.map_err(|error| CommandFailure::invalid_response(&error))?;
             }
             print_json(&answer)?;
         }
     }
-    Ok(if serving { exit::OK } else { exit::WRONG })
+    Ok(if serving { exit::OK } else { exit::PROBLEMS_FOUND })
 }
 
 fn executor_rows(executor: &GetExecutorResponse) -> Vec<(String, String)> {
     let build = Some(&executor.build).filter(|build| !build.is_empty());
     let build = build.map_or_else(String::new, |build| format!(" ({build})"));
     let mut rows = vec![
-        ("version".to_owned(), shown(&format!("{}{build}", executor.version))),
-        ("environments".to_owned(), shown(&executor.environment_ids.join(", "))),
+        ("version".to_owned(), escape_text(&format!("{}{build}", executor.version))),
+        ("environments".to_owned(), escape_text(&executor.environment_ids.join(", "))),
     ];
     rows.extend(executor.start_time.map(|time| ("started".to_owned(), time.to_string())));
     rows.push((
         "revision".to_owned(),
-        format!("{} of epoch {}", executor.revision, Shown(&executor.epoch)),
+        format!("{} of epoch {}", executor.revision, EscapedText(&executor.epoch)),
     ));
-    rows.extend(executor.holdings.as_ref().map(|h| ("holds".to_owned(), holdings(h))));
-    rows.extend(executor.watch.as_ref().map(|w| ("watches".to_owned(), watches(w))));
-    for line in executor.config.iter().flat_map(config) {
+    rows.extend(executor.holdings.as_ref().map(|h| ("holds".to_owned(), catalog_text(h))));
+    rows.extend(executor.watch.as_ref().map(|w| ("watches".to_owned(), watch_text(w))));
+    for line in executor.config.iter().flat_map(config_lines) {
         rows.push(("config".to_owned(), line));
     }
-    rows.push(("features".to_owned(), shown(&executor.features.join(", "))));
-    rows.extend(executor.sandbox.as_ref().map(|s| ("sandbox".to_owned(), sandbox(s))));
+    rows.push(("features".to_owned(), escape_text(&executor.features.join(", "))));
+    rows.extend(executor.sandbox.as_ref().map(|s| ("sandbox".to_owned(), sandbox_text(s))));
     // A daemon of an earlier version does not say.
     if !executor.resolver.is_empty() {
-        rows.push(("resolver".to_owned(), shown(&executor.resolver)));
+        rows.push(("resolver".to_owned(), escape_text(&executor.resolver)));
     }
     rows
 }
@@ -119,7 +120,7 @@ fn limit_rows(dynamic: &DynamicMessage) -> Vec<(String, String)> {
     rows
 }
 
-fn holdings(holdings: &Holdings) -> String {
+fn catalog_text(holdings: &Holdings) -> String {
     let Holdings { ready_roots, pending_roots, unavailable_roots, skills, errors, warnings } =
         *holdings;
     let roots = ready_roots + pending_roots + unavailable_roots;
@@ -129,26 +130,26 @@ fn holdings(holdings: &Holdings) -> String {
     let states =
         if states.is_empty() { String::new() } else { format!(" ({})", states.join(", ")) };
     let [skills, errors, warnings] =
-        [(skills, "skill"), (errors, "error"), (warnings, "warning")].map(counted);
-    format!("{}{states}, {skills}, {errors}, {warnings}", counted((roots, "root")))
+        [(skills, "skill"), (errors, "error"), (warnings, "warning")].map(count_with_noun);
+    format!("{}{states}, {skills}, {errors}, {warnings}", count_with_noun((roots, "root")))
 }
 
-fn counted((count, what): (u32, &str)) -> String {
+fn count_with_noun((count, what): (u32, &str)) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// How changes are noticed, and what to do where that goes badly.
-fn watches(watch: &WatchStatus) -> String {
+fn watch_text(watch: &WatchStatus) -> String {
     if watch.roots == 0 {
         return "none; no root was asked for yet".to_owned();
     }
     let WatchStatus { backend, watches_used: used, watches_allowed: allowed, .. } = watch;
-    let mut line = format!("{used} by {}", Shown(backend));
+    let mut line = format!("{used} by {}", EscapedText(backend));
     if *allowed > 0 {
         let _ = write!(line, ", {allowed} allowed");
     }
     if watch.polling_roots > 0 {
-        let _ = write!(line, ", {} polled", counted((watch.polling_roots, "root")));
+        let _ = write!(line, ", {} polled", count_with_noun((watch.polling_roots, "root")));
     }
     if *allowed > 0 && *used > allowed / 5 * 4 {
         line.push_str("; raise fs.inotify.max_user_watches before they are used up");
@@ -157,11 +158,11 @@ fn watches(watch: &WatchStatus) -> String {
 }
 
 /// What is in force, what waits, and what was refused.
-fn config(status: &ConfigStatus) -> Vec<String> {
+fn config_lines(status: &ConfigStatus) -> Vec<String> {
     let read = status.read_time.map_or_else(String::new, |time| format!("read {time}"));
     let mut lines = vec![read];
     if !status.needs_restart.is_empty() {
-        lines.push(shown(&format!("needs a restart: {}", status.needs_restart.join(", "))));
+        lines.push(escape_text(&format!("needs a restart: {}", status.needs_restart.join(", "))));
     }
     if let Some(refusal) = &status.refusal {
         let time = refusal.time.map_or_else(String::new, |time| time.to_string());
@@ -170,12 +171,12 @@ fn config(status: &ConfigStatus) -> Vec<String> {
             places => format!(", mistakes at {}", places.join(", ")),
         };
         let line = format!("a newer one was REFUSED {time}{places}; the daemon's log says why");
-        lines.push(shown(&line));
+        lines.push(escape_text(&line));
     }
     lines
 }
 
-fn sandbox(status: &SandboxStatus) -> String {
+fn sandbox_text(status: &SandboxStatus) -> String {
     let state = status.landlock().as_str_name().trim_start_matches("LANDLOCK_STATE_");
     let mut parts = vec![format!("landlock {}", state.to_lowercase())];
     if status.landlock_abi > 0 {

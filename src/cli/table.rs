@@ -9,7 +9,10 @@ const GAP: &str = "  ";
 /// Lines of aligned columns, without trailing blanks. With a width, no line is wider: the first
 /// column then takes at most half of it, the last what is left, each other a quarter, and what is
 /// cut ends with `…`. Without one, nothing is cut.
-pub(super) fn lines<const N: usize>(rows: &[[String; N]], width: Option<usize>) -> Vec<String> {
+pub(super) fn table_lines<const N: usize>(
+    rows: &[[String; N]],
+    width: Option<usize>,
+) -> Vec<String> {
     let widths: [usize; N] = std::array::from_fn(|column| {
         let widest = rows.iter().map(|row| row[column].width()).max().unwrap_or(0);
         let most = match (column, width) {
@@ -25,24 +28,24 @@ pub(super) fn lines<const N: usize>(rows: &[[String; N]], width: Option<usize>) 
             if column + 1 == N {
                 line.push_str(cell);
             } else {
-                line.push_str(&padded(cell, widths[column]));
+                line.push_str(&pad_to_width(cell, widths[column]));
                 line.push_str(GAP);
             }
         }
-        cut(line.trim_end(), width.unwrap_or(usize::MAX))
+        truncate_to_width(line.trim_end(), width.unwrap_or(usize::MAX))
     };
     rows.iter().map(line).collect()
 }
 
-fn padded(cell: &str, width: usize) -> String {
-    let mut cell = cut(cell, width);
+fn pad_to_width(cell: &str, width: usize) -> String {
+    let mut cell = truncate_to_width(cell, width);
     let missing = width.saturating_sub(cell.width());
     cell.extend(std::iter::repeat_n(' ', missing));
     cell
 }
 
 /// The text if it fits, else as much of it as fits before a `…`.
-pub(super) fn cut(text: &str, width: usize) -> String {
+pub(super) fn truncate_to_width(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
@@ -62,7 +65,7 @@ pub(super) fn cut(text: &str, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::lines;
+    use super::table_lines;
     use unicode_width::UnicodeWidthStr as _;
 
     fn laid_out(width: Option<usize>) -> Vec<String> {
@@ -80,7 +83,7 @@ mod tests {
             ],
             ["bare", "r", ""],
         ];
-        let lines = lines(&rows.map(|row| row.map(String::from)), width);
+        let lines = table_lines(&rows.map(|row| row.map(String::from)), width);
         assert!(lines.iter().all(|line| line.width() <= width.unwrap_or(usize::MAX)), "{lines:#?}");
         lines
     }

@@ -2,14 +2,14 @@
 //! a daemon that refuses ends it. Leaves what changes mean to `changes`.
 
 use super::args::{ConnectionArgs, SelectionArgs};
-use super::changes::Held;
+use super::changes::ChangeReporter;
 use super::exit;
-use super::failure::Failure;
-use super::output::{Output, print, say};
+use super::failure::CommandFailure;
+use super::output::{OutputFormat, print_stderr, write_stdout};
 use super::signals::stop_signal;
-use super::text::{json_shown, shown};
-use crate::client::{CallError, Heard, json};
-use crate::endpoint::Env;
+use super::text::{escape_json, escape_text};
+use crate::client::{CallError, WatchMessage, json};
+use crate::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::watch_skills_response::Event;
 use crate::proto::caproot::v1::{ResetReason, SkillView, WatchSkillsRequest, WatchSkillsResponse};
 use clap::Args;
@@ -44,26 +44,26 @@ pub(super) struct WatchArgs {
     #[arg(long)]
     bookmarks: bool,
     /// How to print what changes
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
 }
 
 /// Prints changes until something ends it.
-pub(super) async fn run(args: WatchArgs, env: &Env) -> Result<u8, Failure> {
+pub(super) async fn run(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     // Before the first line, so that whoever read one can stop it well.
     let stop = stop_signal().map_err(|error| {
-        Failure::new(exit::INTERNAL, format!("signals cannot be received: {error}"))
+        CommandFailure::new(exit::INTERNAL, format!("signals cannot be received: {error}"))
     })?;
     tokio::select! {
         () = stop => Ok(exit::OK),
-        () = reader_left() => Ok(exit::OK),
-        ended = watch(args, env) => ended,
+        () = stdout_closed() => Ok(exit::OK),
+        ended = print_changes(args, env) => ended,
     }
 }
 
-async fn watch(args: WatchArgs, env: &Env) -> Result<u8, Failure> {
-    let (mut client, _) = args.connection.client(env).await?;
-    let roots = args.selection.roots(&mut client, env).await?;
+async fn print_changes(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    let (mut client, _) = args.connection.connect(env).await?;
+    let roots = args.selection.selected_roots(&mut client, env).await?;
     let mut watch = client.watch_skills(WatchSkillsRequest {
         selected_capability_roots: roots,
         product: args.product,
@@ -71,52 +71,54 @@ async fn watch(args: WatchArgs, env: &Env) -> Result<u8, Failure> {
         view: SkillView::Full.into(),
         ..WatchSkillsRequest::default()
     });
-    let mut held = Held::default();
-    let mut outage = Outage::default();
+    let mut held = ChangeReporter::default();
+    let mut outage = OutageReporter::default();
     loop {
         let event = match watch.next().await? {
-            Heard::Lost { cause, .. } => {
-                held.lose();
-                outage.lost(&cause);
+            WatchMessage::Lost { cause, .. } => {
+                held.discard_pending();
+                outage.report_lost(&cause);
                 continue;
             }
-            Heard::Event(event) => *event,
+            WatchMessage::Event(event) => *event,
         };
-        outage.over(&event);
+        outage.report_reconnected(&event);
         if matches!(event.event, Some(Event::Bookmark(_))) && !args.bookmarks {
             continue;
         }
         let lines = match args.output {
-            Output::Text => {
+            OutputFormat::Text => {
                 let now = Zoned::now().strftime("%H:%M:%S").to_string();
-                held.hear(event).into_iter().map(|line| format!("{now} {line}")).collect()
+                held.apply_event(event).into_iter().map(|line| format!("{now} {line}")).collect()
             }
-            Output::Json => vec![json_line(&event)?],
+            OutputFormat::Json => vec![json_line(&event)?],
         };
-        write(lines).await?;
+        write_lines(lines).await?;
     }
 }
 
-fn json_line(event: &WatchSkillsResponse) -> Result<String, Failure> {
-    let event = json::dynamic(event).map_err(|error| Failure::nonsense(&error))?;
-    let line = serde_json::to_string(&event).map_err(|error| Failure::nonsense(&error))?;
-    Ok(json_shown(&line))
+fn json_line(event: &WatchSkillsResponse) -> Result<String, CommandFailure> {
+    let event =
+        json::to_dynamic(event).map_err(|error| CommandFailure::invalid_response(&error))?;
+    let line =
+        serde_json::to_string(&event).map_err(|error| CommandFailure::invalid_response(&error))?;
+    Ok(escape_json(&line))
 }
 
 /// Writes lines where a reader that stops for a while stops no signal.
-async fn write(lines: Vec<String>) -> Result<(), Failure> {
+async fn write_lines(lines: Vec<String>) -> Result<(), CommandFailure> {
     if lines.is_empty() {
         return Ok(());
     }
     let written = tokio::task::spawn_blocking(move || {
-        print(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))
+        write_stdout(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))
     });
-    written.await.unwrap_or_else(|error| Err(Failure::new(exit::INTERNAL, error)))
+    written.await.unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
 }
 
 /// Ends when nobody can read stdout any more; never where that cannot be known, as of a file. Without
 /// it, only the next change would tell.
-pub(super) async fn reader_left() {
+pub(super) async fn stdout_closed() {
     let asked = tokio::task::spawn_blocking(|| {
         let stdout = io::stdout();
         // Asks for nothing: that the other end is gone is told unasked.
@@ -132,28 +134,28 @@ pub(super) async fn reader_left() {
 
 /// What was said of a connection that is lost.
 #[derive(Default)]
-struct Outage {
-    said: Option<String>,
+struct OutageReporter {
+    last_message: Option<String>,
 }
 
-impl Outage {
+impl OutageReporter {
     /// Says why it is lost, once for each reason.
-    fn lost(&mut self, cause: &CallError) {
+    fn report_lost(&mut self, cause: &CallError) {
         let sentence = match cause {
             CallError::Status(status) if status.source().is_some() => {
                 "the connection was lost; connecting again".to_owned()
             }
-            cause => format!("{}; connecting again", shown(&cause.to_string())),
+            cause => format!("{}; connecting again", escape_text(&cause.to_string())),
         };
-        if self.said.as_ref() != Some(&sentence) {
-            say(&[format!("caproot: {sentence}")]);
-            self.said = Some(sentence);
+        if self.last_message.as_ref() != Some(&sentence) {
+            print_stderr(&[format!("caproot: {sentence}")]);
+            self.last_message = Some(sentence);
         }
     }
 
     /// Says how it goes on, if it was lost.
-    fn over(&mut self, event: &WatchSkillsResponse) {
-        if self.said.take().is_none() {
+    fn report_reconnected(&mut self, event: &WatchSkillsResponse) {
+        if self.last_message.take().is_none() {
             return;
         }
         let how = match &event.event {
@@ -166,6 +168,6 @@ impl Outage {
             }
             _ => "resumed where it was".to_owned(),
         };
-        say(&[format!("caproot: connected again; {how}")]);
+        print_stderr(&[format!("caproot: connected again; {how}")]);
     }
 }

@@ -1,16 +1,18 @@
 //! One daemon, its calls one by one, each within a deadline. Leaves joining pages to `list`,
 //! `resources` and `read`, and which calls are made again to `retry`.
 
-use super::connect::{ConnectError, When, channel_with, is_refused, unreached};
-use super::credentials::{Bearer, Credentials};
-use super::line::{Alert, Line};
-use super::retry::{Retries, with_retries};
-use crate::endpoint::Endpoint;
+use super::auth_channel::{AuthChannel, TlsAlertFlag};
+use super::connect::{
+    ConnectError, ConnectMode, connection_failure, is_connection_refused, open_channel_with,
+};
+use super::credentials::{BearerToken, ClientCredentials};
+use super::retry::{RetryPolicy, run_with_retries};
+use crate::endpoint::DaemonEndpoint;
 use crate::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use crate::proto::caproot::v1::{
     GetExecutorRequest, GetExecutorResponse, ListRootsRequest, ListRootsResponse,
 };
-use crate::proto::code_name;
+use crate::proto::grpc_code_name;
 use std::error::Error as _;
 use std::io;
 use std::time::Duration;
@@ -25,14 +27,14 @@ use tonic_types::StatusExt as _;
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The daemon, or the way to it, ended the call.
-    #[error("{}", sentence(.0))]
+    #[error("{}", status_sentence(.0))]
     Status(#[from] Status),
     /// The daemon broke its own promise; going on could go on for ever.
     #[error("the daemon's answer makes no sense: {0}")]
-    Nonsense(&'static str),
+    InvalidResponse(&'static str),
     /// The file changed after some of it had been handed out.
     #[error("the file changed while it was read, and what was written so far is of the old one")]
-    ChangedMidway,
+    ChangedDuringRead,
     /// What was read could not be handed out.
     #[error("the output cannot be written: {0}")]
     Output(#[from] io::Error),
@@ -42,12 +44,12 @@ impl CallError {
     /// Whether nothing listens where the daemon should: the socket is missing, or the connection is refused.
     #[must_use]
     pub fn is_connection_refused(&self) -> bool {
-        matches!(self, Self::Status(status) if is_refused(status))
+        matches!(self, Self::Status(status) if is_connection_refused(status))
     }
 }
 
 /// The generated client.
-pub(super) type Service = CapabilityServiceClient<Line>;
+pub(super) type ServiceClient = CapabilityServiceClient<AuthChannel>;
 
 /// The most bytes of one message of a daemon; the pages of a caproot stay under 1 MiB. One that is
 /// larger is an error of its call, and is not taken into memory.
@@ -56,11 +58,11 @@ pub(super) const MAX_MESSAGE_BYTES: usize = 4 << 20;
 /// A daemon behind a channel. A clone is cheap, and shares the connection.
 #[derive(Debug, Clone)]
 pub struct Client {
-    pub(super) service: CapabilityServiceClient<Line>,
-    pub(super) bearer: Bearer,
-    health: HealthClient<Line>,
+    pub(super) service: CapabilityServiceClient<AuthChannel>,
+    pub(super) token: BearerToken,
+    check_health: HealthClient<AuthChannel>,
     timeout: Duration,
-    retries: Retries,
+    retry_policy: RetryPolicy,
 }
 
 impl Client {
@@ -68,88 +70,97 @@ impl Client {
     /// are read again where the connection is lost and made anew. No call is made twice: for that, see
     /// [`Client::retrying`].
     pub async fn connect(
-        endpoint: &Endpoint,
-        credentials: &Credentials,
+        endpoint: &DaemonEndpoint,
+        credentials: &ClientCredentials,
         timeout: Duration,
     ) -> Result<Self, ConnectError> {
-        Self::begin(endpoint, credentials, timeout, When::Now).await
+        Self::open(endpoint, credentials, timeout, ConnectMode::Eager).await
     }
 
     /// The same without connecting: the first call does. Calls are made again as [`Retries`] says by
     /// default. An error is one of the credentials' files alone.
-    pub async fn lazy(
-        endpoint: &Endpoint,
-        credentials: &Credentials,
+    pub async fn connect_lazily(
+        endpoint: &DaemonEndpoint,
+        credentials: &ClientCredentials,
         timeout: Duration,
     ) -> Result<Self, ConnectError> {
-        let client = Self::begin(endpoint, credentials, timeout, When::Later).await?;
-        Ok(client.retrying(Retries::default()))
+        let client = Self::open(endpoint, credentials, timeout, ConnectMode::Lazy).await?;
+        Ok(client.with_retry_policy(RetryPolicy::default()))
     }
 
     /// The same client, whose calls are made again so.
     #[must_use]
-    pub fn retrying(self, retries: Retries) -> Self {
-        Self { retries, ..self }
+    pub fn with_retry_policy(self, retries: RetryPolicy) -> Self {
+        Self { retry_policy: retries, ..self }
     }
 
     /// Calls through `channel`, without a token, each within `timeout`.
     #[must_use]
     pub fn new(channel: Channel, timeout: Duration) -> Self {
-        let line = Line { channel, bearer: Bearer::default(), heard: Alert::default() };
-        Self::over(line, timeout)
+        let line = AuthChannel {
+            channel,
+            token: BearerToken::default(),
+            alert_flag: TlsAlertFlag::default(),
+        };
+        Self::from_auth_channel(line, timeout)
     }
 
-    async fn begin(
-        endpoint: &Endpoint,
-        credentials: &Credentials,
+    async fn open(
+        endpoint: &DaemonEndpoint,
+        credentials: &ClientCredentials,
         timeout: Duration,
-        when: When,
+        when: ConnectMode,
     ) -> Result<Self, ConnectError> {
-        let bearer = Bearer::read(credentials.token_file.clone()).await;
+        let bearer = BearerToken::read(credentials.token_file.clone()).await;
         let bearer = bearer.map_err(ConnectError::Credentials)?;
-        let (channel, heard) = channel_with(endpoint, credentials, timeout, when).await?;
-        Ok(Self::over(Line { channel, bearer, heard }, timeout))
+        let (channel, heard) = open_channel_with(endpoint, credentials, timeout, when).await?;
+        Ok(Self::from_auth_channel(
+            AuthChannel { channel, token: bearer, alert_flag: heard },
+            timeout,
+        ))
     }
 
-    fn over(line: Line, timeout: Duration) -> Self {
+    fn from_auth_channel(line: AuthChannel, timeout: Duration) -> Self {
         Self {
             service: CapabilityServiceClient::new(line.clone())
                 .max_decoding_message_size(MAX_MESSAGE_BYTES),
-            bearer: line.bearer.clone(),
-            health: HealthClient::new(line),
+            token: line.token.clone(),
+            check_health: HealthClient::new(line),
             timeout,
-            retries: Retries::NONE,
+            retry_policy: RetryPolicy::NONE,
         }
     }
 
     /// Who answers.
-    pub async fn executor(&mut self) -> Result<GetExecutorResponse, CallError> {
-        let call =
-            |mut service: Service, request| async move { service.get_executor(request).await };
-        Ok(self.ask(GetExecutorRequest {}, call).await?)
+    pub async fn get_executor(&mut self) -> Result<GetExecutorResponse, CallError> {
+        let call = |mut service: ServiceClient, request| async move {
+            service.get_executor(request).await
+        };
+        Ok(self.call_with_retries(GetExecutorRequest {}, call).await?)
     }
 
     /// The published roots.
-    pub async fn roots(&mut self) -> Result<ListRootsResponse, CallError> {
-        let call = |mut service: Service, request| async move { service.list_roots(request).await };
-        Ok(self.ask(ListRootsRequest {}, call).await?)
+    pub async fn list_roots(&mut self) -> Result<ListRootsResponse, CallError> {
+        let call =
+            |mut service: ServiceClient, request| async move { service.list_roots(request).await };
+        Ok(self.call_with_retries(ListRootsRequest {}, call).await?)
     }
 
     /// The health of the daemon as a whole; a number that `grpc.health.v1` does not know is
     /// `Unknown`.
-    pub async fn health(&mut self) -> Result<ServingStatus, CallError> {
+    pub async fn check_health(&mut self) -> Result<ServingStatus, CallError> {
         let mut request = Request::new(HealthCheckRequest { service: String::new() });
         request.set_timeout(self.timeout);
-        let answer = within(self.timeout, self.health.check(request)).await?;
+        let answer = with_deadline(self.timeout, self.check_health.check(request)).await?;
         Ok(answer.status())
     }
 
     /// Makes one call, again where that is worth it, all within the deadline. The daemon is told the
     /// deadline, and plans its waiting by it. All calls of the service read, so any may be made twice.
-    pub(super) async fn ask<Q: Clone, A, F>(
+    pub(super) async fn call_with_retries<Q: Clone, A, F>(
         &self,
         message: Q,
-        call: impl Fn(Service, Request<Q>) -> F,
+        call: impl Fn(ServiceClient, Request<Q>) -> F,
     ) -> Result<A, Status>
     where
         F: Future<Output = Result<Response<A>, Status>>,
@@ -158,12 +169,12 @@ impl Client {
             let mut request = Request::new(message.clone());
             request.set_timeout(left);
             // A call under way is large, and a future that may make one need not be.
-            Box::pin(within(left, call(self.service.clone(), request)))
+            Box::pin(with_deadline(left, call(self.service.clone(), request)))
         };
-        let outcome = with_retries(self.retries, self.timeout, &attempt).await;
+        let outcome = run_with_retries(self.retry_policy, self.timeout, &attempt).await;
         match outcome {
             // A token that lasts an hour is another one by now.
-            Err(status) if status.code() == Code::Unauthenticated && self.bearer.renew().await => {
+            Err(status) if status.code() == Code::Unauthenticated && self.token.reload().await => {
                 attempt(self.timeout).await
             }
             outcome => outcome,
@@ -178,7 +189,7 @@ impl Client {
 }
 
 /// Waits for a call, body and all; tonic's own deadline ends with the headers.
-pub(super) async fn within<T>(
+pub(super) async fn with_deadline<T>(
     limit: Duration,
     call: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<T, Status> {
@@ -188,14 +199,14 @@ pub(super) async fn within<T>(
     };
     match tokio::time::timeout(limit, call).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
-        Ok(Err(status)) if ran_out(&status) => Err(late()),
+        Ok(Err(status)) if is_timeout(&status) => Err(late()),
         Ok(Err(status)) => Err(status),
         Err(_) => Err(late()),
     }
 }
 
 /// Whether this is tonic's own deadline, which it reports as CANCELLED.
-fn ran_out(status: &Status) -> bool {
+fn is_timeout(status: &Status) -> bool {
     let mut below = status.source();
     while let Some(error) = below {
         if error.is::<TimeoutExpired>() {
@@ -208,16 +219,16 @@ fn ran_out(status: &Status) -> bool {
 
 /// The reason in the status's `google.rpc.ErrorInfo`, such as `PACKAGE_NOT_FOUND`.
 #[must_use]
-pub fn reason(status: &Status) -> Option<String> {
+pub fn error_reason(status: &Status) -> Option<String> {
     status.get_details_error_info().map(|info| info.reason).filter(|reason| !reason.is_empty())
 }
 
 /// A status as `CODE REASON: message`, the reason only where it says more than the code.
-fn sentence(status: &Status) -> String {
-    let code = code_name(status.code());
-    let reason = reason(status).filter(|reason| reason != code);
+fn status_sentence(status: &Status) -> String {
+    let code = grpc_code_name(status.code());
+    let reason = error_reason(status).filter(|reason| reason != code);
     let head = reason.map_or_else(|| code.to_owned(), |reason| format!("{code} {reason}"));
-    if let Some(why) = unreached(status) {
+    if let Some(why) = connection_failure(status) {
         return format!("{head}: there is no connection to the daemon: {why}");
     }
     let message = message_without_reason(status);
@@ -228,12 +239,12 @@ fn sentence(status: &Status) -> String {
 fn message_without_reason(status: &Status) -> &str {
     let message = status.message();
     let behind = |reason: String| message.strip_prefix(reason.as_str())?.strip_prefix(": ");
-    reason(status).and_then(behind).unwrap_or(message)
+    error_reason(status).and_then(behind).unwrap_or(message)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CallError, within};
+    use super::{CallError, with_deadline};
     use std::time::Duration;
     use tonic::{Code, Status};
     use tonic_types::{ErrorDetails, StatusExt as _};
@@ -255,7 +266,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_that_never_ends_is_ended() {
-        let answer = within::<()>(Duration::from_millis(1), std::future::pending()).await;
+        let answer = with_deadline::<()>(Duration::from_millis(1), std::future::pending()).await;
         assert_eq!(answer.expect_err("no answer").code(), Code::DeadlineExceeded);
     }
 }

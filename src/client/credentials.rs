@@ -16,7 +16,7 @@ const MAX_TOKEN_BYTES: u64 = 8 << 10;
 
 /// What a connection is made with. The default trusts the machine's authorities and shows nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Credentials {
+pub struct ClientCredentials {
     /// Over TLS: the authorities that the daemon's certificate must come from, in PEM. `None` means
     /// those of the machine.
     pub ca: Option<PathBuf>,
@@ -29,9 +29,9 @@ pub struct Credentials {
     pub token_file: Option<PathBuf>,
 }
 
-impl Credentials {
+impl ClientCredentials {
     /// The name that the certificate of the daemon at this host must have.
-    pub(super) fn name(&self, host: &str) -> Result<ServerName<'static>, String> {
+    pub(super) fn expected_server_name(&self, host: &str) -> Result<ServerName<'static>, String> {
         let name = self.server_name.as_deref().unwrap_or(host);
         let bare = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
         ServerName::try_from(bare.to_owned())
@@ -41,22 +41,22 @@ impl Credentials {
     /// Reads the files of TLS. Blocks on the disk.
     pub(super) fn client_config(&self) -> Result<ClientConfig, String> {
         let roots = match &self.ca {
-            Some(file) => certs::authorities(file),
-            None => certs::system_authorities(),
+            Some(file) => certs::load_authorities(file),
+            None => certs::load_system_authorities(),
         };
         let roots = roots.map_err(|problem| problem.to_string())?;
-        let builder = ClientConfig::builder_with_provider(certs::provider())
+        let builder = ClientConfig::builder_with_provider(certs::crypto_provider())
             .with_protocol_versions(&[&TLS13, &TLS12])
             .expect("ring has cipher suites for both versions")
             .with_root_certificates(roots);
         let mut config = match &self.identity {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
-                let identity = certs::identity(certificate, key).map_err(|problems| {
+                let identity = certs::load_identity(certificate, key).map_err(|problems| {
                     let sentences: Vec<_> = problems.iter().map(ToString::to_string).collect();
                     sentences.join("; ")
                 })?;
-                let certified = SingleCertAndKey::from(identity.certified);
+                let certified = SingleCertAndKey::from(identity.certified_key);
                 builder.with_client_cert_resolver(Arc::new(certified))
             }
         };
@@ -67,26 +67,26 @@ impl Credentials {
 
 /// The token that goes with each call, if there is one.
 #[derive(Clone, Default)]
-pub(super) struct Bearer(Arc<Token>);
+pub(super) struct BearerToken(Arc<TokenState>);
 
 #[derive(Default)]
-struct Token {
+struct TokenState {
     file: Option<PathBuf>,
     value: RwLock<Option<HeaderValue>>,
 }
 
-impl Bearer {
+impl BearerToken {
     /// Reads the file, if there is one.
     pub(super) async fn read(file: Option<PathBuf>) -> Result<Self, String> {
         let value = match &file {
             Some(file) => Some(read_token(file).await?),
             None => None,
         };
-        Ok(Self(Arc::new(Token { file, value: RwLock::new(value) })))
+        Ok(Self(Arc::new(TokenState { file, value: RwLock::new(value) })))
     }
 
     /// Reads the file again; the old token stays where it cannot be read. Whether it is another now.
-    pub(super) async fn renew(&self) -> bool {
+    pub(super) async fn reload(&self) -> bool {
         let Some(file) = &self.0.file else { return false };
         let Ok(value) = read_token(file).await else { return false };
         let mut held = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +101,7 @@ impl Bearer {
     }
 }
 
-impl std::fmt::Debug for Bearer {
+impl std::fmt::Debug for BearerToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Bearer").field(&self.0.file).finish()
     }
@@ -118,11 +118,11 @@ async fn read_token(file: &Path) -> Result<HeaderValue, String> {
     if text.len() as u64 > MAX_TOKEN_BYTES {
         return Err(problem("is over 8 KiB, too large for a token"));
     }
-    header(text.trim_ascii()).map_err(problem)
+    bearer_header(text.trim_ascii()).map_err(problem)
 }
 
 /// The header that carries a token. What is wrong with one is said without repeating it.
-fn header(token: &[u8]) -> Result<HeaderValue, &'static str> {
+fn bearer_header(token: &[u8]) -> Result<HeaderValue, &'static str> {
     if token.is_empty() {
         return Err("holds no token");
     }
@@ -140,29 +140,32 @@ fn header(token: &[u8]) -> Result<HeaderValue, &'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Credentials, header};
+    use super::{ClientCredentials, bearer_header};
 
     #[test]
     fn tokens() {
-        let good = header(b"abc.DEF-~+/=").expect("a token");
+        let good = bearer_header(b"abc.DEF-~+/=").expect("a token");
         assert_eq!(good.to_str().expect("text"), "Bearer abc.DEF-~+/=");
         assert!(good.is_sensitive());
         for bad in [&b""[..], b"a b", b"a\nb", b"a\0", b"\x7f", "ä".as_bytes()] {
-            assert!(header(bad).is_err(), "{bad:?}");
+            assert!(bearer_header(bad).is_err(), "{bad:?}");
         }
     }
 
     #[test]
     fn the_name_to_look_for() {
-        let mut credentials = Credentials::default();
+        let mut credentials = ClientCredentials::default();
         for (host, name) in
             [("a.example", "a.example"), ("127.0.0.1", "127.0.0.1"), ("[::1]", "::1")]
         {
-            assert_eq!(credentials.name(host).expect("a name").to_str(), name);
+            assert_eq!(credentials.expected_server_name(host).expect("a name").to_str(), name);
         }
         credentials.server_name = Some("other".to_owned());
-        assert_eq!(credentials.name("a.example").expect("a name").to_str(), "other");
+        assert_eq!(
+            credentials.expected_server_name("a.example").expect("a name").to_str(),
+            "other"
+        );
         credentials.server_name = Some("no name".to_owned());
-        assert!(credentials.name("a.example").is_err());
+        assert!(credentials.expected_server_name("a.example").is_err());
     }
 }

@@ -13,7 +13,7 @@ pub fn root_id(handle: &str) -> Option<String> {
 
 /// The innermost of `packages` that is the handle or holds it.
 #[must_use]
-pub fn package_of<'a>(
+pub fn enclosing_package<'a>(
     handle: &str,
     packages: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
@@ -26,10 +26,10 @@ pub fn package_of<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::{package_of, root_id};
+    use super::{enclosing_package, root_id};
 
     #[test]
-    fn whose() {
+    fn root_ids_are_decoded() {
         assert_eq!(root_id("skill://a%40b%2Fc/x/y").as_deref(), Some("a@b/c"));
         assert_eq!(root_id("skill://a").as_deref(), Some("a"));
         for bad in ["", "a/b", "skill:/a", "skill://", "skill:///x", "skill://%FF"] {
@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn innermost() {
+    fn innermost_package_is_found() {
         let packages = ["skill://r", "skill://r/a", "skill://r/a/b"];
         for (handle, package) in [
             ("skill://r", Some("skill://r")),
@@ -48,7 +48,7 @@ mod tests {
             ("skill://r/a/b/SKILL.md", Some("skill://r/a/b")),
             ("skill://rr/a", None),
         ] {
-            assert_eq!(package_of(handle, packages), package, "{handle}");
+            assert_eq!(enclosing_package(handle, packages), package, "{handle}");
         }
     }
 }

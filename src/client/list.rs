@@ -1,11 +1,11 @@
 //! Joins the pages of a list of skills into one answer.
 
-use super::call::{CallError, Client, Service, reason};
-use super::pages::Pages;
+use super::call::{CallError, Client, ServiceClient, error_reason};
+use super::pages::PageTracker;
 use crate::proto::caproot::v1::{ListSkillsRequest, ListSkillsResponse};
 
 /// How often a list is begun anew when its revision is gone.
-const RESTARTS: usize = 3;
+const MAX_RESTARTS: usize = 3;
 
 impl Client {
     /// All pages of a list as one answer without a page token. `request.page_token` must be empty.
@@ -16,10 +16,10 @@ impl Client {
     ) -> Result<ListSkillsResponse, CallError> {
         let mut restarts = 0;
         loop {
-            match self.pages(request.clone()).await {
+            match self.list_skill_pages(request.clone()).await {
                 Err(CallError::Status(status))
-                    if restarts < RESTARTS
-                        && reason(&status).as_deref() == Some("CATALOG_CHANGED") =>
+                    if restarts < MAX_RESTARTS
+                        && error_reason(&status).as_deref() == Some("CATALOG_CHANGED") =>
                 {
                     restarts += 1;
                 }
@@ -28,15 +28,19 @@ impl Client {
         }
     }
 
-    async fn pages(&self, mut request: ListSkillsRequest) -> Result<ListSkillsResponse, CallError> {
-        let mut list = Joined::default();
+    async fn list_skill_pages(
+        &self,
+        mut request: ListSkillsRequest,
+    ) -> Result<ListSkillsResponse, CallError> {
+        let mut list = SkillPageAssembler::default();
         loop {
-            let call =
-                |mut service: Service, request| async move { service.list_skills(request).await };
-            let page = self.ask(request.clone(), call).await?;
-            match list.add(page).map_err(CallError::Nonsense)? {
+            let call = |mut service: ServiceClient, request| async move {
+                service.list_skills(request).await
+            };
+            let page = self.call_with_retries(request.clone(), call).await?;
+            match list.add_page(page).map_err(CallError::InvalidResponse)? {
                 Some(token) => request.page_token = token,
-                None => return Ok(list.answer),
+                None => return Ok(list.response),
             }
         }
     }
@@ -44,20 +48,20 @@ impl Client {
 
 /// What the pages so far come to.
 #[derive(Default)]
-struct Joined {
-    answer: ListSkillsResponse,
-    pages: Pages,
+struct SkillPageAssembler {
+    response: ListSkillsResponse,
+    pages: PageTracker,
 }
 
-impl Joined {
+impl SkillPageAssembler {
     /// Adds a page; gives the token of the next, if there is one.
-    fn add(&mut self, page: ListSkillsResponse) -> Result<Option<String>, &'static str> {
-        let next = self.pages.next(&page, &page.next_page_token)?;
+    fn add_page(&mut self, page: ListSkillsResponse) -> Result<Option<String>, &'static str> {
+        let next = self.pages.record_page(&page, &page.next_page_token)?;
         if self.pages.is_first() {
-            self.answer = ListSkillsResponse { next_page_token: String::new(), ..page };
-        } else if (&page.epoch, page.revision) == (&self.answer.epoch, self.answer.revision) {
-            self.answer.skills.extend(page.skills);
-            self.answer.truncated |= page.truncated;
+            self.response = ListSkillsResponse { next_page_token: String::new(), ..page };
+        } else if (&page.epoch, page.revision) == (&self.response.epoch, self.response.revision) {
+            self.response.skills.extend(page.skills);
+            self.response.truncated |= page.truncated;
         } else {
             return Err("the pages of one list are of different revisions");
         }
@@ -67,7 +71,7 @@ impl Joined {
 
 #[cfg(test)]
 mod tests {
-    use super::Joined;
+    use super::SkillPageAssembler;
     use crate::client::pages::MAX_PAGES;
     use crate::proto::caproot::v1::{ListSkillsResponse, RootStatus, Skill};
 
@@ -82,31 +86,31 @@ mod tests {
 
     #[test]
     fn pages_become_one_answer() {
-        let mut list = Joined::default();
-        assert_eq!(list.add(page("a", "1")), Ok(Some("1".into())));
-        assert_eq!(list.add(page("b", "2")), Ok(Some("2".into())));
+        let mut list = SkillPageAssembler::default();
+        assert_eq!(list.add_page(page("a", "1")), Ok(Some("1".into())));
+        assert_eq!(list.add_page(page("b", "2")), Ok(Some("2".into())));
         let third = ListSkillsResponse { truncated: true, ..page("c", "") };
-        assert_eq!(list.add(third), Ok(None));
-        let names: Vec<_> = list.answer.skills.iter().map(|skill| skill.name.as_str()).collect();
+        assert_eq!(list.add_page(third), Ok(None));
+        let names: Vec<_> = list.response.skills.iter().map(|skill| skill.name.as_str()).collect();
         assert_eq!(names, ["a", "b", "c"]);
-        assert_eq!(list.answer.roots.len(), 1);
-        assert!(list.answer.truncated);
-        assert_eq!(list.answer.next_page_token, "");
+        assert_eq!(list.response.roots.len(), 1);
+        assert!(list.response.truncated);
+        assert_eq!(list.response.next_page_token, "");
     }
 
     #[test]
-    fn no_list_goes_on_for_ever() {
-        let mut list = Joined::default();
-        assert!(list.add(page("a", "1")).is_ok());
-        assert!(list.add(page("b", "2")).is_ok());
-        assert!(list.add(page("c", "1")).is_err(), "a circle");
+    fn endless_lists_are_rejected() {
+        let mut list = SkillPageAssembler::default();
+        assert!(list.add_page(page("a", "1")).is_ok());
+        assert!(list.add_page(page("b", "2")).is_ok());
+        assert!(list.add_page(page("c", "1")).is_err(), "a circle");
 
-        let mut list = Joined::default();
-        let ended = (1..=MAX_PAGES).find(|n| list.add(page("a", &n.to_string())).is_err());
+        let mut list = SkillPageAssembler::default();
+        let ended = (1..=MAX_PAGES).find(|n| list.add_page(page("a", &n.to_string())).is_err());
         assert_eq!(ended, Some(MAX_PAGES));
 
-        let mut list = Joined::default();
-        assert!(list.add(page("a", "1")).is_ok());
-        assert!(list.add(ListSkillsResponse { revision: 7, ..page("b", "2") }).is_err());
+        let mut list = SkillPageAssembler::default();
+        assert!(list.add_page(page("a", "1")).is_ok());
+        assert!(list.add_page(ListSkillsResponse { revision: 7, ..page("b", "2") }).is_err());
     }
 }

@@ -3,15 +3,13 @@
 //! environment. Talks gRPC only and imports no room of the daemon. Leaves printing and exit codes to
 //! whoever calls, and what a model is shown to `session`.
 
+mod auth_channel;
 mod call;
 mod connect;
 mod credentials;
-mod fault;
-mod first;
 pub mod fleet;
 mod handle;
 pub mod json;
-mod line;
 mod list;
 mod mirror;
 mod pages;
@@ -19,20 +17,26 @@ mod read;
 mod resolve;
 mod resources;
 mod retry;
-mod selected;
+mod selected_roots;
+mod tls_error;
+mod tls_probe;
 mod watch;
 
-pub use crate::document::At;
-pub use crate::endpoint::{Endpoint, EndpointError};
-pub use call::{CallError, Client, reason};
-pub use connect::{ConnectError, candidates, channel, connect, first_that_answers};
-pub use credentials::Credentials;
-pub use fault::TlsFault;
-pub use fleet::{Executor, Fleet, FleetError, FleetMistake, FleetMistakes, Registry};
-pub use handle::{package_of, root_id};
-pub use line::SpeaksTls;
-pub use mirror::{Catalog, Mirror, MirrorState, ResumePoint, Selection, Since, Snapshot};
+pub use crate::endpoint::{DaemonEndpoint, EndpointError};
+pub use crate::yaml_document::TextPosition;
+pub use auth_channel::TlsRequired;
+pub use call::{CallError, Client, error_reason};
+pub use connect::{ConnectError, connect, default_endpoints, find_default_endpoint, open_channel};
+pub use credentials::ClientCredentials;
+pub use fleet::{
+    ExecutorConfig, ExecutorRegistry, Fleet, FleetError, FleetFileError, FleetFileErrors,
+};
+pub use handle::{enclosing_package, root_id};
+pub use mirror::{
+    ChangesSince, Mirror, MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState, ResumePoint,
+};
 pub use read::MAX_CURSOR_BYTES;
-pub use retry::Retries;
-pub use selected::{SelectedError, parse_selected};
-pub use watch::{Heard, SkillWatch};
+pub use retry::RetryPolicy;
+pub use selected_roots::{SelectedRootsError, parse_selected_roots};
+pub use tls_error::TlsError;
+pub use watch::{SkillWatch, WatchMessage};

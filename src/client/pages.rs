@@ -12,15 +12,15 @@ const MAX_TOKEN_BYTES: usize = 16 << 10;
 
 /// The pages so far.
 #[derive(Default)]
-pub(super) struct Pages {
+pub(super) struct PageTracker {
     tokens: HashSet<String>,
     count: usize,
     bytes: usize,
 }
 
-impl Pages {
+impl PageTracker {
     /// Counts a page; gives the token of the next, if there is one.
-    pub(super) fn next(
+    pub(super) fn record_page(
         &mut self,
         page: &impl Message,
         token: &str,

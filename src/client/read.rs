@@ -1,12 +1,12 @@
 //! Joins the pages of a read into the file's exact bytes, and stops a daemon that never ends one.
 
-use super::call::{CallError, Client, Service, reason};
+use super::call::{CallError, Client, ServiceClient, error_reason};
 use crate::proto::caproot::v1::read_resource_response::Body;
 use crate::proto::caproot::v1::{ReadResourceRequest, ReadResourceResponse};
 use std::io;
 
 /// How often a read is begun anew when the file changed before any of it was handed out.
-const RESTARTS: usize = 3;
+const MAX_RESTARTS: usize = 3;
 /// The most bytes of a page, and of one that was not asked for in bytes: the daemon's own bounds.
 const MAX_PAGE_BYTES: usize = 1 << 20;
 const DEFAULT_PAGE_BYTES: usize = 8_192;
@@ -31,14 +31,14 @@ impl Client {
                 given = true;
                 out(bytes)
             };
-            match self.pages_of_file(request.clone(), hold, &mut note).await {
+            match self.read_file_pages(request.clone(), hold, &mut note).await {
                 Err(CallError::Status(status))
-                    if reason(&status).as_deref() == Some("RESOURCE_CHANGED") =>
+                    if error_reason(&status).as_deref() == Some("RESOURCE_CHANGED") =>
                 {
                     if given {
-                        return Err(CallError::ChangedMidway);
+                        return Err(CallError::ChangedDuringRead);
                     }
-                    if restarts == RESTARTS {
+                    if restarts == MAX_RESTARTS {
                         return Err(CallError::Status(status));
                     }
                     restarts += 1;
@@ -57,41 +57,42 @@ impl Client {
             Ok(asked @ 1..) => asked.min(MAX_PAGE_BYTES),
             _ => DEFAULT_PAGE_BYTES,
         };
-        let call =
-            |mut service: Service, request| async move { service.read_resource(request).await };
-        let page = self.ask(request.clone(), call).await?;
+        let call = |mut service: ServiceClient, request| async move {
+            service.read_resource(request).await
+        };
+        let page = self.call_with_retries(request.clone(), call).await?;
         let content = match &page.body {
             Some(Body::Contents(text)) => text.len(),
             Some(Body::Data(data)) => data.len(),
             None => 0,
         };
         if content > bound {
-            return Err(CallError::Nonsense("a page of a file is over its bound"));
+            return Err(CallError::InvalidResponse("a page of a file is over its bound"));
         }
         if page.next_cursor.len() > MAX_CURSOR_BYTES {
-            return Err(CallError::Nonsense("a cursor is over 512 bytes"));
+            return Err(CallError::InvalidResponse("a cursor is over 512 bytes"));
         }
         Ok(page)
     }
 
-    async fn pages_of_file(
+    async fn read_file_pages(
         &mut self,
         mut request: ReadResourceRequest,
         hold: usize,
         out: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<ReadResourceResponse, CallError> {
         let mut waiting = Vec::new();
-        let mut file = Joined::default();
+        let mut file = FilePageAssembler::default();
         loop {
             let page = self.read_page(&request).await?;
-            let cursor = file.add(page, &mut waiting).map_err(CallError::Nonsense)?;
+            let cursor = file.add_page(page, &mut waiting).map_err(CallError::InvalidResponse)?;
             if waiting.len() > hold || cursor.is_none() {
                 out(&waiting)?;
                 waiting.clear();
             }
             match cursor {
                 Some(cursor) => request.cursor = cursor,
-                None => return Ok(file.answer),
+                None => return Ok(file.response),
             }
         }
     }
@@ -99,16 +100,16 @@ impl Client {
 
 /// What the pages so far come to, without their bytes.
 #[derive(Default)]
-struct Joined {
-    answer: ReadResourceResponse,
+struct FilePageAssembler {
+    response: ReadResourceResponse,
     bytes: u64,
-    begun: bool,
+    has_first_page: bool,
 }
 
-impl Joined {
+impl FilePageAssembler {
     /// Puts a page's bytes behind `bytes`; gives the cursor of the next page, if there is one. Each
     /// page brings the end nearer, so there is one.
-    fn add(
+    fn add_page(
         &mut self,
         page: ReadResourceResponse,
         bytes: &mut Vec<u8>,
@@ -122,16 +123,17 @@ impl Joined {
         if not_modified {
             return Err("a file is said to be unchanged, though nobody asked");
         }
-        if self.begun {
-            if page.digest != self.answer.digest || page.total_bytes != self.answer.total_bytes {
+        if self.has_first_page {
+            if page.digest != self.response.digest || page.total_bytes != self.response.total_bytes
+            {
                 return Err("the pages of one file are of different versions");
             }
-            if self.answer.body.as_ref() != Some(&empty) {
+            if self.response.body.as_ref() != Some(&empty) {
                 return Err("the pages of one file are text and bytes in turn");
             }
         } else {
-            self.begun = true;
-            self.answer = ReadResourceResponse {
+            self.has_first_page = true;
+            self.response = ReadResourceResponse {
                 body: Some(empty),
                 next_cursor: String::new(),
                 truncated: false,
@@ -139,11 +141,11 @@ impl Joined {
             };
         }
         self.bytes = self.bytes.saturating_add(content.len() as u64);
-        if self.bytes > self.answer.total_bytes {
+        if self.bytes > self.response.total_bytes {
             return Err("the pages of a file are more than the file");
         }
         if next_cursor.is_empty() {
-            let complete = self.bytes == self.answer.total_bytes;
+            let complete = self.bytes == self.response.total_bytes;
             bytes.extend(content);
             return complete.then_some(None).ok_or("the pages of a file are less than the file");
         }
@@ -157,7 +159,7 @@ impl Joined {
 
 #[cfg(test)]
 mod tests {
-    use super::Joined;
+    use super::FilePageAssembler;
     use crate::proto::caproot::v1::ReadResourceResponse;
     use crate::proto::caproot::v1::read_resource_response::Body;
 
@@ -174,12 +176,16 @@ mod tests {
 
     #[test]
     fn pages_become_one_file() {
-        let (mut file, mut bytes) = (Joined::default(), Vec::new());
-        assert_eq!(file.add(page("ab", 3, "1"), &mut bytes), Ok(Some("1".into())));
-        assert_eq!(file.add(page("c", 3, ""), &mut bytes), Ok(None));
+        let (mut file, mut bytes) = (FilePageAssembler::default(), Vec::new());
+        assert_eq!(file.add_page(page("ab", 3, "1"), &mut bytes), Ok(Some("1".into())));
+        assert_eq!(file.add_page(page("c", 3, ""), &mut bytes), Ok(None));
         assert_eq!(bytes, b"abc");
-        assert_eq!(file.answer, page("", 3, ""));
-        assert_eq!(Joined::default().add(page("", 0, ""), &mut bytes), Ok(None), "an empty file");
+        assert_eq!(file.response, page("", 3, ""));
+        assert_eq!(
+            FilePageAssembler::default().add_page(page("", 0, ""), &mut bytes),
+            Ok(None),
+            "an empty file"
+        );
     }
 
     #[test]
@@ -198,9 +204,9 @@ mod tests {
             bare,
             same,
         ] {
-            let (mut file, mut bytes) = (Joined::default(), Vec::new());
-            assert!(file.add(page("a", 9, "1"), &mut bytes).is_ok());
-            assert!(file.add(second.clone(), &mut bytes).is_err(), "{second:?}");
+            let (mut file, mut bytes) = (FilePageAssembler::default(), Vec::new());
+            assert!(file.add_page(page("a", 9, "1"), &mut bytes).is_ok());
+            assert!(file.add_page(second.clone(), &mut bytes).is_err(), "{second:?}");
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Joins the pages of resolved roots into one answer.
 
-use super::call::{CallError, Client, Service, reason};
-use super::pages::Pages;
+use super::call::{CallError, Client, ServiceClient, error_reason};
+use super::pages::PageTracker;
 use crate::proto::caproot::v1::{ResolveRootsRequest, ResolveRootsResponse};
 
 /// How often an answer is begun anew when its revision is gone.
-const RESTARTS: usize = 3;
+const MAX_RESTARTS: usize = 3;
 
 impl Client {
     /// All pages as one answer without a page token. `request.page_token` must be empty. One whose
@@ -16,10 +16,10 @@ impl Client {
     ) -> Result<ResolveRootsResponse, CallError> {
         let mut restarts = 0;
         loop {
-            match self.resolved_pages(request.clone()).await {
+            match self.resolve_root_pages(request.clone()).await {
                 Err(CallError::Status(status))
-                    if restarts < RESTARTS
-                        && reason(&status).as_deref() == Some("CATALOG_CHANGED") =>
+                    if restarts < MAX_RESTARTS
+                        && error_reason(&status).as_deref() == Some("CATALOG_CHANGED") =>
                 {
                     restarts += 1;
                 }
@@ -28,20 +28,23 @@ impl Client {
         }
     }
 
-    async fn resolved_pages(
+    async fn resolve_root_pages(
         &mut self,
         mut request: ResolveRootsRequest,
     ) -> Result<ResolveRootsResponse, CallError> {
-        let (mut answer, mut pages) = (ResolveRootsResponse::default(), Pages::default());
+        let (mut answer, mut pages) = (ResolveRootsResponse::default(), PageTracker::default());
         loop {
-            let call =
-                |mut service: Service, request| async move { service.resolve_roots(request).await };
-            let page = self.ask(request.clone(), call).await?;
-            let next = pages.next(&page, &page.next_page_token).map_err(CallError::Nonsense)?;
+            let call = |mut service: ServiceClient, request| async move {
+                service.resolve_roots(request).await
+            };
+            let page = self.call_with_retries(request.clone(), call).await?;
+            let next = pages
+                .record_page(&page, &page.next_page_token)
+                .map_err(CallError::InvalidResponse)?;
             if pages.is_first() {
                 answer = ResolveRootsResponse { next_page_token: String::new(), ..page };
             } else {
-                join(&mut answer, page).map_err(CallError::Nonsense)?;
+                append_page(&mut answer, page).map_err(CallError::InvalidResponse)?;
             }
             match next {
                 Some(token) => request.page_token = token,
@@ -51,7 +54,10 @@ impl Client {
     }
 }
 
-fn join(answer: &mut ResolveRootsResponse, page: ResolveRootsResponse) -> Result<(), &'static str> {
+fn append_page(
+    answer: &mut ResolveRootsResponse,
+    page: ResolveRootsResponse,
+) -> Result<(), &'static str> {
     let is_same = (&page.epoch, page.revision) == (&answer.epoch, answer.revision)
         && answer.roots.iter().map(|root| &root.id).eq(page.roots.iter().map(|root| &root.id));
     if !is_same {
@@ -66,7 +72,7 @@ fn join(answer: &mut ResolveRootsResponse, page: ResolveRootsResponse) -> Result
 
 #[cfg(test)]
 mod tests {
-    use super::join;
+    use super::append_page;
     use crate::proto::caproot::v1::{Plugin, ResolveRootsResponse, ResolvedRoot};
 
     fn page(root: &str, plugin: &str) -> ResolveRootsResponse {
@@ -79,10 +85,13 @@ mod tests {
     #[test]
     fn pages_become_one_answer() {
         let mut answer = page("r", "a");
-        assert_eq!(join(&mut answer, page("r", "b")), Ok(()));
+        assert_eq!(append_page(&mut answer, page("r", "b")), Ok(()));
         let names: Vec<_> = answer.roots[0].plugins.iter().map(|p| p.name.as_str()).collect();
         assert_eq!(names, ["a", "b"]);
-        assert!(join(&mut answer, page("other", "c")).is_err());
-        assert!(join(&mut answer, ResolveRootsResponse { revision: 7, ..page("r", "c") }).is_err());
+        assert!(append_page(&mut answer, page("other", "c")).is_err());
+        assert!(
+            append_page(&mut answer, ResolveRootsResponse { revision: 7, ..page("r", "c") })
+                .is_err()
+        );
     }
 }

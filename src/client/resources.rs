@@ -1,7 +1,7 @@
 //! Joins the pages of a list of files into one answer.
 
-use super::call::{CallError, Client, Service};
-use super::pages::Pages;
+use super::call::{CallError, Client, ServiceClient};
+use super::pages::PageTracker;
 use crate::proto::caproot::v1::{ListResourcesRequest, ListResourcesResponse};
 
 impl Client {
@@ -11,29 +11,29 @@ impl Client {
         &mut self,
         request: &ListResourcesRequest,
     ) -> Result<ListResourcesResponse, CallError> {
-        self.list_resources_over(request, usize::MAX).await
+        self.list_resources_until(request, usize::MAX).await
     }
 
     /// The same, but asks for no further page once there are more than `enough` files. The answer
     /// then has the token of the next page, if there is one.
-    pub async fn list_resources_over(
+    pub async fn list_resources_until(
         &mut self,
         request: &ListResourcesRequest,
         enough: usize,
     ) -> Result<ListResourcesResponse, CallError> {
         let mut request = request.clone();
-        let mut list = Joined::default();
+        let mut list = ResourcePageAssembler::default();
         loop {
-            let call = |mut service: Service, request| async move {
+            let call = |mut service: ServiceClient, request| async move {
                 service.list_resources(request).await
             };
-            let page = self.ask(request.clone(), call).await?;
-            match list.add(page).map_err(CallError::Nonsense)? {
-                Some(token) if list.answer.resources.len() > enough => {
-                    return Ok(ListResourcesResponse { next_page_token: token, ..list.answer });
+            let page = self.call_with_retries(request.clone(), call).await?;
+            match list.add_page(page).map_err(CallError::InvalidResponse)? {
+                Some(token) if list.response.resources.len() > enough => {
+                    return Ok(ListResourcesResponse { next_page_token: token, ..list.response });
                 }
                 Some(token) => request.page_token = token,
-                None => return Ok(list.answer),
+                None => return Ok(list.response),
             }
         }
     }
@@ -41,33 +41,33 @@ impl Client {
 
 /// What the pages so far come to.
 #[derive(Default)]
-struct Joined {
-    answer: ListResourcesResponse,
-    pages: Pages,
+struct ResourcePageAssembler {
+    response: ListResourcesResponse,
+    pages: PageTracker,
 }
 
-impl Joined {
+impl ResourcePageAssembler {
     /// Adds a page; gives the token of the next, if there is one.
-    fn add(&mut self, page: ListResourcesResponse) -> Result<Option<String>, &'static str> {
-        let next = self.pages.next(&page, &page.next_page_token)?;
+    fn add_page(&mut self, page: ListResourcesResponse) -> Result<Option<String>, &'static str> {
+        let next = self.pages.record_page(&page, &page.next_page_token)?;
         if self.pages.is_first() {
-            self.answer = ListResourcesResponse { next_page_token: String::new(), ..page };
+            self.response = ListResourcesResponse { next_page_token: String::new(), ..page };
             return Ok(next);
         }
-        let last = self.answer.resources.last().map(|resource| &resource.resource);
+        let last = self.response.resources.last().map(|resource| &resource.resource);
         let first = page.resources.first().map(|resource| &resource.resource);
         if last.zip(first).is_some_and(|(last, first)| last >= first) {
             return Err("the pages of one list are not in order");
         }
-        self.answer.resources.extend(page.resources);
-        self.answer.truncated |= page.truncated;
+        self.response.resources.extend(page.resources);
+        self.response.truncated |= page.truncated;
         Ok(next)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Joined;
+    use super::ResourcePageAssembler;
     use crate::proto::caproot::v1::{ListResourcesResponse, Resource};
 
     fn page(name: &str, next: &str) -> ListResourcesResponse {
@@ -80,21 +80,21 @@ mod tests {
 
     #[test]
     fn pages_become_one_answer() {
-        let mut list = Joined::default();
-        assert_eq!(list.add(page("a", "1")), Ok(Some("1".into())));
+        let mut list = ResourcePageAssembler::default();
+        assert_eq!(list.add_page(page("a", "1")), Ok(Some("1".into())));
         let end = ListResourcesResponse { truncated: true, revision: 9, ..page("b", "") };
-        assert_eq!(list.add(end), Ok(None));
-        let names: Vec<_> = list.answer.resources.iter().map(|r| r.resource.as_str()).collect();
-        assert_eq!((names, list.answer.truncated), (vec!["a", "b"], true));
-        assert_eq!((list.answer.revision, list.answer.next_page_token.as_str()), (0, ""));
+        assert_eq!(list.add_page(end), Ok(None));
+        let names: Vec<_> = list.response.resources.iter().map(|r| r.resource.as_str()).collect();
+        assert_eq!((names, list.response.truncated), (vec!["a", "b"], true));
+        assert_eq!((list.response.revision, list.response.next_page_token.as_str()), (0, ""));
     }
 
     #[test]
-    fn no_list_goes_on_for_ever() {
+    fn repeated_or_unordered_pages_are_rejected() {
         for (second, token) in [("b", "1"), ("a", "2"), ("", "2")] {
-            let mut list = Joined::default();
-            assert!(list.add(page("a", "1")).is_ok());
-            assert!(list.add(page(second, token)).is_err(), "{second:?} {token}");
+            let mut list = ResourcePageAssembler::default();
+            assert!(list.add_page(page("a", "1")).is_ok());
+            assert!(list.add_page(page(second, token)).is_err(), "{second:?} {token}");
         }
     }
 }

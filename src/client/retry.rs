@@ -1,7 +1,7 @@
 //! Which failed calls are made again, and when. Leaves calls to `call`; streams go on by themselves, in
 //! `watch`.
 
-use super::line::SpeaksTls;
+use super::auth_channel::TlsRequired;
 use backon::{ExponentialBuilder, Retryable as _};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -12,51 +12,51 @@ use tonic_types::StatusExt as _;
 /// says when to come back. Each wait is twice the one before and partly random, or what the daemon asks for
 /// where that is longer. A call and all its repetitions are within the one deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retries {
+pub struct RetryPolicy {
     /// The most repetitions; 3 by default.
-    pub times: usize,
+    pub max_retries: usize,
     /// The first wait; 100 ms by default.
-    pub first_wait: Duration,
+    pub initial_delay: Duration,
     /// The longest wait of one's own; 2 s by default.
-    pub longest_wait: Duration,
+    pub max_delay: Duration,
 }
 
-impl Retries {
+impl RetryPolicy {
     /// No call is made twice.
     pub const NONE: Self =
-        Self { times: 0, first_wait: Duration::ZERO, longest_wait: Duration::ZERO };
+        Self { max_retries: 0, initial_delay: Duration::ZERO, max_delay: Duration::ZERO };
 }
 
-impl Default for Retries {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
-            times: 3,
-            first_wait: Duration::from_millis(100),
-            longest_wait: Duration::from_secs(2),
+            max_retries: 3,
+            initial_delay: Duration::from_millis(100),
+            max_delay: Duration::from_secs(2),
         }
     }
 }
 
 /// Attempts a call, each time with what is left of its deadline.
-pub(super) async fn with_retries<A, F: Future<Output = Result<A, Status>>>(
-    retries: Retries,
+pub(super) async fn run_with_retries<A, F: Future<Output = Result<A, Status>>>(
+    retries: RetryPolicy,
     deadline: Duration,
     attempt: impl Fn(Duration) -> F,
 ) -> Result<A, Status> {
-    if retries.times == 0 {
+    if retries.max_retries == 0 {
         return attempt(deadline).await;
     }
     let begun = Instant::now();
     let left = || deadline.saturating_sub(begun.elapsed());
     let waits = ExponentialBuilder::new()
         .with_jitter()
-        .with_min_delay(retries.first_wait)
-        .with_max_delay(retries.longest_wait)
-        .with_max_times(retries.times);
+        .with_min_delay(retries.initial_delay)
+        .with_max_delay(retries.max_delay)
+        .with_max_times(retries.max_retries);
     let again = || attempt(left());
     again
         .retry(waits)
-        .when(is_worth_it)
+        .when(is_retryable)
         .adjust(|status: &Status, wait| {
             let asked = status.get_details_retry_info().and_then(|info| info.retry_delay);
             let wait = wait?.max(asked.unwrap_or_default());
@@ -66,9 +66,9 @@ pub(super) async fn with_retries<A, F: Future<Output = Result<A, Status>>>(
 }
 
 /// Whether the same call may go well soon.
-fn is_worth_it(status: &Status) -> bool {
+fn is_retryable(status: &Status) -> bool {
     match status.code() {
-        Code::Unavailable => !SpeaksTls::ended(status),
+        Code::Unavailable => !TlsRequired::is_cause_of(status),
         Code::ResourceExhausted => status.get_details_retry_info().is_some(),
         _ => false,
     }
@@ -76,7 +76,7 @@ fn is_worth_it(status: &Status) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Retries, with_retries};
+    use super::{RetryPolicy, run_with_retries};
     use std::cell::Cell;
     use std::time::Duration;
     use tokio::time::Instant;
@@ -94,21 +94,21 @@ mod tests {
     }
 
     /// How often a call is made that always ends so, and how long that takes.
-    async fn made(status: Status, deadline: Duration) -> (usize, Duration) {
+    async fn count_attempts(status: Status, deadline: Duration) -> (usize, Duration) {
         let (count, begun) = (Cell::new(0), Instant::now());
         let attempt = |left: Duration| {
             assert!(left <= deadline);
             count.set(count.get() + 1);
             std::future::ready(Err::<(), _>(status.clone()))
         };
-        let outcome = with_retries(Retries::default(), deadline, attempt).await;
+        let outcome = run_with_retries(RetryPolicy::default(), deadline, attempt).await;
         assert_eq!(outcome.expect_err("it always fails").code(), status.code());
         (count.get(), begun.elapsed())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_what_may_go_well_soon() {
-        assert_eq!(made(Status::unavailable("gone"), MINUTE).await.0, 4);
+    async fn only_transient_failures_are_retried() {
+        assert_eq!(count_attempts(Status::unavailable("gone"), MINUTE).await.0, 4);
         for status in [
             Status::not_found("x"),
             Status::internal("x"),
@@ -116,22 +116,22 @@ mod tests {
             Status::aborted("x"),
             exhausted(None),
         ] {
-            assert_eq!(made(status, MINUTE).await, (1, Duration::ZERO));
+            assert_eq!(count_attempts(status, MINUTE).await, (1, Duration::ZERO));
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn as_late_as_the_daemon_asks_and_within_the_deadline() {
+    async fn retry_delay_of_the_daemon_is_kept_within_the_deadline() {
         let asked = Duration::from_secs(7);
-        let (count, took) = made(exhausted(Some(asked)), MINUTE).await;
+        let (count, took) = count_attempts(exhausted(Some(asked)), MINUTE).await;
         assert!(count == 4 && took >= 3 * asked, "{count} {took:?}");
-        assert_eq!(made(exhausted(Some(asked)), asked).await, (1, Duration::ZERO));
-        let (count, took) = made(exhausted(Some(asked)), 2 * asked).await;
+        assert_eq!(count_attempts(exhausted(Some(asked)), asked).await, (1, Duration::ZERO));
+        let (count, took) = count_attempts(exhausted(Some(asked)), 2 * asked).await;
         assert!(count == 2 && took < 2 * asked, "{count} {took:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_that_goes_well_counts() {
+    async fn first_success_is_returned() {
         let count = Cell::new(0);
         let attempt = |_| {
             count.set(count.get() + 1);
@@ -139,7 +139,7 @@ mod tests {
             let late = || Status::unavailable("not yet");
             std::future::ready(well.then_some(3).ok_or_else(late))
         };
-        let outcome = with_retries(Retries::default(), MINUTE, attempt).await;
+        let outcome = run_with_retries(RetryPolicy::default(), MINUTE, attempt).await;
         assert_eq!(outcome.expect("the third"), 3);
     }
 }

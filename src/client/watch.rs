@@ -1,8 +1,8 @@
 //! A stream of changes that survives lost connections and restarts of the daemon: it connects again
 //! and goes on from the last state that the caller got whole. Leaves applying events to the caller.
 
-use super::call::{CallError, Client, within};
-use super::line::SpeaksTls;
+use super::auth_channel::TlsRequired;
+use super::call::{CallError, Client, with_deadline};
 use crate::proto::caproot::v1::watch_skills_response::Event;
 use crate::proto::caproot::v1::{WatchSkillsRequest, WatchSkillsResponse};
 use std::error::Error as _;
@@ -12,19 +12,19 @@ use tonic::{Code, Request, Status, Streaming};
 use tonic_types::StatusExt as _;
 
 /// The wait before the first new attempt; each further one doubles it.
-const FIRST_WAIT: Duration = Duration::from_millis(200);
+const INITIAL_DELAY: Duration = Duration::from_millis(200);
 /// The longest wait between two attempts, unless the daemon asks for more.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+const MAX_DELAY: Duration = Duration::from_secs(10);
 /// The longest wait that a daemon can ask for.
-const LONGEST_ASKED: Duration = Duration::from_mins(1);
+const MAX_REQUESTED_DELAY: Duration = Duration::from_mins(1);
 /// The longest time between two bookmarks: what the daemon cuts intervals to.
-const LONGEST_BOOKMARK: Duration = Duration::from_mins(5);
+const MAX_BOOKMARK_INTERVAL: Duration = Duration::from_mins(5);
 /// The time between two bookmarks where the request does not say.
-const DEFAULT_BOOKMARK: Duration = Duration::from_secs(30);
+const DEFAULT_BOOKMARK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// What a watch hears.
 #[derive(Debug)]
-pub enum Heard {
+pub enum WatchMessage {
     /// An event, exactly as the daemon sent it.
     Event(Box<WatchSkillsResponse>),
     /// The stream ended, or could not be opened, in a way that may mend: what came since the last
@@ -46,9 +46,9 @@ pub struct SkillWatch {
     /// Attempts since the last state that was whole.
     failures: u32,
     /// To be waited before the next attempt.
-    wait: Option<Duration>,
+    retry_delay: Option<Duration>,
     /// Whether any event ever came: what answers is a daemon.
-    was_open: bool,
+    had_event: bool,
 }
 
 impl Client {
@@ -60,8 +60,8 @@ impl Client {
             request,
             stream: None,
             failures: 0,
-            wait: None,
-            was_open: false,
+            retry_delay: None,
+            had_event: false,
         }
     }
 }
@@ -81,40 +81,41 @@ impl SkillWatch {
 
     /// What comes next. An error is final: the daemon refused the watch, and would again. May be
     /// dropped while it waits, and called again.
-    pub async fn next(&mut self) -> Result<Heard, CallError> {
-        if let Some(wait) = self.wait {
+    pub async fn next(&mut self) -> Result<WatchMessage, CallError> {
+        if let Some(wait) = self.retry_delay {
             tokio::time::sleep(wait).await;
-            self.wait = None;
+            self.retry_delay = None;
         }
-        match self.event().await {
+        match self.receive_event().await {
             Ok(event) => {
-                self.note(&event);
-                Ok(Heard::Event(Box::new(event)))
+                self.record_event(&event);
+                Ok(WatchMessage::Event(Box::new(event)))
             }
             Err(status) => {
                 self.stream = None;
-                if !self.is_worth_a_retry(&status) {
+                if !self.is_retryable(&status) {
                     return Err(status.into());
                 }
                 let asked = status.get_details_retry_info().and_then(|info| info.retry_delay);
-                let wait = wait(self.failures).max(asked.unwrap_or_default().min(LONGEST_ASKED));
+                let wait = backoff_delay(self.failures)
+                    .max(asked.unwrap_or_default().min(MAX_REQUESTED_DELAY));
                 self.failures = self.failures.saturating_add(1);
-                self.wait = Some(wait);
-                Ok(Heard::Lost { cause: status.into(), wait })
+                self.retry_delay = Some(wait);
+                Ok(WatchMessage::Lost { cause: status.into(), wait })
             }
         }
     }
 
-    async fn event(&mut self) -> Result<WatchSkillsResponse, Status> {
-        let (silence, timeout) = (self.silence(), self.client.timeout());
+    async fn receive_event(&mut self) -> Result<WatchSkillsResponse, Status> {
+        let (silence, timeout) = (self.silence_timeout(), self.client.timeout());
         let stream = match &mut self.stream {
             Some(stream) => stream,
             closed @ None => {
                 // A token that lasts an hour is another one by now.
-                self.client.bearer.renew().await;
+                self.client.token.reload().await;
                 // Without a deadline: the stream is to last.
                 let call = self.client.service.watch_skills(Request::new(self.request.clone()));
-                closed.insert(within(timeout, call).await?)
+                closed.insert(with_deadline(timeout, call).await?)
             }
         };
         match tokio::time::timeout(silence, stream.message()).await {
@@ -126,15 +127,15 @@ impl SkillWatch {
     }
 
     /// After how long without even a bookmark the connection must be dead.
-    fn silence(&self) -> Duration {
+    fn silence_timeout(&self) -> Duration {
         let asked = self.request.bookmark_interval.and_then(|span| Duration::try_from(span).ok());
-        let asked = asked.filter(|span| !span.is_zero()).unwrap_or(DEFAULT_BOOKMARK);
-        asked.min(LONGEST_BOOKMARK) + self.client.timeout()
+        let asked = asked.filter(|span| !span.is_zero()).unwrap_or(DEFAULT_BOOKMARK_INTERVAL);
+        asked.min(MAX_BOOKMARK_INTERVAL) + self.client.timeout()
     }
 
     /// Keeps what the next stream goes on from.
-    fn note(&mut self, event: &WatchSkillsResponse) {
-        self.was_open = true;
+    fn record_event(&mut self, event: &WatchSkillsResponse) {
+        self.had_event = true;
         let token = match &event.event {
             Some(Event::Synced(synced)) => Some(&synced.resume_token),
             Some(Event::Bookmark(bookmark)) => Some(&bookmark.resume_token),
@@ -151,18 +152,18 @@ impl SkillWatch {
     }
 
     /// Whether the same call may go well later: a lost connection, or a status that says so.
-    fn is_worth_a_retry(&self, status: &Status) -> bool {
-        if SpeaksTls::ended(status) {
+    fn is_retryable(&self, status: &Status) -> bool {
+        if TlsRequired::is_cause_of(status) {
             return false;
         }
         match status.code() {
             Code::Unavailable | Code::ResourceExhausted => true,
             // Statuses with a source were made on this side, of a broken connection. Where no
             // daemon ever answered, a break of protocol means that none is there.
-            Code::Internal => self.was_open && status.source().is_some(),
+            Code::Internal => self.had_event && status.source().is_some(),
             Code::Unknown | Code::Cancelled => status.source().is_some(),
             // A call that could not even be opened in time, of a daemon that was there.
-            Code::DeadlineExceeded => self.was_open,
+            Code::DeadlineExceeded => self.had_event,
             _ => false,
         }
     }
@@ -170,8 +171,8 @@ impl SkillWatch {
 
 /// The wait after so many failures: it doubles up to a bound, and half of it is random, so that the
 /// watches of one daemon do not all come back at once.
-fn wait(failures: u32) -> Duration {
-    let full = FIRST_WAIT.saturating_mul(1 << failures.min(16)).min(LONGEST_WAIT);
+fn backoff_delay(failures: u32) -> Duration {
+    let full = INITIAL_DELAY.saturating_mul(1 << failures.min(16)).min(MAX_DELAY);
     let random = RandomState::new().hash_one(failures) % 1_000;
     let share = f64::from(u32::try_from(random).unwrap_or_default()) / 1_000.0;
     full.mul_f64(0.5 + share / 2.0)
@@ -179,17 +180,17 @@ fn wait(failures: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::{FIRST_WAIT, LONGEST_WAIT, wait};
+    use super::{INITIAL_DELAY, MAX_DELAY, backoff_delay};
 
     #[test]
     fn waits_grow_up_to_a_bound_and_differ() {
         for failures in 0..100 {
-            let waited = wait(failures);
-            assert!(waited >= FIRST_WAIT / 2 && waited <= LONGEST_WAIT, "{failures}: {waited:?}");
+            let waited = backoff_delay(failures);
+            assert!(waited >= INITIAL_DELAY / 2 && waited <= MAX_DELAY, "{failures}: {waited:?}");
         }
-        assert!(wait(0) <= FIRST_WAIT);
-        assert!(wait(40) >= LONGEST_WAIT / 2);
-        let differ = (0..50).map(|_| wait(9)).collect::<std::collections::HashSet<_>>();
+        assert!(backoff_delay(0) <= INITIAL_DELAY);
+        assert!(backoff_delay(40) >= MAX_DELAY / 2);
+        let differ = (0..50).map(|_| backoff_delay(9)).collect::<std::collections::HashSet<_>>();
         assert!(differ.len() > 1);
     }
 }

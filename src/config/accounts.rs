@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 /// Names of users and groups that were found, bounded by what config files name.
-static FOUND: Mutex<BTreeMap<(&str, String), u32>> = Mutex::new(BTreeMap::new());
+static ID_CACHE: Mutex<BTreeMap<(&str, String), u32>> = Mutex::new(BTreeMap::new());
 
 /// A user's number.
 pub(super) fn uid(text: &str) -> Result<u32, String> {
@@ -33,7 +33,7 @@ fn id(
         return number.ok_or_else(|| format!("is no number of a {what}: over 4294967294"));
     }
     let name = (what, text.to_owned());
-    let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut found = ID_CACHE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(number) = found.get(&name) {
         return Ok(*number);
     }

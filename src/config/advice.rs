@@ -1,7 +1,7 @@
 //! Warnings of `caproot config check` alone. They depend on the disk and on the accounts of this machine.
 
-use super::{Config, Env, Listener};
-use crate::domain::callers::Rule;
+use super::{Config, ListenAddress, ProcessEnv};
+use crate::domain::callers::CallerRule;
 use nix::unistd::{Uid, User, getgrouplist};
 use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 use std::ffi::{CString, OsStr};
@@ -28,21 +28,21 @@ impl Config {
     /// Warnings about directories that the daemon cannot read, and about callers that shut its operator
     /// out. Blocks on the disk.
     #[must_use]
-    pub fn advice(&self, env: &Env) -> Vec<String> {
+    pub fn advice(&self, env: &ProcessEnv) -> Vec<String> {
         let user = DaemonUser::of(env);
         let mut warnings = Vec::new();
-        if self.published.is_empty() && !self.allowed.is_empty() {
+        if self.published_roots.is_empty() && !self.allowed_dirs.is_empty() {
             warnings.push(
                 "no root is published: callers select directories below `allow`, and `caproot list` \
                  needs --root"
                     .to_owned(),
             );
         }
-        let roots = self.published.iter().map(|root| {
+        let roots = self.published_roots.iter().map(|root| {
             let dir = PathBuf::from(OsStr::from_bytes(&root.path));
             (format!("roots: {}: {}", root.id.as_str(), dir.display()), dir)
         });
-        let allowed = self.allowed_beside().iter();
+        let allowed = self.extra_allowed_dirs().iter();
         let allowed = allowed.map(|dir| (format!("allow: {}", dir.display()), dir.clone()));
         warnings.extend(roots.chain(allowed).filter_map(|(name, dir)| {
             let error = user.try_read(&dir).err()?;
@@ -50,17 +50,17 @@ impl Config {
                 ErrorKind::NotFound => {
                     format!("{name} does not exist; create it, or correct the path")
                 }
-                _ => user.cannot_read(&name, &dir, &error),
+                _ => user.unreadable_warning(&name, &dir, &error),
             })
         }));
-        warnings.extend(self.shuts_operator_out(&user));
+        warnings.extend(self.operator_lockout_warning(&user));
         warnings
     }
 
-    fn shuts_operator_out(&self, user: &DaemonUser) -> Option<String> {
+    fn operator_lockout_warning(&self, user: &DaemonUser) -> Option<String> {
         let rules = &self.callers.as_ref()?.callers.rules;
-        let has_socket = self.listeners.iter().any(|at| !matches!(at, Listener::Tcp(_)));
-        let matches = |rule: &Rule| {
+        let has_socket = self.listeners.iter().any(|at| !matches!(at, ListenAddress::Tcp(_)));
+        let matches = |rule: &CallerRule| {
             let is_token_only =
                 rule.uids.is_empty() && rule.gids.is_empty() && rule.sans.is_empty();
             is_token_only
@@ -76,7 +76,7 @@ impl Config {
 }
 
 impl DaemonUser {
-    fn of(env: &Env) -> Self {
+    fn of(env: &ProcessEnv) -> Self {
         let unit = || User::from_name(UNIT_USER).ok().flatten();
         let account = if env.uid == 0 { unit() } else { None };
         let uid = account.as_ref().map_or(env.uid, |account| account.uid.as_raw());
@@ -97,7 +97,7 @@ impl DaemonUser {
         })
     }
 
-    fn cannot_read(&self, name: &str, dir: &Path, error: &io::Error) -> String {
+    fn unreadable_warning(&self, name: &str, dir: &Path, error: &io::Error) -> String {
         let who = self.account.as_ref().map_or("this user", |_| "the user caproot");
         let dir = dir.display();
         match error.kind() {

@@ -2,13 +2,13 @@
 //! `domain::callers`.
 
 use super::accounts;
-use super::mistake::Mistake;
-use super::place;
-use super::section::{Checker, Item};
-use super::settings::directory;
+use super::address;
+use super::error::ConfigError;
+use super::section::{ConfigReader, ConfigValue};
+use super::settings::parse_directory;
 use crate::bearer::TokenFile;
-use crate::domain::callers::{Rule, San};
-use crate::domain::{Callers, Published, Reach, RootId};
+use crate::domain::callers::{CallerRule, SanPattern};
+use crate::domain::{AccessScope, CallerPolicy, PublishedRoot, RootId};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -24,39 +24,39 @@ const MAX_NAME_CHARS: usize = 64;
 #[derive(Debug, Clone, Default)]
 pub struct CallerRules {
     /// The rules.
-    pub callers: Callers,
+    pub callers: CallerPolicy,
     /// Of each rule, where its token is, if it wants one.
     pub token_files: Vec<Option<TokenFile>>,
 }
 
 /// What the file says of a rule.
 #[derive(Debug)]
-pub(super) struct Draft {
-    rule: Rule,
+pub(super) struct RuleDraft {
+    rule: CallerRule,
     token_file: Option<TokenFile>,
     /// What the caller is bound to, if it is.
-    roots: Option<Vec<Root>>,
+    roots: Option<Vec<RuleRoot>>,
 }
 
 /// One of the roots that a caller is bound to.
 #[derive(Debug)]
-enum Root {
+enum RuleRoot {
     Published(RootId),
     /// A directory, and what to say if it turns out to be nowhere near an allowed one.
-    Directory(PathBuf, Mistake),
+    Directory(PathBuf, ConfigError),
 }
 
 /// Reads the rules. `known` are the roots that a rule may name.
 pub(super) fn read(
-    item: &Item<'_>,
+    item: &ConfigValue<'_>,
     base: Option<&Path>,
     known: impl Fn(&RootId) -> bool,
-    checker: &mut Checker<'_>,
-) -> Vec<Draft> {
+    checker: &mut ConfigReader<'_>,
+) -> Vec<RuleDraft> {
     let empty = "names nobody; leave the key out to let in whoever can connect";
     let rules = checker.list_unless_empty(item, empty);
     if rules.len() > MAX_RULES {
-        checker.refuse(item, format!("has over {MAX_RULES} rules"));
+        checker.report_error(item, format!("has over {MAX_RULES} rules"));
         return Vec::new();
     }
     let mut lines: HashMap<Box<str>, u32> = HashMap::new();
@@ -72,59 +72,60 @@ pub(super) fn read(
         let name = checker.parsed(&name, |text| rule_name(text).and_then(taken));
         let empty = "names none; leave the key out";
         let [uids, gids, sans] = ["uids", "gids", "sans"].map(|key| section.get(key));
-        let uids = uids.map(|item| checker.each_word(&item, empty, accounts::uid));
-        let gids = gids.map(|item| checker.each_word(&item, empty, accounts::gid));
-        let sans = sans.map(|item| checker.each(&item, Some(empty), San::parse));
+        let uids = uids.map(|item| checker.unique_numbers_or_texts(&item, empty, accounts::uid));
+        let gids = gids.map(|item| checker.unique_numbers_or_texts(&item, empty, accounts::gid));
+        let sans = sans.map(|item| checker.unique_texts(&item, Some(empty), SanPattern::parse));
         let secret = section.get("token_file");
         let roots = section.get("roots").map(|item| roots(&item, base, &known, checker));
         if uids.is_none() && gids.is_none() && sans.is_none() && secret.is_none() {
-            checker.refuse(&entry, "names nobody; give uids, gids, sans or a token_file");
+            checker.report_error(&entry, "names nobody; give uids, gids, sans or a token_file");
         }
         let needs_token = secret.is_some();
         let token_file = secret.and_then(|item| token_file(&item, base, checker));
         let Some(name) = name else { continue };
         lines.insert(name.clone(), line);
-        let rule = Rule {
+        let rule = CallerRule {
             name,
             uids: uids.unwrap_or_default(),
             gids: gids.unwrap_or_default(),
             sans: sans.unwrap_or_default(),
             needs_token,
-            reach: Reach::All,
+            access_scope: AccessScope::All,
         };
-        drafts.push(Draft { rule, token_file, roots });
+        drafts.push(RuleDraft { rule, token_file, roots });
     }
     drafts
 }
 
 /// Binds callers to their roots, now that it is known what is published and allowed.
-pub(super) fn bind(
-    drafts: Vec<Draft>,
-    published: &[Published],
+pub(super) fn resolve_rules(
+    drafts: Vec<RuleDraft>,
+    published: &[PublishedRoot],
     allowed: &[PathBuf],
-) -> Result<CallerRules, Vec<Mistake>> {
+) -> Result<CallerRules, Vec<ConfigError>> {
     let bytes = |dir: &Path| -> Box<[u8]> { dir.as_os_str().as_bytes().into() };
-    let all = Reach::In(allowed.iter().map(|dir| bytes(dir)).collect());
+    let all = AccessScope::Directories(allowed.iter().map(|dir| bytes(dir)).collect());
     let mut mistakes = Vec::new();
     let mut rules = CallerRules::default();
-    for Draft { mut rule, token_file, roots } in drafts {
+    for RuleDraft { mut rule, token_file, roots } in drafts {
         if let Some(roots) = roots {
             let dirs = roots.into_iter().filter_map(|root| match root {
                 // A root that a flag took away gives nothing.
-                Root::Published(id) => {
+                RuleRoot::Published(id) => {
                     published.iter().find(|root| root.id == id).map(|root| root.path.clone())
                 }
-                Root::Directory(dir, mistake) => {
+                RuleRoot::Directory(dir, mistake) => {
                     let dir = bytes(&dir);
-                    let own = Reach::In([dir.clone()].into());
-                    let holds_one = || allowed.iter().any(|a| own.offers(a.as_os_str().as_bytes()));
-                    if !all.offers(&dir) && !holds_one() {
+                    let own = AccessScope::Directories([dir.clone()].into());
+                    let holds_one =
+                        || allowed.iter().any(|a| own.contains_path(a.as_os_str().as_bytes()));
+                    if !all.contains_path(&dir) && !holds_one() {
                         mistakes.push(mistake);
                     }
                     Some(dir)
                 }
             });
-            rule.reach = Reach::In(dirs.collect());
+            rule.access_scope = AccessScope::Directories(dirs.collect());
         }
         rules.callers.rules.push(rule);
         rules.token_files.push(token_file);
@@ -143,36 +144,38 @@ fn rule_name(text: &str) -> Result<Box<str>, String> {
 }
 
 fn roots(
-    item: &Item<'_>,
+    item: &ConfigValue<'_>,
     base: Option<&Path>,
     known: impl Fn(&RootId) -> bool,
-    checker: &mut Checker<'_>,
-) -> Vec<Root> {
+    checker: &mut ConfigReader<'_>,
+) -> Vec<RuleRoot> {
     let empty = "names none, so that the rule would give nothing; leave the key out for all";
     let mut roots = Vec::new();
     for item in checker.list_unless_empty(item, empty) {
         let Some(text) = checker.text(&item) else { continue };
         match RootId::new(text) {
-            Ok(id) if known(&id) => roots.push(Root::Published(id)),
+            Ok(id) if known(&id) => roots.push(RuleRoot::Published(id)),
             _ if text.starts_with('/') => {
                 let why = "lies neither in an allowed directory nor above one";
-                let unless_allowed = checker.mistake(&item, why);
-                let dir = checker.parsed(&item, |text| directory(text, base));
-                roots.extend(dir.map(|dir| Root::Directory(dir, unless_allowed)));
+                let unless_allowed = checker.error_for(&item, why);
+                let dir = checker.parsed(&item, |text| parse_directory(text, base));
+                roots.extend(dir.map(|dir| RuleRoot::Directory(dir, unless_allowed)));
             }
-            _ => checker.refuse(&item, "is the id of no published root, and no absolute path"),
+            _ => {
+                checker.report_error(&item, "is the id of no published root, and no absolute path")
+            }
         }
     }
     roots
 }
 
 fn token_file(
-    item: &Item<'_>,
+    item: &ConfigValue<'_>,
     base: Option<&Path>,
-    checker: &mut Checker<'_>,
+    checker: &mut ConfigReader<'_>,
 ) -> Option<TokenFile> {
     checker.parsed(item, |text| {
-        let file = TokenFile::new(place::absolute(text.as_ref(), base)?);
+        let file = TokenFile::new(address::absolute_path(text.as_ref(), base)?);
         file.check().map_err(|fault| fault.to_string())?;
         Ok::<_, String>(file)
     })

@@ -1,8 +1,8 @@
 //! Reads a config file, whatever it turns out to be, in bounded memory. Leaves what it says to
 //! `document`.
 
-use super::mistake::Mistake;
-use crate::document::At;
+use super::error::ConfigError;
+use crate::yaml_document::TextPosition;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::path::Path;
 pub(super) const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The file's text.
-pub(super) fn read(path: &Path) -> Result<String, Mistake> {
+pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
     let mut bytes = Vec::new();
     // Not by its size: a pipe has none.
     let outcome = File::open(path).and_then(|f| f.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes));
@@ -22,15 +22,15 @@ pub(super) fn read(path: &Path) -> Result<String, Mistake> {
             ErrorKind::PermissionDenied => "the daemon's user may not read the file".to_owned(),
             _ => format!("cannot be read: {error}"),
         };
-        Mistake::file(path, None, reason)
+        ConfigError::file(path, None, reason)
     })?;
     text(path, bytes)
 }
 
 /// The text that these bytes of a file are.
-pub(super) fn text(path: &Path, bytes: Vec<u8>) -> Result<String, Mistake> {
+pub(super) fn text(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(Mistake::file(path, None, "is over 1 MiB, too large for a config file"));
+        return Err(ConfigError::file(path, None, "is over 1 MiB, too large for a config file"));
     }
     String::from_utf8(bytes).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
@@ -38,7 +38,7 @@ pub(super) fn text(path: &Path, bytes: Vec<u8>) -> Result<String, Mistake> {
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let at = At { line: number(line), column: number(column) };
-        Mistake::file(path, Some(at), "is not UTF-8 from here on; save the file as UTF-8")
+        let at = TextPosition { line: number(line), column: number(column) };
+        ConfigError::file(path, Some(at), "is not UTF-8 from here on; save the file as UTF-8")
     })
 }

@@ -1,10 +1,10 @@
 //! The flags of `caproot serve`, and what is published when nobody says.
 
-use super::mistake::{Mistake, Mistakes};
+use super::error::{ConfigError, ConfigErrors};
 use super::tls::{self, TlsFlags};
-use super::{Listener, place};
-use crate::domain::{Published, RootId, Scope};
-use crate::endpoint::Env;
+use super::{ListenAddress, address};
+use crate::domain::{PublishedRoot, RootId, RootScope};
+use crate::endpoint::ProcessEnv;
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The flags of `caproot serve`, as they were given. Each that is given replaces what the config file
 /// says of it.
 #[derive(Debug, Clone, Default)]
-pub struct Flags {
+pub struct ServeFlags {
     /// Directories to publish and allow.
     pub roots: Vec<RootFlag>,
     /// Directories to allow.
@@ -40,62 +40,81 @@ pub struct RootFlag {
 
 /// Flags that were checked; `None` where none was given.
 #[derive(Debug)]
-pub(super) struct Checked {
+pub(super) struct CheckedFlags {
     pub(super) environment_ids: Option<Vec<String>>,
-    pub(super) listeners: Option<Vec<Listener>>,
-    pub(super) allowed: Option<Vec<PathBuf>>,
-    pub(super) published: Option<Vec<Published>>,
+    pub(super) listeners: Option<Vec<ListenAddress>>,
+    pub(super) allowed_dirs: Option<Vec<PathBuf>>,
+    pub(super) published_roots: Option<Vec<PublishedRoot>>,
     pub(super) audit: Option<bool>,
-    pub(super) tls: tls::Given,
+    pub(super) tls: tls::TlsSettings,
     pub(super) watch_config: Option<bool>,
 }
 
-impl Checked {
+impl CheckedFlags {
     /// Says which listeners others than this machine would reach.
-    pub(super) fn refuse_what_leaves(&self, mistakes: &mut Mistakes) {
+    pub(super) fn reject_remote_listeners(&self, mistakes: &mut ConfigErrors) {
         for listener in self.listeners.iter().flatten() {
-            if let (Listener::Tcp(address), Err(reason)) = (listener, place::stays_here(listener)) {
-                mistakes.add(Mistake::flag("--listen", &format!("tcp:{address}"), reason));
+            if let (ListenAddress::Tcp(address), Err(reason)) =
+                (listener, address::require_local_or_tls(listener))
+            {
+                mistakes.add(ConfigError::flag("--listen", &format!("tcp:{address}"), reason));
             }
         }
     }
 }
 
 /// Checks the flags.
-pub(super) fn check(flags: Flags, env: &Env, mistakes: &mut Mistakes) -> Checked {
+pub(super) fn check(
+    flags: ServeFlags,
+    env: &ProcessEnv,
+    mistakes: &mut ConfigErrors,
+) -> CheckedFlags {
     let base = env.current_dir.as_deref();
     let listeners = flags.listen.iter().filter_map(|text| {
-        let refuse = |reason| mistakes.add(Mistake::flag("--listen", text, reason));
-        place::listener(text, base).map_err(refuse).ok()
+        let refuse = |reason| mistakes.add(ConfigError::flag("--listen", text, reason));
+        address::parse_listener(text, base).map_err(refuse).ok()
     });
     let listeners = (!flags.listen.is_empty()).then(|| listeners.collect());
     let allowed = flags.allow.iter().filter_map(|dir| {
         let refuse =
-            |reason| mistakes.add(Mistake::flag("--allow", &dir.to_string_lossy(), reason));
-        place::absolute(dir, base).map_err(refuse).ok()
+            |reason| mistakes.add(ConfigError::flag("--allow", &dir.to_string_lossy(), reason));
+        address::absolute_path(dir, base).map_err(refuse).ok()
     });
     let allowed = (!flags.allow.is_empty()).then(|| allowed.collect());
     for id in &flags.environment_ids {
         if let Err(reason) = RootId::new(id) {
-            mistakes.add(Mistake::flag("--environment-id", id, reason));
+            mistakes.add(ConfigError::flag("--environment-id", id, reason));
         }
     }
-    let published = (!flags.roots.is_empty()).then(|| named_roots(&flags.roots, env, mistakes));
+    let published =
+        (!flags.roots.is_empty()).then(|| check_root_flags(&flags.roots, env, mistakes));
     let environment_ids = (!flags.environment_ids.is_empty()).then_some(flags.environment_ids);
     let audit = flags.audit.then_some(true);
     let watch_config = flags.watch_config.then_some(true);
-    let tls = tls::of_flags(&flags.tls, base, mistakes);
-    Checked { environment_ids, listeners, allowed, published, audit, tls, watch_config }
+    let tls = tls::check_flags(&flags.tls, base, mistakes);
+    CheckedFlags {
+        environment_ids,
+        listeners,
+        allowed_dirs: allowed,
+        published_roots: published,
+        audit,
+        tls,
+        watch_config,
+    }
 }
 
-fn named_roots(roots: &[RootFlag], env: &Env, mistakes: &mut Mistakes) -> Vec<Published> {
+fn check_root_flags(
+    roots: &[RootFlag],
+    env: &ProcessEnv,
+    mistakes: &mut ConfigErrors,
+) -> Vec<PublishedRoot> {
     let mut taken: HashSet<RootId> = HashSet::new();
     let mut published = Vec::new();
     // Ids that were given come first, so that a derived one never takes one away.
     let (given, derived): (Vec<_>, Vec<_>) = roots.iter().partition(|r| r.id.is_some());
     for flag in given.into_iter().chain(derived) {
         let mut refuse = |value: &str, reason| {
-            mistakes.add(Mistake::flag("--root", value, reason));
+            mistakes.add(ConfigError::flag("--root", value, reason));
         };
         let dir = match named_directory(&flag.dir, env) {
             Ok(dir) => dir,
@@ -119,14 +138,14 @@ fn named_roots(roots: &[RootFlag], env: &Env, mistakes: &mut Mistakes) -> Vec<Pu
             },
         };
         taken.insert(id.clone());
-        published.push(root(id, &dir, Scope::User));
+        published.push(root(id, &dir, RootScope::User));
     }
     published
 }
 
 /// A directory that is there, or may come later; what is something else is a slip.
-fn named_directory(dir: &Path, env: &Env) -> Result<PathBuf, String> {
-    let dir = place::absolute(dir, env.current_dir.as_deref())?;
+fn named_directory(dir: &Path, env: &ProcessEnv) -> Result<PathBuf, String> {
+    let dir = address::absolute_path(dir, env.current_dir.as_deref())?;
     if dir.exists() && !dir.is_dir() { Err("is not a directory".to_owned()) } else { Ok(dir) }
 }
 
@@ -140,27 +159,27 @@ fn unique_id(dir: &Path, taken: &HashSet<RootId>) -> RootId {
     free.next().expect("there are more numbers than roots")
 }
 
-fn root(id: RootId, dir: &Path, scope: Scope) -> Published {
+fn root(id: RootId, dir: &Path, scope: RootScope) -> PublishedRoot {
     let path = dir.as_os_str().as_bytes().into();
     // What came with the agent links nowhere; a link there is not its author's.
-    Published { id, path, scope, follow_links: scope != Scope::System }
+    PublishedRoot { id, path, scope, follow_links: scope != RootScope::System }
 }
 
 /// The ids of the places where Codex keeps skills.
-pub(super) const USUAL_IDS: [&str; 5] = ["repo", "user", "codex", "system", "admin"];
+pub(super) const DEFAULT_ROOT_IDS: [&str; 5] = ["repo", "user", "codex", "system", "admin"];
 
 /// The places where Codex keeps skills, as far as they exist.
-pub(super) fn usual_places(env: &Env) -> Vec<Published> {
+pub(super) fn default_roots(env: &ProcessEnv) -> Vec<PublishedRoot> {
     let home = env.home.as_deref();
     let codex = env.codex_home.clone().or_else(|| home.map(|h| h.join(".codex")));
     let codex = codex.as_deref();
-    let [repo, user, codex_id, system, admin] = USUAL_IDS;
+    let [repo, user, codex_id, system, admin] = DEFAULT_ROOT_IDS;
     let places = [
-        (repo, Scope::Repo, env.current_dir.as_deref().map(|d| d.join(".agents/skills"))),
-        (user, Scope::User, home.map(|h| h.join(".agents/skills"))),
-        (codex_id, Scope::User, codex.map(|c| c.join("skills"))),
-        (system, Scope::System, codex.map(|c| c.join("skills/.system"))),
-        (admin, Scope::Admin, Some(env.etc.join("codex/skills"))),
+        (repo, RootScope::Repo, env.current_dir.as_deref().map(|d| d.join(".agents/skills"))),
+        (user, RootScope::User, home.map(|h| h.join(".agents/skills"))),
+        (codex_id, RootScope::User, codex.map(|c| c.join("skills"))),
+        (system, RootScope::System, codex.map(|c| c.join("skills/.system"))),
+        (admin, RootScope::Admin, Some(env.etc.join("codex/skills"))),
     ];
     let there = places.into_iter().filter_map(|(id, scope, dir)| {
         let dir = dir.filter(|d| d.is_dir())?;

@@ -1,11 +1,11 @@
 //! The `limits` of a config file: which there are, and how far each may be moved.
 
-use super::section::{Checker, Section};
+use super::section::{ConfigReader, ConfigSection};
 use crate::domain::Limits;
 use crate::domain::limits::MAX_DIAGNOSTICS;
 
 /// One limit: its key, which is that of the wire, and its bounds.
-pub(super) struct Limit {
+pub(super) struct LimitBounds {
     pub(super) key: &'static str,
     pub(super) least: u64,
     pub(super) most: u64,
@@ -14,13 +14,13 @@ pub(super) struct Limit {
 }
 
 /// Beyond these a daemon would be of no use, or would take memory for hours before it notices.
-pub(super) const ALL: [Limit; KEYS.len()] = [
+pub(super) const ALL: [LimitBounds; KEYS.len()] = [
     count("max_roots", 1, 4_096),
     count("max_depth", 1, 1_000),
     count("max_directories", 1, 10_000_000),
     count("max_entries", 1, 100_000_000),
     count("max_skills", 1, 1_000_000),
-    Limit { key: "max_file_bytes", least: 1 << 10, most: 16 << 30, bytes: true },
+    LimitBounds { key: "max_file_bytes", least: 1 << 10, most: 16 << 30, bytes: true },
     count("max_warm_roots", 1, 65_536),
     count("max_reads", 1, 1_024),
     count("max_streams", 1, 65_536),
@@ -53,12 +53,12 @@ pub(super) const KEYS: [&str; 16] = [
     "max_calls_per_caller",
 ];
 
-const fn count(key: &'static str, least: u64, most: u64) -> Limit {
-    Limit { key, least, most, bytes: false }
+const fn count(key: &'static str, least: u64, most: u64) -> LimitBounds {
+    LimitBounds { key, least, most, bytes: false }
 }
 
 /// The limits in force: those given, else the defaults.
-pub(super) fn read(section: &Section<'_>, checker: &mut Checker<'_>) -> Limits {
+pub(super) fn read(section: &ConfigSection<'_>, checker: &mut ConfigReader<'_>) -> Limits {
     let mut given = |key: &str| {
         let limit = ALL.iter().find(|limit| limit.key == key)?;
         let item = section.get(key)?;
@@ -100,7 +100,7 @@ pub(super) fn read(section: &Section<'_>, checker: &mut Checker<'_>) -> Limits {
                  never be answered whole",
                 limits.max_warm_roots
             );
-            checker.refuse(&item, reason);
+            checker.report_error(&item, reason);
         }
     }
     limits

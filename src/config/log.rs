@@ -8,7 +8,7 @@ pub const DEFAULT_FILTER: &str = "info";
 
 /// How the daemon logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Log {
+pub struct LogConfig {
     /// A level or a filter that [`filter`] takes.
     pub filter: String,
     /// In which form.
@@ -26,7 +26,7 @@ pub enum LogFormat {
     Journald,
 }
 
-impl Default for Log {
+impl Default for LogConfig {
     fn default() -> Self {
         Self { filter: DEFAULT_FILTER.to_owned(), format: LogFormat::Text }
     }
@@ -34,7 +34,7 @@ impl Default for Log {
 
 /// Checks a log filter. A single word must be a level: the filter's own parser would take a
 /// misspelt one for the name of a module, and silence everything else.
-pub fn filter(text: &str) -> Result<String, String> {
+pub fn parse_filter(text: &str) -> Result<String, String> {
     if !text.contains(['=', ',', '[']) {
         text.parse::<LevelFilter>().map_err(|error| error.to_string())?;
     }
@@ -43,7 +43,7 @@ pub fn filter(text: &str) -> Result<String, String> {
 }
 
 /// Reads the name of a form.
-pub(super) fn format(text: &str) -> Result<LogFormat, &'static str> {
+pub(super) fn parse_format(text: &str) -> Result<LogFormat, &'static str> {
     match text {
         "text" => Ok(LogFormat::Text),
         "json" => Ok(LogFormat::Json),
@@ -54,15 +54,15 @@ pub(super) fn format(text: &str) -> Result<LogFormat, &'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::filter;
+    use super::parse_filter;
 
     #[test]
     fn a_misspelt_level_is_refused() {
         for good in ["info", "OFF", "caproot=debug,h2=warn", "warn,caproot=trace"] {
-            assert_eq!(filter(good).as_deref(), Ok(good));
+            assert_eq!(parse_filter(good).as_deref(), Ok(good));
         }
         for bad in ["inof", "caproot=loud", "caproot=debug,h2=wran"] {
-            assert!(filter(bad).is_err(), "{bad}");
+            assert!(parse_filter(bad).is_err(), "{bad}");
         }
     }
 }

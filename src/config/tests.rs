@@ -1,19 +1,24 @@
 //! The loader: what files say, what they cannot say, and the example.
 
 mod callers;
-mod mistakes;
-mod takeover;
+mod errors;
+mod reload;
 
 use super::{
-    Config, Env, Flags, Listener, LogFormat, RootFlag, TlsFlags, example, limits, settings,
+    Config, ListenAddress, LogFormat, ProcessEnv, RootFlag, ServeFlags, TlsFlags, example, limits,
+    settings,
 };
-use crate::domain::{Landlock, Limits, RootId, Scope};
+use crate::domain::{LandlockMode, Limits, RootId, RootScope};
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-fn env() -> Env {
-    Env { current_dir: Some("/base".into()), temp_dir: "/tmp".into(), ..Env::default() }
+fn env() -> ProcessEnv {
+    ProcessEnv {
+        current_dir: Some("/base".into()),
+        temp_dir: "/tmp".into(),
+        ..ProcessEnv::default()
+    }
 }
 
 fn load(text: &str) -> Result<Config, String> {
@@ -21,13 +26,13 @@ fn load(text: &str) -> Result<Config, String> {
 }
 
 fn load_bytes(bytes: &[u8]) -> Result<Config, String> {
-    let config = Config::from_bytes(Flags::default(), Path::new("f"), bytes.to_vec(), &env());
+    let config = Config::from_bytes(ServeFlags::default(), Path::new("f"), bytes.to_vec(), &env());
     config.map_err(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
 }
 
 #[test]
 fn mistakes() {
-    for (text, expected) in mistakes::CASES {
+    for (text, expected) in errors::CASES {
         let text = text.replace("LONG", &"x".repeat(300));
         let told = load(&text).expect_err(&text);
         assert!(told.contains(expected), "{text:?}\n  {expected}\n  {told}");
@@ -38,7 +43,7 @@ fn mistakes() {
 #[test]
 fn every_mistake_at_once_in_the_order_of_the_file() {
     let text = "log: {format: xml}\nlimits:\n  max_depth: none\n  max_reads: 0\nnope: 1\n";
-    let flags = Flags { listen: vec!["nonsense".into()], ..Flags::default() };
+    let flags = ServeFlags { listen: vec!["nonsense".into()], ..ServeFlags::default() };
     let told = Config::from_bytes(flags, Path::new("f"), text.into(), &env()).expect_err("wrong");
     let told: Vec<_> = told.iter().map(ToString::to_string).collect();
     let (_, keys) = settings::SECTIONS[0];
@@ -69,12 +74,12 @@ fn bytes_that_are_no_text() {
 }
 
 /// What is in force, in a form that can be compared.
-fn in_force(config: &Config) -> String {
+fn debug_text(config: &Config) -> String {
     format!("{config:?}")
 }
 
 fn default() -> Config {
-    Config::from_flags(Flags::default(), &env()).expect("the default")
+    Config::from_flags(ServeFlags::default(), &env()).expect("the default")
 }
 
 #[test]
@@ -82,7 +87,7 @@ fn a_file_that_says_nothing_changes_nothing() {
     for text in
         ["", "# nothing\n", "---\n", "{}", "\u{feff}", "limits: {}", "search: {}\r\nlog: {}"]
     {
-        assert_eq!(in_force(&load(text).expect(text)), in_force(&default()), "{text:?}");
+        assert_eq!(debug_text(&load(text).expect(text)), debug_text(&default()), "{text:?}");
     }
 }
 
@@ -108,27 +113,30 @@ fn everything_that_can_be_said() {
     assert_eq!(
         config.listeners,
         [
-            Listener::Unix("/base/run/c.sock".into()),
-            Listener::Unix("/x.sock".into()),
-            Listener::Tcp(([127, 0, 0, 1], 0).into()),
-            Listener::Tcp("[::1]:1".parse().expect("an address")),
+            ListenAddress::Unix("/base/run/c.sock".into()),
+            ListenAddress::Unix("/x.sock".into()),
+            ListenAddress::Tcp(([127, 0, 0, 1], 0).into()),
+            ListenAddress::Tcp("[::1]:1".parse().expect("an address")),
         ]
     );
     let dirs = ["/r", "/base/skills", "/sys-skills", "/base/opt", "/base/opt/../x"];
-    assert_eq!(config.allowed, dirs.map(PathBuf::from));
+    assert_eq!(config.allowed_dirs, dirs.map(PathBuf::from));
     let roots: Vec<_> =
-        config.published.iter().map(|r| (r.id.as_str(), r.scope, r.follow_links)).collect();
-    let expected =
-        [("x", Scope::Repo, false), ("z", Scope::User, true), ("y", Scope::System, false)];
+        config.published_roots.iter().map(|r| (r.id.as_str(), r.scope, r.follow_links)).collect();
+    let expected = [
+        ("x", RootScope::Repo, false),
+        ("z", RootScope::User, true),
+        ("y", RootScope::System, false),
+    ];
     assert_eq!(roots, expected);
-    assert!(config.switched_off.has_name("p:n"));
-    assert_eq!(config.passed_over.len(), 0);
-    assert_eq!(config.own_directories, [Box::from(b"bin".as_slice())]);
+    assert!(config.disabled_skills.matches_name("p:n"));
+    assert_eq!(config.excluded_dirs.len(), 0);
+    assert_eq!(config.resource_dirs, [Box::from(b"bin".as_slice())]);
     let limits = Limits { max_file_bytes: 1 << 20, max_depth: 3, ..Limits::default() };
     assert_eq!(config.limits, limits);
-    let timing = (config.timing.settle, config.timing.settle_cap);
+    let timing = (config.timing.debounce, config.timing.max_debounce);
     assert_eq!(timing, (Duration::ZERO, Duration::from_secs(1)));
-    assert_eq!(config.landlock, Landlock::Required);
+    assert_eq!(config.landlock, LandlockMode::Required);
     assert_eq!((&*config.log.filter, config.log.format), ("caproot=debug", LogFormat::Json));
 }
 
@@ -148,8 +156,8 @@ fn relative_paths_begin_where_the_file_is() {
         [("f", "/base/x"), ("etc/f", "/base/etc/x"), ("../f", "/base/../x"), ("/etc/f", "/etc/x")]
     {
         let text = b"allow: [x]".to_vec();
-        let config = Config::from_bytes(Flags::default(), Path::new(file), text, &env());
-        assert_eq!(config.expect("good").allowed, [Path::new(expected)], "{file}");
+        let config = Config::from_bytes(ServeFlags::default(), Path::new(file), text, &env());
+        assert_eq!(config.expect("good").allowed_dirs, [Path::new(expected)], "{file}");
     }
 }
 
@@ -163,24 +171,24 @@ fn flags_replace_what_the_file_says() {
         config.expect("good")
     };
     let root = RootFlag { id: Some("tmp".into()), dir: "/tmp".into() };
-    let flags = Flags { roots: vec![root.clone()], ..Flags::default() };
+    let flags = ServeFlags { roots: vec![root.clone()], ..ServeFlags::default() };
     let config = with(flags);
-    assert_eq!(config.published.len(), 1);
-    assert_eq!(config.published[0].id, RootId::new("tmp").expect("an id"));
-    assert_eq!(config.allowed, ["/tmp", "/a"].map(PathBuf::from));
+    assert_eq!(config.published_roots.len(), 1);
+    assert_eq!(config.published_roots[0].id, RootId::new("tmp").expect("an id"));
+    assert_eq!(config.allowed_dirs, ["/tmp", "/a"].map(PathBuf::from));
     assert_eq!((&*config.environment_ids, config.limits.max_depth), (&["a".to_owned()][..], 3));
-    let flags = Flags {
+    let flags = ServeFlags {
         roots: vec![root],
         allow: vec!["b".into()],
         environment_ids: vec!["e".into()],
         listen: vec!["tcp:127.0.0.1:2".into()],
         audit: true,
-        ..Flags::default()
+        ..ServeFlags::default()
     };
     let config = with(flags);
-    assert_eq!(config.allowed, ["/tmp", "/base/b"].map(PathBuf::from));
+    assert_eq!(config.allowed_dirs, ["/tmp", "/base/b"].map(PathBuf::from));
     assert_eq!(config.environment_ids, ["e"]);
-    assert_eq!(config.listeners, [Listener::Tcp(([127, 0, 0, 1], 2).into())]);
+    assert_eq!(config.listeners, [ListenAddress::Tcp(([127, 0, 0, 1], 2).into())]);
     assert!(config.audit);
 }
 
@@ -198,8 +206,11 @@ fn tcp_beyond_this_machine_must_be_asked_for() {
     let [nothing] = &default().warnings[..] else { panic!("one warning") };
     assert!(nothing.starts_with("nothing is published"), "{nothing}");
 
-    let flags =
-        |tls: TlsFlags| Flags { listen: vec!["tcp:10.0.0.1:1".into()], tls, ..Flags::default() };
+    let flags = |tls: TlsFlags| ServeFlags {
+        listen: vec!["tcp:10.0.0.1:1".into()],
+        tls,
+        ..ServeFlags::default()
+    };
     let told = Config::from_flags(flags(TlsFlags::default()), &env()).expect_err("without TLS");
     assert!(told[0].to_string().starts_with("--listen \"tcp:10.0.0.1:1\" would serve"), "{told:?}");
     let insecure = TlsFlags { insecure_tcp: true, ..TlsFlags::default() };
@@ -228,7 +239,7 @@ fn flags_of_tls_that_do_not_fit() {
             "--tls-cert does not go with `insecure_tcp` in the file",
         ),
     ] {
-        let flags = Flags { tls, ..Flags::default() };
+        let flags = ServeFlags { tls, ..ServeFlags::default() };
         let told = Config::from_bytes(flags, Path::new("f"), file.into(), &env());
         let told: Vec<_> = told.expect_err(expected).iter().map(ToString::to_string).collect();
         assert!(told.iter().any(|line| line.starts_with(expected)), "{expected}: {told:?}");
@@ -240,8 +251,10 @@ fn a_root_that_a_flag_names_is_no_other_thing() {
     for (dir, reason) in
         [("/dev/null", "--root \"/dev/null\" is not a directory"), ("", "--root \"\" is empty")]
     {
-        let flags =
-            Flags { roots: vec![RootFlag { id: None, dir: dir.into() }], ..Flags::default() };
+        let flags = ServeFlags {
+            roots: vec![RootFlag { id: None, dir: dir.into() }],
+            ..ServeFlags::default()
+        };
         let told = Config::from_flags(flags, &env()).expect_err(dir);
         assert!(told[0].to_string().starts_with(reason), "{told:?}");
     }
@@ -259,7 +272,7 @@ fn whole_example() -> String {
 
 #[test]
 fn the_example_is_the_default() {
-    assert_eq!(in_force(&load(example::TEXT).expect("good")), in_force(&default()));
+    assert_eq!(debug_text(&load(example::TEXT).expect("good")), debug_text(&default()));
     let token = callers::token(0o600);
     // What need not be on every machine.
     let path = token.path().to_str().expect("UTF-8");
@@ -269,9 +282,12 @@ fn the_example_is_the_default() {
     let of_tls = ["tls:", "  certificate:", "  key:", "  client_ca:"];
     let rest = whole.lines().filter(|line| !of_tls.iter().any(|key| line.starts_with(key)));
     let whole = load(&rest.collect::<Vec<_>>().join("\n")).expect("good too");
-    assert_eq!((whole.published.len(), whole.listeners.len(), whole.allowed.len()), (1, 2, 2));
+    assert_eq!(
+        (whole.published_roots.len(), whole.listeners.len(), whole.allowed_dirs.len()),
+        (1, 2, 2)
+    );
     assert_eq!(whole.callers.map(|callers| callers.token_files.len()), Some(1));
-    assert!(whole.switched_off.has_name("deploy-plugin:roll-back"));
+    assert!(whole.disabled_skills.matches_name("deploy-plugin:roll-back"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The `traces` of a config file: where spans are sent, and of how many calls.
 
-use super::section::{Checker, Section};
+use super::section::{ConfigReader, ConfigSection};
 use http::Uri;
 
 /// The keys of `traces`.
@@ -8,7 +8,7 @@ pub(super) const KEYS: [&str; 2] = ["otlp", "ratio"];
 
 /// Where spans are sent.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Traces {
+pub struct TraceConfig {
     /// An OTLP collector that takes gRPC: `http://HOST:PORT`.
     pub otlp: String,
     /// The port in it.
@@ -17,11 +17,14 @@ pub struct Traces {
     pub ratio: f64,
 }
 
-pub(super) fn read(section: &Section<'_>, checker: &mut Checker<'_>) -> Option<Traces> {
-    let ratio = section.get("ratio").map(|item| checker.share(&item));
+pub(super) fn read(
+    section: &ConfigSection<'_>,
+    checker: &mut ConfigReader<'_>,
+) -> Option<TraceConfig> {
+    let ratio = section.get("ratio").map(|item| checker.ratio(&item));
     let otlp = checker.required(section, "otlp")?;
     let (otlp, port) = checker.parsed(&otlp, collector)?;
-    Some(Traces { otlp, port, ratio: ratio.unwrap_or(Some(1.0))? })
+    Some(TraceConfig { otlp, port, ratio: ratio.unwrap_or(Some(1.0))? })
 }
 
 fn collector(text: &str) -> Result<(String, u16), &'static str> {

@@ -1,9 +1,9 @@
 //! Reads and digests file contents in bounded memory.
 
+use super::cancellation::CancelToken;
 use super::page_bytes::PageBytes;
-use super::wanted::Wanted;
 use crate::domain::limits::{MAX_FRONTMATTER_BYTES, MAX_MANIFEST_BYTES};
-use crate::domain::{Digest, HiddenScan, Problem};
+use crate::domain::{ContentDigest, FileProblem, HiddenTextScanner};
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,28 +14,28 @@ pub(super) const HEAD_BYTES: usize = MAX_FRONTMATTER_BYTES + 4_096;
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// What is known of a file whose beginning was read.
-pub(super) struct Head {
+pub(super) struct FileHead {
     /// Whether its beginning is all of it.
-    pub(super) whole: bool,
+    pub(super) is_complete: bool,
     /// Of all of it; `None` where the file is over the bound.
-    pub(super) digest: Option<Digest>,
+    pub(super) digest: Option<ContentDigest>,
     /// The problem with hidden characters in the file; in its beginning, if the file is over the bound.
-    pub(super) hidden: Option<Problem>,
+    pub(super) hidden: Option<FileProblem>,
 }
 
 /// Reads a file's head into `bytes`, in the place of what they were. Digests the whole file and looks for
 /// hidden characters in it, unless the file is over `max_bytes`.
-pub(super) fn head(
+pub(super) fn read_head(
     mut file: &File,
     size: u64,
     max_bytes: u64,
     bytes: &mut Vec<u8>,
-) -> io::Result<Head> {
+) -> io::Result<FileHead> {
     bytes.clear();
     bytes.reserve(HEAD_BYTES.min(usize::try_from(size).unwrap_or(HEAD_BYTES)) + 1);
     file.take(HEAD_BYTES as u64 + 1).read_to_end(bytes)?;
     let whole = bytes.len() <= HEAD_BYTES;
-    let mut hidden = HiddenScan::default();
+    let mut hidden = HiddenTextScanner::default();
     hidden.push(bytes);
     let digest = if size > max_bytes {
         None
@@ -53,43 +53,43 @@ pub(super) fn head(
             hasher.update(&rest[..n]);
             hidden.push(&rest[..n]);
         }
-        (seen <= max_bytes).then(|| Digest(hasher.finalize().into()))
+        (seen <= max_bytes).then(|| ContentDigest(hasher.finalize().into()))
     };
     bytes.truncate(HEAD_BYTES);
-    Ok(Head { whole, digest, hidden: hidden.finish() })
+    Ok(FileHead { is_complete: whole, digest, hidden: hidden.finish() })
 }
 
 /// Reads a small file whole, and one byte more where it is over the bound, so that its reader sees
 /// that it is.
-pub(super) fn small(file: &File) -> io::Result<Vec<u8>> {
+pub(super) fn read_small_file(file: &File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(MAX_MANIFEST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
 /// A page of a file, with what there is to know of all of it.
-pub(super) struct Whole {
+pub(super) struct DigestedPage {
     /// One more than the bound where the file is over it, and nothing else counts.
     pub(super) size: u64,
-    pub(super) digest: Digest,
+    pub(super) digest: ContentDigest,
     pub(super) utf8: bool,
     pub(super) page: Vec<u8>,
 }
 
 /// Reads a file to its end, whatever its size is said to be, but no further than a byte beyond
 /// `max_bytes`; holds up to `len` bytes of it from `offset` on.
-pub(super) fn whole(
+pub(super) fn read_digested_page(
     file: &File,
     offset: u64,
     len: usize,
     max_bytes: u64,
-    wanted: &Wanted,
-) -> io::Result<Whole> {
-    let (mut hasher, mut utf8) = (Sha256::new(), Utf8::default());
+    wanted: &CancelToken,
+) -> io::Result<DigestedPage> {
+    let (mut hasher, mut utf8) = (Sha256::new(), Utf8Validator::default());
     let (mut buffer, mut page) = (vec![0; CHUNK_BYTES], Vec::new());
     let mut at = 0;
     while at <= max_bytes {
-        wanted.check()?;
+        wanted.check_cancelled()?;
         let room = usize::try_from(max_bytes + 1 - at).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
         let n = file.read_at(&mut buffer[..room], at)?;
         if n == 0 {
@@ -97,43 +97,43 @@ pub(super) fn whole(
         }
         let read = &buffer[..n];
         hasher.update(read);
-        utf8.take(read);
+        utf8.push_chunk(read);
         let skip = usize::try_from(offset.saturating_sub(at)).unwrap_or(n).min(n);
         page.extend(read[skip..].iter().take(len - page.len()));
         at += n as u64;
     }
-    let digest = Digest(hasher.finalize().into());
-    Ok(Whole { size: at, digest, utf8: utf8.is_valid(), page })
+    let digest = ContentDigest(hasher.finalize().into());
+    Ok(DigestedPage { size: at, digest, utf8: utf8.is_valid(), page })
 }
 
 /// The digest of a file that is `size` bytes long, and whether it is UTF-8; `None` where it is
 /// shorter or longer. That nobody wants it any more is an error.
-pub(super) fn digest(
+pub(super) fn digest_file(
     file: &File,
     size: u64,
-    wanted: &Wanted,
-) -> io::Result<Option<(Digest, bool)>> {
+    wanted: &CancelToken,
+) -> io::Result<Option<(ContentDigest, bool)>> {
     let mut hasher = Sha256::new();
-    let mut utf8 = Utf8::default();
+    let mut utf8 = Utf8Validator::default();
     let mut buffer = vec![0; CHUNK_BYTES.min(usize::try_from(size).unwrap_or(CHUNK_BYTES))];
     let mut at = 0;
     while at < size {
-        wanted.check()?;
+        wanted.check_cancelled()?;
         let want = buffer.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
         let n = file.read_at(&mut buffer[..want], at)?;
         if n == 0 {
             return Ok(None);
         }
         hasher.update(&buffer[..n]);
-        utf8.take(&buffer[..n]);
+        utf8.push_chunk(&buffer[..n]);
         at += n as u64;
     }
     let is_longer = file.read_at(&mut [0], size)? > 0;
-    Ok((!is_longer).then(|| (Digest(hasher.finalize().into()), utf8.is_valid())))
+    Ok((!is_longer).then(|| (ContentDigest(hasher.finalize().into()), utf8.is_valid())))
 }
 
 /// Reads up to `len` bytes at `offset`.
-pub(super) fn page(file: &File, offset: u64, len: usize) -> io::Result<PageBytes> {
+pub(super) fn read_range(file: &File, offset: u64, len: usize) -> io::Result<PageBytes> {
     PageBytes::read(len, |room| {
         let mut filled = 0;
         while filled < len {
@@ -149,24 +149,24 @@ pub(super) fn page(file: &File, offset: u64, len: usize) -> io::Result<PageBytes
 
 /// Whether text that comes in pieces is UTF-8.
 #[derive(Default)]
-struct Utf8 {
+struct Utf8Validator {
     broken: bool,
     /// The beginning of a character whose end is in the next piece.
-    open: Vec<u8>,
+    partial_char: Vec<u8>,
 }
 
-impl Utf8 {
-    fn take(&mut self, piece: &[u8]) {
+impl Utf8Validator {
+    fn push_chunk(&mut self, piece: &[u8]) {
         if self.broken {
             return;
         }
         let mut piece = piece;
-        while !self.open.is_empty() {
+        while !self.partial_char.is_empty() {
             let Some((first, rest)) = piece.split_first() else { return };
-            self.open.push(*first);
+            self.partial_char.push(*first);
             piece = rest;
-            match std::str::from_utf8(&self.open) {
-                Ok(_) => self.open.clear(),
+            match std::str::from_utf8(&self.partial_char) {
+                Ok(_) => self.partial_char.clear(),
                 Err(e) if e.error_len().is_none() => {}
                 Err(_) => {
                     self.broken = true;
@@ -176,28 +176,28 @@ impl Utf8 {
         }
         if let Err(e) = std::str::from_utf8(piece) {
             match e.error_len() {
-                None => self.open.extend(&piece[e.valid_up_to()..]),
+                None => self.partial_char.extend(&piece[e.valid_up_to()..]),
                 Some(_) => self.broken = true,
             }
         }
     }
 
     fn is_valid(&self) -> bool {
-        !self.broken && self.open.is_empty()
+        !self.broken && self.partial_char.is_empty()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Utf8;
+    use super::Utf8Validator;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
-        fn pieces_are_judged_like_the_whole(text: String, junk: Vec<u8>, cut in 1usize..7) {
+        fn chunks_are_validated_like_the_whole_text(text: String, junk: Vec<u8>, cut in 1usize..7) {
             for whole in [text.as_bytes(), &[text.as_bytes(), &junk].concat()] {
-                let mut pieces = Utf8::default();
-                whole.chunks(cut).for_each(|p| pieces.take(p));
+                let mut pieces = Utf8Validator::default();
+                whole.chunks(cut).for_each(|p| pieces.push_chunk(p));
                 prop_assert_eq!(pieces.is_valid(), std::str::from_utf8(whole).is_ok());
             }
         }

@@ -1,119 +1,159 @@
 //! The one rule by which a package's files are read, whether they are asked for or listed.
 
-use super::allowed::{Ground, Resolved};
-use super::off::{Off, Seen};
-use super::read::Unread;
-use super::resource::{self, Regular};
-use crate::domain::{Declaring, Plugin, RelPath, Spot, main_file, permit};
+use super::allowed_dirs::{AllowedDirsSnapshot, ResolvedRootDir};
+use super::disabled_skills::{DisabledFileFilter, DisabledSkills};
+use super::file_page::FileReadError;
+use super::open_file::{self, OpenFile};
+use crate::domain::{
+    ManifestFiles, Plugin, RelPath, ResolvedPath, resource_filter, skill_file_name,
+};
 
 /// What reading a package's files needs to know.
 #[derive(Debug, Clone, Copy)]
-pub struct Rule<'a> {
+pub struct ReadRules<'a> {
     /// Directories that are never read in.
-    pub passed_over: &'a [Box<[u8]>],
+    pub skipped_dirs: &'a [Box<[u8]>],
     /// Whether links are followed.
     pub follow_links: bool,
     /// Skills that are switched off.
-    pub off: Off<'a>,
+    pub disabled_skills: DisabledSkills<'a>,
     /// Files whose content is never handed out.
-    pub declaring: &'a Declaring,
+    pub manifest_files: &'a ManifestFiles,
     /// The plugin that is the package; `None` where that is a skill.
     pub plugin: Option<&'a Plugin>,
 }
 
 /// A package that was found.
-pub(super) struct Package<'a> {
-    pub(super) ground: &'a Ground,
-    root: &'a Spot,
+pub(super) struct ResolvedPackage<'a> {
+    pub(super) snapshot: &'a AllowedDirsSnapshot,
+    root: &'a ResolvedPath,
     /// As walked below the root.
-    walked: &'a RelPath,
+    walked_path: &'a RelPath,
     /// Where it really is.
-    pub(super) spot: Spot,
-    pub(super) rule: Rule<'a>,
-    off: Seen<'a>,
+    pub(super) real_path: ResolvedPath,
+    pub(super) rules: ReadRules<'a>,
+    disabled_files: DisabledFileFilter<'a>,
 }
 
-impl<'a> Package<'a> {
-    pub(super) fn find(
-        root: &'a Resolved,
+impl<'a> ResolvedPackage<'a> {
+    pub(super) fn resolve(
+        root: &'a ResolvedRootDir,
         walked: &'a RelPath,
-        rule: Rule<'a>,
-    ) -> Result<Self, Unread> {
-        let spot = resource::find(&root.ground, &root.spot, walked)?.spot;
-        Ok(Self::at(root, walked, spot, rule))
+        rule: ReadRules<'a>,
+    ) -> Result<Self, FileReadError> {
+        let spot = open_file::find_target(&root.snapshot, &root.path, walked)?.real_path;
+        Ok(Self::with_real_path(root, walked, spot, rule))
     }
 
     /// The package if it is where it was walked to, without a link on the way.
-    pub(super) fn unlinked(root: &'a Resolved, walked: &'a RelPath, rule: Rule<'a>) -> Self {
-        let spot = Spot { base: root.spot.base, rel: root.spot.rel.join_all(walked) };
-        Self::at(root, walked, spot, rule)
+    pub(super) fn at_walked_path(
+        root: &'a ResolvedRootDir,
+        walked: &'a RelPath,
+        rule: ReadRules<'a>,
+    ) -> Self {
+        let spot = ResolvedPath {
+            dir_index: root.path.dir_index,
+            rel_path: root.path.rel_path.join_path(walked),
+        };
+        Self::with_real_path(root, walked, spot, rule)
     }
 
-    fn at(root: &'a Resolved, walked: &'a RelPath, spot: Spot, rule: Rule<'a>) -> Self {
-        let Resolved { ground, spot: root } = root;
-        let off = rule.off.seen_from(ground, root, walked, &spot);
-        Self { ground, root, walked, spot, rule, off }
+    fn with_real_path(
+        root: &'a ResolvedRootDir,
+        walked: &'a RelPath,
+        spot: ResolvedPath,
+        rule: ReadRules<'a>,
+    ) -> Self {
+        let ResolvedRootDir { snapshot: ground, path: root } = root;
+        let off = rule.disabled_skills.file_filter(ground, root, walked, &spot);
+        Self {
+            snapshot: ground,
+            root,
+            walked_path: walked,
+            real_path: spot,
+            rules: rule,
+            disabled_files: off,
+        }
     }
 
     /// Where a file is that is walked to without a link.
-    pub(super) fn place(&self, resource: &RelPath) -> Spot {
-        Spot { base: self.spot.base, rel: self.spot.rel.join_all(resource) }
+    pub(super) fn unlinked_path(&self, resource: &RelPath) -> ResolvedPath {
+        ResolvedPath {
+            dir_index: self.real_path.dir_index,
+            rel_path: self.real_path.rel_path.join_path(resource),
+        }
     }
 
     /// Opens a file, as walked below the package, if it may be read.
-    pub(super) fn open(&self, resource: &RelPath) -> Result<Regular, Unread> {
-        self.permit_walked(resource)?;
-        let opened = resource::open(self.ground, &self.spot, resource)?;
-        self.permit_real(resource, &opened.spot)?;
+    pub(super) fn open(&self, resource: &RelPath) -> Result<OpenFile, FileReadError> {
+        self.check_walked_path(resource)?;
+        let opened = open_file::open_file(self.snapshot, &self.real_path, resource)?;
+        self.check_real_path(resource, &opened.real_path)?;
         Ok(opened)
     }
 
     /// Whether a file may be read by how it is walked to.
-    pub(super) fn permit_walked(&self, resource: &RelPath) -> Result<(), Unread> {
-        let Rule { passed_over, declaring, plugin, .. } = self.rule;
-        let is_hidden = !permit::may_read(resource, passed_over)
+    pub(super) fn check_walked_path(&self, resource: &RelPath) -> Result<(), FileReadError> {
+        let ReadRules { skipped_dirs: passed_over, manifest_files: declaring, plugin, .. } =
+            self.rules;
+        let is_hidden = !resource_filter::may_serve_path(resource, passed_over)
             || plugin.is_some_and(|plugin| !plugin.may_read(resource))
-            || declaring.has(&self.walked.join_all(resource));
-        if is_hidden { Err(Unread::NotFound) } else { Ok(()) }
+            || declaring.contains(&self.walked_path.join_path(resource));
+        if is_hidden { Err(FileReadError::NotFound) } else { Ok(()) }
     }
 
     /// Whether it may be read by where it really is.
-    pub(super) fn permit_real(&self, resource: &RelPath, real: &Spot) -> Result<(), Unread> {
-        let Rule { passed_over, follow_links, declaring, plugin, .. } = self.rule;
-        if real.below(self.root).is_some_and(|real| declaring.has(&real)) {
-            return Err(Unread::NotFound);
+    pub(super) fn check_real_path(
+        &self,
+        resource: &RelPath,
+        real: &ResolvedPath,
+    ) -> Result<(), FileReadError> {
+        let ReadRules {
+            skipped_dirs: passed_over,
+            follow_links,
+            manifest_files: declaring,
+            plugin,
+            ..
+        } = self.rules;
+        if real.strip_prefix(self.root).is_some_and(|real| declaring.contains(&real)) {
+            return Err(FileReadError::NotFound);
         }
         // Nothing outside a plugin is followed to.
-        if plugin.is_some() && real.below(&self.spot).is_none() {
-            return Err(Unread::Outside);
+        if plugin.is_some() && real.strip_prefix(&self.real_path).is_none() {
+            return Err(FileReadError::Outside);
         }
-        let walked = self.root.rel.join_all(self.walked).join_all(resource);
-        let linked = *real != Spot { base: self.root.base, rel: walked };
+        let walked = self.root.rel_path.join_path(self.walked_path).join_path(resource);
+        let linked = *real != ResolvedPath { dir_index: self.root.dir_index, rel_path: walked };
         if linked && !follow_links {
-            return Err(Unread::Outside);
+            return Err(FileReadError::Outside);
         }
-        let is_main = *resource == main_file();
-        if !is_main && !permit::may_read(&self.place_to_judge(real), passed_over) {
-            return Err(Unread::NotFound);
+        let is_main = *resource == skill_file_name();
+        if !is_main && !resource_filter::may_serve_path(&self.path_to_check(real), passed_over) {
+            return Err(FileReadError::NotFound);
         }
-        if self.off.covers(resource, real) {
-            return Err(Unread::NotFound);
+        if self.disabled_files.excludes(resource, real) {
+            return Err(FileReadError::NotFound);
         }
         Ok(())
     }
 
     /// Whether a link may lead a list into a directory. One that holds the root may have something
     /// to list below it, whatever it is called itself.
-    pub(super) fn may_enter(&self, dir: &Spot) -> bool {
-        let holds_root = dir.base == self.root.base && self.root.rel.below(&dir.rel).is_some();
-        holds_root || permit::may_read(&self.place_to_judge(dir), self.rule.passed_over)
+    pub(super) fn may_enter(&self, dir: &ResolvedPath) -> bool {
+        let holds_root = dir.dir_index == self.root.dir_index
+            && self.root.rel_path.strip_prefix(&dir.rel_path).is_some();
+        holds_root
+            || resource_filter::may_serve_path(&self.path_to_check(dir), self.rules.skipped_dirs)
     }
 
     /// The part of a resolved place that decides whether it may be read: what a link adds counts
     /// too.
-    fn place_to_judge(&self, spot: &Spot) -> RelPath {
-        let below =
-            |dir: &Spot| (dir.base == spot.base).then(|| spot.rel.below(&dir.rel)).flatten();
-        below(&self.spot).or_else(|| below(self.root)).unwrap_or_else(|| spot.rel.clone())
+    fn path_to_check(&self, spot: &ResolvedPath) -> RelPath {
+        let below = |dir: &ResolvedPath| {
+            (dir.dir_index == spot.dir_index)
+                .then(|| spot.rel_path.strip_prefix(&dir.rel_path))
+                .flatten()
+        };
+        below(&self.real_path).or_else(|| below(self.root)).unwrap_or_else(|| spot.rel_path.clone())
     }
 }

@@ -6,12 +6,12 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What is shorter comes from the heap, and goes back to it.
-const LONG_BYTES: usize = 128 << 10;
+const MIN_POOLED_BYTES: usize = 128 << 10;
 /// How many are kept that nobody uses, the latest. As many go by turns while one caller pages.
-const MAX_SPARE: usize = 2;
+const MAX_POOLED_BUFFERS: usize = 2;
 
 /// Long ones, with what they held.
-static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+static BUFFER_POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
 /// The bytes of one page.
 pub struct PageBytes {
@@ -26,7 +26,7 @@ impl PageBytes {
         len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
     ) -> Result<Self, E> {
-        let bytes = spare(len).unwrap_or_else(|| vec![0; len]);
+        let bytes = take_pooled(len).unwrap_or_else(|| vec![0; len]);
         let mut page = Self { bytes, len };
         let filled = fill(&mut page.bytes[..len])?;
         page.truncate(filled);
@@ -44,17 +44,17 @@ impl PageBytes {
 }
 
 /// One that fits.
-fn spare(len: usize) -> Option<Vec<u8>> {
-    if len < LONG_BYTES {
+fn take_pooled(len: usize) -> Option<Vec<u8>> {
+    if len < MIN_POOLED_BYTES {
         return None;
     }
-    let mut spares = spares();
+    let mut spares = lock_pool();
     let at = spares.iter().position(|spare| (len..=2 * len).contains(&spare.len()))?;
     Some(spares.swap_remove(at))
 }
 
-fn spares() -> MutexGuard<'static, Vec<Vec<u8>>> {
-    SPARE.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock_pool() -> MutexGuard<'static, Vec<Vec<u8>>> {
+    BUFFER_POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl AsRef<[u8]> for PageBytes {
@@ -71,9 +71,9 @@ impl From<Vec<u8>> for PageBytes {
 
 impl Drop for PageBytes {
     fn drop(&mut self) {
-        if (LONG_BYTES..=MAX_READ_BYTES).contains(&self.bytes.len()) {
-            let mut spares = spares();
-            if spares.len() == MAX_SPARE {
+        if (MIN_POOLED_BYTES..=MAX_READ_BYTES).contains(&self.bytes.len()) {
+            let mut spares = lock_pool();
+            if spares.len() == MAX_POOLED_BUFFERS {
                 spares.remove(0);
             }
             spares.push(std::mem::take(&mut self.bytes));
@@ -90,7 +90,7 @@ impl fmt::Debug for PageBytes {
 
 #[cfg(test)]
 mod tests {
-    use super::{LONG_BYTES, MAX_READ_BYTES, MAX_SPARE, PageBytes, spares};
+    use super::{MAX_POOLED_BUFFERS, MAX_READ_BYTES, MIN_POOLED_BYTES, PageBytes, lock_pool};
     use std::convert::Infallible;
 
     /// A page of so many bytes of one kind, of which so many were there to read.
@@ -104,8 +104,10 @@ mod tests {
     }
 
     #[test]
-    fn a_page_holds_what_was_read_and_nothing_of_others() {
-        for len in [0, 1, LONG_BYTES - 1, LONG_BYTES, MAX_READ_BYTES, MAX_READ_BYTES + 1] {
+    fn a_page_holds_only_its_own_bytes() {
+        for len in
+            [0, 1, MIN_POOLED_BYTES - 1, MIN_POOLED_BYTES, MAX_READ_BYTES, MAX_READ_BYTES + 1]
+        {
             for filled in [len, len / 2, 0] {
                 for byte in 1..4 {
                     let mut page = page(len, byte, filled);
@@ -121,15 +123,15 @@ mod tests {
             }
         }
         assert_eq!(PageBytes::from(vec![7; 9]).as_ref(), [7; 9]);
-        assert!(PageBytes::read(LONG_BYTES, |_| Err(())).is_err());
+        assert!(PageBytes::read(MIN_POOLED_BYTES, |_| Err(())).is_err());
     }
 
     #[test]
-    fn few_are_kept_and_used_for_pages_of_about_their_size() {
+    fn few_buffers_are_pooled_and_reused_for_pages_of_similar_size() {
         let pages: Vec<_> = (0..9).map(|_| page(MAX_READ_BYTES, 1, 1)).collect();
         drop(pages);
-        assert!(spares().len() <= MAX_SPARE);
-        for len in [LONG_BYTES, MAX_READ_BYTES / 2, MAX_READ_BYTES] {
+        assert!(lock_pool().len() <= MAX_POOLED_BUFFERS);
+        for len in [MIN_POOLED_BYTES, MAX_READ_BYTES / 2, MAX_READ_BYTES] {
             for _ in 0..3 {
                 let page = page(len, 1, len);
                 assert!((len..=2 * len).contains(&page.bytes.len()));

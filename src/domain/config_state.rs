@@ -9,22 +9,22 @@ pub struct ConfigState {
     /// When what is in force was read.
     pub read_at: Duration,
     /// Reloads that were applied, as far as they could be.
-    pub reloads: u64,
+    pub applied_reloads: u64,
     /// Reloads that were refused.
-    pub refusals: u64,
+    pub rejected_reloads: u64,
     /// The last reload, if it was refused.
-    pub refusal: Option<Refused>,
+    pub last_rejection: Option<RejectedReload>,
     /// Keys whose new values wait for a restart, in the order of the file's reference.
     pub needs_restart: Vec<&'static str>,
 }
 
 /// A configuration that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub struct RejectedReload {
     /// When.
-    pub at: Duration,
+    pub rejected_at: Duration,
     /// Where each mistake is, as far as anybody may know: `LINE:COLUMN KEY`.
-    pub mistakes: Vec<String>,
+    pub error_positions: Vec<String>,
     /// The first of them in full, for who runs the daemon.
-    pub first: String,
+    pub first_error: String,
 }

@@ -8,7 +8,7 @@ const MAX_MESSAGE_BYTES: usize = 512;
 /// What kind of problem. The proto's `DiagnosticCode` documents cause and cure of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
-pub enum Code {
+pub enum DiagnosticCode {
     OutsideRoot,
     LimitReached,
     NotRegular,
@@ -16,7 +16,7 @@ pub enum Code {
     DanglingLink,
     Alias,
     WrongCase,
-    PassedOver,
+    Skipped,
     NoFrontmatter,
     YamlSyntax,
     YamlRepaired,
@@ -37,7 +37,7 @@ pub enum Code {
     HiddenText,
 }
 
-impl Code {
+impl DiagnosticCode {
     /// Every code, in the order of the proto.
     pub const ALL: [Self; 26] = [
         Self::OutsideRoot,
@@ -47,7 +47,7 @@ impl Code {
         Self::DanglingLink,
         Self::Alias,
         Self::WrongCase,
-        Self::PassedOver,
+        Self::Skipped,
         Self::NoFrontmatter,
         Self::YamlSyntax,
         Self::YamlRepaired,
@@ -79,7 +79,7 @@ impl Code {
             Self::DanglingLink => "DANGLING_LINK",
             Self::Alias => "ALIAS",
             Self::WrongCase => "WRONG_CASE",
-            Self::PassedOver => "PASSED_OVER",
+            Self::Skipped => "PASSED_OVER",
             Self::NoFrontmatter => "NO_FRONTMATTER",
             Self::YamlSyntax => "YAML_SYNTAX",
             Self::YamlRepaired => "YAML_REPAIRED",
@@ -127,9 +127,9 @@ impl Severity {
 
 /// A problem in one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct FileProblem {
     /// What kind.
-    pub code: Code,
+    pub code: DiagnosticCode,
     /// What it costs.
     pub severity: Severity,
     /// Cause and cure for a person, at most 512 bytes.
@@ -140,10 +140,10 @@ pub struct Problem {
     pub column: u32,
 }
 
-impl Problem {
+impl FileProblem {
     /// A problem without a position.
     #[must_use]
-    pub fn new(code: Code, severity: Severity, message: impl Into<String>) -> Self {
+    pub fn new(code: DiagnosticCode, severity: Severity, message: impl Into<String>) -> Self {
         let mut message = message.into();
         let end = message.floor_char_boundary(MAX_MESSAGE_BYTES);
         message.truncate(end);
@@ -152,25 +152,25 @@ impl Problem {
 
     /// Something is left out.
     #[must_use]
-    pub fn error(code: Code, message: impl Into<String>) -> Self {
+    pub fn error(code: DiagnosticCode, message: impl Into<String>) -> Self {
         Self::new(code, Severity::Error, message)
     }
 
     /// It is used, but not as meant.
     #[must_use]
-    pub fn warning(code: Code, message: impl Into<String>) -> Self {
+    pub fn warning(code: DiagnosticCode, message: impl Into<String>) -> Self {
         Self::new(code, Severity::Warning, message)
     }
 
     /// Worth knowing.
     #[must_use]
-    pub fn note(code: Code, message: impl Into<String>) -> Self {
+    pub fn note(code: DiagnosticCode, message: impl Into<String>) -> Self {
         Self::new(code, Severity::Note, message)
     }
 
     /// The same problem at a line and column, both from 1.
     #[must_use]
-    pub fn at(mut self, line: u32, column: u32) -> Self {
+    pub fn with_position(mut self, line: u32, column: u32) -> Self {
         (self.line, self.column) = (line, column);
         self
     }
@@ -182,5 +182,5 @@ pub struct Diagnostic {
     /// The file or directory; `None` for the root as a whole, or where the place lies above it.
     pub resource: Option<RelPath>,
     /// What is wrong with it.
-    pub problem: Problem,
+    pub problem: FileProblem,
 }

@@ -9,21 +9,22 @@ use std::cmp::Ordering;
 
 const SCHEME: &str = "skill://";
 /// Everything but the unreserved characters of RFC 3986.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const SEGMENT_ENCODE_SET: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// The same for several segments at once, whose `/` stay.
-const PATH: &AsciiSet = &ENCODED.remove(b'/');
+const PATH_ENCODE_SET: &AsciiSet = &SEGMENT_ENCODE_SET.remove(b'/');
 
 /// A package or resource of one root. Law: `parse(print(h)) == h`, and `print(parse(s)) == s` for
 /// every `s` that parses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Handle {
+pub struct ResourceHandle {
     /// The root that listed it.
     pub root: RootId,
     /// Where it is below that root.
     pub path: RelPath,
 }
 
-impl Handle {
+impl ResourceHandle {
     /// Reads the canonical spelling and no other; the error says what is wrong.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         if text.len() > MAX_HANDLE_BYTES {
@@ -43,7 +44,7 @@ impl Handle {
         };
         let handle = Self { root, path };
         // One spelling only: whatever a lenient reader let through prints differently.
-        let left = pieces(&handle.root, &handle.path)
+        let left = handle_pieces(&handle.root, &handle.path)
             .try_fold(text, |left, piece| left.strip_prefix(piece));
         if left == Some("") {
             Ok(handle)
@@ -55,46 +56,47 @@ impl Handle {
 
 /// The canonical spelling of a place below a root.
 #[must_use]
-pub fn print(root: &RootId, path: &RelPath) -> String {
-    let mut text = String::with_capacity(printed_len(root, encoded_len(path)));
-    text.extend(pieces(root, path));
+pub fn format_handle(root: &RootId, path: &RelPath) -> String {
+    let mut text = String::with_capacity(formatted_len(root, encoded_path_len(path)));
+    text.extend(handle_pieces(root, path));
     text
 }
 
 /// What [`print()`] puts together.
-fn pieces<'a>(root: &'a RootId, path: &'a RelPath) -> impl Iterator<Item = &'a str> {
-    let id = percent_encode(root.as_str().as_bytes(), ENCODED);
+fn handle_pieces<'a>(root: &'a RootId, path: &'a RelPath) -> impl Iterator<Item = &'a str> {
+    let id = percent_encode(root.as_str().as_bytes(), SEGMENT_ENCODE_SET);
     let slash = (!path.is_root()).then_some("/");
-    let path = percent_encode(path.as_bytes(), PATH);
+    let path = percent_encode(path.as_bytes(), PATH_ENCODE_SET);
     [SCHEME].into_iter().chain(id).chain(slash).chain(path)
 }
 
 /// How a path is spelled in a handle, without a `/` before it.
 #[must_use]
-pub fn encode(path: &RelPath) -> String {
-    percent_encode(path.as_bytes(), PATH).to_string()
+pub fn encode_path(path: &RelPath) -> String {
+    percent_encode(path.as_bytes(), PATH_ENCODE_SET).to_string()
 }
 
 /// The order of two handles of one root, as bytes.
 #[must_use]
-pub fn order(a: &RelPath, b: &RelPath) -> Ordering {
-    let bytes = |path| percent_encode(RelPath::as_bytes(path), PATH).flat_map(str::bytes);
+pub fn compare_encoded(a: &RelPath, b: &RelPath) -> Ordering {
+    let bytes =
+        |path| percent_encode(RelPath::as_bytes(path), PATH_ENCODE_SET).flat_map(str::bytes);
     bytes(a).cmp(bytes(b))
 }
 
 /// How many bytes [`print()`] gives for a path of this [`encoded_len`].
 #[must_use]
-pub fn printed_len(root: &RootId, encoded_path_len: usize) -> usize {
-    SCHEME.len() + encoded_bytes(root.as_str().as_bytes()) + encoded_path_len
+pub fn formatted_len(root: &RootId, encoded_path_len: usize) -> usize {
+    SCHEME.len() + percent_encoded_len(root.as_str().as_bytes()) + encoded_path_len
 }
 
 /// How many bytes a path takes in a handle, each segment's `/` included.
 #[must_use]
-pub fn encoded_len(path: &RelPath) -> usize {
-    path.segments().map(|s| 1 + encoded_bytes(s)).sum()
+pub fn encoded_path_len(path: &RelPath) -> usize {
+    path.segments().map(|s| 1 + percent_encoded_len(s)).sum()
 }
 
-fn encoded_bytes(raw: &[u8]) -> usize {
+fn percent_encoded_len(raw: &[u8]) -> usize {
     raw.iter().map(|b| if b.is_ascii_alphanumeric() || b"-._~".contains(b) { 1 } else { 3 }).sum()
 }
 
@@ -106,7 +108,7 @@ fn decode_path(text: &str) -> Option<RelPath> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Handle, encoded_len, print, printed_len};
+    use super::{ResourceHandle, encoded_path_len, format_handle, formatted_len};
     use crate::domain::{RelPath, RootId};
     use proptest::prelude::*;
 
@@ -120,7 +122,7 @@ mod tests {
             "skill://r/%FF%0A",
             "skill://r/...",
         ] {
-            assert!(Handle::parse(good).is_ok(), "{good}");
+            assert!(ResourceHandle::parse(good).is_ok(), "{good}");
         }
         for bad in [
             "",
@@ -154,32 +156,32 @@ mod tests {
             "skill://./a",
             "skill://r/a%",
         ] {
-            assert!(Handle::parse(bad).is_err(), "{bad}");
+            assert!(ResourceHandle::parse(bad).is_err(), "{bad}");
         }
-        assert!(Handle::parse(&format!("skill://r/{}", "x".repeat(2_038))).is_ok());
-        assert!(Handle::parse(&format!("skill://r/{}", "x".repeat(2_039))).is_err());
+        assert!(ResourceHandle::parse(&format!("skill://r/{}", "x".repeat(2_038))).is_ok());
+        assert!(ResourceHandle::parse(&format!("skill://r/{}", "x".repeat(2_039))).is_err());
     }
 
     proptest! {
         #[test]
         fn print_then_parse(id in "[^\\p{Cc}]{1,20}", raw in proptest::collection::vec(any::<u8>(), 0..60)) {
             if let (Ok(root), Some(path)) = (RootId::new(&id), RelPath::new(&raw)) {
-                let text = print(&root, &path);
-                prop_assert_eq!(text.len(), printed_len(&root, encoded_len(&path)));
-                prop_assert_eq!(Handle::parse(&text), Ok(Handle { root, path }));
+                let text = format_handle(&root, &path);
+                prop_assert_eq!(text.len(), formatted_len(&root, encoded_path_len(&path)));
+                prop_assert_eq!(ResourceHandle::parse(&text), Ok(ResourceHandle { root, path }));
             }
         }
 
         #[test]
         fn parse_then_print(text in "skill://[a-z%0-9A-F./?#:@-]{0,40}") {
-            if let Ok(handle) = Handle::parse(&text) {
-                prop_assert_eq!(print(&handle.root, &handle.path), text);
+            if let Ok(handle) = ResourceHandle::parse(&text) {
+                prop_assert_eq!(format_handle(&handle.root, &handle.path), text);
             }
         }
 
         #[test]
         fn never_panics(text in any::<String>()) {
-            let _ = Handle::parse(&text);
+            let _ = ResourceHandle::parse(&text);
         }
     }
 }

@@ -1,50 +1,50 @@
 //! Finds hidden characters in a file that comes in pieces.
 
-use super::{Code, Problem};
-use crate::hidden::is_hidden;
+use super::{DiagnosticCode, FileProblem};
+use crate::hidden_chars::is_hidden_char;
 
 /// Looks through a file that is read piece by piece. Bytes that are not UTF-8 are passed over.
 #[derive(Debug)]
-pub struct HiddenScan {
+pub struct HiddenTextScanner {
     /// The beginning of a character whose end is in the next piece.
-    open: Vec<u8>,
+    partial_char: Vec<u8>,
     /// Whether anything came yet.
-    has_begun: bool,
+    has_started: bool,
     /// The character before `current`; `None` at the start, and behind a hidden character.
-    before: Option<char>,
+    previous: Option<char>,
     /// The last character, not yet judged: the character behind it has a say.
     current: Option<char>,
     /// The place of `current`, from 1.
     line: u32,
     column: u32,
     /// The first hidden character and its place.
-    first: Option<(char, u32, u32)>,
-    count: u64,
+    first_hidden: Option<(char, u32, u32)>,
+    hidden_count: u64,
 }
 
-impl Default for HiddenScan {
+impl Default for HiddenTextScanner {
     fn default() -> Self {
         Self {
-            open: Vec::new(),
-            has_begun: false,
-            before: None,
+            partial_char: Vec::new(),
+            has_started: false,
+            previous: None,
             current: None,
             line: 1,
             column: 0,
-            first: None,
-            count: 0,
+            first_hidden: None,
+            hidden_count: 0,
         }
     }
 }
 
-impl HiddenScan {
+impl HiddenTextScanner {
     /// Looks through the next piece.
     pub fn push(&mut self, piece: &[u8]) {
-        if self.open.is_empty() {
+        if self.partial_char.is_empty() {
             return self.push_bytes(piece);
         }
-        let joined = [&self.open, piece].concat();
-        self.open.clear();
+        let joined = [&self.partial_char, piece].concat();
+        self.partial_char.clear();
         self.push_bytes(&joined);
     }
 
@@ -57,7 +57,7 @@ impl HiddenScan {
                     let (valid, behind) = rest.split_at(error.valid_up_to());
                     self.push_text(std::str::from_utf8(valid).unwrap_or_default());
                     let Some(broken) = error.error_len() else {
-                        return self.open.extend_from_slice(behind);
+                        return self.partial_char.extend_from_slice(behind);
                     };
                     self.push_char(char::REPLACEMENT_CHARACTER);
                     rest = &behind[broken..];
@@ -77,52 +77,52 @@ impl HiddenScan {
                 let chunks = bytes.chunks(64).take_while(|chunk| chunk.is_ascii());
                 let whole: usize = chunks.map(<[u8]>::len).sum();
                 let run = whole + bytes[whole..].iter().take_while(|byte| byte.is_ascii()).count();
-                self.pass_ascii(&rest[..run]);
+                self.skip_ascii_run(&rest[..run]);
                 rest = &rest[run..];
             }
         }
     }
 
     /// Passes over ASCII text behind an ASCII character.
-    fn pass_ascii(&mut self, run: &str) {
+    fn skip_ascii_run(&mut self, run: &str) {
         let Some(end) = run.len().checked_sub(1) else { return };
         let (before, last) = run.split_at(end);
         // The current character ends here: no ASCII character is hidden.
-        self.advance();
+        self.advance_position();
         if let Some(end) = before.rfind('\n') {
             let lines = before.matches('\n').count();
-            self.line = self.line.saturating_add(number(lines));
-            self.column = number(before.len() - end);
+            self.line = self.line.saturating_add(saturating_u32(lines));
+            self.column = saturating_u32(before.len() - end);
         } else {
-            self.column = self.column.saturating_add(number(before.len()));
+            self.column = self.column.saturating_add(saturating_u32(before.len()));
         }
-        self.before = before.chars().next_back().or(self.current);
+        self.previous = before.chars().next_back().or(self.current);
         self.current = last.chars().next();
     }
 
     fn push_char(&mut self, next: char) {
         // A byte order mark is how some editors begin a file. It takes no column.
-        if !std::mem::replace(&mut self.has_begun, true) && next == '\u{feff}' {
+        if !std::mem::replace(&mut self.has_started, true) && next == '\u{feff}' {
             return;
         }
-        self.judge(Some(next));
-        self.advance();
+        self.check_current_char(Some(next));
+        self.advance_position();
         self.current = Some(next);
     }
 
     /// Judges the current character.
-    fn judge(&mut self, next: Option<char>) {
+    fn check_current_char(&mut self, next: Option<char>) {
         let Some(c) = self.current else { return };
-        let is_hidden = is_hidden(self.before, c, next);
+        let is_hidden = is_hidden_char(self.previous, c, next);
         if is_hidden {
-            self.count += 1;
-            self.first.get_or_insert((c, self.line, self.column));
+            self.hidden_count += 1;
+            self.first_hidden.get_or_insert((c, self.line, self.column));
         }
-        self.before = Some(c).filter(|_| !is_hidden);
+        self.previous = Some(c).filter(|_| !is_hidden);
     }
 
     /// Moves the place behind the current character.
-    fn advance(&mut self) {
+    fn advance_position(&mut self) {
         if self.current == Some('\n') {
             self.line = self.line.saturating_add(1);
             self.column = 0;
@@ -132,34 +132,34 @@ impl HiddenScan {
 
     /// The problem with the file, if it has hidden characters.
     #[must_use]
-    pub fn finish(mut self) -> Option<Problem> {
-        self.judge(None);
-        let (c, line, column) = self.first?;
+    pub fn finish(mut self) -> Option<FileProblem> {
+        self.check_current_char(None);
+        let (c, line, column) = self.first_hidden?;
         let code = u32::from(c);
-        let why = match self.count {
+        let why = match self.hidden_count {
             1 => format!("U+{code:04X} is hidden from readers, and not from models; remove it"),
             count => format!(
                 "{count} characters are hidden from readers, and not from models, the first is \
                  U+{code:04X}; remove them"
             ),
         };
-        Some(Problem::warning(Code::HiddenText, why).at(line, column))
+        Some(FileProblem::warning(DiagnosticCode::HiddenText, why).with_position(line, column))
     }
 }
 
-fn number(count: usize) -> u32 {
+fn saturating_u32(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::HiddenScan;
-    use crate::hidden::escape_hidden;
+    use super::HiddenTextScanner;
+    use crate::hidden_chars::escape_hidden_chars;
     use proptest::prelude::*;
 
     /// Line, column and count of hidden characters.
-    fn scanned(bytes: &[u8], piece: usize) -> Option<(u32, u32, String)> {
-        let mut scan = HiddenScan::default();
+    fn scan_in_pieces(bytes: &[u8], piece: usize) -> Option<(u32, u32, String)> {
+        let mut scan = HiddenTextScanner::default();
         bytes.chunks(piece).for_each(|piece| scan.push(piece));
         scan.finish().map(|problem| (problem.line, problem.column, problem.message.into()))
     }
@@ -177,7 +177,7 @@ mod tests {
             ("end\u{200d}", Some((1, 4, "U+200D is hidden"))),
         ] {
             for piece in 1..9 {
-                let found = scanned(text.as_bytes(), piece);
+                let found = scan_in_pieces(text.as_bytes(), piece);
                 match (&found, place) {
                     (None, None) => {}
                     (Some((line, column, message)), Some((at, in_line, part))) => {
@@ -188,8 +188,11 @@ mod tests {
                 }
             }
         }
-        assert_eq!(scanned(b"\xff\xfe\xe2\x80", 1), None);
-        assert_eq!(scanned(b"\xff\n\xe2\x80\xae", 2).map(|found| (found.0, found.1)), Some((2, 1)));
+        assert_eq!(scan_in_pieces(b"\xff\xfe\xe2\x80", 1), None);
+        assert_eq!(
+            scan_in_pieces(b"\xff\n\xe2\x80\xae", 2).map(|found| (found.0, found.1)),
+            Some((2, 1))
+        );
     }
 
     proptest! {
@@ -198,10 +201,10 @@ mod tests {
             text in "(plain text|a|\n|é|1|👩|\\p{Cf}|[\u{200b}-\u{200f}]|[\u{fe00}-\u{fe0f}]){0,30}",
             piece in 1_usize..9,
         ) {
-            let whole = scanned(text.as_bytes(), usize::MAX);
-            prop_assert_eq!(&scanned(text.as_bytes(), piece), &whole);
+            let whole = scan_in_pieces(text.as_bytes(), usize::MAX);
+            prop_assert_eq!(&scan_in_pieces(text.as_bytes(), piece), &whole);
             let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-            let escaped = escape_hidden(text);
+            let escaped = escape_hidden_chars(text);
             if let Some((line, column, _)) = whole {
                 // The place is where the escaped text begins to differ.
                 let same = text.chars().zip(escaped.chars()).take_while(|(a, b)| a == b).count();

@@ -2,7 +2,7 @@
 
 use serde::de::DeserializeSeed;
 
-use super::value::{Budget, Value};
+use super::value::{DocumentBudget, DynamicValue};
 use super::{position, text};
 
 /// Why bytes have no value.
@@ -17,36 +17,38 @@ pub struct JsonError {
 }
 
 /// Reads one document of UTF-8; a byte order mark before it is passed over.
-pub fn parse(bytes: &[u8]) -> Result<Value, JsonError> {
+pub fn parse(bytes: &[u8]) -> Result<DynamicValue, JsonError> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let text = std::str::from_utf8(bytes).map_err(|error| {
-        let (line, column) = position::of_byte(bytes, error.valid_up_to());
+        let (line, column) = position::position_of_byte(bytes, error.valid_up_to());
         JsonError { line, column, message: "it is not UTF-8".into() }
     })?;
-    let budget = Budget::new(text.len());
+    let budget = DocumentBudget::new(text.len());
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let value = budget.seed().deserialize(&mut deserializer);
-    value.and_then(|value| deserializer.end().map(|()| value)).map_err(|error| placed(text, &error))
+    value
+        .and_then(|value| deserializer.end().map(|()| value))
+        .map_err(|error| json_error(text, &error))
 }
 
 /// The library counts columns in bytes, up to and with the one that it stopped at.
-fn placed(text: &str, error: &serde_json::Error) -> JsonError {
+fn json_error(text: &str, error: &serde_json::Error) -> JsonError {
     let line_start = text
         .split_inclusive('\n')
         .take(error.line().saturating_sub(1))
         .map(str::len)
         .sum::<usize>();
     let (line, column) =
-        position::of_byte(text.as_bytes(), line_start + error.column().saturating_sub(1));
+        position::position_of_byte(text.as_bytes(), line_start + error.column().saturating_sub(1));
     let message = error.to_string();
     let suffix = format!(" at line {} column {}", error.line(), error.column());
-    let message = text::escaped(message.strip_suffix(&suffix).unwrap_or(&message));
+    let message = text::escape_misleading(message.strip_suffix(&suffix).unwrap_or(&message));
     JsonError { line, column, message }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Value, parse};
+    use super::{DynamicValue, parse};
     use proptest::prelude::*;
 
     #[test]
@@ -61,7 +63,7 @@ mod tests {
             (" \"\" ", ""),
             ("\"\\ud83d\\ude00\"", "😀"),
         ] {
-            assert_eq!(&*parse(json.as_bytes()).expect(json).printed(), printed);
+            assert_eq!(&*parse(json.as_bytes()).expect(json).to_text(), printed);
         }
     }
 
@@ -93,8 +95,8 @@ mod tests {
         #[test]
         fn what_is_printed_reads_the_same(json in "(\\[|\\{\"a\":|1|,|\"b\\\\n\"|\\]|\\}|null){1,20}") {
             if let Ok(value) = parse(json.as_bytes()) {
-                let list = Value::List([value].into());
-                prop_assert_eq!(parse(list.printed().as_bytes()), Ok(list));
+                let list = DynamicValue::List([value].into());
+                prop_assert_eq!(parse(list.to_text().as_bytes()), Ok(list));
             }
         }
     }

@@ -80,8 +80,8 @@ pub const MAX_PAGE_BYTES: usize = 1 << 20;
 /// Diagnostics of one root in one answer.
 pub const MAX_DIAGNOSTICS: usize = 1_000;
 /// Bytes of an answer: what stock clients take.
-pub const MAX_ANSWER_BYTES: usize = 4 << 20;
+pub const MAX_RESPONSE_BYTES: usize = 4 << 20;
 /// Bytes of requests that are not whole yet, and of answers that are not taken yet, of all callers.
-pub const MAX_HELD_BYTES: usize = 512 << 20;
+pub const MAX_BUFFERED_BYTES: usize = 512 << 20;
 /// The same of one caller.
-pub const MAX_HELD_BYTES_PER_CALLER: usize = 128 << 20;
+pub const MAX_BUFFERED_BYTES_PER_CALLER: usize = 128 << 20;

@@ -2,92 +2,97 @@
 //! further up where it cannot be used, to others, and what else it declares to `plugin`.
 
 use super::limits::MAX_MANIFEST_BYTES;
-use super::plugin::{self, Declared};
-use super::{Code, Problem, Value, json, names, text};
+use super::plugin::{self, ManifestDetails};
+use super::{DiagnosticCode, DynamicValue, FileProblem, json, names, text};
 use std::sync::Arc;
 
 /// Where a manifest lies below its plugin, in order: the first that exists decides.
-pub const PATHS: [&str; 3] =
+pub const MANIFEST_PATHS: [&str; 3] =
     [".codex-plugin/plugin.json", ".claude-plugin/plugin.json", ".cursor-plugin/plugin.json"];
 
 /// Characters of a version.
-const MAX_VERSION: usize = 64;
+const MAX_VERSION_CHARS: usize = 64;
 
 /// What a manifest says. Untrusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Manifest {
+pub struct PluginManifest {
     /// 1 to 64 characters, white space collapsed, no control characters.
     pub name: Box<str>,
     /// At most 64 characters; empty if there is none.
     pub version: Box<str>,
     /// What it says beside.
-    pub declared: Arc<Declared>,
+    pub declarations: Arc<ManifestDetails>,
 }
 
 /// Reads a manifest: all its bytes, or `MAX_MANIFEST_BYTES` + 1 of them. `dir_name` is the name of the
 /// plugin's directory, which stands in for a name that is absent or blank. `None` where a problem
 /// `MANIFEST_INVALID` says why the manifest cannot be used.
 #[must_use]
-pub fn read(bytes: &[u8], dir_name: Option<&[u8]>) -> (Option<Manifest>, Vec<Problem>) {
+pub fn read(bytes: &[u8], dir_name: Option<&[u8]>) -> (Option<PluginManifest>, Vec<FileProblem>) {
     let mut problems = Vec::new();
-    let manifest = manifest(bytes, dir_name, &mut problems);
+    let manifest = parse_manifest(bytes, dir_name, &mut problems);
     (manifest.map_err(|problem| problems.push(problem)).ok(), problems)
 }
 
-fn manifest(
+fn parse_manifest(
     bytes: &[u8],
     dir_name: Option<&[u8]>,
-    problems: &mut Vec<Problem>,
-) -> Result<Manifest, Problem> {
-    let invalid = |why: String| Problem::error(Code::ManifestInvalid, why);
+    problems: &mut Vec<FileProblem>,
+) -> Result<PluginManifest, FileProblem> {
+    let invalid = |why: String| FileProblem::error(DiagnosticCode::ManifestInvalid, why);
     if bytes.len() > MAX_MANIFEST_BYTES {
         return Err(invalid(format!("the manifest is over {MAX_MANIFEST_BYTES} bytes")));
     }
-    let value =
-        json::parse(bytes).map_err(|e| invalid(plugin::clean(&e.message)).at(e.line, e.column))?;
+    let value = json::parse(bytes).map_err(|e| {
+        invalid(plugin::withhold_in_message(&e.message)).with_position(e.line, e.column)
+    })?;
     if value.as_map().is_none() {
         let why = format!("the manifest is {}, and must be an object", value.kind());
-        return Err(invalid(why).at(1, 1));
+        return Err(invalid(why).with_position(1, 1));
     }
-    let name = name(&value, dir_name, problems).map_err(invalid)?;
-    let version = version(&value, problems);
-    Ok(Manifest { name, version, declared: plugin::declared(&value, problems) })
+    let name = plugin_name(&value, dir_name, problems).map_err(invalid)?;
+    let version = plugin_version(&value, problems);
+    Ok(PluginManifest {
+        name,
+        version,
+        declarations: plugin::read_manifest_details(&value, problems),
+    })
 }
 
-fn name(
-    value: &Value,
+fn plugin_name(
+    value: &DynamicValue,
     dir_name: Option<&[u8]>,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<FileProblem>,
 ) -> Result<Box<str>, String> {
     let own = match value.get("name") {
-        None | Some(Value::Null) => Box::default(),
-        Some(Value::Text(name)) => text::collapsed(name),
+        None | Some(DynamicValue::Null) => Box::default(),
+        Some(DynamicValue::Text(name)) => text::collapse_whitespace(name),
         Some(other) => return Err(format!("`name` is {}, and must be text", other.kind())),
     };
     let name = match dir_name {
         Some(dir_name) if own.is_empty() => {
-            let (name, problem) = names::of_directory(dir_name);
+            let (name, problem) = names::name_from_directory(dir_name);
             problems.extend(problem);
             name
         }
         _ => own,
     };
-    names::check(&name).map(|()| name)
+    names::check_name(&name).map(|()| name)
 }
 
-fn version(value: &Value, problems: &mut Vec<Problem>) -> Box<str> {
+fn plugin_version(value: &DynamicValue, problems: &mut Vec<FileProblem>) -> Box<str> {
     let why = match value.get("version") {
-        None | Some(Value::Null) => return Box::default(),
-        Some(Value::Text(version)) => {
-            let version = text::collapsed(version);
-            if !text::is_over(&version, MAX_VERSION) {
+        None | Some(DynamicValue::Null) => return Box::default(),
+        Some(DynamicValue::Text(version)) => {
+            let version = text::collapse_whitespace(version);
+            if !text::exceeds_chars(&version, MAX_VERSION_CHARS) {
                 return version;
             }
-            format!("`version` is over {MAX_VERSION} characters; left out")
+            format!("`version` is over {MAX_VERSION_CHARS} characters; left out")
         }
         Some(other) => format!("`version` is {}, and must be text; left out", other.kind()),
     };
-    problems.push(Problem::warning(Code::FieldInvalid, why));
+    problems.push(FileProblem::warning(DiagnosticCode::FieldInvalid, why));
     Box::default()
 }
 
@@ -96,22 +101,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::Severity::{Error, Warning};
-    use super::{Code, MAX_MANIFEST_BYTES, read};
+    use super::{DiagnosticCode, MAX_MANIFEST_BYTES, read};
 
     #[test]
-    fn names_and_versions() {
+    fn manifests_give_names_and_versions() {
         for (json, name, version, code) in [
             ("{\"name\": \" demo \\n plugin \", \"version\": \"1.0\"}", "demo plugin", "1.0", None),
             ("\u{feff}{\"name\":\"a\",\"$schema\":[{}]}", "a", "", None),
             ("{}", "dir", "", None),
             ("{\"name\":null,\"version\":null}", "dir", "", None),
             ("{\"name\":\" \"}", "dir", "", None),
-            ("{\"name\":\"a\",\"version\":1}", "a", "", Some(Code::FieldInvalid)),
+            ("{\"name\":\"a\",\"version\":1}", "a", "", Some(DiagnosticCode::FieldInvalid)),
             (
                 &format!("{{\"name\":\"a\",\"version\":\"{}\"}}", "1".repeat(65)),
                 "a",
                 "",
-                Some(Code::FieldInvalid),
+                Some(DiagnosticCode::FieldInvalid),
             ),
         ] {
             let (manifest, problems) = read(json.as_bytes(), Some(b"dir"));
@@ -122,11 +127,11 @@ mod tests {
         }
         let (manifest, problems) = read(b"{}", Some(b"caf\xe9"));
         assert_eq!(&*manifest.expect("usable").name, "caf\u{fffd}");
-        assert_eq!(problems[0].code, Code::NotUtf8);
+        assert_eq!(problems[0].code, DiagnosticCode::NotUtf8);
     }
 
     #[test]
-    fn what_cannot_be_used() {
+    fn unusable_manifests_are_reported() {
         for (json, dir_name, line, column) in [
             ("{\n  x}", Some("dir"), 2, 3),
             ("", Some("dir"), 1, 1),
@@ -141,11 +146,11 @@ mod tests {
             let (manifest, problems) = read(json.as_bytes(), dir_name.map(str::as_bytes));
             assert_eq!(manifest, None, "{json}");
             let [problem] = &problems[..] else { panic!("{problems:?}") };
-            assert_eq!((problem.code, problem.severity), (Code::ManifestInvalid, Error));
+            assert_eq!((problem.code, problem.severity), (DiagnosticCode::ManifestInvalid, Error));
             assert_eq!((problem.line, problem.column), (line, column), "{json} {problem:?}");
         }
         let (manifest, problems) = read(b"{\"name\": \"\xff\"}", Some(b"dir"));
-        assert_eq!((manifest, problems[0].code), (None, Code::ManifestInvalid));
+        assert_eq!((manifest, problems[0].code), (None, DiagnosticCode::ManifestInvalid));
         assert_eq!((problems[0].line, problems[0].column), (1, 11));
     }
 

@@ -1,14 +1,15 @@
 //! The rules, as functions of plain data. Knows no tokio, tonic, notify, clock or file system.
 
+mod access_scope;
 pub mod callers;
 pub mod catalog;
-mod chunks;
+mod compact_frontmatter;
 mod config_state;
-pub mod declaring;
 mod diagnostic;
 pub mod diff;
 mod digest;
-pub mod files;
+pub mod disabled_skills;
+pub mod escape;
 pub mod frontmatter;
 pub mod handle;
 mod hidden_text;
@@ -16,54 +17,53 @@ pub mod json;
 pub mod limits;
 pub mod listing;
 pub mod manifest;
+pub mod manifest_files;
 mod names;
-mod packed;
+pub mod package_walk;
 mod path;
 mod peer;
-pub mod permit;
 pub mod plugin;
 mod position;
-mod reach;
-pub mod repair;
+mod resolved_path;
+pub mod resource_filter;
 mod root;
 mod sandbox;
 pub mod search;
-pub mod shown;
 pub mod sidecar;
 pub mod skill;
-mod spot;
-pub mod switched_off;
+mod skill_chunks;
 mod text;
 pub mod token;
 pub mod value;
 pub mod yaml;
+pub mod yaml_repair;
 
-pub use callers::{Caller, Callers};
+pub use access_scope::AccessScope;
+pub use callers::{Caller, CallerPolicy};
 pub use catalog::Catalog;
-pub use config_state::{ConfigState, Refused};
-pub use declaring::Declaring;
-pub use diagnostic::{Code, Diagnostic, Problem, Severity};
-pub use digest::{Digest, Version};
-pub use frontmatter::{Authored, Reading};
-pub use handle::Handle;
-pub use hidden_text::HiddenScan;
+pub use compact_frontmatter::CompactFrontmatter;
+pub use config_state::{ConfigState, RejectedReload};
+pub use diagnostic::{Diagnostic, DiagnosticCode, FileProblem, Severity};
+pub use digest::{ContentDigest, FileVersion};
+pub use disabled_skills::{DisableRules, DisabledPackages};
+pub use frontmatter::{ParsedSkillMd, SkillMdFrontmatter};
+pub use handle::ResourceHandle;
+pub use hidden_text::HiddenTextScanner;
 pub use limits::Limits;
-pub use manifest::Manifest;
-pub use packed::Packed;
+pub use manifest::PluginManifest;
+pub use manifest_files::ManifestFiles;
 pub use path::RelPath;
-pub use peer::{Account, Peer};
-pub use plugin::{Marketplace, Plugin};
-pub use reach::Reach;
-pub use root::{Published, Reason, RootId, RootPath, Scope, Selected};
-pub use sandbox::{Landlock, LandlockState, Sandbox};
-pub use sidecar::{Interface, Permissions, Policy, Sidecar, ToolDependency};
+pub use peer::{PeerIdentity, QuotaKey};
+pub use plugin::{Plugin, PluginMarketplace};
+pub use resolved_path::ResolvedPath;
+pub use root::{PublishedRoot, RootId, RootPath, RootReason, RootScope, SelectedRoot};
+pub use sandbox::{LandlockMode, LandlockState, SandboxStatus};
+pub use sidecar::{SkillInterface, SkillPermissions, SkillPolicy, SkillSidecar, ToolDependency};
 pub use skill::Skill;
-pub use spot::Spot;
-pub use switched_off::{OffPackages, SwitchedOff};
-pub use value::Value;
+pub use value::DynamicValue;
 
 /// The file that makes a directory a skill.
 #[must_use]
-pub fn main_file() -> RelPath {
+pub fn skill_file_name() -> RelPath {
     RelPath::root().join(b"SKILL.md").unwrap_or_default()
 }

@@ -1,39 +1,42 @@
 //! What a skill or a plugin may be called. Leaves qualifying a skill's name by its plugin's to others.
 
-use super::{Code, Problem, text};
+use super::{DiagnosticCode, FileProblem, text};
 
 /// Characters of a name.
-const MAX_NAME: usize = 64;
+const MAX_NAME_CHARS: usize = 64;
 
 /// A directory's name as a name: white space collapsed, and a problem where it is not UTF-8.
-pub(super) fn of_directory(dir_name: &[u8]) -> (Box<str>, Option<Problem>) {
+pub(super) fn name_from_directory(dir_name: &[u8]) -> (Box<str>, Option<FileProblem>) {
     let name = String::from_utf8_lossy(dir_name);
     let problem = std::str::from_utf8(dir_name).is_err().then(|| {
         let why = "the directory's name is not UTF-8; its bytes that are not are replaced";
-        Problem::warning(Code::NotUtf8, why)
+        FileProblem::warning(DiagnosticCode::NotUtf8, why)
     });
-    (text::collapsed(&name), problem)
+    (text::collapse_whitespace(&name), problem)
 }
 
 /// Says why a name cannot be used at all.
-pub(super) fn check(name: &str) -> Result<(), String> {
+pub(super) fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("no name, and the directory has none either".into());
     }
     if name.chars().any(char::is_control) {
-        return Err(format!("the name {} holds control characters", text::shown(name)));
+        return Err(format!("the name {} holds control characters", text::quote_word(name)));
     }
-    if text::is_over(name, MAX_NAME) {
-        return Err(format!("the name {} is over {MAX_NAME} characters", text::shown(name)));
+    if text::exceeds_chars(name, MAX_NAME_CHARS) {
+        return Err(format!(
+            "the name {} is over {MAX_NAME_CHARS} characters",
+            text::quote_word(name)
+        ));
     }
     Ok(())
 }
 
 /// Each rule of the Agent Skills format that a usable name breaks.
-pub(super) fn breaches(name: &str) -> Vec<String> {
-    let shown = text::shown(name);
+pub(super) fn format_violations(name: &str) -> Vec<String> {
+    let shown = text::quote_word(name);
     let mut breaches = Vec::new();
-    if !name.chars().all(is_asked_for) {
+    if !name.chars().all(is_allowed_char) {
         let why = "should hold lower-case letters, digits and hyphens only";
         breaches.push(format!("the name {shown} {why}"));
     }
@@ -47,13 +50,13 @@ pub(super) fn breaches(name: &str) -> Vec<String> {
 }
 
 /// Letters without case, as in Chinese, are fine; so is any letter that is its own lower case.
-fn is_asked_for(c: char) -> bool {
+fn is_allowed_char(c: char) -> bool {
     c == '-' || c.is_alphanumeric() && c.to_lowercase().eq([c])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{breaches, check};
+    use super::{check_name, format_violations};
 
     #[test]
     fn breaches_of_the_format() {
@@ -71,16 +74,16 @@ mod tests {
             ("a-", 1),
             ("-A--", 3),
         ] {
-            assert_eq!(breaches(name).len(), count, "{name:?}");
-            assert_eq!(check(name), Ok(()), "{name:?}");
+            assert_eq!(format_violations(name).len(), count, "{name:?}");
+            assert_eq!(check_name(name), Ok(()), "{name:?}");
         }
     }
 
     #[test]
     fn names_that_cannot_be() {
         for name in ["", "a\u{1}", "\u{1b}[2J", &"ä".repeat(65)] {
-            assert!(check(name).is_err(), "{name:?}");
+            assert!(check_name(name).is_err(), "{name:?}");
         }
-        assert_eq!(check(&"ä".repeat(64)), Ok(()));
+        assert_eq!(check_name(&"ä".repeat(64)), Ok(()));
     }
 }

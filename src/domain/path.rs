@@ -40,7 +40,7 @@ impl RelPath {
 
     /// This path with all of `below` behind it.
     #[must_use]
-    pub fn join_all(&self, below: &Self) -> Self {
+    pub fn join_path(&self, below: &Self) -> Self {
         if self.is_root() {
             return below.clone();
         }
@@ -92,7 +92,7 @@ impl RelPath {
 
     /// What is left of this path below `dir`; `None` where it is not `dir` or below it.
     #[must_use]
-    pub fn below(&self, dir: &Self) -> Option<Self> {
+    pub fn strip_prefix(&self, dir: &Self) -> Option<Self> {
         if dir.is_root() {
             return Some(self.clone());
         }
@@ -168,10 +168,10 @@ mod tests {
         assert_eq!(rel("a/b").parent(), Some(rel("a")));
         assert_eq!(rel("a").parent(), Some(RelPath::root()));
         assert_eq!(RelPath::root().parent(), None);
-        assert_eq!(rel("a/b/c").below(&rel("a")), Some(rel("b/c")));
-        assert_eq!(rel("ab").below(&rel("a")), None);
-        assert_eq!(rel("a").below(&rel("a")), Some(RelPath::root()));
-        assert_eq!(rel("a").join_all(&rel("b/c")), rel("a/b/c"));
+        assert_eq!(rel("a/b/c").strip_prefix(&rel("a")), Some(rel("b/c")));
+        assert_eq!(rel("ab").strip_prefix(&rel("a")), None);
+        assert_eq!(rel("a").strip_prefix(&rel("a")), Some(RelPath::root()));
+        assert_eq!(rel("a").join_path(&rel("b/c")), rel("a/b/c"));
     }
 
     #[test]

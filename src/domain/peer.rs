@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// The other end of one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Peer {
+pub enum PeerIdentity {
     /// A process of this machine, as the kernel knew it when it connected to a Unix socket.
     Local {
         /// Its process id, for the log only: another process may have it by now. 0 if the kernel
@@ -31,23 +31,25 @@ pub enum Peer {
 
 /// Whom a bound is counted for: all that one of them has open or under way shares it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Account {
+pub enum QuotaKey {
     /// A user of this machine.
     User(u32),
     /// Whoever holds a certificate for these names.
-    Named(Arc<[String]>),
+    CertificateNames(Arc<[String]>),
     /// An address; of IPv6 the network of 64 bits, of which one host may have every address.
     Address(IpAddr),
 }
 
-impl Peer {
+impl PeerIdentity {
     /// Whom it counts as.
     #[must_use]
-    pub fn account(&self) -> Account {
+    pub fn quota_key(&self) -> QuotaKey {
         match self {
-            Self::Local { uid, .. } => Account::User(*uid),
-            Self::Remote { names, .. } if !names.is_empty() => Account::Named(names.clone()),
-            Self::Remote { address, .. } => Account::Address(match address.ip().to_canonical() {
+            Self::Local { uid, .. } => QuotaKey::User(*uid),
+            Self::Remote { names, .. } if !names.is_empty() => {
+                QuotaKey::CertificateNames(names.clone())
+            }
+            Self::Remote { address, .. } => QuotaKey::Address(match address.ip().to_canonical() {
                 IpAddr::V4(address) => address.into(),
                 IpAddr::V6(address) => {
                     Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
@@ -57,11 +59,11 @@ impl Peer {
     }
 }
 
-impl fmt::Display for Account {
+impl fmt::Display for QuotaKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User(uid) => write!(f, "uid {uid}"),
-            Self::Named(names) => f.write_str(&names.join(", ")),
+            Self::CertificateNames(names) => f.write_str(&names.join(", ")),
             Self::Address(address) => address.fmt(f),
         }
     }
@@ -69,17 +71,17 @@ impl fmt::Display for Account {
 
 #[cfg(test)]
 mod tests {
-    use super::{Account, Peer};
+    use super::{PeerIdentity, QuotaKey};
     use std::sync::Arc;
 
-    fn remote(address: &str, names: &[&str]) -> Account {
+    fn remote(address: &str, names: &[&str]) -> QuotaKey {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        Peer::Remote { address: address.parse().expect("an address"), names }.account()
+        PeerIdentity::Remote { address: address.parse().expect("an address"), names }.quota_key()
     }
 
     #[test]
     fn callers_are_told_apart_by_what_they_cannot_choose() {
-        let local = |pid, uid| Peer::Local { pid, uid, gids: Arc::default() }.account();
+        let local = |pid, uid| PeerIdentity::Local { pid, uid, gids: Arc::default() }.quota_key();
         assert_eq!(local(1, 7), local(2, 7));
         assert_ne!(local(1, 7), local(1, 8));
         assert_eq!(remote("10.0.0.1:1", &[]), remote("10.0.0.1:2", &[]));

@@ -1,18 +1,18 @@
 //! Where in a text something is, in lines and characters from 1, as editors count them.
 
 /// The line and column of the byte at `index`; beyond the end, those of the end.
-pub(super) fn of_byte(text: &[u8], index: usize) -> (u32, u32) {
+pub(super) fn position_of_byte(text: &[u8], index: usize) -> (u32, u32) {
     let before = &text[..index.min(text.len())];
     let start = before.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
     let line = before[..start].split(|b| *b == b'\n').count();
     let column = String::from_utf8_lossy(&before[start..]).chars().count() + 1;
-    (number(line), number(column))
+    (saturating_u32(line), saturating_u32(column))
 }
 
 /// The line and column of a key in block-style YAML: the first key of `path` begins its line, each
 /// further one is looked for in the lines below it, up to the next line that is not indented.
 /// (0, 0) where it is not found, as in flow style.
-pub(super) fn of_key(yaml: &str, path: &[&str]) -> (u32, u32) {
+pub(super) fn position_of_key(yaml: &str, path: &[&str]) -> (u32, u32) {
     let mut lines = yaml.lines().zip(1..).peekable();
     let mut found = (0, 0);
     for (level, key) in path.iter().enumerate() {
@@ -23,7 +23,7 @@ pub(super) fn of_key(yaml: &str, path: &[&str]) -> (u32, u32) {
                 return (0, 0);
             }
             if (level > 0 || line.len() == key_text.len()) && is_key(key_text, key) {
-                found = (number, self::number(line.len() - key_text.len() + 1));
+                found = (number, saturating_u32(line.len() - key_text.len() + 1));
                 break;
             }
         }
@@ -45,13 +45,13 @@ fn is_key(line: &str, key: &str) -> bool {
     rest.is_some_and(|rest| rest.trim_start().starts_with(':'))
 }
 
-fn number(n: usize) -> u32 {
+fn saturating_u32(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{of_byte, of_key};
+    use super::{position_of_byte, position_of_key};
     use proptest::prelude::*;
 
     #[test]
@@ -64,7 +64,7 @@ mod tests {
             ("a\r\nbc", 4, (2, 2)),
             ("a\n", 99, (2, 1)),
         ] {
-            assert_eq!(of_byte(text.as_bytes(), index), expected, "{text:?} {index}");
+            assert_eq!(position_of_byte(text.as_bytes(), index), expected, "{text:?} {index}");
         }
     }
 
@@ -80,7 +80,7 @@ mod tests {
             (vec!["c"], (0, 0)),
             (vec!["e"], (7, 1)),
         ] {
-            assert_eq!(of_key(yaml, &path), expected, "{path:?}");
+            assert_eq!(position_of_key(yaml, &path), expected, "{path:?}");
         }
     }
 
@@ -88,11 +88,11 @@ mod tests {
         #[test]
         fn places_are_in_the_text(text in "[ab:é\r\n -]{0,40}", index in 0_usize..90) {
             let lines: Vec<&str> = text.split('\n').collect();
-            let (line, column) = of_byte(text.as_bytes(), index);
+            let (line, column) = position_of_byte(text.as_bytes(), index);
             let found = lines[line as usize - 1].chars().count();
             prop_assert!((1..=found + 1).contains(&(column as usize)));
             for path in [&["a"][..], &["b", "a"], &["a", "b", "a"]] {
-                let (line, column) = of_key(&text, path);
+                let (line, column) = position_of_key(&text, path);
                 let key = (line as usize).checked_sub(1).map(|line| &lines[line][column as usize - 1..]);
                 prop_assert!(key.is_none_or(|key| key.starts_with(path[path.len() - 1])));
             }

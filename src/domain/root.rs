@@ -40,7 +40,7 @@ impl RootId {
 /// Who a published root is for. Orders as `ListRoots` does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)] // the proto's `Scope` says what each means
-pub enum Scope {
+pub enum RootScope {
     Repo,
     User,
     System,
@@ -49,24 +49,24 @@ pub enum Scope {
 
 /// A root that the operator offers to platforms.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Published {
+pub struct PublishedRoot {
     /// Its id on this executor.
     pub id: RootId,
     /// Absolute, raw bytes, as the operator gave it.
     pub path: Box<[u8]>,
     /// Who it is for.
-    pub scope: Scope,
+    pub scope: RootScope,
     /// Whether links below it are followed.
     pub follow_links: bool,
 }
 
-impl Published {
+impl PublishedRoot {
     /// The root as a caller selects it in an environment.
     #[must_use]
-    pub fn select(&self, environment: &str) -> Selected {
-        Selected {
+    pub fn to_selected_root(&self, environment: &str) -> SelectedRoot {
+        SelectedRoot {
             id: self.id.clone(),
-            location: "environment".into(),
+            location_type: "environment".into(),
             environment: environment.into(),
             path: format!("published:{}", self.id.as_str()).into(),
         }
@@ -75,45 +75,45 @@ impl Published {
 
 /// A root as a platform selected it, its location not yet judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Selected {
+pub struct SelectedRoot {
     /// The platform's name for it.
     pub id: RootId,
     /// The location's `type`.
-    pub location: Box<str>,
+    pub location_type: Box<str>,
     /// The location's environment.
     pub environment: Box<str>,
     /// The location's path.
     pub path: Box<str>,
 }
 
-impl Selected {
+impl SelectedRoot {
     /// Where the root is said to be, for an executor of these environments.
-    pub fn place(&self, environments: &[String]) -> Result<RootPath, Reason> {
-        if !matches!(&*self.location, "" | "environment") {
-            return Err(Reason::UnsupportedLocation);
+    pub fn root_path(&self, environments: &[String]) -> Result<RootPath, RootReason> {
+        if !matches!(&*self.location_type, "" | "environment") {
+            return Err(RootReason::UnsupportedLocation);
         }
         if self.environment.is_empty() {
-            return Err(Reason::MissingEnvironment);
+            return Err(RootReason::MissingEnvironment);
         }
         if !environments.iter().any(|e| **e == *self.environment) {
-            return Err(Reason::WrongEnvironment);
+            return Err(RootReason::WrongEnvironment);
         }
         if self.path.len() > MAX_PATH_BYTES {
-            return Err(Reason::PathTooLong);
+            return Err(RootReason::PathTooLong);
         }
-        RootPath::parse(&self.path).ok_or(Reason::InvalidPath)
+        RootPath::parse(&self.path).ok_or(RootReason::InvalidPath)
     }
 }
 
 /// Why a root cannot be used. The proto's `RootReason` documents cause and cure of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
-pub enum Reason {
+pub enum RootReason {
     NotFound,
     NotADirectory,
     PermissionDenied,
     /// Permissions would let the daemon in, but not the walls that it built when it started.
-    WalledOff,
+    SandboxDenied,
     NotAllowed,
     WrongEnvironment,
     /// The selection has no environment id, or no location at all.
@@ -126,7 +126,7 @@ pub enum Reason {
     IoError,
 }
 
-impl Reason {
+impl RootReason {
     /// One of each name, in the order of the proto.
     pub const ALL: [Self; 9] = [
         Self::NotFound,
@@ -146,7 +146,7 @@ impl Reason {
         match self {
             Self::NotFound => "NOT_FOUND",
             Self::NotADirectory => "NOT_A_DIRECTORY",
-            Self::PermissionDenied | Self::WalledOff => "PERMISSION_DENIED",
+            Self::PermissionDenied | Self::SandboxDenied => "PERMISSION_DENIED",
             Self::NotAllowed => "NOT_ALLOWED",
             Self::WrongEnvironment | Self::MissingEnvironment => "WRONG_ENVIRONMENT",
             Self::InvalidPath | Self::PathTooLong => "INVALID_PATH",
@@ -166,7 +166,7 @@ impl Reason {
             Self::PermissionDenied => {
                 "the daemon's user may not open the root; give it read and search permission"
             }
-            Self::WalledOff => {
+            Self::SandboxDenied => {
                 "the daemon may not open the root: what is there now came after the daemon \
                  restricted itself; have the executor's operator restart it"
             }

@@ -2,7 +2,7 @@
 
 /// What is asked of the kernel's Landlock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Landlock {
+pub enum LandlockMode {
     /// As much as the kernel can do, and on without it.
     #[default]
     BestEffort,
@@ -28,18 +28,18 @@ pub enum LandlockState {
 
 /// What the daemon denied itself when it started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sandbox {
+pub struct SandboxStatus {
     /// What Landlock does.
     pub landlock: LandlockState,
     /// The kernel's Landlock ABI; 0 where it has none or was not asked.
-    pub abi: u32,
+    pub landlock_abi: u32,
     /// Whether nothing that the daemon would execute could gain privileges.
     pub no_new_privs: bool,
     /// Directories below which may be read; 0 where nothing keeps it to them.
-    pub prefixes: u32,
+    pub readable_dirs: u32,
 }
 
-impl Landlock {
+impl LandlockMode {
     /// As they are written.
     pub const NAMES: [&str; 3] = ["best-effort", "required", "off"];
 
@@ -69,15 +69,15 @@ impl LandlockState {
 
 #[cfg(test)]
 mod tests {
-    use super::Landlock;
+    use super::LandlockMode;
 
     #[test]
     fn names() {
-        let [best_effort, required, off] = Landlock::NAMES.map(Landlock::parse);
-        assert_eq!(best_effort, Ok(Landlock::default()));
-        assert_eq!((required, off), (Ok(Landlock::Required), Ok(Landlock::Off)));
+        let [best_effort, required, off] = LandlockMode::NAMES.map(LandlockMode::parse);
+        assert_eq!(best_effort, Ok(LandlockMode::default()));
+        assert_eq!((required, off), (Ok(LandlockMode::Required), Ok(LandlockMode::Off)));
         for wrong in ["", "Off", "best_effort", "true"] {
-            assert!(Landlock::parse(wrong).is_err(), "{wrong}");
+            assert!(LandlockMode::parse(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -5,68 +5,68 @@
 //! A directory is entered once. Directories that are reached without a link are all entered first,
 //! so that they name what they hold; links follow, shallow before deep.
 
-use super::catalog::{Counts, Diagnostics};
-use super::diagnostic::{Code, Diagnostic, Problem};
+use super::catalog::{BoundedDiagnostics, RootCounts};
+use super::diagnostic::{Diagnostic, DiagnosticCode, FileProblem};
 use super::limits::Limits;
-use super::listing::{Entry, Identity, Listing, Visit, What};
-use super::skill::MainFile;
-use super::{RelPath, Spot, SwitchedOff, main_file};
+use super::listing::{DirIdentity, DirListing, DirToScan, ListingEntry, ListingEntryKind};
+use super::skill::SkillFile;
+use super::{DisableRules, RelPath, ResolvedPath, skill_file_name};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 /// What a search may do.
 #[derive(Debug, Clone)]
-pub struct Rules {
+pub struct SearchRules {
     /// How far it may go.
     pub limits: Limits,
     /// Directories that are never entered, by name.
-    pub passed_over: Vec<Box<[u8]>>,
+    pub skipped_dirs: Vec<Box<[u8]>>,
     /// Directories that are not entered directly inside a skill, by name.
-    pub own_directories: Vec<Box<[u8]>>,
+    pub resource_dirs: Vec<Box<[u8]>>,
     /// Whether links are followed at all.
     pub follow_links: bool,
     /// Published roots, which are searched as themselves only. The root may be one of them.
-    pub fences: Arc<HashSet<Spot>>,
+    pub nested_roots: Arc<HashSet<ResolvedPath>>,
     /// Skills that are found and not listed.
-    pub switched_off: Arc<SwitchedOff>,
+    pub disable_rules: Arc<DisableRules>,
 }
 
 /// The names that are passed over unless the operator says otherwise.
-pub const PASSED_OVER: [&str; 7] =
+pub const DEFAULT_SKIPPED_DIRS: [&str; 7] =
     [".git", ".hg", ".svn", "node_modules", "target", "__pycache__", ".venv"];
 /// The names that are passed over directly inside a skill unless the operator says otherwise.
-pub const OWN_DIRECTORIES: [&str; 3] = ["scripts", "references", "assets"];
+pub const DEFAULT_RESOURCE_DIRS: [&str; 3] = ["scripts", "references", "assets"];
 
 /// A SKILL.md, named by the path that won.
 #[derive(Debug)]
-pub struct Candidate {
+pub struct SkillCandidate {
     /// Its directory, as walked.
     pub package: RelPath,
     /// Where the file really is.
-    pub spot: Spot,
+    pub resolved: ResolvedPath,
     /// What it holds.
-    pub file: Arc<MainFile>,
+    pub file: Arc<SkillFile>,
 }
 
 /// All that a search found.
 #[derive(Debug)]
-pub struct Found {
+pub struct SearchOutcome {
     /// What it found.
-    pub rest: Rest,
+    pub findings: SearchFindings,
     /// Each directory that was entered, and whether it may hold a manifest.
-    pub entered: HashMap<Spot, bool>,
+    pub entered_dirs: HashMap<ResolvedPath, bool>,
 }
 
 /// What a search found, but for where it has been.
 #[derive(Debug)]
-pub struct Rest {
+pub struct SearchFindings {
     /// Every SKILL.md that could be read.
-    pub candidates: Vec<Candidate>,
+    pub candidates: Vec<SkillCandidate>,
     /// What was wrong on the way.
-    pub diagnostics: Diagnostics,
+    pub diagnostics: BoundedDiagnostics,
     /// What was met; `left_out` so far.
-    pub counts: Counts,
+    pub counts: RootCounts,
     /// Whether a limit cut the search short.
     pub truncated: bool,
 }
@@ -74,319 +74,348 @@ pub struct Rest {
 /// A search under way. Ask [`Search::round`], list what it gives, hand it to [`Search::absorb`] one by one in
 /// the same order, until a round is empty; then [`Search::finish`].
 #[derive(Debug)]
-pub struct Search {
-    rules: Rules,
-    root: Spot,
-    direct: Vec<Visit>,
+pub struct SkillSearch {
+    rules: SearchRules,
+    root: ResolvedPath,
+    pending_dirs: Vec<DirToScan>,
     /// By depth.
-    linked: BTreeMap<usize, Vec<(Visit, Option<Identity>)>>,
-    entered: HashMap<Identity, RelPath>,
-    spots: HashMap<Spot, bool>,
-    candidates: Vec<(Candidate, bool)>,
-    diagnostics: Diagnostics,
-    counts: Counts,
-    passed_over: BTreeMap<Box<[u8]>, u32>,
-    too_deep: Option<(RelPath, u32)>,
+    pending_linked_dirs: BTreeMap<usize, Vec<(DirToScan, Option<DirIdentity>)>>,
+    entered_identities: HashMap<DirIdentity, RelPath>,
+    entered_dirs: HashMap<ResolvedPath, bool>,
+    candidates: Vec<(SkillCandidate, bool)>,
+    diagnostics: BoundedDiagnostics,
+    counts: RootCounts,
+    skipped_names: BTreeMap<Box<[u8]>, u32>,
+    first_too_deep: Option<(RelPath, u32)>,
     stopped: bool,
     truncated: bool,
 }
 
-impl Search {
+impl SkillSearch {
     /// A search that begins at `root`.
     #[must_use]
-    pub fn new(root: Spot, rules: Rules) -> Self {
-        let first = Visit { walked: RelPath::root(), spot: root.clone(), linked: false };
-        let diagnostics = Diagnostics::keeping(rules.limits.max_diagnostics);
+    pub fn new(root: ResolvedPath, rules: SearchRules) -> Self {
+        let first = DirToScan { path: RelPath::root(), resolved: root.clone(), via_link: false };
+        let diagnostics = BoundedDiagnostics::with_limit(rules.limits.max_diagnostics);
         Self {
             rules,
             root,
-            direct: vec![first],
-            linked: BTreeMap::new(),
-            entered: HashMap::new(),
-            spots: HashMap::new(),
+            pending_dirs: vec![first],
+            pending_linked_dirs: BTreeMap::new(),
+            entered_identities: HashMap::new(),
+            entered_dirs: HashMap::new(),
             candidates: Vec::new(),
             diagnostics,
-            counts: Counts::default(),
-            passed_over: BTreeMap::new(),
-            too_deep: None,
+            counts: RootCounts::default(),
+            skipped_names: BTreeMap::new(),
+            first_too_deep: None,
             stopped: false,
             truncated: false,
         }
     }
 
     /// The directories to list next; none when the search is over.
-    pub fn round(&mut self) -> Vec<Visit> {
+    pub fn next_round(&mut self) -> Vec<DirToScan> {
         while !self.stopped {
-            let mut round = std::mem::take(&mut self.direct);
+            let mut round = std::mem::take(&mut self.pending_dirs);
             if round.is_empty() {
-                let Some((_, mut level)) = self.linked.pop_first() else { break };
-                level.sort_by(|a, b| a.0.walked.cmp(&b.0.walked));
+                let Some((_, mut level)) = self.pending_linked_dirs.pop_first() else { break };
+                level.sort_by(|a, b| a.0.path.cmp(&b.0.path));
                 round =
-                    level.into_iter().filter_map(|(v, id)| self.unless_entered(v, id)).collect();
+                    level.into_iter().filter_map(|(v, id)| self.skip_if_entered(v, id)).collect();
             }
             // One more than fits, so that reaching the limit is seen by absorbing it.
             let room = self.rules.limits.max_directories - self.counts.directories as usize;
             round.truncate(room + 1);
             if !round.is_empty() {
-                self.entered.reserve(round.len());
-                self.spots.reserve(round.len());
+                self.entered_identities.reserve(round.len());
+                self.entered_dirs.reserve(round.len());
                 return round;
             }
         }
         Vec::new()
     }
 
-    fn unless_entered(&mut self, visit: Visit, identity: Option<Identity>) -> Option<Visit> {
-        let Some(first) = identity.and_then(|id| self.entered.get(&id)) else {
+    fn skip_if_entered(
+        &mut self,
+        visit: DirToScan,
+        identity: Option<DirIdentity>,
+    ) -> Option<DirToScan> {
+        let Some(first) = identity.and_then(|id| self.entered_identities.get(&id)) else {
             return Some(visit);
         };
-        let note = alias(first);
-        self.report(visit.walked, note);
+        let note = alias_problem(first);
+        self.add_diagnostic(visit.path, note);
         None
     }
 
     /// Takes the listing of the next visit of a round.
-    pub fn absorb(&mut self, visit: Visit, listing: Result<Arc<Listing>, Problem>) {
+    pub fn add_listing(&mut self, visit: DirToScan, listing: Result<Arc<DirListing>, FileProblem>) {
         if self.stopped {
             return;
         }
         if self.counts.directories as usize >= self.rules.limits.max_directories {
             let value = self.rules.limits.max_directories;
-            return self.stop("max_directories", value, visit.walked);
+            return self.stop_at_limit("max_directories", value, visit.path);
         }
         match listing {
-            Ok(listing) => self.enter(visit, &listing),
-            Err(problem) => self.report(visit.walked, problem),
+            Ok(listing) => self.enter_dir(visit, &listing),
+            Err(problem) => self.add_diagnostic(visit.path, problem),
         }
     }
 
-    fn enter(&mut self, visit: Visit, listing: &Listing) {
-        if let Some(visit) = self.unless_entered(visit, Some(listing.identity)) {
-            self.entered.insert(listing.identity, visit.walked.clone());
-            self.spots.insert(visit.spot.clone(), listing.may_hold_manifest);
+    fn enter_dir(&mut self, visit: DirToScan, listing: &DirListing) {
+        if let Some(visit) = self.skip_if_entered(visit, Some(listing.identity)) {
+            self.entered_identities.insert(listing.identity, visit.path.clone());
+            self.entered_dirs.insert(visit.resolved.clone(), listing.may_hold_manifest);
             self.counts.directories += 1;
-            self.look_at(&visit, listing);
+            self.process_entries(&visit, listing);
         }
     }
 
-    fn look_at(&mut self, visit: &Visit, listing: &Listing) {
+    fn process_entries(&mut self, visit: &DirToScan, listing: &DirListing) {
         let room = self.rules.limits.max_entries - self.counts.entries as usize;
-        let seen = listing.total.min(room);
+        let seen = listing.total_entries.min(room);
         self.counts.entries += u32::try_from(seen).unwrap_or(u32::MAX);
         let entries = || listing.entries.iter().filter(|e| e.ordinal < room);
         let is_skill = entries().any(|e| {
-            &*e.name == b"SKILL.md" && matches!(e.what, What::File(_) | What::LinkedFile(..))
+            &*e.name == b"SKILL.md"
+                && matches!(e.kind, ListingEntryKind::File(_) | ListingEntryKind::LinkedFile(..))
         });
         let named = entries().any(|e| &*e.name == b"SKILL.md");
         for entry in entries() {
             // Only a name that holds no `/` or NUL can come from a directory.
-            let Some(walked) = visit.walked.join(&entry.name) else { continue };
-            if self.is_passed_over(entry, is_skill) {
+            let Some(walked) = visit.path.join(&entry.name) else { continue };
+            if self.skip_dir_by_name(entry, is_skill) {
                 continue;
             }
-            if !named && entry.is_wrong_case() {
-                self.report(
+            if !named && entry.is_skill_file_in_any_case() {
+                self.add_diagnostic(
                     walked.clone(),
-                    Problem::note(
-                        Code::WrongCase,
+                    FileProblem::note(
+                        DiagnosticCode::WrongCase,
                         "not a skill: did you mean `SKILL.md`? The name must be in that letter case",
                     ),
                 );
             }
-            self.take(visit, walked, entry);
+            self.process_entry(visit, walked, entry);
             if self.stopped {
                 return;
             }
         }
-        if listing.total > room {
-            self.stop("max_entries", self.rules.limits.max_entries, visit.walked.clone());
+        if listing.total_entries > room {
+            self.stop_at_limit("max_entries", self.rules.limits.max_entries, visit.path.clone());
         }
     }
 
-    fn is_passed_over(&mut self, entry: &Entry, is_skill: bool) -> bool {
-        if !matches!(entry.what, What::Directory | What::LinkedDirectory(..)) {
+    fn skip_dir_by_name(&mut self, entry: &ListingEntry, is_skill: bool) -> bool {
+        if !matches!(
+            entry.kind,
+            ListingEntryKind::Directory | ListingEntryKind::LinkedDirectory(..)
+        ) {
             return false;
         }
         if entry.name.starts_with(b"..") {
             // How Kubernetes keeps the versions of a mounted ConfigMap: what is meant to be seen are
             // links into these.
-            self.count_passed_over(b"..*");
+            self.count_skipped(b"..*");
             return true;
         }
-        let names = &self.rules.passed_over;
-        let own = &self.rules.own_directories;
+        let names = &self.rules.skipped_dirs;
+        let own = &self.rules.resource_dirs;
         let passed = names.contains(&entry.name) || is_skill && own.contains(&entry.name);
         if passed {
-            self.count_passed_over(&entry.name);
+            self.count_skipped(&entry.name);
         }
         passed
     }
 
-    fn count_passed_over(&mut self, name: &[u8]) {
-        self.counts.passed_over += 1;
-        *self.passed_over.entry(name.into()).or_default() += 1;
+    fn count_skipped(&mut self, name: &[u8]) {
+        self.counts.skipped += 1;
+        *self.skipped_names.entry(name.into()).or_default() += 1;
     }
 
-    fn take(&mut self, visit: &Visit, walked: RelPath, entry: &Entry) {
+    fn process_entry(&mut self, visit: &DirToScan, walked: RelPath, entry: &ListingEntry) {
         let is_main = &*entry.name == b"SKILL.md";
-        match &entry.what {
-            What::Directory => {
+        match &entry.kind {
+            ListingEntryKind::Directory => {
                 if is_main {
-                    self.leave_out(walked.clone(), not_regular());
+                    self.report_omitted(walked.clone(), not_regular_problem());
                 }
-                let spot = if visit.walked == visit.spot.rel {
+                let spot = if visit.path == visit.resolved.rel_path {
                     // Held once, not twice.
-                    Some(Spot { base: visit.spot.base, rel: walked.clone() })
+                    Some(ResolvedPath {
+                        dir_index: visit.resolved.dir_index,
+                        rel_path: walked.clone(),
+                    })
                 } else {
-                    visit.spot.join(&entry.name)
+                    visit.resolved.join(&entry.name)
                 };
                 let Some(spot) = spot else { return };
-                self.queue(Visit { walked, spot, linked: visit.linked }, None);
+                self.queue_dir(
+                    DirToScan { path: walked, resolved: spot, via_link: visit.via_link },
+                    None,
+                );
             }
-            What::File(Some(read)) => {
-                let Some(spot) = visit.spot.join(&entry.name) else { return };
-                self.candidate(visit, walked, spot, visit.linked, read);
+            ListingEntryKind::File(Some(read)) => {
+                let Some(spot) = visit.resolved.join(&entry.name) else { return };
+                self.add_candidate(visit, walked, spot, visit.via_link, read);
             }
-            What::LinkedFile(_, Some(_)) | What::LinkedDirectory(..)
+            ListingEntryKind::LinkedFile(_, Some(_)) | ListingEntryKind::LinkedDirectory(..)
                 if !self.rules.follow_links =>
             {
-                self.bad_link(walked, is_main, not_followed());
+                self.report_broken_link(walked, is_main, link_not_followed_problem());
             }
-            What::LinkedFile(spot, Some(read)) => {
-                self.candidate(visit, walked, spot.clone(), true, read);
+            ListingEntryKind::LinkedFile(spot, Some(read)) => {
+                self.add_candidate(visit, walked, spot.clone(), true, read);
             }
-            What::LinkedDirectory(spot, identity) => {
+            ListingEntryKind::LinkedDirectory(spot, identity) => {
                 if is_main {
-                    self.leave_out(walked.clone(), not_regular());
+                    self.report_omitted(walked.clone(), not_regular_problem());
                 }
-                let visit = Visit { walked, spot: spot.clone(), linked: true };
-                self.queue(visit, Some(*identity));
+                let visit = DirToScan { path: walked, resolved: spot.clone(), via_link: true };
+                self.queue_dir(visit, Some(*identity));
             }
-            What::BadLink(problem) => self.bad_link(walked, is_main, problem.clone()),
-            What::Special if is_main => self.leave_out(walked, not_regular()),
-            What::Special | What::File(None) | What::LinkedFile(_, None) => {}
+            ListingEntryKind::BrokenLink(problem) => {
+                self.report_broken_link(walked, is_main, problem.clone())
+            }
+            ListingEntryKind::SpecialFile if is_main => {
+                self.report_omitted(walked, not_regular_problem())
+            }
+            ListingEntryKind::SpecialFile
+            | ListingEntryKind::File(None)
+            | ListingEntryKind::LinkedFile(_, None) => {}
         }
     }
 
-    fn bad_link(&mut self, walked: RelPath, is_main: bool, mut problem: Problem) {
+    fn report_broken_link(&mut self, walked: RelPath, is_main: bool, mut problem: FileProblem) {
         if is_main {
             problem.severity = super::Severity::Error;
-            self.leave_out(walked, problem);
+            self.report_omitted(walked, problem);
         } else {
-            self.report(walked, problem);
+            self.add_diagnostic(walked, problem);
         }
     }
 
-    fn queue(&mut self, visit: Visit, identity: Option<Identity>) {
-        if visit.spot != self.root && self.rules.fences.contains(&visit.spot) {
-            let name = visit.walked.file_name().unwrap_or_default().to_vec();
-            return self.count_passed_over(&name);
+    fn queue_dir(&mut self, visit: DirToScan, identity: Option<DirIdentity>) {
+        if visit.resolved != self.root && self.rules.nested_roots.contains(&visit.resolved) {
+            let name = visit.path.file_name().unwrap_or_default().to_vec();
+            return self.count_skipped(&name);
         }
-        let depth = visit.walked.depth();
+        let depth = visit.path.depth();
         if depth > self.rules.limits.max_depth {
-            let (_, more) = self.too_deep.get_or_insert((visit.walked, 0));
+            let (_, more) = self.first_too_deep.get_or_insert((visit.path, 0));
             *more += 1;
-        } else if visit.linked {
-            self.linked.entry(depth).or_default().push((visit, identity));
+        } else if visit.via_link {
+            self.pending_linked_dirs.entry(depth).or_default().push((visit, identity));
         } else {
-            self.direct.push(visit);
+            self.pending_dirs.push(visit);
         }
     }
 
-    fn candidate(
+    fn add_candidate(
         &mut self,
-        visit: &Visit,
+        visit: &DirToScan,
         walked: RelPath,
-        spot: Spot,
+        spot: ResolvedPath,
         linked: bool,
-        read: &Result<Arc<MainFile>, Problem>,
+        read: &Result<Arc<SkillFile>, FileProblem>,
     ) {
         match read {
-            Err(problem) => self.leave_out(walked, problem.clone()),
+            Err(problem) => self.report_omitted(walked, problem.clone()),
             // Links may yet turn out to be other names of the same, so only these surely count.
             Ok(_) if !linked && self.candidates.len() >= self.rules.limits.max_skills => {
-                self.stop("max_skills", self.rules.limits.max_skills, walked);
+                self.stop_at_limit("max_skills", self.rules.limits.max_skills, walked);
             }
             Ok(file) => {
-                let package = visit.walked.clone();
+                let package = visit.path.clone();
                 let file = file.clone();
-                self.candidates.push((Candidate { package, spot, file }, linked));
+                self.candidates.push((SkillCandidate { package, resolved: spot, file }, linked));
             }
         }
     }
 
     /// Settles which path names what, and closes the counts.
     #[must_use]
-    pub fn finish(mut self) -> Found {
+    pub fn finish(mut self) -> SearchOutcome {
         let mut all = std::mem::take(&mut self.candidates);
         all.sort_by_cached_key(|(c, linked)| (*linked, c.package.depth(), c.package.clone()));
-        let walked = |candidate: &Candidate| candidate.package.join_all(&main_file());
-        let mut first: HashMap<Spot, usize> = HashMap::with_capacity(all.len());
-        let mut candidates: Vec<Candidate> = Vec::with_capacity(all.len());
+        let walked = |candidate: &SkillCandidate| candidate.package.join_path(&skill_file_name());
+        let mut first: HashMap<ResolvedPath, usize> = HashMap::with_capacity(all.len());
+        let mut candidates: Vec<SkillCandidate> = Vec::with_capacity(all.len());
         for (candidate, _) in all {
-            if let Some(first) = first.get(&candidate.spot) {
-                self.leave_out(walked(&candidate), alias(&walked(&candidates[*first])));
+            if let Some(first) = first.get(&candidate.resolved) {
+                self.report_omitted(
+                    walked(&candidate),
+                    alias_problem(&walked(&candidates[*first])),
+                );
             } else if candidates.len() >= self.rules.limits.max_skills {
-                self.stop("max_skills", self.rules.limits.max_skills, walked(&candidate));
+                self.stop_at_limit("max_skills", self.rules.limits.max_skills, walked(&candidate));
                 break;
             } else {
-                first.insert(candidate.spot.clone(), candidates.len());
+                first.insert(candidate.resolved.clone(), candidates.len());
                 candidates.push(candidate);
             }
         }
-        if let Some((at, dirs)) = self.too_deep.take() {
+        if let Some((at, dirs)) = self.first_too_deep.take() {
             let limit = self.rules.limits.max_depth;
             let more = if dirs > 1 { format!(", nor {} more", dirs - 1) } else { String::new() };
-            self.limit(at, &format!("max_depth is {limit}: this directory was not searched{more}"));
+            self.report_limit(
+                at,
+                &format!("max_depth is {limit}: this directory was not searched{more}"),
+            );
         }
-        if self.counts.passed_over > 0 {
+        if self.counts.skipped > 0 {
             let mut text = String::from("directories that were not searched, by name:");
-            for (name, count) in &self.passed_over {
+            for (name, count) in &self.skipped_names {
                 let name = String::from_utf8_lossy(name);
                 let _ = write!(text, " `{}` ({count})", name.escape_debug());
             }
-            self.report(RelPath::root(), Problem::note(Code::PassedOver, text));
+            self.add_diagnostic(RelPath::root(), FileProblem::note(DiagnosticCode::Skipped, text));
         }
-        let rest = Rest {
+        let rest = SearchFindings {
             candidates,
             diagnostics: self.diagnostics,
             counts: self.counts,
             truncated: self.truncated,
         };
-        Found { rest, entered: self.spots }
+        SearchOutcome { findings: rest, entered_dirs: self.entered_dirs }
     }
 
-    fn stop(&mut self, name: &str, value: usize, at: RelPath) {
+    fn stop_at_limit(&mut self, name: &str, value: usize, at: RelPath) {
         self.stopped = true;
-        self.limit(at, &format!("{name} is {value}: the search stopped here"));
+        self.report_limit(at, &format!("{name} is {value}: the search stopped here"));
     }
 
-    fn limit(&mut self, at: RelPath, text: &str) {
+    fn report_limit(&mut self, at: RelPath, text: &str) {
         self.truncated = true;
         let text = format!("{text}; raise the limit, or select a smaller root");
-        self.report(at, Problem::warning(Code::LimitReached, text));
+        self.add_diagnostic(at, FileProblem::warning(DiagnosticCode::LimitReached, text));
     }
 
-    fn leave_out(&mut self, at: RelPath, problem: Problem) {
-        self.counts.left_out += 1;
-        self.report(at, problem);
+    fn report_omitted(&mut self, at: RelPath, problem: FileProblem) {
+        self.counts.omitted += 1;
+        self.add_diagnostic(at, problem);
     }
 
-    fn report(&mut self, at: RelPath, problem: Problem) {
+    fn add_diagnostic(&mut self, at: RelPath, problem: FileProblem) {
         self.diagnostics.push(Diagnostic { resource: Some(at), problem });
     }
 }
 
-fn alias(first: &RelPath) -> Problem {
-    Problem::note(Code::Alias, format!("another path to `{first}`, which names what it holds"))
+fn alias_problem(first: &RelPath) -> FileProblem {
+    FileProblem::note(
+        DiagnosticCode::Alias,
+        format!("another path to `{first}`, which names what it holds"),
+    )
 }
 
-fn not_regular() -> Problem {
-    Problem::error(Code::NotRegular, "not a regular file; it was not opened")
+fn not_regular_problem() -> FileProblem {
+    FileProblem::error(DiagnosticCode::NotRegular, "not a regular file; it was not opened")
 }
 
-fn not_followed() -> Problem {
-    Problem::warning(Code::OutsideRoot, "links are not followed below this root")
+fn link_not_followed_problem() -> FileProblem {
+    FileProblem::warning(DiagnosticCode::OutsideRoot, "links are not followed below this root")
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! A skill as it is listed: what its author wrote, joined with where it lies and whose it is.
 
-use super::diagnostic::{Code, Problem};
+use super::diagnostic::{DiagnosticCode, FileProblem};
 use super::limits::MAX_HANDLE_BYTES;
-use super::sidecar::{self, Sidecar};
-use super::{Digest, Packed, RelPath, RootId, handle};
+use super::sidecar::{self, SkillSidecar};
+use super::{CompactFrontmatter, ContentDigest, RelPath, RootId, handle};
 use std::sync::Arc;
 
 /// The most characters of a qualified name.
-const MAX_QUALIFIED_CHARS: usize = 128;
+const MAX_QUALIFIED_NAME_CHARS: usize = 128;
 
 /// One listed skill. There are thousands: what it has in common with its file is held once.
 #[derive(Debug, Clone)]
@@ -17,49 +17,49 @@ pub struct Skill {
     /// The namespace in its name.
     pub plugin: Option<Arc<str>>,
     /// What its frontmatter says.
-    pub authored: Packed,
+    pub frontmatter: CompactFrontmatter,
     /// The bytes that the handle of its SKILL.md takes behind the root's own.
     pub handle_len: usize,
     /// `<plugin>:<name>`, where it has a namespace.
-    qualified: Option<Box<str>>,
-    file: Arc<MainFile>,
-    icons: Option<Box<Icons>>,
+    qualified_name: Option<Box<str>>,
+    file: Arc<SkillFile>,
+    icons: Option<Box<IconPaths>>,
 }
 
 /// Places below the root.
 #[derive(Debug, Clone, PartialEq)]
-struct Icons {
+struct IconPaths {
     small: Option<RelPath>,
     large: Option<RelPath>,
 }
 
 /// What was read of one SKILL.md and its sidecar.
 #[derive(Debug, Clone, PartialEq)]
-pub struct MainFile {
+pub struct SkillFile {
     /// Of the whole file; `None` where it is over `max_file_bytes`.
-    pub digest: Option<Digest>,
+    pub digest: Option<ContentDigest>,
     /// In bytes.
     pub size: u64,
     /// What the frontmatter says; `None` where a problem says why it says nothing.
-    pub authored: Option<Packed>,
+    pub frontmatter: Option<CompactFrontmatter>,
     /// What is wrong with the frontmatter.
-    pub problems: Box<[Problem]>,
+    pub problems: Box<[FileProblem]>,
     /// What agents/openai.yaml says, and what is wrong with it.
-    pub sidecar: Option<Box<(Sidecar, Vec<Problem>)>>,
+    pub sidecar: Option<Box<(SkillSidecar, Vec<FileProblem>)>>,
     /// Whether `authored`, `digest` and `size` are those of an earlier version, since this one does
     /// not parse.
     pub stale: bool,
 }
 
-impl MainFile {
+impl SkillFile {
     /// This file, as it last could be used: a half-written save must not empty a catalog.
     #[must_use]
     pub fn or_last_good(self, last: Option<&Self>) -> Self {
         match last {
-            Some(last) if self.authored.is_none() && last.authored.is_some() => Self {
+            Some(last) if self.frontmatter.is_none() && last.frontmatter.is_some() => Self {
                 digest: last.digest,
                 size: last.size,
-                authored: last.authored.clone(),
+                frontmatter: last.frontmatter.clone(),
                 stale: true,
                 ..self
             },
@@ -70,32 +70,32 @@ impl MainFile {
 
 /// The plugin that a skill belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Namespace {
+pub struct PluginNamespace {
     /// The plugin's name.
     pub name: Arc<str>,
     /// Where the plugin lies below the selected root; `None` for one at or above it elsewhere.
-    pub dir: Option<RelPath>,
+    pub plugin_dir: Option<RelPath>,
 }
 
 /// Joins what was read to a skill; `None` where a problem says why it is left out. Problems are
 /// about the SKILL.md (first list) and its sidecar (second list).
 #[must_use]
-pub fn assemble(
+pub fn assemble_skill(
     package: &RelPath,
-    file: &Arc<MainFile>,
-    namespace: Option<&Namespace>,
-) -> (Option<Skill>, Vec<Problem>, Vec<Problem>) {
+    file: &Arc<SkillFile>,
+    namespace: Option<&PluginNamespace>,
+) -> (Option<Skill>, Vec<FileProblem>, Vec<FileProblem>) {
     let mut problems = file.problems.to_vec();
     let sidecar = file.sidecar.as_deref();
     let mut sidecar_problems = sidecar.map(|(_, wrong)| wrong.clone()).unwrap_or_default();
-    let Some(authored) = file.authored.clone() else {
+    let Some(authored) = file.frontmatter.clone() else {
         return (None, problems, sidecar_problems);
     };
     let qualified = namespace.map(|ns| format!("{}:{}", ns.name, authored.name()));
     // One without a namespace is shorter than that by itself.
-    if qualified.as_ref().is_some_and(|name| name.chars().count() > MAX_QUALIFIED_CHARS) {
-        problems.push(Problem::error(
-            Code::NameInvalid,
+    if qualified.as_ref().is_some_and(|name| name.chars().count() > MAX_QUALIFIED_NAME_CHARS) {
+        problems.push(FileProblem::error(
+            DiagnosticCode::NameInvalid,
             "the plugin's name and the skill's are over 128 characters together; shorten one",
         ));
         return (None, problems, sidecar_problems);
@@ -103,10 +103,11 @@ pub fn assemble(
     let icons = sidecar.and_then(|(said, _)| said.interface.as_ref());
     let mut icon = |text: Option<&str>, key: &str| {
         let text = text?;
-        let place = sidecar::icon(package, namespace.and_then(|ns| ns.dir.as_ref()), text);
+        let place =
+            sidecar::resolve_icon(package, namespace.and_then(|ns| ns.plugin_dir.as_ref()), text);
         if place.is_none() {
-            sidecar_problems.push(Problem::warning(
-                Code::FieldInvalid,
+            sidecar_problems.push(FileProblem::warning(
+                DiagnosticCode::FieldInvalid,
                 format!("`interface.{key}` must lie in `assets` of the skill or its plugin"),
             ));
         }
@@ -118,11 +119,11 @@ pub fn assemble(
     let skill = Skill {
         package: package.clone(),
         plugin: namespace.map(|ns| ns.name.clone()),
-        authored,
-        handle_len: handle::encoded_len(package) + "/SKILL.md".len(),
-        qualified: qualified.map(Into::into),
+        frontmatter: authored,
+        handle_len: handle::encoded_path_len(package) + "/SKILL.md".len(),
+        qualified_name: qualified.map(Into::into),
         file: file.clone(),
-        icons: has_icons.then(|| Box::new(Icons { small, large })),
+        icons: has_icons.then(|| Box::new(IconPaths { small, large })),
     };
     (Some(skill), problems, sidecar_problems)
 }
@@ -131,12 +132,12 @@ impl Skill {
     /// `<plugin>:<name>`, or the bare name.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.qualified.as_deref().unwrap_or_else(|| self.authored.name())
+        self.qualified_name.as_deref().unwrap_or_else(|| self.frontmatter.name())
     }
 
     /// Of the whole SKILL.md; `None` where it is over `max_file_bytes`.
     #[must_use]
-    pub fn digest(&self) -> Option<Digest> {
+    pub fn digest(&self) -> Option<ContentDigest> {
         self.file.digest
     }
 
@@ -148,7 +149,7 @@ impl Skill {
 
     /// What its agents/openai.yaml says; `None` where it has none.
     #[must_use]
-    pub fn sidecar(&self) -> Option<&Sidecar> {
+    pub fn sidecar(&self) -> Option<&SkillSidecar> {
         self.file.sidecar.as_deref().map(|(said, _)| said)
     }
 
@@ -172,13 +173,13 @@ impl Skill {
 
     /// Whether it is for certain products only.
     #[must_use]
-    pub fn is_for_products(&self) -> bool {
+    pub fn has_product_filter(&self) -> bool {
         self.sidecar().is_some_and(|s| !s.policy.products.is_empty())
     }
 
     /// Whether a caller of this product sees the skill; an empty product sees all.
     #[must_use]
-    pub fn is_for(&self, product: &str) -> bool {
+    pub fn is_visible_to_product(&self, product: &str) -> bool {
         let products = self.sidecar().map_or(&[][..], |s| &s.policy.products);
         product.is_empty()
             || products.is_empty()
@@ -187,32 +188,46 @@ impl Skill {
 
     /// Whether its handles below a root of this id keep to their bound; the problem is for one that is
     /// left out because they do not.
-    pub fn check_handle(&self, root: &RootId) -> Result<(), Problem> {
-        if handle::printed_len(root, self.handle_len) <= MAX_HANDLE_BYTES {
+    pub fn check_handle(&self, root: &RootId) -> Result<(), FileProblem> {
+        if handle::formatted_len(root, self.handle_len) <= MAX_HANDLE_BYTES {
             return Ok(());
         }
         let why = "a skill's handle would be over 2,048 bytes; shorten its path or the root's id";
-        Err(Problem::error(Code::HandleTooLong, why))
+        Err(FileProblem::error(DiagnosticCode::HandleTooLong, why))
     }
 
     /// Where its SKILL.md is, as walked.
     #[must_use]
-    pub fn main_resource(&self) -> RelPath {
-        self.package.join_all(&super::main_file())
+    pub fn skill_file_path(&self) -> RelPath {
+        self.package.join_path(&super::skill_file_name())
     }
 }
 
 impl PartialEq for Skill {
     /// Whether both are listed as the same: what is wrong with their files is said elsewhere.
     fn eq(&self, other: &Self) -> bool {
-        let Self { package, plugin, authored, handle_len, qualified, file, icons } = self;
+        let Self {
+            package,
+            plugin,
+            frontmatter: authored,
+            handle_len,
+            qualified_name: qualified,
+            file,
+            icons,
+        } = self;
         let is_same_file = || {
-            let listed = |file: &MainFile| (file.digest, file.size, file.stale);
+            let listed = |file: &SkillFile| (file.digest, file.size, file.stale);
             listed(file) == listed(&other.file) && self.sidecar() == other.sidecar()
         };
         (package, plugin, qualified, icons, handle_len)
-            == (&other.package, &other.plugin, &other.qualified, &other.icons, &other.handle_len)
-            && *authored == other.authored
+            == (
+                &other.package,
+                &other.plugin,
+                &other.qualified_name,
+                &other.icons,
+                &other.handle_len,
+            )
+            && *authored == other.frontmatter
             && (Arc::ptr_eq(file, &other.file) || is_same_file())
     }
 }

@@ -1,16 +1,16 @@
 //! What an author wrote, as plain data, and what can be asked of it. Leaves building it from a format
 //! to `seed`, and the formats, and where their mistakes lie, to `yaml` and `json`.
 
-pub mod packed;
+pub mod compact;
 mod seed;
 
 use std::fmt::{self, Write as _};
 
-pub use seed::{Budget, Seed};
+pub use seed::{DocumentBudget, ValueSeed};
 
 /// One value of YAML or JSON. Maps keep the author's order and hold no key twice.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum DynamicValue {
     /// Nothing: `null`, `~`, or left out.
     Null,
     /// `true` or `false`.
@@ -24,12 +24,12 @@ pub enum Value {
     /// Text as the author means it, unescaped.
     Text(Box<str>),
     /// A list.
-    List(Box<[Value]>),
+    List(Box<[DynamicValue]>),
     /// A mapping. Keys that are no text are printed.
-    Map(Box<[(Box<str>, Value)]>),
+    Map(Box<[(Box<str>, DynamicValue)]>),
 }
 
-impl Value {
+impl DynamicValue {
     /// The value under `key`; `None` where there is none or this is no mapping.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {
@@ -75,23 +75,23 @@ impl Value {
 
     /// As text: a scalar as itself (`null` for nothing), a list or mapping as compact JSON.
     #[must_use]
-    pub fn printed(&self) -> Box<str> {
+    pub fn to_text(&self) -> Box<str> {
         match self {
             Self::Text(text) => text.clone(),
-            other => Json(other).to_string().into(),
+            other => JsonDisplay(other).to_string().into(),
         }
     }
 
     /// About how many bytes it takes on the wire as a `google.protobuf.Value`.
     #[must_use]
-    pub fn weight(&self) -> usize {
+    pub fn wire_size(&self) -> usize {
         match self {
             Self::Null | Self::Bool(_) => 4,
             Self::Int(_) | Self::UInt(_) | Self::Float(_) => 11,
             Self::Text(text) => text.len() + 6,
-            Self::List(items) => items.iter().fold(6, |sum, item| sum + item.weight()),
+            Self::List(items) => items.iter().fold(6, |sum, item| sum + item.wire_size()),
             Self::Map(entries) => {
-                entries.iter().fold(6, |sum, (key, value)| sum + key.len() + 6 + value.weight())
+                entries.iter().fold(6, |sum, (key, value)| sum + key.len() + 6 + value.wire_size())
             }
         }
     }
@@ -108,32 +108,32 @@ impl Value {
 }
 
 /// Compact JSON.
-struct Json<'a>(&'a Value);
+struct JsonDisplay<'a>(&'a DynamicValue);
 
-impl fmt::Display for Json<'_> {
+impl fmt::Display for JsonDisplay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let comma = |i: usize| if i == 0 { "" } else { "," };
         match self.0 {
-            Value::Null => f.write_str("null"),
-            Value::Bool(b) => write!(f, "{b}"),
-            Value::Int(n) => write!(f, "{n}"),
-            Value::UInt(n) => write!(f, "{n}"),
+            DynamicValue::Null => f.write_str("null"),
+            DynamicValue::Bool(b) => write!(f, "{b}"),
+            DynamicValue::Int(n) => write!(f, "{n}"),
+            DynamicValue::UInt(n) => write!(f, "{n}"),
             // Debug keeps `1.0` apart from `1`, and a large number short.
-            Value::Float(n) => write!(f, "{n:?}"),
-            Value::Text(text) => write_text(text, f),
-            Value::List(items) => {
+            DynamicValue::Float(n) => write!(f, "{n:?}"),
+            DynamicValue::Text(text) => write_json_string(text, f),
+            DynamicValue::List(items) => {
                 f.write_str("[")?;
                 for (i, item) in items.iter().enumerate() {
-                    write!(f, "{}{}", comma(i), Json(item))?;
+                    write!(f, "{}{}", comma(i), JsonDisplay(item))?;
                 }
                 f.write_str("]")
             }
-            Value::Map(entries) => {
+            DynamicValue::Map(entries) => {
                 f.write_str("{")?;
                 for (i, (key, value)) in entries.iter().enumerate() {
                     f.write_str(comma(i))?;
-                    write_text(key, f)?;
-                    write!(f, ":{}", Json(value))?;
+                    write_json_string(key, f)?;
+                    write!(f, ":{}", JsonDisplay(value))?;
                 }
                 f.write_str("}")
             }
@@ -141,7 +141,7 @@ impl fmt::Display for Json<'_> {
     }
 }
 
-fn write_text(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn write_json_string(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str("\"")?;
     for c in text.chars() {
         match c {
@@ -156,25 +156,28 @@ fn write_text(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 #[cfg(test)]
 mod tests {
-    use super::Value;
+    use super::DynamicValue;
 
-    fn text(text: &str) -> Value {
-        Value::Text(text.into())
+    fn text(text: &str) -> DynamicValue {
+        DynamicValue::Text(text.into())
     }
 
     #[test]
     fn prints_scalars_bare_and_containers_as_json() {
-        let list = Value::List([Value::Null, text("a\"\u{1}\n"), Value::Float(1.0)].into());
-        let map = Value::Map([("k".into(), list), ("n".into(), Value::Int(-1))].into());
+        let list = DynamicValue::List(
+            [DynamicValue::Null, text("a\"\u{1}\n"), DynamicValue::Float(1.0)].into(),
+        );
+        let map =
+            DynamicValue::Map([("k".into(), list), ("n".into(), DynamicValue::Int(-1))].into());
         for (value, printed) in [
-            (Value::Null, "null"),
-            (Value::Bool(true), "true"),
-            (Value::UInt(u64::MAX), "18446744073709551615"),
-            (Value::Float(1e300), "1e300"),
+            (DynamicValue::Null, "null"),
+            (DynamicValue::Bool(true), "true"),
+            (DynamicValue::UInt(u64::MAX), "18446744073709551615"),
+            (DynamicValue::Float(1e300), "1e300"),
             (text("a\"b"), "a\"b"),
             (map, "{\"k\":[null,\"a\\\"\\u0001\\n\",1.0],\"n\":-1}"),
         ] {
-            assert_eq!(&*value.printed(), printed);
+            assert_eq!(&*value.to_text(), printed);
         }
     }
 }

@@ -7,7 +7,7 @@ mod stamp;
 mod tree;
 
 pub use stamp::{FileStamp, parent_dirs};
-pub use tree::{TreeBounds, TreeState, watch_tree};
+pub use tree::{TreeLimits, TreeState, watch_tree};
 
 use notify::event::{Event, EventKind};
 use notify::{ErrorKind, RecommendedWatcher, RecursiveMode, Watcher as _};
@@ -23,12 +23,12 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 /// The longest time between two comparisons if no event comes, as on a network filesystem.
 pub const COMPARE_INTERVAL: Duration = Duration::from_secs(10);
 /// How long no event may come before a hint is given: programs write in several steps.
-const QUIET: Duration = Duration::from_millis(100);
+const DEBOUNCE: Duration = Duration::from_millis(100);
 /// The longest delay of a hint while events keep coming.
-const MAX_DELAY: Duration = Duration::from_secs(1);
+const MAX_DEBOUNCE: Duration = Duration::from_secs(1);
 
 /// Prints or logs a sentence about the watcher.
-pub type Report = fn(&str);
+pub type ReportFn = fn(&str);
 
 /// Reason why [`FileHints::wait`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,15 +41,15 @@ pub enum HintCause {
 
 /// The directories that are watched. Cheap to clone; all clones share one watcher.
 #[derive(Debug, Clone)]
-pub struct WatchedDirs(Arc<Mutex<DirsState>>);
+pub struct WatchedDirs(Arc<Mutex<WatchedDirsState>>);
 
 #[derive(Debug)]
-struct DirsState {
+struct WatchedDirsState {
     watcher: WatcherGuard,
     dirs: BTreeSet<PathBuf>,
     /// Directories whose watch failed and was reported.
     failed: BTreeSet<PathBuf>,
-    report: Report,
+    report: ReportFn,
 }
 
 /// Receives the hints of a watcher.
@@ -57,7 +57,7 @@ struct DirsState {
 pub struct FileHints {
     events: Receiver<()>,
     is_watcher_alive: bool,
-    report: Report,
+    report: ReportFn,
 }
 
 /// Owns notify's watcher and survives the end of its thread.
@@ -77,7 +77,7 @@ struct EventHandler {
 
 /// Starts a watcher that watches no directory yet.
 #[must_use]
-pub fn start(report: Report) -> (WatchedDirs, FileHints) {
+pub fn start_file_watcher(report: ReportFn) -> (WatchedDirs, FileHints) {
     let (sender, events) = channel(1);
     let is_alive = Arc::new(AtomicBool::new(true));
     let handler = EventHandler { events: sender, is_alive: is_alive.clone() };
@@ -89,7 +89,8 @@ pub fn start(report: Report) -> (WatchedDirs, FileHints) {
     });
     let is_watcher_alive = watcher.is_ok();
     let watcher = WatcherGuard { watcher: watcher.ok(), is_alive };
-    let state = DirsState { watcher, dirs: BTreeSet::new(), failed: BTreeSet::new(), report };
+    let state =
+        WatchedDirsState { watcher, dirs: BTreeSet::new(), failed: BTreeSet::new(), report };
     let hints = FileHints { events, is_watcher_alive, report };
     (WatchedDirs(Arc::new(Mutex::new(state))), hints)
 }
@@ -107,7 +108,7 @@ impl WatchedDirs {
     /// Watches one more directory, or watches it again: another directory may have its path now.
     fn watch(&self, dir: &Path) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let DirsState { watcher, dirs, failed, report } = &mut *state;
+        let WatchedDirsState { watcher, dirs, failed, report } = &mut *state;
         match watcher.call(|watcher| watcher.watch(dir, RecursiveMode::NonRecursive)) {
             Some(Ok(())) => {
                 failed.remove(dir);
@@ -126,7 +127,7 @@ impl WatchedDirs {
 
     fn unwatch_others(&self, keep: &BTreeSet<PathBuf>) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let DirsState { watcher, dirs, failed, .. } = &mut *state;
+        let WatchedDirsState { watcher, dirs, failed, .. } = &mut *state;
         for dir in dirs.difference(keep) {
             // Fails if the directory is gone, and its watch with it.
             drop(watcher.call(|watcher| watcher.unwatch(dir)));
@@ -138,7 +139,7 @@ impl WatchedDirs {
 
 impl FileHints {
     /// Waits for an event and the quiet after it, or until `longest` is over.
-    pub async fn wait(&mut self, longest: Duration) -> HintCause {
+    pub async fn wait_for_hint(&mut self, longest: Duration) -> HintCause {
         let end = Instant::now() + longest;
         loop {
             if !self.is_watcher_alive {
@@ -156,9 +157,9 @@ impl FileHints {
                 }
             }
         }
-        let latest = Instant::now() + MAX_DELAY;
+        let latest = Instant::now() + MAX_DEBOUNCE;
         while Instant::now() < latest {
-            if !matches!(timeout(QUIET, self.events.recv()).await, Ok(Some(()))) {
+            if !matches!(timeout(DEBOUNCE, self.events.recv()).await, Ok(Some(()))) {
                 break;
             }
         }

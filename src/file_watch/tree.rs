@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 /// Bounds of one walk.
 #[derive(Debug, Clone, Default)]
-pub struct TreeBounds {
+pub struct TreeLimits {
     /// The most directories that are watched.
     pub directories: usize,
     /// The most entries that are compared.
     pub entries: usize,
     /// Names of directories that are never entered.
-    pub passed_over: Vec<Box<[u8]>>,
+    pub excluded_dir_names: Vec<Box<[u8]>>,
 }
 
 /// Hash of the names and stamps of all entries. Equal states mean an equal tree.
@@ -26,7 +26,7 @@ pub struct TreeState(u64);
 /// Watches the trees below these directories and no others. Each directory is watched before it is
 /// listed, so that no entry is missed. Links are compared, not followed. Blocks on the disk.
 #[must_use]
-pub fn watch_tree(watched: &WatchedDirs, tops: &[PathBuf], bounds: &TreeBounds) -> TreeState {
+pub fn watch_tree(watched: &WatchedDirs, tops: &[PathBuf], bounds: &TreeLimits) -> TreeState {
     let mut hasher = DefaultHasher::new();
     let mut dirs = BTreeSet::new();
     let mut entries = 0;
@@ -54,7 +54,8 @@ pub fn watch_tree(watched: &WatchedDirs, tops: &[PathBuf], bounds: &TreeBounds) 
         for entry in listed {
             let Ok(metadata) = entry.metadata() else { continue };
             let (name, is_dir) = (entry.file_name(), metadata.is_dir());
-            if is_dir && bounds.passed_over.iter().any(|passed| **passed == *name.as_bytes()) {
+            if is_dir && bounds.excluded_dir_names.iter().any(|passed| **passed == *name.as_bytes())
+            {
                 continue;
             }
             (&dir, &name).hash(&mut hasher);

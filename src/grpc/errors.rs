@@ -1,17 +1,17 @@
 //! The one table that turns an error into a status with `google.rpc` details. No wildcard arm: a new
 //! error does not compile until it is placed.
 
-use super::places::Full;
-use crate::catalog::{Late, ReadError};
-use crate::disk::Unread;
-use crate::domain::Reason;
-use crate::domain::callers::Refusal;
+use super::quota::QuotaExceeded;
+use crate::catalog::{DeadlineExceeded, PackageReadError};
+use crate::disk::FileReadError;
+use crate::domain::RootReason;
+use crate::domain::callers::AuthDenial;
 use std::collections::HashMap;
 use std::time::Duration;
 use tonic::{Code, Status};
 use tonic_types::{BadRequest, ErrorDetail, ErrorInfo, RetryInfo, StatusExt as _};
 
-const DOMAIN: &str = "caproot";
+const ERROR_DOMAIN: &str = "caproot";
 
 /// Builds a status whose message begins with its reason, for clients that do not decode details. The
 /// order of the details is always `ErrorInfo`, then `BadRequest` or `RetryInfo`.
@@ -22,7 +22,7 @@ fn error_status(
     metadata: HashMap<String, String>,
     cure: Option<ErrorDetail>,
 ) -> Status {
-    let info = ErrorInfo::new(reason, DOMAIN, metadata).into();
+    let info = ErrorInfo::new(reason, ERROR_DOMAIN, metadata).into();
     let details = std::iter::once(info).chain(cure);
     Status::with_error_details_vec(code, format!("{reason}: {message}"), details)
 }
@@ -52,21 +52,21 @@ impl From<BadField> for Status {
 
 /// A failure that is about one root, or about none.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum RpcError {
     AuthorityMismatch,
     CatalogChanged,
-    Read(ReadError),
-    Late,
+    Read(PackageReadError),
+    DeadlineExceeded,
 }
 
-impl From<Late> for Failure {
-    fn from(_: Late) -> Self {
-        Self::Late
+impl From<DeadlineExceeded> for RpcError {
+    fn from(_: DeadlineExceeded) -> Self {
+        Self::DeadlineExceeded
     }
 }
 
-impl Failure {
-    pub(super) fn status(self, root: Option<&str>) -> Status {
+impl RpcError {
+    pub(super) fn into_status(self, root: Option<&str>) -> Status {
         let mut metadata = HashMap::new();
         if let Some(root) = root {
             metadata.insert("root_id".to_owned(), root.to_owned());
@@ -82,81 +82,81 @@ impl Failure {
                 "CATALOG_CHANGED",
                 "the revision of the page token is gone; list again from the first page",
             ),
-            Self::Late | Self::Read(ReadError::Late) => (
+            Self::DeadlineExceeded | Self::Read(PackageReadError::DeadlineExceeded) => (
                 Code::DeadlineExceeded,
                 "DEADLINE_EXCEEDED",
                 "the root could not be searched in time; allow more time, or ask for CACHED",
             ),
-            Self::Read(ReadError::Pending) => (
+            Self::Read(PackageReadError::RootPending) => (
                 Code::FailedPrecondition,
                 "ROOT_UNAVAILABLE",
                 "the first search of the root goes on; try again later",
             ),
-            Self::Read(ReadError::Root(reason)) => root_error(reason),
-            Self::Read(ReadError::NoPackage) => (
+            Self::Read(PackageReadError::RootUnavailable(reason)) => root_error(reason),
+            Self::Read(PackageReadError::PackageNotFound) => (
                 Code::NotFound,
                 "PACKAGE_NOT_FOUND",
                 "the package is not in the root's catalog now; list again",
             ),
-            Self::Read(ReadError::Unread(unread)) => unread_error(unread, &mut metadata),
+            Self::Read(PackageReadError::File(unread)) => read_error(unread, &mut metadata),
         };
         error_status(code, reason, message, metadata, None)
     }
 }
 
-fn root_error(reason: Reason) -> (Code, &'static str, &'static str) {
+fn root_error(reason: RootReason) -> (Code, &'static str, &'static str) {
     let (code, name) = match reason {
-        Reason::NotAllowed => (Code::PermissionDenied, "ROOT_NOT_ALLOWED"),
-        Reason::WrongEnvironment | Reason::MissingEnvironment => {
+        RootReason::NotAllowed => (Code::PermissionDenied, "ROOT_NOT_ALLOWED"),
+        RootReason::WrongEnvironment | RootReason::MissingEnvironment => {
             (Code::FailedPrecondition, "WRONG_ENVIRONMENT")
         }
-        Reason::NotFound
-        | Reason::NotADirectory
-        | Reason::PermissionDenied
-        | Reason::WalledOff
-        | Reason::InvalidPath
-        | Reason::PathTooLong
-        | Reason::UnsupportedLocation
-        | Reason::Timeout
-        | Reason::IoError => (Code::FailedPrecondition, "ROOT_UNAVAILABLE"),
+        RootReason::NotFound
+        | RootReason::NotADirectory
+        | RootReason::PermissionDenied
+        | RootReason::SandboxDenied
+        | RootReason::InvalidPath
+        | RootReason::PathTooLong
+        | RootReason::UnsupportedLocation
+        | RootReason::Timeout
+        | RootReason::IoError => (Code::FailedPrecondition, "ROOT_UNAVAILABLE"),
     };
     (code, name, reason.message())
 }
 
-fn unread_error(
-    unread: Unread,
+fn read_error(
+    unread: FileReadError,
     metadata: &mut HashMap<String, String>,
 ) -> (Code, &'static str, &'static str) {
     match unread {
-        Unread::NotFound => {
+        FileReadError::NotFound => {
             (Code::NotFound, "RESOURCE_NOT_FOUND", "no such regular file in the package")
         }
-        Unread::Outside => (
+        FileReadError::Outside => (
             Code::PermissionDenied,
             "OUTSIDE_ROOT",
             "a link leads outside the allowed roots, or may not be followed below this root",
         ),
-        Unread::TooLarge { size } => {
+        FileReadError::TooLarge { size } => {
             metadata.insert("size_bytes".to_owned(), size.to_string());
             (Code::FailedPrecondition, "TOO_LARGE", "the file is over `max_file_bytes`")
         }
-        Unread::Changed(digest) => {
+        FileReadError::Changed(digest) => {
             if let Some(digest) = digest {
                 metadata.insert("digest".to_owned(), digest.to_string());
             }
             (Code::Aborted, "RESOURCE_CHANGED", "the file changed; read again from the start")
         }
-        Unread::Denied => (
+        FileReadError::Denied => (
             Code::NotFound,
             "RESOURCE_NOT_FOUND",
             "the daemon's user may not read the file; give it permission",
         ),
-        Unread::Exhausted => (
+        FileReadError::TooManyOpenFiles => (
             Code::FailedPrecondition,
             "ROOT_UNAVAILABLE",
             "the daemon has no file descriptor left to read with; raise its limit of open files",
         ),
-        Unread::Failed => (
+        FileReadError::Failed => (
             Code::FailedPrecondition,
             "ROOT_UNAVAILABLE",
             "the file could not be read; look at the filesystem below the root",
@@ -165,15 +165,15 @@ fn unread_error(
 }
 
 /// Whoever calls may not. Says nothing of what there would be to see.
-pub(super) fn caller_refused(refusal: Refusal) -> Status {
+pub(super) fn caller_denied(refusal: AuthDenial) -> Status {
     let (code, reason, message) = match refusal {
-        Refusal::Unknown => (
+        AuthDenial::Unauthenticated => (
             Code::Unauthenticated,
             "CALLER_UNKNOWN",
             "the caller proves no identity that lets it in; show a client certificate, or the right \
              token as `authorization: Bearer TOKEN`",
         ),
-        Refusal::NotAllowed => (
+        AuthDenial::NotAllowed => (
             Code::PermissionDenied,
             "CALLER_NOT_ALLOWED",
             "no rule lets this caller in; have the executor's operator add it to `callers`",
@@ -189,24 +189,24 @@ pub(super) fn shutting_down() -> Status {
 }
 
 /// As many streams are open as may be.
-pub(super) fn too_many_streams(full: Full) -> Status {
-    let Full { name, limit } = full;
+pub(super) fn too_many_streams(full: QuotaExceeded) -> Status {
+    let QuotaExceeded { limit_name: name, limit } = full;
     let message = format!("{name} is {limit}, and so many are open; close one, or retry later");
-    exhausted("TOO_MANY_STREAMS", full, &message, Duration::from_secs(5))
+    quota_exceeded("TOO_MANY_STREAMS", full, &message, Duration::from_secs(5))
 }
 
 /// As many calls are under way as may be, or as many bytes of them are held.
-pub(super) fn overloaded(full: Full) -> Status {
-    let Full { name, limit } = full;
+pub(super) fn overloaded(full: QuotaExceeded) -> Status {
+    let QuotaExceeded { limit_name: name, limit } = full;
     let message = format!(
         "{name} is {limit}, and calls under way take all of it; take their answers, or retry later"
     );
-    exhausted("OVERLOADED", full, &message, Duration::from_secs(1))
+    quota_exceeded("OVERLOADED", full, &message, Duration::from_secs(1))
 }
 
-fn exhausted(reason: &str, full: Full, message: &str, delay: Duration) -> Status {
+fn quota_exceeded(reason: &str, full: QuotaExceeded, message: &str, delay: Duration) -> Status {
     let metadata = HashMap::from([
-        ("limit_name".to_owned(), full.name.to_owned()),
+        ("limit_name".to_owned(), full.limit_name.to_owned()),
         ("limit".to_owned(), full.limit.to_string()),
     ]);
     let cure = Some(retry_after(delay));
@@ -218,12 +218,12 @@ fn retry_after(delay: Duration) -> ErrorDetail {
 }
 
 /// The deadline that the caller set is over.
-pub(super) fn late() -> Status {
+pub(super) fn call_deadline_exceeded() -> Status {
     deadline_exceeded("the call did not end within its deadline; allow more time")
 }
 
 /// The request did not arrive in time.
-pub(super) fn slow_request() -> Status {
+pub(super) fn request_timed_out() -> Status {
     deadline_exceeded("the request did not arrive in time; send all of it at once")
 }
 
@@ -232,6 +232,6 @@ fn deadline_exceeded(message: &str) -> Status {
 }
 
 /// A request without a connection, which only a defect can make.
-pub(super) fn unknown_peer() -> Status {
+pub(super) fn missing_peer() -> Status {
     Status::internal("a defect in the daemon: a request came from nowhere")
 }

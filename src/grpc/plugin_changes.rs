@@ -1,10 +1,10 @@
 //! What changed of a root's plugins and marketplaces, for the deltas of `changes`.
 
-use super::answers::{Shown, place};
-use super::changes::FRAGMENT_BYTES;
-use super::plugins::{marketplace, plugin};
+use super::change_events::MAX_FRAGMENT_BYTES;
+use super::plugin_message::{marketplace_message, plugin_message};
+use super::root_messages::{VisibleRoot, handle_or_empty};
 use crate::catalog::RootView;
-use crate::domain::diff::diff;
+use crate::domain::diff::diff_catalogs;
 use crate::domain::{Plugin, RootId};
 use crate::proto::caproot::v1 as pb;
 use prost::Message as _;
@@ -17,26 +17,28 @@ pub(super) struct PluginChanges<'a> {
     removed: VecDeque<String>,
     upserted: VecDeque<Arc<Plugin>>,
     /// The lists of marketplaces, where they changed.
-    lists: Option<Lists<'a>>,
+    marketplaces: Option<MarketplaceUpdate<'a>>,
 }
 
 /// Whose lists; none where the root cannot be used.
-struct Lists<'a>(Option<Shown<'a>>);
+struct MarketplaceUpdate<'a>(Option<VisibleRoot<'a>>);
 
 impl<'a> PluginChanges<'a> {
     /// From what was shown of a root to what is now.
-    pub(super) fn between(old: Option<Shown<'a>>, new: Option<Shown<'a>>) -> Self {
-        let handle = |id: &RootId, plugin: &Plugin| place(id, Some(&plugin.package));
-        let lists = |shown: Option<Shown<'a>>| shown.map_or(&[][..], |s| s.catalog.marketplaces());
+    pub(super) fn between(old: Option<VisibleRoot<'a>>, new: Option<VisibleRoot<'a>>) -> Self {
+        let handle = |id: &RootId, plugin: &Plugin| handle_or_empty(id, Some(&plugin.package));
+        let lists =
+            |shown: Option<VisibleRoot<'a>>| shown.map_or(&[][..], |s| s.catalog.marketplaces());
         let differs = lists(old) != lists(new);
-        let mut changes = Self { lists: differs.then_some(Lists(new)), ..Self::default() };
+        let mut changes =
+            Self { marketplaces: differs.then_some(MarketplaceUpdate(new)), ..Self::default() };
         match (old, new) {
             (Some(old), None) => {
                 changes.removed = old.plugins().map(|plugin| handle(old.id, plugin)).collect();
             }
             (None, Some(new)) => changes.upserted = new.plugins().cloned().collect(),
             (Some(old), Some(new)) if !std::ptr::eq(old.catalog, new.catalog) => {
-                let change = diff(old.catalog, new.catalog);
+                let change = diff_catalogs(old.catalog, new.catalog);
                 let was_there = |package| old.catalog.plugin(package).cloned();
                 let gone = change.removed_plugins.iter().filter_map(was_there);
                 let gone = gone.filter(|plugin| plugin.check_handle(new.id).is_ok());
@@ -51,36 +53,41 @@ impl<'a> PluginChanges<'a> {
     }
 
     /// Puts as much as fits into a delta that has this size already.
-    pub(super) fn fill(&mut self, root: &RootView, delta: &mut pb::SkillDelta, size: &mut usize) {
-        while *size < FRAGMENT_BYTES {
+    pub(super) fn append_to_delta(
+        &mut self,
+        root: &RootView,
+        delta: &mut pb::SkillDelta,
+        size: &mut usize,
+    ) {
+        while *size < MAX_FRAGMENT_BYTES {
             let Some(removed) = self.removed.pop_front() else { break };
             *size += removed.len() + 4;
             delta.removed_plugins.push(removed);
         }
-        while *size < FRAGMENT_BYTES {
+        while *size < MAX_FRAGMENT_BYTES {
             let Some(next) = self.upserted.front() else { break };
-            let next = plugin(&root.id, next);
+            let next = plugin_message(&root.id, next);
             let len = next.encoded_len() + 4;
-            if *size > 0 && *size + len > FRAGMENT_BYTES {
+            if *size > 0 && *size + len > MAX_FRAGMENT_BYTES {
                 return;
             }
             self.upserted.pop_front();
             *size += len;
             delta.upserted_plugins.push(next);
         }
-        if !self.upserted.is_empty() || *size >= FRAGMENT_BYTES {
+        if !self.upserted.is_empty() || *size >= MAX_FRAGMENT_BYTES {
             return;
         }
-        let Some(Lists(shown)) = &self.lists else { return };
+        let Some(MarketplaceUpdate(shown)) = &self.marketplaces else { return };
         let lists = shown.map_or(&[][..], |shown| shown.catalog.marketplaces());
         let list = pb::MarketplaceList {
-            marketplaces: lists.iter().map(|list| marketplace(&root.id, list)).collect(),
+            marketplaces: lists.iter().map(|list| marketplace_message(&root.id, list)).collect(),
         };
         let len = list.encoded_len() + 4;
-        if *size > 0 && *size + len > FRAGMENT_BYTES {
+        if *size > 0 && *size + len > MAX_FRAGMENT_BYTES {
             return;
         }
-        self.lists = None;
+        self.marketplaces = None;
         *size += len;
         delta.marketplaces = Some(list);
     }

@@ -1,22 +1,22 @@
 //! What callers send, checked and turned into the domain's types.
 
 use super::errors::BadField;
-use super::files;
+use super::resources;
 use crate::catalog::{self, FilesRequest, ReadRequest};
-use crate::domain::files::Bookmark;
 use crate::domain::limits::{DEFAULT_READ_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES};
-use crate::domain::token::Cursor;
-use crate::domain::{Handle, RelPath, RootId, Selected, main_file};
+use crate::domain::package_walk::FileListToken;
+use crate::domain::token::ReadCursor;
+use crate::domain::{RelPath, ResourceHandle, RootId, SelectedRoot, skill_file_name};
 use crate::proto::caproot::v1 as pb;
 use std::collections::HashMap;
 use std::time::Duration;
 use tonic::metadata::MetadataMap;
 
 /// Checks a selection. A root that comes again with the same location is answered once.
-pub(super) fn selection(
+pub(super) fn parse_selection(
     roots: Vec<pb::SelectedCapabilityRoot>,
     max_roots: usize,
-) -> Result<Vec<Selected>, BadField> {
+) -> Result<Vec<SelectedRoot>, BadField> {
     const FIELD: &str = "selected_capability_roots";
     if roots.len() > max_roots {
         return Err(BadField {
@@ -25,9 +25,9 @@ pub(super) fn selection(
         });
     }
     let mut seen: HashMap<RootId, usize> = HashMap::new();
-    let mut selection: Vec<Selected> = Vec::with_capacity(roots.len());
+    let mut selection: Vec<SelectedRoot> = Vec::with_capacity(roots.len());
     for (index, root) in roots.into_iter().enumerate() {
-        let root = selected(root, &format!("{FIELD}[{index}]"))?;
+        let root = parse_root(root, &format!("{FIELD}[{index}]"))?;
         match seen.get(&root.id) {
             None => {
                 seen.insert(root.id.clone(), selection.len());
@@ -45,19 +45,19 @@ pub(super) fn selection(
     Ok(selection)
 }
 
-fn selected(root: pb::SelectedCapabilityRoot, field: &str) -> Result<Selected, BadField> {
+fn parse_root(root: pb::SelectedCapabilityRoot, field: &str) -> Result<SelectedRoot, BadField> {
     let id = RootId::new(&root.id).map_err(|e| BadField::new(format!("{field}.id"), e))?;
     let location = root.location.unwrap_or_default();
-    Ok(Selected {
+    Ok(SelectedRoot {
         id,
-        location: location.r#type.into(),
+        location_type: location.r#type.into(),
         environment: location.environment_id.into(),
         path: location.path.into(),
     })
 }
 
 /// How many skills or files a page may have.
-pub(super) fn page_size(asked: i32) -> Result<usize, BadField> {
+pub(super) fn parse_page_size(asked: i32) -> Result<usize, BadField> {
     match usize::try_from(asked) {
         Ok(0) => Ok(MAX_PAGE_SIZE),
         Ok(asked) => Ok(asked.min(MAX_PAGE_SIZE)),
@@ -65,17 +65,17 @@ pub(super) fn page_size(asked: i32) -> Result<usize, BadField> {
     }
 }
 
-pub(super) fn consistency(asked: i32) -> Result<catalog::Consistency, BadField> {
+pub(super) fn parse_consistency(asked: i32) -> Result<catalog::ConsistencyLevel, BadField> {
     match pb::Consistency::try_from(asked) {
         Ok(pb::Consistency::Unspecified | pb::Consistency::Cached) => {
-            Ok(catalog::Consistency::Cached)
+            Ok(catalog::ConsistencyLevel::Cached)
         }
-        Ok(pb::Consistency::Fresh) => Ok(catalog::Consistency::Fresh),
+        Ok(pb::Consistency::Fresh) => Ok(catalog::ConsistencyLevel::Fresh),
         Err(_) => Err(BadField::new("consistency", "is no value of Consistency")),
     }
 }
 
-pub(super) fn view(asked: i32) -> Result<pb::SkillView, BadField> {
+pub(super) fn parse_view(asked: i32) -> Result<pb::SkillView, BadField> {
     match pb::SkillView::try_from(asked) {
         Ok(pb::SkillView::Unspecified) => Ok(pb::SkillView::Full),
         Ok(view) => Ok(view),
@@ -84,7 +84,7 @@ pub(super) fn view(asked: i32) -> Result<pb::SkillView, BadField> {
 }
 
 /// How often an idle stream says that it lives.
-pub(super) fn bookmark_interval(
+pub(super) fn parse_bookmark_interval(
     asked: Option<prost_types::Duration>,
 ) -> Result<Duration, BadField> {
     const DEFAULT: Duration = Duration::from_secs(30);
@@ -99,12 +99,14 @@ pub(super) fn bookmark_interval(
 }
 
 /// Checks a read; the authority is compared by the caller of this.
-pub(super) fn read(request: pb::ReadResourceRequest) -> Result<ReadRequest, BadField> {
-    let root = selected(request.root.unwrap_or_default(), "root")?;
-    let package = handle("package", &request.package, &root.id)?;
+pub(super) fn parse_read_request(
+    request: pb::ReadResourceRequest,
+) -> Result<ReadRequest, BadField> {
+    let root = parse_root(request.root.unwrap_or_default(), "root")?;
+    let package = parse_handle("package", &request.package, &root.id)?;
     let resource = match &*request.resource {
         "" => None,
-        text => Some(handle("resource", text, &root.id)?),
+        text => Some(parse_handle("resource", text, &root.id)?),
     };
     let max_bytes = match usize::try_from(request.max_bytes) {
         Ok(0) => DEFAULT_READ_BYTES,
@@ -117,42 +119,50 @@ pub(super) fn read(request: pb::ReadResourceRequest) -> Result<ReadRequest, BadF
     let from = match &*request.cursor {
         "" => None,
         text => {
-            let place = resource.clone().unwrap_or_else(|| package.join_all(&main_file()));
-            let cursor = Cursor::parse(text, &root.id, &place);
+            let place = resource.clone().unwrap_or_else(|| package.join_path(&skill_file_name()));
+            let cursor = ReadCursor::decode(text, &root.id, &place);
             let none = || BadField::new("cursor", "is no cursor of this resource; start again");
             Some(cursor.ok_or_else(none)?)
         }
     };
     Ok(ReadRequest {
         // One that is in no package is not found later, like one that does not exist.
-        resource: resource.map(|r| r.below(&package).unwrap_or_else(RelPath::root)),
+        resource: resource.map(|r| r.strip_prefix(&package).unwrap_or_else(RelPath::root)),
         root,
         package,
-        from: from.map(|c| (c.version, c.offset)),
+        continue_from: from.map(|c| (c.version, c.offset)),
         max_bytes,
-        unless: (!request.if_none_match.is_empty()).then_some(request.if_none_match),
-        consistency: consistency(request.consistency)?,
+        unless_digest: (!request.if_none_match.is_empty()).then_some(request.if_none_match),
+        consistency: parse_consistency(request.consistency)?,
     })
 }
 
 /// Checks a list of files; the authority is compared by the caller of this.
-pub(super) fn files(request: &pb::ListResourcesRequest) -> Result<FilesRequest, BadField> {
-    let root = selected(request.root.clone().unwrap_or_default(), "root")?;
-    let package = handle("package", &request.package, &root.id)?;
-    let max_files = page_size(request.page_size)?;
+pub(super) fn parse_files_request(
+    request: &pb::ListResourcesRequest,
+) -> Result<FilesRequest, BadField> {
+    let root = parse_root(request.root.clone().unwrap_or_default(), "root")?;
+    let package = parse_handle("package", &request.package, &root.id)?;
+    let max_files = parse_page_size(request.page_size)?;
     let from = match &*request.page_token {
         "" => None,
         text => {
-            let bookmark = Bookmark::parse(text, &files::question(request));
+            let bookmark = FileListToken::decode(text, &resources::page_token_binding(request));
             let none = || BadField::new("page_token", "was not given for this list; start again");
             Some(bookmark.ok_or_else(none)?)
         }
     };
-    Ok(FilesRequest { root, package, from, max_files, digests: request.include_digests })
+    Ok(FilesRequest {
+        root,
+        package,
+        bookmark: from,
+        max_files,
+        with_digests: request.include_digests,
+    })
 }
 
-fn handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadField> {
-    let handle = Handle::parse(text).map_err(|e| BadField::new(field, e))?;
+fn parse_handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadField> {
+    let handle = ResourceHandle::parse(text).map_err(|e| BadField::new(field, e))?;
     if handle.root != *root {
         return Err(BadField::new(field, "is a handle of another root"));
     }
@@ -161,15 +171,15 @@ fn handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadField> {
 
 /// The time that the caller gives the call: the `grpc-timeout` header, up to 8 digits and a unit.
 /// Source: gRPC over HTTP/2, "Timeout".
-pub(super) fn timeout(metadata: &MetadataMap) -> Option<Duration> {
-    span(metadata.get(TIMEOUT)?.to_str().ok()?)
+pub(super) fn grpc_timeout(metadata: &MetadataMap) -> Option<Duration> {
+    parse_grpc_timeout(metadata.get(TIMEOUT_HEADER)?.to_str().ok()?)
 }
 
 /// The name of that header.
-pub(super) const TIMEOUT: &str = "grpc-timeout";
+pub(super) const TIMEOUT_HEADER: &str = "grpc-timeout";
 
 /// A span of time as that header spells it.
-pub(super) fn span(text: &str) -> Option<Duration> {
+pub(super) fn parse_grpc_timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.len() > 8 {
         return None;

@@ -1,17 +1,22 @@
 //! The service: check, ask the keeper, answer. Leaves rules to `domain` and waiting to `keeper`.
 
-use super::callers::{caller, pass};
-use super::door::{IsStream, account};
-use super::errors::{BadField, Failure, shutting_down, too_many_streams};
-use super::kept::{Kept, Key};
-use super::offer::offer;
-use super::places::Places;
-use super::shared::{Made, Shared};
-use super::stream::Stream;
-use super::{answers, compression, files, limits, pages, parts, requests, state};
-use crate::catalog::{Consistency, Keeper, Patience, View};
-use crate::domain::token::{Cursor, PageToken};
-use crate::domain::{ConfigState, Published, RootId, Sandbox, Selected, handle, main_file};
+use super::auth::{authenticated_caller, caller_credentials};
+use super::errors::{BadField, RpcError, shutting_down, too_many_streams};
+use super::event_cache::{EncodedEvent, EventCache};
+use super::load_limit::{StreamMarker, request_quota_key};
+use super::page_cache::{PageCache, PageKey};
+use super::pull_channel::pull_channel;
+use super::quota::Quota;
+use super::watch_stream::WatchStream;
+use super::{
+    compression, encoded_body, executor_info, requests, resources, root_messages, skill_pages,
+    state,
+};
+use crate::catalog::{CatalogStore, CatalogView, ConsistencyLevel, WaitBudget};
+use crate::domain::token::{PageToken, ReadCursor};
+use crate::domain::{
+    ConfigState, PublishedRoot, RootId, SandboxStatus, SelectedRoot, handle, skill_file_name,
+};
 use crate::proto::caproot::v1 as pb;
 use pb::capability_service_server::CapabilityService;
 use std::pin::Pin;
@@ -27,181 +32,194 @@ const FEATURES: [&str; 5] = ["fresh", "file-uri", "published", "plugins", "gzip"
 
 /// `caproot.v1.CapabilityService`.
 #[derive(Debug)]
-pub struct Service {
+pub struct GrpcService {
     /// Bound to nothing: what is about roots goes by [`Self::keeper_of`].
-    keeper: Keeper,
-    facts: Facts,
+    store: CatalogStore,
+    daemon_info: DaemonInfo,
     /// Whether the daemon stops. A watch holds only the latest, so it is never full.
-    stopping: watch::Receiver<bool>,
+    shutdown: watch::Receiver<bool>,
     /// Streams that may be open.
-    streams: Places,
+    stream_quota: Quota,
     /// Pages of lists.
-    kept: Kept,
+    page_cache: PageCache,
     /// Events of streams.
-    shared: Shared,
+    event_cache: EventCache,
 }
 
 /// What the service says of its daemon.
 #[derive(Debug)]
-pub struct Facts {
+pub struct DaemonInfo {
     /// When it started.
-    pub started: SystemTime,
+    pub start_time: SystemTime,
     /// Of what it was built.
     pub build: &'static str,
     /// What it denied itself.
-    pub sandbox: Sandbox,
+    pub sandbox: SandboxStatus,
     /// What became of its config file. A watch holds only the latest, so it is never full.
-    pub config: watch::Receiver<ConfigState>,
+    pub config_state: watch::Receiver<ConfigState>,
 }
 
-pub(super) type Answer<T> = Result<Response<T>, Status>;
+pub(super) type RpcResult<T> = Result<Response<T>, Status>;
 /// The events of one stream, made already.
-pub(super) type Sendings =
-    Pin<Box<dyn futures_util::Stream<Item = Result<Arc<Made>, Status>> + Send>>;
+pub(super) type EventStream =
+    Pin<Box<dyn futures_util::Stream<Item = Result<Arc<EncodedEvent>, Status>> + Send>>;
 /// The same as the generated code knows them.
-pub(super) type Events =
+pub(super) type WatchResponseStream =
     Pin<Box<dyn futures_util::Stream<Item = Result<pb::WatchSkillsResponse, Status>> + Send>>;
 
 /// Which page, and how recent the first must be.
-struct Asked<'a> {
+struct PageRequest<'a> {
     token: &'a str,
     /// What the token is bound to.
-    bytes: Vec<u8>,
-    consistency: Consistency,
+    token_binding: Vec<u8>,
+    consistency: ConsistencyLevel,
 }
 
-impl Service {
+impl GrpcService {
     /// Serves what the keeper keeps, until `stopping` turns true.
     #[must_use]
     pub fn new(
-        keeper: Keeper,
-        facts: Facts,
-        streams: Places,
+        keeper: CatalogStore,
+        facts: DaemonInfo,
+        streams: Quota,
         stopping: watch::Receiver<bool>,
     ) -> Self {
-        let (kept, shared) = (Kept::default(), Shared::default());
-        Self { keeper, facts, stopping, streams, kept, shared }
+        let (kept, shared) = (PageCache::default(), EventCache::default());
+        Self {
+            store: keeper,
+            daemon_info: facts,
+            shutdown: stopping,
+            stream_quota: streams,
+            page_cache: kept,
+            event_cache: shared,
+        }
     }
 
-    fn serving(&self) -> Result<(), Status> {
-        if *self.stopping.borrow() { Err(shutting_down()) } else { Ok(()) }
+    fn ensure_running(&self) -> Result<(), Status> {
+        if *self.shutdown.borrow() { Err(shutting_down()) } else { Ok(()) }
     }
 
     /// The keeper as whoever calls may see it.
-    fn keeper_of<T>(&self, request: &Request<T>) -> Result<Keeper, Status> {
-        Ok(self.keeper.bound_to(&caller(request.extensions())?.reach))
+    fn scoped_store<T>(&self, request: &Request<T>) -> Result<CatalogStore, Status> {
+        Ok(self.store.with_access_scope(&authenticated_caller(request.extensions())?.access_scope))
     }
 
     fn epoch(&self) -> String {
-        pages::print_epoch(self.keeper.epoch())
+        skill_pages::format_epoch(self.store.epoch())
     }
 
     /// What a page shows, and where in it the page begins.
     async fn page_view(
         &self,
-        keeper: &Keeper,
-        selection: &[Selected],
-        asked: &Asked<'_>,
-        patience: Patience,
-    ) -> Result<(View, (usize, usize)), Status> {
+        keeper: &CatalogStore,
+        selection: &[SelectedRoot],
+        asked: &PageRequest<'_>,
+        patience: WaitBudget,
+    ) -> Result<(CatalogView, (usize, usize)), Status> {
         if asked.token.is_empty() {
             let view = keeper.view(selection, asked.consistency, patience).await;
-            return Ok((view.map_err(|late| Failure::from(late).status(None))?, (0, 0)));
+            return Ok((view.map_err(|late| RpcError::from(late).into_status(None))?, (0, 0)));
         }
-        let token = PageToken::parse(asked.token, &asked.bytes);
+        let token = PageToken::decode(asked.token, &asked.token_binding);
         let refuse = || BadField::new("page_token", "was not given for this list; start again");
         let token = token.ok_or_else(refuse)?;
-        let is_here = token.epoch == self.keeper.epoch();
+        let is_here = token.epoch == self.store.epoch();
         let view = is_here.then(|| keeper.view_at(selection, token.revision)).flatten();
-        let view = view.ok_or_else(|| Failure::CatalogChanged.status(None))?;
-        Ok((view, (token.root as usize, token.skill as usize)))
+        let view = view.ok_or_else(|| RpcError::CatalogChanged.into_status(None))?;
+        Ok((view, (token.root as usize, token.item as usize)))
     }
 
-    fn selection(&self, roots: Vec<pb::SelectedCapabilityRoot>) -> Result<Vec<Selected>, BadField> {
-        requests::selection(roots, self.keeper.limits().max_roots)
+    fn parse_selection(
+        &self,
+        roots: Vec<pb::SelectedCapabilityRoot>,
+    ) -> Result<Vec<SelectedRoot>, BadField> {
+        requests::parse_selection(roots, self.store.limits().max_roots)
     }
 
     /// Begins a stream; whoever calls looks at its events.
-    pub(super) fn watch(&self, request: Request<pb::WatchSkillsRequest>) -> Answer<Sendings> {
-        self.serving()?;
-        let account = account(request.extensions())?;
-        let keeper = self.keeper_of(&request)?;
-        let pass = pass(request.extensions())?;
+    pub(super) fn open_watch_stream(
+        &self,
+        request: Request<pb::WatchSkillsRequest>,
+    ) -> RpcResult<EventStream> {
+        self.ensure_running()?;
+        let account = request_quota_key(request.extensions())?;
+        let keeper = self.scoped_store(&request)?;
+        let pass = caller_credentials(request.extensions())?;
         let request = request.into_inner();
-        let selection = self.selection(request.selected_capability_roots)?;
-        let view = requests::view(request.view)?;
-        let bookmark = requests::bookmark_interval(request.bookmark_interval)?;
-        let place = self.streams.take(&account, 1).map_err(too_many_streams)?;
-        let (events, sent) = offer();
+        let selection = self.parse_selection(request.selected_capability_roots)?;
+        let view = requests::parse_view(request.view)?;
+        let bookmark = requests::parse_bookmark_interval(request.bookmark_interval)?;
+        let place = self.stream_quota.acquire(&account, 1).map_err(too_many_streams)?;
+        let (events, sent) = pull_channel();
         let (end, ended) = oneshot::channel();
-        let stream = Stream {
-            keeper,
-            pass,
+        let stream = WatchStream {
+            store: keeper,
+            credentials: pass,
             selection,
             lease: None,
             product: request.product,
             view,
-            bookmark,
-            events,
-            shared: self.shared.clone(),
-            stopping: self.stopping.clone(),
-            end,
-            place,
-            closed: None,
-            bookmark_at: Instant::now() + bookmark,
+            bookmark_interval: bookmark,
+            event_sender: events,
+            event_cache: self.event_cache.clone(),
+            shutdown: self.shutdown.clone(),
+            end_status: end,
+            permit: place,
+            synced_revision: None,
+            next_bookmark: Instant::now() + bookmark,
         };
         // Ends with its caller, or with the daemon.
         tokio::spawn(stream.run(request.resume_token));
         // Nothing else than a daemon that stops ends a stream that is still read, unless it says so.
         let end = async { Err(ended.await.unwrap_or_else(|_| shutting_down())) };
         let end = futures_util::stream::once(end);
-        let mut answer: Response<Sendings> = Response::new(Box::pin(sent.chain(end)));
-        answer.extensions_mut().insert(IsStream);
+        let mut answer: Response<EventStream> = Response::new(Box::pin(sent.chain(end)));
+        answer.extensions_mut().insert(StreamMarker);
         Ok(answer)
     }
 }
 
 #[tonic::async_trait]
-impl CapabilityService for Service {
+impl CapabilityService for GrpcService {
     async fn get_executor(
         &self,
         request: Request<pb::GetExecutorRequest>,
-    ) -> Answer<pb::GetExecutorResponse> {
-        self.serving()?;
-        let holdings = self.keeper_of(&request)?.holdings();
-        let limits = self.keeper.limits();
+    ) -> RpcResult<pb::GetExecutorResponse> {
+        self.ensure_running()?;
+        let holdings = self.scoped_store(&request)?.scope_stats();
+        let limits = self.store.limits();
         Ok(Response::new(pb::GetExecutorResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            environment_ids: self.keeper.environments().to_vec(),
-            start_time: Some(self.facts.started.into()),
-            limits: Some(limits::limits(&limits)),
+            environment_ids: self.store.environments().to_vec(),
+            start_time: Some(self.daemon_info.start_time.into()),
+            limits: Some(executor_info::limits_message(&limits)),
             features: FEATURES.map(str::to_owned).to_vec(),
             epoch: self.epoch(),
-            revision: self.keeper.revision(),
-            watch: Some(limits::watching(self.keeper.watching())),
-            sandbox: Some(limits::sandbox(&self.facts.sandbox)),
-            resolver: self.keeper.opener().name().to_owned(),
-            build: self.facts.build.to_owned(),
-            config: Some(state::config(&self.facts.config.borrow())),
-            holdings: Some(state::holdings(&holdings)),
+            revision: self.store.revision(),
+            watch: Some(executor_info::watch_status(self.store.watch_stats())),
+            sandbox: Some(executor_info::sandbox_status(&self.daemon_info.sandbox)),
+            resolver: self.store.opener().name().to_owned(),
+            build: self.daemon_info.build.to_owned(),
+            config: Some(state::config_status(&self.daemon_info.config_state.borrow())),
+            holdings: Some(state::catalog_stats(&holdings)),
         }))
     }
 
     async fn list_roots(
         &self,
         request: Request<pb::ListRootsRequest>,
-    ) -> Answer<pb::ListRootsResponse> {
-        self.serving()?;
-        let patience = Patience::new(requests::timeout(request.metadata()));
-        let keeper = self.keeper_of(&request)?;
-        let published = keeper.published();
+    ) -> RpcResult<pb::ListRootsResponse> {
+        self.ensure_running()?;
+        let patience = WaitBudget::new(requests::grpc_timeout(request.metadata()));
+        let keeper = self.scoped_store(&request)?;
+        let published = keeper.published_roots();
         let environment = &keeper.environments()[0];
-        let select = |p: &Published| p.select(environment);
+        let select = |p: &PublishedRoot| p.to_selected_root(environment);
         let selection: Vec<_> = published.iter().map(select).collect();
-        let view = keeper.view(&selection, Consistency::Cached, patience).await;
-        let view = view.map_err(|late| Failure::from(late).status(None))?;
+        let view = keeper.view(&selection, ConsistencyLevel::Cached, patience).await;
+        let view = view.map_err(|late| RpcError::from(late).into_status(None))?;
         Ok(Response::new(pb::ListRootsResponse {
-            roots: answers::published(&view, &published, environment),
+            roots: root_messages::published_roots(&view, &published, environment),
             epoch: self.epoch(),
             revision: view.revision,
         }))
@@ -210,132 +228,137 @@ impl CapabilityService for Service {
     async fn resolve_roots(
         &self,
         request: Request<pb::ResolveRootsRequest>,
-    ) -> Answer<pb::ResolveRootsResponse> {
-        self.serving()?;
-        let patience = Patience::new(requests::timeout(request.metadata()));
-        let keeper = self.keeper_of(&request)?;
+    ) -> RpcResult<pb::ResolveRootsResponse> {
+        self.ensure_running()?;
+        let patience = WaitBudget::new(requests::grpc_timeout(request.metadata()));
+        let keeper = self.scoped_store(&request)?;
         let request = request.into_inner();
-        let selection = self.selection(request.selected_capability_roots)?;
-        let question = pages::Question {
-            reach: keeper.reach(),
+        let selection = self.parse_selection(request.selected_capability_roots)?;
+        let question = skill_pages::ListQuery {
+            access_scope: keeper.access_scope(),
             selection: &selection,
             product: "",
             view: pb::SkillView::Full,
-            page_size: requests::page_size(request.page_size)?,
+            page_size: requests::parse_page_size(request.page_size)?,
         };
-        let asked = Asked {
+        let asked = PageRequest {
             token: &request.page_token,
-            bytes: question.resolved_bytes(),
-            consistency: requests::consistency(request.consistency)?,
+            token_binding: question.resolve_token_binding(),
+            consistency: requests::parse_consistency(request.consistency)?,
         };
         let (view, begin) = self.page_view(&keeper, &selection, &asked, patience).await?;
-        Ok(Response::new(question.resolved_page(self.keeper.epoch(), &view, begin)))
+        Ok(Response::new(question.resolved_page(self.store.epoch(), &view, begin)))
     }
 
     async fn list_skills(
         &self,
         request: Request<pb::ListSkillsRequest>,
-    ) -> Answer<pb::ListSkillsResponse> {
-        self.serving()?;
-        let patience = Patience::new(requests::timeout(request.metadata()));
-        let keeper = self.keeper_of(&request)?;
-        let may_be_compressed = compression::is_offered(request.metadata());
+    ) -> RpcResult<pb::ListSkillsResponse> {
+        self.ensure_running()?;
+        let patience = WaitBudget::new(requests::grpc_timeout(request.metadata()));
+        let keeper = self.scoped_store(&request)?;
+        let may_be_compressed = compression::accepts_compression(request.metadata());
         let request = request.into_inner();
-        let selection = self.selection(request.selected_capability_roots)?;
-        let question = pages::Question {
-            reach: keeper.reach(),
+        let selection = self.parse_selection(request.selected_capability_roots)?;
+        let question = skill_pages::ListQuery {
+            access_scope: keeper.access_scope(),
             selection: &selection,
             product: &request.product,
-            view: requests::view(request.view)?,
-            page_size: requests::page_size(request.page_size)?,
+            view: requests::parse_view(request.view)?,
+            page_size: requests::parse_page_size(request.page_size)?,
         };
-        let asked = Asked {
+        let asked = PageRequest {
             token: &request.page_token,
-            bytes: question.bytes(),
-            consistency: requests::consistency(request.consistency)?,
+            token_binding: question.page_token_binding(),
+            consistency: requests::parse_consistency(request.consistency)?,
         };
         let (view, begin) = self.page_view(&keeper, &selection, &asked, patience).await?;
-        let key = Key::new(&asked.bytes, question.page_size, &view, begin);
-        let kept = key.as_ref().and_then(|key| self.kept.get(key));
+        let key = PageKey::new(&asked.token_binding, question.page_size, &view, begin);
+        let kept = key.as_ref().and_then(|key| self.page_cache.get(key));
         let (page, message) = if let Some(message) = kept {
-            (question.head(&view), message)
+            (question.page_header(&view), message)
         } else {
-            let made = question.page(self.keeper.epoch(), &view, begin)?;
+            let made = question.encode_page(self.store.epoch(), &view, begin)?;
             if let Some(key) = key {
-                self.kept.put(key, &made.1);
+                self.page_cache.insert(key, &made.1);
             }
             made
         };
         if may_be_compressed {
             // By tonic, which takes it as a value.
-            return Ok(Response::new(parts::value(&message)?));
+            return Ok(Response::new(encoded_body::decode_message(&message)?));
         }
-        Ok(parts::in_place_of(page, message.into()))
+        Ok(encoded_body::encoded_response(page, message.into()))
     }
 
-    type WatchSkillsStream = Events;
+    type WatchSkillsStream = WatchResponseStream;
 
     async fn watch_skills(
         &self,
         request: Request<pb::WatchSkillsRequest>,
-    ) -> Answer<Self::WatchSkillsStream> {
-        Ok(parts::of_events(self.watch(request)?, |_| ()))
+    ) -> RpcResult<Self::WatchSkillsStream> {
+        Ok(encoded_body::encoded_event_response(self.open_watch_stream(request)?, |_| ()))
     }
 
     async fn list_resources(
         &self,
         request: Request<pb::ListResourcesRequest>,
-    ) -> Answer<pb::ListResourcesResponse> {
-        self.serving()?;
-        let patience = Patience::new(requests::timeout(request.metadata()));
-        let keeper = self.keeper_of(&request)?;
+    ) -> RpcResult<pb::ListResourcesResponse> {
+        self.ensure_running()?;
+        let patience = WaitBudget::new(requests::grpc_timeout(request.metadata()));
+        let keeper = self.scoped_store(&request)?;
         let mut request = request.into_inner();
-        let wanted = requests::files(&request)?;
+        let wanted = requests::parse_files_request(&request)?;
         let (root, package) = (wanted.root.id.clone(), wanted.package.clone());
         check_authority(request.authority.take(), &root)?;
-        let fail = |e| Failure::Read(e).status(Some(root.as_str()));
-        let found = keeper.files(wanted, patience).await.map_err(fail)?;
-        let resources = found.files.iter().map(|file| files::resource(&root, &package, file));
-        let next = found.next.map(|bookmark| bookmark.print(&files::question(&request)));
+        let fail = |e| RpcError::Read(e).into_status(Some(root.as_str()));
+        let found = keeper.list_files(wanted, patience).await.map_err(fail)?;
+        let resources =
+            found.files.iter().map(|file| resources::resource_message(&root, &package, file));
+        let next =
+            found.next.map(|bookmark| bookmark.encode(&resources::page_token_binding(&request)));
         Ok(Response::new(pb::ListResourcesResponse {
             resources: resources.collect(),
             next_page_token: next.unwrap_or_default(),
             truncated: found.truncated,
             epoch: self.epoch(),
-            revision: self.keeper.revision(),
+            revision: self.store.revision(),
         }))
     }
 
     async fn read_resource(
         &self,
         request: Request<pb::ReadResourceRequest>,
-    ) -> Answer<pb::ReadResourceResponse> {
-        self.serving()?;
-        let patience = Patience::new(requests::timeout(request.metadata()));
-        let keeper = self.keeper_of(&request)?;
+    ) -> RpcResult<pb::ReadResourceResponse> {
+        self.ensure_running()?;
+        let patience = WaitBudget::new(requests::grpc_timeout(request.metadata()));
+        let keeper = self.scoped_store(&request)?;
         let mut request = request.into_inner();
         let authority = request.authority.take();
-        let read = requests::read(request)?;
+        let read = requests::parse_read_request(request)?;
         let root = read.root.id.clone();
         check_authority(authority, &root)?;
-        let fail = |failure: Failure| failure.status(Some(root.as_str()));
-        let resource = read.resource.clone().unwrap_or_else(main_file);
-        let place = read.package.join_all(&resource);
-        let done = keeper.read(read, patience).await.map_err(|e| fail(Failure::Read(e)))?;
-        let next = done.next.map(|offset| Cursor { version: done.version, offset });
+        let fail = |failure: RpcError| failure.into_status(Some(root.as_str()));
+        let resource = read.resource.clone().unwrap_or_else(skill_file_name);
+        let place = read.package.join_path(&resource);
+        let done = keeper.read(read, patience).await.map_err(|e| fail(RpcError::Read(e)))?;
+        let next = done.next.map(|offset| ReadCursor { version: done.version, offset });
         let page = pb::ReadResourceResponse {
-            resource: handle::print(&root, &place),
+            resource: handle::format_handle(&root, &place),
             not_modified: done.body.is_none(),
             digest: done.digest.to_string(),
             total_bytes: done.version.size,
             truncated: next.is_some(),
-            next_cursor: next.map(|c| c.print(&root, &place)).unwrap_or_default(),
-            media_type: files::media_type(&place, done.body.as_ref()),
+            next_cursor: next.map(|c| c.encode(&root, &place)).unwrap_or_default(),
+            media_type: resources::media_type(&place, done.body.as_ref()),
             body: None,
             epoch: self.epoch(),
-            revision: self.keeper.revision(),
+            revision: self.store.revision(),
         };
-        Ok(parts::in_place_of(pb::ReadResourceResponse::default(), files::page(&page, done.body)?))
+        Ok(encoded_body::encoded_response(
+            pb::ReadResourceResponse::default(),
+            resources::encode_page(&page, done.body)?,
+        ))
     }
 }
 
@@ -343,7 +366,7 @@ impl CapabilityService for Service {
 fn check_authority(given: Option<pb::Authority>, root: &RootId) -> Result<(), Status> {
     match given {
         Some(given) if given.kind != "executor" || given.id != root.as_str() => {
-            Err(Failure::AuthorityMismatch.status(Some(root.as_str())))
+            Err(RpcError::AuthorityMismatch.into_status(Some(root.as_str())))
         }
         _ => Ok(()),
     }

@@ -1,18 +1,25 @@
 //! What became of the configuration, and what is held, in the words of the wire.
 
-use crate::catalog::Holdings;
-use crate::domain::{ConfigState, Refused};
+use crate::catalog::ScopeStats;
+use crate::domain::{ConfigState, RejectedReload};
 use crate::proto::caproot::v1 as pb;
 use prost_types::Timestamp;
 use std::time::Duration;
 
 /// What became of the configuration.
-pub(super) fn config(state: &ConfigState) -> pb::ConfigStatus {
-    let ConfigState { read_at, reloads, refusals, refusal, needs_restart } = state;
-    let refusal = refusal.as_ref().map(|Refused { at, mistakes, first: _ }| pb::ConfigRefusal {
-        time: Some(timestamp(*at)),
-        mistakes: mistakes.clone(),
-    });
+pub(super) fn config_status(state: &ConfigState) -> pb::ConfigStatus {
+    let ConfigState {
+        read_at,
+        applied_reloads: reloads,
+        rejected_reloads: refusals,
+        last_rejection: refusal,
+        needs_restart,
+    } = state;
+    let refusal = refusal.as_ref().map(
+        |RejectedReload { rejected_at: at, error_positions: mistakes, first_error: _ }| {
+            pb::ConfigRefusal { time: Some(timestamp(*at)), mistakes: mistakes.clone() }
+        },
+    );
     pb::ConfigStatus {
         read_time: Some(timestamp(*read_at)),
         reloads: *reloads,
@@ -23,9 +30,9 @@ pub(super) fn config(state: &ConfigState) -> pb::ConfigStatus {
 }
 
 /// What is held.
-pub(super) fn holdings(holdings: &Holdings) -> pb::Holdings {
+pub(super) fn catalog_stats(holdings: &ScopeStats) -> pb::Holdings {
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let Holdings { ready, pending, unavailable, skills, errors, warnings } = *holdings;
+    let ScopeStats { ready, pending, unavailable, skills, errors, warnings } = *holdings;
     pb::Holdings {
         ready_roots: number(ready),
         pending_roots: number(pending),

@@ -5,10 +5,10 @@
 use super::limits::MAX_URI_BYTES;
 use percent_encoding::percent_decode_str;
 
-const OURS: &str = "mcp+skill://";
-const THEIRS: &str = "skill://";
+const HANDLE_SCHEME: &str = "mcp+skill://";
+const URI_SCHEME: &str = "skill://";
 /// How the URI of a skill ends.
-const MAIN: &str = "/SKILL.md";
+const MAIN_FILE_SUFFIX: &str = "/SKILL.md";
 
 /// Whether a server can be called so.
 pub(super) fn is_server_name(name: &str) -> bool {
@@ -19,7 +19,7 @@ pub(super) fn is_server_name(name: &str) -> bool {
 /// Whether a URI is of a file below `skill://`, and can mean nothing else: no query, no fragment, no
 /// segment that is empty, climbs, or hides a slash.
 pub(super) fn is_file_uri(uri: &str) -> bool {
-    let Some(path) = uri.strip_prefix(THEIRS) else { return false };
+    let Some(path) = uri.strip_prefix(URI_SCHEME) else { return false };
     let plain = |b: u8| b.is_ascii_graphic() && !b"?#\\<>\"{}|^`".contains(&b);
     let bare = |segment: &str| {
         let decoded = percent_decode_str(segment).collect::<Vec<u8>>();
@@ -33,29 +33,29 @@ pub(super) fn is_file_uri(uri: &str) -> bool {
 }
 
 /// The directory of the skill whose SKILL.md is at a URI.
-pub(super) fn directory(uri: &str) -> Option<&str> {
-    uri.strip_suffix(MAIN).filter(|_| is_file_uri(uri))
+pub(super) fn skill_dir(uri: &str) -> Option<&str> {
+    uri.strip_suffix(MAIN_FILE_SUFFIX).filter(|_| is_file_uri(uri))
 }
 
 /// Whether a file is one of a skill's, by its directory.
-pub(super) fn lies_in(uri: &str, directory: &str) -> bool {
+pub(super) fn is_in_dir(uri: &str, directory: &str) -> bool {
     is_file_uri(uri) && uri.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// The handle of what is at a URI.
-pub(super) fn handle(server: &str, uri: &str) -> String {
-    format!("{OURS}{server}/{}", uri.strip_prefix(THEIRS).unwrap_or(uri))
+pub(super) fn to_handle(server: &str, uri: &str) -> String {
+    format!("{HANDLE_SCHEME}{server}/{}", uri.strip_prefix(URI_SCHEME).unwrap_or(uri))
 }
 
 /// The server that a handle is of.
-pub(super) fn server_of(handle: &str) -> Option<&str> {
-    handle.strip_prefix(OURS)?.split_once('/').map(|(server, _)| server)
+pub(super) fn handle_server(handle: &str) -> Option<&str> {
+    handle.strip_prefix(HANDLE_SCHEME)?.split_once('/').map(|(server, _)| server)
 }
 
 /// The URI of a file's handle.
-pub(super) fn uri(handle: &str) -> Option<String> {
-    let (_, path) = handle.strip_prefix(OURS)?.split_once('/')?;
-    Some(format!("{THEIRS}{path}")).filter(|uri| is_file_uri(uri))
+pub(super) fn handle_to_uri(handle: &str) -> Option<String> {
+    let (_, path) = handle.strip_prefix(HANDLE_SCHEME)?.split_once('/')?;
+    Some(format!("{URI_SCHEME}{path}")).filter(|uri| is_file_uri(uri))
 }
 
 fn is_dots(name: &str) -> bool {
@@ -64,7 +64,9 @@ fn is_dots(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{directory, handle, is_file_uri, is_server_name, lies_in, server_of, uri};
+    use super::{
+        handle_server, handle_to_uri, is_file_uri, is_in_dir, is_server_name, skill_dir, to_handle,
+    };
     use proptest::prelude::*;
 
     #[test]
@@ -94,9 +96,11 @@ mod tests {
         ] {
             assert!(!is_file_uri(bad), "{bad}");
         }
-        assert_eq!(directory("skill://a/b/SKILL.md"), Some("skill://a/b"));
-        assert_eq!(directory("skill://a/b/skill.md"), None);
-        assert!(lies_in("skill://a/b/c", "skill://a/b") && !lies_in("skill://a/bc", "skill://a/b"));
+        assert_eq!(skill_dir("skill://a/b/SKILL.md"), Some("skill://a/b"));
+        assert_eq!(skill_dir("skill://a/b/skill.md"), None);
+        assert!(
+            is_in_dir("skill://a/b/c", "skill://a/b") && !is_in_dir("skill://a/bc", "skill://a/b")
+        );
         for bad in ["", ".", "..", "a/b", "a b", "ä", &"x".repeat(65)] {
             assert!(!is_server_name(bad), "{bad}");
         }
@@ -106,10 +110,10 @@ mod tests {
         #[test]
         fn handles_are_one_to_one(server in "[a-z0-9._-]{1,8}", path in "[a-z%2]{1,6}(/[a-z.%2]{1,6}){1,3}") {
             let there = format!("skill://{path}");
-            let handle = handle(&server, &there);
-            prop_assert_eq!(server_of(&handle), Some(server.as_str()));
+            let handle = to_handle(&server, &there);
+            prop_assert_eq!(handle_server(&handle), Some(server.as_str()));
             prop_assert!(!handle.starts_with("skill://"));
-            prop_assert_eq!(uri(&handle), is_file_uri(&there).then_some(there));
+            prop_assert_eq!(handle_to_uri(&handle), is_file_uri(&there).then_some(there));
         }
     }
 }

@@ -25,11 +25,11 @@ use tokio::process::{Child, Command};
 use tokio::sync::Notify;
 
 /// How often a connection is looked at that does not say when it ends.
-const LOOK: Duration = Duration::from_secs(1);
+const CLOSE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How a server is reached.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Way {
+pub enum McpEndpoint {
     /// Over HTTP.
     Http {
         /// Its URL, such as `http://127.0.0.1:7421/mcp`.
@@ -46,7 +46,7 @@ pub enum Way {
     },
 }
 
-impl Way {
+impl McpEndpoint {
     /// Over HTTP, with nothing to show.
     #[must_use]
     pub fn http(url: &str) -> Self {
@@ -54,7 +54,7 @@ impl Way {
     }
 }
 
-impl fmt::Debug for Way {
+impl fmt::Debug for McpEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Http { url, .. } => {
@@ -68,27 +68,30 @@ impl fmt::Debug for Way {
 }
 
 /// A connection on which the protocol is agreed on. Dropped, it ends.
-pub(super) struct Connected {
-    running: RunningService<RoleClient, Host>,
+pub(super) struct McpConnection {
+    service: RunningService<RoleClient, HostHandler>,
     _child: Option<Child>,
 }
 
-impl Connected {
+impl McpConnection {
     pub(super) fn peer(&self) -> &Peer<RoleClient> {
-        self.running.peer()
+        self.service.peer()
     }
 
     /// Waits until it ends.
-    pub(super) async fn closed(&self) {
-        while !self.running.is_transport_closed() {
-            tokio::time::sleep(LOOK).await;
+    pub(super) async fn wait_closed(&self) {
+        while !self.service.is_transport_closed() {
+            tokio::time::sleep(CLOSE_POLL_INTERVAL).await;
         }
     }
 }
 
 /// Connects; or why not, as the end of a sentence.
-pub(super) async fn connect(way: &Way, changed: Arc<Notify>) -> Result<Connected, String> {
-    let host = Host { changed };
+pub(super) async fn connect(
+    way: &McpEndpoint,
+    changed: Arc<Notify>,
+) -> Result<McpConnection, String> {
+    let host = HostHandler { relist: changed };
     // Newer servers are asked who they are, older ones shake hands.
     let lifecycle = ClientLifecycleMode::Auto {
         preferred_versions: vec![ProtocolVersion::V_2026_07_28],
@@ -96,16 +99,17 @@ pub(super) async fn connect(way: &Way, changed: Arc<Notify>) -> Result<Connected
     };
     let failed = |error: ClientInitializeError| format!("it cannot be connected to: {error}");
     let (running, child) = match way {
-        Way::Http { url, headers } => {
+        McpEndpoint::Http { url, headers } => {
             let headers: HashMap<_, _> = headers.iter().cloned().collect();
             let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
                 .custom_headers(headers)
                 .max_sse_event_size(MAX_MESSAGE_BYTES);
-            let transport = StreamableHttpClientTransport::with_client(client(url).await?, config);
+            let transport =
+                StreamableHttpClientTransport::with_client(http_client(url).await?, config);
             let running = host.serve_with_lifecycle(transport, lifecycle).await;
             (running.map_err(failed)?, None)
         }
-        Way::Process { program, arguments } => {
+        McpEndpoint::Process { program, arguments } => {
             let mut command = Command::new(program);
             command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
             let child = command.kill_on_drop(true).spawn();
@@ -121,11 +125,11 @@ pub(super) async fn connect(way: &Way, changed: Arc<Notify>) -> Result<Connected
     };
     // What is read is verified, and a version that is gone is no use.
     running.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
-    Ok(Connected { running, _child: child })
+    Ok(McpConnection { service: running, _child: child })
 }
 
 /// The HTTP client. It follows no redirects, so that what is shown to one server is shown to no other.
-async fn client(url: &str) -> Result<reqwest::Client, String> {
+async fn http_client(url: &str) -> Result<reqwest::Client, String> {
     let failed = |error: &dyn fmt::Display| format!("there is no HTTP client: {error}");
     let roots = if url.starts_with("https:") {
         // Reads files.
@@ -157,11 +161,11 @@ fn native_roots() -> RootCertStore {
 
 /// What a server sees of this host.
 #[derive(Debug)]
-struct Host {
-    changed: Arc<Notify>,
+struct HostHandler {
+    relist: Arc<Notify>,
 }
 
-impl ClientHandler for Host {
+impl ClientHandler for HostHandler {
     fn get_info(&self) -> ClientConfig {
         let mut capabilities = ClientCapabilities::default();
         let skills = [(SKILLS_EXTENSION_ID.to_owned(), JsonObject::new())];
@@ -171,6 +175,6 @@ impl ClientHandler for Host {
     }
 
     async fn on_resource_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.changed.notify_one();
+        self.relist.notify_one();
     }
 }

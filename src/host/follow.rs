@@ -1,11 +1,13 @@
 //! Keeps in step with a server: connects, lists, lists again when it says that something changed or after
 //! a while, and connects again when it is lost. Leaves listing to `listing`.
 
-use super::Server;
-use super::connection::{Connected, connect};
-use super::limits::{CONNECT_TIME, LEAST_PAUSE, LIST_TIME, LONGEST_PAUSE, RELIST};
-use super::listing::{Entries, list};
-use crate::session::source::Listing;
+use super::McpServerConfig;
+use super::connection::{McpConnection, connect};
+use super::limits::{
+    CONNECT_TIMEOUT, LIST_TIMEOUT, MAX_RETRY_DELAY, MIN_RETRY_DELAY, RELIST_INTERVAL,
+};
+use super::listing::{RemoteSkills, list_skills};
+use crate::session::source::SkillListing;
 use rmcp::RoleClient;
 use rmcp::model::{ProtocolVersion, SubscriptionFilter};
 use rmcp::service::{Peer, Subscription};
@@ -15,72 +17,76 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// How long a server may take to say that it tells of changes; without, its list is asked for anyway.
-const SUBSCRIBE_TIME: Duration = Duration::from_secs(2);
+const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What is held of a server.
 #[derive(Debug, Clone)]
-pub(super) struct Held {
-    pub(super) listing: Arc<Listing>,
-    pub(super) entries: Arc<Entries>,
+pub(super) struct McpSourceState {
+    pub(super) listing: Arc<SkillListing>,
+    pub(super) entries: Arc<RemoteSkills>,
     /// Why it cannot be used; the end of a sentence.
-    pub(super) unavailable: Option<String>,
+    pub(super) unavailable_reason: Option<String>,
     /// Whether it is switched off.
-    pub(super) off: bool,
+    pub(super) disabled: bool,
     pub(super) peer: Option<Peer<RoleClient>>,
-    told: bool,
+    has_result: bool,
 }
 
-impl Held {
-    pub(super) fn unlisted(why: &str) -> Self {
+impl McpSourceState {
+    pub(super) fn without_listing(why: &str) -> Self {
         Self {
             listing: Arc::default(),
             entries: Arc::default(),
-            unavailable: Some(why.to_owned()),
-            off: false,
+            unavailable_reason: Some(why.to_owned()),
+            disabled: false,
             peer: None,
-            told: false,
+            has_result: false,
         }
     }
 
-    pub(super) fn off() -> Self {
-        Self { off: true, ..Self::unlisted("it is switched off") }
+    pub(super) fn disabled() -> Self {
+        Self { disabled: true, ..Self::without_listing("it is switched off") }
     }
 
     /// Whether there was a list, or a reason for none.
-    pub(super) fn is_told(&self) -> bool {
-        self.told
+    pub(super) fn has_result(&self) -> bool {
+        self.has_result
     }
 }
 
 /// Follows a server, for ever.
-pub(super) async fn follow(server: Server, tell: watch::Sender<Held>, again: Arc<Notify>) {
-    let mut pause = LEAST_PAUSE;
+pub(super) async fn follow_server(
+    server: McpServerConfig,
+    tell: watch::Sender<McpSourceState>,
+    again: Arc<Notify>,
+) {
+    let mut pause = MIN_RETRY_DELAY;
     loop {
         let begun = Instant::now();
-        let connected = timeout(CONNECT_TIME, connect(&server.way, again.clone())).await;
+        let connected = timeout(CONNECT_TIMEOUT, connect(&server.endpoint, again.clone())).await;
         let why = match connected.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
-            Ok(connected) => listen(&server.name, &connected, &tell, &again).await,
+            Ok(connected) => relist_until_lost(&server.name, &connected, &tell, &again).await,
             Err(why) => why,
         };
         tell.send_if_modified(|held| {
-            let news = held.unavailable.as_ref() != Some(&why) || !held.told;
+            let news = held.unavailable_reason.as_ref() != Some(&why) || !held.has_result;
             // The entries stay: a name that was its own is nobody else's by that.
-            (held.unavailable, held.peer, held.told) = (Some(why), None, true);
+            (held.unavailable_reason, held.peer, held.has_result) = (Some(why), None, true);
             news
         });
-        if begun.elapsed() > LONGEST_PAUSE {
-            pause = LEAST_PAUSE;
+        if begun.elapsed() > MAX_RETRY_DELAY {
+            pause = MIN_RETRY_DELAY;
         }
         sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_RETRY_DELAY);
     }
 }
 
 /// Lists, and lists again, until the server is lost; why.
-async fn listen(
+async fn relist_until_lost(
     name: &str,
-    connected: &Connected,
-    tell: &watch::Sender<Held>,
+    connected: &McpConnection,
+    tell: &watch::Sender<McpSourceState>,
     again: &Notify,
 ) -> String {
     let peer = connected.peer();
@@ -88,11 +94,12 @@ async fn listen(
     loop {
         // Before it lists, or a change in between would be lost.
         if told.is_none() {
-            told = subscribe(peer).await;
+            told = subscribe_to_changes(peer).await;
         }
         let listed = Instant::now();
         let before = tell.borrow().entries.clone();
-        let (listing, entries) = match timeout(LIST_TIME, list(name, peer, &before)).await {
+        let (listing, entries) = match timeout(LIST_TIMEOUT, list_skills(name, peer, &before)).await
+        {
             Ok(Ok(listed)) => listed,
             Ok(Err(why)) => return why,
             Err(_) => return "it does not end listing its skills in time".to_owned(),
@@ -103,26 +110,26 @@ async fn listen(
                 && entries.iter().all(|(package, entry)| {
                     held.entries.get(package).is_some_and(|known| Arc::ptr_eq(known, entry))
                 });
-            let news = !same || held.unavailable.is_some();
+            let news = !same || held.unavailable_reason.is_some();
             if !same {
                 (held.listing, held.entries) = (Arc::new(listing), Arc::new(entries));
             }
-            (held.unavailable, held.told) = (None, true);
+            (held.unavailable_reason, held.has_result) = (None, true);
             held.peer = Some(peer.clone());
             news
         });
         tokio::select! {
             () = again.notified() => {}
-            () = changed(&mut told) => {}
-            () = sleep(RELIST) => {}
-            () = connected.closed() => return "it ended the connection".to_owned(),
+            () = wait_for_change(&mut told) => {}
+            () = sleep(RELIST_INTERVAL) => {}
+            () = connected.wait_closed() => return "it ended the connection".to_owned(),
         }
-        sleep_until(listed + LEAST_PAUSE).await;
+        sleep_until(listed + MIN_RETRY_DELAY).await;
     }
 }
 
 /// Asks to be told of changes, where the server can tell.
-async fn subscribe(peer: &Peer<RoleClient>) -> Option<Subscription> {
+async fn subscribe_to_changes(peer: &Peer<RoleClient>) -> Option<Subscription> {
     let info = peer.peer_info()?;
     // Servers of an earlier protocol tell unasked.
     if info.protocol_version != ProtocolVersion::V_2026_07_28 {
@@ -130,11 +137,11 @@ async fn subscribe(peer: &Peer<RoleClient>) -> Option<Subscription> {
     }
     info.capabilities.resources.as_ref()?.list_changed.filter(|tells| *tells)?;
     let filter = SubscriptionFilter::builder().resources_list_changed().build();
-    timeout(SUBSCRIBE_TIME, peer.listen(filter)).await.ok()?.ok()
+    timeout(SUBSCRIBE_TIMEOUT, peer.listen(filter)).await.ok()?.ok()
 }
 
 /// Waits for word of a change; of a subscription that ended, or is none, for ever.
-async fn changed(told: &mut Option<Subscription>) {
+async fn wait_for_change(told: &mut Option<Subscription>) {
     if let Some(subscription) = told
         && !matches!(subscription.next().await, Ok(Some(_)))
     {

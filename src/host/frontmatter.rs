@@ -1,16 +1,16 @@
 //! Whether the frontmatter of a SKILL.md that was read says what the server says it does, field by field.
 //! Pure. YAML and JSON have not the same words for values: what is written the same is the same.
 
-use crate::document::{self, Node, Value as Yaml};
+use crate::yaml_document::{self, DocumentNode, DocumentValue as Yaml};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
 /// What differs, as the end of a sentence about the file; `None` where nothing does.
-pub(super) fn difference(text: &str, said: &Map<String, Value>) -> Option<String> {
-    let Some(frontmatter) = between_fences(text) else {
+pub(super) fn find_difference(text: &str, said: &Map<String, Value>) -> Option<String> {
+    let Some(frontmatter) = fenced_frontmatter(text) else {
         return Some("it has no frontmatter".to_owned());
     };
-    let node = match document::parse(frontmatter) {
+    let node = match yaml_document::parse(frontmatter) {
         Ok(node) => node,
         Err(error) => return Some(format!("its frontmatter cannot be read: {}", error.reason)),
     };
@@ -26,7 +26,7 @@ pub(super) fn difference(text: &str, said: &Map<String, Value>) -> Option<String
             // Some writers of JSON leave out what is nothing.
             None if entry.node.value == Yaml::Null => {}
             None => return Some(format!("the list does not have its field {:?}", entry.key)),
-            Some(value) if !is_same(&entry.node, value) => {
+            Some(value) if !is_same_value(&entry.node, value) => {
                 return Some(format!("the list has another value of its field {:?}", entry.key));
             }
             Some(_) => {}
@@ -38,7 +38,7 @@ pub(super) fn difference(text: &str, said: &Map<String, Value>) -> Option<String
 }
 
 /// What stands between the two fences, with the line break before the second.
-fn between_fences(text: &str) -> Option<&str> {
+fn fenced_frontmatter(text: &str) -> Option<&str> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let is_fence = |line: &str| line.trim_end() == "---";
     let first = text.split_inclusive('\n').next().filter(|line| is_fence(line))?;
@@ -53,7 +53,7 @@ fn between_fences(text: &str) -> Option<&str> {
     None
 }
 
-fn is_same(node: &Node, value: &Value) -> bool {
+fn is_same_value(node: &DocumentNode, value: &Value) -> bool {
     match (&node.value, value) {
         (Yaml::Null, Value::Null) => true,
         (Yaml::Null, Value::String(text)) => text.is_empty(),
@@ -71,12 +71,12 @@ fn is_same(node: &Node, value: &Value) -> bool {
             text.trim_end() == said.trim_end()
         }
         (Yaml::List(items), Value::Array(said)) => {
-            items.len() == said.len() && items.iter().zip(said).all(|(a, b)| is_same(a, b))
+            items.len() == said.len() && items.iter().zip(said).all(|(a, b)| is_same_value(a, b))
         }
         (Yaml::Map(entries), Value::Object(said)) => {
             entries.len() == said.len()
                 && entries.iter().all(|entry| {
-                    said.get(&*entry.key).is_some_and(|value| is_same(&entry.node, value))
+                    said.get(&*entry.key).is_some_and(|value| is_same_value(&entry.node, value))
                 })
         }
         _ => false,
@@ -85,7 +85,7 @@ fn is_same(node: &Node, value: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::difference;
+    use super::find_difference;
     use serde_json::json;
 
     #[test]
@@ -98,8 +98,8 @@ mod tests {
         let said = said.as_object().expect("an object");
         let good = "---\nname: a\ndescription: >-\n  Does\n  a.\nversion: 1.50\non: yes\n\
             list: [x, 2]\nmeta:\n  k: v\ndate: 2026-01-02\nempty:\n---\nBody.\n";
-        assert_eq!(difference(good, said), None);
-        assert_eq!(difference(&format!("\u{feff}{}", good.replace('\n', "\r\n")), said), None);
+        assert_eq!(find_difference(good, said), None);
+        assert_eq!(find_difference(&format!("\u{feff}{}", good.replace('\n', "\r\n")), said), None);
         for (from, to) in [
             ("Does\n  a.", "Steals\n  a."),
             ("name: a", "name: b"),
@@ -117,7 +117,7 @@ mod tests {
         ] {
             let bad = good.replacen(from, to, 1);
             assert_ne!(bad, good);
-            assert!(difference(&bad, said).is_some(), "{bad}");
+            assert!(find_difference(&bad, said).is_some(), "{bad}");
         }
     }
 }

@@ -15,24 +15,24 @@ pub const MAX_SKILL_BYTES: u64 = 16 << 20;
 /// Bytes of a file that is read: it is held whole to be verified.
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Verified files that are held, so that their next page costs no whole file.
-pub const MAX_HELD_FILES: usize = 4;
+pub const MAX_CACHED_FILES: usize = 4;
 /// Bytes of one message of a server: a file in base64, or a page of a listing.
 pub const MAX_MESSAGE_BYTES: usize = 6 << 20;
 /// Bytes of a URI.
 pub const MAX_URI_BYTES: usize = 1_900;
 /// How long reading a file may take, where nobody says.
-pub const READ_TIME: Duration = Duration::from_secs(10);
+pub const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the first list is waited for, where nobody says.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const START_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long connecting may take.
-pub const CONNECT_TIME: Duration = Duration::from_secs(15);
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a page of a listing may take: a server may hash all its files for it.
-pub const PAGE_TIME: Duration = Duration::from_secs(30);
+pub const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long all pages of it may take.
-pub const LIST_TIME: Duration = Duration::from_mins(2);
+pub const LIST_TIMEOUT: Duration = Duration::from_mins(2);
 /// How often a list is asked for where nothing says that it changed.
-pub const RELIST: Duration = Duration::from_mins(5);
+pub const RELIST_INTERVAL: Duration = Duration::from_mins(5);
 /// The least time between two lists, however often a server says that it changed.
-pub const LEAST_PAUSE: Duration = Duration::from_secs(1);
+pub const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// The longest time between two attempts to connect.
-pub const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+pub const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);

@@ -1,10 +1,10 @@
 //! Asks a server for its whole list of skills, page by page, bounded in pages, bytes and skills. Reads no
 //! file. What of a list cannot be used is left out, and said.
 
-use super::entry::Entry;
-use super::limits::{MAX_LISTING_BYTES, MAX_PAGES, MAX_SKILLS, PAGE_TIME};
+use super::limits::{MAX_LISTING_BYTES, MAX_PAGES, MAX_SKILLS, PAGE_TIMEOUT};
+use super::remote_skill::RemoteSkill;
 use crate::session::SourceKind;
-use crate::session::source::Listing;
+use crate::session::source::SkillListing;
 use rmcp::RoleClient;
 use rmcp::model::PaginatedRequestParams;
 use rmcp::service::Peer;
@@ -13,29 +13,29 @@ use std::sync::Arc;
 use tokio::time::timeout;
 
 /// The most entries that are named with what is wrong with them.
-const MAX_NAMED: usize = 4;
+const MAX_REPORTED: usize = 4;
 
 /// What a server lists, by package.
-pub(super) type Entries = HashMap<String, Arc<Entry>>;
+pub(super) type RemoteSkills = HashMap<String, Arc<RemoteSkill>>;
 
 /// The list, and the entries behind it. Entries that the server says the same of stay those of `before`.
-pub(super) async fn list(
+pub(super) async fn list_skills(
     server: &str,
     peer: &Peer<RoleClient>,
-    before: &Entries,
-) -> Result<(Listing, Entries), String> {
-    let mut list = List::default();
+    before: &RemoteSkills,
+) -> Result<(SkillListing, RemoteSkills), String> {
+    let mut list = ListingBuilder::default();
     let (mut cursor, mut pages) = (None, 0);
     let cut = loop {
         if pages == MAX_PAGES {
             break Some(format!("it has over {MAX_PAGES} pages"));
         }
         let params = PaginatedRequestParams::default().with_cursor(cursor.take());
-        let page = timeout(PAGE_TIME, peer.list_skills(Some(params))).await;
+        let page = timeout(PAGE_TIMEOUT, peer.list_skills(Some(params))).await;
         let page = page.map_err(|_| "it does not list its skills in time".to_owned())?;
         let page = page.map_err(|error| format!("it does not list its skills: {error}"))?;
         pages += 1;
-        if let Some(why) = list.add(server, page.skills, before) {
+        if let Some(why) = list.add_page(server, page.skills, before) {
             break Some(why);
         }
         match page.next_cursor {
@@ -43,27 +43,27 @@ pub(super) async fn list(
             _ => break None,
         }
     };
-    Ok(list.end(server, cut.as_deref()))
+    Ok(list.finish(server, cut.as_deref()))
 }
 
 #[derive(Default)]
-struct List {
+struct ListingBuilder {
     bytes: usize,
     /// By name, then by package.
-    entries: BTreeMap<(String, String), Arc<Entry>>,
-    by_package: Entries,
-    bad: Vec<String>,
-    bad_count: usize,
-    dynamic: usize,
+    entries: BTreeMap<(String, String), Arc<RemoteSkill>>,
+    by_package: RemoteSkills,
+    invalid: Vec<String>,
+    invalid_count: usize,
+    dynamic_count: usize,
 }
 
-impl List {
+impl ListingBuilder {
     /// Adds a page; why no more is asked for, if there is a reason.
-    fn add(
+    fn add_page(
         &mut self,
         server: &str,
         skills: Vec<rmcp::model::Skill>,
-        before: &Entries,
+        before: &RemoteSkills,
     ) -> Option<String> {
         for skill in skills {
             self.bytes += serde_json::to_vec(&skill).map_or(usize::MAX, |json| json.len());
@@ -74,47 +74,47 @@ impl List {
                 return Some(format!("it has over {MAX_SKILLS} skills"));
             }
             let uri = skill.uri.clone();
-            match Entry::of(server, skill) {
+            match RemoteSkill::from_listed(server, skill) {
                 Ok(entry) if self.by_package.contains_key(&entry.skill.package) => {
-                    self.bad(&uri, "it is there twice");
+                    self.invalid(&uri, "it is there twice");
                 }
                 Ok(entry) => {
-                    self.dynamic += usize::from(entry.is_dynamic());
+                    self.dynamic_count += usize::from(entry.is_dynamic());
                     let package = entry.skill.package.clone();
-                    let known = before.get(&package).filter(|known| known.is_as(&entry)).cloned();
+                    let known = before.get(&package).filter(|known| known.is_same(&entry)).cloned();
                     let entry = known.unwrap_or_else(|| Arc::new(entry));
                     self.entries.insert((entry.skill.name.clone(), package.clone()), entry.clone());
                     self.by_package.insert(package, entry);
                 }
-                Err(why) => self.bad(&uri, &why),
+                Err(why) => self.invalid(&uri, &why),
             }
         }
         None
     }
 
-    fn bad(&mut self, uri: &str, why: &str) {
-        self.bad_count += 1;
-        if self.bad.len() < MAX_NAMED {
+    fn invalid(&mut self, uri: &str, why: &str) {
+        self.invalid_count += 1;
+        if self.invalid.len() < MAX_REPORTED {
             let uri: String = uri.chars().take(80).collect();
-            self.bad.push(format!("{uri:?}: {why}"));
+            self.invalid.push(format!("{uri:?}: {why}"));
         }
     }
 
-    fn end(self, server: &str, cut: Option<&str>) -> (Listing, Entries) {
-        let who = SourceKind::Mcp.phrase(server);
+    fn finish(self, server: &str, cut: Option<&str>) -> (SkillListing, RemoteSkills) {
+        let who = SourceKind::Mcp.describe(server);
         let mut warnings = Vec::new();
         if let Some(why) = cut {
             warnings.push(format!("the list of {who} is cut: {why}"));
         }
-        if self.bad_count > 0 {
-            let (count, named) = (self.bad_count, self.bad.join("; "));
+        if self.invalid_count > 0 {
+            let (count, named) = (self.invalid_count, self.invalid.join("; "));
             warnings.push(format!("{count} skills of {who} are left out: {named}"));
         }
-        if self.dynamic > 0 {
-            let count = self.dynamic;
+        if self.dynamic_count > 0 {
+            let count = self.dynamic_count;
             warnings.push(format!("{who} vouches for no file of {count} of its skills"));
         }
         let skills = self.entries.values().map(|entry| entry.skill.clone()).collect();
-        (Listing { skills, warnings, truncated: cut.is_some() }, self.by_package)
+        (SkillListing { skills, warnings, truncated: cut.is_some() }, self.by_package)
     }
 }

@@ -6,20 +6,22 @@
 mod address;
 mod connection;
 mod cursor;
-mod entry;
 mod fetch;
 mod follow;
 mod frontmatter;
 pub mod limits;
 mod listing;
+mod remote_skill;
 
-pub use connection::Way;
-pub use entry::Promised;
+pub use connection::McpEndpoint;
+pub use remote_skill::McpSkillFile;
 
-use crate::session::source::{Listed, SkillSource, SourceKind, SourceWatch, TextPage, Wanted};
-use crate::session::{Code, Refusal};
-use fetch::Fetched;
-use follow::Held;
+use crate::session::source::{
+    SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
+};
+use crate::session::{ToolError, ToolErrorCode};
+use fetch::VerifiedFileCache;
+use follow::McpSourceState;
 use futures_util::future::BoxFuture;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -28,30 +30,30 @@ use tokio::task::JoinHandle;
 
 /// A server, and how it is used.
 #[derive(Debug, Clone)]
-pub struct Server {
+pub struct McpServerConfig {
     /// What it is called here, and in handles: 1 to 64 letters, digits, `.`, `_` and `-`. Two servers of
     /// a session have two names.
     pub name: String,
     /// How it is reached.
-    pub way: Way,
+    pub endpoint: McpEndpoint,
     /// Whether it is used at all. One that is not is never connected to, and lists nothing.
     pub enabled: bool,
     /// How long reading a file may take; 10 s by default.
-    pub read_time: Duration,
+    pub read_timeout: Duration,
     /// How long `start` waits for the first list; 5 s by default. One that is later comes in then.
-    pub patience: Duration,
+    pub start_timeout: Duration,
 }
 
-impl Server {
+impl McpServerConfig {
     /// An enabled server, by the defaults.
     #[must_use]
-    pub fn new(name: &str, way: Way) -> Self {
+    pub fn new(name: &str, way: McpEndpoint) -> Self {
         Self {
             name: name.to_owned(),
-            way,
+            endpoint: way,
             enabled: true,
-            read_time: limits::READ_TIME,
-            patience: limits::PATIENCE,
+            read_timeout: limits::READ_TIMEOUT,
+            start_timeout: limits::START_TIMEOUT,
         }
     }
 }
@@ -59,33 +61,33 @@ impl Server {
 /// That a server's name is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("an MCP server's name is 1 to 64 letters, digits, `.`, `_` and `-`, and not {0:?}")]
-pub struct NameError(String);
+pub struct ServerNameError(String);
 
 /// The skills of one server.
 #[derive(Debug)]
 pub struct McpSource {
     name: String,
-    read_time: Duration,
-    held: watch::Receiver<Held>,
+    read_timeout: Duration,
+    state: watch::Receiver<McpSourceState>,
     /// Asks for the list anew.
-    again: Arc<Notify>,
+    relist: Arc<Notify>,
     /// Files that were verified last, so that a page costs no whole file.
-    fetched: Mutex<Fetched>,
-    _following: Option<Following>,
+    file_cache: Mutex<VerifiedFileCache>,
+    _follow_task: Option<FollowTask>,
 }
 
 /// Ends with the source.
 #[derive(Debug)]
-struct Following(JoinHandle<()>);
+struct FollowTask(JoinHandle<()>);
 
-impl Drop for Following {
+impl Drop for FollowTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
 #[derive(Debug)]
-struct HeldWatch(watch::Receiver<Held>);
+struct McpSourceWatch(watch::Receiver<McpSourceState>);
 
 impl McpSource {
     /// Connects, and follows what is listed for as long as this lives. Needs a tokio runtime.
@@ -93,72 +95,88 @@ impl McpSource {
     /// # Errors
     ///
     /// A name that no server can have.
-    pub async fn start(server: Server) -> Result<Self, NameError> {
+    pub async fn start(server: McpServerConfig) -> Result<Self, ServerNameError> {
         if !address::is_server_name(&server.name) {
-            return Err(NameError(server.name));
+            return Err(ServerNameError(server.name));
         }
         let again = Arc::new(Notify::new());
-        let (name, read_time) = (server.name.clone(), server.read_time);
-        let (tell, mut held) = watch::channel(Held::unlisted("it does not answer yet"));
+        let (name, read_time) = (server.name.clone(), server.read_timeout);
+        let (tell, mut held) =
+            watch::channel(McpSourceState::without_listing("it does not answer yet"));
         let following = if server.enabled {
-            let patience = server.patience;
-            let following = tokio::spawn(follow::follow(server, tell, again.clone()));
-            let first = held.wait_for(Held::is_told);
+            let patience = server.start_timeout;
+            let following = tokio::spawn(follow::follow_server(server, tell, again.clone()));
+            let first = held.wait_for(McpSourceState::has_result);
             drop(tokio::time::timeout(patience, first).await);
-            Some(Following(following))
+            Some(FollowTask(following))
         } else {
-            tell.send_replace(Held::off());
+            tell.send_replace(McpSourceState::disabled());
             None
         };
         let fetched = Mutex::default();
-        Ok(Self { name, read_time, held, again, fetched, _following: following })
+        Ok(Self {
+            name,
+            read_timeout: read_time,
+            state: held,
+            relist: again,
+            file_cache: fetched,
+            _follow_task: following,
+        })
     }
 
     /// The files of a skill, by its package, as the server promises them; none of one that is not listed,
     /// or of which nothing is promised.
     #[must_use]
-    pub fn files(&self, package: &str) -> Vec<Promised> {
-        let held = self.held.borrow();
+    pub fn files(&self, package: &str) -> Vec<McpSkillFile> {
+        let held = self.state.borrow();
         held.entries.get(package).map_or_else(Vec::new, |entry| entry.files(&self.name))
     }
 
-    async fn page(&self, wanted: &Wanted) -> Result<TextPage, Refusal> {
-        let held = self.held.borrow().clone();
-        if let Some(why) = &held.unavailable {
-            let message = format!("{} cannot be used: {why}", SourceKind::Mcp.phrase(&self.name));
-            return Err(Refusal::said(Code::SourceUnavailable, &message));
+    async fn fetch_page(&self, wanted: &TextPageRequest) -> Result<TextPage, ToolError> {
+        let held = self.state.borrow().clone();
+        if let Some(why) = &held.unavailable_reason {
+            let message = format!("{} cannot be used: {why}", SourceKind::Mcp.describe(&self.name));
+            return Err(ToolError::from_code(ToolErrorCode::SourceUnavailable, &message));
         }
-        if address::server_of(&wanted.package) != Some(self.name.as_str()) {
+        if address::handle_server(&wanted.package) != Some(self.name.as_str()) {
             let message = "the package is not this authority's";
-            return Err(Refusal::said(Code::WrongAuthority, message));
+            return Err(ToolError::from_code(ToolErrorCode::WrongAuthority, message));
         }
         let Some(entry) = held.entries.get(wanted.package.as_str()) else {
-            return Err(Refusal::said(Code::PackageNotFound, "there is no such skill now"));
+            return Err(ToolError::from_code(
+                ToolErrorCode::PackageNotFound,
+                "there is no such skill now",
+            ));
         };
-        wanted.check_inside()?;
+        wanted.check_resource_in_package()?;
         let resource = match wanted.resource.as_str() {
             "" => entry.main_resource(),
             resource => resource.to_owned(),
         };
-        let uri = address::uri(&resource)
-            .ok_or_else(|| Refusal::said(Code::InvalidArguments, "the resource is no handle"))?;
-        if let Some(refusal) = entry.rejected() {
+        let uri = address::handle_to_uri(&resource).ok_or_else(|| {
+            ToolError::from_code(ToolErrorCode::InvalidArguments, "the resource is no handle")
+        })?;
+        if let Some(refusal) = entry.rejection() {
             return Err(refusal);
         }
-        let begin = cursor::parse(&wanted.cursor, &uri)
-            .ok_or_else(|| Refusal::said(Code::InvalidCursor, "the cursor is none of this file"))?;
-        let file = fetch::file(&held, entry, &uri, &self.fetched);
-        let file = tokio::time::timeout(self.read_time, file).await.unwrap_or_else(|_| {
+        let begin = cursor::parse_cursor(&wanted.cursor, &uri).ok_or_else(|| {
+            ToolError::from_code(ToolErrorCode::InvalidCursor, "the cursor is none of this file")
+        })?;
+        let file = fetch::fetch_file(&held, entry, &uri, &self.file_cache);
+        let file = tokio::time::timeout(self.read_timeout, file).await.unwrap_or_else(|_| {
             let message = "the MCP server does not answer in time";
-            Err(Refusal::said(Code::SourceUnavailable, message))
+            Err(ToolError::from_code(ToolErrorCode::SourceUnavailable, message))
         });
         let file = file.inspect_err(|refusal| {
             // It may list what it serves by now, or be gone.
-            if matches!(refusal.code(), Code::NotVerified | Code::SourceUnavailable) {
-                self.again.notify_one();
+            if matches!(
+                refusal.code(),
+                ToolErrorCode::NotVerified | ToolErrorCode::SourceUnavailable
+            ) {
+                self.relist.notify_one();
             }
         })?;
-        begin.page(&uri, resource, &file, wanted.max_bytes)
+        begin.cut_page(&uri, resource, &file, wanted.max_bytes)
     }
 }
 
@@ -175,31 +193,34 @@ impl SkillSource for McpSource {
         vec![self.name.clone()]
     }
 
-    fn listed(&self) -> Listed {
-        let held = self.held.borrow();
-        Listed {
+    fn snapshot(&self) -> SourceSnapshot {
+        let held = self.state.borrow();
+        SourceSnapshot {
             listing: held.listing.clone(),
             // One that is switched off has nothing to warn of.
-            unavailable: held.unavailable.clone().filter(|_| !held.off),
+            unavailable_reason: held.unavailable_reason.clone().filter(|_| !held.disabled),
         }
     }
 
     fn watch(&self) -> Option<Box<dyn SourceWatch>> {
-        let mut held = self.held.clone();
+        let mut held = self.state.clone();
         held.mark_unchanged();
-        Some(Box::new(HeldWatch(held)))
+        Some(Box::new(McpSourceWatch(held)))
     }
 
-    fn read_time(&self) -> Duration {
-        self.read_time
+    fn read_timeout(&self) -> Duration {
+        self.read_timeout
     }
 
-    fn read<'a>(&'a self, wanted: &'a Wanted) -> BoxFuture<'a, Result<TextPage, Refusal>> {
-        Box::pin(self.page(wanted))
+    fn read_page<'a>(
+        &'a self,
+        wanted: &'a TextPageRequest,
+    ) -> BoxFuture<'a, Result<TextPage, ToolError>> {
+        Box::pin(self.fetch_page(wanted))
     }
 }
 
-impl SourceWatch for HeldWatch {
+impl SourceWatch for McpSourceWatch {
     fn changed(&mut self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             if self.0.changed().await.is_err() {

@@ -2,15 +2,15 @@
 //! reached by a private pair of sockets and no network, so that finding, containment, bounds and watches
 //! are those of an executor's. Leaves what a session does with it to `session`.
 
-use crate::client::{Client, Retries};
-use crate::config::{Config, Flags, RootFlag};
-use crate::endpoint::Env;
+use crate::client::{Client, RetryPolicy};
+use crate::config::{Config, RootFlag, ServeFlags};
+use crate::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
-use crate::server::Embedded;
+use crate::server::EmbeddedDaemon;
 use crate::session::source::{
-    DaemonSource, Listed, SkillSource, SourceKind, SourceWatch, TextPage, Wanted,
+    DaemonSource, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
-use crate::session::{Options, Refusal};
+use crate::session::{SessionOptions, ToolError};
 use futures_util::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use tonic::transport::{Endpoint, Uri};
 
 /// The deadline of a call: nothing but a disk is in between.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The environment of the daemon inside.
 const ENVIRONMENT: &str = "local";
@@ -32,7 +32,7 @@ pub struct LocalError(Vec<String>);
 #[derive(Debug)]
 pub struct LocalSource {
     source: DaemonSource,
-    _daemon: Embedded,
+    _daemon: EmbeddedDaemon,
 }
 
 impl LocalSource {
@@ -46,17 +46,17 @@ impl LocalSource {
     pub async fn start(
         id: &str,
         directories: Vec<(String, PathBuf)>,
-        options: &Options,
+        options: &SessionOptions,
     ) -> Result<Self, LocalError> {
         let ids: Vec<String> = directories.iter().map(|(id, _)| id.clone()).collect();
         let roots = directories.into_iter().map(|(id, dir)| RootFlag { id: Some(id), dir });
-        let flags = Flags {
+        let flags = ServeFlags {
             roots: roots.collect(),
             environment_ids: vec![ENVIRONMENT.to_owned()],
-            ..Flags::default()
+            ..ServeFlags::default()
         };
         // What was handed to this program is none of the daemon's.
-        let env = Env { handed_over: Vec::new(), ..Env::of_process() };
+        let env = ProcessEnv { inherited_sockets: Vec::new(), ..ProcessEnv::from_process() };
         let config = if ids.is_empty() {
             return Err(LocalError(vec!["no directory is named".to_owned()]));
         } else {
@@ -64,17 +64,17 @@ impl LocalSource {
         };
         let config = config
             .map_err(|mistakes| LocalError(mistakes.iter().map(ToString::to_string).collect()))?;
-        let daemon = Embedded::start(config).await;
+        let daemon = EmbeddedDaemon::start(config).await;
         let daemon = daemon.map_err(|error| LocalError(vec![error.to_string()]))?;
-        let way = daemon.way();
+        let way = daemon.connector();
         let connector = tower::service_fn(move |_: Uri| {
             let way = way.clone();
             async move { way.connect().await.map(TokioIo::new) }
         });
         let channel =
             Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
-        let client = Client::new(channel, TIMEOUT).retrying(Retries::default());
-        let roots = ids.iter().map(|id| published(id)).collect();
+        let client = Client::new(channel, CALL_TIMEOUT).with_retry_policy(RetryPolicy::default());
+        let roots = ids.iter().map(|id| published_root(id)).collect();
         let source = DaemonSource::start(SourceKind::Local, id, client, roots, options).await;
         Ok(Self { source, _daemon: daemon })
     }
@@ -93,25 +93,28 @@ impl SkillSource for LocalSource {
         self.source.authorities()
     }
 
-    fn listed(&self) -> Listed {
-        self.source.listed()
+    fn snapshot(&self) -> SourceSnapshot {
+        self.source.snapshot()
     }
 
     fn watch(&self) -> Option<Box<dyn SourceWatch>> {
         self.source.watch()
     }
 
-    fn read_time(&self) -> Duration {
-        self.source.read_time()
+    fn read_timeout(&self) -> Duration {
+        self.source.read_timeout()
     }
 
-    fn read<'a>(&'a self, wanted: &'a Wanted) -> BoxFuture<'a, Result<TextPage, Refusal>> {
-        self.source.read(wanted)
+    fn read_page<'a>(
+        &'a self,
+        wanted: &'a TextPageRequest,
+    ) -> BoxFuture<'a, Result<TextPage, ToolError>> {
+        self.source.read_page(wanted)
     }
 }
 
 /// The root that the daemon inside publishes by this id.
-fn published(id: &str) -> SelectedCapabilityRoot {
+fn published_root(id: &str) -> SelectedCapabilityRoot {
     SelectedCapabilityRoot {
         id: id.to_owned(),
         location: Some(CapabilityRootLocation {

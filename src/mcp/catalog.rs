@@ -1,10 +1,10 @@
 //! All skills of one revision, immutable: where each is served, in which order they are listed, and
 //! what a URI means. Leaves how they come here to `feed`, and files to `files`.
 
-use super::address::{Place, above, places};
-use super::entry::Entry;
+use super::address::{SkillAddress, assign_addresses, parent_uris};
 use super::limits::MAX_URI_BYTES;
-use crate::hidden::escape_hidden;
+use super::skill_record::SkillRecord;
+use crate::hidden_chars::escape_hidden_chars;
 use crate::proto::caproot::v1::{RootReason, RootState, RootStatus, SelectedCapabilityRoot};
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 /// One revision.
 #[derive(Debug, Default)]
-pub(super) struct Catalog {
+pub(super) struct McpCatalog {
     roots: Arc<[SelectedCapabilityRoot]>,
     /// By root, qualified name and package.
-    listed: Vec<Listed>,
+    skills: Vec<ServedSkill>,
     /// By the URI that they are served at.
     by_uri: HashMap<String, usize>,
     /// By the name of the prompt.
@@ -25,71 +25,73 @@ pub(super) struct Catalog {
     /// Roots that give no skills, and why.
     not_ready: Vec<Value>,
     /// Whether there were more skills than are held.
-    over: bool,
+    is_truncated: bool,
     /// Equal where lists of resources are equal, but for sizes.
-    shown: u64,
+    resources_hash: u64,
     /// Equal where lists of prompts are equal.
-    shown_prompts: u64,
+    prompts_hash: u64,
 }
 
 /// A skill and where it is served.
 #[derive(Debug)]
-pub(super) struct Listed {
-    pub(super) entry: Arc<Entry>,
-    pub(super) place: Place,
+pub(super) struct ServedSkill {
+    pub(super) record: Arc<SkillRecord>,
+    pub(super) address: SkillAddress,
     /// The name of the prompt by which a person starts the skill; `None` if a model may use the skill by
     /// itself, so that it is in the lists.
-    pub(super) prompt: Option<String>,
+    pub(super) prompt_name: Option<String>,
 }
 
 /// What a URI means.
 #[derive(Debug)]
-pub(super) struct Found<'a> {
-    pub(super) skill: &'a Listed,
+pub(super) struct ResolvedUri<'a> {
+    pub(super) skill: &'a ServedSkill,
     pub(super) root: &'a SelectedCapabilityRoot,
     /// The handle of the file or directory.
     pub(super) handle: String,
 }
 
-impl Catalog {
+impl McpCatalog {
     /// The catalog of these skills.
     pub(super) fn new<'a>(
         roots: Arc<[SelectedCapabilityRoot]>,
-        entries: impl Iterator<Item = &'a Arc<Entry>>,
+        entries: impl Iterator<Item = &'a Arc<SkillRecord>>,
         statuses: impl Iterator<Item = &'a RootStatus>,
         over: bool,
     ) -> Self {
-        let mut entries: Vec<Arc<Entry>> = entries.cloned().collect();
-        entries.sort_by(|a, b| key(a).cmp(&key(b)));
+        let mut entries: Vec<Arc<SkillRecord>> = entries.cloned().collect();
+        entries.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
         let named = entries.iter().map(|entry| {
-            let name = entry.author.as_ref().map(|author| author.name.as_str());
+            let name = entry.frontmatter.as_ref().map(|author| author.name.as_str());
             (entry.package.as_str(), name)
         });
-        let mut places: HashMap<String, Place> =
-            places(named).into_iter().map(|(package, place)| (package.to_owned(), place)).collect();
+        let mut places: HashMap<String, SkillAddress> = assign_addresses(named)
+            .into_iter()
+            .map(|(package, place)| (package.to_owned(), place))
+            .collect();
         let mut bearers: HashMap<Cow<'_, str>, usize> = HashMap::new();
         for entry in entries.iter().filter(|entry| entry.forbids_implicit) {
-            *bearers.entry(escape_hidden(&entry.name)).or_default() += 1;
+            *bearers.entry(escape_hidden_chars(&entry.name)).or_default() += 1;
         }
         // A name that is not unique, or looks like a URI, gives way to the URI.
-        let own = |entry: &Arc<Entry>| {
-            let name = Some(escape_hidden(&entry.name)).filter(|_| entry.forbids_implicit)?;
+        let own = |entry: &Arc<SkillRecord>| {
+            let name = Some(escape_hidden_chars(&entry.name)).filter(|_| entry.forbids_implicit)?;
             let is_own = bearers.get(&name) == Some(&1) && !name.starts_with("skill://");
             is_own.then(|| name.into_owned())
         };
         let own: Vec<Option<String>> = entries.iter().map(own).collect();
         let (mut shown, mut shown_prompts) = (DefaultHasher::new(), DefaultHasher::new());
         let listed = entries.into_iter().zip(own).map(|(entry, own)| {
-            let place = places.remove(&entry.package).unwrap_or(Place::Taken);
-            let uri = served(&entry, &place);
+            let place = places.remove(&entry.package).unwrap_or(SkillAddress::UriTaken);
+            let uri = served_uri(&entry, &place);
             let prompt = entry.forbids_implicit.then(|| own.unwrap_or_else(|| uri.to_owned()));
             let lists = if prompt.is_some() { &mut shown_prompts } else { &mut shown };
-            (entry.shown, uri, &prompt).hash(lists);
-            Listed { entry, place, prompt }
+            (entry.listing_hash, uri, &prompt).hash(lists);
+            ServedSkill { record: entry, address: place, prompt_name: prompt }
         });
-        let listed: Vec<Listed> = listed.collect();
+        let listed: Vec<ServedSkill> = listed.collect();
         let by_prompt = listed.iter().enumerate();
-        let by_prompt = by_prompt.filter_map(|(n, skill)| Some((skill.prompt.clone()?, n)));
+        let by_prompt = by_prompt.filter_map(|(n, skill)| Some((skill.prompt_name.clone()?, n)));
         let by_prompt = by_prompt.collect();
         let by_uri = listed.iter().enumerate().map(|(n, skill)| (skill.uri().to_owned(), n));
         let by_uri = by_uri.collect();
@@ -101,66 +103,77 @@ impl Catalog {
         });
         let not_ready = not_ready.collect();
         let (shown, shown_prompts) = (shown.finish(), shown_prompts.finish());
-        Self { roots, listed, by_uri, by_prompt, not_ready, over, shown, shown_prompts }
+        Self {
+            roots,
+            skills: listed,
+            by_uri,
+            by_prompt,
+            not_ready,
+            is_truncated: over,
+            resources_hash: shown,
+            prompts_hash: shown_prompts,
+        }
     }
 
     /// The skills behind a place in the order, which is that of `key`.
-    pub(super) fn after(&self, last: Option<(usize, &str, &str)>) -> &[Listed] {
-        let start = last.map_or(0, |last| self.listed.partition_point(|s| key(&s.entry) <= last));
-        &self.listed[start..]
+    pub(super) fn skills_after(&self, last: Option<(usize, &str, &str)>) -> &[ServedSkill] {
+        let start =
+            last.map_or(0, |last| self.skills.partition_point(|s| sort_key(&s.record) <= last));
+        &self.skills[start..]
     }
 
     /// The root of a skill.
-    pub(super) fn root_of(&self, entry: &Entry) -> &SelectedCapabilityRoot {
+    pub(super) fn root_of(&self, entry: &SkillRecord) -> &SelectedCapabilityRoot {
         // Entries are made of roots of this very selection.
-        &self.roots[entry.root]
+        &self.roots[entry.root_index]
     }
 
     /// The skill that a URI is, or is below, and the handle that it stands for.
-    pub(super) fn find(&self, uri: &str) -> Option<Found<'_>> {
+    pub(super) fn resolve_uri(&self, uri: &str) -> Option<ResolvedUri<'_>> {
         if uri.len() > MAX_URI_BYTES || !uri.starts_with("skill://") {
             return None;
         }
-        let mut bases = std::iter::once(uri).chain(above(uri));
+        let mut bases = std::iter::once(uri).chain(parent_uris(uri));
         let (base, skill) = bases.find_map(|base| Some((base, self.by_uri.get(base)?)))?;
-        let skill = &self.listed[*skill];
-        let handle = format!("{}{}", skill.entry.package, &uri[base.len()..]);
-        Some(Found { skill, root: self.root_of(&skill.entry), handle })
+        let skill = &self.skills[*skill];
+        let handle = format!("{}{}", skill.record.package, &uri[base.len()..]);
+        Some(ResolvedUri { skill, root: self.root_of(&skill.record), handle })
     }
 
     /// The skill whose SKILL.md that is.
-    pub(super) fn main(&self, uri: &str) -> Option<&Listed> {
+    pub(super) fn skill_by_main_uri(&self, uri: &str) -> Option<&ServedSkill> {
         let skill = self.by_uri.get(uri.strip_suffix("/SKILL.md")?)?;
-        self.listed.get(*skill)
+        self.skills.get(*skill)
     }
 
     /// The skill that a person starts by the prompt with this name.
-    pub(super) fn prompt(&self, name: &str) -> Option<&Listed> {
-        self.listed.get(*self.by_prompt.get(name)?)
+    pub(super) fn skill_by_prompt(&self, name: &str) -> Option<&ServedSkill> {
+        self.skills.get(*self.by_prompt.get(name)?)
     }
 
     /// What is not to be seen in the lists: roots that are not ready, and whether skills are over
     /// what is held. `None` where that is nothing.
-    pub(super) fn unseen(&self) -> Option<Value> {
-        let is_whole = self.not_ready.is_empty() && !self.over;
-        (!is_whole).then(|| json!({"rootsNotReady": self.not_ready, "truncated": self.over}))
+    pub(super) fn omissions(&self) -> Option<Value> {
+        let is_whole = self.not_ready.is_empty() && !self.is_truncated;
+        (!is_whole)
+            .then(|| json!({"rootsNotReady": self.not_ready, "truncated": self.is_truncated}))
     }
 
     /// Whether lists of resources show the same in both, but for sizes.
-    pub(super) fn shows_as(&self, other: &Self) -> bool {
-        self.shown == other.shown
+    pub(super) fn lists_same_resources(&self, other: &Self) -> bool {
+        self.resources_hash == other.resources_hash
     }
 
     /// Whether lists of prompts show the same in both.
-    pub(super) fn prompts_as(&self, other: &Self) -> bool {
-        self.shown_prompts == other.shown_prompts
+    pub(super) fn lists_same_prompts(&self, other: &Self) -> bool {
+        self.prompts_hash == other.prompts_hash
     }
 }
 
-impl Listed {
+impl ServedSkill {
     /// The URI of its directory.
     pub(super) fn uri(&self) -> &str {
-        served(&self.entry, &self.place)
+        served_uri(&self.record, &self.address)
     }
 
     /// The URI of its SKILL.md.
@@ -169,46 +182,47 @@ impl Listed {
     }
 
     /// The URI of one of its files, by the handle.
-    pub(super) fn uri_of(&self, handle: &str) -> Option<String> {
-        let rest = handle.strip_prefix(&self.entry.package)?;
+    pub(super) fn uri_for_handle(&self, handle: &str) -> Option<String> {
+        let rest = handle.strip_prefix(&self.record.package)?;
         rest.starts_with('/').then(|| format!("{}{rest}", self.uri()))
     }
 
     /// Its name in lists: the author's where the standard allows it.
     pub(super) fn name(&self) -> &str {
-        match (&self.place, &self.entry.author) {
-            (Place::Skill(_), Some(author)) => &author.name,
-            _ => &self.entry.name,
+        match (&self.address, &self.record.frontmatter) {
+            (SkillAddress::Uri(_), Some(author)) => &author.name,
+            _ => &self.record.name,
         }
     }
 }
 
-fn served<'a>(entry: &'a Entry, place: &'a Place) -> &'a str {
+fn served_uri<'a>(entry: &'a SkillRecord, place: &'a SkillAddress) -> &'a str {
     match place {
-        Place::Skill(uri) => uri,
-        Place::BadName | Place::Taken => &entry.package,
+        SkillAddress::Uri(uri) => uri,
+        SkillAddress::InvalidName | SkillAddress::UriTaken => &entry.package,
     }
 }
 
 /// What the order of lists goes by.
-pub(super) fn key(entry: &Entry) -> (usize, &str, &str) {
-    (entry.root, &entry.name, &entry.package)
+pub(super) fn sort_key(entry: &SkillRecord) -> (usize, &str, &str) {
+    (entry.root_index, &entry.name, &entry.package)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Catalog, Entry, Place, key};
-    use crate::mcp::entry::tests::skill;
+    use super::{McpCatalog, SkillAddress, SkillRecord, sort_key};
+    use crate::mcp::skill_record::tests::skill;
     use crate::proto::caproot::v1::{
         RootState, RootStatus, SelectedCapabilityRoot, Skill, SkillPolicy,
     };
     use std::sync::Arc;
 
-    fn catalog(skills: &[(&str, &str)]) -> Catalog {
-        let entry = |(package, name): &(&str, &str)| Entry::of(0, skill(package, name));
+    fn catalog(skills: &[(&str, &str)]) -> McpCatalog {
+        let entry =
+            |(package, name): &(&str, &str)| SkillRecord::from_skill(0, skill(package, name));
         let entries: Vec<_> = skills.iter().map(|skill| Arc::new(entry(skill))).collect();
         let roots = vec![SelectedCapabilityRoot { id: "r".into(), location: None }];
-        Catalog::new(roots.into(), entries.iter(), [].iter(), false)
+        McpCatalog::new(roots.into(), entries.iter(), [].iter(), false)
     }
 
     #[test]
@@ -227,27 +241,34 @@ mod tests {
             ("test://r/a", None),
             ("", None),
         ] {
-            let found = catalog.find(uri);
+            let found = catalog.resolve_uri(uri);
             assert_eq!(found.as_ref().map(|found| found.handle.as_str()), handle, "{uri}");
         }
-        let inner = catalog.find("skill://r/a/b/x").expect("found");
-        assert_eq!(inner.skill.entry.package, "skill://r/a/b");
-        assert_eq!(inner.skill.uri_of("skill://r/a/b/x").as_deref(), Some("skill://r/a/b/x"));
-        let moved = catalog.main("skill://r/named/SKILL.md").expect("listed");
-        assert_eq!(moved.uri_of("skill://r/dir/x").as_deref(), Some("skill://r/named/x"));
-        assert!(catalog.main("skill://r/dir/SKILL.md").is_none());
-        assert!(catalog.find(&format!("skill://r/a/{}", "x".repeat(5000))).is_none());
+        let inner = catalog.resolve_uri("skill://r/a/b/x").expect("found");
+        assert_eq!(inner.skill.record.package, "skill://r/a/b");
+        assert_eq!(
+            inner.skill.uri_for_handle("skill://r/a/b/x").as_deref(),
+            Some("skill://r/a/b/x")
+        );
+        let moved = catalog.skill_by_main_uri("skill://r/named/SKILL.md").expect("listed");
+        assert_eq!(moved.uri_for_handle("skill://r/dir/x").as_deref(), Some("skill://r/named/x"));
+        assert!(catalog.skill_by_main_uri("skill://r/dir/SKILL.md").is_none());
+        assert!(catalog.resolve_uri(&format!("skill://r/a/{}", "x".repeat(5000))).is_none());
     }
 
     #[test]
     fn pages_go_on_behind_a_key() {
         let all = catalog(&[("skill://r/b", "b"), ("skill://r/a", "a"), ("skill://r/c", "Bad")]);
-        let names: Vec<_> = all.after(None).iter().map(super::Listed::name).collect();
+        let names: Vec<_> = all.skills_after(None).iter().map(super::ServedSkill::name).collect();
         assert_eq!(names, ["Bad", "a", "b"]);
-        assert_eq!(all.after(None)[0].place, Place::BadName);
-        let rest = all.after(Some(key(&all.after(None)[1].entry)));
+        assert_eq!(all.skills_after(None)[0].address, SkillAddress::InvalidName);
+        let rest = all.skills_after(Some(sort_key(&all.skills_after(None)[1].record)));
         assert_eq!(rest.len(), 1);
-        assert_eq!(all.after(Some((0, "az", ""))).len(), 1, "a name that is no longer there");
+        assert_eq!(
+            all.skills_after(Some((0, "az", ""))).len(),
+            1,
+            "a name that is no longer there"
+        );
     }
 
     #[test]
@@ -256,7 +277,7 @@ mod tests {
             let policy =
                 SkillPolicy { allow_implicit_invocation: Some(false), ..SkillPolicy::default() };
             let skill = Skill { policy: Some(policy), ..skill(package, name) };
-            Arc::new(Entry::of(0, skill))
+            Arc::new(SkillRecord::from_skill(0, skill))
         };
         let names = [
             ("skill://r/a", "a"),
@@ -268,22 +289,24 @@ mod tests {
         ];
         let entries = names.map(closed);
         let roots = vec![SelectedCapabilityRoot { id: "r".into(), location: None }];
-        let catalog = Catalog::new(roots.into(), entries.iter(), [].iter(), false);
-        for skill in catalog.after(None) {
-            let name = skill.prompt.as_deref().expect("a prompt");
-            let found = catalog.prompt(name).expect("by its name");
-            assert_eq!(found.entry.package, skill.entry.package, "{name}");
+        let catalog = McpCatalog::new(roots.into(), entries.iter(), [].iter(), false);
+        for skill in catalog.skills_after(None) {
+            let name = skill.prompt_name.as_deref().expect("a prompt");
+            let found = catalog.skill_by_prompt(name).expect("by its name");
+            assert_eq!(found.record.package, skill.record.package, "{name}");
         }
-        assert!(catalog.prompt("a").is_some() && catalog.prompt("same").is_none());
+        assert!(
+            catalog.skill_by_prompt("a").is_some() && catalog.skill_by_prompt("same").is_none()
+        );
     }
 
     #[test]
-    fn what_is_unseen_is_said() {
-        assert_eq!(catalog(&[]).unseen(), None);
+    fn omissions_are_reported() {
+        assert_eq!(catalog(&[]).omissions(), None);
         let mut status = RootStatus { id: "r".into(), ..RootStatus::default() };
         status.set_state(RootState::Pending);
-        let pending = Catalog::new([].into(), [].iter(), [status].iter(), true);
-        let unseen = pending.unseen().expect("something").to_string();
+        let pending = McpCatalog::new([].into(), [].iter(), [status].iter(), true);
+        let unseen = pending.omissions().expect("something").to_string();
         assert!(unseen.contains("PENDING") && unseen.contains("\"truncated\":true"), "{unseen}");
     }
 }

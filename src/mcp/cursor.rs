@@ -6,14 +6,14 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 /// What a cursor is of; one of another list is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum List {
+pub(super) enum ListKind {
     Resources,
     Skills,
     Directory,
     Prompts,
 }
 
-impl List {
+impl ListKind {
     fn mark(self) -> &'static str {
         match self {
             Self::Resources => "r",
@@ -25,12 +25,12 @@ impl List {
 }
 
 /// The cursor behind a skill, by what lists are in the order of.
-pub(super) fn behind(list: List, (root, name, package): (usize, &str, &str)) -> String {
+pub(super) fn encode_cursor(list: ListKind, (root, name, package): (usize, &str, &str)) -> String {
     URL_SAFE_NO_PAD.encode([list.mark(), &root.to_string(), name, package].join("\n"))
 }
 
 /// The parts of a cursor of that list; `None` where it is none.
-pub(super) fn parse(list: List, cursor: &str) -> Option<(usize, String, String)> {
+pub(super) fn decode_cursor(list: ListKind, cursor: &str) -> Option<(usize, String, String)> {
     let text = String::from_utf8(URL_SAFE_NO_PAD.decode(cursor).ok()?).ok()?;
     let mut parts = text.splitn(4, '\n');
     let mark = parts.next()?;
@@ -41,27 +41,27 @@ pub(super) fn parse(list: List, cursor: &str) -> Option<(usize, String, String)>
 
 #[cfg(test)]
 mod tests {
-    use super::{List, behind, parse};
+    use super::{ListKind, decode_cursor, encode_cursor};
     use proptest::prelude::*;
 
     #[test]
     fn garbage_is_no_cursor() {
-        let other = behind(List::Skills, (0, "a", "b"));
+        let other = encode_cursor(ListKind::Skills, (0, "a", "b"));
         for bad in ["", "x", "!", "cw", "AAAA", other.as_str()] {
-            assert_eq!(parse(List::Resources, bad), None, "{bad:?}");
+            assert_eq!(decode_cursor(ListKind::Resources, bad), None, "{bad:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn what_is_made_is_read(root: usize, name in "[^\n]*", package: String) {
-            let cursor = behind(List::Directory, (root, &name, &package));
-            prop_assert_eq!(parse(List::Directory, &cursor), Some((root, name, package)));
+        fn encoded_cursor_is_decoded(root: usize, name in "[^\n]*", package: String) {
+            let cursor = encode_cursor(ListKind::Directory, (root, &name, &package));
+            prop_assert_eq!(decode_cursor(ListKind::Directory, &cursor), Some((root, name, package)));
         }
 
         #[test]
-        fn anything_is_read_or_not(cursor: String) {
-            let _ = parse(List::Skills, &cursor);
+        fn any_text_is_handled(cursor: String) {
+            let _ = decode_cursor(ListKind::Skills, &cursor);
         }
     }
 }

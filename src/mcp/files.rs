@@ -2,12 +2,12 @@
 //! a directory, the content of one. Each within its bound. The daemon digests each version of a file
 //! once, so nothing is kept here that could be of another version than what is read.
 
-use super::catalog::{Found, Listed};
+use super::catalog::{ResolvedUri, ServedSkill};
 use super::limits::{
     MAX_FILE_BYTES, MAX_PAGE_BYTES, MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_WALKED_FILES,
 };
-use crate::client::{CallError, Client, reason};
-use crate::hidden::escape_hidden;
+use crate::client::{CallError, Client, error_reason};
+use crate::hidden_chars::escape_hidden_chars;
 use crate::proto::caproot::v1::read_resource_response::Body;
 use crate::proto::caproot::v1::{
     ListResourcesRequest, ListResourcesResponse, ReadResourceRequest, Resource,
@@ -20,11 +20,11 @@ use std::collections::BTreeMap;
 
 /// What `skills/list` has of a skill's files.
 #[derive(Debug, PartialEq)]
-pub(super) enum Manifest {
+pub(super) enum SkillFiles {
     /// Every file.
     Files(Vec<SkillResource>),
     /// The standard wants something that this skill has not: few and small files, each with a digest.
-    LeftOut,
+    Omitted,
     /// The skill is gone since the catalog was made.
     Gone,
 }
@@ -54,32 +54,32 @@ pub(super) enum FileError {
 
 /// All files of a skill with their digests. Those of one that is too large are not even digested,
 /// which could take longer than anybody waits.
-pub(super) async fn manifest(
+pub(super) async fn list_skill_files(
     client: &mut Client,
     root: &SelectedCapabilityRoot,
-    skill: &Listed,
-) -> Result<Manifest, CallError> {
+    skill: &ServedSkill,
+) -> Result<SkillFiles, CallError> {
     let mut files = Vec::new();
     for include_digests in [false, true] {
         let request = ListResourcesRequest { include_digests, ..request(root, skill) };
-        let listed = match client.list_resources_over(&request, MAX_SKILL_FILES).await {
+        let listed = match client.list_resources_until(&request, MAX_SKILL_FILES).await {
             Ok(listed) => listed,
-            Err(error) if is_absent(&error) => return Ok(Manifest::Gone),
+            Err(error) if is_absent(&error) => return Ok(SkillFiles::Gone),
             // One skill that cannot be read takes no other away.
-            Err(error) if is_refused(&error) => return Ok(Manifest::LeftOut),
+            Err(error) if is_root_unavailable(&error) => return Ok(SkillFiles::Omitted),
             Err(error) => return Err(error),
         };
         if !is_within_bounds(&listed) {
-            return Ok(Manifest::LeftOut);
+            return Ok(SkillFiles::Omitted);
         }
         files = listed.resources;
     }
     let files = files.into_iter().map(|file| {
-        let uri = skill.uri_of(&file.resource).filter(|_| !file.digest.is_empty())?;
+        let uri = skill.uri_for_handle(&file.resource).filter(|_| !file.digest.is_empty())?;
         Some(SkillResource::new(uri, file.digest, file.size_bytes))
     });
     let files: Option<Vec<_>> = files.collect();
-    Ok(files.map_or(Manifest::LeftOut, Manifest::Files))
+    Ok(files.map_or(SkillFiles::Omitted, SkillFiles::Files))
 }
 
 /// Whether these are all files of a skill, and as many and as large as the standard allows.
@@ -91,22 +91,22 @@ fn is_within_bounds(listed: &ListResourcesResponse) -> bool {
 }
 
 /// The children of a directory, by name.
-pub(super) async fn children(
+pub(super) async fn list_children(
     client: &mut Client,
-    found: &Found<'_>,
+    found: &ResolvedUri<'_>,
 ) -> Result<Vec<McpResource>, FileError> {
     let request = request(found.root, found.skill);
-    let listed = client.list_resources_over(&request, MAX_WALKED_FILES).await;
-    let listed = listed.map_err(absent)?;
+    let listed = client.list_resources_until(&request, MAX_WALKED_FILES).await;
+    let listed = listed.map_err(map_absent)?;
     if listed.resources.len() > MAX_WALKED_FILES || listed.truncated {
         return Err(FileError::TooMany);
     }
-    let children = directory(found, &listed);
+    let children = direct_children(found, &listed);
     if children.is_empty() { Err(FileError::NotADirectory) } else { Ok(children) }
 }
 
 /// What lies directly in a directory, of all files of its package.
-fn directory(found: &Found<'_>, listed: &ListResourcesResponse) -> Vec<McpResource> {
+fn direct_children(found: &ResolvedUri<'_>, listed: &ListResourcesResponse) -> Vec<McpResource> {
     let mut children = BTreeMap::new();
     for file in &listed.resources {
         let below = file.resource.strip_prefix(&found.handle);
@@ -115,7 +115,9 @@ fn directory(found: &Found<'_>, listed: &ListResourcesResponse) -> Vec<McpResour
             Some((name, _)) => (name, true),
             None => (below, false),
         };
-        let Some(uri) = found.skill.uri_of(&format!("{}/{name}", found.handle)) else { continue };
+        let Some(uri) = found.skill.uri_for_handle(&format!("{}/{name}", found.handle)) else {
+            continue;
+        };
         let child = || child(uri, name, (!is_directory).then_some(file));
         children.entry(name).or_insert_with(child);
     }
@@ -125,7 +127,7 @@ fn directory(found: &Found<'_>, listed: &ListResourcesResponse) -> Vec<McpResour
 /// A directory where there is no file.
 fn child(uri: String, name: &str, file: Option<&Resource>) -> McpResource {
     let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy().into_owned();
-    let child = McpResource::new(uri, escape_hidden(&name));
+    let child = McpResource::new(uri, escape_hidden_chars(&name));
     match file {
         None => child.with_mime_type(DIRECTORY_MIME_TYPE),
         Some(file) if file.media_type.is_empty() => child.with_size(file.size_bytes),
@@ -134,29 +136,29 @@ fn child(uri: String, name: &str, file: Option<&Resource>) -> McpResource {
 }
 
 /// The content of a file, whole: all that is read at once, or nothing.
-pub(super) async fn read(
+pub(super) async fn read_file(
     client: &mut Client,
     uri: &str,
-    found: &Found<'_>,
+    found: &ResolvedUri<'_>,
 ) -> Result<ResourceContents, FileError> {
-    if found.handle == found.skill.entry.package {
+    if found.handle == found.skill.record.package {
         return Err(FileError::NotFound);
     }
     let request = ReadResourceRequest {
         root: Some(found.root.clone()),
-        package: found.skill.entry.package.clone(),
+        package: found.skill.record.package.clone(),
         resource: found.handle.clone(),
         max_bytes: i64::try_from(MAX_FILE_BYTES).unwrap_or(i64::MAX),
         ..ReadResourceRequest::default()
     };
-    let page = client.read_page(&request).await.map_err(absent)?;
+    let page = client.read_page(&request).await.map_err(map_absent)?;
     if !page.next_cursor.is_empty() {
         return Err(FileError::TooLarge { bytes: page.total_bytes });
     }
     let contents = match page.body {
         Some(Body::Contents(text)) => text_contents(text, uri),
         Some(Body::Data(data)) => ResourceContents::blob(STANDARD.encode(data), uri),
-        None => return Err(CallError::Nonsense("a page of a file has no body").into()),
+        None => return Err(CallError::InvalidResponse("a page of a file has no body").into()),
     };
     let media_type = page.media_type;
     Ok(if media_type.is_empty() { contents } else { contents.with_mime_type(media_type) })
@@ -172,16 +174,16 @@ fn text_contents(text: String, uri: &str) -> ResourceContents {
     ResourceContents::text(text, uri)
 }
 
-fn request(root: &SelectedCapabilityRoot, skill: &Listed) -> ListResourcesRequest {
+fn request(root: &SelectedCapabilityRoot, skill: &ServedSkill) -> ListResourcesRequest {
     ListResourcesRequest {
         root: Some(root.clone()),
-        package: skill.entry.package.clone(),
+        package: skill.record.package.clone(),
         ..ListResourcesRequest::default()
     }
 }
 
 /// What the daemon says of a file that is not there, and of a handle that cannot be one.
-fn absent(error: CallError) -> FileError {
+fn map_absent(error: CallError) -> FileError {
     if is_absent(&error) { FileError::NotFound } else { error.into() }
 }
 
@@ -190,7 +192,7 @@ fn is_absent(error: &CallError) -> bool {
 }
 
 /// What the daemon says where a package, or its root, cannot be looked at.
-fn is_refused(error: &CallError) -> bool {
+fn is_root_unavailable(error: &CallError) -> bool {
     has_reason(
         error,
         &["ROOT_UNAVAILABLE", "ROOT_NOT_ALLOWED", "WRONG_ENVIRONMENT", "OUTSIDE_ROOT"],
@@ -199,5 +201,5 @@ fn is_refused(error: &CallError) -> bool {
 
 fn has_reason(error: &CallError, reasons: &[&str]) -> bool {
     let CallError::Status(status) = error else { return false };
-    reason(status).is_some_and(|reason| reasons.contains(&reason.as_str()))
+    error_reason(status).is_some_and(|reason| reasons.contains(&reason.as_str()))
 }

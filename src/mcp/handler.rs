@@ -1,10 +1,10 @@
 //! One session as the protocol sees it: what the server can do, its methods, and notices of changes.
 //! Leaves every answer to `executor`.
 
-use super::executor::Executor;
-use super::fault::CallFault;
-use super::limits::{MAX_SUBSCRIBED, MAX_URI_BYTES};
-use super::notices::Notices;
+use super::backend::McpBackend;
+use super::call_error::McpCallError;
+use super::catalog_changes::CatalogChanges;
+use super::limits::{MAX_SUBSCRIBED_URIS, MAX_URI_BYTES};
 use super::tools;
 use rmcp::model::{
     CallToolRequestMethod, CallToolRequestParams, CallToolResponse, CompleteRequestMethod,
@@ -29,21 +29,21 @@ const INSTRUCTIONS: &str = "The Agent Skills of an executor. Each resource that 
 
 /// One session.
 #[derive(Debug)]
-pub(super) struct Handler {
-    executor: Arc<Executor>,
+pub(super) struct McpHandler {
+    executor: Arc<McpBackend>,
     /// What an older client subscribed to.
     subscribed: Arc<Mutex<BTreeSet<String>>>,
     /// Tells an older client of changes, until the session ends.
-    teller: OnceLock<AbortOnDropHandle<()>>,
+    notifier: OnceLock<AbortOnDropHandle<()>>,
 }
 
-impl Handler {
-    pub(super) fn new(executor: Arc<Executor>) -> Self {
-        Self { executor, subscribed: Arc::default(), teller: OnceLock::new() }
+impl McpHandler {
+    pub(super) fn new(executor: Arc<McpBackend>) -> Self {
+        Self { executor, subscribed: Arc::default(), notifier: OnceLock::new() }
     }
 }
 
-impl ServerHandler for Handler {
+impl ServerHandler for McpHandler {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder()
             .enable_prompts()
@@ -52,7 +52,7 @@ impl ServerHandler for Handler {
             .enable_resources_list_changed()
             .enable_resources_subscribe()
             .enable_skills_with_directory_read();
-        let capabilities = match self.executor.tools() {
+        let capabilities = match self.executor.tool_session() {
             Some(_) => capabilities.enable_tools().build(),
             None => capabilities.build(),
         };
@@ -67,8 +67,8 @@ impl ServerHandler for Handler {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        match self.executor.tools() {
-            Some(session) => Ok(ListToolsResult::with_all_items(tools::list(session))),
+        match self.executor.tool_session() {
+            Some(session) => Ok(ListToolsResult::with_all_items(tools::list_tools(session))),
             None => Err(ErrorData::method_not_found::<ListToolsRequestMethod>()),
         }
     }
@@ -78,8 +78,8 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        match self.executor.tools() {
-            Some(session) => Ok(tools::call(session, request).await.into()),
+        match self.executor.tool_session() {
+            Some(session) => Ok(tools::call_tool(session, request).await.into()),
             None => Err(ErrorData::method_not_found::<CallToolRequestMethod>()),
         }
     }
@@ -90,7 +90,10 @@ impl ServerHandler for Handler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        self.executor.prompts(cursor.as_deref()).await.map_err(|fault| fault.error(None))
+        self.executor
+            .list_prompts(cursor.as_deref())
+            .await
+            .map_err(|fault| fault.to_error_data(None))
     }
 
     async fn get_prompt(
@@ -98,8 +101,8 @@ impl ServerHandler for Handler {
         request: GetPromptRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let prompt = self.executor.prompt(&request.name).await;
-        prompt.map(Into::into).map_err(|fault| parameter(&fault, None))
+        let prompt = self.executor.get_prompt(&request.name).await;
+        prompt.map(Into::into).map_err(|fault| invalid_params_error(&fault, None))
     }
 
     async fn complete(
@@ -116,7 +119,10 @@ impl ServerHandler for Handler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        self.executor.resources(cursor.as_deref()).await.map_err(|fault| fault.error(None))
+        self.executor
+            .list_resources(cursor.as_deref())
+            .await
+            .map_err(|fault| fault.to_error_data(None))
     }
 
     async fn list_resource_templates(
@@ -135,8 +141,8 @@ impl ServerHandler for Handler {
         request: ReadResourceRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let contents = self.executor.read(&request.uri).await;
-        let contents = contents.map_err(|fault| fault.error(Some(&request.uri)))?;
+        let contents = self.executor.read_resource(&request.uri).await;
+        let contents = contents.map_err(|fault| fault.to_error_data(Some(&request.uri)))?;
         Ok(ReadResourceResult::new(vec![contents]).into())
     }
 
@@ -146,7 +152,10 @@ impl ServerHandler for Handler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListSkillsResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        self.executor.skills(cursor.as_deref()).await.map_err(|fault| fault.error(None))
+        self.executor
+            .list_skills(cursor.as_deref())
+            .await
+            .map_err(|fault| fault.to_error_data(None))
     }
 
     async fn get_skill(
@@ -154,8 +163,10 @@ impl ServerHandler for Handler {
         request: GetSkillRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<GetSkillResult, ErrorData> {
-        let skill = self.executor.skill(&request.uri).await;
-        skill.map(GetSkillResult::new).map_err(|fault| parameter(&fault, Some(&request.uri)))
+        let skill = self.executor.get_skill(&request.uri).await;
+        skill
+            .map(GetSkillResult::new)
+            .map_err(|fault| invalid_params_error(&fault, Some(&request.uri)))
     }
 
     async fn read_resource_directory(
@@ -163,8 +174,8 @@ impl ServerHandler for Handler {
         request: ReadResourceDirectoryRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceDirectoryResult, ErrorData> {
-        let children = self.executor.directory(&request.uri, request.cursor.as_deref()).await;
-        children.map_err(|fault| parameter(&fault, Some(&request.uri)))
+        let children = self.executor.read_directory(&request.uri, request.cursor.as_deref()).await;
+        children.map_err(|fault| invalid_params_error(&fault, Some(&request.uri)))
     }
 
     fn accepted_subscription_filter(
@@ -174,14 +185,15 @@ impl ServerHandler for Handler {
         let mut accepted = requested.clone();
         if let Some(uris) = &mut accepted.resource_subscriptions {
             uris.retain(|uri| uri.len() <= MAX_URI_BYTES);
-            uris.truncate(MAX_SUBSCRIBED);
+            uris.truncate(MAX_SUBSCRIBED_URIS);
         }
         Some(accepted)
     }
 
     async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
-        let _place = self.executor.listen().map_err(|fault| fault.error(None))?;
-        let mut notices = Notices::new(self.executor.states());
+        let _place =
+            self.executor.acquire_listen_permit().map_err(|fault| fault.to_error_data(None))?;
+        let mut notices = CatalogChanges::new(self.executor.state_receiver());
         let sink = subscription.sink();
         loop {
             let change = tokio::select! {
@@ -191,19 +203,20 @@ impl ServerHandler for Handler {
             let Some(change) = change else { return Ok(()) };
             let accepted = subscription.accepted();
             if accepted.resources_list_changed == Some(true)
-                && change.lists()
+                && change.resources_changed()
                 && sink.notify_resource_list_changed().await.is_err()
             {
                 return Ok(());
             }
             if accepted.prompts_list_changed == Some(true)
-                && change.prompts()
+                && change.prompts_changed()
                 && sink.notify_prompt_list_changed().await.is_err()
             {
                 return Ok(());
             }
             for uri in accepted.resource_subscriptions.iter().flatten() {
-                if change.updates(uri) && sink.notify_resource_updated(uri).await.is_err() {
+                if change.resource_updated(uri) && sink.notify_resource_updated(uri).await.is_err()
+                {
                     return Ok(());
                 }
             }
@@ -212,9 +225,9 @@ impl ServerHandler for Handler {
 
     /// Older clients are told of changes unasked.
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        let notices = Notices::new(self.executor.states());
-        let told = tell(context.peer, notices, self.subscribed.clone());
-        self.teller.get_or_init(|| AbortOnDropHandle::new(tokio::spawn(told)));
+        let notices = CatalogChanges::new(self.executor.state_receiver());
+        let told = notify_changes(context.peer, notices, self.subscribed.clone());
+        self.notifier.get_or_init(|| AbortOnDropHandle::new(tokio::spawn(told)));
     }
 
     async fn subscribe(
@@ -223,8 +236,8 @@ impl ServerHandler for Handler {
         _: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let mut subscribed = self.subscribed.lock().unwrap_or_else(PoisonError::into_inner);
-        if request.uri.len() > MAX_URI_BYTES || subscribed.len() >= MAX_SUBSCRIBED {
-            return Err(CallFault::Subscribed.error(Some(&request.uri)));
+        if request.uri.len() > MAX_URI_BYTES || subscribed.len() >= MAX_SUBSCRIBED_URIS {
+            return Err(McpCallError::SubscriptionLimit.to_error_data(Some(&request.uri)));
         }
         // What is not there now may come.
         subscribed.insert(request.uri);
@@ -242,21 +255,21 @@ impl ServerHandler for Handler {
 }
 
 /// Tells one client of changes until it is gone.
-async fn tell(
+async fn notify_changes(
     peer: Peer<RoleServer>,
-    mut notices: Notices,
+    mut notices: CatalogChanges,
     subscribed: Arc<Mutex<BTreeSet<String>>>,
 ) {
     while let Some(change) = notices.next().await {
-        if change.lists() && peer.notify_resource_list_changed().await.is_err() {
+        if change.resources_changed() && peer.notify_resource_list_changed().await.is_err() {
             return;
         }
-        if change.prompts() && peer.notify_prompt_list_changed().await.is_err() {
+        if change.prompts_changed() && peer.notify_prompt_list_changed().await.is_err() {
             return;
         }
         let updated: Vec<String> = {
             let subscribed = subscribed.lock().unwrap_or_else(PoisonError::into_inner);
-            subscribed.iter().filter(|uri| change.updates(uri)).cloned().collect()
+            subscribed.iter().filter(|uri| change.resource_updated(uri)).cloned().collect()
         };
         for uri in updated {
             let update = ResourceUpdatedNotificationParam::new(uri);
@@ -268,8 +281,8 @@ async fn tell(
 }
 
 /// What is not there is a wrong parameter, where the standard says so in every version.
-fn parameter(fault: &CallFault, uri: Option<&str>) -> ErrorData {
-    let mut error = fault.error(uri);
+fn invalid_params_error(fault: &McpCallError, uri: Option<&str>) -> ErrorData {
+    let mut error = fault.to_error_data(uri);
     if error.code == ErrorCode::RESOURCE_NOT_FOUND {
         error.code = ErrorCode::INVALID_PARAMS;
     }

@@ -2,10 +2,10 @@
 //! one path to the SDK, which refuses hosts and origins that are not allowed. Leaves when to stop to
 //! whoever runs it.
 
-use super::executor::Executor;
-use super::handler::Handler;
+use super::backend::McpBackend;
+use super::handler::McpHandler;
 use super::limits::{MAX_CONNECTIONS, MAX_REQUEST_BYTES};
-use super::sessions::Sessions;
+use super::sessions::LimitedSessionManager;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
@@ -33,15 +33,15 @@ const LOOPBACK_ORIGINS: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*",
 /// Connections that wait for a place; of those beyond, the kernel resets some.
 const BACKLOG: u32 = 1024;
 /// How long the head of a request may take.
-const HEAD_TIME: Duration = Duration::from_secs(10);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a request may take until its answer begins, body and all.
-const ANSWER_TIME: Duration = Duration::from_mins(2);
+const RESPONSE_TIMEOUT: Duration = Duration::from_mins(2);
 /// How long to wait where a connection cannot be accepted, as for want of descriptors.
-const ACCEPT_WAIT: Duration = Duration::from_millis(200);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Who may ask.
 #[derive(Debug, Clone, Default)]
-pub struct Allowed {
+pub struct HttpAllowlist {
     /// What the `Host` header may be beside names of this machine: `HOST` or `HOST:PORT`.
     pub hosts: Vec<String>,
     /// What the `Origin` header may be beside pages of this machine: `SCHEME://HOST:PORT`.
@@ -50,9 +50,9 @@ pub struct Allowed {
 
 /// A bound listener.
 #[derive(Debug)]
-pub struct Listener(TcpListener);
+pub struct HttpListener(TcpListener);
 
-impl Listener {
+impl HttpListener {
     /// Binds the address; port 0 takes a free one. Must be called in a runtime.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = match address {
@@ -71,10 +71,14 @@ impl Listener {
     }
 }
 
-type Service = StreamableHttpService<Handler, Sessions>;
+type McpHttpService = StreamableHttpService<McpHandler, LimitedSessionManager>;
 
 /// Serves until it is dropped, and all connections with it.
-pub(super) async fn serve(executor: Arc<Executor>, listener: Listener, allowed: Allowed) {
+pub(super) async fn serve_http(
+    executor: Arc<McpBackend>,
+    listener: HttpListener,
+    allowed: HttpAllowlist,
+) {
     let hosts = LOOPBACK.map(str::to_owned).into_iter().chain(allowed.hosts);
     let origins = LOOPBACK_ORIGINS.map(str::to_owned).into_iter().chain(allowed.origins);
     let config = StreamableHttpServerConfig::default()
@@ -82,8 +86,9 @@ pub(super) async fn serve(executor: Arc<Executor>, listener: Listener, allowed: 
         .with_allowed_origins(origins)
         .enforce_origin_validation()
         .with_max_request_body_bytes(MAX_REQUEST_BYTES);
-    let handler = move || Ok(Handler::new(executor.clone()));
-    let service = StreamableHttpService::new(handler, Arc::new(Sessions::new()), config);
+    let handler = move || Ok(McpHandler::new(executor.clone()));
+    let service =
+        StreamableHttpService::new(handler, Arc::new(LimitedSessionManager::new()), config);
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
@@ -92,34 +97,38 @@ pub(super) async fn serve(executor: Arc<Executor>, listener: Listener, allowed: 
         let Ok(place) = places.clone().acquire_owned().await else { return };
         match listener.0.accept().await {
             Ok((stream, _)) => {
-                connections.spawn(connection(stream, service.clone(), place));
+                connections.spawn(serve_connection(stream, service.clone(), place));
             }
-            Err(_) => tokio::time::sleep(ACCEPT_WAIT).await,
+            Err(_) => tokio::time::sleep(ACCEPT_RETRY_DELAY).await,
         }
     }
 }
 
-async fn connection(stream: TcpStream, service: Service, _place: OwnedSemaphorePermit) {
-    let answer = service_fn(move |request| answer(service.clone(), request));
+async fn serve_connection(
+    stream: TcpStream,
+    service: McpHttpService,
+    _place: OwnedSemaphorePermit,
+) {
+    let answer = service_fn(move |request| handle_request(service.clone(), request));
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
+        .header_read_timeout(HEADER_TIMEOUT)
         .serve_connection(TokioIo::new(stream), answer);
     // Whoever breaks their own connection knows.
     let _ = served.await;
 }
 
-async fn answer(
-    service: Service,
+async fn handle_request(
+    service: McpHttpService,
     request: Request<Incoming>,
 ) -> Result<Response<BoxBody<Bytes, Infallible>>, Infallible> {
     if request.uri().path() != PATH {
-        return Ok(plain(StatusCode::NOT_FOUND, "the server is at /mcp\n"));
+        return Ok(text_response(StatusCode::NOT_FOUND, "the server is at /mcp\n"));
     }
     let ends_a_session = request.method() == Method::DELETE;
-    let answered = tokio::time::timeout(ANSWER_TIME, service.handle(request)).await;
+    let answered = tokio::time::timeout(RESPONSE_TIMEOUT, service.handle(request)).await;
     let Ok(mut answer) = answered else {
-        return Ok(plain(StatusCode::REQUEST_TIMEOUT, "this took too long\n"));
+        return Ok(text_response(StatusCode::REQUEST_TIMEOUT, "this took too long\n"));
     };
     // The SDK says 202 when the session has ended, which clients take for a failure.
     if ends_a_session && answer.status() == StatusCode::ACCEPTED {
@@ -128,7 +137,7 @@ async fn answer(
     Ok(answer)
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Response<BoxBody<Bytes, Infallible>> {
+fn text_response(status: StatusCode, text: &'static str) -> Response<BoxBody<Bytes, Infallible>> {
     let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())).boxed());
     *response.status_mut() = status;
     response

@@ -9,7 +9,7 @@ pub const MAX_ENTRY_BYTES: usize = 512 << 10;
 /// Skills that one page of `skills/list` looks at, and resources on a page of `resources/list`.
 pub const MAX_PAGE_ITEMS: usize = 500;
 /// After so long a page of `skills/list` ends where it is.
-pub const PAGE_TIME: Duration = Duration::from_secs(10);
+pub const MAX_PAGE_TIME: Duration = Duration::from_secs(10);
 /// Files of a skill in `skills/list`: what the standard says.
 pub const MAX_SKILL_FILES: usize = 512;
 /// Bytes of all files of a skill in `skills/list`: what the standard says.
@@ -33,7 +33,7 @@ pub const MAX_STDIO_REQUESTS: usize = 64;
 /// `subscriptions/listen` that go on at once; fewer than requests, so that others get through.
 pub const MAX_LISTENS: usize = 32;
 /// URIs in one `subscriptions/listen`, and of one session with `resources/subscribe`.
-pub const MAX_SUBSCRIBED: usize = 1_000;
+pub const MAX_SUBSCRIBED_URIS: usize = 1_000;
 /// Bytes of a request.
 pub const MAX_REQUEST_BYTES: usize = 256 << 10;
 /// Connections over HTTP.
@@ -41,6 +41,6 @@ pub const MAX_CONNECTIONS: usize = 128;
 /// Sessions of older clients over HTTP; beyond, the oldest ends.
 pub const MAX_SESSIONS: usize = 64;
 /// How long such a session may say nothing.
-pub const SESSION_IDLE: Duration = Duration::from_hours(1);
+pub const SESSION_IDLE_TIMEOUT: Duration = Duration::from_hours(1);
 /// How long a call waits for the catalog, while the daemon is being connected to.
-pub const CATALOG_WAIT: Duration = Duration::from_secs(10);
+pub const CATALOG_TIMEOUT: Duration = Duration::from_secs(10);

@@ -3,40 +3,40 @@
 //! flags, signals and exit codes to whoever runs it.
 
 mod address;
+mod backend;
+mod call_error;
 mod catalog;
+mod catalog_changes;
 mod cursor;
-mod entry;
-mod executor;
-mod fault;
 mod feed;
 mod files;
 mod handler;
 mod http;
 pub mod limits;
-mod notices;
 mod prompts;
 mod sessions;
+mod skill_record;
 mod stdio;
 mod tools;
 
-pub use feed::Followed;
-pub use http::{Allowed, Listener};
+pub use feed::SkillSubscription;
+pub use http::{HttpAllowlist, HttpListener};
 
 use crate::client::{CallError, Client};
 use crate::session::Session;
-use executor::Executor;
-use handler::Handler;
+use backend::McpBackend;
+use handler::McpHandler;
 use rmcp::ServiceExt as _;
 use std::sync::Arc;
 use tokio::sync::watch;
 
 /// How clients come.
 #[derive(Debug)]
-pub enum Way {
+pub enum ServerTransport {
     /// One client, over stdin and stdout.
     Stdio,
     /// Any number of clients.
-    Http(Listener, Allowed),
+    Http(HttpListener, HttpAllowlist),
 }
 
 /// Serves what is followed: over stdio until stdin ends, over HTTP until it is dropped; with a session
@@ -44,26 +44,29 @@ pub enum Way {
 /// from the start.
 pub async fn serve(
     client: Client,
-    followed: Followed,
-    way: Way,
+    followed: SkillSubscription,
+    way: ServerTransport,
     tools: Option<Session>,
     say: impl Fn(String),
 ) -> Result<(), CallError> {
-    let (sender, receiver) = watch::channel(feed::State::default());
-    let executor = Arc::new(Executor::new(client.clone(), receiver, tools));
+    let (sender, receiver) = watch::channel(feed::FeedState::default());
+    let executor = Arc::new(McpBackend::new(client.clone(), receiver, tools));
     let served = async {
         match way {
-            Way::Stdio => {
+            ServerTransport::Stdio => {
                 // What is no MCP client, or leaves before it said anything, is not served.
-                if let Ok(running) = Handler::new(executor).serve(stdio::transport()).await {
+                if let Ok(running) = McpHandler::new(executor).serve(stdio::stdio_transport()).await
+                {
                     let _ = running.waiting().await;
                 }
             }
-            Way::Http(listener, allowed) => http::serve(executor, listener, allowed).await,
+            ServerTransport::Http(listener, allowed) => {
+                http::serve_http(executor, listener, allowed).await
+            }
         }
     };
     tokio::select! {
         () = served => Ok(()),
-        refused = feed::follow(client, followed, sender, say) => refused,
+        refused = feed::follow_daemon(client, followed, sender, say) => refused,
     }
 }

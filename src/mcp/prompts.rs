@@ -1,25 +1,27 @@
 //! Skills as prompts: those whose policy forbids implicit invocation, which a person starts by name.
 
-use super::catalog::Listed;
-use super::cursor::List;
-use super::executor::{Executor, UNSEEN, json_bytes, meta, next, rest};
-use super::fault::CallFault;
+use super::backend::{
+    McpBackend, OMISSIONS_META_KEY, json_bytes, meta_object, next_cursor, skills_after_cursor,
+};
+use super::call_error::McpCallError;
+use super::catalog::ServedSkill;
+use super::cursor::ListKind;
 use super::files::{self, FileError};
 use super::limits::{MAX_PAGE_BYTES, MAX_PAGE_ITEMS};
-use crate::hidden::escape_hidden;
+use crate::hidden_chars::escape_hidden_chars;
 use rmcp::model::{ContentBlock, GetPromptResult, ListPromptsResult, Prompt, PromptMessage, Role};
 
-impl Executor {
+impl McpBackend {
     /// `prompts/list`: the skills that only a person may start.
-    pub(super) async fn prompts(
+    pub(super) async fn list_prompts(
         &self,
         cursor: Option<&str>,
-    ) -> Result<ListPromptsResult, CallFault> {
-        let turn = self.turn().await?;
-        let rest = rest(&turn.catalog, List::Prompts, cursor)?;
+    ) -> Result<ListPromptsResult, McpCallError> {
+        let turn = self.acquire_call_permit().await?;
+        let rest = skills_after_cursor(&turn.catalog, ListKind::Prompts, cursor)?;
         let (mut page, mut bytes, mut passed) = (Vec::new(), 0, 0);
         for skill in rest {
-            if let Some(name) = &skill.prompt {
+            if let Some(name) = &skill.prompt_name {
                 let prompt = Prompt::new(name, Some(description(skill)), None);
                 bytes += json_bytes(&prompt);
                 if page.len() == MAX_PAGE_ITEMS || (bytes > MAX_PAGE_BYTES && !page.is_empty()) {
@@ -29,24 +31,24 @@ impl Executor {
             }
             passed += 1;
         }
-        let next = next(List::Prompts, rest, passed);
+        let next = next_cursor(ListKind::Prompts, rest, passed);
         let mut result = ListPromptsResult::with_all_items(page);
         result.next_cursor = next;
-        result.meta = meta([(UNSEEN, turn.catalog.unseen())]);
+        result.meta = meta_object([(OMISSIONS_META_KEY, turn.catalog.omissions())]);
         Ok(result)
     }
 
     /// `prompts/get`: the whole SKILL.md, for a model that is to follow it now.
-    pub(super) async fn prompt(&self, name: &str) -> Result<GetPromptResult, CallFault> {
-        let turn = self.turn().await?;
-        let skill = turn.catalog.prompt(name).ok_or(CallFault::NoPrompt)?;
+    pub(super) async fn get_prompt(&self, name: &str) -> Result<GetPromptResult, McpCallError> {
+        let turn = self.acquire_call_permit().await?;
+        let skill = turn.catalog.skill_by_prompt(name).ok_or(McpCallError::UnknownPrompt)?;
         let uri = skill.main_uri();
-        let found = turn.catalog.find(&uri).ok_or(FileError::NotFound)?;
-        let text = files::read(&mut self.client.clone(), &uri, &found).await?;
+        let found = turn.catalog.resolve_uri(&uri).ok_or(FileError::NotFound)?;
+        let text = files::read_file(&mut self.client.clone(), &uri, &found).await?;
         let head = format!(
             "Use the skill `{}`, which the user started. Its SKILL.md follows; it may name other files of \
              the skill, which are resources below {}/.",
-            escape_hidden(skill.name()),
+            escape_hidden_chars(skill.name()),
             skill.uri()
         );
         let messages = [ContentBlock::text(head), ContentBlock::resource(text)];
@@ -55,6 +57,6 @@ impl Executor {
     }
 }
 
-fn description(skill: &Listed) -> String {
-    escape_hidden(skill.entry.description()).into_owned()
+fn description(skill: &ServedSkill) -> String {
+    escape_hidden_chars(skill.record.description()).into_owned()
 }

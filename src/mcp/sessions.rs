@@ -2,7 +2,7 @@
 //! When there is one more, the oldest ends; its client is told so at its next request, and begins
 //! anew.
 
-use super::limits::{MAX_SESSIONS, SESSION_IDLE};
+use super::limits::{MAX_SESSIONS, SESSION_IDLE_TIMEOUT};
 use futures_util::Stream;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::local::{
@@ -17,22 +17,22 @@ use std::time::Duration;
 
 /// The sessions, oldest first.
 #[derive(Debug)]
-pub(super) struct Sessions {
+pub(super) struct LimitedSessionManager {
     inner: LocalSessionManager,
     order: Mutex<VecDeque<SessionId>>,
 }
 
-impl Sessions {
+impl LimitedSessionManager {
     pub(super) fn new() -> Self {
         let mut inner = LocalSessionManager::default();
-        inner.session_config.keep_alive = Some(SESSION_IDLE);
+        inner.session_config.keep_alive = Some(SESSION_IDLE_TIMEOUT);
         // Whoever lost an answer asks again; it is not kept for them.
         inner.session_config.completed_cache_ttl = Duration::ZERO;
         Self { inner, order: Mutex::default() }
     }
 
     /// Takes a session into the order; gives those that are too many.
-    fn admit(&self, id: SessionId) -> Vec<SessionId> {
+    fn add_session(&self, id: SessionId) -> Vec<SessionId> {
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         order.push_back(id);
         let over = order.len().saturating_sub(MAX_SESSIONS);
@@ -40,13 +40,13 @@ impl Sessions {
     }
 }
 
-impl SessionManager for Sessions {
+impl SessionManager for LimitedSessionManager {
     type Error = LocalSessionManagerError;
     type Transport = <LocalSessionManager as SessionManager>::Transport;
 
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), Self::Error> {
         let created = self.inner.create_session().await?;
-        for oldest in self.admit(created.0.clone()) {
+        for oldest in self.add_session(created.0.clone()) {
             self.inner.close_session(&oldest).await?;
         }
         Ok(created)

@@ -13,30 +13,30 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Stdin and stdout.
-pub(super) fn transport() -> impl Transport<RoleServer, Error = io::Error> + 'static {
+pub(super) fn stdio_transport() -> impl Transport<RoleServer, Error = io::Error> + 'static {
     let (stdin, stdout): (StdioReader, StdioWriter) = stdio_pipes();
     let lines = AsyncRwTransport::new_server(stdin, stdout);
-    Counted::new(lines.with_max_line_length(MAX_REQUEST_BYTES), MAX_STDIO_REQUESTS)
+    LimitedTransport::new(lines.with_max_line_length(MAX_REQUEST_BYTES), MAX_STDIO_REQUESTS)
 }
 
 /// A transport with so many requests under way at most.
-struct Counted<T> {
+struct LimitedTransport<T> {
     inner: T,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     /// The place for the next request.
-    next: Option<OwnedSemaphorePermit>,
+    next_permit: Option<OwnedSemaphorePermit>,
     /// Of requests that were not answered yet.
-    held: HashMap<RequestId, OwnedSemaphorePermit>,
+    in_flight: HashMap<RequestId, OwnedSemaphorePermit>,
 }
 
-impl<T> Counted<T> {
+impl<T> LimitedTransport<T> {
     fn new(inner: T, requests: usize) -> Self {
         let places = Arc::new(Semaphore::new(requests));
-        Self { inner, places, next: None, held: HashMap::new() }
+        Self { inner, permits: places, next_permit: None, in_flight: HashMap::new() }
     }
 }
 
-impl<T: Transport<RoleServer>> Transport<RoleServer> for Counted<T> {
+impl<T: Transport<RoleServer>> Transport<RoleServer> for LimitedTransport<T> {
     type Error = T::Error;
 
     fn send(
@@ -48,7 +48,7 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Counted<T> {
             JsonRpcMessage::Error(error) => error.id.as_ref(),
             JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
         };
-        let place = id.and_then(|id| self.held.remove(id));
+        let place = id.and_then(|id| self.in_flight.remove(id));
         let sent = self.inner.send(message);
         async move {
             let sent = sent.await;
@@ -59,21 +59,21 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Counted<T> {
 
     /// May be dropped while it waits.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
-        if self.next.is_none() {
-            self.next = self.places.clone().acquire_owned().await.ok();
+        if self.next_permit.is_none() {
+            self.next_permit = self.permits.clone().acquire_owned().await.ok();
         }
         let message = self.inner.receive().await?;
         match &message {
             JsonRpcMessage::Request(request) => {
-                let place = self.next.take()?;
-                self.held.insert(request.id.clone(), place);
+                let place = self.next_permit.take()?;
+                self.in_flight.insert(request.id.clone(), place);
             }
             JsonRpcMessage::Notification(notice) => {
                 // What is cancelled is not answered.
                 if let ClientNotification::CancelledNotification(cancelled) = &notice.notification
                     && let Some(id) = &cancelled.params.request_id
                 {
-                    self.held.remove(id);
+                    self.in_flight.remove(id);
                 }
             }
             JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {}

@@ -1,14 +1,14 @@
 //! Accepts connections, so many in all and so many of one caller, and has each served by a task of its
 //! own, so that a slow beginning of one holds up nobody. Leaves what they say to `http`.
 
-use super::connection::Connection;
+use super::connection::PeerConnection;
 use super::handshake;
-use super::heap::Spare;
-use super::http::Server;
-use super::seldom::Seldom;
-use super::tls::Tls;
-use crate::domain::{Account, Limits, Peer};
-use crate::grpc::{Full, Place, Places};
+use super::heap::HeapTrimmer;
+use super::http::Http2Server;
+use super::rate_limited_log::RateLimitedLog;
+use super::tls::ReloadableTls;
+use crate::domain::{Limits, PeerIdentity, QuotaKey};
+use crate::grpc::{Quota, QuotaExceeded, QuotaPermit};
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
@@ -21,101 +21,106 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 /// How long a connection may take before HTTP/2 has begun on it.
-const BEGINNING: Duration = Duration::from_secs(10);
+const CONNECTION_SETUP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long is waited after accepting failed once more, at first and at most: whatever was exhausted
 /// may come back.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MIN_ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
+const MAX_ACCEPT_BACKOFF: Duration = Duration::from_secs(1);
 
 /// What may be connected at once, to all listeners together. Cheap to clone; all clones are one.
 #[derive(Debug, Clone)]
-pub(super) struct Gate {
+pub(super) struct ConnectionLimiter {
     /// Whoever waits here has been accepted; the kernel keeps those behind it.
-    open: Arc<Semaphore>,
-    max_open: usize,
-    callers: Places,
-    spare: Spare,
-    seldom: Arc<Told>,
+    connection_permits: Arc<Semaphore>,
+    max_connections: usize,
+    caller_quota: Quota,
+    heap_trimmer: HeapTrimmer,
+    logs: Arc<AcceptLogs>,
 }
 
 /// What the log says of them.
 #[derive(Debug, Default)]
-struct Told {
-    waits: Seldom,
-    refusals: Seldom,
-    failures: Seldom,
+struct AcceptLogs {
+    waiting_connections: RateLimitedLog,
+    closed_connections: RateLimitedLog,
+    accept_failures: RateLimitedLog,
 }
 
 /// Where connections come from.
 #[derive(Debug)]
-pub(super) enum Listener {
+pub(super) enum ConnectionSource {
     Unix(UnixListener),
     /// With TLS, where there is a certificate.
-    Tcp(TcpListener, Option<Arc<Tls>>),
+    Tcp(TcpListener, Option<Arc<ReloadableTls>>),
     /// From this process alone.
-    Handed(Mutex<mpsc::Receiver<UnixStream>>),
+    InProcess(Mutex<mpsc::Receiver<UnixStream>>),
 }
 
 /// A connection of which nothing was read.
-enum Accepted {
+enum AcceptedConnection {
     Unix(UnixStream),
-    Tcp(TcpStream, SocketAddr, Option<Arc<Tls>>),
+    Tcp(TcpStream, SocketAddr, Option<Arc<ReloadableTls>>),
 }
 
 /// Its right to be open. Dropped, it makes room for another.
-struct Ticket {
+struct ConnectionPermit {
     _open: OwnedSemaphorePermit,
-    _caller: Place,
+    _caller: QuotaPermit,
 }
 
-impl Gate {
+impl ConnectionLimiter {
     pub(super) fn new(limits: &Limits) -> Self {
         let each = ("max_connections_per_caller", limits.max_connections_per_caller);
         Self {
-            open: Arc::new(Semaphore::new(limits.max_connections)),
-            max_open: limits.max_connections,
+            connection_permits: Arc::new(Semaphore::new(limits.max_connections)),
+            max_connections: limits.max_connections,
             // All are counted by `open`, which can be waited for.
-            callers: Places::new(("max_connections", usize::MAX), each),
-            spare: Spare::default(),
-            seldom: Arc::default(),
+            caller_quota: Quota::new(("max_connections", usize::MAX), each),
+            heap_trimmer: HeapTrimmer::default(),
+            logs: Arc::default(),
         }
     }
 
     /// Lets one caller have so many from now on; how many there are in all stays.
-    pub(super) fn resize(&self, limits: &Limits) {
-        self.callers.resize(usize::MAX, limits.max_connections_per_caller);
+    pub(super) fn set_limits(&self, limits: &Limits) {
+        self.caller_quota.set_limits(usize::MAX, limits.max_connections_per_caller);
     }
 
     /// The next connection that may be open, and its ticket. Waits for as long as all places are
     /// taken.
-    async fn next(&self, listener: &Listener) -> (Accepted, Ticket) {
+    async fn accept_with_permit(
+        &self,
+        listener: &ConnectionSource,
+    ) -> (AcceptedConnection, ConnectionPermit) {
         let mut pause = Duration::ZERO;
         loop {
             match listener.accept().await {
                 Ok(accepted) => {
                     pause = Duration::ZERO;
-                    let Some(caller) = self.admit(&accepted) else { continue };
-                    self.tell_of_waits();
+                    let Some(caller) = self.acquire_caller_permit(&accepted) else { continue };
+                    self.warn_if_limit_reached();
                     // Closed never: the semaphore lives as long as this gate.
-                    let Ok(open) = self.open.clone().acquire_owned().await else { continue };
-                    return (accepted, Ticket { _open: open, _caller: caller });
+                    let Ok(open) = self.connection_permits.clone().acquire_owned().await else {
+                        continue;
+                    };
+                    return (accepted, ConnectionPermit { _open: open, _caller: caller });
                 }
                 Err(error) => {
-                    if let Some(times) = self.seldom.failures.tell() {
+                    if let Some(times) = self.logs.accept_failures.record_event() {
                         tracing::warn!(%error, times, "a connection could not be accepted");
                     }
                     sleep(pause).await;
-                    pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+                    pause = (pause * 2).clamp(MIN_ACCEPT_BACKOFF, MAX_ACCEPT_BACKOFF);
                 }
             }
         }
     }
 
-    fn tell_of_waits(&self) {
-        if self.open.available_permits() == 0
-            && let Some(times) = self.seldom.waits.tell()
+    fn warn_if_limit_reached(&self) {
+        if self.connection_permits.available_permits() == 0
+            && let Some(times) = self.logs.waiting_connections.record_event()
         {
-            let limit = self.max_open;
+            let limit = self.max_connections;
             tracing::warn!(
                 times,
                 "a connection waits: max_connections is {limit}, and so many are open"
@@ -124,12 +129,12 @@ impl Gate {
     }
 
     /// A place among its caller's connections; `None` where it must be closed.
-    fn admit(&self, accepted: &Accepted) -> Option<Place> {
-        let caller = accepted.account().ok()?;
-        match self.callers.take(&caller, 1) {
+    fn acquire_caller_permit(&self, accepted: &AcceptedConnection) -> Option<QuotaPermit> {
+        let caller = accepted.quota_key().ok()?;
+        match self.caller_quota.acquire(&caller, 1) {
             Ok(place) => Some(place),
-            Err(Full { name, limit }) => {
-                if let Some(times) = self.seldom.refusals.tell() {
+            Err(QuotaExceeded { limit_name: name, limit }) => {
+                if let Some(times) = self.logs.closed_connections.record_event() {
                     tracing::warn!(
                         %caller,
                         times,
@@ -142,35 +147,35 @@ impl Gate {
     }
 
     /// One connection that ends by a defect ends alone.
-    fn ended(&self, ended: Result<(), tokio::task::JoinError>) {
+    fn handle_connection_end(&self, ended: Result<(), tokio::task::JoinError>) {
         if let Err(panic) = ended {
             tracing::error!(%panic, "a connection ended by a defect");
         }
-        self.spare.give_back();
+        self.heap_trimmer.schedule_trim();
     }
 
     /// Serves what connects until the daemon stops, then lets calls under way end. Dropped, it cuts
     /// them off.
-    pub(super) async fn serve(
+    pub(super) async fn serve_connections(
         self,
-        listener: Listener,
-        server: Server,
+        listener: ConnectionSource,
+        server: Http2Server,
         stopping: watch::Receiver<bool>,
     ) {
         let mut connections = JoinSet::new();
         {
-            let mut next = pin!(self.next(&listener));
-            let mut stopped = pin!(stopped(stopping.clone()));
+            let mut next = pin!(self.accept_with_permit(&listener));
+            let mut stopped = pin!(wait_for_shutdown(stopping.clone()));
             loop {
                 tokio::select! {
                     () = &mut stopped => break,
-                    Some(ended) = connections.join_next() => self.ended(ended),
+                    Some(ended) = connections.join_next() => self.handle_connection_end(ended),
                     (accepted, ticket) = &mut next => {
-                        next.set(self.next(&listener));
-                        let (server, stopped) = (server.clone(), self::stopped(stopping.clone()));
+                        next.set(self.accept_with_permit(&listener));
+                        let (server, stopped) = (server.clone(), wait_for_shutdown(stopping.clone()));
                         connections.spawn(async move {
                             let _ticket = ticket;
-                            connect(accepted, server, stopped).await;
+                            run_connection(accepted, server, stopped).await;
                         });
                     }
                 }
@@ -178,40 +183,46 @@ impl Gate {
         }
         drop(listener);
         while let Some(ended) = connections.join_next().await {
-            self.ended(ended);
+            self.handle_connection_end(ended);
         }
     }
 }
 
 /// One connection from its beginning to its end.
-async fn connect(accepted: Accepted, server: Server, stopped: impl Future<Output = ()>) {
+async fn run_connection(
+    accepted: AcceptedConnection,
+    server: Http2Server,
+    stopped: impl Future<Output = ()>,
+) {
     let mut stopped = pin!(stopped);
     let begun = tokio::select! {
-        begun = timeout(BEGINNING, accepted.begin()) => begun,
+        begun = timeout(CONNECTION_SETUP_TIMEOUT, accepted.establish_http2()) => begun,
         // Nothing was asked yet.
         () = &mut stopped => return,
     };
     match begun {
-        Ok(Ok(connection)) => server.serve(connection, stopped).await,
+        Ok(Ok(connection)) => server.serve_connection(connection, stopped).await,
         Ok(Err(error)) => tracing::debug!(%error, "a connection ended before it began"),
         Err(_) => tracing::debug!("a connection was closed: it did not begin in time"),
     }
 }
 
-async fn stopped(mut stopping: watch::Receiver<bool>) {
+async fn wait_for_shutdown(mut stopping: watch::Receiver<bool>) {
     // An error means that the daemon is gone already.
     drop(stopping.wait_for(|stop| *stop).await);
 }
 
-impl Listener {
-    async fn accept(&self) -> io::Result<Accepted> {
+impl ConnectionSource {
+    async fn accept(&self) -> io::Result<AcceptedConnection> {
         match self {
-            Self::Unix(listener) => listener.accept().await.map(|(s, _)| Accepted::Unix(s)),
-            Self::Tcp(listener, tls) => {
-                listener.accept().await.map(|(s, a)| Accepted::Tcp(s, a, tls.clone()))
+            Self::Unix(listener) => {
+                listener.accept().await.map(|(s, _)| AcceptedConnection::Unix(s))
             }
-            Self::Handed(handed) => match handed.lock().await.recv().await {
-                Some(stream) => Ok(Accepted::Unix(stream)),
+            Self::Tcp(listener, tls) => {
+                listener.accept().await.map(|(s, a)| AcceptedConnection::Tcp(s, a, tls.clone()))
+            }
+            Self::InProcess(handed) => match handed.lock().await.recv().await {
+                Some(stream) => Ok(AcceptedConnection::Unix(stream)),
                 // Nobody can connect any more; those who did go on.
                 None => pending().await,
             },
@@ -219,27 +230,27 @@ impl Listener {
     }
 }
 
-impl Accepted {
+impl AcceptedConnection {
     /// Whom it counts for, before anything was read.
-    fn account(&self) -> io::Result<Account> {
+    fn quota_key(&self) -> io::Result<QuotaKey> {
         Ok(match self {
             Self::Unix(stream) => {
-                Account::User(rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw())
+                QuotaKey::User(rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw())
             }
             Self::Tcp(_, address, _) => {
-                Peer::Remote { address: *address, names: Arc::default() }.account()
+                PeerIdentity::Remote { address: *address, names: Arc::default() }.quota_key()
             }
         })
     }
 
     /// All that comes before HTTP/2, in the task of the connection and within [`BEGINNING`]: a slow one
     /// holds up nobody else.
-    async fn begin(self) -> io::Result<Connection> {
+    async fn establish_http2(self) -> io::Result<PeerConnection> {
         let connection = match self {
-            Self::Unix(stream) => Connection::unix(stream)?,
-            Self::Tcp(stream, address, None) => Connection::tcp(stream, address)?,
-            Self::Tcp(stream, _, Some(tls)) => handshake::secure(&tls, stream).await?,
+            Self::Unix(stream) => PeerConnection::unix(stream)?,
+            Self::Tcp(stream, address, None) => PeerConnection::tcp(stream, address)?,
+            Self::Tcp(stream, _, Some(tls)) => handshake::accept_tls(&tls, stream).await?,
         };
-        connection.greeted().await
+        connection.read_preface().await
     }
 }

@@ -4,11 +4,11 @@
 //! in, in place: nothing is buffered, delayed or changed in length. Leaves frames to `frames`, header
 //! blocks to `block` and characters to `literal`.
 
-mod block;
+mod authority_value;
 mod frames;
-mod literal;
+mod header_block;
 
-pub use frames::Mender;
+pub use frames::AuthorityRewriter;
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -17,19 +17,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A connection whose client may send such an authority.
 #[derive(Debug)]
-pub(super) struct Lenient<S> {
+pub(super) struct AuthorityFilter<S> {
     io: S,
-    mender: Mender,
+    rewriter: AuthorityRewriter,
 }
 
-impl<S> Lenient<S> {
+impl<S> AuthorityFilter<S> {
     /// Must be given the connection before anything is read from it.
     pub(super) fn new(io: S) -> Self {
-        Self { io, mender: Mender::default() }
+        Self { io, rewriter: AuthorityRewriter::default() }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Lenient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for AuthorityFilter<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -37,12 +37,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Lenient<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(context, buffer))?;
-        self.mender.mend(&mut buffer.filled_mut()[before..]);
+        self.rewriter.rewrite(&mut buffer.filled_mut()[before..]);
         Poll::Ready(Ok(()))
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Lenient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for AuthorityFilter<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

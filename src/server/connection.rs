@@ -1,8 +1,8 @@
 //! A connection on which HTTP/2 begins, with who is at its other end. Leaves what they may do to `rpc`.
 
-use super::authority::Lenient;
-use super::handshake::farewell;
-use crate::domain::Peer;
+use super::authority::AuthorityFilter;
+use super::handshake::lingering_close;
+use crate::domain::PeerIdentity;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -16,35 +16,35 @@ use tokio_rustls::server::TlsStream;
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME_HEAD: usize = 9;
 /// What one hears that begins otherwise, so that a client of HTTP/1.1, or of TLS, knows at once.
-const REFUSAL: &[u8] =
+const WRONG_PROTOCOL_RESPONSE: &[u8] =
     b"HTTP/1.1 505 HTTP Version Not Supported\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
 /// One accepted connection.
-pub(super) struct Connection {
-    io: Box<dyn Stream>,
-    peer: Peer,
+pub(super) struct PeerConnection {
+    io: Box<dyn ConnectionIo>,
+    peer: PeerIdentity,
     /// What was read of it already and is still to be given out.
-    greeting: [u8; PREFACE.len() + FRAME_HEAD],
-    given_out: usize,
+    preface_bytes: [u8; PREFACE.len() + FRAME_HEAD],
+    preface_replayed: usize,
 }
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+trait ConnectionIo: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ConnectionIo for T {}
 
-impl Connection {
+impl PeerConnection {
     /// Asks the kernel who connected.
     pub(super) fn unix(stream: UnixStream) -> io::Result<Self> {
         let cred = rustix::net::sockopt::socket_peercred(&stream)?;
         let own = std::iter::once(cred.gid.as_raw());
-        let gids: Arc<[u32]> = own.chain(super::groups::of_peer(&stream)?).collect();
-        let peer = Peer::Local { pid: cred.pid.as_raw_pid(), uid: cred.uid.as_raw(), gids };
-        Ok(Self::new(Lenient::new(stream), peer))
+        let gids: Arc<[u32]> = own.chain(super::groups::peer_groups(&stream)?).collect();
+        let peer = PeerIdentity::Local { pid: cred.pid.as_raw_pid(), uid: cred.uid.as_raw(), gids };
+        Ok(Self::new(AuthorityFilter::new(stream), peer))
     }
 
     pub(super) fn tcp(stream: TcpStream, address: SocketAddr) -> io::Result<Self> {
         // Small answers must not wait for acknowledgements of earlier ones.
         stream.set_nodelay(true)?;
-        Ok(Self::new(stream, Peer::Remote { address, names: Arc::default() }))
+        Ok(Self::new(stream, PeerIdentity::Remote { address, names: Arc::default() }))
     }
 
     /// After a handshake that showed `names`.
@@ -53,53 +53,58 @@ impl Connection {
         address: SocketAddr,
         names: Arc<[String]>,
     ) -> Self {
-        Self::new(stream, Peer::Remote { address, names })
+        Self::new(stream, PeerIdentity::Remote { address, names })
     }
 
-    fn new(stream: impl Stream + 'static, peer: Peer) -> Self {
+    fn new(stream: impl ConnectionIo + 'static, peer: PeerIdentity) -> Self {
         let greeting = [0; PREFACE.len() + FRAME_HEAD];
-        Self { io: Box::new(stream), peer, greeting, given_out: greeting.len() }
+        Self {
+            io: Box::new(stream),
+            peer,
+            preface_bytes: greeting,
+            preface_replayed: greeting.len(),
+        }
     }
 
     /// Waits until the other end has begun to speak HTTP/2, so that one that says nothing, or something
     /// else, costs no more than its socket.
-    pub(super) async fn greeted(mut self) -> io::Result<Self> {
-        let (preface, head) = self.greeting.split_at_mut(PREFACE.len());
+    pub(super) async fn read_preface(mut self) -> io::Result<Self> {
+        let (preface, head) = self.preface_bytes.split_at_mut(PREFACE.len());
         self.io.read_exact(preface).await?;
         if *preface != *PREFACE {
-            self.io.write_all(REFUSAL).await?;
-            farewell(self.io).await;
+            self.io.write_all(WRONG_PROTOCOL_RESPONSE).await?;
+            lingering_close(self.io).await;
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it does not speak HTTP/2"));
         }
         self.io.read_exact(head).await?;
-        self.given_out = 0;
+        self.preface_replayed = 0;
         Ok(self)
     }
 
-    pub(super) fn peer(&self) -> Peer {
+    pub(super) fn peer(&self) -> PeerIdentity {
         self.peer.clone()
     }
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for PeerConnection {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let me = self.get_mut();
-        let kept = &me.greeting[me.given_out..];
+        let kept = &me.preface_bytes[me.preface_replayed..];
         if kept.is_empty() {
             return Pin::new(&mut me.io).poll_read(context, buffer);
         }
         let part = kept.len().min(buffer.remaining());
         buffer.put_slice(&kept[..part]);
-        me.given_out += part;
+        me.preface_replayed += part;
         Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for PeerConnection {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -2,32 +2,32 @@
 //! to, no service manager that is told, no configuration that is read again. Finding, containment, bounds
 //! and watches are those of every daemon.
 
-use super::accept::Listener;
-use super::{App, Listeners, StartError, build_on};
+use super::accept::ConnectionSource;
+use super::{BoundDaemon, BoundListeners, StartError, build_daemon_on};
 use crate::config::Config;
-use crate::domain::Sandbox;
+use crate::domain::SandboxStatus;
 use std::io;
 use tokio::net::UnixStream;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Connections that are made and not yet taken; further ones wait.
-const WAITING: usize = 8;
+const MAX_PENDING_CONNECTIONS: usize = 8;
 
 /// A daemon in this process. Dropped, it ends.
 #[derive(Debug)]
-pub struct Embedded {
-    way: Way,
+pub struct EmbeddedDaemon {
+    connector: EmbeddedConnector,
     /// Kept, or the daemon would take it for the word to stop.
-    _stopping: watch::Sender<bool>,
-    _serving: AbortOnDropHandle<()>,
+    _shutdown: watch::Sender<bool>,
+    _server_task: AbortOnDropHandle<()>,
 }
 
 /// The way to it. A clone is another way to the same.
 #[derive(Debug, Clone)]
-pub struct Way(mpsc::Sender<UnixStream>);
+pub struct EmbeddedConnector(mpsc::Sender<UnixStream>);
 
-impl Embedded {
+impl EmbeddedDaemon {
     /// Starts a daemon under this configuration, whose listeners and callers count for nothing: only
     /// this process can reach it. Needs a tokio runtime.
     ///
@@ -36,24 +36,24 @@ impl Embedded {
     /// A defect, or no randomness.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let config = Config { listeners: Vec::new(), callers: None, tls: None, ..config };
-        let nowhere = Listeners { served: Vec::new(), scraped: None };
-        let app = build_on(nowhere, config, Sandbox::default()).await?;
-        let App { server, gate, stopping, .. } = app;
-        let (way, handed) = mpsc::channel(WAITING);
-        let listener = Listener::Handed(Mutex::new(handed));
-        let serving = tokio::spawn(gate.serve(listener, server, stopping.subscribe()));
+        let nowhere = BoundListeners { grpc: Vec::new(), metrics: None };
+        let app = build_daemon_on(nowhere, config, SandboxStatus::default()).await?;
+        let BoundDaemon { server, connection_limiter: gate, shutdown: stopping, .. } = app;
+        let (way, handed) = mpsc::channel(MAX_PENDING_CONNECTIONS);
+        let listener = ConnectionSource::InProcess(Mutex::new(handed));
+        let serving = tokio::spawn(gate.serve_connections(listener, server, stopping.subscribe()));
         let serving = AbortOnDropHandle::new(serving);
-        Ok(Self { way: Way(way), _stopping: stopping, _serving: serving })
+        Ok(Self { connector: EmbeddedConnector(way), _shutdown: stopping, _server_task: serving })
     }
 
     /// The way to it.
     #[must_use]
-    pub fn way(&self) -> Way {
-        self.way.clone()
+    pub fn connector(&self) -> EmbeddedConnector {
+        self.connector.clone()
     }
 }
 
-impl Way {
+impl EmbeddedConnector {
     /// A connection of which the daemon has the other end.
     ///
     /// # Errors

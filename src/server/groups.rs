@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd as _};
 const MAX_GROUPS: usize = 65_536;
 
 /// Asks the kernel by `SO_PEERGROUPS`, as they were when the peer connected: socket(7).
-pub(super) fn of_peer(socket: impl AsFd) -> io::Result<Vec<u32>> {
+pub(super) fn peer_groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
     let socket = socket.as_fd();
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {
@@ -45,6 +45,6 @@ mod tests {
         let (ours, _theirs) = std::os::unix::net::UnixStream::pair().expect("pair");
         let own = rustix::process::getgroups().expect("groups");
         let own: Vec<_> = own.into_iter().map(rustix::fs::Gid::as_raw).collect();
-        assert_eq!(super::of_peer(&ours).expect("groups"), own);
+        assert_eq!(super::peer_groups(&ours).expect("groups"), own);
     }
 }

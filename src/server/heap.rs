@@ -13,19 +13,19 @@ use tokio::time::sleep;
 
 /// The size from which on a block is the system's own: what glibc begins with.
 #[cfg(target_env = "gnu")]
-const LARGE_BYTES: libc::c_int = 128 << 10;
+const MMAP_THRESHOLD_BYTES: libc::c_int = 128 << 10;
 
 /// How long after a connection ended: more may end with it, and its calls end after it.
-const PAUSE: Duration = Duration::from_secs(1);
+const TRIM_DELAY: Duration = Duration::from_secs(1);
 
 /// What ended connections left: how many ended since the last one whose memory went back. Cheap to
 /// clone; all clones are one.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Spare(Arc<AtomicUsize>);
+pub(super) struct HeapTrimmer(Arc<AtomicUsize>);
 
-impl Spare {
+impl HeapTrimmer {
     /// Has it go back to the system soon.
-    pub(super) fn give_back(&self) {
+    pub(super) fn schedule_trim(&self) {
         if self.0.fetch_add(1, Ordering::Relaxed) > 0 {
             return;
         }
@@ -33,7 +33,7 @@ impl Spare {
         tokio::spawn(async move {
             loop {
                 let before = ended.load(Ordering::Relaxed);
-                sleep(PAUSE).await;
+                sleep(TRIM_DELAY).await;
                 // Some milliseconds for each hundred megabytes.
                 drop(spawn_blocking(trim).await);
                 // Whatever ended in the pause has a pause of its own.
@@ -55,14 +55,15 @@ fn trim() {
 }
 
 /// Sets it, once for the process.
-pub(super) fn settle() {
+pub(super) fn set_mmap_threshold() {
     #[cfg(target_env = "gnu")]
     {
         static ONCE: std::sync::Once = std::sync::Once::new();
         // SAFETY: no memory is handed over. Another thread that asks for memory meanwhile reads the
         // bound as it was or as it is, and both are good.
         ONCE.call_once(|| {
-            let is_set = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES) } == 1;
+            let is_set =
+                unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES) } == 1;
             if !is_set {
                 tracing::debug!("the heap keeps what was freed");
             }

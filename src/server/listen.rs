@@ -3,8 +3,8 @@
 //! later, together with those that were handed over.
 
 use super::StartError;
-use super::inherited::Lent;
-use crate::config::{Config, Listener, Socket, Sockets};
+use super::inherited::InheritedListener;
+use crate::config::{Config, ListenAddress, SocketAccess, SocketAccessRules};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, chmod, chownat, fchmod, flock};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_reuseaddr;
@@ -25,40 +25,43 @@ const BACKLOG: i32 = 1_024;
 
 /// A listener that is bound and that no runtime knows yet.
 #[derive(Debug)]
-pub(super) enum Taken {
-    Unix(OwnedFd, Claim),
+pub(super) enum BoundListener {
+    Unix(OwnedFd, SocketLock),
     Tcp(OwnedFd),
-    Lent(Lent),
+    Inherited(InheritedListener),
 }
 
 /// A listener that is bound.
 #[derive(Debug)]
-pub(super) enum Bound {
+pub(super) enum RuntimeListener {
     /// Without a claim, the path is another's to take away.
-    Unix(UnixListener, Option<Claim>),
+    Unix(UnixListener, Option<SocketLock>),
     Tcp(TcpListener),
 }
 
 /// The right to a socket path. Dropped, it takes the socket away.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct SocketLock {
     path: PathBuf,
-    identity: (u64, u64),
+    file_id: (u64, u64),
     /// The unit's group, if the daemon's user is not in it, so that the socket is its own alone.
-    lacks_group: Option<u32>,
+    missing_group: Option<u32>,
     /// Locked for as long as the daemon lives: whoever has it may replace a stale socket.
-    _lock: File,
+    _lock_file: File,
 }
 
-impl Taken {
-    pub(super) fn new(listener: &Listener, sockets: &Sockets) -> Result<Self, StartError> {
+impl BoundListener {
+    pub(super) fn bind(
+        listener: &ListenAddress,
+        sockets: &SocketAccessRules,
+    ) -> Result<Self, StartError> {
         match listener {
-            Listener::Unix(path) => unix(path, sockets.at(path)),
-            Listener::OwnUnix(path) => {
-                make_own_directory(directory(path))?;
-                unix(path, sockets.at(path))
+            ListenAddress::Unix(path) => bind_unix(path, sockets.access_at(path)),
+            ListenAddress::UnixInOwnDir(path) => {
+                create_own_directory(directory(path))?;
+                bind_unix(path, sockets.access_at(path))
             }
-            Listener::Tcp(address) => tcp(*address).map(Self::Tcp).map_err(|errno| {
+            ListenAddress::Tcp(address) => bind_tcp(*address).map(Self::Tcp).map_err(|errno| {
                 let error = io::Error::from(errno);
                 StartError::listener(format!("cannot listen on tcp:{address}: {error}"))
             }),
@@ -66,12 +69,12 @@ impl Taken {
     }
 }
 
-impl Bound {
+impl RuntimeListener {
     /// Hands a listener over to the runtime that this is called in.
-    pub(super) fn new(taken: Taken) -> Result<Self, StartError> {
+    pub(super) fn from_bound(taken: BoundListener) -> Result<Self, StartError> {
         let bound = match taken {
-            Taken::Unix(fd, claim) => {
-                if let Some(group) = claim.lacks_group {
+            BoundListener::Unix(fd, claim) => {
+                if let Some(group) = claim.missing_group {
                     tracing::warn!(
                         group,
                         "the socket is the daemon's user's alone, who is not in the unit's group"
@@ -79,11 +82,13 @@ impl Bound {
                 }
                 UnixListener::from_std(fd.into()).map(|listener| Self::Unix(listener, Some(claim)))
             }
-            Taken::Tcp(fd) => TcpListener::from_std(fd.into()).map(Self::Tcp),
-            Taken::Lent(Lent::Unix(listener)) => {
+            BoundListener::Tcp(fd) => TcpListener::from_std(fd.into()).map(Self::Tcp),
+            BoundListener::Inherited(InheritedListener::Unix(listener)) => {
                 UnixListener::from_std(listener).map(|listener| Self::Unix(listener, None))
             }
-            Taken::Lent(Lent::Tcp(listener)) => TcpListener::from_std(listener).map(Self::Tcp),
+            BoundListener::Inherited(InheritedListener::Tcp(listener)) => {
+                TcpListener::from_std(listener).map(Self::Tcp)
+            }
         };
         bound.map_err(|e| StartError::internal(format!("the runtime refuses a listener: {e}")))
     }
@@ -105,16 +110,16 @@ impl Bound {
 }
 
 /// Checks the directories of the sockets that a daemon would bind. Changes nothing.
-pub fn check_listeners(config: &Config) -> Result<(), StartError> {
+pub fn check_socket_directories(config: &Config) -> Result<(), StartError> {
     for listener in config.listeners.iter().chain(&config.metrics) {
-        if let Listener::Unix(path) = listener {
+        if let ListenAddress::Unix(path) = listener {
             check_directory(directory(path))?;
         }
     }
     Ok(())
 }
 
-fn tcp(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
+fn bind_tcp(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::STREAM, flags, None)?;
@@ -125,13 +130,13 @@ fn tcp(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn unix(path: &Path, access: Socket) -> Result<Taken, StartError> {
+fn bind_unix(path: &Path, access: SocketAccess) -> Result<BoundListener, StartError> {
     check_directory(directory(path))?;
     let fail = |e: io::Error| {
         StartError::listener(format!("cannot listen on unix:{}: {e}", path.display()))
     };
-    let lock = lock(path)?;
-    remove_stale(path)?;
+    let lock = lock_socket_path(path)?;
+    remove_stale_socket(path)?;
     let address = SocketAddrUnix::new(path).map_err(|_| {
         StartError::listener(format!(
             "cannot listen on unix:{}: the path is over 107 bytes; take a shorter one",
@@ -145,18 +150,23 @@ fn unix(path: &Path, access: Socket) -> Result<Taken, StartError> {
     fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|e| fail(e.into()))?;
     bind(&socket, &address).map_err(|e| fail(e.into()))?;
     let identity = symlink_metadata(path).map(|m| (m.dev(), m.ino())).map_err(fail)?;
-    let mut claim = Claim { path: path.to_owned(), identity, lacks_group: None, _lock: lock };
+    let mut claim = SocketLock {
+        path: path.to_owned(),
+        file_id: identity,
+        missing_group: None,
+        _lock_file: lock,
+    };
     // Before it listens, so that whoever is to be let in never meets a closed door.
-    claim.lacks_group = let_in(path, access)?;
+    claim.missing_group = set_socket_access(path, access)?;
     listen(&socket, BACKLOG).map_err(|e| fail(e.into()))?;
-    Ok(Taken::Unix(socket, claim))
+    Ok(BoundListener::Unix(socket, claim))
 }
 
 /// Gives a socket its group and mode. It has its name by then, as the kernel takes neither the group
 /// nor, because of the umask, the mode from before; nobody but us can exchange it in its directory.
-fn let_in(
+fn set_socket_access(
     path: &Path,
-    Socket { mode, group, may_be_own }: Socket,
+    SocketAccess { mode, group, group_is_optional: may_be_own }: SocketAccess,
 ) -> Result<Option<u32>, StartError> {
     let fail = |what: String| {
         let path = path.display();
@@ -183,7 +193,7 @@ fn directory(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("/"))
 }
 
-fn make_own_directory(dir: &Path) -> Result<(), StartError> {
+fn create_own_directory(dir: &Path) -> Result<(), StartError> {
     match DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => {}
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -191,7 +201,7 @@ fn make_own_directory(dir: &Path) -> Result<(), StartError> {
             return Err(StartError::listener(format!("cannot make {}: {e}", dir.display())));
         }
     }
-    let meta = look_at(dir)?;
+    let meta = directory_metadata(dir)?;
     if meta.mode() & 0o077 != 0 {
         return Err(StartError::listener(format!(
             "{} is open to others; run `chmod 700` on it, or choose a socket with --listen",
@@ -203,7 +213,7 @@ fn make_own_directory(dir: &Path) -> Result<(), StartError> {
 
 /// Refuses a directory in which somebody else could replace the socket.
 fn check_directory(dir: &Path) -> Result<(), StartError> {
-    let meta = look_at(dir)?;
+    let meta = directory_metadata(dir)?;
     let me = rustix::process::geteuid().as_raw();
     let refuse = |why: String| {
         Err(StartError::listener(format!(
@@ -224,14 +234,14 @@ fn check_directory(dir: &Path) -> Result<(), StartError> {
     Ok(())
 }
 
-fn look_at(dir: &Path) -> Result<Metadata, StartError> {
+fn directory_metadata(dir: &Path) -> Result<Metadata, StartError> {
     let fail =
         |e: String| StartError::listener(format!("the socket's directory {}: {e}", dir.display()));
     let meta = std::fs::metadata(dir).map_err(|e| fail(e.to_string()))?;
     if meta.is_dir() { Ok(meta) } else { Err(fail("not a directory".to_owned())) }
 }
 
-fn lock(path: &Path) -> Result<File, StartError> {
+fn lock_socket_path(path: &Path) -> Result<File, StartError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -240,13 +250,13 @@ fn lock(path: &Path) -> Result<File, StartError> {
     let file = rustix::fs::open(&name, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file.into()),
-        Err(Errno::WOULDBLOCK) => Err(taken(path)),
+        Err(Errno::WOULDBLOCK) => Err(in_use_error(path)),
         Err(e) => Err(fail(e)),
     }
 }
 
 /// Takes away a socket that nobody listens on, and nothing else.
-fn remove_stale(path: &Path) -> Result<(), StartError> {
+fn remove_stale_socket(path: &Path) -> Result<(), StartError> {
     let fail = |e: String| StartError::listener(format!("{}: {e}", path.display()));
     match symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -257,7 +267,7 @@ fn remove_stale(path: &Path) -> Result<(), StartError> {
         Ok(_) => {}
     }
     match UnixStream::connect(path) {
-        Ok(_) => Err(taken(path)),
+        Ok(_) => Err(in_use_error(path)),
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
             std::fs::remove_file(path).map_err(|e| fail(e.to_string()))
         }
@@ -265,16 +275,16 @@ fn remove_stale(path: &Path) -> Result<(), StartError> {
     }
 }
 
-fn taken(path: &Path) -> StartError {
+fn in_use_error(path: &Path) -> StartError {
     StartError::listener(format!(
         "another daemon listens on unix:{}; stop it, or choose a socket with --listen",
         path.display()
     ))
 }
 
-impl Drop for Claim {
+impl Drop for SocketLock {
     fn drop(&mut self) {
-        let ours = symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.identity);
+        let ours = symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.file_id);
         if ours && let Err(error) = std::fs::remove_file(&self.path) {
             tracing::warn!(%error, "the socket could not be taken away");
         }

@@ -4,10 +4,9 @@
 mod accept;
 #[doc(hidden)]
 pub mod authority;
+mod coalescing_io;
 mod connection;
-mod descriptors;
 mod embedded;
-mod gathered;
 mod groups;
 mod handshake;
 mod handshake_log;
@@ -15,37 +14,41 @@ mod heap;
 mod http;
 mod inherited;
 mod listen;
+mod metrics_server;
+mod open_file_limit;
+mod rate_limited_log;
 mod reload;
-mod scraped;
-mod seldom;
-mod supervisor;
+mod service_manager;
 mod tls;
 mod unread;
 
-pub use embedded::{Embedded, Way};
-pub use listen::check_listeners;
-pub use reload::{CheckFile, ConfigFile, Load, MayRead, Reloads};
-pub use supervisor::is_present as has_service_manager;
+pub use embedded::{EmbeddedConnector, EmbeddedDaemon};
+pub use listen::check_socket_directories;
+pub use reload::{ConfigFile, ConfigFileCheck, ConfigLoader, ReloadSource, SandboxReadCheck};
+pub use service_manager::has_service_manager;
 
-pub use inherited::{Inherited, inherit};
+pub use inherited::{InheritedSockets, take_inherited_sockets};
 
-use crate::catalog::{Keeper, Settings};
+use crate::catalog::{CatalogStore, CatalogStoreConfig};
 use crate::config::Config;
-use crate::domain::limits::MAX_ANSWER_BYTES;
-use crate::domain::{ConfigState, Sandbox};
-use crate::grpc::{Admission, Audit, Audited, Door, Facts, ListsCompressed, Places, Service};
+use crate::domain::limits::MAX_RESPONSE_BYTES;
+use crate::domain::{ConfigState, SandboxStatus};
+use crate::grpc::{
+    AuditLog, AuditedService, AuthLayer, DaemonInfo, GrpcService, ListCompression, LoadLimitLayer,
+    Quota,
+};
 use crate::proto::{self, caproot::v1::capability_service_server as server};
-use crate::telemetry::{Metrics, tell_of_roots};
-use accept::{Gate, Listener};
-use http::Server;
-use listen::{Bound, Taken};
-use reload::{Parts, Reloader, entry, terms};
+use crate::telemetry::{Metrics, log_root_health};
+use accept::{ConnectionLimiter, ConnectionSource};
+use http::Http2Server;
+use listen::{BoundListener, RuntimeListener};
+use reload::{ConfigReloader, ReloadTargets, auth_config, policy_config};
 use server::{CapabilityServiceServer, SERVICE_NAME};
 use std::fmt;
 use std::future::{Future, pending};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tls::Tls;
+use tls::ReloadableTls;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
@@ -55,10 +58,10 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 /// What calls that are under way when the daemon is told to stop may still take.
-pub const DRAIN: Duration = Duration::from_secs(10);
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Of what it was built, as `--version` says it.
-pub const BUILD: &str = env!("CAPROOT_BUILD");
+pub const BUILD_INFO: &str = env!("CAPROOT_BUILD");
 
 /// Why a daemon does not start or ends by surprise. Prints as one sentence.
 #[derive(Debug)]
@@ -69,98 +72,112 @@ pub struct StartError {
 
 /// A daemon that is bound and does not serve yet.
 #[derive(Debug)]
-pub struct App {
-    listeners: Vec<Bound>,
-    server: Server,
-    gate: Gate,
-    tls: Option<Arc<Tls>>,
+pub struct BoundDaemon {
+    grpc_listeners: Vec<RuntimeListener>,
+    server: Http2Server,
+    connection_limiter: ConnectionLimiter,
+    tls: Option<Arc<ReloadableTls>>,
     health: HealthReporter,
-    stopping: watch::Sender<bool>,
+    shutdown: watch::Sender<bool>,
     metrics: Metrics,
-    scraped: Option<Bound>,
-    keeper: Keeper,
-    reloader: Reloader,
-    state: watch::Receiver<ConfigState>,
+    metrics_address: Option<RuntimeListener>,
+    store: CatalogStore,
+    reloader: ConfigReloader,
+    config_state: watch::Receiver<ConfigState>,
 }
 
 /// Reason why a daemon ended without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum ExitReason {
     /// It was told to stop.
     Stopped,
     /// A reload changed keys that only a new process can apply.
-    NeedsNewProcess,
+    NeedsRestart,
 }
 
 /// Listeners that are bound and that no runtime knows yet.
 #[derive(Debug)]
-pub struct Listeners {
-    served: Vec<Taken>,
-    scraped: Option<Taken>,
+pub struct BoundListeners {
+    grpc: Vec<BoundListener>,
+    metrics: Option<BoundListener>,
 }
 
 /// Binds everything that the configuration names, beside the sockets that were handed over. Needs no
 /// runtime, so that a process can do this before it restricts itself, and that before it has a second
 /// thread.
-pub fn bind(config: &Config, inherited: Inherited) -> Result<Listeners, StartError> {
-    let lent = inherited.served.into_iter().map(|lent| Ok(Taken::Lent(lent)));
-    let served = config.listeners.iter().map(|listener| Taken::new(listener, &config.sockets));
+pub fn bind_listeners(
+    config: &Config,
+    inherited: InheritedSockets,
+) -> Result<BoundListeners, StartError> {
+    let lent = inherited.grpc.into_iter().map(|lent| Ok(BoundListener::Inherited(lent)));
+    let served = config
+        .listeners
+        .iter()
+        .map(|listener| BoundListener::bind(listener, &config.socket_access));
     let served = lent.chain(served).collect::<Result<_, _>>()?;
-    let scraped = config.metrics.as_ref().map(|listener| Taken::new(listener, &config.sockets));
+    let scraped = config
+        .metrics
+        .as_ref()
+        .map(|listener| BoundListener::bind(listener, &config.socket_access));
     // The configuration names none where one was handed over.
-    let scraped = scraped.transpose()?.or(inherited.scraped.map(Taken::Lent));
-    Ok(Listeners { served, scraped })
+    let scraped = scraped.transpose()?.or(inherited.metrics.map(BoundListener::Inherited));
+    Ok(BoundListeners { grpc: served, metrics: scraped })
 }
 
 /// A daemon in a process that did not restrict itself.
-pub async fn build(config: Config) -> Result<App, StartError> {
-    let listeners = bind(&config, Inherited::default())?;
-    build_on(listeners, config, Sandbox::default()).await
+pub async fn build_daemon(config: Config) -> Result<BoundDaemon, StartError> {
+    let listeners = bind_listeners(&config, InheritedSockets::default())?;
+    build_daemon_on(listeners, config, SandboxStatus::default()).await
 }
 
 /// A daemon on listeners that are bound, in a process that denied itself what `sandbox` says.
-pub async fn build_on(
-    listeners: Listeners,
+pub async fn build_daemon_on(
+    listeners: BoundListeners,
     config: Config,
-    sandbox: Sandbox,
-) -> Result<App, StartError> {
+    sandbox: SandboxStatus,
+) -> Result<BoundDaemon, StartError> {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    if config.published.is_empty() && !config.allowed.is_empty() {
+    if config.published_roots.is_empty() && !config.allowed_dirs.is_empty() {
         tracing::info!("no root is published; callers select directories below `allow`");
     }
-    let tls = config.tls.clone().map(Tls::load).transpose();
+    let tls = config.tls.clone().map(ReloadableTls::load).transpose();
     let tls = tls.map_err(|e| StartError::config(e.to_string()))?.map(Arc::new);
-    let Listeners { served, scraped } = listeners;
-    let listeners = served.into_iter().map(Bound::new).collect::<Result<_, _>>()?;
-    let scraped = scraped.map(Bound::new).transpose()?;
+    let BoundListeners { grpc: served, metrics: scraped } = listeners;
+    let listeners =
+        served.into_iter().map(RuntimeListener::from_bound).collect::<Result<_, _>>()?;
+    let scraped = scraped.map(RuntimeListener::from_bound).transpose()?;
     let epoch = random().map_err(|e| StartError::internal(format!("no randomness: {e}")))?;
-    heap::settle();
+    heap::set_mmap_threshold();
     let mut limits = config.limits.clone();
-    descriptors::make_room(&mut limits);
+    open_file_limit::raise_open_file_limit(&mut limits);
     let max_connections = limits.max_connections;
-    let audit = Audit::new(config.audit);
-    let admission = Admission::new(entry(&config), audit.clone());
-    let door = Door::new(&limits);
-    let gate = Gate::new(&limits);
-    let streams = Places::of_streams(&limits);
+    let audit = AuditLog::new(config.audit);
+    let admission = AuthLayer::new(auth_config(&config), audit.clone());
+    let door = LoadLimitLayer::new(&limits);
+    let gate = ConnectionLimiter::new(&limits);
+    let streams = Quota::for_streams(&limits);
     let (faults, opener) = (config.faults.clone(), config.opener);
-    let terms = terms(&config, limits);
-    let keeper = Keeper::new(Settings { terms, faults, opener }, epoch);
+    let terms = policy_config(&config, limits);
+    let keeper = CatalogStore::new(
+        CatalogStoreConfig { policy: terms, fault_injector: faults, opener },
+        epoch,
+    );
     keeper.start_watcher();
     let stopping = watch::Sender::new(false);
     let started = SystemTime::now();
-    let state = ConfigState { read_at: reload::now(), ..ConfigState::default() };
+    let state = ConfigState { read_at: reload::unix_time(), ..ConfigState::default() };
     let (tell_state, state) = watch::channel(state);
     let metrics = Metrics::new(keeper.clone(), started, state.clone());
-    let facts = Facts { started, build: BUILD, sandbox, config: state.clone() };
-    let service = Service::new(keeper.clone(), facts, streams.clone(), stopping.subscribe());
+    let facts =
+        DaemonInfo { start_time: started, build: BUILD_INFO, sandbox, config_state: state.clone() };
+    let service = GrpcService::new(keeper.clone(), facts, streams.clone(), stopping.subscribe());
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_service_status(SERVICE_NAME, ServingStatus::Serving).await;
     let reflection = || {
         tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             // grpcurl decodes the details of errors by these.
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
@@ -168,108 +185,122 @@ pub async fn build_on(
     let broken = |e: tonic_reflection::server::Error| StartError::internal(e.to_string());
     let v1 = reflection().build_v1().map_err(broken)?;
     let v1alpha = reflection().build_v1alpha().map_err(broken)?;
-    let service = CapabilityServiceServer::new(Audited::new(service, audit.clone()))
-        .max_encoding_message_size(MAX_ANSWER_BYTES);
-    let service = ListsCompressed::new(service, keeper.clone());
+    let service = CapabilityServiceServer::new(AuditedService::new(service, audit.clone()))
+        .max_encoding_message_size(MAX_RESPONSE_BYTES);
+    let service = ListCompression::new(service, keeper.clone());
     // Who compresses requests compresses all of them.
     let health_service = health_service.accept_compressed(Gzip);
     let v1 = v1.accept_compressed(Gzip);
     let v1alpha = v1alpha.accept_compressed(Gzip);
     let mut routes = RoutesBuilder::default();
-    routes.add_service(admission.guard(service));
-    routes.add_service(admission.guard_unless(|entry| entry.open_health, health_service));
-    routes.add_service(admission.guard_unless(|entry| entry.open_reflection, v1));
-    routes.add_service(admission.guard_unless(|entry| entry.open_reflection, v1alpha));
-    let server = Server::new(routes.routes(), &door, &metrics.layer(), config.keepalive);
-    let parts = Parts {
-        keeper: keeper.clone(),
-        admission,
+    routes.add_service(admission.wrap_service(service));
+    routes.add_service(admission.wrap_service_unless(|entry| entry.public_health, health_service));
+    routes.add_service(admission.wrap_service_unless(|entry| entry.public_reflection, v1));
+    routes.add_service(admission.wrap_service_unless(|entry| entry.public_reflection, v1alpha));
+    let server = Http2Server::new(routes.routes(), &door, &metrics.layer(), config.keepalive);
+    let parts = ReloadTargets {
+        store: keeper.clone(),
+        auth_layer: admission,
         audit,
-        door,
-        gate: gate.clone(),
-        streams,
+        load_limit: door,
+        connection_limiter: gate.clone(),
+        stream_quota: streams,
         tls: tls.clone(),
     };
-    let reloader = Reloader::new(parts, config, max_connections, tell_state);
-    Ok(App {
-        listeners,
+    let reloader = ConfigReloader::new(parts, config, max_connections, tell_state);
+    Ok(BoundDaemon {
+        grpc_listeners: listeners,
         server,
-        gate,
+        connection_limiter: gate,
         tls,
         health,
-        stopping,
+        shutdown: stopping,
         metrics,
-        scraped,
-        keeper,
+        metrics_address: scraped,
+        store: keeper,
         reloader,
-        state,
+        config_state: state,
     })
 }
 
-impl App {
+impl BoundDaemon {
     /// The addresses that were bound, as `unix:/…` or `tcp:127.0.0.1:43210`.
     #[must_use]
-    pub fn listening(&self) -> Vec<String> {
-        self.listeners.iter().map(Bound::address).collect()
+    pub fn listen_addresses(&self) -> Vec<String> {
+        self.grpc_listeners.iter().map(RuntimeListener::address).collect()
     }
 
     /// Where Prometheus scrapes, spelled the same.
     #[must_use]
-    pub fn scraped(&self) -> Option<String> {
-        self.scraped.as_ref().map(Bound::address)
+    pub fn metrics_address(&self) -> Option<String> {
+        self.metrics_address.as_ref().map(RuntimeListener::address)
     }
 
     /// Serves until `stop` is done; then lets calls under way end, for at most [`DRAIN`].
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), StartError> {
-        self.run_reloading(stop, Reloads::default()).await.map(drop)
+        self.run_with_reloads(stop, ReloadSource::default()).await.map(drop)
     }
 
     /// Serves as [`App::run`] does, and reloads its configuration on request.
-    pub async fn run_reloading(
+    pub async fn run_with_reloads(
         self,
         stop: impl Future<Output = ()> + Send,
-        reloads: Reloads,
-    ) -> Result<Ending, StartError> {
-        let Self { listeners, server, gate, tls, health, stopping, metrics, scraped, .. } = self;
-        let Self { keeper, reloader, state, .. } = self;
+        reloads: ReloadSource,
+    ) -> Result<ExitReason, StartError> {
+        let Self {
+            grpc_listeners: listeners,
+            server,
+            connection_limiter: gate,
+            tls,
+            health,
+            shutdown: stopping,
+            metrics,
+            metrics_address: scraped,
+            ..
+        } = self;
+        let Self { store: keeper, reloader, config_state: state, .. } = self;
         // Ends with the daemon, whatever it is doing.
-        let _scraping = scraped.map(|bound| scraped::scrape(bound, metrics));
-        let _telling = AbortOnDropHandle::new(tokio::spawn(tell_of_roots(keeper.clone())));
+        let _scraping = scraped.map(|bound| metrics_server::serve_metrics(bound, metrics));
+        let _telling = AbortOnDropHandle::new(tokio::spawn(log_root_health(keeper.clone())));
         let mut servers = JoinSet::new();
         // Taken away last, once nobody is served any more.
         let mut claims = Vec::new();
         for listener in listeners {
             let listener = match listener {
-                Bound::Unix(listener, claim) => {
+                RuntimeListener::Unix(listener, claim) => {
                     claims.extend(claim);
-                    Listener::Unix(listener)
+                    ConnectionSource::Unix(listener)
                 }
-                Bound::Tcp(listener) => Listener::Tcp(listener, tls.clone()),
+                RuntimeListener::Tcp(listener) => ConnectionSource::Tcp(listener, tls.clone()),
             };
-            servers.spawn(gate.clone().serve(listener, server.clone(), stopping.subscribe()));
+            servers.spawn(gate.clone().serve_connections(
+                listener,
+                server.clone(),
+                stopping.subscribe(),
+            ));
         }
         let certificates = async {
             match &tls {
-                Some(tls) => tls.follow().await,
+                Some(tls) => tls.watch_files().await,
                 None => pending().await,
             }
         };
         let supervised = async {
-            supervisor::begin(&keeper, &state).await;
+            service_manager::notify_ready(&keeper, &state).await;
             tokio::select! {
-                () = supervisor::serve(&keeper, state.clone()) => {}
-                () = reloader.serve(reloads) => {}
+                () = service_manager::run_notifications(&keeper, state.clone()) => {}
+                () = reloader.run(reloads) => {}
             }
         };
         let ending = tokio::select! {
-            () = stop => Ending::Stopped,
-            () = supervised => Ending::NeedsNewProcess,
-            () = certificates => Ending::Stopped,
+            () = stop => ExitReason::Stopped,
+            () = supervised => ExitReason::NeedsRestart,
+            () = certificates => ExitReason::Stopped,
             Some(ended) = servers.join_next() => {
                 return Err(StartError::internal(format!("a listener ended by surprise: {ended:?}")));
             }
         };
-        supervisor::stopping(DRAIN);
+        service_manager::notify_stopping(DRAIN_TIMEOUT);
         tracing::info!("stopping");
         let mut health = health;
         for service in ["", SERVICE_NAME] {
@@ -280,8 +311,8 @@ impl App {
         }
         stopping.send_replace(true);
         let drained = async { while servers.join_next().await.is_some() {} };
-        if tokio::time::timeout(DRAIN, drained).await.is_err() {
-            tracing::warn!("calls were still under way after {DRAIN:?}; they are cut off");
+        if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
+            tracing::warn!("calls were still under way after {DRAIN_TIMEOUT:?}; they are cut off");
         }
         Ok(ending)
     }

@@ -13,8 +13,8 @@ use tokio::time::timeout;
 
 /// How long the rest may take to arrive, and how much it may be: a request that was on its way whole.
 /// For any other, the stream is reset.
-const TIME: Duration = Duration::from_secs(1);
-const BYTES: usize = 64 << 10;
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+const MAX_DRAIN_BYTES: usize = 64 << 10;
 
 /// The body of a request. If it is dropped before its end, [`UnreadRest`] gets the rest.
 #[derive(Debug)]
@@ -42,13 +42,13 @@ impl<B: Body<Data = Bytes> + Unpin> UnreadRest<B> {
             let mut bytes = 0;
             while let Some(Ok(frame)) = body.frame().await {
                 bytes += frame.data_ref().map_or(0, Bytes::len);
-                if bytes > BYTES {
+                if bytes > MAX_DRAIN_BYTES {
                     break;
                 }
             }
         };
         // A rest that is too slow or too long is reset.
-        let _ = timeout(TIME, read).await;
+        let _ = timeout(DRAIN_TIMEOUT, read).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the two tools take: their schemas, and reading what a model sent. Unknown fields are refused.
 
 use super::ToolNames;
-use super::result::{Code, Refusal};
+use super::result::{ToolError, ToolErrorCode};
 use super::source::SourceKind;
 use crate::client::MAX_CURSOR_BYTES;
 use serde::Deserialize;
@@ -39,18 +39,22 @@ pub(super) struct AuthorityArgument {
 }
 
 /// Reads arguments, or says what is wrong with them.
-pub(super) fn read<A: DeserializeOwned>(arguments: &Value) -> Result<A, Refusal> {
-    A::deserialize(arguments).map_err(|error| wrong(&error.to_string()))
+pub(super) fn parse_arguments<A: DeserializeOwned>(arguments: &Value) -> Result<A, ToolError> {
+    A::deserialize(arguments).map_err(|error| invalid_arguments(&error.to_string()))
 }
 
-fn wrong(why: &str) -> Refusal {
+fn invalid_arguments(why: &str) -> ToolError {
     let next = "Call again with exactly the fields of the tool's schema.";
-    Refusal::new(Code::InvalidArguments, &format!("the arguments cannot be read: {why}"), next)
+    ToolError::with_hint(
+        ToolErrorCode::InvalidArguments,
+        &format!("the arguments cannot be read: {why}"),
+        next,
+    )
 }
 
 impl ReadArguments {
     /// Whether everything is of a size that it can have.
-    pub(super) fn check(&self) -> Result<(), Refusal> {
+    pub(super) fn check_sizes(&self) -> Result<(), ToolError> {
         let cursor = self.cursor.as_deref().unwrap_or_default();
         for (name, text, most) in [
             ("authority.id", self.authority.id.as_str(), MAX_ID_BYTES),
@@ -60,7 +64,7 @@ impl ReadArguments {
             ("cursor", cursor, MAX_CURSOR_BYTES),
         ] {
             if text.len() > most {
-                return Err(wrong(&format!("`{name}` is over {most} bytes")));
+                return Err(invalid_arguments(&format!("`{name}` is over {most} bytes")));
             }
         }
         Ok(())
@@ -78,7 +82,7 @@ pub(super) fn dynamic_tools(names: &ToolNames) -> Value {
     let mut tools = json!([
         {
             "name": name("list", names.list()),
-            "description": names.fill("Lists the skills that there are: sets of instructions, by others, for kinds \
+            "description": names.fill_placeholders("Lists the skills that there are: sets of instructions, by others, for kinds \
                 of work. Read one with {read} before doing work that its description fits. While \
                 next_cursor is not null there are more: call again with it as cursor."),
             "inputSchema": {
@@ -97,7 +101,7 @@ pub(super) fn dynamic_tools(names: &ToolNames) -> Value {
                 "properties": {
                     "authority": {
                         "type": "object",
-                        "description": names.fill("The skill's authority, as {list} gives it"),
+                        "description": names.fill_placeholders("The skill's authority, as {list} gives it"),
                         "properties": {
                             "kind": { "type": "string", "enum": SourceKind::ALL.map(SourceKind::name) },
                             "id": { "type": "string" }
@@ -107,7 +111,7 @@ pub(super) fn dynamic_tools(names: &ToolNames) -> Value {
                     },
                     "package": {
                         "type": "string",
-                        "description": names.fill("The skill's package, as {list} gives it")
+                        "description": names.fill_placeholders("The skill's package, as {list} gives it")
                     },
                     "resource": {
                         "type": "string",

@@ -2,18 +2,18 @@
 //! own file.
 
 use super::arguments::{self, ListArguments, ReadArguments};
-use super::cursor::Cursor;
-use super::invocation::{Invocation, SESSION};
-use super::lifecycle::closed;
+use super::cursor::SkillListCursor;
+use super::invocation::{InvocationGuard, SESSION_SOURCE};
+use super::lifecycle::session_closed_error;
 use super::list;
-use super::metrics::How;
-use super::result::{Code, Refusal, ToolResult};
-use super::{Instructions, Session, instructions};
+use super::metrics::InvocationKind;
+use super::result::{ToolError, ToolErrorCode, ToolResult};
+use super::{InstructionText, Session, instructions};
 use serde_json::Value;
 use tracing::Instrument as _;
 
 /// The hint for a model that calls another tool than the two of skills.
-const ONLY_SKILL_TOOLS: &str = "There are {list} and {read}.";
+const SKILL_TOOLS_HINT: &str = "There are {list} and {read}.";
 
 impl Session {
     /// The payloads of the two tools that every session has, by default `list` and `read` of the namespace
@@ -21,7 +21,7 @@ impl Session {
     /// the names are [flat](super::ToolNames::flat), as a platform registers tools.
     #[must_use]
     pub fn skill_tools(&self) -> Value {
-        arguments::dynamic_tools(&self.life.tool_names)
+        arguments::dynamic_tools(&self.inner.tool_names)
     }
 
     /// The payloads of all its tools: those of [`Session::skill_tools`], and behind them its own ones, which
@@ -30,7 +30,7 @@ impl Session {
     pub fn dynamic_tools(&self) -> Value {
         let tools = self.skill_tools();
         #[cfg(feature = "handlers")]
-        let tools = self.own.payloads(tools);
+        let tools = self.custom_tools.append_payloads(tools);
         tools
     }
 
@@ -38,64 +38,64 @@ impl Session {
     /// that is for the model, also where something is wrong. Any number may be called at once. Needs a
     /// tokio runtime; dropped, it ends what was called.
     pub async fn call(&self, tool: &str, arguments: &Value) -> ToolResult {
-        let invocation = self.invocation(tool, arguments);
-        let work = self.answer(tool, arguments).instrument(invocation.span());
-        let result = self.life.unless_closed(work).await;
-        let result = result.unwrap_or_else(|| self.refused(&closed()));
-        invocation.answered(&result);
+        let invocation = self.start_invocation(tool, arguments);
+        let work = self.run_tool(tool, arguments).instrument(invocation.span());
+        let result = self.inner.run_until_closed(work).await;
+        let result = result.unwrap_or_else(|| self.error_result(&session_closed_error()));
+        invocation.finish_with_result(&result);
         result
     }
 
     /// That a model calls a tool: of which source and skill, as far as its arguments say so.
-    fn invocation(&self, tool: &str, arguments: &Value) -> Invocation<'_> {
+    fn start_invocation(&self, tool: &str, arguments: &Value) -> InvocationGuard<'_> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let authority = &arguments["authority"];
-        let read = self.source(&text(&authority["kind"]), &text(&authority["id"]));
-        let names = &self.life.tool_names;
+        let read = self.source_for_authority(&text(&authority["kind"]), &text(&authority["id"]));
+        let names = &self.inner.tool_names;
         let (how, source, skill) = match read {
-            _ if tool == names.list() => (How::List, SESSION, String::new()),
-            Err(_) if tool == names.read() => (How::Read, SESSION, String::new()),
+            _ if tool == names.list() => (InvocationKind::List, SESSION_SOURCE, String::new()),
+            Err(_) if tool == names.read() => (InvocationKind::Read, SESSION_SOURCE, String::new()),
             Ok(source) if tool == names.read() => {
                 let source = (source.kind().name(), source.id());
-                (How::Read, source, text(&arguments["package"]))
+                (InvocationKind::Read, source, text(&arguments["package"]))
             }
-            _ if self.has_own(tool) => (How::Tool, ("own", tool), String::new()),
-            _ => (How::Tool, SESSION, String::new()),
+            _ if self.has_own(tool) => (InvocationKind::Tool, ("own", tool), String::new()),
+            _ => (InvocationKind::Tool, SESSION_SOURCE, String::new()),
         };
-        Invocation::begin(&self.life.counters, how, source, &skill)
+        InvocationGuard::start(&self.inner.counters, how, source, &skill)
     }
 
-    async fn answer(&self, tool: &str, arguments: &Value) -> ToolResult {
-        let names = &self.life.tool_names;
+    async fn run_tool(&self, tool: &str, arguments: &Value) -> ToolResult {
+        let names = &self.inner.tool_names;
         if tool == names.list() {
-            return self.list(arguments);
+            return self.list_skills(arguments);
         }
         if tool == names.read() {
-            let page = match arguments::read::<ReadArguments>(arguments) {
-                Ok(arguments) => self.read(&arguments).await,
+            let page = match arguments::parse_arguments::<ReadArguments>(arguments) {
+                Ok(arguments) => self.read_page(&arguments).await,
                 Err(refusal) => Err(refusal),
             };
-            return ToolResult::of(page.as_ref(), names);
+            return ToolResult::from_outcome(page.as_ref(), names);
         }
         #[cfg(feature = "handlers")]
         let result = self.call_own(tool, arguments).await;
         #[cfg(not(feature = "handlers"))]
-        let result = self.unknown(tool, ONLY_SKILL_TOOLS);
+        let result = self.unknown(tool, SKILL_TOOLS_HINT);
         result
     }
 
-    fn refused(&self, refusal: &Refusal) -> ToolResult {
-        ToolResult::of(Err::<&(), _>(refusal), &self.life.tool_names)
+    fn error_result(&self, refusal: &ToolError) -> ToolResult {
+        ToolResult::from_outcome(Err::<&(), _>(refusal), &self.inner.tool_names)
     }
 
-    fn unknown(&self, tool: &str, next: &'static str) -> ToolResult {
+    fn unknown_tool_result(&self, tool: &str, next: &'static str) -> ToolResult {
         let message = format!("there is no tool {tool:?}");
-        self.refused(&Refusal::new(Code::UnknownTool, &message, next))
+        self.error_result(&ToolError::with_hint(ToolErrorCode::UnknownTool, &message, next))
     }
 
     #[cfg(feature = "handlers")]
     fn has_own(&self, tool: &str) -> bool {
-        self.own.has(tool)
+        self.custom_tools.contains(tool)
     }
 
     #[cfg(not(feature = "handlers"))]
@@ -106,46 +106,55 @@ impl Session {
 
     #[cfg(feature = "handlers")]
     async fn call_own(&self, tool: &str, arguments: &Value) -> ToolResult {
-        match self.own.call(tool, arguments).await {
+        match self.custom_tools.call_tool(tool, arguments).await {
             Some(result) => result,
-            None if self.own.is_empty() => self.unknown(tool, ONLY_SKILL_TOOLS),
-            None => {
-                self.unknown(tool, "Call one of the tools that you were given, by its whole name.")
+            None if self.custom_tools.is_empty() => {
+                self.unknown_tool_result(tool, SKILL_TOOLS_HINT)
             }
+            None => self.unknown_tool_result(
+                tool,
+                "Call one of the tools that you were given, by its whole name.",
+            ),
         }
     }
 
-    fn list(&self, arguments: &Value) -> ToolResult {
-        let names = &self.life.tool_names;
-        let cursor = match arguments::read::<ListArguments>(arguments) {
+    fn list_skills(&self, arguments: &Value) -> ToolResult {
+        let names = &self.inner.tool_names;
+        let cursor = match arguments::parse_arguments::<ListArguments>(arguments) {
             Ok(arguments) => arguments.cursor,
-            Err(refusal) => return self.refused(&refusal),
+            Err(refusal) => return self.error_result(&refusal),
         };
         let Some(cursor) = cursor else {
-            return ToolResult::of(Ok(&list::page(&self.view(), 0)), names);
+            return ToolResult::from_outcome(Ok(&list::list_page(&self.current_view(), 0)), names);
         };
-        let Some(cursor) = Cursor::parse(&cursor) else {
-            let message = names.fill("{list} gave no such cursor");
-            return self.refused(&Refusal::said(Code::InvalidCursor, &message));
+        let Some(cursor) = SkillListCursor::parse(&cursor) else {
+            let message = names.fill_placeholders("{list} gave no such cursor");
+            return self
+                .error_result(&ToolError::from_code(ToolErrorCode::InvalidCursor, &message));
         };
-        let Some(view) = self.view_before(cursor.view) else {
+        let Some(view) = self.cached_view(cursor.view_id) else {
             let next = "Call {list} again without `cursor`, from the start.";
             let message = "the list that the cursor is of is gone; the skills changed since";
-            return self.refused(&Refusal::new(Code::CatalogChanged, message, next));
+            return self.error_result(&ToolError::with_hint(
+                ToolErrorCode::CatalogChanged,
+                message,
+                next,
+            ));
         };
-        ToolResult::of(Ok(&list::page(&view, cursor.at as usize)), names)
+        ToolResult::from_outcome(Ok(&list::list_page(&view, cursor.index as usize)), names)
     }
 
     /// The text that tells a model what skills there are, and what own tools give, in at most so many
     /// bytes; [`DEFAULT_BUDGET`](super::DEFAULT_BUDGET) is usual. Where nothing changed, it is the same
     /// text.
     #[must_use]
-    pub fn instruction_text(&self, budget: usize) -> Instructions {
-        let view = self.view();
-        let names = &self.life.tool_names;
-        let skills = |budget| instructions::write(&view.skills, budget, &view.warnings, names);
+    pub fn instruction_text(&self, budget: usize) -> InstructionText {
+        let view = self.current_view();
+        let names = &self.inner.tool_names;
+        let skills =
+            |budget| instructions::write_instructions(&view.skills, budget, &view.warnings, names);
         #[cfg(feature = "handlers")]
-        let told = self.own.tell(budget, skills);
+        let told = self.custom_tools.write_instructions(budget, skills);
         #[cfg(not(feature = "handlers"))]
         let told = skills(budget);
         told

@@ -7,28 +7,28 @@ use std::sync::Arc;
 
 /// Waits for changes of a session's sources.
 #[derive(Debug)]
-pub struct Changes(Vec<(Changed, Box<dyn SourceWatch>)>);
+pub struct SessionWatch(Vec<(ChangedSource, Box<dyn SourceWatch>)>);
 
 /// The source that changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Changed {
+pub struct ChangedSource {
     /// Its kind.
     pub kind: SourceKind,
     /// Its name among those of its kind; an executor's is its environment.
     pub id: String,
 }
 
-impl Changes {
-    pub(super) fn of(sources: &[Arc<dyn SkillSource>]) -> Self {
+impl SessionWatch {
+    pub(super) fn new(sources: &[Arc<dyn SkillSource>]) -> Self {
         let watched = sources.iter().filter_map(|source| {
-            let who = Changed { kind: source.kind(), id: source.id().to_owned() };
+            let who = ChangedSource { kind: source.kind(), id: source.id().to_owned() };
             Some((who, source.watch()?))
         });
         Self(watched.collect())
     }
 
     /// Waits for the next change; whose it is. May be dropped while it waits, and called again.
-    pub async fn next(&mut self) -> Changed {
+    pub async fn next(&mut self) -> ChangedSource {
         if self.0.is_empty() {
             return std::future::pending().await;
         }

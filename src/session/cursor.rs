@@ -5,45 +5,45 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 /// Where a page begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Cursor {
-    pub(super) view: u64,
-    pub(super) at: u32,
+pub(super) struct SkillListCursor {
+    pub(super) view_id: u64,
+    pub(super) index: u32,
 }
 
-impl Cursor {
+impl SkillListCursor {
     /// How many characters any of them prints as.
-    pub(super) const LEN: usize = 16;
+    pub(super) const ENCODED_LEN: usize = 16;
 
-    pub(super) fn print(self) -> String {
+    pub(super) fn encode(self) -> String {
         let mut bytes = [0; 12];
-        bytes[..8].copy_from_slice(&self.view.to_be_bytes());
-        bytes[8..].copy_from_slice(&self.at.to_be_bytes());
+        bytes[..8].copy_from_slice(&self.view_id.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.index.to_be_bytes());
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
-        if text.len() != Self::LEN {
+        if text.len() != Self::ENCODED_LEN {
             return None;
         }
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (view, at) = bytes.split_first_chunk::<8>()?;
         let at = u32::from_be_bytes(at.try_into().ok()?);
-        Some(Self { view: u64::from_be_bytes(*view), at })
+        Some(Self { view_id: u64::from_be_bytes(*view), index: at })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Cursor;
+    use super::SkillListCursor;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
         fn printed_and_parsed(view: u64, at: u32, garbage: String) {
-            let cursor = Cursor { view, at };
-            prop_assert_eq!(cursor.print().len(), Cursor::LEN);
-            prop_assert_eq!(Cursor::parse(&cursor.print()), Some(cursor));
-            prop_assert_eq!(Cursor::parse(&garbage), None);
+            let cursor = SkillListCursor { view_id: view, index: at };
+            prop_assert_eq!(cursor.encode().len(), SkillListCursor::ENCODED_LEN);
+            prop_assert_eq!(SkillListCursor::parse(&cursor.encode()), Some(cursor));
+            prop_assert_eq!(SkillListCursor::parse(&garbage), None);
         }
     }
 }

@@ -2,13 +2,13 @@
 //! once it is read: a page that turns out too large is asked for again, smaller, so that the source's own
 //! cursor goes on exactly where it ends. Whatever the source, a page is bounded in bytes and in time.
 
-use super::result::{Code, Refusal};
-use super::source::{SkillSource, TextPage, Wanted, unavailable};
+use super::result::{ToolError, ToolErrorCode};
+use super::source::{SkillSource, TextPage, TextPageRequest, unavailable_error};
 use crate::client::MAX_CURSOR_BYTES;
 use tokio::time::timeout;
 
 /// How often a page is asked for; each is at most what was found to fit of the one before.
-const ATTEMPTS: usize = 8;
+const MAX_ATTEMPTS: usize = 8;
 /// The fewest bytes that a source gives: room for one character.
 const MIN_BYTES: usize = 4;
 
@@ -16,24 +16,24 @@ const MIN_BYTES: usize = 4;
 /// and the page is taken.
 pub(super) async fn read_fitting(
     source: &dyn SkillSource,
-    mut wanted: Wanted,
+    mut wanted: TextPageRequest,
     first: usize,
     fit: &(dyn Fn(&TextPage) -> usize + Sync),
-) -> Result<TextPage, Refusal> {
+) -> Result<TextPage, ToolError> {
     let mut bytes = first;
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         if bytes < MIN_BYTES {
             break;
         }
         wanted.max_bytes = bytes;
-        let page = timeout(source.read_time(), source.read(&wanted)).await;
+        let page = timeout(source.read_timeout(), source.read_page(&wanted)).await;
         let page = page.unwrap_or_else(|_| {
-            Err(unavailable(source.kind(), source.id(), "it does not answer in time"))
+            Err(unavailable_error(source.kind(), source.id(), "it does not answer in time"))
         })?;
         let nonsense = |why: &str| {
-            let who = source.kind().phrase(source.id());
+            let who = source.kind().describe(source.id());
             let message = format!("the answer of {who} makes no sense: {why}");
-            Err(Refusal::said(Code::BadAnswer, &message))
+            Err(ToolError::from_code(ToolErrorCode::InvalidResponse, &message))
         };
         if page.contents.len() > bytes || page.next_cursor.len() > MAX_CURSOR_BYTES {
             return nonsense("a page is larger than was asked for");
@@ -47,5 +47,8 @@ pub(super) async fn read_fitting(
         }
         bytes = fits.min(bytes - 1);
     }
-    Err(Refusal::said(Code::TooLarge, "the handles of this file leave no room for its contents"))
+    Err(ToolError::from_code(
+        ToolErrorCode::TooLarge,
+        "the handles of this file leave no room for its contents",
+    ))
 }

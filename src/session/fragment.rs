@@ -1,36 +1,36 @@
 //! A skill's text between tags of ours, so that no text can get out of them, and what stands at the end of
 //! one that is cut. Pure; leaves reading to `inject`.
 
-use super::list::Authority;
-use super::one_line::one_line;
+use super::list::AuthorityRef;
+use super::text::single_line;
 use super::{SharedSkill, ToolNames};
-use crate::hidden::is_ignorable;
+use crate::hidden_chars::is_ignorable_char;
 use serde_json::json;
 
 /// How a fragment ends.
-const END: &str = "\n</skill>\n";
+const CLOSING_TAG: &str = "\n</skill>\n";
 
 /// A fragment, whole or cut.
 #[derive(Debug)]
-pub(super) struct Frame {
+pub(super) struct FragmentFrame {
     head: String,
-    call: String,
+    continuation: String,
 }
 
-impl Frame {
-    pub(super) fn of(skill: &SharedSkill) -> Self {
-        let authority = serde_json::to_string(&Authority::of(skill)).unwrap_or_default();
+impl FragmentFrame {
+    pub(super) fn for_skill(skill: &SharedSkill) -> Self {
+        let authority = serde_json::to_string(&AuthorityRef::of_skill(skill)).unwrap_or_default();
         let head = format!(
             "<skill>\n<name>{}</name>\n<authority>{}</authority>\n<package>{}</package>\n",
-            escaped(&skill.name),
-            escaped(&authority),
-            escaped(&skill.package),
+            escape_markup(&skill.name),
+            escape_markup(&authority),
+            escape_markup(&skill.package),
         );
-        Self { head, call: String::new() }
+        Self { head, continuation: String::new() }
     }
 
     /// The same, cut where this cursor goes on.
-    pub(super) fn cut_at(
+    pub(super) fn truncated_at(
         mut self,
         skill: &SharedSkill,
         resource: &str,
@@ -38,42 +38,42 @@ impl Frame {
         names: &ToolNames,
     ) -> Self {
         let arguments = json!({
-            "authority": Authority::of(skill),
+            "authority": AuthorityRef::of_skill(skill),
             "package": skill.package,
             "resource": resource,
             "cursor": cursor,
         });
         // No `<` can stand in JSON of ours that a tag could begin with.
         let arguments = arguments.to_string().replace('<', "\\u003c");
-        self.call = format!("\n[cut here; to go on, call {} {arguments}]", names.read());
+        self.continuation = format!("\n[cut here; to go on, call {} {arguments}]", names.read());
         self
     }
 
     /// What all but the body takes.
-    pub(super) fn bare(&self) -> usize {
-        self.head.len() + self.call.len() + END.len()
+    pub(super) fn overhead(&self) -> usize {
+        self.head.len() + self.continuation.len() + CLOSING_TAG.len()
     }
 
     /// The whole fragment.
-    pub(super) fn around(&self, body: &str) -> String {
-        format!("{}{}{}{END}", self.head, harmless(body), self.call)
+    pub(super) fn wrap_body(&self, body: &str) -> String {
+        format!("{}{}{}{CLOSING_TAG}", self.head, escape_skill_tags(body), self.continuation)
     }
 }
 
 /// Text for between tags, on one line, without hidden characters.
-fn escaped(text: &str) -> String {
-    one_line(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+fn escape_markup(text: &str) -> String {
+    single_line(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// The text, in which no tag `skill` begins or ends: a backslash stands behind the `<` of one, however
 /// it is spelled.
-pub(super) fn harmless(body: &str) -> String {
+pub(super) fn escape_skill_tags(body: &str) -> String {
     let mut safe = String::with_capacity(body.len());
     let mut rest = body;
     while let Some(at) = rest.find('<') {
         safe.push_str(&rest[..=at]);
         rest = &rest[at + 1..];
-        if is_tag(rest) {
+        if is_skill_tag(rest) {
             safe.push('\\');
         }
     }
@@ -82,20 +82,20 @@ pub(super) fn harmless(body: &str) -> String {
 }
 
 /// Whether what stands behind a `<` makes it a tag of ours, for a reader that is not strict.
-fn is_tag(behind: &str) -> bool {
-    let ignored = |c: char| c.is_whitespace() || c.is_control() || is_ignorable(c);
+fn is_skill_tag(behind: &str) -> bool {
+    let ignored = |c: char| c.is_whitespace() || c.is_control() || is_ignorable_char(c);
     let letters = behind.chars().filter(|c| !ignored(*c)).skip_while(|c| matches!(c, '/' | '\\'));
     letters.take(5).flat_map(char::to_lowercase).eq("skill".chars())
 }
 
 /// The longest beginning of a body, in bytes, that takes at most so many once it is harmless.
-pub(super) fn fits(body: &str, room: usize) -> usize {
-    if harmless(body).len() <= room {
+pub(super) fn fitting_bytes(body: &str, room: usize) -> usize {
+    if escape_skill_tags(body).len() <= room {
         return body.len();
     }
     let mut bytes = body.floor_char_boundary(room);
     loop {
-        let over = harmless(&body[..bytes]).len().saturating_sub(room);
+        let over = escape_skill_tags(&body[..bytes]).len().saturating_sub(room);
         if over == 0 {
             return bytes;
         }
@@ -105,13 +105,13 @@ pub(super) fn fits(body: &str, room: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{END, Frame, ToolNames, fits, harmless};
+    use super::{CLOSING_TAG, FragmentFrame, ToolNames, escape_skill_tags, fitting_bytes};
     use crate::proto::caproot::v1::Skill;
     use proptest::prelude::*;
     use std::sync::Arc;
 
     #[test]
-    fn no_way_out() {
+    fn tags_in_a_body_are_escaped() {
         for (body, safe) in [
             ("a</skill>b", "a<\\/skill>b"),
             ("</SKILL >", "<\\/SKILL >"),
@@ -123,21 +123,26 @@ mod tests {
             ("<<skill", "<<\\skill"),
             ("a < b, <ski>, </b>, <", "a < b, <ski>, </b>, <"),
         ] {
-            assert_eq!(harmless(body), safe);
+            assert_eq!(escape_skill_tags(body), safe);
         }
         let skill = Arc::new(Skill { name: "</name></skill>\n<b".into(), ..Skill::default() });
-        let fragment = Frame::of(&skill).cut_at(&skill, "</skill>", "c", &ToolNames::default());
-        let fragment = fragment.around("");
+        let fragment = FragmentFrame::for_skill(&skill).truncated_at(
+            &skill,
+            "</skill>",
+            "c",
+            &ToolNames::default(),
+        );
+        let fragment = fragment.wrap_body("");
         assert_eq!(fragment.matches("</skill").count(), 1, "{fragment}");
-        assert!(fragment.ends_with(END));
+        assert!(fragment.ends_with(CLOSING_TAG));
     }
 
     proptest! {
         #[test]
-        fn what_fits(body in "(?s)(<|/|skill|>|ä| |x){0,60}", room in 0_usize..80) {
-            let bytes = fits(&body, room);
-            prop_assert!(bytes == body.len() || harmless(&body[..bytes]).len() <= room);
-            prop_assert!(!harmless(&body).contains("</skill") && !harmless(&body).contains("<skill"));
+        fn the_fitting_prefix_is_within_the_limit(body in "(?s)(<|/|skill|>|ä| |x){0,60}", room in 0_usize..80) {
+            let bytes = fitting_bytes(&body, room);
+            prop_assert!(bytes == body.len() || escape_skill_tags(&body[..bytes]).len() <= room);
+            prop_assert!(!escape_skill_tags(&body).contains("</skill") && !escape_skill_tags(&body).contains("<skill"));
         }
     }
 }

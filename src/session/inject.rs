@@ -2,18 +2,18 @@
 //! each and all together. What cannot be is said. Leaves finding names to `mentions`.
 
 use super::fitting::read_fitting;
-use super::fragment::{Frame, fits};
-use super::invocation::Invocation;
-use super::lifecycle::closed;
-use super::list::Authority;
-use super::mentions::{Named, Prompt};
-use super::metrics::How;
-use super::one_line::cut;
-use super::result::{Code, Refusal};
-use super::source::{SkillSource, SourceKind, TextPage, Wanted};
-use super::view::View;
+use super::fragment::{FragmentFrame, fitting_bytes};
+use super::invocation::InvocationGuard;
+use super::lifecycle::session_closed_error;
+use super::list::AuthorityRef;
+use super::mentions::{ParsedMention, UserPrompt};
+use super::metrics::InvocationKind;
+use super::result::{ToolError, ToolErrorCode};
+use super::source::{SkillSource, SourceKind, TextPage, TextPageRequest};
+use super::text::truncate_with_ellipsis;
+use super::view::SessionView;
 use super::{Session, SharedSkill, ToolNames};
-use crate::hidden::escape_hidden;
+use crate::hidden_chars::escape_hidden_chars;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use tracing::Instrument as _;
@@ -25,33 +25,33 @@ pub const MAX_INJECTED_BYTES: usize = 32_000;
 /// A fragment with less of its skill's text than this is not worth its place.
 const MIN_BODY_BYTES: usize = 256;
 /// What a cursor takes, before one is known.
-const TYPICAL_CURSOR: &str = "____________________________________________________________________\
+const CURSOR_PLACEHOLDER: &str = "____________________________________________________________________\
                               ____________________________________________________________________";
 /// The most candidates of one name, and the most bytes of the description of each.
 const MAX_CANDIDATES: usize = 16;
 const MAX_DESCRIPTION_BYTES: usize = 256;
 /// The most bytes of what was named that are repeated.
-const MAX_NAMED_BYTES: usize = 256;
+const MAX_MENTION_BYTES: usize = 256;
 
 /// What the skills that a prompt names come to.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Injected {
+pub struct InjectedSkills {
     /// For the model, in the order in which the skills were named. External context, as all results are.
-    pub fragments: Vec<Fragment>,
+    pub fragments: Vec<SkillFragment>,
     /// Names that can mean several skills; none of these skills is in `fragments` for such a name.
-    pub ambiguous: Vec<Ambiguous>,
+    pub ambiguous: Vec<AmbiguousName>,
     /// Names of the caller's own skills that were taken by one of an executor: the caller leaves its own
     /// out.
     pub replaced: Vec<String>,
     /// What was named and is not in `fragments`.
-    pub left_out: Vec<LeftOut>,
+    pub omitted: Vec<OmittedMention>,
 }
 
 /// One skill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Fragment {
+pub struct SkillFragment {
     /// Its name.
     pub name: String,
     /// Its handle.
@@ -65,17 +65,17 @@ pub struct Fragment {
 /// A name that can mean several skills.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Ambiguous {
+pub struct AmbiguousName {
     /// The name.
     pub name: String,
     /// The skills that the name can mean, at most 16.
-    pub candidates: Vec<Candidate>,
+    pub candidates: Vec<MentionCandidate>,
 }
 
 /// One skill that a name can mean. `[$name](package)` names it alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Candidate {
+pub struct MentionCandidate {
     /// Its name, which may begin with the name of a plugin: `deploy-plugin:deploy`.
     pub name: String,
     /// Its authority's kind: `executor`, `local` or `mcp`.
@@ -91,26 +91,26 @@ pub struct Candidate {
 /// A skill that was named and could not be injected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct LeftOut {
+pub struct OmittedMention {
     /// How it was named, at most 256 bytes.
-    pub named: String,
+    pub mention: String,
     /// Why it is not there: a sentence.
-    pub why: String,
+    pub reason: String,
 }
 
 impl Session {
     /// The skills that a person named in a prompt or beside it, for a model; those that only a person may
     /// call are there to be called so. Names that are no skill's are nobody's business; a handle that is
     /// none's is left out with a reason.
-    pub async fn inject(&self, prompt: &Prompt) -> Injected {
-        let view = self.view();
-        let mut injected = Injected::default();
-        let skills = found(&view, prompt, &mut injected);
+    pub async fn inject(&self, prompt: &UserPrompt) -> InjectedSkills {
+        let view = self.current_view();
+        let mut injected = InjectedSkills::default();
+        let skills = resolve_mentions(&view, prompt, &mut injected);
         let mut room = MAX_INJECTED_BYTES;
         // Of a source that did not answer, nothing more is asked for: each wait is long.
         let mut lost: HashMap<(SourceKind, &str), String> = HashMap::new();
         for skill in &skills {
-            let read = match self.source_of(skill) {
+            let read = match self.source_of_skill(skill) {
                 Err(refusal) => Err(refusal.sentence()),
                 Ok(source) => {
                     let who = (source.kind(), source.id());
@@ -118,10 +118,10 @@ impl Session {
                         Err(why.clone())
                     } else {
                         let room = room.min(MAX_FRAGMENT_BYTES);
-                        let fragment = self.invoked(source, skill, room).await;
+                        let fragment = self.inject_skill(source, skill, room).await;
                         fragment.map_err(|refusal| {
                             let why = refusal.sentence();
-                            if refusal.code.is_of_lost_source() {
+                            if refusal.code.is_source_unavailable() {
                                 lost.insert(who, why.clone());
                             }
                             why
@@ -135,8 +135,8 @@ impl Session {
                     injected.fragments.push(fragment);
                 }
                 Err(why) => {
-                    let named = cut(&skill.package, MAX_NAMED_BYTES);
-                    injected.left_out.push(LeftOut { named, why });
+                    let named = truncate_with_ellipsis(&skill.package, MAX_MENTION_BYTES);
+                    injected.omitted.push(OmittedMention { mention: named, reason: why });
                 }
             }
         }
@@ -144,72 +144,76 @@ impl Session {
     }
 
     /// A fragment, counted.
-    async fn invoked(
+    async fn inject_skill(
         &self,
         source: &dyn SkillSource,
         skill: &SharedSkill,
         room: usize,
-    ) -> Result<Fragment, Refusal> {
+    ) -> Result<SkillFragment, ToolError> {
         let who = (source.kind().name(), source.id());
-        let counters = &self.life.counters;
-        let invocation = Invocation::begin(counters, How::Inject, who, &skill.package);
-        let names = &self.life.tool_names;
-        let work = fragment(source, skill, room, names).instrument(invocation.span());
-        let fragment = self.life.unless_closed(work).await.unwrap_or_else(|| Err(closed()));
-        invocation.injected(fragment.as_ref().map(|fragment| fragment.text.as_str()));
+        let counters = &self.inner.counters;
+        let invocation =
+            InvocationGuard::start(counters, InvocationKind::Inject, who, &skill.package);
+        let names = &self.inner.tool_names;
+        let work = read_fragment(source, skill, room, names).instrument(invocation.span());
+        let fragment =
+            self.inner.run_until_closed(work).await.unwrap_or_else(|| Err(session_closed_error()));
+        invocation.finish_with_fragment(fragment.as_ref().map(|fragment| fragment.text.as_str()));
         fragment
     }
 
-    fn source_of(&self, skill: &SharedSkill) -> Result<&dyn SkillSource, Refusal> {
-        let Authority { kind, id } = Authority::of(skill);
-        self.source(kind, id)
+    fn source_of_skill(&self, skill: &SharedSkill) -> Result<&dyn SkillSource, ToolError> {
+        let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
+        self.source_for_authority(kind, id)
     }
 }
 
-async fn fragment(
+async fn read_fragment(
     source: &dyn SkillSource,
     skill: &SharedSkill,
     room: usize,
     names: &ToolNames,
-) -> Result<Fragment, Refusal> {
-    let least = Frame::of(skill).cut_at(skill, &skill.main_resource, TYPICAL_CURSOR, names).bare();
+) -> Result<SkillFragment, ToolError> {
+    let least = FragmentFrame::for_skill(skill)
+        .truncated_at(skill, &skill.main_resource, CURSOR_PLACEHOLDER, names)
+        .overhead();
     if least + MIN_BODY_BYTES > room {
-        let message = names.fill("there is no room for it here; {read} reads it");
-        return Err(Refusal::said(Code::TooLarge, &message));
+        let message = names.fill_placeholders("there is no room for it here; {read} reads it");
+        return Err(ToolError::from_code(ToolErrorCode::TooLarge, &message));
     }
     let fit = |page: &TextPage| {
-        let whole = room.saturating_sub(frame(skill, page, names).bare());
-        let bytes = fits(&page.contents, whole);
+        let whole = room.saturating_sub(frame_page(skill, page, names).overhead());
+        let bytes = fitting_bytes(&page.contents, whole);
         if bytes == page.contents.len() || !page.next_cursor.is_empty() {
             return bytes;
         }
         // Cut, it has a call and a cursor that it has not whole.
-        bytes.min(fits(&page.contents, room - least))
+        bytes.min(fitting_bytes(&page.contents, room - least))
     };
-    let wanted = Wanted {
-        authority: Authority::of(skill).id.to_owned(),
+    let wanted = TextPageRequest {
+        authority: AuthorityRef::of_skill(skill).id.to_owned(),
         package: skill.package.clone(),
-        ..Wanted::default()
+        ..TextPageRequest::default()
     };
     let page = read_fitting(source, wanted, room, &fit).await?;
-    Ok(Fragment {
+    Ok(SkillFragment {
         name: skill.name.clone(),
         package: skill.package.clone(),
-        text: frame(skill, &page, names).around(&page.contents),
+        text: frame_page(skill, &page, names).wrap_body(&page.contents),
         truncated: !page.next_cursor.is_empty(),
     })
 }
 
-fn frame(skill: &SharedSkill, page: &TextPage, names: &ToolNames) -> Frame {
-    let frame = Frame::of(skill);
+fn frame_page(skill: &SharedSkill, page: &TextPage, names: &ToolNames) -> FragmentFrame {
+    let frame = FragmentFrame::for_skill(skill);
     if page.next_cursor.is_empty() {
         return frame;
     }
-    frame.cut_at(skill, &page.resource, &page.next_cursor, names)
+    frame.truncated_at(skill, &page.resource, &page.next_cursor, names)
 }
 
 /// A view's skills by whatever names them.
-struct Index<'a> {
+struct MentionIndex<'a> {
     /// By package and by main resource.
     handles: HashMap<&'a str, Vec<&'a SharedSkill>>,
     names: HashMap<&'a str, Vec<&'a SharedSkill>>,
@@ -217,8 +221,8 @@ struct Index<'a> {
     bare_names: HashMap<&'a str, Vec<&'a SharedSkill>>,
 }
 
-impl<'a> Index<'a> {
-    fn of(view: &'a View) -> Self {
+impl<'a> MentionIndex<'a> {
+    fn from_view(view: &'a SessionView) -> Self {
         let (mut handles, mut names) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
         let mut bare_names = HashMap::<_, Vec<_>>::new();
         for skill in &view.skills {
@@ -234,37 +238,43 @@ impl<'a> Index<'a> {
         Self { handles, names, bare_names }
     }
 
-    fn with_handle(&self, handle: &str) -> &[&'a SharedSkill] {
+    fn find_by_handle(&self, handle: &str) -> &[&'a SharedSkill] {
         self.handles.get(handle).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// The skills with this name; if there are none, the skills of plugins that have it behind the
     /// plugin's name, unless the caller has a skill with the name.
-    fn named(&self, name: &str, prompt: &Prompt) -> &[&'a SharedSkill] {
-        let is_own = || prompt.local.iter().any(|own| own == name);
+    fn find_by_name(&self, name: &str, prompt: &UserPrompt) -> &[&'a SharedSkill] {
+        let is_own = || prompt.caller_skills.iter().any(|own| own == name);
         let bare = || self.bare_names.get(name).filter(|_| !is_own());
         self.names.get(name).or_else(bare).map(Vec::as_slice).unwrap_or_default()
     }
 }
 
 /// The skills that are meant, each once.
-fn found(view: &View, prompt: &Prompt, injected: &mut Injected) -> Vec<SharedSkill> {
-    let index = Index::of(view);
+fn resolve_mentions(
+    view: &SessionView,
+    prompt: &UserPrompt,
+    injected: &mut InjectedSkills,
+) -> Vec<SharedSkill> {
+    let index = MentionIndex::from_view(view);
     let (mut skills, mut taken) = (Vec::new(), HashSet::new());
     let connectors: HashSet<&String> = prompt.connectors.iter().collect();
     let mut several = HashSet::new();
-    let named = prompt.named();
-    let blocked = blocked(&index, &named);
+    let named = prompt.parse_mentions();
+    let blocked = names_of_missing_handles(&index, &named);
     for named in &named {
         let (name, meant) = match named {
             // One handle may be of two sources: neither is taken for the other.
-            Named::Handle { handle, .. } => (handle, index.with_handle(handle)),
-            Named::Name(name) if blocked.contains(name.as_str()) => (name, &[][..]),
-            Named::Name(name) => (name, index.named(name, prompt)),
-            Named::Word(words) if words.iter().any(|word| connectors.contains(word)) => continue,
-            Named::Word(words) => {
+            ParsedMention::Handle { handle, .. } => (handle, index.find_by_handle(handle)),
+            ParsedMention::Name(name) if blocked.contains(name.as_str()) => (name, &[][..]),
+            ParsedMention::Name(name) => (name, index.find_by_name(name, prompt)),
+            ParsedMention::Word(words) if words.iter().any(|word| connectors.contains(word)) => {
+                continue;
+            }
+            ParsedMention::Word(words) => {
                 let open = words.iter().filter(|word| !blocked.contains(word.as_str()));
-                let each = open.map(|word| (word, index.named(word, prompt)));
+                let each = open.map(|word| (word, index.find_by_name(word, prompt)));
                 match each.into_iter().find(|(_, meant)| !meant.is_empty()) {
                     Some(found) => found,
                     None => continue,
@@ -273,23 +283,26 @@ fn found(view: &View, prompt: &Prompt, injected: &mut Injected) -> Vec<SharedSki
         };
         match meant {
             [skill] => {
-                let Authority { kind, id } = Authority::of(skill);
+                let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
                 if taken.insert((kind, id, skill.package.as_str())) {
                     skills.push(SharedSkill::clone(skill));
-                    if prompt.local.contains(&skill.name) {
+                    if prompt.caller_skills.contains(&skill.name) {
                         injected.replaced.push(skill.name.clone());
                     }
                 }
             }
-            [] => injected
-                .left_out
-                .push(LeftOut { named: cut(name, MAX_NAMED_BYTES), why: why_none(named) }),
+            [] => injected.omitted.push(OmittedMention {
+                mention: truncate_with_ellipsis(name, MAX_MENTION_BYTES),
+                reason: missing_reason(named),
+            }),
             [first, ..] => {
-                let name = if let Named::Handle { .. } = named { &first.name } else { name };
+                let name =
+                    if let ParsedMention::Handle { .. } = named { &first.name } else { name };
                 if several.insert(name) {
-                    let candidates = meant.iter().take(MAX_CANDIDATES).map(|s| candidate(s));
+                    let candidates =
+                        meant.iter().take(MAX_CANDIDATES).map(|s| mention_candidate(s));
                     let (name, candidates) = (name.clone(), candidates.collect());
-                    injected.ambiguous.push(Ambiguous { name, candidates });
+                    injected.ambiguous.push(AmbiguousName { name, candidates });
                 }
             }
         }
@@ -299,9 +312,12 @@ fn found(view: &View, prompt: &Prompt, injected: &mut Injected) -> Vec<SharedSki
 
 /// The plain names that stand next to a handle without a skill. Such a name must not fall back to
 /// another skill with the same name: the person picked a certain one.
-fn blocked<'a>(index: &Index<'_>, named: &'a [Named]) -> HashSet<&'a str> {
+fn names_of_missing_handles<'a>(
+    index: &MentionIndex<'_>,
+    named: &'a [ParsedMention],
+) -> HashSet<&'a str> {
     let lost = named.iter().filter_map(|named| match named {
-        Named::Handle { handle, name } if index.with_handle(handle).is_empty() => {
+        ParsedMention::Handle { handle, name } if index.find_by_handle(handle).is_empty() => {
             let directory = handle.trim_end_matches("/SKILL.md").rsplit('/').next();
             Some(if name.is_empty() { directory.unwrap_or_default() } else { name })
         }
@@ -310,22 +326,27 @@ fn blocked<'a>(index: &Index<'_>, named: &'a [Named]) -> HashSet<&'a str> {
     lost.collect()
 }
 
-fn why_none(named: &Named) -> String {
+fn missing_reason(named: &ParsedMention) -> String {
     match named {
-        Named::Handle { .. } => {
+        ParsedMention::Handle { .. } => {
             "no skill of this session has this handle now; name the skill again".to_owned()
         }
-        Named::Name(_) | Named::Word(_) => "no skill of this session is meant by it now".to_owned(),
+        ParsedMention::Name(_) | ParsedMention::Word(_) => {
+            "no skill of this session is meant by it now".to_owned()
+        }
     }
 }
 
-fn candidate(skill: &SharedSkill) -> Candidate {
-    let Authority { kind, id } = Authority::of(skill);
-    Candidate {
+fn mention_candidate(skill: &SharedSkill) -> MentionCandidate {
+    let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
+    MentionCandidate {
         name: skill.name.clone(),
         kind: kind.to_owned(),
         root: id.to_owned(),
         package: skill.package.clone(),
-        description: cut(&escape_hidden(&skill.description), MAX_DESCRIPTION_BYTES),
+        description: truncate_with_ellipsis(
+            &escape_hidden_chars(&skill.description),
+            MAX_DESCRIPTION_BYTES,
+        ),
     }
 }

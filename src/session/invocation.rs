@@ -1,9 +1,9 @@
 //! One invocation under way: a span while it lasts, and a count when it is over, also where nobody waits
 //! for its end. What is written down is bounded, and no word of a skill's text.
 
-use super::metrics::{Counters, How, Invoked, OK};
-use super::one_line::{cut, one_line};
-use super::result::{Code, Refusal, ToolResult};
+use super::metrics::{InvocationCounters, InvocationKind, InvocationRecord, OUTCOME_OK};
+use super::result::{ToolError, ToolErrorCode, ToolResult};
+use super::text::{single_line, truncate_with_ellipsis};
 use serde_json::Value;
 use std::time::Instant;
 use tracing::Span;
@@ -15,33 +15,33 @@ const MAX_NAME_BYTES: usize = 256;
 const MAX_OUTCOME_BYTES: usize = 64;
 
 /// The source of what no source was asked for.
-pub(super) const SESSION: (&str, &str) = ("session", "");
+pub(super) const SESSION_SOURCE: (&str, &str) = ("session", "");
 
 /// An invocation. Counted when it ends, as `DROPPED` where it is dropped before.
-pub(super) struct Invocation<'a> {
-    counters: &'a Counters,
-    how: How,
+pub(super) struct InvocationGuard<'a> {
+    counters: &'a InvocationCounters,
+    kind: InvocationKind,
     source: (&'static str, String),
     skill: String,
-    began: Instant,
+    started_at: Instant,
     span: Span,
-    is_over: bool,
+    is_recorded: bool,
 }
 
-impl<'a> Invocation<'a> {
+impl<'a> InvocationGuard<'a> {
     /// Begins one; its source is a kind and an id.
-    pub(super) fn begin(
-        counters: &'a Counters,
-        how: How,
+    pub(super) fn start(
+        counters: &'a InvocationCounters,
+        how: InvocationKind,
         (kind, id): (&'static str, &str),
         skill: &str,
     ) -> Self {
-        let id = cut(&one_line(id), MAX_NAME_BYTES);
-        let skill = cut(&one_line(skill), MAX_HANDLE_BYTES);
+        let id = truncate_with_ellipsis(&single_line(id), MAX_NAME_BYTES);
+        let skill = truncate_with_ellipsis(&single_line(skill), MAX_HANDLE_BYTES);
         let span = tracing::info_span!(
             "invocation",
             how = ?how,
-            explicit = how == How::Inject,
+            explicit = how == InvocationKind::Inject,
             source.kind = kind,
             source.id = id,
             skill,
@@ -50,7 +50,15 @@ impl<'a> Invocation<'a> {
             duration_ms = Empty,
         );
         let source = (kind, id);
-        Self { counters, how, source, skill, began: Instant::now(), span, is_over: false }
+        Self {
+            counters,
+            kind: how,
+            source,
+            skill,
+            started_at: Instant::now(),
+            span,
+            is_recorded: false,
+        }
     }
 
     /// For the work of it.
@@ -59,58 +67,58 @@ impl<'a> Invocation<'a> {
     }
 
     /// Ends it, with what a model got.
-    fn end(mut self, outcome: &str, bytes: usize) {
-        self.note(outcome, bytes);
+    fn finish(mut self, outcome: &str, bytes: usize) {
+        self.record_outcome(outcome, bytes);
     }
 
     /// Ends it with a tool's result.
-    pub(super) fn answered(self, result: &ToolResult) {
-        self.end(&outcome(result), result.json.len());
+    pub(super) fn finish_with_result(self, result: &ToolResult) {
+        self.finish(&outcome_code(result), result.json.len());
     }
 
     /// Ends it with a fragment's text, or why there is none.
-    pub(super) fn injected(self, text: Result<&str, &Refusal>) {
+    pub(super) fn finish_with_fragment(self, text: Result<&str, &ToolError>) {
         match text {
-            Ok(text) => self.end(OK, text.len()),
-            Err(refusal) => self.end(refusal.code.name(), 0),
+            Ok(text) => self.finish(OUTCOME_OK, text.len()),
+            Err(refusal) => self.finish(refusal.code.name(), 0),
         }
     }
 
-    fn note(&mut self, outcome: &str, bytes: usize) {
-        self.is_over = true;
-        let took = self.began.elapsed();
-        let outcome = cut(&one_line(outcome), MAX_OUTCOME_BYTES);
-        if outcome == Code::UnknownTool.name() {
+    fn record_outcome(&mut self, outcome: &str, bytes: usize) {
+        self.is_recorded = true;
+        let took = self.started_at.elapsed();
+        let outcome = truncate_with_ellipsis(&single_line(outcome), MAX_OUTCOME_BYTES);
+        if outcome == ToolErrorCode::UnknownTool.name() {
             // A name that a model made up is no source.
-            self.source = (SESSION.0, SESSION.1.to_owned());
+            self.source = (SESSION_SOURCE.0, SESSION_SOURCE.1.to_owned());
         }
         self.span.record("outcome", display(&outcome));
         self.span.record("bytes", bytes);
         self.span.record("duration_ms", took.as_secs_f64() * 1_000.0);
-        self.counters.add(&Invoked {
+        self.counters.record_invocation(&InvocationRecord {
             source_kind: self.source.0,
             source_id: &self.source.1,
-            how: self.how,
+            kind: self.kind,
             skill: &self.skill,
             outcome: &outcome,
             bytes,
-            took,
+            duration: took,
         });
     }
 }
 
-impl Drop for Invocation<'_> {
+impl Drop for InvocationGuard<'_> {
     fn drop(&mut self) {
-        if !self.is_over {
-            self.note("DROPPED", 0);
+        if !self.is_recorded {
+            self.record_outcome("DROPPED", 0);
         }
     }
 }
 
 /// The code of a result.
-fn outcome(result: &ToolResult) -> String {
+fn outcome_code(result: &ToolResult) -> String {
     if result.success {
-        return OK.to_owned();
+        return OUTCOME_OK.to_owned();
     }
     let json = serde_json::from_str::<Value>(&result.json).unwrap_or_default();
     json["error"]["code"].as_str().unwrap_or("FAILED").to_owned()

@@ -14,24 +14,24 @@ const MAX_LINK_BYTES: usize = 4_096;
 /// What a person wrote, and what else the caller knows of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Prompt {
+pub struct UserPrompt {
     /// The text.
     pub text: String,
     /// Skills that were named beside it, as by picking them from a list.
     #[serde(default)]
-    pub mentions: Vec<Mention>,
+    pub mentions: Vec<SkillMention>,
     /// Names that mean a connector where they stand alone in the text, and no skill.
     #[serde(default)]
     pub connectors: Vec<String>,
     /// Names of skills that the caller has itself. One of an executor wins over these.
     #[serde(default)]
-    pub local: Vec<String>,
+    pub caller_skills: Vec<String>,
 }
 
 /// A skill that was named.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Mention {
+pub struct SkillMention {
     /// Its name; may be empty beside a handle.
     #[serde(default)]
     pub name: String,
@@ -42,7 +42,7 @@ pub struct Mention {
 
 /// How a skill was named.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Named {
+pub(super) enum ParsedMention {
     /// By a handle, next to a name, which may be empty.
     Handle {
         /// The handle.
@@ -57,48 +57,50 @@ pub(super) enum Named {
     Word(Vec<String>),
 }
 
-impl From<&str> for Prompt {
+impl From<&str> for UserPrompt {
     fn from(text: &str) -> Self {
         Self { text: text.to_owned(), ..Self::default() }
     }
 }
 
-impl Prompt {
+impl UserPrompt {
     /// All mentions, each once: those beside the text, then those in it, in their order.
-    pub(super) fn named(&self) -> Vec<Named> {
+    pub(super) fn parse_mentions(&self) -> Vec<ParsedMention> {
         let beside = self.mentions.iter().map(|mention| match mention.handle.as_str() {
-            "" => Named::Name(mention.name.clone()),
-            handle => Named::Handle { handle: handle.to_owned(), name: mention.name.clone() },
+            "" => ParsedMention::Name(mention.name.clone()),
+            handle => {
+                ParsedMention::Handle { handle: handle.to_owned(), name: mention.name.clone() }
+            }
         });
         let mut seen = HashSet::new();
-        let all = beside.chain(InText { rest: &self.text, before: None });
+        let all = beside.chain(MentionScanner { rest: &self.text, previous: None });
         all.filter(|mention| seen.insert(mention.clone())).collect()
     }
 }
 
 /// Goes through a text.
-struct InText<'a> {
+struct MentionScanner<'a> {
     rest: &'a str,
-    before: Option<char>,
+    previous: Option<char>,
 }
 
-impl Iterator for InText<'_> {
-    type Item = Named;
+impl Iterator for MentionScanner<'_> {
+    type Item = ParsedMention;
 
-    fn next(&mut self) -> Option<Named> {
+    fn next(&mut self) -> Option<ParsedMention> {
         loop {
             let at = self.rest.find('$')?;
-            let before = self.rest[..at].chars().next_back().or(self.before);
+            let before = self.rest[..at].chars().next_back().or(self.previous);
             let link = before == Some('[');
             let behind = &self.rest[at + 1..];
-            let name = behind.split(|c| !is_of_name(c)).next().unwrap_or_default();
-            (self.rest, self.before) =
+            let name = behind.split(|c| !is_name_char(c)).next().unwrap_or_default();
+            (self.rest, self.previous) =
                 (&behind[name.len()..], name.chars().next_back().or(Some('$')));
-            if link && let Some((text, target, end)) = linked(behind) {
-                (self.rest, self.before) = (&behind[end..], Some(')'));
+            if link && let Some((text, target, end)) = parse_link(behind) {
+                (self.rest, self.previous) = (&behind[end..], Some(')'));
                 if ["skill://", "mcp+skill://"].iter().any(|scheme| target.starts_with(scheme)) {
                     let (handle, name) = (target.to_owned(), text.trim().to_owned());
-                    return Some(Named::Handle { handle, name });
+                    return Some(ParsedMention::Handle { handle, name });
                 }
                 // A link to something else.
                 continue;
@@ -106,9 +108,9 @@ impl Iterator for InText<'_> {
             let in_word =
                 before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '$' | '\\' | '_'));
             if !name.is_empty() && name.len() <= MAX_WORD_BYTES && !in_word {
-                let words = words(name);
+                let words = word_candidates(name);
                 if !words.iter().any(|word| is_environment_variable(word)) {
-                    return Some(Named::Word(words));
+                    return Some(ParsedMention::Word(words));
                 }
             }
         }
@@ -117,7 +119,7 @@ impl Iterator for InText<'_> {
 
 /// The text and the target of a link whose text begins behind `[$`, and where the link ends. `None` if
 /// the link is over [`MAX_LINK_BYTES`].
-fn linked(behind: &str) -> Option<(&str, &str, usize)> {
+fn parse_link(behind: &str) -> Option<(&str, &str, usize)> {
     let behind = &behind[..behind.floor_char_boundary(MAX_LINK_BYTES)];
     let (text, rest) = behind.split_once(']')?;
     if text.contains(['[', '\n']) {
@@ -134,12 +136,12 @@ fn is_environment_variable(word: &str) -> bool {
         && word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
 }
 
-fn is_of_name(c: char) -> bool {
+fn is_name_char(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '-' | '_' | ':' | '.')
 }
 
 /// A word, and what is left of it without the punctuation that a sentence puts behind it.
-fn words(word: &str) -> Vec<String> {
+fn word_candidates(word: &str) -> Vec<String> {
     let mut words = vec![word.to_owned()];
     let mut left = word;
     while let Some(shorter) = left.strip_suffix(['.', ':', '-', '_']) {
@@ -154,16 +156,16 @@ fn words(word: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Mention, Named, Prompt};
+    use super::{ParsedMention, SkillMention, UserPrompt};
     use proptest::prelude::*;
 
     fn in_text(text: &str) -> Vec<String> {
-        let show = |named: Named| match named {
-            Named::Handle { handle, name } => format!("{name}@{handle}"),
-            Named::Name(name) => format!("={name}"),
-            Named::Word(words) => words.join("|"),
+        let show = |named: ParsedMention| match named {
+            ParsedMention::Handle { handle, name } => format!("{name}@{handle}"),
+            ParsedMention::Name(name) => format!("={name}"),
+            ParsedMention::Word(words) => words.join("|"),
         };
-        Prompt::from(text).named().into_iter().map(show).collect()
+        UserPrompt::from(text).parse_mentions().into_iter().map(show).collect()
     }
 
     #[test]
@@ -192,33 +194,33 @@ mod tests {
         for text in
             ["[$".repeat(n), format!("$a{}", "-".repeat(n)), "$a ".repeat(n), "$a$".repeat(n)]
         {
-            assert!(Prompt::from(text.as_str()).named().len() <= 1, "{}", &text[..10]);
+            assert!(UserPrompt::from(text.as_str()).parse_mentions().len() <= 1, "{}", &text[..10]);
         }
     }
 
     #[test]
     fn beside_the_text_comes_first() {
-        let prompt = Prompt {
+        let prompt = UserPrompt {
             mentions: vec![
-                Mention { name: "b".into(), handle: String::new() },
-                Mention { name: "b".into(), handle: "skill://r/b".into() },
+                SkillMention { name: "b".into(), handle: String::new() },
+                SkillMention { name: "b".into(), handle: "skill://r/b".into() },
             ],
-            ..Prompt::from("$a")
+            ..UserPrompt::from("$a")
         };
         let expected = [
-            Named::Name("b".into()),
-            Named::Handle { handle: "skill://r/b".into(), name: "b".into() },
-            Named::Word(vec!["a".into()]),
+            ParsedMention::Name("b".into()),
+            ParsedMention::Handle { handle: "skill://r/b".into(), name: "b".into() },
+            ParsedMention::Word(vec!["a".into()]),
         ];
-        assert_eq!(prompt.named(), expected);
+        assert_eq!(prompt.parse_mentions(), expected);
     }
 
     proptest! {
         #[test]
         fn no_text_is_a_panic(text in "(\\$|\\[|\\]|\\(|\\)|skill://|a|ä|\\.|\\n|\\\\| ){0,40}", any: String) {
-            let named = Prompt::from(text.as_str()).named();
+            let named = UserPrompt::from(text.as_str()).parse_mentions();
             prop_assert!(named.len() <= text.matches('$').count());
-            Prompt::from(any.as_str()).named();
+            UserPrompt::from(any.as_str()).parse_mentions();
         }
     }
 }

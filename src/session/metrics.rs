@@ -8,18 +8,18 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 /// The most skills that are counted each by itself, and the most series; the rest is `other`.
-pub const MAX_COUNTED: usize = 1_024;
+pub const MAX_SERIES: usize = 1_024;
 /// Upper bounds of the histogram of durations, in seconds; one more bucket has no bound.
 pub const DURATION_BUCKETS: [f64; 8] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0];
 /// The outcome of what went well.
-pub(super) const OK: &str = "OK";
+pub(super) const OUTCOME_OK: &str = "OK";
 /// What is over a bound is counted by this name.
-const OTHER: &str = "other";
+const OVERFLOW_LABEL: &str = "other";
 
 /// How a skill, or a tool, was invoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum How {
+pub enum InvocationKind {
     /// A model called `skills.list`.
     List,
     /// A model called `skills.read`.
@@ -35,7 +35,7 @@ pub enum How {
 #[serde(rename_all = "camelCase")]
 pub struct InvocationMetrics {
     /// By source, how and outcome, in this order.
-    pub invocations: Vec<Series>,
+    pub invocations: Vec<InvocationSeries>,
     /// By skill, in the byte order of their handles; `other` holds those over [`MAX_COUNTED`].
     pub skills: Vec<SkillCount>,
 }
@@ -43,13 +43,13 @@ pub struct InvocationMetrics {
 /// One series of a counter and a histogram, as `OpenMetrics` has them: with the same labels.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Series {
+pub struct InvocationSeries {
     /// `executor`, `own` of a tool of the program, or `session` where none was asked.
     pub source_kind: String,
     /// The environment, or the name of the tool.
     pub source_id: String,
     /// How.
-    pub how: How,
+    pub kind: InvocationKind,
     /// Whether a person named what was invoked.
     pub explicit: bool,
     /// `OK`, the code of a refusal, or `DROPPED` where nobody waited for the end.
@@ -80,43 +80,55 @@ pub struct SkillCount {
 
 /// One invocation that is over.
 #[derive(Debug)]
-pub(super) struct Invoked<'a> {
+pub(super) struct InvocationRecord<'a> {
     pub(super) source_kind: &'a str,
     pub(super) source_id: &'a str,
-    pub(super) how: How,
+    pub(super) kind: InvocationKind,
     /// A handle of the session's; empty where none was meant.
     pub(super) skill: &'a str,
     pub(super) outcome: &'a str,
     pub(super) bytes: usize,
-    pub(super) took: Duration,
+    pub(super) duration: Duration,
 }
 
 /// Counts.
 #[derive(Debug, Default)]
-pub(super) struct Counters(Mutex<Counted>);
+pub(super) struct InvocationCounters(Mutex<CounterState>);
 
 #[derive(Debug, Default)]
-struct Counted {
-    series: BTreeMap<(String, String, How, String), Sums>,
+struct CounterState {
+    series: BTreeMap<(String, String, InvocationKind, String), SeriesTotals>,
     skills: BTreeMap<String, [u64; 3]>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Sums {
+struct SeriesTotals {
     count: u64,
     bytes: u64,
     seconds: f64,
     buckets: [u64; DURATION_BUCKETS.len() + 1],
 }
 
-impl Counters {
-    pub(super) fn add(&self, invoked: &Invoked<'_>) {
-        let &Invoked { source_kind, source_id, how, skill, outcome, bytes, took } = invoked;
+impl InvocationCounters {
+    pub(super) fn record_invocation(&self, invoked: &InvocationRecord<'_>) {
+        let &InvocationRecord {
+            source_kind,
+            source_id,
+            kind: how,
+            skill,
+            outcome,
+            bytes,
+            duration: took,
+        } = invoked;
         let (bytes, seconds) = (bytes as u64, took.as_secs_f64());
         let mut counted = lock(&self.0);
         let key = (source_kind.to_owned(), source_id.to_owned(), how, outcome.to_owned());
-        let is_full = counted.series.len() >= MAX_COUNTED && !counted.series.contains_key(&key);
-        let key = if is_full { (OTHER.into(), String::new(), how, OTHER.into()) } else { key };
+        let is_full = counted.series.len() >= MAX_SERIES && !counted.series.contains_key(&key);
+        let key = if is_full {
+            (OVERFLOW_LABEL.into(), String::new(), how, OVERFLOW_LABEL.into())
+        } else {
+            key
+        };
         let sums = counted.series.entry(key).or_default();
         sums.count += 1;
         sums.bytes += bytes;
@@ -126,29 +138,30 @@ impl Counters {
         }
         sums.buckets[DURATION_BUCKETS.len()] += 1;
         // What was only asked for may be of no skill at all.
-        if skill.is_empty() || outcome != OK {
+        if skill.is_empty() || outcome != OUTCOME_OK {
             return;
         }
-        let is_full = counted.skills.len() >= MAX_COUNTED && !counted.skills.contains_key(skill);
-        let skill = if is_full { OTHER } else { skill };
+        let is_full = counted.skills.len() >= MAX_SERIES && !counted.skills.contains_key(skill);
+        let skill = if is_full { OVERFLOW_LABEL } else { skill };
         let sums = counted.skills.entry(skill.to_owned()).or_default();
-        sums[usize::from(how == How::Inject)] += 1;
+        sums[usize::from(how == InvocationKind::Inject)] += 1;
         sums[2] += bytes;
     }
 
-    pub(super) fn told(&self) -> InvocationMetrics {
+    pub(super) fn snapshot(&self) -> InvocationMetrics {
         let counted = lock(&self.0);
-        let series = counted.series.iter().map(|((kind, id, how, outcome), sums)| Series {
-            source_kind: kind.clone(),
-            source_id: id.clone(),
-            how: *how,
-            explicit: *how == How::Inject,
-            outcome: outcome.clone(),
-            count: sums.count,
-            bytes: sums.bytes,
-            seconds: sums.seconds,
-            buckets: sums.buckets,
-        });
+        let series =
+            counted.series.iter().map(|((kind, id, how, outcome), sums)| InvocationSeries {
+                source_kind: kind.clone(),
+                source_id: id.clone(),
+                kind: *how,
+                explicit: *how == InvocationKind::Inject,
+                outcome: outcome.clone(),
+                count: sums.count,
+                bytes: sums.bytes,
+                seconds: sums.seconds,
+                buckets: sums.buckets,
+            });
         let skills = counted.skills.iter().map(|(skill, [by_tool, explicit, bytes])| SkillCount {
             skill: skill.clone(),
             by_tool: *by_tool,
@@ -161,21 +174,33 @@ impl Counters {
 
 #[cfg(test)]
 mod tests {
-    use super::{Counters, How, Invoked, MAX_COUNTED};
+    use super::{InvocationCounters, InvocationKind, InvocationRecord, MAX_SERIES};
     use std::time::Duration;
 
-    fn invoked<'a>(source_id: &'a str, skill: &'a str, how: How) -> Invoked<'a> {
+    fn invoked<'a>(
+        source_id: &'a str,
+        skill: &'a str,
+        how: InvocationKind,
+    ) -> InvocationRecord<'a> {
         let (bytes, took) = (10, Duration::from_millis(200));
-        Invoked { source_kind: "executor", source_id, how, skill, outcome: "OK", bytes, took }
+        InvocationRecord {
+            source_kind: "executor",
+            source_id,
+            kind: how,
+            skill,
+            outcome: "OK",
+            bytes,
+            duration: took,
+        }
     }
 
     #[test]
     fn counted_by_what_it_was() {
-        let counters = Counters::default();
-        for how in [How::Read, How::Read, How::Inject] {
-            counters.add(&invoked("e", "skill://r/a", how));
+        let counters = InvocationCounters::default();
+        for how in [InvocationKind::Read, InvocationKind::Read, InvocationKind::Inject] {
+            counters.record_invocation(&invoked("e", "skill://r/a", how));
         }
-        let told = counters.told();
+        let told = counters.snapshot();
         let [read, inject] = &told.invocations[..] else { panic!("{told:?}") };
         assert_eq!((read.count, read.bytes, read.explicit, inject.explicit), (2, 20, false, true));
         assert_eq!(read.buckets, [0, 0, 0, 0, 2, 2, 2, 2, 2], "each holds those before it");
@@ -189,16 +214,16 @@ mod tests {
 
     #[test]
     fn bounded_and_nothing_is_lost() {
-        let counters = Counters::default();
-        let names: Vec<String> = (0..MAX_COUNTED * 2).map(|n| format!("skill://r/{n}")).collect();
+        let counters = InvocationCounters::default();
+        let names: Vec<String> = (0..MAX_SERIES * 2).map(|n| format!("skill://r/{n}")).collect();
         for name in &names {
-            counters.add(&invoked(name, name, How::Read));
+            counters.record_invocation(&invoked(name, name, InvocationKind::Read));
         }
-        let told = counters.told();
-        assert_eq!((told.skills.len(), told.invocations.len()), (MAX_COUNTED + 1, MAX_COUNTED + 1));
+        let told = counters.snapshot();
+        assert_eq!((told.skills.len(), told.invocations.len()), (MAX_SERIES + 1, MAX_SERIES + 1));
         let other = |skill: &&super::SkillCount| skill.skill == "other";
         let other = told.skills.iter().find(other).expect("the rest");
-        assert_eq!(other.by_tool, MAX_COUNTED as u64);
+        assert_eq!(other.by_tool, MAX_SERIES as u64);
         assert_eq!(told.invocations.iter().map(|s| s.count).sum::<u64>(), names.len() as u64);
     }
 }

@@ -22,78 +22,81 @@ mod lifecycle;
 mod list;
 mod mentions;
 mod metrics;
-mod one_line;
 mod read;
 mod restore;
 mod result;
 mod saved;
 pub mod source;
 mod store;
+mod text;
 mod tool_names;
 #[cfg(feature = "handlers")]
 mod tools;
 mod view;
 
-pub use changes::{Changed, Changes};
-pub use fork::{ForkError, Inherit};
+pub use changes::{ChangedSource, SessionWatch};
+pub use fork::{ForkError, ForkScope};
 pub use inject::{
-    Ambiguous, Candidate, Fragment, Injected, LeftOut, MAX_FRAGMENT_BYTES, MAX_INJECTED_BYTES,
+    AmbiguousName, InjectedSkills, MAX_FRAGMENT_BYTES, MAX_INJECTED_BYTES, MentionCandidate,
+    OmittedMention, SkillFragment,
 };
-pub use instructions::{DEFAULT_BUDGET, Instructions};
-pub use lifecycle::{Closed, Ended, KeepError};
-pub use mentions::{Mention, Prompt};
-pub use metrics::{DURATION_BUCKETS, How, InvocationMetrics, MAX_COUNTED, Series, SkillCount};
-pub use restore::{ExecutorChanges, RestoreError, Restored};
-pub use result::{Code, MAX_RESULT_BYTES, Refusal, ToolResult};
+pub use instructions::{DEFAULT_BUDGET, InstructionText};
+pub use lifecycle::{CloseOutcome, PersistError, ScopeOutcome};
+pub use mentions::{SkillMention, UserPrompt};
+pub use metrics::{
+    DURATION_BUCKETS, InvocationKind, InvocationMetrics, InvocationSeries, MAX_SERIES, SkillCount,
+};
+pub use restore::{ExecutorChanges, RestoreError, RestoredSession};
+pub use result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
 pub use saved::{MAX_SAVED_BYTES, SavedError};
 pub use source::{ExecutorState, SkillSource, SourceKind};
 pub use store::{MemoryStore, SessionStore, StoreError};
 pub use tool_names::{ToolNameError, ToolNames};
 #[cfg(feature = "handlers")]
-pub use tools::{Tool, Tools, ToolsError, limits as tool_limits};
+pub use tools::{CustomTool, ToolRegistry, ToolRegistryError, limits as tool_limits};
 
-use crate::client::fleet::by_environment;
-use crate::client::{Fleet, ResumePoint, Selection};
+use crate::client::fleet::group_by_environment;
+use crate::client::{Fleet, MirrorSelection, ResumePoint};
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use futures_util::future::join_all;
-use lifecycle::Life;
+use lifecycle::SessionInner;
 use source::DaemonSource;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use view::Views;
+use view::SessionViewCache;
 
 /// How a session is begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct SessionOptions {
     /// Only skills for this product, or for every product; empty means all.
     pub product: String,
     /// How long `start` waits for executors that do not answer; 5 s by default. Those that answer later
     /// come in when they do. `start` does not wait for an executor with a missing socket or a refused
     /// connection.
-    pub patience: Duration,
+    pub start_timeout: Duration,
     /// How long the skills of an executor that was lost are still shown, so that a restart of its daemon
     /// changes nothing; 10 s by default. Reading them asks the executor all the same.
-    pub grace: Duration,
+    pub grace_period: Duration,
     /// The session's id, by which it is kept: 1 to 128 visible ASCII characters. By default one at random.
     pub id: Option<String>,
     /// The names of the tools, in every text, hint and refusal; `skills.list` and `skills.read` by default.
     pub tool_names: ToolNames,
     /// The program's own tools; none by default. They do not change any more once `start` is called.
     #[cfg(feature = "handlers")]
-    pub tools: Tools,
+    pub tools: ToolRegistry,
 }
 
-impl Default for Options {
+impl Default for SessionOptions {
     fn default() -> Self {
         Self {
             product: String::new(),
-            patience: Duration::from_secs(5),
-            grace: Duration::from_secs(10),
+            start_timeout: Duration::from_secs(5),
+            grace_period: Duration::from_secs(10),
             id: None,
             tool_names: ToolNames::default(),
             #[cfg(feature = "handlers")]
-            tools: Tools::default(),
+            tools: ToolRegistry::default(),
         }
     }
 }
@@ -112,10 +115,10 @@ pub struct Session {
     sources: Vec<Arc<dyn SkillSource>>,
     /// Those of the sources that are executors of the selection.
     executors: Vec<Arc<DaemonSource>>,
-    views: Mutex<Views>,
-    life: Life,
+    views: Mutex<SessionViewCache>,
+    inner: SessionInner,
     #[cfg(feature = "handlers")]
-    own: Arc<tools::Own>,
+    custom_tools: Arc<tools::ToolSet>,
 }
 
 impl Session {
@@ -130,7 +133,7 @@ impl Session {
     pub async fn start(
         fleet: &Fleet,
         selection: Vec<SelectedCapabilityRoot>,
-        options: &Options,
+        options: &SessionOptions,
     ) -> Result<Self, SelectionError> {
         Self::start_with(fleet, selection, Vec::new(), options).await
     }
@@ -145,55 +148,56 @@ impl Session {
         fleet: &Fleet,
         selection: Vec<SelectedCapabilityRoot>,
         others: Vec<Arc<dyn SkillSource>>,
-        options: &Options,
+        options: &SessionOptions,
     ) -> Result<Self, SelectionError> {
-        Self::begin(fleet, selection, others, options, BTreeMap::new()).await
+        Self::start_resumed(fleet, selection, others, options, BTreeMap::new()).await
     }
 
     /// The same, of executors that go on from where an earlier session's were, by environment.
-    async fn begin(
+    async fn start_resumed(
         fleet: &Fleet,
         selection: Vec<SelectedCapabilityRoot>,
         others: Vec<Arc<dyn SkillSource>>,
-        options: &Options,
+        options: &SessionOptions,
         points: BTreeMap<String, ResumePoint>,
     ) -> Result<Self, SelectionError> {
-        let selection = checked(selection)?;
+        let selection = check_selection(selection)?;
         #[cfg(feature = "handlers")]
         let own = options.tools.seal(&options.tool_names)?;
-        let by_environment = by_environment(selection.clone()).into_iter();
+        let by_environment = group_by_environment(selection.clone()).into_iter();
         let executors = by_environment.map(|(environment_id, roots)| async {
-            let selection = Selection { product: options.product.clone(), ..Selection::new(roots) };
+            let selection =
+                MirrorSelection { product: options.product.clone(), ..MirrorSelection::new(roots) };
             let from = points.get(&environment_id).cloned();
-            DaemonSource::of_executor(fleet, environment_id, selection, from, options).await
+            DaemonSource::start_executor(fleet, environment_id, selection, from, options).await
         });
         let executors = join_all(executors).await.into_iter().map(Arc::new).collect();
-        let life = Life::new(options, selection, points)?;
-        let session = Self::of(executors, others, life)?;
+        let life = SessionInner::new(options, selection, points)?;
+        let session = Self::from_sources(executors, others, life)?;
         #[cfg(feature = "handlers")]
-        let session = Self { own: Arc::new(own), ..session };
+        let session = Self { custom_tools: Arc::new(own), ..session };
         Ok(session)
     }
 
     /// Of these sources, and without own tools.
-    fn of(
+    fn from_sources(
         executors: Vec<Arc<DaemonSource>>,
         others: Vec<Arc<dyn SkillSource>>,
-        life: Life,
+        life: SessionInner,
     ) -> Result<Self, SelectionError> {
         let of_executors = executors.iter().map(|source| source.clone() as Arc<dyn SkillSource>);
         let mut sources: Vec<_> = of_executors.chain(others).collect();
         // Those of the selection stay in front.
         sources.sort_by_key(|source| source.kind());
-        let authorities = authorities(&life.selection, &sources)?;
+        let authorities = collect_authorities(&life.selection, &sources)?;
         Ok(Self {
             authorities,
             sources,
             executors,
             views: Mutex::default(),
-            life,
+            inner: life,
             #[cfg(feature = "handlers")]
-            own: Arc::default(),
+            custom_tools: Arc::default(),
         })
     }
 
@@ -211,13 +215,13 @@ impl Session {
 
     /// Waits for changes of what there is, or of how sources are.
     #[must_use]
-    pub fn changes(&self) -> Changes {
-        Changes::of(&self.sources)
+    pub fn watch(&self) -> SessionWatch {
+        SessionWatch::new(&self.sources)
     }
 }
 
 /// The authorities of all sources, each with its source: by kind, the executors' in this order.
-fn authorities(
+fn collect_authorities(
     selected: &[SelectedCapabilityRoot],
     sources: &[Arc<dyn SkillSource>],
 ) -> Result<Vec<(SourceKind, String, usize)>, SelectionError> {
@@ -242,7 +246,7 @@ fn authorities(
 }
 
 /// The roots, each once, or all that is wrong with them.
-fn checked(
+fn check_selection(
     selection: Vec<SelectedCapabilityRoot>,
 ) -> Result<Vec<SelectedCapabilityRoot>, SelectionError> {
     let mut wrong = Vec::new();

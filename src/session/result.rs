@@ -2,8 +2,8 @@
 //! which says to a model what to do next.
 
 use super::ToolNames;
-use super::one_line::{cut, one_line};
-use crate::client::{CallError, reason};
+use super::text::{single_line, truncate_with_ellipsis};
+use crate::client::{CallError, error_reason};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tonic::Code as Grpc;
@@ -11,7 +11,7 @@ use tonic::Code as Grpc;
 /// The most bytes of a result's JSON.
 pub const MAX_RESULT_BYTES: usize = 8_192;
 /// The most bytes of a refusal's sentences, before JSON escapes them.
-const MAX_SENTENCE_BYTES: usize = 1_000;
+const MAX_MESSAGE_BYTES: usize = 1_000;
 
 /// The result of a tool's call, ready for a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct ToolResult {
 /// Why a tool does not do what was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Code {
+pub enum ToolErrorCode {
     /// There is no such tool.
     UnknownTool,
     /// The arguments are not of the tool's schema, or a handle is misspelled.
@@ -62,13 +62,13 @@ pub enum Code {
     /// A source that is no executor cannot be used.
     SourceUnavailable,
     /// A pending call's tool gave no answer.
-    NoAnswer,
+    NoResult,
     /// There are too many calls at once.
     Overloaded,
     /// The session is closed.
     SessionClosed,
     /// The source broke its promises.
-    BadAnswer,
+    InvalidResponse,
     /// An own tool ended with an error.
     #[cfg(feature = "handlers")]
     ToolFailed,
@@ -82,14 +82,14 @@ pub enum Code {
 
 /// Why there is no result, and what a model may do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    pub(super) code: Code,
+pub struct ToolError {
+    pub(super) code: ToolErrorCode,
     pub(super) message: String,
     /// With `{list}` and `{read}` for the names of the tools.
-    next: &'static str,
+    hint: &'static str,
 }
 
-impl Code {
+impl ToolErrorCode {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::UnknownTool => "UNKNOWN_TOOL",
@@ -108,10 +108,10 @@ impl Code {
             Self::RootUnavailable => "ROOT_UNAVAILABLE",
             Self::ExecutorUnavailable => "EXECUTOR_UNAVAILABLE",
             Self::SourceUnavailable => "SOURCE_UNAVAILABLE",
-            Self::NoAnswer => "NO_ANSWER",
+            Self::NoResult => "NO_ANSWER",
             Self::Overloaded => "OVERLOADED",
             Self::SessionClosed => "SESSION_CLOSED",
-            Self::BadAnswer => "BAD_ANSWER",
+            Self::InvalidResponse => "BAD_ANSWER",
             #[cfg(feature = "handlers")]
             Self::ToolFailed => "TOOL_FAILED",
             #[cfg(feature = "handlers")]
@@ -122,12 +122,12 @@ impl Code {
     }
 
     /// Whether nothing can be had of the source now.
-    pub(super) fn is_of_lost_source(self) -> bool {
+    pub(super) fn is_source_unavailable(self) -> bool {
         matches!(self, Self::ExecutorUnavailable | Self::SourceUnavailable)
     }
 
     /// The hint for a model, with `{list}` and `{read}` for the names of the tools.
-    fn next(self) -> &'static str {
+    fn default_hint(self) -> &'static str {
         match self {
             Self::PackageNotFound => "Call {list} again, and use what it gives.",
             Self::ResourceNotFound => {
@@ -143,8 +143,8 @@ impl Code {
             Self::RootUnavailable
             | Self::ExecutorUnavailable
             | Self::SourceUnavailable
-            | Self::NoAnswer
-            | Self::BadAnswer => "Go on without it, or call again later.",
+            | Self::NoResult
+            | Self::InvalidResponse => "Go on without it, or call again later.",
             Self::NotVerified => "Go on without it, and say so: it is not what it is said to be.",
             Self::Overloaded => "Call again later, with fewer calls at once.",
             Self::UnknownTool
@@ -165,53 +165,57 @@ impl Code {
     }
 }
 
-impl Refusal {
-    pub(super) fn new(code: Code, message: &str, next: &'static str) -> Self {
-        Self { code, message: cut(&one_line(message), MAX_SENTENCE_BYTES), next }
+impl ToolError {
+    pub(super) fn with_hint(code: ToolErrorCode, message: &str, next: &'static str) -> Self {
+        Self {
+            code,
+            message: truncate_with_ellipsis(&single_line(message), MAX_MESSAGE_BYTES),
+            hint: next,
+        }
     }
 
     /// What an executor refused; `None` where it did not answer at all.
-    pub(super) fn of(error: &CallError) -> Option<Self> {
+    pub(super) fn from_call_error(error: &CallError) -> Option<Self> {
         let status = match error {
             CallError::Status(status) => status,
-            CallError::Nonsense(why) => {
-                return Some(Self::said(
-                    Code::BadAnswer,
+            CallError::InvalidResponse(why) => {
+                return Some(Self::from_code(
+                    ToolErrorCode::InvalidResponse,
                     &format!("the executor's answer makes no sense: {why}"),
                 ));
             }
-            CallError::ChangedMidway | CallError::Output(_) => return None,
+            CallError::ChangedDuringRead | CallError::Output(_) => return None,
         };
-        let code = match (reason(status).unwrap_or_default().as_str(), status.code()) {
-            ("PACKAGE_NOT_FOUND", _) => Code::PackageNotFound,
-            ("RESOURCE_NOT_FOUND", _) => Code::ResourceNotFound,
-            ("RESOURCE_CHANGED", _) => Code::ResourceChanged,
-            ("TOO_LARGE", _) => Code::TooLarge,
-            ("ROOT_UNAVAILABLE" | "WRONG_ENVIRONMENT", _) => Code::RootUnavailable,
-            ("AUTHORITY_MISMATCH", _) => Code::WrongAuthority,
-            (_, Grpc::InvalidArgument) => Code::InvalidArguments,
-            (_, Grpc::PermissionDenied | Grpc::Unauthenticated) => Code::NotAllowed,
-            (_, Grpc::ResourceExhausted) => Code::Overloaded,
-            (_, Grpc::OutOfRange) => Code::BadAnswer,
+        let code = match (error_reason(status).unwrap_or_default().as_str(), status.code()) {
+            ("PACKAGE_NOT_FOUND", _) => ToolErrorCode::PackageNotFound,
+            ("RESOURCE_NOT_FOUND", _) => ToolErrorCode::ResourceNotFound,
+            ("RESOURCE_CHANGED", _) => ToolErrorCode::ResourceChanged,
+            ("TOO_LARGE", _) => ToolErrorCode::TooLarge,
+            ("ROOT_UNAVAILABLE" | "WRONG_ENVIRONMENT", _) => ToolErrorCode::RootUnavailable,
+            ("AUTHORITY_MISMATCH", _) => ToolErrorCode::WrongAuthority,
+            (_, Grpc::InvalidArgument) => ToolErrorCode::InvalidArguments,
+            (_, Grpc::PermissionDenied | Grpc::Unauthenticated) => ToolErrorCode::NotAllowed,
+            (_, Grpc::ResourceExhausted) => ToolErrorCode::Overloaded,
+            (_, Grpc::OutOfRange) => ToolErrorCode::InvalidResponse,
             _ => return None,
         };
-        Some(Self::said(code, &error.to_string()))
+        Some(Self::from_code(code, &error.to_string()))
     }
 
     /// With the step that its code calls for. The message is a sentence, and cut where it is long.
     #[must_use]
-    pub fn said(code: Code, message: &str) -> Self {
-        Self::new(code, message, code.next())
+    pub fn from_code(code: ToolErrorCode, message: &str) -> Self {
+        Self::with_hint(code, message, code.default_hint())
     }
 
-    fn json(&self, names: &ToolNames) -> Value {
-        let next = names.fill(self.next);
+    fn to_json(&self, names: &ToolNames) -> Value {
+        let next = names.fill_placeholders(self.hint);
         json!({ "error": { "code": self.code.name(), "message": self.message, "next": next } })
     }
 
     /// Why.
     #[must_use]
-    pub fn code(&self) -> Code {
+    pub fn code(&self) -> ToolErrorCode {
         self.code
     }
 
@@ -224,19 +228,22 @@ impl Refusal {
 
 impl ToolResult {
     /// A result that was made to fit.
-    pub(super) fn of(outcome: Result<&impl Serialize, &Refusal>, names: &ToolNames) -> Self {
+    pub(super) fn from_outcome(
+        outcome: Result<&impl Serialize, &ToolError>,
+        names: &ToolNames,
+    ) -> Self {
         let json = match outcome {
             Ok(result) => serde_json::to_string(result),
-            Err(refusal) => serde_json::to_string(&refusal.json(names)),
+            Err(refusal) => serde_json::to_string(&refusal.to_json(names)),
         };
         let json = json.unwrap_or_default();
         if json.is_empty() || json.len() > MAX_RESULT_BYTES {
             let message = "the result is larger than a result may be";
-            let refusal = Refusal::said(Code::BadAnswer, message);
+            let refusal = ToolError::from_code(ToolErrorCode::InvalidResponse, message);
             return Self {
                 success: false,
                 external_context: true,
-                json: refusal.json(names).to_string(),
+                json: refusal.to_json(names).to_string(),
             };
         }
         Self { success: outcome.is_ok(), external_context: true, json }
@@ -244,21 +251,21 @@ impl ToolResult {
 }
 
 /// How many bytes a text is between the quotes of JSON.
-pub(super) fn escaped_len(text: &str) -> usize {
-    text.bytes().map(escaped).sum()
+pub(super) fn json_escaped_len(text: &str) -> usize {
+    text.bytes().map(json_escaped_byte_len).sum()
 }
 
 /// The longest beginning of a text, in bytes, that takes at most so many between the quotes of JSON.
-pub(super) fn fits_escaped(text: &str, room: usize) -> usize {
+pub(super) fn json_escaped_prefix_len(text: &str, room: usize) -> usize {
     let mut taken = 0;
     let end = text.bytes().position(|byte| {
-        taken += escaped(byte);
+        taken += json_escaped_byte_len(byte);
         taken > room
     });
     end.map_or(text.len(), |end| text.floor_char_boundary(end))
 }
 
-fn escaped(byte: u8) -> usize {
+fn json_escaped_byte_len(byte: u8) -> usize {
     match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
         0x00..0x20 => 6,
@@ -269,18 +276,20 @@ fn escaped(byte: u8) -> usize {
 #[cfg(test)]
 mod tests {
     use super::{
-        Code, MAX_RESULT_BYTES, Refusal, ToolNames, ToolResult, escaped_len, fits_escaped,
+        MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolNames, ToolResult, json_escaped_len,
+        json_escaped_prefix_len,
     };
     use proptest::prelude::*;
 
     #[test]
     fn a_refusal_fits_whatever_it_repeats() {
-        let refusal = Refusal::said(Code::BadAnswer, &"\u{1}\"\\".repeat(100_000));
+        let refusal =
+            ToolError::from_code(ToolErrorCode::InvalidResponse, &"\u{1}\"\\".repeat(100_000));
         let names = ToolNames::default();
-        let result = ToolResult::of(Err::<&(), _>(&refusal), &names);
+        let result = ToolResult::from_outcome(Err::<&(), _>(&refusal), &names);
         assert!(!result.success && result.json.len() <= MAX_RESULT_BYTES);
         let large = "x".repeat(MAX_RESULT_BYTES);
-        let result = ToolResult::of(Ok(&large), &names);
+        let result = ToolResult::from_outcome(Ok(&large), &names);
         assert!(!result.success && result.json.contains("BAD_ANSWER"));
     }
 
@@ -288,11 +297,11 @@ mod tests {
         #[test]
         fn lengths_are_those_of_the_library(text in "(?s).{0,60}", room in 0_usize..100) {
             let json = serde_json::to_string(&text).expect("JSON");
-            prop_assert_eq!(escaped_len(&text), json.len() - 2);
-            let end = fits_escaped(&text, room);
-            prop_assert!(escaped_len(&text[..end]) <= room);
+            prop_assert_eq!(json_escaped_len(&text), json.len() - 2);
+            let end = json_escaped_prefix_len(&text, room);
+            prop_assert!(json_escaped_len(&text[..end]) <= room);
             let next = text[end..].chars().next();
-            prop_assert!(next.is_none_or(|c| escaped_len(&text[..end + c.len_utf8()]) > room));
+            prop_assert!(next.is_none_or(|c| json_escaped_len(&text[..end + c.len_utf8()]) > room));
         }
     }
 }

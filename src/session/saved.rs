@@ -32,7 +32,7 @@ pub enum SavedError {
 /// A state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Saved {
+pub(super) struct SavedSession {
     format: String,
     version: u64,
     pub(super) id: String,
@@ -76,7 +76,7 @@ struct SavedExecutor {
     fingerprints: BTreeMap<String, String>,
 }
 
-impl Saved {
+impl SavedSession {
     pub(super) fn new(
         id: &str,
         product: &str,
@@ -96,13 +96,13 @@ impl Saved {
             version: VERSION,
             id: id.to_owned(),
             product: product.to_owned(),
-            selection: selection.iter().map(SavedRoot::of).collect(),
+            selection: selection.iter().map(SavedRoot::from_selected).collect(),
             executors: points.into_iter().map(executor).collect(),
         }
     }
 
     /// As text, if it is within the bound.
-    pub(super) fn print(&self) -> Result<String, SavedError> {
+    pub(super) fn to_json(&self) -> Result<String, SavedError> {
         let text = serde_json::to_string(self);
         let text = text.map_err(|error| SavedError::Corrupt(error.to_string()))?;
         if text.len() > MAX_SAVED_BYTES { Err(SavedError::TooLarge(text.len())) } else { Ok(text) }
@@ -115,7 +115,7 @@ impl Saved {
             return Err(SavedError::TooLarge(text.len()));
         }
         let corrupt = |error: serde_json::Error| SavedError::Corrupt(error.to_string());
-        let header: Header = serde_json::from_str(text).map_err(corrupt)?;
+        let header: SavedHeader = serde_json::from_str(text).map_err(corrupt)?;
         if header.format != FORMAT {
             let is = &header.format.chars().take(64).collect::<String>();
             let why = format!("`format` is {is:?}, and not {FORMAT:?}");
@@ -123,7 +123,7 @@ impl Saved {
         }
         if header.version == VERSION {
             let saved: Self = serde_json::from_str(text).map_err(corrupt)?;
-            is_id(&saved.id).map_err(SavedError::Corrupt)?;
+            check_session_id(&saved.id).map_err(SavedError::Corrupt)?;
             return Ok((saved, Vec::new()));
         }
         let mut warnings = vec![format!(
@@ -136,7 +136,12 @@ impl Saved {
                 .push(format!("its selection cannot be read, and nothing is selected: {error}"));
             Vec::new()
         });
-        let id = header.id.as_str().filter(|id| is_id(id).is_ok()).unwrap_or_default().to_owned();
+        let id = header
+            .id
+            .as_str()
+            .filter(|id| check_session_id(id).is_ok())
+            .unwrap_or_default()
+            .to_owned();
         if id.is_empty() {
             warnings.push("its id cannot be read, and it gets another".to_owned());
         }
@@ -144,11 +149,11 @@ impl Saved {
     }
 
     pub(super) fn selection(&self) -> Vec<SelectedCapabilityRoot> {
-        self.selection.iter().map(SavedRoot::selected).collect()
+        self.selection.iter().map(SavedRoot::to_selected).collect()
     }
 
     /// Where each executor was, by environment.
-    pub(super) fn points(&self) -> BTreeMap<String, ResumePoint> {
+    pub(super) fn resume_points(&self) -> BTreeMap<String, ResumePoint> {
         let point = |executor: &SavedExecutor| {
             let SavedExecutor { environment_id, resume_token, epoch, revision, fingerprints } =
                 executor.clone();
@@ -161,7 +166,7 @@ impl Saved {
 
 /// What every version has.
 #[derive(Deserialize)]
-struct Header {
+struct SavedHeader {
     format: String,
     version: u64,
     #[serde(default)]
@@ -171,7 +176,7 @@ struct Header {
 }
 
 /// Whether this can be a session's id, or what is wrong with it.
-pub(super) fn is_id(id: &str) -> Result<(), String> {
+pub(super) fn check_session_id(id: &str) -> Result<(), String> {
     let is = !id.is_empty() && id.len() <= MAX_ID_BYTES && id.bytes().all(|b| b.is_ascii_graphic());
     if is {
         Ok(())
@@ -181,7 +186,7 @@ pub(super) fn is_id(id: &str) -> Result<(), String> {
 }
 
 impl SavedRoot {
-    fn of(root: &SelectedCapabilityRoot) -> Self {
+    fn from_selected(root: &SelectedCapabilityRoot) -> Self {
         let location = root.location.clone();
         let location = location.map(|CapabilityRootLocation { r#type, environment_id, path }| {
             SavedLocation { r#type, environment_id, path }
@@ -189,7 +194,7 @@ impl SavedRoot {
         Self { id: root.id.clone(), location }
     }
 
-    fn selected(&self) -> SelectedCapabilityRoot {
+    fn to_selected(&self) -> SelectedCapabilityRoot {
         let location = self.location.clone();
         let location = location.map(|SavedLocation { r#type, environment_id, path }| {
             CapabilityRootLocation { r#type, environment_id, path }
@@ -200,12 +205,12 @@ impl SavedRoot {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_SAVED_BYTES, MAX_TOKEN_BYTES, Saved, SavedError};
+    use super::{MAX_SAVED_BYTES, MAX_TOKEN_BYTES, SavedError, SavedSession};
     use crate::client::ResumePoint;
     use crate::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
     use proptest::prelude::*;
 
-    fn saved(token: &str) -> Saved {
+    fn saved(token: &str) -> SavedSession {
         let location = CapabilityRootLocation {
             r#type: "environment".into(),
             environment_id: "e".into(),
@@ -221,24 +226,24 @@ mod tests {
             revision: 7,
             fingerprints: [("r".to_owned(), "ab".to_owned())].into(),
         };
-        Saved::new("s1", "codex", &roots, [("e".to_owned(), point)])
+        SavedSession::new("s1", "codex", &roots, [("e".to_owned(), point)])
     }
 
     #[test]
-    fn it_is_exactly_this() {
-        let text = saved("t").print().expect("it is small");
+    fn the_saved_json_is_stable() {
+        let text = saved("t").to_json().expect("it is small");
         assert_eq!(
             text,
             r#"{"format":"caproot-session","version":1,"id":"s1","product":"codex","selection":[{"id":"r","location":{"type":"environment","environmentId":"e","path":"published:r"}},{"id":"nowhere"}],"executors":[{"environmentId":"e","resumeToken":"t","epoch":"0123","revision":7,"fingerprints":{"r":"ab"}}]}"#
         );
-        assert_eq!(Saved::parse(&text), Ok((saved("t"), vec![])));
+        assert_eq!(SavedSession::parse(&text), Ok((saved("t"), vec![])));
         let kept = saved(&"x".repeat(MAX_TOKEN_BYTES + 1));
-        assert_eq!(kept.points()["e"].token, "", "no token of any size");
+        assert_eq!(kept.resume_points()["e"].token, "", "no token of any size");
     }
 
     #[test]
     fn what_is_wrong_has_its_place() {
-        let text = saved("t").print().expect("it is small");
+        let text = saved("t").to_json().expect("it is small");
         for (bad, part) in [
             (String::new(), "line 1 column 0"),
             (text[..text.len() - 9].to_owned(), "column"),
@@ -250,22 +255,22 @@ mod tests {
             (text.replace("\"version\":1,", ""), "missing field `version`"),
             (text.replace("environmentId", "environment"), "unknown field `environment`"),
         ] {
-            let error = Saved::parse(&bad).expect_err(part).to_string();
+            let error = SavedSession::parse(&bad).expect_err(part).to_string();
             assert!(error.contains(part), "{error}");
         }
         let large = " ".repeat(MAX_SAVED_BYTES + 1);
-        assert_eq!(Saved::parse(&large), Err(SavedError::TooLarge(large.len())));
+        assert_eq!(SavedSession::parse(&large), Err(SavedError::TooLarge(large.len())));
     }
 
     #[test]
     fn of_another_version() {
-        let text = saved("t").print().expect("it is small");
+        let text = saved("t").to_json().expect("it is small");
         let newer = text.replace("\"version\":1", "\"version\":2").replace("product", "more");
-        let (read, warnings) = Saved::parse(&newer).expect("what it has in common");
+        let (read, warnings) = SavedSession::parse(&newer).expect("what it has in common");
         assert_eq!((read.id.as_str(), read.selection()), ("s1", saved("t").selection()));
-        assert!(read.points().is_empty() && warnings.len() == 1, "{warnings:?}");
+        assert!(read.resume_points().is_empty() && warnings.len() == 1, "{warnings:?}");
         let newer = newer.replace("\"selection\":[", "\"selection\":[7,").replace("\"s1\"", "null");
-        let (read, warnings) = Saved::parse(&newer).expect("nothing in common");
+        let (read, warnings) = SavedSession::parse(&newer).expect("nothing in common");
         assert!(read.selection().is_empty() && read.id.is_empty());
         assert_eq!(warnings.len(), 3, "{warnings:?}");
     }
@@ -274,12 +279,12 @@ mod tests {
         /// Whatever becomes of a text, it is read or refused.
         #[test]
         fn garbage(at in 0_usize..300, byte in any::<char>(), cut in 0_usize..400, any in "(?s).{0,80}") {
-            let text = saved("t").print().expect("it is small");
+            let text = saved("t").to_json().expect("it is small");
             let mut chars: Vec<char> = text.chars().collect();
             chars[at.min(text.len() - 1)] = byte;
             let one: String = chars.into_iter().collect();
             for bad in [&one, &text[..cut.min(text.len())], &any] {
-                drop(Saved::parse(bad));
+                drop(SavedSession::parse(bad));
             }
         }
     }

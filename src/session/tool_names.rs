@@ -36,7 +36,7 @@ impl ToolNames {
     ///
     /// [`ToolNameError`] if a name would not match `^[a-zA-Z0-9_-]{1,64}$`.
     pub fn flat(prefix: &str, separator: &str) -> Result<Self, ToolNameError> {
-        let name = |name: &str| checked(format!("{prefix}{separator}{name}"));
+        let name = |name: &str| check_tool_name(format!("{prefix}{separator}{name}"));
         let (list, read) = (name("list")?, name("read")?);
         Ok(Self { separator: Some(separator.to_owned()), list, read })
     }
@@ -60,23 +60,23 @@ impl ToolNames {
 
     /// The name of a program's own tool; its namespace, if it has one, is part of the name.
     #[cfg(feature = "handlers")]
-    pub(super) fn flattened(
+    pub(super) fn flat_name(
         &self,
         namespace: Option<&str>,
         name: &str,
     ) -> Result<String, ToolNameError> {
         let separator = self.separator.as_deref().unwrap_or(".");
         let flat = |namespace| format!("{namespace}{separator}{name}");
-        checked(namespace.map_or_else(|| name.to_owned(), flat))
+        check_tool_name(namespace.map_or_else(|| name.to_owned(), flat))
     }
 
     /// A text of ours with the names in place of `{list}` and `{read}`.
-    pub(super) fn fill(&self, text: &str) -> String {
+    pub(super) fn fill_placeholders(&self, text: &str) -> String {
         text.replace("{list}", &self.list).replace("{read}", &self.read)
     }
 }
 
-fn checked(name: String) -> Result<String, ToolNameError> {
+fn check_tool_name(name: String) -> Result<String, ToolNameError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     let fits = (1..=MAX_TOOL_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_plain);
     if fits { Ok(name) } else { Err(ToolNameError(name)) }
@@ -90,12 +90,15 @@ mod tests {
     fn flat_names_are_checked() {
         let names = ToolNames::flat("skills", "_").expect("valid names");
         assert_eq!((names.list(), names.read()), ("skills_list", "skills_read"));
-        assert_eq!(names.fill("{list}, then {read}."), "skills_list, then skills_read.");
+        assert_eq!(
+            names.fill_placeholders("{list}, then {read}."),
+            "skills_list, then skills_read."
+        );
         assert_eq!(ToolNames::flat("", "").expect("valid names").read(), "read");
         let long = "x".repeat(60);
         for (prefix, separator) in [("skills", "."), ("a b", "_"), ("ä", "_"), (&*long, "_")] {
             assert!(ToolNames::flat(prefix, separator).is_err(), "{prefix}{separator}");
         }
-        assert_eq!(ToolNames::default().fill("{list}"), "skills.list");
+        assert_eq!(ToolNames::default().fill_placeholders("{list}"), "skills.list");
     }
 }

@@ -2,8 +2,8 @@
 //! names, in the order of the selection. Views are kept while nothing changes, and a few old ones for
 //! those who page through them.
 
-use super::one_line::{cut, one_line};
-use super::source::{Listed, SkillSource, SourceKind};
+use super::source::{SkillSource, SourceKind, SourceSnapshot};
+use super::text::{single_line, truncate_with_ellipsis};
 use super::{Session, SharedSkill, lock};
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 /// The views that pages can go on from.
-const KEPT: usize = 8;
+const MAX_CACHED_VIEWS: usize = 8;
 /// The most warnings, and the most bytes of each.
 const MAX_WARNINGS: usize = 16;
 const MAX_WARNING_BYTES: usize = 256;
@@ -20,7 +20,7 @@ const MAX_NAMES_BYTES: usize = 120;
 
 /// What there is.
 #[derive(Debug)]
-pub(super) struct View {
+pub(super) struct SessionView {
     /// Random, so that a cursor of another session is known for what it is.
     pub(super) id: u64,
     /// By kind of source; roots as selected, then by name, then by package; hidden ones too.
@@ -33,7 +33,7 @@ pub(super) struct View {
     pub(super) truncated: bool,
 }
 
-impl View {
+impl SessionView {
     /// Of a session that is closed.
     fn closed() -> Self {
         let warnings = vec!["the session is closed".to_owned()];
@@ -43,10 +43,10 @@ impl View {
 
 /// The view of now, and those before it.
 #[derive(Debug, Default)]
-pub(super) struct Views {
-    kept: VecDeque<Arc<View>>,
+pub(super) struct SessionViewCache {
+    views: VecDeque<Arc<SessionView>>,
     /// What the first of them was made of.
-    sources: Vec<Listed>,
+    latest_sources: Vec<SourceSnapshot>,
 }
 
 /// Whether only a person may call a skill, by its name.
@@ -56,39 +56,39 @@ pub(super) fn is_hidden(skill: &SharedSkill) -> bool {
 
 impl Session {
     /// What there is now.
-    pub(super) fn view(&self) -> Arc<View> {
+    pub(super) fn current_view(&self) -> Arc<SessionView> {
         if self.is_closed() {
-            return Arc::new(View::closed());
+            return Arc::new(SessionView::closed());
         }
-        let sources: Vec<_> = self.sources.iter().map(|source| source.listed()).collect();
+        let sources: Vec<_> = self.sources.iter().map(|source| source.snapshot()).collect();
         let mut views = lock(&self.views);
-        if let Some(view) = views.kept.front()
-            && views.sources.len() == sources.len()
-            && views.sources.iter().zip(&sources).all(|(a, b)| a.is_as(b))
+        if let Some(view) = views.views.front()
+            && views.latest_sources.len() == sources.len()
+            && views.latest_sources.iter().zip(&sources).all(|(a, b)| a.is_same(b))
         {
             return view.clone();
         }
-        let view = Arc::new(self.look(&sources));
-        views.sources = sources;
-        views.kept.push_front(view.clone());
-        views.kept.truncate(KEPT);
+        let view = Arc::new(self.build_view(&sources));
+        views.latest_sources = sources;
+        views.views.push_front(view.clone());
+        views.views.truncate(MAX_CACHED_VIEWS);
         view
     }
 
     /// A view that was shown not long ago.
-    pub(super) fn view_before(&self, id: u64) -> Option<Arc<View>> {
-        lock(&self.views).kept.iter().find(|view| view.id == id).cloned()
+    pub(super) fn cached_view(&self, id: u64) -> Option<Arc<SessionView>> {
+        lock(&self.views).views.iter().find(|view| view.id == id).cloned()
     }
 
-    fn look(&self, listed: &[Listed]) -> View {
-        let masked = masked(&self.sources, listed);
+    fn build_view(&self, listed: &[SourceSnapshot]) -> SessionView {
+        let masked = masked_names(&self.sources, listed);
         let mut runs: HashMap<(usize, &str), &[SharedSkill]> = HashMap::new();
         let (mut unavailable, mut warnings, mut hiding) = (Vec::new(), Vec::new(), Vec::new());
         let mut truncated = false;
-        for (at, (source, Listed { listing, unavailable: why })) in
+        for (at, (source, SourceSnapshot { listing, unavailable_reason: why })) in
             self.sources.iter().zip(listed).enumerate()
         {
-            let who = source.kind().phrase(source.id());
+            let who = source.kind().describe(source.id());
             if let Some(why) = why {
                 unavailable
                     .push(format!("{who} cannot be used, and its skills are left out: {why}"));
@@ -103,7 +103,7 @@ impl Session {
             }
             warnings.extend(listing.warnings.iter().cloned());
             truncated |= listing.truncated;
-            hiding.extend(hides(&who, masked.get(&at)));
+            hiding.extend(masked_warning(&who, masked.get(&at)));
         }
         let mut skills = Vec::new();
         for (_, id, at) in &self.authorities {
@@ -114,11 +114,11 @@ impl Session {
             };
             skills.extend(run.iter().filter(|skill| !is_masked(skill)).cloned());
         }
-        View {
+        SessionView {
             id: RandomState::new().hash_one(self.sources.len()),
             hidden: skills.iter().filter(|skill| is_hidden(skill)).count(),
             skills,
-            warnings: bounded(&[unavailable, hiding, warnings].concat()),
+            warnings: limit_warnings(&[unavailable, hiding, warnings].concat()),
             truncated,
         }
     }
@@ -126,9 +126,9 @@ impl Session {
 
 /// Of each source, by its place, the names that are taken by skills of an earlier kind. Sources that
 /// cannot be used keep the names that they had, so that none comes to mean another's skill by that.
-fn masked<'a>(
+fn masked_names<'a>(
     sources: &[Arc<dyn SkillSource>],
-    listed: &'a [Listed],
+    listed: &'a [SourceSnapshot],
 ) -> HashMap<usize, BTreeSet<&'a str>> {
     let mut masked = HashMap::new();
     let mut taken: HashSet<&str> = HashSet::new();
@@ -156,7 +156,7 @@ fn masked<'a>(
 }
 
 /// Says which names of a source are not listed.
-fn hides(who: &str, names: Option<&BTreeSet<&str>>) -> Option<String> {
+fn masked_warning(who: &str, names: Option<&BTreeSet<&str>>) -> Option<String> {
     let names = names.filter(|names| !names.is_empty())?;
     let mut said = String::new();
     let mut shown = 0;
@@ -177,8 +177,8 @@ fn hides(who: &str, names: Option<&BTreeSet<&str>>) -> Option<String> {
 }
 
 /// A few warnings, each on one line.
-fn bounded(warnings: &[String]) -> Vec<String> {
-    let line = |warning: &String| cut(&one_line(warning), MAX_WARNING_BYTES);
+fn limit_warnings(warnings: &[String]) -> Vec<String> {
+    let line = |warning: &String| truncate_with_ellipsis(&single_line(warning), MAX_WARNING_BYTES);
     if warnings.len() <= MAX_WARNINGS {
         return warnings.iter().map(line).collect();
     }

@@ -1,7 +1,7 @@
 //! Where log lines and spans go. Leaves what is logged, and when, to everybody else.
 
-use super::traces::{self, Provider};
-use crate::config::{Log, LogFormat, Traces};
+use super::traces::{self, SpanProvider};
+use crate::config::{LogConfig, LogFormat, TraceConfig};
 use std::io::{self, IsTerminal as _};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -10,14 +10,14 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 
 /// The process's logs.
 #[derive(Debug)]
-pub struct Logs {
+pub struct LogHandle {
     filter: reload::Handle<EnvFilter, Registry>,
-    provider: Option<Provider>,
+    span_provider: Option<SpanProvider>,
 }
 
 /// Begins to log, and to send spans if asked to; needs a runtime for these. A process has one log: a
 /// second, as in a test, leaves the first in place.
-pub fn begin(log: &Log, traces: Option<&Traces>) -> Result<Logs, String> {
+pub fn init_logging(log: &LogConfig, traces: Option<&TraceConfig>) -> Result<LogHandle, String> {
     let (filter, handle) = reload::Layer::new(EnvFilter::new(&log.filter));
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match log.format {
         LogFormat::Text => {
@@ -33,9 +33,9 @@ pub fn begin(log: &Log, traces: Option<&Traces>) -> Result<Logs, String> {
             Box::new(journal.with_field_prefix(Some("CAPROOT".to_owned())))
         }
     };
-    let provider = traces.map(traces::exporter).transpose()?;
+    let provider = traces.map(traces::build_span_provider).transpose()?;
     let spans = provider.as_ref().map(|provider| {
-        let layer = traces::layer(provider);
+        let layer = traces::span_layer(provider);
         // Whatever is logged: spans of calls, and what is said within them.
         let calls =
             tracing_subscriber::filter::Targets::new().with_target("caproot", LevelFilter::INFO);
@@ -43,10 +43,10 @@ pub fn begin(log: &Log, traces: Option<&Traces>) -> Result<Logs, String> {
     });
     let subscriber = tracing_subscriber::registry().with(lines.with_filter(filter)).with(spans);
     let _ = subscriber.try_init();
-    Ok(Logs { filter: handle, provider })
+    Ok(LogHandle { filter: handle, span_provider: provider })
 }
 
-impl Logs {
+impl LogHandle {
     /// Changes what is logged from now on.
     pub fn set_filter(&self, filter: &str) {
         if let Err(error) = self.filter.reload(EnvFilter::new(filter)) {
@@ -55,9 +55,9 @@ impl Logs {
     }
 
     /// Sends the last spans; call it once, off the runtime's own threads.
-    pub fn end(&self) {
-        if let Some(provider) = &self.provider {
-            traces::flush(provider);
+    pub fn flush_spans(&self) {
+        if let Some(provider) = &self.span_provider {
+            traces::flush_spans(provider);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! What an operator's own systems see of a running daemon: logs, metrics, traces. Watches, and decides
 //! nothing.
 
-mod calls;
-mod collect;
+mod call_metrics;
 pub mod logs;
-mod roots;
+mod metrics;
+mod root_health;
 mod scrape;
 #[cfg(feature = "otlp")]
 mod traces;
@@ -12,7 +12,7 @@ mod traces;
 #[path = "no_traces.rs"]
 mod traces;
 
-pub use calls::{CallsLayer, Counted, METHODS};
-pub use collect::Metrics;
-pub use logs::Logs;
-pub use roots::tell_of_roots;
+pub use call_metrics::{CallMetricsLayer, CallMetricsService, RPC_METHODS};
+pub use logs::LogHandle;
+pub use metrics::Metrics;
+pub use root_health::log_root_health;

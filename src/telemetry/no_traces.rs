@@ -8,25 +8,25 @@ use tracing_subscriber::layer::Identity;
 
 /// What sends spans: there is none.
 #[derive(Debug)]
-pub(super) enum Provider {}
+pub(super) enum SpanProvider {}
 
 /// Refuses.
-pub(super) fn exporter(traces: &Traces) -> Result<Provider, String> {
+pub(super) fn build_span_provider(traces: &Traces) -> Result<SpanProvider, String> {
     Err(format!(
         "spans cannot be sent to {}: this caproot was built without the feature `otlp`",
         traces.otlp
     ))
 }
 
-pub(super) fn layer(provider: &Provider) -> Identity {
+pub(super) fn span_layer(provider: &SpanProvider) -> Identity {
     match *provider {}
 }
 
-pub(super) fn flush(provider: &Provider) {
+pub(super) fn flush_spans(provider: &SpanProvider) {
     match *provider {}
 }
 
 /// The span of one call, which nobody sends.
-pub(super) fn span(method: &'static str, _: &HeaderMap) -> Span {
+pub(super) fn call_span(method: &'static str, _: &HeaderMap) -> Span {
     tracing::info_span!(target: "caproot::call", "call", method)
 }

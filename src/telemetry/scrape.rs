@@ -12,30 +12,30 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// For the request's head, and for the whole scrape.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a request that are kept while it comes in.
-const MAX_HEAD: usize = 16 << 10;
+const MAX_HEAD_BYTES: usize = 16 << 10;
 
 impl Metrics {
     /// Answers whoever connected, and hangs up.
-    pub async fn answer(&self, io: impl AsyncRead + AsyncWrite + Unpin) {
+    pub async fn serve_scrape(&self, io: impl AsyncRead + AsyncWrite + Unpin) {
         let answer = service_fn(async |request: Request<Incoming>| {
-            Ok::<_, Infallible>(self.page(request.method(), request.uri().path()))
+            Ok::<_, Infallible>(self.respond(request.method(), request.uri().path()))
         });
         let serving = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(PATIENCE)
+            .header_read_timeout(SCRAPE_TIMEOUT)
             .keep_alive(false)
-            .max_buf_size(MAX_HEAD)
+            .max_buf_size(MAX_HEAD_BYTES)
             .serve_connection(TokioIo::new(io), answer);
-        match tokio::time::timeout(PATIENCE, serving).await {
+        match tokio::time::timeout(SCRAPE_TIMEOUT, serving).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "a scrape failed"),
             Err(_) => tracing::debug!("a scrape took too long"),
         }
     }
 
-    fn page(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    fn respond(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
         let says = |status, kind, text: String| {
             let mut response = Response::new(Full::new(Bytes::from(text)));
             *response.status_mut() = status;

@@ -1,6 +1,6 @@
 //! The trace that a call belongs to, by the W3C's `traceparent`, and where spans are sent.
 
-use crate::config::Traces;
+use crate::config::TraceConfig;
 use http::HeaderMap;
 use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
@@ -17,11 +17,11 @@ use tracing_subscriber::registry::LookupSpan;
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What sends spans.
-pub(super) type Provider = SdkTracerProvider;
+pub(super) type SpanProvider = SdkTracerProvider;
 
 /// Sends spans to an OTLP collector, in batches, from a thread of its own. What cannot be sent is
 /// dropped: the library's queue is bounded.
-pub(super) fn exporter(traces: &Traces) -> Result<Provider, String> {
+pub(super) fn build_span_provider(traces: &TraceConfig) -> Result<SpanProvider, String> {
     let exporter = SpanExporter::builder()
         .with_tonic()
         .with_endpoint(&traces.otlp)
@@ -40,21 +40,21 @@ pub(super) fn exporter(traces: &Traces) -> Result<Provider, String> {
 }
 
 /// What makes spans of what is logged.
-pub(super) fn layer<S: Subscriber + for<'a> LookupSpan<'a>>(
-    provider: &Provider,
+pub(super) fn span_layer<S: Subscriber + for<'a> LookupSpan<'a>>(
+    provider: &SpanProvider,
 ) -> OpenTelemetryLayer<S, SdkTracer> {
     tracing_opentelemetry::layer().with_tracer(provider.tracer("caproot"))
 }
 
 /// Sends what is left, waiting a little at most.
-pub(super) fn flush(provider: &Provider) {
+pub(super) fn flush_spans(provider: &SpanProvider) {
     if let Err(error) = provider.shutdown_with_timeout(EXPORT_TIMEOUT) {
         tracing::warn!(%error, "the last spans could not be sent");
     }
 }
 
 /// The span of one call, below the caller's if the caller named one.
-pub(super) fn span(method: &'static str, headers: &HeaderMap) -> Span {
+pub(super) fn call_span(method: &'static str, headers: &HeaderMap) -> Span {
     let span = tracing::info_span!(
         target: "caproot::call",
         "call",
@@ -64,7 +64,7 @@ pub(super) fn span(method: &'static str, headers: &HeaderMap) -> Span {
         method,
         trace_id = field::Empty,
     );
-    let parent = TraceContextPropagator::new().extract(&Headers(headers));
+    let parent = TraceContextPropagator::new().extract(&TraceHeaders(headers));
     let trace = parent.span().span_context().clone();
     if trace.is_valid() {
         // In each line that is logged on the way, too.
@@ -76,9 +76,9 @@ pub(super) fn span(method: &'static str, headers: &HeaderMap) -> Span {
 }
 
 /// The two headers of the W3C's trace context, and no others.
-struct Headers<'a>(&'a HeaderMap);
+struct TraceHeaders<'a>(&'a HeaderMap);
 
-impl Extractor for Headers<'_> {
+impl Extractor for TraceHeaders<'_> {
     fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key)?.to_str().ok()
     }

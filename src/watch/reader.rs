@@ -1,6 +1,6 @@
 //! Reads the events of the inotify instance and tells them to whoever is interested.
 
-use super::{Shared, State};
+use super::{WatcherInner, WatcherState};
 use futures_util::StreamExt as _;
 use inotify::{Event, EventMask, Inotify};
 use std::ffi::OsString;
@@ -11,25 +11,25 @@ use std::sync::atomic::Ordering;
 /// Bytes of events that are read at once.
 const BUFFER_BYTES: usize = 64 << 10;
 /// What makes an entry another.
-const REPLACED: EventMask = EventMask::CREATE
+const ENTRY_REPLACED: EventMask = EventMask::CREATE
     .union(EventMask::DELETE)
     .union(EventMask::MOVED_FROM)
     .union(EventMask::MOVED_TO);
 
-impl Shared {
+impl WatcherInner {
     /// Reads until the instance dies.
-    pub(super) async fn read(self: Arc<Self>, instance: Inotify) {
+    pub(super) async fn run_event_loop(self: Arc<Self>, instance: Inotify) {
         let mut buffer = vec![0; BUFFER_BYTES];
         match instance.into_event_stream(&mut buffer) {
             Err(error) => tracing::error!(%error, "the watcher cannot be read"),
             Ok(mut events) => loop {
                 let event = tokio::select! {
                     event = events.next() => event,
-                    () = self.faults.death() => None,
+                    () = self.fault_injector.instance_killed() => None,
                 };
                 let Some(event) = event else { break };
                 match event {
-                    Ok(event) => self.tell(&event),
+                    Ok(event) => self.dispatch_event(&event),
                     Err(error) => {
                         tracing::error!(%error, "the watcher died; a new one takes its place");
                         break;
@@ -38,31 +38,31 @@ impl Shared {
             },
         }
         let state = {
-            let _none_adding = self.none_adding();
-            let mut state = self.lock();
-            State {
+            let _none_adding = self.block_adds();
+            let mut state = self.lock_state();
+            WatcherState {
                 watches: state.watches.take(),
                 instance: state.instance.take(),
-                mounts: state.mounts.take(),
-                registry: state.registry.begin_anew(),
+                mount_table: state.mount_table.take(),
+                registry: state.registry.take_all(),
                 barriers: std::mem::take(&mut state.barriers),
             }
         };
         // Dropping the barriers tells those who wait that they cannot be met.
-        state.registry.everybody().for_each(|listener| listener.lost());
+        state.registry.distinct_listeners().for_each(|listener| listener.on_events_lost());
     }
 
-    fn tell(&self, event: &Event<OsString>) {
-        let none_adding = self.none_adding();
-        let mut state = self.lock();
+    fn dispatch_event(&self, event: &Event<OsString>) {
+        let none_adding = self.block_adds();
+        let mut state = self.lock_state();
         if event.mask.contains(EventMask::Q_OVERFLOW) {
             self.overflows.fetch_add(1, Ordering::Relaxed);
             // A barrier's own event may be among the lost; all is dirty, so it is met.
             let barriers = std::mem::take(&mut state.barriers);
-            let everybody: Vec<_> = state.registry.everybody().collect();
+            let everybody: Vec<_> = state.registry.distinct_listeners().collect();
             drop((state, none_adding));
             for listener in &everybody {
-                listener.lost();
+                listener.on_events_lost();
             }
             for (_, tell) in barriers {
                 // Whoever waited may have gone.
@@ -80,17 +80,17 @@ impl Shared {
             return;
         }
         let name = event.name.as_deref().map(OsStrExt::as_bytes);
-        let interested: Vec<_> = state.registry.interested(id, name).collect();
+        let interested: Vec<_> = state.registry.matching_listeners(id, name).collect();
         if is_ignored {
-            state.registry.forget(id);
+            state.registry.remove_descriptor(id);
         }
         drop((state, none_adding));
-        if self.faults.drops() {
+        if self.fault_injector.should_drop_event() {
             return;
         }
         for (listener, token, is_for_entry) in interested {
-            let moved = if is_for_entry { REPLACED } else { EventMask::MOVE_SELF };
-            listener.dirty(token, name, event.mask.intersects(moved));
+            let moved = if is_for_entry { ENTRY_REPLACED } else { EventMask::MOVE_SELF };
+            listener.on_dir_changed(token, name, event.mask.intersects(moved));
         }
     }
 }

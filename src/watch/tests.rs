@@ -1,6 +1,6 @@
 //! The watcher on real directories.
 
-use super::{Listener, Watcher};
+use super::{InotifyWatcher, WatchListener};
 use std::fs;
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -9,58 +9,60 @@ use std::sync::{Arc, Mutex};
 
 /// Notes the tokens that it is told.
 #[derive(Debug, Default)]
-struct Notes(Mutex<Vec<(u64, Option<Vec<u8>>)>>);
+struct RecordingListener(Mutex<Vec<(u64, Option<Vec<u8>>)>>);
 
-impl Listener for Notes {
-    fn dirty(&self, token: u64, name: Option<&[u8]>, _: bool) {
+impl WatchListener for RecordingListener {
+    fn on_dir_changed(&self, token: u64, name: Option<&[u8]>, _: bool) {
         self.0.lock().expect("no panic").push((token, name.map(<[u8]>::to_vec)));
     }
 
-    fn mounted(&self, _: &[Box<[u8]>]) {}
+    fn on_mounts_changed(&self, _: &[Box<[u8]>]) {}
 
-    fn lost(&self) {
-        self.dirty(u64::MAX, None, false);
+    fn on_events_lost(&self) {
+        self.on_dir_changed(u64::MAX, None, false);
     }
 }
 
-impl Notes {
-    fn has(&self, token: u64, name: &str) -> bool {
+impl RecordingListener {
+    fn has_event(&self, token: u64, name: &str) -> bool {
         let all = self.0.lock().expect("no panic");
         all.iter().any(|(t, n)| *t == token && n.as_deref() == Some(name.as_bytes()))
     }
 }
 
-fn open(path: &Path) -> File {
+fn open_dir(path: &Path) -> File {
     File::open(path).expect("a directory")
 }
 
 #[tokio::test]
-async fn what_happened_before_a_barrier_is_told_before_it() {
+async fn events_before_a_barrier_arrive_before_it_ends() {
     let tmp = tempfile::tempdir().expect("temp dir");
-    let watcher = Watcher::new();
+    let watcher = InotifyWatcher::new();
     watcher.start().expect("an instance");
-    let notes = Arc::new(Notes::default());
-    let listener: Arc<dyn Listener> = notes.clone();
-    let watch = watcher.watch(open(tmp.path()).as_fd(), &listener, 7, None).expect("a watch");
+    let notes = Arc::new(RecordingListener::default());
+    let listener: Arc<dyn WatchListener> = notes.clone();
+    let watch =
+        watcher.watch_dir(open_dir(tmp.path()).as_fd(), &listener, 7, None).expect("a watch");
     for n in 0..200 {
         let name = format!("f{n}");
         fs::write(tmp.path().join(&name), "x").expect("write");
         assert!(watcher.barrier().await);
-        assert!(notes.has(7, &name), "{name}");
+        assert!(notes.has_event(7, &name), "{name}");
     }
     drop(watch);
-    assert_eq!(watcher.used(), 0);
+    assert_eq!(watcher.watch_count(), 0);
 }
 
 #[tokio::test]
-async fn reading_is_not_told() {
+async fn reads_cause_no_events() {
     let tmp = tempfile::tempdir().expect("temp dir");
     fs::write(tmp.path().join("f"), "x").expect("write");
-    let watcher = Watcher::new();
+    let watcher = InotifyWatcher::new();
     watcher.start().expect("an instance");
-    let notes = Arc::new(Notes::default());
-    let listener: Arc<dyn Listener> = notes.clone();
-    let _watch = watcher.watch(open(tmp.path()).as_fd(), &listener, 1, None).expect("a watch");
+    let notes = Arc::new(RecordingListener::default());
+    let listener: Arc<dyn WatchListener> = notes.clone();
+    let _watch =
+        watcher.watch_dir(open_dir(tmp.path()).as_fd(), &listener, 1, None).expect("a watch");
     assert_eq!(fs::read(tmp.path().join("f")).expect("read"), b"x");
     assert_eq!(fs::read_dir(tmp.path()).expect("list").count(), 1);
     assert!(watcher.barrier().await);
@@ -70,27 +72,30 @@ async fn reading_is_not_told() {
 #[tokio::test]
 async fn two_interests_in_one_directory_are_one_watch() {
     let tmp = tempfile::tempdir().expect("temp dir");
-    let watcher = Watcher::new();
+    let watcher = InotifyWatcher::new();
     watcher.start().expect("an instance");
-    let notes = Arc::new(Notes::default());
-    let listener: Arc<dyn Listener> = notes.clone();
-    let first = watcher.watch(open(tmp.path()).as_fd(), &listener, 1, None).expect("a watch");
-    let _second = watcher.watch(open(tmp.path()).as_fd(), &listener, 2, None).expect("a watch");
-    assert_eq!(watcher.used(), 1);
+    let notes = Arc::new(RecordingListener::default());
+    let listener: Arc<dyn WatchListener> = notes.clone();
+    let first =
+        watcher.watch_dir(open_dir(tmp.path()).as_fd(), &listener, 1, None).expect("a watch");
+    let _second =
+        watcher.watch_dir(open_dir(tmp.path()).as_fd(), &listener, 2, None).expect("a watch");
+    assert_eq!(watcher.watch_count(), 1);
     drop(first);
     fs::write(tmp.path().join("g"), "x").expect("write");
     assert!(watcher.barrier().await);
-    assert!(notes.has(2, "g") && !notes.has(1, "g"));
-    let only = watcher.watch(open(tmp.path()).as_fd(), &listener, 3, Some(b"h")).expect("a watch");
+    assert!(notes.has_event(2, "g") && !notes.has_event(1, "g"));
+    let only =
+        watcher.watch_dir(open_dir(tmp.path()).as_fd(), &listener, 3, Some(b"h")).expect("a watch");
     for name in ["h", "i"] {
         fs::write(tmp.path().join(name), "x").expect("write");
     }
     assert!(watcher.barrier().await);
-    assert!(notes.has(2, "h") && notes.has(2, "i"));
-    assert!(notes.has(3, "h") && !notes.has(3, "i"));
-    assert_eq!(watcher.used(), 1);
+    assert!(notes.has_event(2, "h") && notes.has_event(2, "i"));
+    assert!(notes.has_event(3, "h") && !notes.has_event(3, "i"));
+    assert_eq!(watcher.watch_count(), 1);
     drop(only);
     fs::write(tmp.path().join("j"), "x").expect("write");
     assert!(watcher.barrier().await);
-    assert!(notes.has(2, "j") && !notes.has(3, "j"));
+    assert!(notes.has_event(2, "j") && !notes.has_event(3, "j"));
 }

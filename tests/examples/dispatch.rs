@@ -15,12 +15,12 @@ use std::error::Error;
 use std::fs;
 use std::sync::Arc;
 
-use caproot::client::{Executor, Fleet, parse_selected};
-use caproot::config::{Config, Flags, RootFlag};
-use caproot::endpoint::Env;
+use caproot::client::{ExecutorConfig, Fleet, parse_selected_roots};
+use caproot::config::{Config, RootFlag, ServeFlags};
+use caproot::endpoint::ProcessEnv;
 use caproot::server;
-use caproot::session::dispatch::{DispatchOptions, DispatchRecord, Dispatcher, Finished};
-use caproot::session::{Options, Session};
+use caproot::session::dispatch::{CallDispatcher, DispatchOptions, DispatchRecord, FinishedTurn};
+use caproot::session::{Session, SessionOptions};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -33,30 +33,31 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// What the example does: how the turn ended, and the record of each call.
-pub(crate) async fn run() -> Result<(Finished, Vec<DispatchRecord>), Box<dyn Error>> {
+pub(crate) async fn run() -> Result<(FinishedTurn, Vec<DispatchRecord>), Box<dyn Error>> {
     // An executor: a daemon that serves one skill.
     let dir = tempfile::tempdir()?;
     fs::create_dir(dir.path().join("greet"))?;
     let text = "---\nname: greet\ndescription: Greets.\n---\nSay hello.\n";
     fs::write(dir.path().join("greet/SKILL.md"), text)?;
-    let flags = Flags {
+    let flags = ServeFlags {
         roots: vec![RootFlag { id: Some("demo".to_owned()), dir: dir.path().to_owned() }],
         environment_ids: vec!["workspace".to_owned()],
         listen: vec!["tcp:127.0.0.1:0".to_owned()],
-        ..Flags::default()
+        ..ServeFlags::default()
     };
-    let config = Config::from_flags(flags, &Env::of_process()).expect("a good configuration");
-    let app = server::build(config).await?;
-    let address = app.listening().last().expect("one listener").parse()?;
+    let config =
+        Config::from_flags(flags, &ProcessEnv::from_process()).expect("a good configuration");
+    let app = server::build_daemon(config).await?;
+    let address = app.listen_addresses().last().expect("one listener").parse()?;
     let (stop, stopped) = oneshot::channel::<()>();
     let daemon = tokio::spawn(app.run(async { drop(stopped.await) }));
 
     // A session with that skill.
-    let fleet = Fleet::of([("workspace".to_owned(), Executor::new(address))]);
+    let fleet = Fleet::from_executors([("workspace".to_owned(), ExecutorConfig::new(address))]);
     let selected = json!({"selectedCapabilityRoots": [{"id": "demo", "location": {
         "type": "environment", "environmentId": "workspace", "path": "published:demo"}}]});
-    let roots = parse_selected(&selected.to_string())?;
-    let session = Arc::new(Session::start(&fleet, roots, &Options::default()).await?);
+    let roots = parse_selected_roots(&selected.to_string())?;
+    let session = Arc::new(Session::start(&fleet, roots, &SessionOptions::default()).await?);
 
     // A platform, whose model will list the skills and read one. It loses the first answer, and fails
     // twice at the second; the third call is another thread's.
@@ -73,18 +74,18 @@ pub(crate) async fn run() -> Result<(Finished, Vec<DispatchRecord>), Box<dyn Err
 
     let manager = Arc::new(HttpManager::new(&service.address));
     let options = DispatchOptions::default();
-    let dispatcher = Dispatcher::new("thread-1", manager.clone(), session, options);
+    let dispatcher = CallDispatcher::new("thread-1", manager.clone(), session, options);
     let thread = HttpThread { manager: &manager, id: "thread-1" };
     let finished = dispatcher.send_and_handle(&thread, &turn, ["completed", "failed"]).await?;
 
     // The thread may be at rest before the last answer was acknowledged.
-    dispatcher.idle().await;
+    dispatcher.wait_idle().await;
 
     println!("the thread is {:?}; still pending: {:?}", finished.status, service.pending());
     for record in manager.records() {
         println!(
             "{} {}: {:?} after {} attempts, {} bytes",
-            record.request, record.tool, record.outcome, record.attempts, record.bytes
+            record.request_id, record.tool, record.outcome, record.attempts, record.bytes
         );
     }
     for (call, answer) in service.answers() {

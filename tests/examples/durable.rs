@@ -1,11 +1,11 @@
 //! A session that is kept, forked, closed and gone on with: `cargo run --example durable`. It starts a
 //! daemon of its own in this process, on a directory that it makes.
 
-use caproot::client::{Executor, Fleet, Since, parse_selected};
-use caproot::config::{Config, Flags, RootFlag};
-use caproot::endpoint::Env;
+use caproot::client::{ChangesSince, ExecutorConfig, Fleet, parse_selected_roots};
+use caproot::config::{Config, RootFlag, ServeFlags};
+use caproot::endpoint::ProcessEnv;
 use caproot::server;
-use caproot::session::{Inherit, MemoryStore, Options, Session};
+use caproot::session::{ForkScope, MemoryStore, Session, SessionOptions};
 use serde_json::json;
 use std::error::Error;
 use std::path::Path;
@@ -26,16 +26,20 @@ pub async fn run() -> Result<Vec<String>, Box<dyn Error>> {
     let name = format!("caproot-durable-{}", std::process::id());
     let dir = std::env::temp_dir().join(name);
     write(&dir, "triage", "Finds the first cause in a log.")?;
-    let flags = Flags {
+    let flags = ServeFlags {
         roots: vec![RootFlag { id: Some("mine".to_owned()), dir: dir.clone() }],
         listen: vec!["tcp:127.0.0.1:0".to_owned()],
-        ..Flags::default()
+        ..ServeFlags::default()
     };
-    let config = Config::from_flags(flags, &Env::of_process());
-    let daemon = server::build(config.map_err(|mistakes| format!("{mistakes:?}"))?).await?;
-    let endpoint = daemon.listening()[0].parse()?;
+    let config = Config::from_flags(flags, &ProcessEnv::from_process());
+    let daemon = server::build_daemon(config.map_err(|mistakes| format!("{mistakes:?}"))?).await?;
+    let endpoint = daemon.listen_addresses()[0].parse()?;
     let daemon = tokio::spawn(daemon.run(std::future::pending()));
-    let told = sessions(Fleet::of([("local".to_owned(), Executor::new(endpoint))]), &dir).await;
+    let told = sessions(
+        Fleet::from_executors([("local".to_owned(), ExecutorConfig::new(endpoint))]),
+        &dir,
+    )
+    .await;
     daemon.abort();
     std::fs::remove_dir_all(dir)?;
     told
@@ -46,15 +50,15 @@ async fn sessions(fleet: Fleet, dir: &Path) -> Result<Vec<String>, Box<dyn Error
     let store = Arc::new(MemoryStore::default());
     let selected = json!([{"id": "mine", "location": {
         "type": "environment", "environmentId": "local", "path": "published:mine"}}]);
-    let roots = parse_selected(&selected.to_string())?;
-    let options = Options { id: Some("thread-1".to_owned()), ..Options::default() };
-    let session = Session::start(&fleet, roots, &options).await?.stored_in(store.clone());
+    let roots = parse_selected_roots(&selected.to_string())?;
+    let options = SessionOptions { id: Some("thread-1".to_owned()), ..SessionOptions::default() };
+    let session = Session::start(&fleet, roots, &options).await?.with_store(store.clone());
 
     // A scope that keeps its session. A subagent gets a fork of it, which goes on when it is closed.
-    let scope = |session: Arc<Session>| async move { session.fork(Inherit::Only(&["mine"])) };
-    let ended = session.lifecycle(true, scope).await;
+    let scope = |session: Arc<Session>| async move { session.fork(ForkScope::Only(&["mine"])) };
+    let ended = session.run_scope(true, scope).await;
     let fork = ended.value?;
-    lines.push(format!("kept: {:?}, deleted: {}", ended.kept, ended.closed.deleted));
+    lines.push(format!("kept: {:?}, deleted: {}", ended.persisted, ended.close_outcome.deleted));
     let triage = json!({"authority": {"kind": "executor", "id": "mine"},
         "package": "skill://mine/triage", "resource": ""});
     let read = fork.call("skills.read", &triage).await;
@@ -64,18 +68,19 @@ async fn sessions(fleet: Fleet, dir: &Path) -> Result<Vec<String>, Box<dyn Error
     }
 
     // Meanwhile somebody adds a skill; the fork waits until the daemon says so.
-    let mut changes = fork.changes();
+    let mut changes = fork.watch();
     write(dir, "release", "Makes a release.")?;
     changes.next().await;
 
     // A new process goes on: it is told what changed, and nothing of it twice.
-    let restored = Session::reopen(&fleet, store, "thread-1", &Options::default()).await?;
-    for executor in &restored.since {
-        match executor.since.as_deref() {
-            Some(Since::Known { upserted, removed, .. }) => {
+    let restored =
+        Session::restore_from_store(&fleet, store, "thread-1", &SessionOptions::default()).await?;
+    for executor in &restored.changes_since_save {
+        match executor.changes.as_deref() {
+            Some(ChangesSince::Known { upserted, removed, .. }) => {
                 lines.push(format!("since then: new or changed {upserted:?}, gone {removed:?}"));
             }
-            Some(Since::Unknown { why, roots }) => {
+            Some(ChangesSince::Unknown { why, roots }) => {
                 lines.push(format!("read {roots:?} anew: {why}"));
             }
             None => lines.push(format!("{} does not answer yet", executor.environment_id)),

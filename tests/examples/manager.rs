@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use caproot::session::ToolResult;
 use caproot::session::dispatch::{
-    Asked, Call, DispatchRecord, Manager, Page, RequestId, Submitted, Thread,
+    AgentThread, CallKind, CallManager, DispatchRecord, PendingCall, PendingPage, RequestId,
+    SubmitOutcome,
 };
 use futures_util::future::BoxFuture;
 use http::{Method, Request, StatusCode};
@@ -79,59 +80,59 @@ fn expect(wanted: StatusCode, (status, body): (StatusCode, Value)) -> Result<Val
 }
 
 /// A call in the words of the service; `None` where its id cannot be one.
-fn call(call: &Value) -> Option<Call> {
+fn call(call: &Value) -> Option<PendingCall> {
     let text = |key: &str| call[key].as_str().unwrap_or_default().to_owned();
     let asked = match call["kind"].as_str() {
-        Some("tool") => Asked::Tool { name: text("tool"), arguments: call["arguments"].clone() },
-        other => Asked::Other(other.unwrap_or_default().to_owned()),
+        Some("tool") => CallKind::Tool { name: text("tool"), arguments: call["arguments"].clone() },
+        other => CallKind::Other(other.unwrap_or_default().to_owned()),
     };
     let request = RequestId::try_from(call["id"].as_str()?).ok()?;
-    Some(Call { request, session: text("session"), asked })
+    Some(PendingCall { request_id: request, session_id: text("session"), kind: asked })
 }
 
-impl Manager for HttpManager {
-    fn pending<'a>(
+impl CallManager for HttpManager {
+    fn list_pending<'a>(
         &'a self,
         after: Option<&'a str>,
         most: usize,
-    ) -> BoxFuture<'a, Result<Page, String>> {
+    ) -> BoxFuture<'a, Result<PendingPage, String>> {
         Box::pin(async move {
             let after = after.map(|after| format!("&after={}", encoded(after))).unwrap_or_default();
             let answer = self.request(Method::GET, format!("/calls?most={most}{after}"), None);
             let page = expect(StatusCode::OK, answer.await?)?;
             let calls = page["calls"].as_array().ok_or("a page has calls")?;
             let calls = calls.iter().filter_map(call).collect();
-            Ok(Page { calls, next: page["next"].as_str().map(str::to_owned) })
+            Ok(PendingPage { calls, next_token: page["next"].as_str().map(str::to_owned) })
         })
     }
 
-    fn submit<'a>(
+    fn submit_result<'a>(
         &'a self,
         request: &'a RequestId,
         result: &'a ToolResult,
-    ) -> BoxFuture<'a, Submitted> {
+    ) -> BoxFuture<'a, SubmitOutcome> {
         Box::pin(async move {
             let path = format!("/calls/{}/answer", encoded(request.as_str()));
             let json: Value = serde_json::from_str(&result.json).unwrap_or_default();
             let body = json!({"success": result.success, "result": json,
                 "externalContext": result.external_context});
             match self.request(Method::POST, path, Some(body)).await {
-                Ok((StatusCode::OK, _)) => Submitted::Accepted,
-                Ok((StatusCode::NOT_FOUND, _)) => Submitted::NotFound,
-                Ok((StatusCode::CONFLICT, _)) => Submitted::InFlight,
-                Ok((status, _)) => Submitted::Failed(format!("the service says {status}")),
-                Err(why) => Submitted::Failed(why),
+                Ok((StatusCode::OK, _)) => SubmitOutcome::Accepted,
+                Ok((StatusCode::NOT_FOUND, _)) => SubmitOutcome::NotFound,
+                Ok((StatusCode::CONFLICT, _)) => SubmitOutcome::InFlight,
+                Ok((status, _)) => SubmitOutcome::Failed(format!("the service says {status}")),
+                Err(why) => SubmitOutcome::Failed(why),
             }
         })
     }
 
-    fn ended(&self, record: &DispatchRecord) {
+    fn on_dispatch_ended(&self, record: &DispatchRecord) {
         self.records.lock().unwrap_or_else(PoisonError::into_inner).push(record.clone());
     }
 }
 
-impl Thread for HttpThread<'_> {
-    fn send<'a>(&'a self, turn: &'a Value) -> BoxFuture<'a, Result<(), String>> {
+impl AgentThread for HttpThread<'_> {
+    fn send_turn<'a>(&'a self, turn: &'a Value) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
             let path = format!("/threads/{}/turns", encoded(self.id));
             let answer = self.manager.request(Method::POST, path, Some(turn.clone()));

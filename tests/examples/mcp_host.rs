@@ -7,8 +7,8 @@
 #![allow(clippy::print_stdout, missing_docs, unreachable_pub)]
 
 use caproot::client::Fleet;
-use caproot::host::{McpSource, Server, Way};
-use caproot::session::{Options, Session};
+use caproot::host::{McpEndpoint, McpServerConfig, McpSource};
+use caproot::session::{Session, SessionOptions};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::error::Error;
@@ -28,12 +28,15 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
 pub async fn run(reads: bool, url: &str) -> Result<usize, Box<dyn Error>> {
     // A server may hash all its files before it lists them.
     let patience = Duration::from_mins(1);
-    let server = Server { patience, ..Server::new("there", Way::http(url)) };
+    let server = McpServerConfig {
+        start_timeout: patience,
+        ..McpServerConfig::new("there", McpEndpoint::http(url))
+    };
     let source = Arc::new(McpSource::start(server).await?);
     let others = vec![source.clone() as Arc<_>];
-    let no_executors = Fleet::of([]);
+    let no_executors = Fleet::from_executors([]);
     let session =
-        Session::start_with(&no_executors, Vec::new(), others, &Options::default()).await?;
+        Session::start_with(&no_executors, Vec::new(), others, &SessionOptions::default()).await?;
     let (mut skills, mut files, mut binary, mut wrong) = (0, 0, 0, 0);
     let mut cursor = Value::Null;
     loop {

@@ -23,10 +23,11 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use caproot::client::Since;
-use caproot::session::dispatch::{DispatchOptions, Dispatcher};
+use caproot::client::ChangesSince;
+use caproot::session::dispatch::{CallDispatcher, DispatchOptions};
 use caproot::session::{
-    DEFAULT_BUDGET, Inherit, MemoryStore, Options, Session, SessionStore as _, Tool, Tools,
+    CustomTool, DEFAULT_BUDGET, ForkScope, MemoryStore, Session, SessionOptions, SessionStore as _,
+    ToolRegistry,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -68,10 +69,11 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
     let mut said = Vec::new();
     let store = Arc::new(MemoryStore::default());
     let tools = own_tools()?;
-    let options = Options { id: Some(THREAD.to_owned()), tools, ..Options::default() };
+    let options =
+        SessionOptions { id: Some(THREAD.to_owned()), tools, ..SessionOptions::default() };
     let others = stage.others(&options).await?;
     let session = Session::start_with(&stage.fleet, Stage::selected()?, others, &options).await?;
-    let session = Arc::new(session.stored_in(store.clone()));
+    let session = Arc::new(session.with_store(store.clone()));
     let text = session.instruction_text(DEFAULT_BUDGET);
     said.push(format!("told: {} skills, and warned {:?}", text.listed, text.warnings));
     let mut thread = Thread { stage: &mut stage, dispatcher: None, made: 0 };
@@ -117,36 +119,36 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
     for answer in thread.turn(&calls).await? {
         said.push(format!("read while two are gone: {}", short(&answer)));
     }
-    session.keep().await?;
+    session.persist().await?;
     said.push(format!("deleted: {}", session.close(false).await.deleted));
 
     // Another process goes on, when all are back; meanwhile somebody added a skill.
     thread.stage.add_release()?;
     thread.stage.start_docs().await?;
     thread.stage.start_mcp().await?;
-    let options = Options { tools: options.tools.copy(), ..Options::default() };
+    let options = SessionOptions { tools: options.tools.copy(), ..SessionOptions::default() };
     let others = thread.stage.others(&options).await?;
     let saved = store.get(THREAD).await?.ok_or("it was kept")?;
     let restored = Session::restore_with(&thread.stage.fleet, &saved, others, &options).await?;
     said.extend(restored.warnings.iter().map(|warning| format!("warned: {warning}")));
-    for executor in &restored.since {
-        let since = match executor.since.as_deref() {
-            Some(Since::Known { upserted, removed, .. }) => {
+    for executor in &restored.changes_since_save {
+        let since = match executor.changes.as_deref() {
+            Some(ChangesSince::Known { upserted, removed, .. }) => {
                 format!("{upserted:?}, gone {removed:?}")
             }
-            Some(Since::Unknown { why, roots }) => format!("read {roots:?} anew: {why}"),
+            Some(ChangesSince::Unknown { why, roots }) => format!("read {roots:?} anew: {why}"),
             None => "it does not answer yet".to_owned(),
         };
         said.push(format!("since then in {}: {since}", executor.environment_id));
     }
-    let session = Arc::new(restored.session.stored_in(store.clone()));
+    let session = Arc::new(restored.session.with_store(store.clone()));
     thread.handled_by(session.clone());
     for answer in thread.turn(&reads).await? {
         said.push(format!("read again: {}", short(&answer)));
     }
 
     // A subagent has one root, and the functions.
-    let fork = session.fork(Inherit::Only(&["build"]))?;
+    let fork = session.fork(ForkScope::Only(&["build"]))?;
     let list = fork.call("skills.list", &json!({})).await;
     let list: Value = serde_json::from_str(&list.json)?;
     let names = list["skills"].as_array().into_iter().flatten().map(|skill| &skill["name"]);
@@ -154,7 +156,7 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
     for series in session.metrics().invocations {
         said.push(format!(
             "counted: {} {} {:?} {} {}",
-            series.source_kind, series.source_id, series.how, series.outcome, series.count
+            series.source_kind, series.source_id, series.kind, series.outcome, series.count
         ));
     }
     said.push(format!("deleted: {}", session.close(true).await.deleted));
@@ -165,18 +167,18 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
 }
 
 /// The functions of this program, of which one never ends and one breaks down.
-fn own_tools() -> Result<Tools, Box<dyn Error>> {
+fn own_tools() -> Result<ToolRegistry, Box<dyn Error>> {
     let none = json!({"type": "object", "properties": {}, "additionalProperties": false});
-    let tools = Tools::new();
+    let tools = ToolRegistry::new();
     let count = |Count { text }: Count| async move {
         Ok::<_, String>(Counted { words: text.split_whitespace().count() })
     };
-    tools.register(Tool::new("count", count).in_namespace("words"))?;
+    tools.register(CustomTool::new("count", count).in_namespace("words"))?;
     let wait = |_: Value| std::future::pending::<Result<Value, String>>();
-    let wait = Tool::new("wait", wait).description("Waits for what never comes.");
+    let wait = CustomTool::new("wait", wait).description("Waits for what never comes.");
     tools.register(wait.input_schema(none.clone()).time_limit(Duration::from_millis(100)))?;
     let first_of_none = |_: Value| async { Err::<Value, _>(Vec::<String>::new().remove(0)) };
-    let broken = Tool::new("break", first_of_none).description("Breaks down.");
+    let broken = CustomTool::new("break", first_of_none).description("Breaks down.");
     tools.register(broken.input_schema(none))?;
     Ok(tools)
 }
@@ -184,7 +186,7 @@ fn own_tools() -> Result<Tools, Box<dyn Error>> {
 /// The thread of the platform, and who answers its calls.
 struct Thread<'a> {
     stage: &'a mut Stage,
-    dispatcher: Option<Dispatcher>,
+    dispatcher: Option<CallDispatcher>,
     /// How many calls there were.
     made: usize,
 }
@@ -192,7 +194,7 @@ struct Thread<'a> {
 impl Thread<'_> {
     fn handled_by(&mut self, session: Arc<Session>) {
         let (manager, options) = (self.stage.manager.clone(), DispatchOptions::default());
-        self.dispatcher = Some(Dispatcher::new(THREAD, manager, session, options));
+        self.dispatcher = Some(CallDispatcher::new(THREAD, manager, session, options));
     }
 
     /// The id of a call of the next turn.
@@ -211,7 +213,7 @@ impl Thread<'_> {
         let thread = HttpThread { manager: &self.stage.manager, id: THREAD };
         dispatcher.send_and_handle(&thread, &turn, ["completed", "failed"]).await?;
         // The thread may be at rest before the last answer was acknowledged.
-        dispatcher.idle().await;
+        dispatcher.wait_idle().await;
         let mut answers = self.stage.service.answers();
         Ok(ids.iter().filter_map(|id| answers.remove(id)).map(|a| a["result"].clone()).collect())
     }

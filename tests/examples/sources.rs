@@ -3,14 +3,14 @@
 //! without one.
 #![allow(clippy::print_stdout, missing_docs, unreachable_pub)]
 
-use caproot::client::{Executor, Fleet};
-use caproot::config::{Config, Flags, RootFlag};
-use caproot::endpoint::Env;
-use caproot::host::{McpSource, Server, Way};
+use caproot::client::{ExecutorConfig, Fleet};
+use caproot::config::{Config, RootFlag, ServeFlags};
+use caproot::endpoint::ProcessEnv;
+use caproot::host::{McpEndpoint, McpServerConfig, McpSource};
 use caproot::local::LocalSource;
 use caproot::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 use caproot::server;
-use caproot::session::{DEFAULT_BUDGET, Options, Session, SkillSource};
+use caproot::session::{DEFAULT_BUDGET, Session, SessionOptions, SkillSource};
 use serde_json::json;
 use std::error::Error;
 use std::fs;
@@ -33,19 +33,20 @@ pub async fn run(scratch: &Path, mcp: Option<&str>) -> Result<String, Box<dyn Er
     skill(&scratch.join("local/notes"), "notes", "Keeps notes.")?;
 
     // Elsewhere, an executor's machine runs this daemon.
-    let flags = Flags {
+    let flags = ServeFlags {
         roots: vec![RootFlag { id: Some("team".to_owned()), dir: scratch.join("executor") }],
         environment_ids: vec!["workspace".to_owned()],
         listen: vec!["tcp:127.0.0.1:0".to_owned()],
-        ..Flags::default()
+        ..ServeFlags::default()
     };
-    let config = Config::from_flags(flags, &Env::of_process()).map_err(|all| format!("{all:?}"))?;
-    let daemon = server::build(config).await?;
-    let endpoint = daemon.listening()[0].parse()?;
+    let config =
+        Config::from_flags(flags, &ProcessEnv::from_process()).map_err(|all| format!("{all:?}"))?;
+    let daemon = server::build_daemon(config).await?;
+    let endpoint = daemon.listen_addresses()[0].parse()?;
     let running = tokio::spawn(daemon.run(std::future::pending()));
 
     // What a platform selected, and who has it.
-    let fleet = Fleet::of([("workspace".to_owned(), Executor::new(endpoint))]);
+    let fleet = Fleet::from_executors([("workspace".to_owned(), ExecutorConfig::new(endpoint))]);
     let selected = SelectedCapabilityRoot {
         id: "team".to_owned(),
         location: Some(CapabilityRootLocation {
@@ -56,12 +57,14 @@ pub async fn run(scratch: &Path, mcp: Option<&str>) -> Result<String, Box<dyn Er
     };
 
     // And what this machine has, and a server.
-    let options = Options::default();
+    let options = SessionOptions::default();
     let directories = vec![("mine".to_owned(), scratch.join("local"))];
     let mut others: Vec<Arc<dyn SkillSource>> =
         vec![Arc::new(LocalSource::start("here", directories, &options).await?)];
     if let Some(url) = mcp {
-        others.push(Arc::new(McpSource::start(Server::new("docs", Way::http(url))).await?));
+        others.push(Arc::new(
+            McpSource::start(McpServerConfig::new("docs", McpEndpoint::http(url))).await?,
+        ));
     }
 
     let session = Session::start_with(&fleet, vec![selected], others, &options).await?;

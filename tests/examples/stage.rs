@@ -7,14 +7,14 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 
-use caproot::client::{Endpoint, Executor, Fleet, parse_selected};
-use caproot::config::{Config, Flags, RootFlag};
-use caproot::endpoint::Env;
-use caproot::host::{McpSource, Server, Way};
+use caproot::client::{DaemonEndpoint, ExecutorConfig, Fleet, parse_selected_roots};
+use caproot::config::{Config, RootFlag, ServeFlags};
+use caproot::endpoint::ProcessEnv;
+use caproot::host::{McpEndpoint, McpServerConfig, McpSource};
 use caproot::local::LocalSource;
 use caproot::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot::server;
-use caproot::session::{Options, SkillSource};
+use caproot::session::{SessionOptions, SkillSource};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -54,10 +54,10 @@ impl Stage {
         let (build, build_at) = serve(&dir.path().join("build"), "build", "127.0.0.1:0").await?;
         let (docs, docs_at) = serve(&dir.path().join("docs"), "docs", "127.0.0.1:0").await?;
         let executors = [("build", &build_at), ("docs", &docs_at)];
-        let executors = executors.map(|(id, at)| (id.to_owned(), Executor::new(at.clone())));
+        let executors = executors.map(|(id, at)| (id.to_owned(), ExecutorConfig::new(at.clone())));
         let service = Service::start().await;
         Ok(Self {
-            fleet: Fleet::of(executors),
+            fleet: Fleet::from_executors(executors),
             manager: Arc::new(HttpManager::new(&service.address)),
             service,
             dir,
@@ -76,17 +76,17 @@ impl Stage {
                 "type": "environment", "environmentId": id, "path": format!("published:{id}")}})
         };
         let selected = json!({"selectedCapabilityRoots": [root("build"), root("docs")]});
-        Ok(parse_selected(&selected.to_string())?)
+        Ok(parse_selected_roots(&selected.to_string())?)
     }
 
     /// A directory of this machine, and the MCP server.
     pub(crate) async fn others(
         &self,
-        options: &Options,
+        options: &SessionOptions,
     ) -> Result<Vec<Arc<dyn SkillSource>>, Box<dyn Error>> {
         let directories = vec![("mine".to_owned(), self.dir.path().join("local"))];
         let local = LocalSource::start("here", directories, options).await?;
-        let server = Server::new("web", Way::http(&self.mcp.1));
+        let server = McpServerConfig::new("web", McpEndpoint::http(&self.mcp.1));
         Ok(vec![Arc::new(local), Arc::new(McpSource::start(server).await?)])
     }
 
@@ -117,16 +117,21 @@ impl Stage {
 }
 
 /// A daemon of one environment that publishes one directory, and where it is reached.
-async fn serve(dir: &Path, id: &str, address: &str) -> Result<(Daemon, Endpoint), Box<dyn Error>> {
-    let flags = Flags {
+async fn serve(
+    dir: &Path,
+    id: &str,
+    address: &str,
+) -> Result<(Daemon, DaemonEndpoint), Box<dyn Error>> {
+    let flags = ServeFlags {
         roots: vec![RootFlag { id: Some(id.to_owned()), dir: dir.to_owned() }],
         environment_ids: vec![id.to_owned()],
         listen: vec![format!("tcp:{address}")],
-        ..Flags::default()
+        ..ServeFlags::default()
     };
-    let config = Config::from_flags(flags, &Env::of_process()).map_err(|all| format!("{all:?}"))?;
-    let daemon = server::build(config).await?;
-    let endpoint = daemon.listening()[0].parse()?;
+    let config =
+        Config::from_flags(flags, &ProcessEnv::from_process()).map_err(|all| format!("{all:?}"))?;
+    let daemon = server::build_daemon(config).await?;
+    let endpoint = daemon.listen_addresses()[0].parse()?;
     let (stop, stopped) = oneshot::channel::<()>();
     let running = tokio::spawn(daemon.run(async { drop(stopped.await) }));
     Ok((Daemon { stop, running }, endpoint))

@@ -3,11 +3,11 @@
 
 #![allow(clippy::print_stdout)]
 
-use caproot::client::{Executor, Fleet, parse_selected};
-use caproot::config::{Config, Flags, RootFlag};
-use caproot::endpoint::Env;
+use caproot::client::{ExecutorConfig, Fleet, parse_selected_roots};
+use caproot::config::{Config, RootFlag, ServeFlags};
+use caproot::endpoint::ProcessEnv;
 use caproot::server;
-use caproot::session::{DEFAULT_BUDGET, Options, Session, Tool, Tools};
+use caproot::session::{CustomTool, DEFAULT_BUDGET, Session, SessionOptions, ToolRegistry};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -49,31 +49,31 @@ async fn main() -> Result<(), Box<dyn Error>> {
 pub(crate) async fn run() -> Result<Vec<String>, Box<dyn Error>> {
     // What an executor would do: a daemon that publishes three small skills.
     let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trees/demo").into();
-    let flags = Flags {
+    let flags = ServeFlags {
         roots: vec![RootFlag { id: Some("demo".to_owned()), dir: demo }],
         listen: vec!["tcp:127.0.0.1:0".to_owned()],
-        ..Flags::default()
+        ..ServeFlags::default()
     };
-    let config = Config::from_flags(flags, &Env::of_process());
-    let daemon = server::build(config.map_err(|mistakes| format!("{mistakes:?}"))?).await?;
-    let endpoint = daemon.listening()[0].parse()?;
+    let config = Config::from_flags(flags, &ProcessEnv::from_process());
+    let daemon = server::build_daemon(config.map_err(|mistakes| format!("{mistakes:?}"))?).await?;
+    let endpoint = daemon.listen_addresses()[0].parse()?;
     let daemon = tokio::spawn(daemon.run(std::future::pending()));
 
     // The register step. One tool has its schema from its type, the other one is given it.
-    let tools = Tools::new();
-    tools.register(Tool::new("count", count).in_namespace("words"))?;
+    let tools = ToolRegistry::new();
+    tools.register(CustomTool::new("count", count).in_namespace("words"))?;
     let wait = |_: Value| std::future::pending::<Result<Value, String>>();
-    let wait = Tool::new("wait", wait)
+    let wait = CustomTool::new("wait", wait)
         .description("Waits for a thing that never comes.")
         .input_schema(json!({"type": "object", "properties": {}, "additionalProperties": false}))
         .time_limit(Duration::from_millis(10));
     tools.register(wait)?;
 
-    let fleet = Fleet::of([("local".to_owned(), Executor::new(endpoint))]);
+    let fleet = Fleet::from_executors([("local".to_owned(), ExecutorConfig::new(endpoint))]);
     let selected = json!([{"id": "demo", "location": {
         "type": "environment", "environmentId": "local", "path": "published:demo"}}]);
-    let options = Options { tools: tools.clone(), ..Options::default() };
-    let roots = parse_selected(&selected.to_string())?;
+    let options = SessionOptions { tools: tools.clone(), ..SessionOptions::default() };
+    let roots = parse_selected_roots(&selected.to_string())?;
     let session = Session::start(&fleet, roots, &options).await?;
 
     let mut lines = Vec::new();

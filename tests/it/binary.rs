@@ -307,7 +307,7 @@ fn versions() {
     let build =
         long.strip_prefix(&format!("caproot {version} (")).and_then(|l| l.strip_suffix(")\n"));
     let build = build.unwrap_or_else(|| panic!("{long}"));
-    assert_eq!(build, caproot::server::BUILD);
+    assert_eq!(build, caproot::server::BUILD_INFO);
     let parts: Vec<_> = build.split(", ").collect();
     let [.., profile, target] = parts[..] else { panic!("{build}") };
     let expected = if cfg!(debug_assertions) { "debug" } else { "release" };

@@ -5,15 +5,15 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use caproot::catalog::Timing;
+use caproot::catalog::WatchTiming;
 
 use crate::live::{Busy, Live, status};
 use crate::looks::Looks;
 
 /// Nothing but events has anything looked at again within the test.
-fn events_alone() -> Timing {
+fn events_alone() -> WatchTiming {
     let never = Duration::from_hours(1);
-    Timing { recheck: never, audit: never, ..Timing::default() }
+    WatchTiming { recheck_interval: never, full_scan_interval: never, ..WatchTiming::default() }
 }
 
 /// Takes a directory away and back, while fresh lists have everything read and while it is quiet; after

@@ -291,7 +291,7 @@ async fn path_in_a_usual_place() {
     );
     let home = Some(fixture.path("mine"));
     let setup = Setup {
-        env: caproot::endpoint::Env { home, ..surroundings(fixture.top()) },
+        env: caproot::endpoint::ProcessEnv { home, ..surroundings(fixture.top()) },
         ..Setup::default()
     };
     let daemon = Daemon::start(setup).await;

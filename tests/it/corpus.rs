@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use caproot::domain::search::{OWN_DIRECTORIES, PASSED_OVER};
+use caproot::domain::search::{DEFAULT_RESOURCE_DIRS, DEFAULT_SKIPPED_DIRS};
 use caproot::proto::caproot::v1::{ListSkillsRequest, RootState};
 
 use crate::harness::{Daemon, Setup, list_request, read_request, selected};
@@ -23,8 +23,8 @@ fn main_resources(dir: &Path, handle: &str, found: &mut BTreeSet<String>) {
         if name == "SKILL.md" {
             found.insert(handle);
         } else if entry.file_type().expect("a type").is_dir() {
-            let own = is_skill && OWN_DIRECTORIES.contains(&name);
-            if !own && !PASSED_OVER.contains(&name) {
+            let own = is_skill && DEFAULT_RESOURCE_DIRS.contains(&name);
+            if !own && !DEFAULT_SKIPPED_DIRS.contains(&name) {
                 main_resources(&entry.path(), &handle, found);
             }
         }

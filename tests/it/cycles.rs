@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
-use caproot::client::{Endpoint, channel};
+use caproot::client::{DaemonEndpoint, open_channel};
 use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use caproot::proto::caproot::v1::{ListSkillsRequest, ListSkillsResponse};
 use prost::Message as _;
@@ -39,8 +39,9 @@ fn digest(list: ListSkillsResponse) -> [u8; 32] {
 }
 
 async fn listed(endpoint: &str, request: &ListSkillsRequest) -> [u8; 32] {
-    let endpoint: Endpoint = endpoint.parse().expect("an endpoint");
-    let channel = in_time(channel(&endpoint, Duration::from_secs(10))).await.expect("a connection");
+    let endpoint: DaemonEndpoint = endpoint.parse().expect("an endpoint");
+    let channel =
+        in_time(open_channel(&endpoint, Duration::from_secs(10))).await.expect("a connection");
     let mut client = CapabilityServiceClient::new(channel);
     digest(in_time(client.list_skills(request.clone())).await.expect("a list").into_inner())
 }

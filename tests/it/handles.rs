@@ -1,7 +1,7 @@
 //! Handles that are none: whatever is sent in place of one, nothing but the canonical spelling of a
 //! handle of the root is taken.
 
-use caproot::domain::{Handle, handle};
+use caproot::domain::{ResourceHandle, handle};
 use caproot::proto::caproot::v1::{
     ListResourcesRequest, ReadResourceResponse, SelectedCapabilityRoot,
 };
@@ -53,7 +53,7 @@ async fn texts_that_are_no_handles() {
     bad.extend([outside.clone(), format!("skill://r{outside}"), format!("skill://{long}/a")]);
     for text in &bad {
         let answer = daemon.read(read_request(&root, text, "")).await;
-        let accepted = Handle::parse(text).is_ok_and(|handle| handle.root.as_str() == "r");
+        let accepted = ResourceHandle::parse(text).is_ok_and(|handle| handle.root.as_str() == "r");
         if accepted {
             // A path of the executor, spelled like a place below the root: that is where it is looked
             // for, and it is not there.
@@ -143,11 +143,11 @@ fn only_the_canonical_spelling_is_taken() {
         match answer.map_err(|status| refusal(&status)) {
             Err(refused) if refused.code == Code::InvalidArgument => {}
             taken => {
-                let handle = Handle::parse(&text);
+                let handle = ResourceHandle::parse(&text);
                 prop_assert!(handle.is_ok(), "{text:?} is none, and taken: {taken:?}");
                 let handle = handle.expect("looked at above");
                 prop_assert_eq!(handle.root.as_str(), "r");
-                prop_assert_eq!(handle::print(&handle.root, &handle.path), text);
+                prop_assert_eq!(handle::format_handle(&handle.root, &handle.path), text);
             }
         }
         Ok(())

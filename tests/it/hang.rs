@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
-use caproot::catalog::Timing;
+use caproot::catalog::WatchTiming;
 use caproot::proto::caproot::v1::{
     RemovalReason, RootReason, RootState, SelectedCapabilityRoot, WatchMode,
 };
@@ -112,12 +112,12 @@ async fn a_directory_that_hangs_does_not_hold_up_the_end() {
 }
 
 /// Times at which a mount is known soon to hang, and is met first by the look at links.
-fn hasty() -> Timing {
-    Timing {
-        recheck: Duration::from_millis(50),
-        stuck: Duration::from_secs(2),
-        poll: Duration::from_mins(10),
-        ..Timing::default()
+fn hasty() -> WatchTiming {
+    WatchTiming {
+        recheck_interval: Duration::from_millis(50),
+        stuck_timeout: Duration::from_secs(2),
+        poll_interval: Duration::from_mins(10),
+        ..WatchTiming::default()
     }
 }
 

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use caproot::catalog::{Faults, Opener, Timing};
-use caproot::config::{Config, Flags, Keepalive, RootFlag};
+use caproot::catalog::{FaultInjector, OpenMethod, WatchTiming};
+use caproot::config::{Config, KeepaliveConfig, RootFlag, ServeFlags};
 use caproot::domain::Limits;
-use caproot::endpoint::Env;
+use caproot::endpoint::ProcessEnv;
 use caproot::proto::caproot::v1::{
     CapabilityRootLocation, ListSkillsRequest, ListSkillsResponse, ReadResourceRequest,
     ReadResourceResponse, SelectedCapabilityRoot,
@@ -42,17 +42,17 @@ pub(crate) struct Setup {
     /// None means the default.
     pub environment_ids: Vec<String>,
     /// Where the usual places are; empty by default, so that nobody's own skills are found.
-    pub env: Env,
+    pub env: ProcessEnv,
     /// The bounds in force.
     pub limits: Limits,
     /// When roots are looked at.
-    pub timing: Timing,
+    pub timing: WatchTiming,
     /// What the watcher is to do wrong.
-    pub faults: Faults,
+    pub faults: FaultInjector,
     /// How files are opened; None asks the kernel.
-    pub opener: Option<Opener>,
+    pub opener: Option<OpenMethod>,
     /// When a connection is found dead.
-    pub keepalive: Keepalive,
+    pub keepalive: KeepaliveConfig,
 }
 
 impl Default for Setup {
@@ -63,17 +63,17 @@ impl Default for Setup {
             environment_ids: Vec::new(),
             env: surroundings(Path::new("/nonexistent")),
             limits: Limits::default(),
-            timing: Timing::default(),
-            faults: Faults::default(),
+            timing: WatchTiming::default(),
+            faults: FaultInjector::default(),
             opener: None,
-            keepalive: Keepalive::default(),
+            keepalive: KeepaliveConfig::default(),
         }
     }
 }
 
 /// Surroundings in which everything that the daemon looks for lies below one directory.
-pub(crate) fn surroundings(top: &Path) -> Env {
-    Env {
+pub(crate) fn surroundings(top: &Path) -> ProcessEnv {
+    ProcessEnv {
         home: Some(top.join("home")),
         codex_home: None,
         etc: top.join("etc"),
@@ -81,7 +81,7 @@ pub(crate) fn surroundings(top: &Path) -> Env {
         xdg_runtime_dir: None,
         temp_dir: top.join("tmp"),
         current_dir: Some(top.join("work")),
-        ..Env::of_process()
+        ..ProcessEnv::from_process()
     }
 }
 
@@ -93,7 +93,7 @@ impl Setup {
     }
 
     /// The same, with files opened in this way.
-    pub(crate) fn opening(self, opener: Opener) -> Self {
+    pub(crate) fn opening(self, opener: OpenMethod) -> Self {
         Self { opener: Some(opener), ..self }
     }
 
@@ -116,12 +116,12 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Starts the daemon on a free port and connects to it.
     pub(crate) async fn start(setup: Setup) -> Self {
-        let flags = Flags {
+        let flags = ServeFlags {
             roots: setup.roots.into_iter().map(|(id, dir)| RootFlag { id, dir }).collect(),
             allow: setup.allow,
             environment_ids: setup.environment_ids,
             listen: vec!["tcp:127.0.0.1:0".into()],
-            ..Flags::default()
+            ..ServeFlags::default()
         };
         let mut config = Config::from_flags(flags, &setup.env).expect("a good configuration");
         config.limits = setup.limits;
@@ -134,8 +134,8 @@ impl Daemon {
 
     /// Starts a daemon of which the last listener is a TCP port, and connects to that.
     pub(crate) async fn of(config: Config) -> Self {
-        let app = server::build(config).await.expect("the daemon starts");
-        let listening = app.listening();
+        let app = server::build_daemon(config).await.expect("the daemon starts");
+        let listening = app.listen_addresses();
         let address = listening.last().and_then(|last| last.strip_prefix("tcp:"));
         let address = address.expect("a TCP listener").to_owned();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -219,7 +219,7 @@ impl Daemon {
 /// Whether files can be opened by openat2(2) here. Says it loudly where that leaves something
 /// untested.
 pub(crate) fn has_openat2() -> bool {
-    let has = Opener::probe() == Opener::Openat2;
+    let has = OpenMethod::probe() == OpenMethod::Openat2;
     if !has {
         println!("SKIPPED: openat2(2) is not to be had here; only opening step by step is tested");
     }
@@ -227,9 +227,9 @@ pub(crate) fn has_openat2() -> bool {
 }
 
 /// The ways to open files that there are here.
-pub(crate) fn openers() -> Vec<Opener> {
-    let both = [Opener::Openat2, Opener::Steps];
-    both.into_iter().filter(|opener| *opener == Opener::Steps || has_openat2()).collect()
+pub(crate) fn openers() -> Vec<OpenMethod> {
+    let both = [OpenMethod::Openat2, OpenMethod::Openat];
+    both.into_iter().filter(|opener| *opener == OpenMethod::Openat || has_openat2()).collect()
 }
 
 /// Makes two tests of each function, `NAME::openat2` and `NAME::steps`: one for each way to open files.
@@ -239,13 +239,13 @@ macro_rules! by_both_openers {
             #[tokio::test]
             async fn openat2() {
                 if crate::harness::has_openat2() {
-                    super::$name(caproot::catalog::Opener::Openat2).await;
+                    super::$name(caproot::catalog::OpenMethod::Openat2).await;
                 }
             }
 
             #[tokio::test]
             async fn steps() {
-                super::$name(caproot::catalog::Opener::Steps).await;
+                super::$name(caproot::catalog::OpenMethod::Openat).await;
             }
         }
     )* };
@@ -254,13 +254,13 @@ macro_rules! by_both_openers {
             #[test]
             fn openat2() {
                 if crate::harness::has_openat2() {
-                    super::$name(caproot::catalog::Opener::Openat2);
+                    super::$name(caproot::catalog::OpenMethod::Openat2);
                 }
             }
 
             #[test]
             fn steps() {
-                super::$name(caproot::catalog::Opener::Steps);
+                super::$name(caproot::catalog::OpenMethod::Openat);
             }
         }
     )* };

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use caproot::catalog::{Faults, Timing};
+use caproot::catalog::{FaultInjector, WatchTiming};
 use caproot::proto::caproot::v1::{ListSkillsResponse, ResetReason, Skill, WatchSkillsRequest};
 
 use crate::harness::{Daemon, selected};
@@ -83,7 +83,7 @@ impl Followed {
     }
 }
 
-async fn walk(timing: Timing, faults: Faults, steps: u64) {
+async fn walk(timing: WatchTiming, faults: FaultInjector, steps: u64) {
     let mut walk = Walk::new();
     let roots = [selected("r", walk.fixture.path("r"))];
     let daemon = walk.daemon(&timing, &faults).await;
@@ -136,17 +136,17 @@ async fn walk(timing: Timing, faults: Faults, steps: u64) {
 #[tokio::test]
 async fn clients_of_every_temper_hold_what_a_list_gives() {
     let steps = from_env("CAPROOT_WALK_STEPS", 60);
-    walk(Timing::default(), Faults::default(), steps).await;
+    walk(WatchTiming::default(), FaultInjector::default(), steps).await;
 }
 
 #[tokio::test]
 async fn a_watcher_that_loses_events_still_converges() {
-    let timing = Timing {
-        audit: Duration::from_millis(200),
-        recheck: Duration::from_millis(50),
-        ..Timing::default()
+    let timing = WatchTiming {
+        full_scan_interval: Duration::from_millis(200),
+        recheck_interval: Duration::from_millis(50),
+        ..WatchTiming::default()
     };
-    let faults = Faults::default();
+    let faults = FaultInjector::default();
     let mut walk = Walk::new();
     let daemon = walk.daemon(&timing, &faults).await;
     let root = selected("r", walk.fixture.path("r"));
@@ -154,7 +154,7 @@ async fn a_watcher_that_loses_events_still_converges() {
     client.step().await;
     faults.drop_events(30);
     let mut number = 0;
-    while faults.dropped() < 100 {
+    while faults.dropped_events() < 100 {
         walk.step(number);
         number += 1;
         tokio::task::yield_now().await;
@@ -187,9 +187,9 @@ async fn a_watcher_that_loses_events_still_converges() {
 
 #[tokio::test]
 async fn an_instance_that_dies_is_replaced() {
-    let faults = Faults::default();
+    let faults = FaultInjector::default();
     let mut walk = Walk::new();
-    let daemon = walk.daemon(&Timing::default(), &faults).await;
+    let daemon = walk.daemon(&WatchTiming::default(), &faults).await;
     let root = selected("r", walk.fixture.path("r"));
     let mut client = Replica::open(&daemon, watching(vec![root])).await;
     client.step().await;

@@ -3,10 +3,12 @@
 
 use std::time::SystemTime;
 
-use caproot::catalog::{Keeper, Settings, Terms};
-use caproot::config::{Config, Flags};
-use caproot::domain::{Caller, Peer, Sandbox};
-use caproot::grpc::{Admission, Audit, Door, Entry, Facts, Guarded, Places, Service};
+use caproot::catalog::{CatalogStore, CatalogStoreConfig, PolicyConfig};
+use caproot::config::{Config, ServeFlags};
+use caproot::domain::{Caller, PeerIdentity, SandboxStatus};
+use caproot::grpc::{
+    AuditLog, AuthLayer, AuthRules, DaemonInfo, GrpcService, LoadLimit, LoadLimitLayer, Quota,
+};
 use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use caproot::proto::caproot::v1::capability_service_server::CapabilityServiceServer;
 use caproot::proto::caproot::v1::watch_skills_response::Event;
@@ -24,35 +26,49 @@ use crate::live::{skill, watching};
 const HOUR: Duration = Duration::from_hours(1);
 
 /// A client of a service as a daemon makes it, in this process.
-type Client = CapabilityServiceClient<Guarded<CapabilityServiceServer<Service>>>;
+type Client = CapabilityServiceClient<LoadLimit<CapabilityServiceServer<GrpcService>>>;
 
 fn client(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Client {
-    let flags = Flags { allow: vec![fixture.top().to_owned()], ..Flags::default() };
+    let flags = ServeFlags { allow: vec![fixture.top().to_owned()], ..ServeFlags::default() };
     let config = Config::from_flags(flags, &surroundings(fixture.top())).expect("good flags");
-    let rules = config.rules();
-    let Config { environment_ids: environments, allowed, published, timing, faults, .. } = config;
+    let rules = config.search_rules();
+    let Config {
+        environment_ids: environments,
+        allowed_dirs: allowed,
+        published_roots: published,
+        timing,
+        faults,
+        ..
+    } = config;
     let opener = None;
-    let terms = Terms { environments, allowed, published, rules, timing };
-    let streams = Places::of_streams(&terms.rules.limits);
-    let door = Door::new(&terms.rules.limits);
-    let keeper = Keeper::new(Settings { terms, faults, opener }, 1);
-    let facts = Facts {
-        started: SystemTime::now(),
-        build: "",
-        sandbox: Sandbox::default(),
-        config: watch::Sender::default().subscribe(),
+    let terms = PolicyConfig {
+        environments,
+        allowed_dirs: allowed,
+        published_roots: published,
+        rules,
+        timing,
     };
-    let service = Service::new(keeper, facts, streams, stopping.subscribe());
+    let streams = Quota::for_streams(&terms.rules.limits);
+    let door = LoadLimitLayer::new(&terms.rules.limits);
+    let keeper =
+        CatalogStore::new(CatalogStoreConfig { policy: terms, fault_injector: faults, opener }, 1);
+    let facts = DaemonInfo {
+        start_time: SystemTime::now(),
+        build: "",
+        sandbox: SandboxStatus::default(),
+        config_state: watch::Sender::default().subscribe(),
+    };
+    let service = GrpcService::new(keeper, facts, streams, stopping.subscribe());
     CapabilityServiceClient::new(door.layer(CapabilityServiceServer::new(service)))
 }
 
 /// A request as it comes in from this process.
 fn asked_by_us<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
-    let peer = Peer::Local { pid: 0, uid: 0, gids: [].into() };
-    let open = Entry { callers: None, open_health: true, open_reflection: true };
-    let door = Admission::new(open, Audit::new(false));
-    let pass = door.pass(Some(&peer), &http::HeaderMap::new());
+    let peer = PeerIdentity::Local { pid: 0, uid: 0, gids: [].into() };
+    let open = AuthRules { callers: None, public_health: true, public_reflection: true };
+    let door = AuthLayer::new(open, AuditLog::new(false));
+    let pass = door.request_credentials(Some(&peer), &http::HeaderMap::new());
     request.extensions_mut().insert(pass);
     request.extensions_mut().insert(peer);
     request.extensions_mut().insert(Caller::default());

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::time::Duration;
 
-use caproot::client::{Endpoint, channel};
+use caproot::client::{DaemonEndpoint, open_channel};
 use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use caproot::proto::caproot::v1::{GetExecutorRequest, ListSkillsResponse};
 use rustix::process::Signal;
@@ -19,8 +19,8 @@ async fn start(fixture: &Fixture) -> (Serving, Client) {
     let flags = ["--listen", &listen, "--allow"].map(OsStr::new);
     let serving = Serving::start(&[&flags[..], &[fixture.path("r").as_os_str()]].concat());
     assert_eq!(serving.endpoint(), listen);
-    let endpoint: Endpoint = listen.parse().expect("an endpoint");
-    let channel = channel(&endpoint, Duration::from_secs(10)).await.expect("a connection");
+    let endpoint: DaemonEndpoint = listen.parse().expect("an endpoint");
+    let channel = open_channel(&endpoint, Duration::from_secs(10)).await.expect("a connection");
     (serving, CapabilityServiceClient::new(channel))
 }
 

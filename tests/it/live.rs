@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use caproot::catalog::Timing;
+use caproot::catalog::WatchTiming;
 use caproot::proto::caproot::v1::{
     Consistency, GetExecutorRequest, ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot,
     WatchSkillsRequest, WatchStatus,
@@ -31,11 +31,11 @@ pub(crate) struct Live {
 impl Live {
     /// Starts with this tree.
     pub(crate) async fn new(tree: &str) -> Self {
-        Self::with(tree, Timing::default()).await
+        Self::with(tree, WatchTiming::default()).await
     }
 
     /// The same with other times.
-    pub(crate) async fn with(tree: &str, timing: Timing) -> Self {
+    pub(crate) async fn with(tree: &str, timing: WatchTiming) -> Self {
         let fixture = Fixture::new(tree);
         let root = selected("r", fixture.path("r"));
         Self::of(fixture, vec![root], timing).await
@@ -45,7 +45,7 @@ impl Live {
     pub(crate) async fn of(
         fixture: Fixture,
         roots: Vec<SelectedCapabilityRoot>,
-        timing: Timing,
+        timing: WatchTiming,
     ) -> Self {
         let setup = Setup { timing, ..Setup::allowing([fixture.top().to_owned()]) };
         let daemon = Daemon::start(setup).await;
@@ -85,11 +85,11 @@ pub(crate) async fn status(daemon: &Daemon) -> WatchStatus {
 }
 
 /// Times at which what no event tells is found soon.
-pub(crate) fn prompt() -> Timing {
-    Timing {
-        recheck: Duration::from_millis(50),
-        poll: Duration::from_millis(100),
-        ..Timing::default()
+pub(crate) fn prompt() -> WatchTiming {
+    WatchTiming {
+        recheck_interval: Duration::from_millis(50),
+        poll_interval: Duration::from_millis(100),
+        ..WatchTiming::default()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use caproot::catalog::Timing;
+use caproot::catalog::WatchTiming;
 use caproot::proto::caproot::v1::{RemovalReason, RootState, WatchMode};
 
 use crate::fixture::Fixture;
@@ -78,7 +78,8 @@ async fn a_fresh_list_sees_every_mount_before_it() {
     let out = elsewhere(&fixture);
     let roots = [selected("r", fixture.path("r"))];
     // Only a fresh list asks.
-    let timing = Timing { recheck: Duration::from_mins(10), ..Timing::default() };
+    let timing =
+        WatchTiming { recheck_interval: Duration::from_mins(10), ..WatchTiming::default() };
     let setup = Setup { timing, ..Setup::allowing([fixture.top().to_owned()]) };
     let daemon = Daemon::start(setup).await;
     let first = fresh(&daemon, &roots).await;
@@ -149,7 +150,8 @@ async fn what_changes_behind_an_overlay_is_found_by_the_audit() {
         fixture.write(&format!("lower/{name}/SKILL.md"), skill(name, "Below."));
     }
     let Some(over) = overlay(&fixture, &fixture.path("r")) else { return };
-    let timing = Timing { overlay_audit: Duration::from_millis(200), ..Timing::default() };
+    let timing =
+        WatchTiming { overlay_scan_interval: Duration::from_millis(200), ..WatchTiming::default() };
     let setup = Setup { timing, ..Setup::allowing([fixture.top().to_owned()]) };
     let daemon = Daemon::start(setup).await;
     let root = selected("r", fixture.path("r"));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use caproot::catalog::Timing;
+use caproot::catalog::WatchTiming;
 use caproot::proto::caproot::v1::{DiagnosticCode, RemovalReason, RootState, Severity, WatchMode};
 
 use crate::fixture::Fixture;
@@ -22,7 +22,8 @@ async fn what_no_event_tells_is_polled_for() {
     for name in ["a", "b", "deep/down/c"] {
         remote.write(&format!("{name}/SKILL.md"), skill("s", "At first."));
     }
-    let timing = Timing { poll: Duration::from_millis(100), ..Timing::default() };
+    let timing =
+        WatchTiming { poll_interval: Duration::from_millis(100), ..WatchTiming::default() };
     let setup = Setup { timing, ..Setup::allowing([fixture.top().to_owned()]) };
     let daemon = Daemon::start(setup).await;
     let roots = vec![selected("r", fixture.path("r")), selected("e", fixture.path("e"))];

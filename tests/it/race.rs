@@ -15,10 +15,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use caproot::catalog::{Opener, Timing};
-use caproot::config::{Config, Flags};
-use caproot::disk::{self, Allowed, Body, Off, Page, Progress, Rule, Target, Unread, Versions};
-use caproot::domain::{Declaring, OffPackages, RelPath, SwitchedOff};
+use caproot::catalog::{OpenMethod, WatchTiming};
+use caproot::config::{Config, ServeFlags};
+use caproot::disk::{
+    self, AllowedDirs, DigestCache, DisabledSkills, FilePageRequest, FileReadError, PageBody,
+    ReadRules, ScanProgress, ScanTarget,
+};
+use caproot::domain::{DisableRules, DisabledPackages, ManifestFiles, RelPath};
 use caproot::proto::caproot::v1::{ListResourcesRequest, SelectedCapabilityRoot};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use tonic::{Response, Status};
@@ -63,7 +66,7 @@ impl Score {
     }
 }
 
-async fn nothing_from_outside_comes_out(opener: Opener) {
+async fn nothing_from_outside_comes_out(opener: OpenMethod) {
     let seconds = std::env::var("CAPROOT_RACE_SECONDS");
     let seconds: f64 =
         seconds.map_or(extent(3.0, 10.0), |text| text.parse().expect("CAPROOT_RACE_SECONDS"));
@@ -99,33 +102,39 @@ async fn nothing_from_outside_comes_out(opener: Opener) {
 }
 
 /// Reads the files in question by what `ReadResource` itself calls, as often as can be.
-fn read_directly(opener: Opener, arena: &Arena, score: &Score, goes_on: &dyn Fn() -> bool) {
-    let allowed = Allowed::with(opener, vec![arena.root()]);
-    let (packages, rules) = (OffPackages::default(), SwitchedOff::default());
-    let off = Off { packages: &packages, rules: &rules, published: &[] };
-    let declaring = Declaring::default();
-    let rule =
-        Rule { passed_over: &[], follow_links: true, off, declaring: &declaring, plugin: None };
-    let versions = Versions::default();
+fn read_directly(opener: OpenMethod, arena: &Arena, score: &Score, goes_on: &dyn Fn() -> bool) {
+    let allowed = AllowedDirs::with_opener(opener, vec![arena.root()]);
+    let (packages, rules) = (DisabledPackages::default(), DisableRules::default());
+    let off = DisabledSkills { packages: &packages, rules: &rules, published: &[] };
+    let declaring = ManifestFiles::default();
+    let rule = ReadRules {
+        skipped_dirs: &[],
+        follow_links: true,
+        disabled_skills: off,
+        manifest_files: &declaring,
+        plugin: None,
+    };
+    let versions = DigestCache::default();
     let path = |text: &str| RelPath::new(text.as_bytes()).expect("a relative path");
     while goes_on() {
         for (package, resource) in arena::FILES {
             let root = allowed.resolve(arena.root().as_os_str().as_bytes()).expect("it is there");
-            let page = Page {
+            let page = FilePageRequest {
                 package: &path(package),
                 resource: &path(resource),
                 from: None,
                 max_bytes: 4_096,
-                unless: None,
-                rule,
+                unless_digest: None,
+                rules: rule,
                 max_file_bytes: 4_096,
             };
-            let (_waiting, wanted) = disk::Wanted::new();
-            let read = disk::read(&root, &page, &versions, &wanted);
+            let (_waiting, wanted) = disk::CancelToken::new();
+            let read = disk::read_page(&root, &page, &versions, &wanted);
             // Out of memory, where that was read often enough to be there.
             let top = arena.root();
             let cached =
-                disk::read_cached(&allowed, top.as_os_str().as_bytes(), &page, &versions).map(Ok);
+                disk::read_page_cached(&allowed, top.as_os_str().as_bytes(), &page, &versions)
+                    .map(Ok);
             for read in std::iter::once(read).chain(cached) {
                 score.reads.fetch_add(1, Ordering::Relaxed);
                 match read {
@@ -133,12 +142,14 @@ fn read_directly(opener: Opener, arena: &Arena, score: &Score, goes_on: &dyn Fn(
                         score.served.fetch_add(1, Ordering::Relaxed);
                         score.judge(arena, read.digest.to_string().as_bytes());
                         match read.body {
-                            Some(Body::Text(text)) => score.judge(arena, text.as_ref()),
-                            Some(Body::Bytes(bytes)) => score.judge(arena, bytes.as_ref()),
+                            Some(PageBody::Text(text)) => score.judge(arena, text.as_ref()),
+                            Some(PageBody::Bytes(bytes)) => score.judge(arena, bytes.as_ref()),
                             None => {}
                         }
                     }
-                    Err(Unread::Outside) => drop(score.refused.fetch_add(1, Ordering::Relaxed)),
+                    Err(FileReadError::Outside) => {
+                        drop(score.refused.fetch_add(1, Ordering::Relaxed))
+                    }
                     Err(_) => {}
                 }
             }
@@ -147,29 +158,35 @@ fn read_directly(opener: Opener, arena: &Arena, score: &Score, goes_on: &dyn Fn(
 }
 
 /// Searches the root by what the daemon itself calls, as often as can be.
-fn scan_directly(opener: Opener, arena: &Arena, score: &Score, goes_on: &dyn Fn() -> bool) {
-    let config = Config::from_flags(Flags::default(), &surroundings(Path::new("/nonexistent")));
-    let target = Target {
+fn scan_directly(opener: OpenMethod, arena: &Arena, score: &Score, goes_on: &dyn Fn() -> bool) {
+    let config =
+        Config::from_flags(ServeFlags::default(), &surroundings(Path::new("/nonexistent")));
+    let target = ScanTarget {
         path: arena.root().as_os_str().as_bytes().into(),
-        rules: config.expect("no flags are good flags").rules(),
+        rules: config.expect("no flags are good flags").search_rules(),
         published: Arc::new([]),
     };
-    let allowed = Allowed::with(opener, vec![arena.root()]);
+    let allowed = AllowedDirs::with_opener(opener, vec![arena.root()]);
     while goes_on() {
-        let found = disk::scan(&allowed, &target, &Progress::new());
+        let found = disk::scan_root(&allowed, &target, &ScanProgress::new());
         score.lists.fetch_add(1, Ordering::Relaxed);
         score.judge(arena, format!("{found:?}").as_bytes());
     }
 }
 
 /// Lists skills and files, and reads, over the wire.
-async fn ask_the_daemon(opener: Opener, arena: &Arena, score: &Score, goes_on: &dyn Fn() -> bool) {
+async fn ask_the_daemon(
+    opener: OpenMethod,
+    arena: &Arena,
+    score: &Score,
+    goes_on: &dyn Fn() -> bool,
+) {
     // A root on which nothing keeps still is looked at again and again.
-    let timing = Timing {
-        settle: Duration::ZERO,
-        settle_cap: Duration::ZERO,
-        recheck: Duration::from_millis(10),
-        ..Timing::default()
+    let timing = WatchTiming {
+        debounce: Duration::ZERO,
+        max_debounce: Duration::ZERO,
+        recheck_interval: Duration::from_millis(10),
+        ..WatchTiming::default()
     };
     let setup = Setup { timing, ..Setup::allowing([arena.root()]) };
     let daemon = Daemon::start(setup.opening(opener)).await;

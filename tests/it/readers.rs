@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
-use caproot::catalog::Timing;
+use caproot::catalog::WatchTiming;
 use caproot::domain::Limits;
 use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use caproot::proto::caproot::v1::{ResetReason, SkillView, WatchSkillsRequest};
@@ -30,8 +30,10 @@ async fn narrow(daemon: &Daemon) -> Daemon {
 
 #[tokio::test]
 async fn a_reader_that_is_stuck_begins_anew() {
-    let stuck_reader = Duration::from_millis(300);
-    let mut live = Live::with("skill r/a", Timing { stuck_reader, ..Timing::default() }).await;
+    let stalled_reader_timeout = Duration::from_millis(300);
+    let mut live =
+        Live::with("skill r/a", WatchTiming { stalled_reader_timeout, ..WatchTiming::default() })
+            .await;
     let root = selected("r", live.fixture.path("r"));
     let mut stuck = Replica::open(&narrow(&live.daemon).await, watching(vec![root])).await;
     stuck.step().await;
@@ -45,7 +47,7 @@ async fn a_reader_that_is_stuck_begins_anew() {
     assert_eq!(live.change().await.upserted.len(), 220, "in one revision");
     let begun = Instant::now();
     let mut round = 0;
-    while begun.elapsed() < stuck_reader * 4 {
+    while begun.elapsed() < stalled_reader_timeout * 4 {
         let says = format!("Round {round}.");
         live.fixture.write(&format!("r/in/s{:03}/SKILL.md", round % 50), skill("s", &says));
         live.change().await;
@@ -191,8 +193,11 @@ async fn a_reader_that_passes_a_slow_one_misses_nothing() {
 async fn a_thousand_streams_are_told_of_one_change() {
     const STREAMS: usize = 1_000;
     let fixture = Fixture::new("skill r/a\nskill r/b");
-    let timing =
-        Timing { warm: Duration::ZERO, recheck: Duration::from_millis(50), ..Timing::default() };
+    let timing = WatchTiming {
+        idle_timeout: Duration::ZERO,
+        recheck_interval: Duration::from_millis(50),
+        ..WatchTiming::default()
+    };
     let limits = Limits { max_streams: STREAMS, ..Limits::default() };
     let setup = Setup { limits, timing, ..Setup::allowing([fixture.top().to_owned()]) };
     let mut looks = Looks::at(&fixture.path("r/a"));

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use caproot::catalog::Timing;
-use caproot::cli::Cli;
+use caproot::catalog::WatchTiming;
+use caproot::cli::CommandLine;
 use caproot::client::json;
 use caproot::proto::caproot::v1::{DiagnosticCode, GetExecutorRequest, RootReason};
 use clap::Parser as _;
@@ -40,7 +40,7 @@ fn commands(part: &str) -> impl Iterator<Item = &str> {
 
 fn parse(arguments: &str) {
     let line = std::iter::once("caproot").chain(arguments.split_whitespace());
-    if let Err(error) = Cli::try_parse_from(line) {
+    if let Err(error) = CommandLine::try_parse_from(line) {
         panic!("README: caproot {arguments}: {error}");
     }
 }
@@ -68,7 +68,8 @@ fn every_caproot_command_parses() {
 async fn limits() {
     let daemon = Daemon::start(Setup::default()).await;
     let answer = daemon.client.clone().get_executor(GetExecutorRequest {}).await;
-    let answer = json::dynamic(&answer.expect("an answer").into_inner()).expect("its descriptor");
+    let answer =
+        json::to_dynamic(&answer.expect("an answer").into_inner()).expect("its descriptor");
     let limits = answer.get_field_by_name("limits").expect("the field `limits`").into_owned();
     let limits = limits.as_message().expect("a message");
     let real: Vec<(String, u64)> = limits
@@ -88,17 +89,17 @@ async fn limits() {
 
 #[test]
 fn timings() {
-    let Timing {
-        settle,
-        settle_cap,
-        recheck,
-        poll,
-        audit,
-        overlay_audit,
-        warm,
-        stuck,
-        stuck_reader,
-    } = Timing::default();
+    let WatchTiming {
+        debounce: settle,
+        max_debounce: settle_cap,
+        recheck_interval: recheck,
+        poll_interval: poll,
+        full_scan_interval: audit,
+        overlay_scan_interval: overlay_audit,
+        idle_timeout: warm,
+        stuck_timeout: stuck,
+        stalled_reader_timeout: stuck_reader,
+    } = WatchTiming::default();
     let real = [
         ("settle", settle),
         ("settle_cap", settle_cap),
@@ -109,7 +110,7 @@ fn timings() {
         ("warm", warm),
         ("stuck", stuck),
         ("stuck_reader", stuck_reader),
-        ("drain", caproot::server::DRAIN),
+        ("drain", caproot::server::DRAIN_TIMEOUT),
     ];
     let span = |cell: &str| humantime::parse_duration(cell).expect("a duration");
     let said = table("| timing | default | is |").into_iter();
@@ -128,7 +129,7 @@ fn exit_codes() {
     let said = table("| code | name | means |").into_iter();
     let said: BTreeSet<_> = said.map(|row| (row[0].clone(), ticked(&row[1]).concat())).collect();
     assert_eq!(said, real);
-    assert!(real.contains(&(caproot::cli::exit::CONFIG.to_string(), "CONFIG".into())));
+    assert!(real.contains(&(caproot::cli::exit::BAD_CONFIG.to_string(), "CONFIG".into())));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use caproot::catalog::Opener;
+use caproot::catalog::OpenMethod;
 use caproot::proto::caproot::v1::{
     ReadResourceRequest, ReadResourceResponse, read_resource_response::Body,
 };
@@ -33,7 +33,7 @@ const PACKAGE: &str = "skill://r/a";
 const RESOURCE: &str = "skill://r/a/x";
 
 /// A request for `x` of the package `a`, and the daemon that serves it.
-async fn serving(opener: Opener, content: &[u8]) -> (Fixture, Daemon, ReadResourceRequest) {
+async fn serving(opener: OpenMethod, content: &[u8]) -> (Fixture, Daemon, ReadResourceRequest) {
     let fixture = Fixture::new("skill root/a");
     fixture.write("root/a/x", content);
     let setup = Setup::allowing([fixture.path("root")]).opening(opener);
@@ -58,7 +58,7 @@ fn contents() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-fn pages_joined_are_the_file(opener: Opener) {
+fn pages_joined_are_the_file(opener: OpenMethod) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let (fixture, daemon, request) = runtime.block_on(serving(opener, b""));
     let config = Config { cases: 96, failure_persistence: None, ..Config::default() };
@@ -80,7 +80,7 @@ fn pages_joined_are_the_file(opener: Opener) {
     runtime.block_on(daemon.stop());
 }
 
-async fn each_page_is_as_full_as_characters_allow(opener: Opener) {
+async fn each_page_is_as_full_as_characters_allow(opener: OpenMethod) {
     let (_fixture, daemon, request) =
         serving(opener, "a\u{1f600}\u{1f600}\u{20ac}b".as_bytes()).await;
     let mut pages = Vec::new();
@@ -99,7 +99,7 @@ async fn each_page_is_as_full_as_characters_allow(opener: Opener) {
     daemon.stop().await;
 }
 
-async fn an_empty_file_is_one_empty_page(opener: Opener) {
+async fn an_empty_file_is_one_empty_page(opener: OpenMethod) {
     let (_fixture, daemon, request) = serving(opener, b"").await;
     let page = daemon.read(request).await.expect("a page");
     let expected = ReadResourceResponse {
@@ -115,7 +115,7 @@ async fn an_empty_file_is_one_empty_page(opener: Opener) {
     daemon.stop().await;
 }
 
-async fn bounds_of_a_page(opener: Opener) {
+async fn bounds_of_a_page(opener: OpenMethod) {
     let content = vec![b'x'; (2 << 20) + 5];
     let (_fixture, daemon, request) = serving(opener, &content).await;
     for (max_bytes, page) in [(0, 8_192), (4, 4), (1 << 20, 1 << 20), (i64::MAX, 1 << 20)] {
@@ -130,7 +130,7 @@ async fn bounds_of_a_page(opener: Opener) {
     daemon.stop().await;
 }
 
-async fn what_a_list_says_of_a_file_is_what_a_read_says(opener: Opener) {
+async fn what_a_list_says_of_a_file_is_what_a_read_says(opener: OpenMethod) {
     let (fixture, daemon, request) = serving(opener, b"x").await;
     let main = fs::read(fixture.path("root/a/SKILL.md")).expect("on disk");
     let listed = daemon.list(&[request.root.clone().expect("set")]).await.skills.remove(0);
@@ -145,7 +145,7 @@ async fn what_a_list_says_of_a_file_is_what_a_read_says(opener: Opener) {
     daemon.stop().await;
 }
 
-async fn a_digest_that_still_holds_saves_the_body(opener: Opener) {
+async fn a_digest_that_still_holds_saves_the_body(opener: OpenMethod) {
     let (fixture, daemon, request) = serving(opener, b"one").await;
     let asking = |held: &str| ReadResourceRequest { if_none_match: held.into(), ..request.clone() };
     let same = daemon.read(asking(&digest(b"one"))).await.expect("not modified");
@@ -162,7 +162,7 @@ async fn a_digest_that_still_holds_saves_the_body(opener: Opener) {
     daemon.stop().await;
 }
 
-async fn cursors_that_are_not_this_files(opener: Opener) {
+async fn cursors_that_are_not_this_files(opener: OpenMethod) {
     let (fixture, daemon, request) = serving(opener, &[b'x'; 100]).await;
     fixture.write("root/a/y", [b'x'; 100]);
     let request = ReadResourceRequest { max_bytes: 10, ..request };

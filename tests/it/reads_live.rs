@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use caproot::catalog::Opener;
+use caproot::catalog::OpenMethod;
 use caproot::proto::caproot::v1::{Consistency, ReadResourceRequest};
 use tonic::Code;
 
@@ -26,7 +26,7 @@ by_both_openers! {
 }
 
 /// A package `a` with a file of 100 bytes, and a request for its first 10.
-async fn hundred(opener: Opener) -> (Fixture, Daemon, ReadResourceRequest) {
+async fn hundred(opener: OpenMethod) -> (Fixture, Daemon, ReadResourceRequest) {
     let fixture = Fixture::new("skill root/a\nfile root/a/x\n| \\{100*o}\\");
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")]).opening(opener)).await;
     let root = selected("r", fixture.path("root"));
@@ -34,7 +34,7 @@ async fn hundred(opener: Opener) -> (Fixture, Daemon, ReadResourceRequest) {
     (fixture, daemon, ReadResourceRequest { max_bytes: 10, ..request })
 }
 
-async fn an_edit_between_pages_is_told_with_the_new_digest(opener: Opener) {
+async fn an_edit_between_pages_is_told_with_the_new_digest(opener: OpenMethod) {
     let (fixture, daemon, request) = hundred(opener).await;
     let in_place = "n".repeat(100);
     let edits: [(&str, &dyn Fn()); 3] = [
@@ -56,7 +56,7 @@ async fn an_edit_between_pages_is_told_with_the_new_digest(opener: Opener) {
     daemon.stop().await;
 }
 
-async fn a_file_that_is_gone_between_pages(opener: Opener) {
+async fn a_file_that_is_gone_between_pages(opener: OpenMethod) {
     let (fixture, daemon, request) = hundred(opener).await;
     let cursor = daemon.read(request.clone()).await.expect("a page").next_cursor;
     fs::remove_file(fixture.path("root/a/x")).expect("remove");
@@ -65,7 +65,7 @@ async fn a_file_that_is_gone_between_pages(opener: Opener) {
     daemon.stop().await;
 }
 
-async fn a_file_that_becomes_something_else(opener: Opener) {
+async fn a_file_that_becomes_something_else(opener: OpenMethod) {
     let (mut fixture, daemon, request) = hundred(opener).await;
     daemon.read(request.clone()).await.expect("a page");
     for entry in ["fifo root/a/x", "dir root/a/x", "link root/a/x -> .env"] {
@@ -86,7 +86,7 @@ async fn a_file_that_becomes_something_else(opener: Opener) {
     daemon.stop().await;
 }
 
-async fn a_package_that_is_gone_is_not_found_by_a_fresh_read(opener: Opener) {
+async fn a_package_that_is_gone_is_not_found_by_a_fresh_read(opener: OpenMethod) {
     let (fixture, daemon, request) = hundred(opener).await;
     daemon.read(request.clone()).await.expect("a page");
     fs::remove_file(fixture.path("root/a/SKILL.md")).expect("remove");
@@ -96,7 +96,7 @@ async fn a_package_that_is_gone_is_not_found_by_a_fresh_read(opener: Opener) {
     daemon.stop().await;
 }
 
-async fn a_cursor_outlives_the_daemon(opener: Opener) {
+async fn a_cursor_outlives_the_daemon(opener: OpenMethod) {
     let (fixture, daemon, request) = hundred(opener).await;
     let first = daemon.read(request.clone()).await.expect("a page");
     daemon.stop().await;
@@ -110,7 +110,7 @@ async fn a_cursor_outlives_the_daemon(opener: Opener) {
     daemon.stop().await;
 }
 
-async fn a_cursor_is_no_key_to_a_root_that_is_not_allowed(opener: Opener) {
+async fn a_cursor_is_no_key_to_a_root_that_is_not_allowed(opener: OpenMethod) {
     let (fixture, daemon, request) = hundred(opener).await;
     let cursor = daemon.read(request.clone()).await.expect("a page").next_cursor;
     daemon.stop().await;
@@ -123,7 +123,7 @@ async fn a_cursor_is_no_key_to_a_root_that_is_not_allowed(opener: Opener) {
 }
 
 /// Two versions that differ in every byte and in length, so that any mix shows.
-async fn a_read_during_rewrites_is_one_version_or_an_error(opener: Opener) {
+async fn a_read_during_rewrites_is_one_version_or_an_error(opener: OpenMethod) {
     let (fixture, daemon, request) = hundred(opener).await;
     let versions = [vec![b'a'; 40_000], vec![b'b'; 50_000]];
     fixture.replace("root/a/x", &versions[0]);

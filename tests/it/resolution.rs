@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use caproot::catalog::Opener;
+use caproot::catalog::OpenMethod;
 use caproot::proto::caproot::v1::{
     ListResourcesRequest, ListSkillsResponse, ReadResourceRequest, RootReason,
     SelectedCapabilityRoot,
@@ -33,7 +33,7 @@ by_both_openers! {
     async fn a_file_that_was_replaced_since_it_was_listed;
 }
 
-async fn serving(opener: Opener, tree: &str) -> (Fixture, Daemon, SelectedCapabilityRoot) {
+async fn serving(opener: OpenMethod, tree: &str) -> (Fixture, Daemon, SelectedCapabilityRoot) {
     let fixture = Fixture::new(tree);
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")]).opening(opener)).await;
     let root = selected("r", fixture.path("root"));
@@ -46,7 +46,7 @@ fn said(list: &ListSkillsResponse) -> Vec<(&str, &str, &str)> {
     list.diagnostics.iter().map(|d| (&stem(d)[16..], &*d.resource, &*d.message)).collect()
 }
 
-async fn forty_links_lead_somewhere_and_one_more_nowhere(opener: Opener) {
+async fn forty_links_lead_somewhere_and_one_more_nowhere(opener: OpenMethod) {
     let (fixture, daemon, root) =
         serving(opener, "skill root/a\nskill root/s\nfile root/a/l0").await;
     fixture.write("root/a/l0", "at the end");
@@ -76,7 +76,7 @@ async fn forty_links_lead_somewhere_and_one_more_nowhere(opener: Opener) {
 }
 
 /// A link of /proc leads to what a process holds, whatever its text says: nothing goes by the text.
-async fn links_of_procfs_lead_nowhere(opener: Opener) {
+async fn links_of_procfs_lead_nowhere(opener: OpenMethod) {
     let (fixture, daemon, root) =
         serving(opener, "skill root/a\nskill root/b\nfile root/b/y.md\n| Inside.").await;
     let (top, me) = (fixture.path("root").display().to_string(), std::process::id());
@@ -120,7 +120,7 @@ async fn links_of_procfs_lead_nowhere(opener: Opener) {
     daemon.stop().await;
 }
 
-async fn devices_are_never_opened(opener: Opener) {
+async fn devices_are_never_opened(opener: OpenMethod) {
     let (fixture, daemon, root) = serving(opener, "skill root/a\ndir root/c\ndir root/b").await;
     // An opening of either would fail in its own way: nothing has these numbers.
     let made = [
@@ -154,7 +154,7 @@ async fn devices_are_never_opened(opener: Opener) {
     daemon.stop().await;
 }
 
-async fn of_what_lies_outside_nothing_is_said(opener: Opener) {
+async fn of_what_lies_outside_nothing_is_said(opener: OpenMethod) {
     const SECRET: &str = "never-said";
     let (fixture, daemon, root) = serving(
         opener,
@@ -203,7 +203,7 @@ async fn of_what_lies_outside_nothing_is_said(opener: Opener) {
     daemon.stop().await;
 }
 
-async fn a_file_that_grows_and_shrinks_is_one_version_or_an_error(opener: Opener) {
+async fn a_file_that_grows_and_shrinks_is_one_version_or_an_error(opener: OpenMethod) {
     let (fixture, daemon, root) = serving(opener, "skill root/a\nfile root/a/x").await;
     let path = fixture.path("root/a/x");
     let line = |n: u64| format!("{n:07}\n");
@@ -265,7 +265,7 @@ async fn read_whole(
     }
 }
 
-async fn a_file_that_was_replaced_since_it_was_listed(opener: Opener) {
+async fn a_file_that_was_replaced_since_it_was_listed(opener: OpenMethod) {
     let (fixture, daemon, root) = serving(opener, "skill root/a").await;
     let listed = daemon.list(std::slice::from_ref(&root)).await.skills.remove(0);
     let request = ReadResourceRequest {

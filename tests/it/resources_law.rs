@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use caproot::catalog::Opener;
+use caproot::catalog::OpenMethod;
 use caproot::proto::caproot::v1::ListResourcesRequest;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -107,7 +107,7 @@ fn everything(dir: &Path, way: &mut Vec<PathBuf>, found: &mut BTreeSet<PathBuf>)
     way.pop();
 }
 
-fn what_is_listed_is_what_can_be_read(opener: Opener) {
+fn what_is_listed_is_what_can_be_read(opener: OpenMethod) {
     let config = Config { cases: extent(32, 96), failure_persistence: None, ..Config::default() };
     let law = |tree: BTreeMap<String, Thing>, page_size: i32| {
         // Of its own, since it ends with all that the daemon holds of the kernel.

@@ -33,7 +33,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use caproot::catalog::Opener;
+use caproot::catalog::OpenMethod;
 use caproot::proto::caproot::v1::{
     ListSkillsRequest, ResolveRootsRequest, SelectedCapabilityRoot, SkillView,
     read_resource_response::Body,
@@ -192,7 +192,7 @@ fn limit(limits: &mut caproot::domain::Limits, rest: &str) {
 }
 
 /// What the daemon says of the tree.
-async fn actual(case: &Case, opener: Opener) -> Vec<Line> {
+async fn actual(case: &Case, opener: OpenMethod) -> Vec<Line> {
     let fixture = Fixture::new(&case.tree);
     let mut setup = Setup::allowing(case.allow.iter().map(|dir| fixture.path(dir)));
     setup.limits = case.limits.clone();

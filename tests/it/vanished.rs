@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use caproot::config::Keepalive;
+use caproot::config::KeepaliveConfig;
 use caproot::domain::Limits;
 use caproot::proto::caproot::v1::WatchSkillsRequest;
 use tonic::Code;
@@ -43,7 +43,7 @@ async fn the_place_of_a_client_that_vanished_is_free_again() {
     }
     let fixture = Fixture::new("skill r/a");
     let keepalive =
-        Keepalive { interval: Duration::from_millis(300), timeout: Duration::from_secs(2) };
+        KeepaliveConfig { interval: Duration::from_millis(300), timeout: Duration::from_secs(2) };
     let limits = Limits { max_streams: 1, ..Limits::default() };
     let allow = Setup::allowing([fixture.top().to_owned()]);
     let daemon = Daemon::start(Setup { limits, keepalive, ..allow }).await;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use caproot::catalog::{Faults, Timing};
+use caproot::catalog::{FaultInjector, WatchTiming};
 use caproot::proto::caproot::v1::ListSkillsResponse;
 
 use crate::dice::Dice;
@@ -107,7 +107,7 @@ impl Walk {
     /// What a daemon that saw nothing of the walk says of the tree, once no skill is kept in its last
     /// good version, which only the daemon that saw that one can know.
     pub(crate) async fn truth(&self) -> ListSkillsResponse {
-        let daemon = self.daemon(&Timing::default(), &Faults::default()).await;
+        let daemon = self.daemon(&WatchTiming::default(), &FaultInjector::default()).await;
         let list = daemon.list(&[selected("r", self.fixture.path("r"))]).await;
         assert!(list.next_page_token.is_empty(), "one page");
         daemon.stop().await;
@@ -133,7 +133,7 @@ impl Walk {
     }
 
     /// A daemon that may look at all of the tree.
-    pub(crate) async fn daemon(&self, timing: &Timing, faults: &Faults) -> Daemon {
+    pub(crate) async fn daemon(&self, timing: &WatchTiming, faults: &FaultInjector) -> Daemon {
         let setup = Setup { timing: timing.clone(), faults: faults.clone(), ..Setup::default() };
         Daemon::start(Setup { allow: vec![self.fixture.top().to_owned()], ..setup }).await
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use caproot::catalog::Timing;
+use caproot::catalog::WatchTiming;
 use caproot::proto::caproot::v1::{RemovalReason, RootReason, RootState};
 
 use crate::fixture::Fixture;
@@ -97,7 +97,7 @@ async fn a_plugins_new_name_renames_all_its_skills_at_once() {
 async fn a_manifest_above_the_root_counts_whenever_it_comes() {
     let fixture = Fixture::new("skill p/skills/a");
     let root = selected("r", fixture.path("p/skills"));
-    let mut live = Live::of(fixture, vec![root.clone()], Timing::default()).await;
+    let mut live = Live::of(fixture, vec![root.clone()], WatchTiming::default()).await;
     fs::create_dir(live.fixture.path("p/.codex-plugin")).expect("mkdir");
     // Looked at while it holds nothing yet.
     fresh(&live.daemon, &[root]).await;

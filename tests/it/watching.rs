@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use caproot::catalog::Timing;
+use caproot::catalog::WatchTiming;
 use caproot::proto::caproot::v1::{DiagnosticCode, RemovalReason, Severity};
 
 use crate::harness::{Daemon, Setup, in_time};
@@ -159,10 +159,10 @@ async fn a_broken_skill_stays_as_it_was_until_it_heals_or_goes() {
 #[tokio::test]
 async fn a_half_written_save_is_not_told_while_its_writer_is_busy() {
     // A writer that is not scheduled for so long would be taken for one that ended.
-    let timing = Timing {
-        settle: Duration::from_secs(3),
-        settle_cap: Duration::from_millis(50),
-        ..Timing::default()
+    let timing = WatchTiming {
+        debounce: Duration::from_secs(3),
+        max_debounce: Duration::from_millis(50),
+        ..WatchTiming::default()
     };
     let mut live = Live::with("skill r/a", timing).await;
     let path = live.fixture.path("r/a/SKILL.md");

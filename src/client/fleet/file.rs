@@ -1,9 +1,9 @@
 //! A fleet's file, strictly: every mistake is told at once, with its place, and nothing is guessed.
 
-use super::{DEFAULT_TIMEOUT, Executor};
-use crate::client::credentials::Credentials;
-use crate::document::{self, At, Node, Value};
-use crate::endpoint::Endpoint;
+use super::{DEFAULT_TIMEOUT, ExecutorConfig};
+use crate::client::credentials::ClientCredentials;
+use crate::endpoint::DaemonEndpoint;
+use crate::yaml_document::{self, DocumentNode, DocumentValue, TextPosition};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
@@ -14,27 +14,28 @@ use tokio::io::AsyncReadExt as _;
 /// The most bytes of the file: room for ten thousand executors.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 /// The most mistakes that are told.
-const MAX_MISTAKES: usize = 100;
+const MAX_ERRORS: usize = 100;
 /// The keys of one executor.
-const KEYS: [&str; 7] = ["endpoint", "timeout", "ca", "cert", "key", "server_name", "token_file"];
+const EXECUTOR_KEYS: [&str; 7] =
+    ["endpoint", "timeout", "ca", "cert", "key", "server_name", "token_file"];
 
 /// One mistake in a fleet's file. Prints as `FILE:LINE:COLUMN: KEY: REASON`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FleetMistake {
+pub struct FleetFileError {
     /// The file, as it was named.
     pub file: PathBuf,
     /// Where in it; `None` for the file as a whole.
-    pub at: Option<At>,
+    pub at: Option<TextPosition>,
     /// The key with those around it, such as `executors.workspace.endpoint`; may be empty.
     pub key: String,
     /// What is wrong, and what to do.
     pub reason: String,
 }
 
-impl fmt::Display for FleetMistake {
+impl fmt::Display for FleetFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.file.display())?;
-        if let Some(At { line, column }) = self.at {
+        if let Some(TextPosition { line, column }) = self.at {
             write!(f, ":{line}:{column}")?;
         }
         if !self.key.is_empty() {
@@ -44,23 +45,23 @@ impl fmt::Display for FleetMistake {
     }
 }
 
-impl std::error::Error for FleetMistake {}
+impl std::error::Error for FleetFileError {}
 
 /// All mistakes in a fleet's file, in its order; at most 100. Prints one a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FleetMistakes(pub Vec<FleetMistake>);
+pub struct FleetFileErrors(pub Vec<FleetFileError>);
 
-impl fmt::Display for FleetMistakes {
+impl fmt::Display for FleetFileErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lines: Vec<_> = self.0.iter().map(ToString::to_string).collect();
         f.write_str(&lines.join("\n"))
     }
 }
 
-impl std::error::Error for FleetMistakes {}
+impl std::error::Error for FleetFileErrors {}
 
 /// Reads the file. Relative paths in it begin at its own directory.
-pub(super) async fn read(path: &Path) -> Result<BTreeMap<String, Executor>, FleetMistakes> {
+pub(super) async fn read(path: &Path) -> Result<BTreeMap<String, ExecutorConfig>, FleetFileErrors> {
     parse(path, text(path).await)
 }
 
@@ -78,45 +79,53 @@ async fn text(path: &Path) -> io::Result<String> {
 fn parse(
     path: &Path,
     text: io::Result<String>,
-) -> Result<BTreeMap<String, Executor>, FleetMistakes> {
-    let mut reader = Reader { file: path, mistakes: Vec::new() };
+) -> Result<BTreeMap<String, ExecutorConfig>, FleetFileErrors> {
+    let mut reader = FleetFileReader { file: path, errors: Vec::new() };
     let executors = match text {
         Err(error) => {
-            reader.wrong(None, "", format!("cannot be read: {error}"));
+            reader.record_error(None, "", format!("cannot be read: {error}"));
             BTreeMap::new()
         }
-        Ok(text) => match document::parse(&text) {
+        Ok(text) => match yaml_document::parse(&text) {
             Err(error) => {
-                reader.wrong(Some(error.at), "", error.reason);
+                reader.record_error(Some(error.position), "", error.reason);
                 BTreeMap::new()
             }
-            Ok(top) => reader.top(&top),
+            Ok(top) => reader.read_executors(&top),
         },
     };
-    if reader.mistakes.is_empty() {
+    if reader.errors.is_empty() {
         return Ok(executors);
     }
-    reader.mistakes.sort_by_key(|mistake| mistake.at);
-    reader.mistakes.truncate(MAX_MISTAKES);
-    Err(FleetMistakes(reader.mistakes))
+    reader.errors.sort_by_key(|mistake| mistake.at);
+    reader.errors.truncate(MAX_ERRORS);
+    Err(FleetFileErrors(reader.errors))
 }
 
-struct Reader<'a> {
+struct FleetFileReader<'a> {
     file: &'a Path,
-    mistakes: Vec<FleetMistake>,
+    errors: Vec<FleetFileError>,
 }
 
-impl Reader<'_> {
-    fn wrong(&mut self, at: Option<At>, key: &str, reason: impl Into<String>) {
+impl FleetFileReader<'_> {
+    fn record_error(&mut self, at: Option<TextPosition>, key: &str, reason: impl Into<String>) {
         let (file, key) = (self.file.to_owned(), key.to_owned());
-        self.mistakes.push(FleetMistake { file, at, key, reason: reason.into() });
+        self.errors.push(FleetFileError { file, at, key, reason: reason.into() });
     }
 
     /// The entries of a mapping whose keys come once; what is none is a mistake.
-    fn entries<'n>(&mut self, node: &'n Node, key: &str) -> Vec<(String, &'n document::Entry)> {
-        let Value::Map(entries) = &node.value else {
-            let shown = node.shown().unwrap_or_else(|| "nothing".to_owned());
-            self.wrong(Some(node.at), key, format!("must be a mapping, and is {shown}"));
+    fn unique_entries<'n>(
+        &mut self,
+        node: &'n DocumentNode,
+        key: &str,
+    ) -> Vec<(String, &'n yaml_document::DocumentEntry)> {
+        let DocumentValue::Map(entries) = &node.value else {
+            let shown = node.describe_value().unwrap_or_else(|| "nothing".to_owned());
+            self.record_error(
+                Some(node.position),
+                key,
+                format!("must be a mapping, and is {shown}"),
+            );
             return Vec::new();
         };
         let mut seen = BTreeSet::new();
@@ -127,39 +136,43 @@ impl Reader<'_> {
             if seen.insert(&entry.key) {
                 once.push((full, entry));
             } else {
-                self.wrong(Some(entry.at), &full, "comes twice; leave one");
+                self.record_error(Some(entry.key_position), &full, "comes twice; leave one");
             }
         }
         once
     }
 
-    fn top(&mut self, top: &Node) -> BTreeMap<String, Executor> {
+    fn read_executors(&mut self, top: &DocumentNode) -> BTreeMap<String, ExecutorConfig> {
         let mut executors = BTreeMap::new();
-        let before = self.mistakes.len();
-        let entries = self.entries(top, "");
+        let before = self.errors.len();
+        let entries = self.unique_entries(top, "");
         let mut named = false;
         for (key, entry) in entries {
             if &*entry.key != "executors" {
-                self.wrong(
-                    Some(entry.at),
+                self.record_error(
+                    Some(entry.key_position),
                     &key,
                     "is no key of a fleet; the only one is `executors`",
                 );
                 continue;
             }
             named = true;
-            for (key, entry) in self.entries(&entry.node, &key) {
+            for (key, entry) in self.unique_entries(&entry.node, &key) {
                 if entry.key.is_empty() {
-                    self.wrong(Some(entry.at), &key, "an environment id is not empty");
+                    self.record_error(
+                        Some(entry.key_position),
+                        &key,
+                        "an environment id is not empty",
+                    );
                 }
-                if let Some(executor) = self.executor(&entry.node, &key) {
+                if let Some(executor) = self.read_executor(&entry.node, &key) {
                     executors.insert(entry.key.to_string(), executor);
                 }
             }
         }
-        if !named && self.mistakes.len() == before {
-            self.wrong(
-                Some(top.at),
+        if !named && self.errors.len() == before {
+            self.record_error(
+                Some(top.position),
                 "executors",
                 "is missing; it maps environment ids to executors",
             );
@@ -167,32 +180,38 @@ impl Reader<'_> {
         executors
     }
 
-    fn executor(&mut self, node: &Node, key: &str) -> Option<Executor> {
-        let before = self.mistakes.len();
+    fn read_executor(&mut self, node: &DocumentNode, key: &str) -> Option<ExecutorConfig> {
+        let before = self.errors.len();
         let mut endpoint = None;
         let mut timeout = DEFAULT_TIMEOUT;
-        let mut credentials = Credentials::default();
+        let mut credentials = ClientCredentials::default();
         let (mut cert, mut private) = (None, None);
-        for (key, entry) in self.entries(node, key) {
-            if !KEYS.contains(&&*entry.key) {
-                let known = KEYS.join("`, `");
+        for (key, entry) in self.unique_entries(node, key) {
+            if !EXECUTOR_KEYS.contains(&&*entry.key) {
+                let known = EXECUTOR_KEYS.join("`, `");
                 let reason = format!("is no key of an executor; there are `{known}`");
-                self.wrong(Some(entry.at), &key, reason);
+                self.record_error(Some(entry.key_position), &key, reason);
                 continue;
             }
-            let Value::Text(text) = &entry.node.value else {
-                let shown = entry.node.shown().unwrap_or_else(|| "nothing".to_owned());
-                self.wrong(Some(entry.node.at), &key, format!("must be a text, and is {shown}"));
+            let DocumentValue::Text(text) = &entry.node.value else {
+                let shown = entry.node.describe_value().unwrap_or_else(|| "nothing".to_owned());
+                self.record_error(
+                    Some(entry.node.position),
+                    &key,
+                    format!("must be a text, and is {shown}"),
+                );
                 continue;
             };
             match &*entry.key {
-                "endpoint" => match text.parse::<Endpoint>() {
+                "endpoint" => match text.parse::<DaemonEndpoint>() {
                     Ok(parsed) => endpoint = Some(parsed),
-                    Err(error) => self.wrong(Some(entry.node.at), &key, error.to_string()),
+                    Err(error) => {
+                        self.record_error(Some(entry.node.position), &key, error.to_string())
+                    }
                 },
-                "timeout" => match span(text) {
+                "timeout" => match parse_timeout(text) {
                     Ok(span) => timeout = span,
-                    Err(reason) => self.wrong(Some(entry.node.at), &key, reason),
+                    Err(reason) => self.record_error(Some(entry.node.position), &key, reason),
                 },
                 "server_name" => credentials.server_name = Some(text.to_string()),
                 "ca" => credentials.ca = Some(self.path(text)),
@@ -202,13 +221,17 @@ impl Reader<'_> {
             }
         }
         if cert.is_some() != private.is_some() {
-            self.wrong(Some(node.at), key, "`cert` and `key` go together; one is missing");
+            self.record_error(
+                Some(node.position),
+                key,
+                "`cert` and `key` go together; one is missing",
+            );
         }
         credentials.identity = cert.zip(private);
-        if endpoint.is_none() && self.mistakes.len() == before {
-            self.wrong(Some(node.at), key, "`endpoint` is missing");
+        if endpoint.is_none() && self.errors.len() == before {
+            self.record_error(Some(node.position), key, "`endpoint` is missing");
         }
-        endpoint.map(|endpoint| Executor { endpoint, credentials, timeout })
+        endpoint.map(|endpoint| ExecutorConfig { endpoint, credentials, timeout })
     }
 
     fn path(&self, text: &str) -> PathBuf {
@@ -217,7 +240,7 @@ impl Reader<'_> {
 }
 
 /// More than nothing, and at most a day.
-fn span(text: &str) -> Result<Duration, String> {
+fn parse_timeout(text: &str) -> Result<Duration, String> {
     let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     let fits = !span.is_zero() && span <= Duration::from_hours(24);
     fits.then_some(span).ok_or_else(|| "must be more than nothing and at most a day".to_owned())
@@ -229,9 +252,9 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    fn fleet(text: &str) -> Result<Vec<(String, super::Executor)>, Vec<String>> {
+    fn fleet(text: &str) -> Result<Vec<(String, super::ExecutorConfig)>, Vec<String>> {
         let file = Path::new("/etc/fleet.yaml");
-        let plain = |m: super::FleetMistake| {
+        let plain = |m: super::FleetFileError| {
             m.to_string().replace("/etc/fleet.yaml:", "").trim().to_owned()
         };
         parse(file, Ok(text.to_owned()))
@@ -263,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_at_once() {
+    fn all_errors_are_reported() {
         let text = "executors:\n  a: {endpoint: nowhere, tiemout: 1s}\n  b: {timeout: 0s, cert: c}\n  \
                     a: {endpoint: '/s'}\n  c: [1]\n  d: {endpoint: 7}\n  e: {}\nmore: 1\n";
         let wrong = fleet(text).expect_err("mistakes");

@@ -4,14 +4,14 @@
 mod file;
 mod list;
 
-pub use file::{FleetMistake, FleetMistakes};
-pub(crate) use list::by_environment;
-pub use list::{Listed, Stage};
+pub use file::{FleetFileError, FleetFileErrors};
+pub(crate) use list::group_by_environment;
+pub use list::{ExecutorListing, ListStage};
 
 use super::call::Client;
 use super::connect::ConnectError;
-use super::credentials::Credentials;
-use crate::endpoint::Endpoint;
+use super::credentials::ClientCredentials;
+use crate::endpoint::DaemonEndpoint;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -25,36 +25,37 @@ pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How one executor's daemon is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Executor {
+pub struct ExecutorConfig {
     /// Where it listens.
-    pub endpoint: Endpoint,
+    pub endpoint: DaemonEndpoint,
     /// What it is shown, and whom it must prove to be.
-    pub credentials: Credentials,
+    pub credentials: ClientCredentials,
     /// The deadline of each call, repetitions included; 30 s by default.
     pub timeout: Duration,
 }
 
-impl Executor {
+impl ExecutorConfig {
     /// With nothing to show, and the default deadline.
     #[must_use]
-    pub fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint, credentials: Credentials::default(), timeout: DEFAULT_TIMEOUT }
+    pub fn new(endpoint: DaemonEndpoint) -> Self {
+        Self { endpoint, credentials: ClientCredentials::default(), timeout: DEFAULT_TIMEOUT }
     }
 }
 
 /// What a [`Registry`] answers with, in its own time.
-pub type Found<'a> = Pin<Box<dyn Future<Output = Result<Option<Executor>, String>> + Send + 'a>>;
+pub type RegistryFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<Option<ExecutorConfig>, String>> + Send + 'a>>;
 
 /// Whatever knows which executor owns an environment: a table in code, a file, or a service of the
 /// platform.
-pub trait Registry: Send + Sync + 'static {
+pub trait ExecutorRegistry: Send + Sync + 'static {
     /// The executor of this environment. `None`: there is none. An error, one sentence: it is not known
     /// now. Asked once for each environment whose executor it told; clients are kept.
-    fn find<'a>(&'a self, environment_id: &'a str) -> Found<'a>;
+    fn find_executor<'a>(&'a self, environment_id: &'a str) -> RegistryFuture<'a>;
 }
 
-impl Registry for BTreeMap<String, Executor> {
-    fn find<'a>(&'a self, environment_id: &'a str) -> Found<'a> {
+impl ExecutorRegistry for BTreeMap<String, ExecutorConfig> {
+    fn find_executor<'a>(&'a self, environment_id: &'a str) -> RegistryFuture<'a> {
         Box::pin(std::future::ready(Ok(self.get(environment_id).cloned())))
     }
 }
@@ -64,7 +65,7 @@ impl Registry for BTreeMap<String, Executor> {
 pub enum FleetError {
     /// No executor owns it.
     #[error("no executor is known for the environment {0:?}")]
-    Unknown(String),
+    UnknownEnvironment(String),
     /// Whether one does is not known now.
     #[error("the executor of the environment {environment_id:?} cannot be looked up: {cause}")]
     Registry {
@@ -88,7 +89,7 @@ pub enum FleetError {
 /// is cheap, and shares the connections.
 #[derive(Clone)]
 pub struct Fleet {
-    registry: Arc<dyn Registry>,
+    registry: Arc<dyn ExecutorRegistry>,
     environment_ids: Arc<[String]>,
     clients: Arc<Mutex<BTreeMap<String, Client>>>,
 }
@@ -96,7 +97,7 @@ pub struct Fleet {
 impl Fleet {
     /// The executors that this registry knows.
     #[must_use]
-    pub fn new(registry: impl Registry) -> Self {
+    pub fn new(registry: impl ExecutorRegistry) -> Self {
         Self {
             registry: Arc::new(registry),
             environment_ids: Arc::default(),
@@ -105,15 +106,15 @@ impl Fleet {
     }
 
     /// These executors.
-    pub fn of(executors: impl IntoIterator<Item = (String, Executor)>) -> Self {
+    pub fn from_executors(executors: impl IntoIterator<Item = (String, ExecutorConfig)>) -> Self {
         let executors: BTreeMap<_, _> = executors.into_iter().collect();
         let environment_ids = executors.keys().cloned().collect();
         Self { environment_ids, ..Self::new(executors) }
     }
 
     /// The executors of a file in YAML or JSON, or everything that is wrong with it.
-    pub async fn from_file(path: &Path) -> Result<Self, FleetMistakes> {
-        Ok(Self::of(file::read(path).await?))
+    pub async fn from_file(path: &Path) -> Result<Self, FleetFileErrors> {
+        Ok(Self::from_executors(file::read(path).await?))
     }
 
     /// The environments, in byte order; none of a registry that is not a table.
@@ -129,13 +130,15 @@ impl Fleet {
         }
         let environment = || environment_id.to_owned();
         // A registry that does not answer holds up nobody else.
-        let found = tokio::time::timeout(DEFAULT_TIMEOUT, self.registry.find(environment_id)).await;
+        let found =
+            tokio::time::timeout(DEFAULT_TIMEOUT, self.registry.find_executor(environment_id))
+                .await;
         let found = found.unwrap_or_else(|_| Err("the registry does not answer".to_owned()));
         let found =
             found.map_err(|cause| FleetError::Registry { environment_id: environment(), cause })?;
-        let executor = found.ok_or_else(|| FleetError::Unknown(environment()))?;
-        let Executor { endpoint, credentials, timeout } = &executor;
-        let client = Client::lazy(endpoint, credentials, *timeout).await;
+        let executor = found.ok_or_else(|| FleetError::UnknownEnvironment(environment()))?;
+        let ExecutorConfig { endpoint, credentials, timeout } = &executor;
+        let client = Client::connect_lazily(endpoint, credentials, *timeout).await;
         let client =
             client.map_err(|cause| FleetError::Connect { environment_id: environment(), cause })?;
         // Of two that asked at once, one client is kept.

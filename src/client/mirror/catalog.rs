@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// A whole state of one executor's catalog: what `ListSkills` and `ResolveRoots` give at its revision.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Catalog {
+pub struct MirrorCatalog {
     skills: Vec<Arc<Skill>>,
     by_package: HashMap<Box<str>, usize>,
     plugins: Vec<Arc<Plugin>>,
@@ -16,7 +16,7 @@ pub struct Catalog {
     diagnostics: Vec<Diagnostic>,
 }
 
-impl Catalog {
+impl MirrorCatalog {
     /// Skills must come in the order of a list.
     pub(super) fn new(
         skills: Vec<Arc<Skill>>,

@@ -5,16 +5,16 @@
 
 mod catalog;
 mod follow;
-mod held;
-mod meeting;
+mod reconciler;
+mod replica;
 mod resume;
 
-pub use catalog::Catalog;
-pub use resume::{ResumePoint, Since};
+pub use catalog::MirrorCatalog;
+pub use resume::{ChangesSince, ResumePoint};
 
 use super::call::Client;
 use crate::proto::caproot::v1::{SelectedCapabilityRoot, SkillView};
-use follow::{Teller, follow};
+use follow::{SnapshotPublisher, follow_executor};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 /// What a mirror shows, and how.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Selection {
+pub struct MirrorSelection {
     /// The roots, all of the one executor.
     pub roots: Vec<SelectedCapabilityRoot>,
     /// Only skills for this product, or for every product; empty means all.
@@ -38,7 +38,7 @@ pub struct Selection {
     pub bookmark_interval: Duration,
 }
 
-impl Selection {
+impl MirrorSelection {
     /// These roots, by the defaults.
     #[must_use]
     pub fn new(roots: Vec<SelectedCapabilityRoot>) -> Self {
@@ -73,9 +73,9 @@ pub enum MirrorState {
 
 /// What a mirror holds at one moment. A clone costs next to nothing.
 #[derive(Debug, Clone)]
-pub struct Snapshot {
+pub struct MirrorSnapshot {
     /// Whole states only, never one half applied.
-    pub catalog: Arc<Catalog>,
+    pub catalog: Arc<MirrorCatalog>,
     /// The daemon's start that the revision belongs to; empty before the first state.
     pub epoch: Arc<str>,
     /// `ListSkills` gives exactly this catalog at this revision.
@@ -86,25 +86,25 @@ pub struct Snapshot {
     /// Whether it is up to date.
     pub state: MirrorState,
     /// Of a mirror that was resumed: what changed up to its first state. It is there with that state.
-    pub since: Option<Arc<Since>>,
+    pub changes_since: Option<Arc<ChangesSince>>,
     /// Whether the catalog changed after the state that `since` speaks of.
-    pub moved: bool,
+    pub changed_since_resume: bool,
 }
 
 /// Follows one executor's catalog until the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct Mirror {
-    told: watch::Receiver<Snapshot>,
+    snapshots: watch::Receiver<MirrorSnapshot>,
     /// How many whole states and bookmarks came.
-    heard: watch::Receiver<u64>,
-    _task: Arc<Task>,
+    messages: watch::Receiver<u64>,
+    _task: Arc<AbortOnDrop>,
 }
 
 /// Ends with whoever holds it.
 #[derive(Debug)]
-struct Task(JoinHandle<()>);
+struct AbortOnDrop(JoinHandle<()>);
 
-impl Drop for Task {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -113,77 +113,77 @@ impl Drop for Task {
 impl Mirror {
     /// Begins to follow. Returns at once, whatever the executor does; needs a tokio runtime.
     #[must_use]
-    pub fn start(client: &Client, selection: Selection) -> Self {
-        Self::begin(client, selection, None)
+    pub fn start(client: &Client, selection: MirrorSelection) -> Self {
+        Self::spawn(client, selection, None)
     }
 
     /// Begins to follow, and tells by [`Snapshot::since`] what changed since an earlier mirror of the
     /// same selection was at `from`. Its first state is exactly the one that this speaks of, so that
     /// no change falls between the two.
     #[must_use]
-    pub fn resume(client: &Client, selection: Selection, from: ResumePoint) -> Self {
-        Self::begin(client, selection, Some(from))
+    pub fn resume(client: &Client, selection: MirrorSelection, from: ResumePoint) -> Self {
+        Self::spawn(client, selection, Some(from))
     }
 
-    fn begin(client: &Client, selection: Selection, from: Option<ResumePoint>) -> Self {
-        let (tell, told) = watch::channel(Snapshot {
+    fn spawn(client: &Client, selection: MirrorSelection, from: Option<ResumePoint>) -> Self {
+        let (tell, told) = watch::channel(MirrorSnapshot {
             catalog: Arc::default(),
             epoch: Arc::from(""),
             revision: 0,
             resume_token: Arc::from(""),
             state: MirrorState::Connecting(None),
-            since: None,
-            moved: false,
+            changes_since: None,
+            changed_since_resume: false,
         });
         let (count, heard) = watch::channel(0);
-        let teller = Teller { tell, count };
-        let task = tokio::spawn(follow(client.clone(), selection, from, teller));
-        Self { told, heard, _task: Arc::new(Task(task)) }
+        let teller = SnapshotPublisher { snapshots: tell, message_count: count };
+        let task = tokio::spawn(follow_executor(client.clone(), selection, from, teller));
+        Self { snapshots: told, messages: heard, _task: Arc::new(AbortOnDrop(task)) }
     }
 
     /// What is held now.
     #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
-        self.told.borrow().clone()
+    pub fn snapshot(&self) -> MirrorSnapshot {
+        self.snapshots.borrow().clone()
     }
 
     /// Waits until the catalog or the state is another than when this, or the last `changed` of this
     /// clone, returned; then what is held. That the revision grew for others is no change.
-    pub async fn changed(&mut self) -> Snapshot {
-        if self.told.changed().await.is_err() {
+    pub async fn changed(&mut self) -> MirrorSnapshot {
+        if self.snapshots.changed().await.is_err() {
             // The task lives as long as any mirror does; it can only have panicked.
             std::future::pending::<()>().await;
         }
-        self.told.borrow_and_update().clone()
+        self.snapshots.borrow_and_update().clone()
     }
 
     /// Takes what is held now for known, so that `changed` waits for something else.
     pub fn mark_seen(&mut self) {
-        self.told.mark_unchanged();
+        self.snapshots.mark_unchanged();
     }
 
     /// Waits for the next word of the daemon, be it that nothing changed; then what is held.
-    pub async fn heard(&mut self) -> Snapshot {
-        if self.heard.changed().await.is_err() {
+    pub async fn messages(&mut self) -> MirrorSnapshot {
+        if self.messages.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
         self.snapshot()
     }
 
     /// Waits until the mirror is live, at most so long; whether it is.
-    pub async fn live(&self, within: Duration) -> bool {
+    pub async fn wait_until_live(&self, within: Duration) -> bool {
         self.wait_for(within, |state| *state == MirrorState::Live).await
     }
 
     /// Waits until the mirror is live or has failed, at most so long.
-    pub async fn live_or_failed(&self, within: Duration) {
+    pub async fn wait_until_live_or_failed(&self, within: Duration) {
         let is_settled =
             |state: &MirrorState| matches!(state, MirrorState::Live | MirrorState::Failed(_));
         self.wait_for(within, is_settled).await;
     }
 
     async fn wait_for(&self, within: Duration, is_it: impl Fn(&MirrorState) -> bool) -> bool {
-        let mut told = self.told.clone();
+        let mut told = self.snapshots.clone();
         let reached = told.wait_for(|held| is_it(&held.state));
         matches!(tokio::time::timeout(within, reached).await, Ok(Ok(_)))
     }

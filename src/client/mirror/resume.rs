@@ -1,7 +1,7 @@
 //! Where a mirror was, in a form that can be kept, and what changed since. Pure: leaves asking a daemon
 //! to `meeting`.
 
-use super::{Catalog, Snapshot};
+use super::{MirrorCatalog, MirrorSnapshot};
 use crate::proto::caproot::v1::{RootStatus, Skill};
 use prost::Message as _;
 use serde::Serialize;
@@ -24,7 +24,7 @@ pub struct ResumePoint {
 /// What changed between a [`ResumePoint`] and the first state of the mirror that went on from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "is")]
-pub enum Since {
+pub enum ChangesSince {
     /// Exactly this, in byte order. Nothing in it: nothing changed.
     Known {
         /// Up to this state.
@@ -48,7 +48,7 @@ pub enum Since {
 
 /// What changed, while it is being told.
 #[derive(Debug, Default)]
-pub(super) struct Changed {
+pub(super) struct ChangedIds {
     pub(super) upserted: BTreeSet<String>,
     pub(super) removed: BTreeSet<String>,
     pub(super) roots: BTreeSet<String>,
@@ -57,7 +57,7 @@ pub(super) struct Changed {
 impl ResumePoint {
     /// Of what is held now; `None` before the first state.
     #[must_use]
-    pub fn of(held: &Snapshot) -> Option<Self> {
+    pub fn from_snapshot(held: &MirrorSnapshot) -> Option<Self> {
         (!held.epoch.is_empty()).then(|| Self {
             token: held.resume_token.to_string(),
             epoch: held.epoch.to_string(),
@@ -67,21 +67,26 @@ impl ResumePoint {
     }
 
     /// What can be said by the fingerprints alone.
-    pub(super) fn compare(&self, catalog: &Catalog, revision: u64, why: String) -> Since {
+    pub(super) fn compare_fingerprints(
+        &self,
+        catalog: &MirrorCatalog,
+        revision: u64,
+        why: String,
+    ) -> ChangesSince {
         let now = fingerprints(catalog);
         let ids = catalog.roots().iter().map(|root| &root.id);
         let roots: Vec<_> =
             ids.filter(|id| self.fingerprints.get(*id) != now.get(*id)).cloned().collect();
         if roots.is_empty() {
-            return Changed::default().up_to(revision);
+            return ChangedIds::default().into_changes_since(revision);
         }
-        Since::Unknown { why, roots }
+        ChangesSince::Unknown { why, roots }
     }
 }
 
-impl Changed {
-    pub(super) fn up_to(self, revision: u64) -> Since {
-        Since::Known {
+impl ChangedIds {
+    pub(super) fn into_changes_since(self, revision: u64) -> ChangesSince {
+        ChangesSince::Known {
             revision,
             upserted: self.upserted.into_iter().collect(),
             removed: self.removed.into_iter().collect(),
@@ -92,7 +97,7 @@ impl Changed {
 
 /// What the skills of each root come to, as 32 hex digits. Two builds may write them differently, which
 /// makes a root look changed that is not, and never the other way round.
-fn fingerprints(catalog: &Catalog) -> BTreeMap<String, String> {
+fn fingerprints(catalog: &MirrorCatalog) -> BTreeMap<String, String> {
     let mut by_root: HashMap<&str, Vec<&Skill>> = HashMap::new();
     for skill in catalog.skills() {
         let id = skill.authority.as_ref().map_or("", |authority| &authority.id);
@@ -131,11 +136,11 @@ fn fingerprint(root: &RootStatus, skills: &[&Skill]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Catalog, ResumePoint, RootStatus, Since, Skill, fingerprints};
+    use super::{ChangesSince, MirrorCatalog, ResumePoint, RootStatus, Skill, fingerprints};
     use crate::proto::caproot::v1::Authority;
     use std::sync::Arc;
 
-    fn catalog(skills: &[(&str, &str, &str)]) -> Catalog {
+    fn catalog(skills: &[(&str, &str, &str)]) -> MirrorCatalog {
         let skill = |(root, name, description): &(&str, &str, &str)| {
             let pairs = (0..20).map(|n| (n.to_string(), n.to_string()));
             Arc::new(Skill {
@@ -148,16 +153,16 @@ mod tests {
         };
         let root = |id: &str| RootStatus { id: id.into(), ..RootStatus::default() };
         let skills = skills.iter().map(skill).collect();
-        Catalog::new(skills, (vec![], vec![]), vec![root("a"), root("b")], vec![])
+        MirrorCatalog::new(skills, (vec![], vec![]), vec![root("a"), root("b")], vec![])
     }
 
     #[test]
     fn a_fingerprint_is_of_all_that_a_root_holds() {
         let before = catalog(&[("a", "x", "one"), ("b", "y", "two")]);
         let point = ResumePoint { fingerprints: fingerprints(&before), ..ResumePoint::default() };
-        let told = |now: &Catalog| match point.compare(now, 7, "why".into()) {
-            Since::Known { upserted, .. } => upserted,
-            Since::Unknown { roots, .. } => roots,
+        let told = |now: &MirrorCatalog| match point.compare_fingerprints(now, 7, "why".into()) {
+            ChangesSince::Known { upserted, .. } => upserted,
+            ChangesSince::Unknown { roots, .. } => roots,
         };
         assert_eq!(told(&before.clone()), [""; 0], "whatever order maps have");
         for (now, roots) in [
@@ -169,6 +174,9 @@ mod tests {
             assert_eq!(told(&now), roots);
         }
         let nothing = ResumePoint::default();
-        assert!(matches!(nothing.compare(&before, 7, String::new()), Since::Unknown { .. }));
+        assert!(matches!(
+            nothing.compare_fingerprints(&before, 7, String::new()),
+            ChangesSince::Unknown { .. }
+        ));
     }
 }

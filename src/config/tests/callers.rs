@@ -2,9 +2,9 @@
 
 use super::{env, load};
 use crate::bearer::TokenFile;
-use crate::config::{Config, Flags, Socket};
-use crate::domain::callers::San;
-use crate::domain::{Reach, RootId};
+use crate::config::{Config, ServeFlags, SocketAccess};
+use crate::domain::callers::SanPattern;
+use crate::domain::{AccessScope, RootId};
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,8 +19,8 @@ pub(super) fn token(mode: u32) -> NamedTempFile {
     file
 }
 
-fn reach(dirs: &[&str]) -> Reach {
-    Reach::In(dirs.iter().map(|dir| dir.as_bytes().into()).collect())
+fn reach(dirs: &[&str]) -> AccessScope {
+    AccessScope::Directories(dirs.iter().map(|dir| dir.as_bytes().into()).collect())
 }
 
 #[test]
@@ -41,13 +41,13 @@ fn rules() {
     let callers = config.callers.expect("callers");
     let [user, sans, token] = &*callers.callers.rules else { panic!("three rules") };
     assert_eq!((&*user.uids, &*user.gids), (&[7, 0, 8][..], &[0][..]));
-    assert_eq!((&user.reach, user.needs_token), (&Reach::All, false));
+    assert_eq!((&user.access_scope, user.needs_token), (&AccessScope::All, false));
     let names = ["Host.example", "spiffe://a/b", "spiffe://a/*"];
-    assert_eq!(sans.sans, names.map(|name| San::parse(name).expect("a name")));
-    assert_eq!(sans.reach, reach(&["/base/skills"]));
+    assert_eq!(sans.sans, names.map(|name| SanPattern::parse(name).expect("a name")));
+    assert_eq!(sans.access_scope, reach(&["/base/skills"]));
     assert!(token.needs_token && !token.has_identities());
     // An id goes before a directory that is spelled alike.
-    assert_eq!(token.reach, reach(&["/opt", "/opt/a/b", "/r"]));
+    assert_eq!(token.access_scope, reach(&["/opt", "/opt/a/b", "/r"]));
     let files: Vec<_> = callers.token_files.iter().flatten().map(TokenFile::path).collect();
     assert_eq!(files, [file.path()]);
     assert!(config.open_health && !config.open_reflection && !config.audit);
@@ -57,25 +57,28 @@ fn rules() {
 fn a_root_that_a_flag_takes_away_gives_nothing() {
     let text = "roots: [{id: a, path: /a}]\ncallers: [{name: c, uids: [1], roots: [a]}]\n";
     let root = crate::config::RootFlag { id: Some("b".into()), dir: "/tmp".into() };
-    let flags = Flags { roots: vec![root], ..Flags::default() };
+    let flags = ServeFlags { roots: vec![root], ..ServeFlags::default() };
     let config = Config::from_bytes(flags, Path::new("f"), text.into(), &env()).expect("good");
-    assert_eq!(config.published[0].id, RootId::new("b").expect("an id"));
-    assert_eq!(config.callers.expect("callers").callers.rules[0].reach, reach(&[]));
+    assert_eq!(config.published_roots[0].id, RootId::new("b").expect("an id"));
+    assert_eq!(config.callers.expect("callers").callers.rules[0].access_scope, reach(&[]));
 }
 
 #[test]
 fn sockets() {
-    let own = Socket { mode: 0o600, group: None, may_be_own: false };
+    let own = SocketAccess { mode: 0o600, group: None, group_is_optional: false };
     for (text, expected) in [
         ("", own),
         ("socket: {}", own),
         ("socket: {mode: '0600'}", own),
-        ("socket: {mode: 660}", Socket { mode: 0o660, ..own }),
-        ("socket: {group: root}", Socket { mode: 0o660, group: Some(0), ..own }),
-        ("socket: {mode: 0660, group: 7}", Socket { mode: 0o660, group: Some(7), ..own }),
-        ("socket: {mode: 0666}\ncallers: [{name: a, uids: [1]}]", Socket { mode: 0o666, ..own }),
+        ("socket: {mode: 660}", SocketAccess { mode: 0o660, ..own }),
+        ("socket: {group: root}", SocketAccess { mode: 0o660, group: Some(0), ..own }),
+        ("socket: {mode: 0660, group: 7}", SocketAccess { mode: 0o660, group: Some(7), ..own }),
+        (
+            "socket: {mode: 0666}\ncallers: [{name: a, uids: [1]}]",
+            SocketAccess { mode: 0o666, ..own },
+        ),
     ] {
         let config = load(text).expect(text);
-        assert_eq!(config.sockets.at(Path::new("/run/c.sock")), expected, "{text}");
+        assert_eq!(config.socket_access.access_at(Path::new("/run/c.sock")), expected, "{text}");
     }
 }

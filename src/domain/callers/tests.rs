@@ -1,18 +1,18 @@
 //! Who is let in by which rules.
 
-use super::{Caller, Callers, Refusal, Rule, San, Token};
-use crate::domain::{Peer, Reach};
+use super::{AuthDenial, Caller, CallerPolicy, CallerRule, SanPattern, TokenCheck};
+use crate::domain::{AccessScope, PeerIdentity};
 use proptest::prelude::*;
 
 /// A rule in short: `uid 7`, `gid 7`, `san NAME`, `token` and `in DIR`, whichever there are.
-fn rule(name: &str, text: &str) -> Rule {
-    let mut rule = Rule {
+fn rule(name: &str, text: &str) -> CallerRule {
+    let mut rule = CallerRule {
         name: name.into(),
         uids: Vec::new(),
         gids: Vec::new(),
         sans: Vec::new(),
         needs_token: false,
-        reach: Reach::All,
+        access_scope: AccessScope::All,
     };
     let mut words = text.split_whitespace();
     while let Some(word) = words.next() {
@@ -20,39 +20,45 @@ fn rule(name: &str, text: &str) -> Rule {
         match word {
             "uid" => rule.uids.push(value().parse().expect("a uid")),
             "gid" => rule.gids.push(value().parse().expect("a gid")),
-            "san" => rule.sans.push(San::parse(value()).expect("a name")),
+            "san" => rule.sans.push(SanPattern::parse(value()).expect("a name")),
             "token" => rule.needs_token = true,
-            "in" => rule.reach = Reach::In([value().as_bytes().into()].into()),
+            "in" => {
+                rule.access_scope = AccessScope::Directories([value().as_bytes().into()].into())
+            }
             _ => panic!("{word}"),
         }
     }
     rule
 }
 
-fn callers(rules: &[&str]) -> Callers {
+fn callers(rules: &[&str]) -> CallerPolicy {
     let rules = rules.iter().enumerate();
-    Callers { rules: rules.map(|(at, text)| rule(&at.to_string(), text)).collect() }
+    CallerPolicy { rules: rules.map(|(at, text)| rule(&at.to_string(), text)).collect() }
 }
 
-fn local(uid: u32, gids: &[u32]) -> Peer {
-    Peer::Local { pid: 1, uid, gids: gids.into() }
+fn local(uid: u32, gids: &[u32]) -> PeerIdentity {
+    PeerIdentity::Local { pid: 1, uid, gids: gids.into() }
 }
 
-fn remote(names: &[&str]) -> Peer {
+fn remote(names: &[&str]) -> PeerIdentity {
     let names = names.iter().map(|&name| name.to_owned()).collect();
-    Peer::Remote { address: ([127, 0, 0, 1], 1).into(), names }
+    PeerIdentity::Remote { address: ([127, 0, 0, 1], 1).into(), names }
 }
 
 /// The names of the rules that let somebody in.
-fn judged(rules: &[&str], peer: &Peer, shown: Token<'_>) -> Result<String, Refusal> {
-    let caller = callers(rules).judge(peer, shown)?;
-    Ok(caller.rules.iter().map(|name| &**name).collect::<Vec<_>>().join(" "))
+fn matched_rule_names(
+    rules: &[&str],
+    peer: &PeerIdentity,
+    shown: TokenCheck<'_>,
+) -> Result<String, AuthDenial> {
+    let caller = callers(rules).authorize(peer, shown)?;
+    Ok(caller.matched_rules.iter().map(|name| &**name).collect::<Vec<_>>().join(" "))
 }
 
 #[test]
-fn who_is_let_in() {
+fn rules_authorize_matching_peers() {
     let (none, unknown, not_allowed) =
-        (Token::Missing, Err(Refusal::Unknown), Err(Refusal::NotAllowed));
+        (TokenCheck::Missing, Err(AuthDenial::Unauthenticated), Err(AuthDenial::NotAllowed));
     let in_by = |rules: &str| Ok(rules.to_owned());
     let (user, group) = (local(7, &[8]), local(9, &[1, 2, 8]));
     for (rules, peer, shown, expected) in [
@@ -68,17 +74,17 @@ fn who_is_let_in() {
         (&["uid 7", "uid 1", "gid 8"], &user, none, in_by("0 2")),
         // A token is needed beside what else a rule lists, and enough where it lists nothing.
         (&["uid 7 token"], &user, none, unknown.clone()),
-        (&["uid 7 token"], &user, Token::Given(&[false]), unknown.clone()),
-        (&["uid 7 token"], &user, Token::Given(&[true]), in_by("0")),
-        (&["uid 7 token"], &group, Token::Given(&[true]), not_allowed.clone()),
+        (&["uid 7 token"], &user, TokenCheck::Presented(&[false]), unknown.clone()),
+        (&["uid 7 token"], &user, TokenCheck::Presented(&[true]), in_by("0")),
+        (&["uid 7 token"], &group, TokenCheck::Presented(&[true]), not_allowed.clone()),
         (&["uid 7 token"], &group, none, not_allowed.clone()),
         (&["token"], &user, none, not_allowed.clone()),
-        (&["token"], &user, Token::Given(&[true]), in_by("0")),
-        (&["token"], &remote(&[]), Token::Given(&[true]), in_by("0")),
-        (&["token"], &remote(&[]), Token::Given(&[false]), unknown.clone()),
+        (&["token"], &user, TokenCheck::Presented(&[true]), in_by("0")),
+        (&["token"], &remote(&[]), TokenCheck::Presented(&[true]), in_by("0")),
+        (&["token"], &remote(&[]), TokenCheck::Presented(&[false]), unknown.clone()),
         (&["token"], &remote(&[]), none, unknown.clone()),
-        (&["token", "uid 7"], &user, Token::Given(&[false, false]), in_by("1")),
-        (&["token", "token"], &remote(&[]), Token::Given(&[false, true]), in_by("1")),
+        (&["token", "uid 7"], &user, TokenCheck::Presented(&[false, false]), in_by("1")),
+        (&["token", "token"], &remote(&[]), TokenCheck::Presented(&[false, true]), in_by("1")),
         // Whoever connects by TCP has no uid, and whoever by a Unix socket no certificate.
         (&["uid 0", "gid 0"], &remote(&[]), none, unknown.clone()),
         (&["san a"], &user, none, not_allowed.clone()),
@@ -88,12 +94,16 @@ fn who_is_let_in() {
         (&[], &user, none, not_allowed),
         (&[], &remote(&[]), none, unknown),
     ] {
-        assert_eq!(judged(rules, peer, shown), expected, "{rules:?} {peer:?} {shown:?}");
+        assert_eq!(
+            matched_rule_names(rules, peer, shown),
+            expected,
+            "{rules:?} {peer:?} {shown:?}"
+        );
     }
 }
 
 #[test]
-fn names_of_certificates() {
+fn san_patterns_match_certificate_names() {
     for (san, name, expected) in [
         ("Host.example", "hOST.EXAMPLE", true),
         ("host.example", "host.example.", false),
@@ -113,7 +123,7 @@ fn names_of_certificates() {
         ("spiffe://a.b/*", "spiffe://a.bc/d", false),
     ] {
         let rules = [format!("san {san}")];
-        let is = judged(&[&rules[0]], &remote(&[name]), Token::Missing).is_ok();
+        let is = matched_rule_names(&[&rules[0]], &remote(&[name]), TokenCheck::Missing).is_ok();
         assert_eq!(is, expected, "{san} {name}");
     }
     for bad in [
@@ -139,14 +149,14 @@ fn names_of_certificates() {
         "https://a/b",
         "127.0.0.1:1",
     ] {
-        assert!(San::parse(bad).is_err(), "{bad}");
+        assert!(SanPattern::parse(bad).is_err(), "{bad}");
     }
 }
 
 /// Uids, gids, whether there is a name, whether a token is wanted, and a directory.
-type Few = (Vec<u32>, Vec<u32>, bool, bool, Option<u8>);
+type RuleSpec = (Vec<u32>, Vec<u32>, bool, bool, Option<u8>);
 
-fn rules() -> impl Strategy<Value = Vec<Few>> {
+fn rule_specs() -> impl Strategy<Value = Vec<RuleSpec>> {
     let few = || prop::collection::vec(0..4_u32, 0..3);
     prop::collection::vec(
         (few(), few(), any::<bool>(), any::<bool>(), prop::option::of(0..4_u8)),
@@ -154,19 +164,25 @@ fn rules() -> impl Strategy<Value = Vec<Few>> {
     )
 }
 
-fn built(rules: &[Few]) -> Callers {
-    let rules = rules.iter().enumerate().map(|(at, (uids, gids, san, token, dir))| Rule {
+fn policy_from_specs(rules: &[RuleSpec]) -> CallerPolicy {
+    let rules = rules.iter().enumerate().map(|(at, (uids, gids, san, token, dir))| CallerRule {
         name: at.to_string().into(),
         uids: uids.clone(),
         gids: gids.clone(),
-        sans: if *san { vec![San::parse("spiffe://a/b/*").expect("a name")] } else { Vec::new() },
+        sans: if *san {
+            vec![SanPattern::parse("spiffe://a/b/*").expect("a name")]
+        } else {
+            Vec::new()
+        },
         needs_token: *token,
-        reach: dir.map_or(Reach::All, |dir| Reach::In([vec![b'/', b'a' + dir].into()].into())),
+        access_scope: dir.map_or(AccessScope::All, |dir| {
+            AccessScope::Directories([vec![b'/', b'a' + dir].into()].into())
+        }),
     });
-    Callers { rules: rules.collect() }
+    CallerPolicy { rules: rules.collect() }
 }
 
-fn peers() -> impl Strategy<Value = Peer> {
+fn peers() -> impl Strategy<Value = PeerIdentity> {
     prop_oneof![
         (0..4_u32, prop::collection::vec(0..4_u32, 1..3)).prop_map(|(uid, gids)| local(uid, &gids)),
         prop::collection::vec(
@@ -183,42 +199,42 @@ proptest! {
     /// Whatever is offered was given by a rule that matches by itself: rules join, and nothing else
     /// comes of it. The order of rules does not matter.
     #[test]
-    fn nobody_gets_what_no_rule_gives(
-        rules in rules(),
+    fn access_is_the_union_of_matching_rules(
+        rules in rule_specs(),
         peer in peers(),
         shown in prop::option::of(prop::collection::vec(any::<bool>(), 5)),
         path in "/[a-e](/x)?",
     ) {
-        let shown = shown.as_deref().map_or(Token::Missing, Token::Given);
-        let all = built(&rules);
+        let shown = shown.as_deref().map_or(TokenCheck::Missing, TokenCheck::Presented);
+        let all = policy_from_specs(&rules);
         let alone = |at: usize| {
             let token = match shown {
-                Token::Missing => Token::Missing,
-                Token::Given(whose) => Token::Given(&whose[at..=at]),
+                TokenCheck::Missing => TokenCheck::Missing,
+                TokenCheck::Presented(whose) => TokenCheck::Presented(&whose[at..=at]),
             };
-            Callers { rules: vec![all.rules[at].clone()] }.judge(&peer, token).ok()
+            CallerPolicy { rules: vec![all.rules[at].clone()] }.authorize(&peer, token).ok()
         };
         let each: Vec<Caller> = (0..all.rules.len()).filter_map(alone).collect();
-        let together = all.judge(&peer, shown);
+        let together = all.authorize(&peer, shown);
         prop_assert_eq!(together.is_ok(), !each.is_empty());
         if let Ok(caller) = together {
-            let by_one = each.iter().any(|one| one.reach.offers(path.as_bytes()));
-            prop_assert_eq!(caller.reach.offers(path.as_bytes()), by_one);
-            prop_assert_eq!(caller.rules.len(), each.len());
-            let backwards = Callers { rules: all.rules.iter().rev().cloned().collect() };
+            let by_one = each.iter().any(|one| one.access_scope.contains_path(path.as_bytes()));
+            prop_assert_eq!(caller.access_scope.contains_path(path.as_bytes()), by_one);
+            prop_assert_eq!(caller.matched_rules.len(), each.len());
+            let backwards = CallerPolicy { rules: all.rules.iter().rev().cloned().collect() };
             let whose: Vec<bool> = match shown {
-                Token::Missing => Vec::new(),
-                Token::Given(whose) => whose[..rules.len()].iter().rev().copied().collect(),
+                TokenCheck::Missing => Vec::new(),
+                TokenCheck::Presented(whose) => whose[..rules.len()].iter().rev().copied().collect(),
             };
-            let shown = if shown == Token::Missing { shown } else { Token::Given(&whose) };
-            prop_assert_eq!(backwards.judge(&peer, shown).map(|c| c.reach), Ok(caller.reach));
+            let shown = if shown == TokenCheck::Missing { shown } else { TokenCheck::Presented(&whose) };
+            prop_assert_eq!(backwards.authorize(&peer, shown).map(|c| c.access_scope), Ok(caller.access_scope));
         }
     }
 
     /// Who shows nothing and has no identity is in nobody's rule.
     #[test]
-    fn nobody_in_particular_is_refused(rules in rules()) {
-        let refused = built(&rules).judge(&remote(&[]), Token::Missing);
-        prop_assert_eq!(refused, Err(Refusal::Unknown));
+    fn anonymous_peers_are_unauthenticated(rules in rule_specs()) {
+        let refused = policy_from_specs(&rules).authorize(&remote(&[]), TokenCheck::Missing);
+        prop_assert_eq!(refused, Err(AuthDenial::Unauthenticated));
     }
 }

@@ -1,24 +1,24 @@
 use proptest::prelude::*;
 
-use super::{Authored, Reading, read};
+use super::{ParsedSkillMd, SkillMdFrontmatter, read};
 use crate::domain::Severity::{Error, Note, Warning};
-use crate::domain::{Code, Severity, limits::MAX_FRONTMATTER_BYTES};
+use crate::domain::{DiagnosticCode, Severity, limits::MAX_FRONTMATTER_BYTES};
 
-type Expected = (Code, Severity, u32, u32);
+type Expected = (DiagnosticCode, Severity, u32, u32);
 
-fn reading(file: &str, dir: &str) -> Reading {
+fn reading(file: &str, dir: &str) -> ParsedSkillMd {
     read(file.as_bytes(), true, Some(dir.as_bytes()))
 }
 
-fn found(reading: &Reading) -> Vec<Expected> {
+fn found(reading: &ParsedSkillMd) -> Vec<Expected> {
     reading.problems.iter().map(|p| (p.code, p.severity, p.line, p.column)).collect()
 }
 
 /// A skill from lines of frontmatter in the directory `d`, and its problems.
-fn skill(yaml: &str) -> (Authored, Vec<Expected>) {
+fn skill(yaml: &str) -> (SkillMdFrontmatter, Vec<Expected>) {
     let reading = reading(&format!("---\n{yaml}\n---\n"), "d");
     let problems = found(&reading);
-    (reading.skill.unwrap_or_else(|| panic!("{yaml:?}: {:?}", reading.problems)), problems)
+    (reading.frontmatter.unwrap_or_else(|| panic!("{yaml:?}: {:?}", reading.problems)), problems)
 }
 
 #[test]
@@ -29,24 +29,24 @@ fn fences() {
         ("---\nname: d\ndescription: x\n---", vec![]),
         ("--- \t\r\nname: d\r\ndescription: x\r\n---  \r\nbody\r\n", vec![]),
         ("\u{feff}---\nname: d\ndescription: x\n---\n", vec![]),
-        ("---\nname: d\ndescription: x\n----\n---\n", error(Code::YamlSyntax, 5, 1)),
+        ("---\nname: d\ndescription: x\n----\n---\n", error(DiagnosticCode::YamlSyntax, 5, 1)),
         ("---\nname: d\ndescription: |\n  ---\n---\n", vec![]),
-        ("", error(Code::NoFrontmatter, 1, 1)),
-        ("\n---\nname: d\n---\n", error(Code::NoFrontmatter, 1, 1)),
-        ("----\n", error(Code::NoFrontmatter, 1, 1)),
-        ("---", error(Code::NoFrontmatter, 1, 1)),
-        ("---\nname: d\ndescription: x\n", error(Code::NoFrontmatter, 1, 1)),
-        ("---\n---\n", error(Code::MissingDescription, 1, 1)),
-        ("---\n# nothing\n---\n", error(Code::MissingDescription, 1, 1)),
-        ("---\n- a\n---\n", error(Code::YamlSyntax, 2, 1)),
-        ("---\ntext\n---\n", error(Code::YamlSyntax, 2, 1)),
-        ("---\nname: d\ndescription: \"a\" b\n---\n", error(Code::YamlSyntax, 3, 18)),
-        ("---\nname: d\nname: e\n---\n", error(Code::YamlSyntax, 3, 1)),
-        ("---\nname: d\n...\nx: y\n---\n", error(Code::YamlSyntax, 1, 1)),
+        ("", error(DiagnosticCode::NoFrontmatter, 1, 1)),
+        ("\n---\nname: d\n---\n", error(DiagnosticCode::NoFrontmatter, 1, 1)),
+        ("----\n", error(DiagnosticCode::NoFrontmatter, 1, 1)),
+        ("---", error(DiagnosticCode::NoFrontmatter, 1, 1)),
+        ("---\nname: d\ndescription: x\n", error(DiagnosticCode::NoFrontmatter, 1, 1)),
+        ("---\n---\n", error(DiagnosticCode::MissingDescription, 1, 1)),
+        ("---\n# nothing\n---\n", error(DiagnosticCode::MissingDescription, 1, 1)),
+        ("---\n- a\n---\n", error(DiagnosticCode::YamlSyntax, 2, 1)),
+        ("---\ntext\n---\n", error(DiagnosticCode::YamlSyntax, 2, 1)),
+        ("---\nname: d\ndescription: \"a\" b\n---\n", error(DiagnosticCode::YamlSyntax, 3, 18)),
+        ("---\nname: d\nname: e\n---\n", error(DiagnosticCode::YamlSyntax, 3, 1)),
+        ("---\nname: d\n...\nx: y\n---\n", error(DiagnosticCode::YamlSyntax, 1, 1)),
     ] {
         let reading = reading(file, "d");
         assert_eq!(found(&reading), expected, "{file:?} {:?}", reading.problems);
-        assert_eq!(reading.skill.is_some(), expected.is_empty(), "{file:?}");
+        assert_eq!(reading.frontmatter.is_some(), expected.is_empty(), "{file:?}");
     }
     let unclosed = &reading("---\na: b\n", "d").problems[0].message;
     let unopened = &reading("a: b\n", "d").problems[0].message;
@@ -56,11 +56,11 @@ fn fences() {
 #[test]
 fn only_the_head_must_be_utf_8() {
     let reading = read(b"---\nname: d\ndescription: x\n---\ncaf\xe9", true, Some(b"d"));
-    assert!(reading.skill.is_some() && reading.problems.is_empty());
+    assert!(reading.frontmatter.is_some() && reading.problems.is_empty());
     let reading = read("---\nname: d\ndescription: é\u{0}\n---\n".as_bytes(), true, None);
-    assert_eq!(found(&reading), [(Code::YamlSyntax, Error, 3, 15)]);
+    assert_eq!(found(&reading), [(DiagnosticCode::YamlSyntax, Error, 3, 15)]);
     let reading = read(b"---\nname: d\ndescription: \xc3\xa9\xe9\n---\n", true, Some(b"d"));
-    assert_eq!(found(&reading), [(Code::NotUtf8, Error, 3, 15)]);
+    assert_eq!(found(&reading), [(DiagnosticCode::NotUtf8, Error, 3, 15)]);
 }
 
 #[test]
@@ -70,38 +70,47 @@ fn the_frontmatter_is_bounded() {
         format!("---\n{}\n---\n", &yaml[..size - 1])
     };
     let fits = reading(&of(MAX_FRONTMATTER_BYTES), "d");
-    assert_eq!(found(&fits), [(Code::FieldTooLong, Warning, 3, 1)]);
+    assert_eq!(found(&fits), [(DiagnosticCode::FieldTooLong, Warning, 3, 1)]);
     let over = reading(&of(MAX_FRONTMATTER_BYTES + 1), "d");
-    assert_eq!(found(&over), [(Code::YamlSyntax, Error, 1, 1)]);
+    assert_eq!(found(&over), [(DiagnosticCode::YamlSyntax, Error, 1, 1)]);
     let head = "---\n".to_owned() + &"a: b\n".repeat(14_000);
-    assert_eq!(found(&read(head.as_bytes(), false, None)), [(Code::YamlSyntax, Error, 1, 1)]);
-    assert_eq!(found(&read(head.as_bytes(), true, None)), [(Code::NoFrontmatter, Error, 1, 1)]);
+    assert_eq!(
+        found(&read(head.as_bytes(), false, None)),
+        [(DiagnosticCode::YamlSyntax, Error, 1, 1)]
+    );
+    assert_eq!(
+        found(&read(head.as_bytes(), true, None)),
+        [(DiagnosticCode::NoFrontmatter, Error, 1, 1)]
+    );
 }
 
 #[test]
 fn names() {
-    let no_name = (Code::NameInvalid, Warning, 0, 0);
+    let no_name = (DiagnosticCode::NameInvalid, Warning, 0, 0);
     for (line, name, expected) in [
         ("name: d", "d", vec![]),
-        ("name: \"  a \\n b \"", "a b", vec![(Code::NameInvalid, Warning, 2, 1); 2]),
-        ("x: y", "d", vec![no_name, (Code::FieldUnknown, Note, 2, 1)]),
-        ("name:", "d", vec![(Code::NameInvalid, Warning, 2, 1)]),
-        ("name: ' '", "d", vec![(Code::NameInvalid, Warning, 2, 1)]),
-        ("name: [a]", "d", vec![(Code::FieldInvalid, Warning, 2, 1)]),
+        ("name: \"  a \\n b \"", "a b", vec![(DiagnosticCode::NameInvalid, Warning, 2, 1); 2]),
+        ("x: y", "d", vec![no_name, (DiagnosticCode::FieldUnknown, Note, 2, 1)]),
+        ("name:", "d", vec![(DiagnosticCode::NameInvalid, Warning, 2, 1)]),
+        ("name: ' '", "d", vec![(DiagnosticCode::NameInvalid, Warning, 2, 1)]),
+        ("name: [a]", "d", vec![(DiagnosticCode::FieldInvalid, Warning, 2, 1)]),
         (
             "name: 12",
             "12",
-            vec![(Code::FieldInvalid, Warning, 2, 1), (Code::NameInvalid, Warning, 2, 1)],
+            vec![
+                (DiagnosticCode::FieldInvalid, Warning, 2, 1),
+                (DiagnosticCode::NameInvalid, Warning, 2, 1),
+            ],
         ),
-        ("name: e", "e", vec![(Code::NameInvalid, Warning, 2, 1)]),
+        ("name: e", "e", vec![(DiagnosticCode::NameInvalid, Warning, 2, 1)]),
     ] {
         let (skill, problems) = skill(&format!("{line}\ndescription: x"));
         assert_eq!((&*skill.name, problems), (name, expected), "{line}");
     }
     for name in ["\"a\\x01\"", &"x".repeat(65)] {
         let reading = reading(&format!("---\nname: {name}\ndescription: x\n---\n"), "d");
-        assert_eq!(reading.skill, None);
-        assert_eq!(found(&reading), [(Code::NameInvalid, Error, 2, 1)]);
+        assert_eq!(reading.frontmatter, None);
+        assert_eq!(found(&reading), [(DiagnosticCode::NameInvalid, Error, 2, 1)]);
     }
 }
 
@@ -109,13 +118,14 @@ fn names() {
 fn names_from_the_directory() {
     let file = b"---\ndescription: x\n---\n";
     let reading = read(file, true, Some(b"caf\xe9"));
-    let problems = [(Code::NameInvalid, Warning, 0, 0), (Code::NotUtf8, Warning, 0, 0)];
+    let problems =
+        [(DiagnosticCode::NameInvalid, Warning, 0, 0), (DiagnosticCode::NotUtf8, Warning, 0, 0)];
     assert_eq!(found(&reading)[..2], problems);
-    assert_eq!(&*reading.skill.expect("listed").name, "caf\u{fffd}");
+    assert_eq!(&*reading.frontmatter.expect("listed").name, "caf\u{fffd}");
     for dir in [None, Some(b" ".as_slice()), Some(&[b'x'; 65]), Some(b"a\x01")] {
         let reading = read(file, true, dir);
-        assert_eq!(reading.skill, None, "{dir:?}");
-        assert_eq!(found(&reading)[1..], [(Code::NameInvalid, Error, 0, 0)], "{dir:?}");
+        assert_eq!(reading.frontmatter, None, "{dir:?}");
+        assert_eq!(found(&reading)[1..], [(DiagnosticCode::NameInvalid, Error, 0, 0)], "{dir:?}");
     }
 }
 
@@ -125,26 +135,30 @@ fn descriptions() {
     for (lines, description, expected) in [
         ("description: >\n  two\n  lines", "two lines", vec![]),
         ("description: two\n  lines", "two lines", vec![]),
-        ("description: 1.0", "1.0", vec![(Code::FieldInvalid, Warning, 3, 1)]),
+        ("description: 1.0", "1.0", vec![(DiagnosticCode::FieldInvalid, Warning, 3, 1)]),
         (
             &format!("description: {long}"),
             &long[..2_048],
-            vec![(Code::FieldTooLong, Warning, 3, 1)],
+            vec![(DiagnosticCode::FieldTooLong, Warning, 3, 1)],
         ),
-        ("description: A: b, c", "A: b, c", vec![(Code::YamlRepaired, Warning, 3, 1)]),
+        ("description: A: b, c", "A: b, c", vec![(DiagnosticCode::YamlRepaired, Warning, 3, 1)]),
     ] {
         let (skill, problems) = skill(&format!("name: d\n{lines}"));
         assert_eq!((&*skill.description, problems), (description, expected), "{lines}");
     }
     for (lines, expected) in [
-        ("", (Code::MissingDescription, Error, 1, 1)),
-        ("description:", (Code::MissingDescription, Error, 3, 1)),
-        ("description: ' '", (Code::MissingDescription, Error, 3, 1)),
-        ("description: [a]", (Code::FieldInvalid, Error, 3, 1)),
-        ("description: {a: b}", (Code::FieldInvalid, Error, 3, 1)),
+        ("", (DiagnosticCode::MissingDescription, Error, 1, 1)),
+        ("description:", (DiagnosticCode::MissingDescription, Error, 3, 1)),
+        ("description: ' '", (DiagnosticCode::MissingDescription, Error, 3, 1)),
+        ("description: [a]", (DiagnosticCode::FieldInvalid, Error, 3, 1)),
+        ("description: {a: b}", (DiagnosticCode::FieldInvalid, Error, 3, 1)),
     ] {
         let reading = reading(&format!("---\nname: d\n{lines}\n---\n"), "d");
-        assert_eq!((reading.skill.as_ref(), found(&reading)), (None, vec![expected]), "{lines}");
+        assert_eq!(
+            (reading.frontmatter.as_ref(), found(&reading)),
+            (None, vec![expected]),
+            "{lines}"
+        );
     }
 }
 
@@ -161,9 +175,9 @@ fn repairs() {
     ] {
         let reading = reading(&format!("---\nname: d\n{lines}\n---\n"), "d");
         let problem = &reading.problems[0];
-        assert_eq!((problem.code, problem.line), (Code::YamlRepaired, line), "{lines}");
+        assert_eq!((problem.code, problem.line), (DiagnosticCode::YamlRepaired, line), "{lines}");
         assert!(problem.message.contains(&format!("`{key}`")), "{lines} {}", problem.message);
-        let skill = reading.skill.expect(lines);
+        let skill = reading.frontmatter.expect(lines);
         assert_eq!(&*skill.description, "x");
         if key == "short-description" {
             assert_eq!(skill.short_description.as_deref(), Some("It's short: here"));
@@ -173,8 +187,10 @@ fn repairs() {
 
 #[test]
 fn other_fields() {
-    let (note, warning) =
-        (vec![(Code::FieldInvalid, Note, 4, 1)], vec![(Code::FieldInvalid, Warning, 4, 1)]);
+    let (note, warning) = (
+        vec![(DiagnosticCode::FieldInvalid, Note, 4, 1)],
+        vec![(DiagnosticCode::FieldInvalid, Warning, 4, 1)],
+    );
     let long = format!("compatibility: {}", "x".repeat(501));
     let wordy = format!("metadata:\n  short-description: {}", "wordy ".repeat(2_000));
     for (lines, expected) in [
@@ -187,10 +203,10 @@ fn other_fields() {
         ("allowed-tools: [Read, 'Bash(git add:*)']", note),
         ("allowed-tools: [1]", warning.clone()),
         ("allowed-tools: {a: b}", warning),
-        ("version: 1\nuser-invocable: true", vec![(Code::FieldUnknown, Note, 4, 1)]),
-        (&long, vec![(Code::FieldTooLong, Warning, 4, 1)]),
-        (&wordy, vec![(Code::FieldTooLong, Warning, 5, 3)]),
-        ("metadata: {short-description: 1}", vec![(Code::FieldInvalid, Note, 4, 1)]),
+        ("version: 1\nuser-invocable: true", vec![(DiagnosticCode::FieldUnknown, Note, 4, 1)]),
+        (&long, vec![(DiagnosticCode::FieldTooLong, Warning, 4, 1)]),
+        (&wordy, vec![(DiagnosticCode::FieldTooLong, Warning, 5, 3)]),
+        ("metadata: {short-description: 1}", vec![(DiagnosticCode::FieldInvalid, Note, 4, 1)]),
     ] {
         let (_, problems) = skill(&format!("name: d\ndescription: x\n{lines}"));
         assert_eq!(problems, expected, "{lines}");
@@ -215,8 +231,8 @@ fn all_of_a_skill() {
         (skill.license.as_deref(), skill.compatibility.as_deref()),
         (Some("2"), Some("any"))
     );
-    let frontmatter = skill.frontmatter.expect("small");
-    assert_eq!(&*frontmatter.get("extra").expect("kept").printed(), "{\"a\":[1]}");
+    let frontmatter = skill.all_fields.expect("small");
+    assert_eq!(&*frontmatter.get("extra").expect("kept").to_text(), "{\"a\":[1]}");
 }
 
 #[test]
@@ -224,8 +240,8 @@ fn escapes_of_yaml_hide_nothing() {
     let (skill, problems) =
         skill("name: d\ndescription: \"a\\u202eb\"\nmetadata: {k: [\"\\u200b\"], \"\\xad\": x}");
     assert_eq!(&*skill.description, "a\u{202e}b");
-    let hidden = |line| (Code::HiddenText, Warning, line, 1);
-    assert_eq!(problems, [(Code::FieldInvalid, Note, 4, 1), hidden(3), hidden(4)]);
+    let hidden = |line| (DiagnosticCode::HiddenText, Warning, line, 1);
+    assert_eq!(problems, [(DiagnosticCode::FieldInvalid, Note, 4, 1), hidden(3), hidden(4)]);
     assert_eq!(self::skill("name: d\ndescription: \"a\\tb\"").1, []);
 }
 
@@ -253,10 +269,10 @@ fn what_readers_of_protobuf_refuse_is_left_out() {
         let yaml = format!("a: {}1{}", "[".repeat(depth), "]".repeat(depth));
         skill(&format!("name: d\ndescription: x\n{yaml}"))
     };
-    assert!(fields(29).0.frontmatter.is_some());
+    assert!(fields(29).0.all_fields.is_some());
     let (skill, problems) = fields(30);
-    assert!(skill.frontmatter.is_none());
-    assert!(problems.contains(&(Code::FieldTooLong, Warning, 1, 1)), "{problems:?}");
+    assert!(skill.all_fields.is_none());
+    assert!(problems.contains(&(DiagnosticCode::FieldTooLong, Warning, 1, 1)), "{problems:?}");
 }
 
 #[test]
@@ -267,14 +283,14 @@ fn what_aliases_blow_up_is_left_out() {
     };
     let (skill, problems) =
         blow_up("metadata", "{a: *b, b: *b, c: *b, d: *b, e: *b, f: *b, g: *b}");
-    assert!(skill.metadata.is_empty() && skill.frontmatter.is_some());
-    assert!(problems.contains(&(Code::FieldTooLong, Warning, 5, 1)), "{problems:?}");
+    assert!(skill.metadata.is_empty() && skill.all_fields.is_some());
+    assert!(problems.contains(&(DiagnosticCode::FieldTooLong, Warning, 5, 1)), "{problems:?}");
     let (skill, problems) = blow_up("allowed-tools", "[*b, *b, *b, *b, *b, *b, *b]");
-    assert!(skill.allowed_tools.is_empty() && skill.frontmatter.is_some());
-    assert!(problems.contains(&(Code::FieldTooLong, Warning, 5, 1)), "{problems:?}");
+    assert!(skill.allowed_tools.is_empty() && skill.all_fields.is_some());
+    assert!(problems.contains(&(DiagnosticCode::FieldTooLong, Warning, 5, 1)), "{problems:?}");
     let (skill, problems) = blow_up("extra", &format!("[{}]", vec!["*b"; 26].join(",")));
-    assert!(skill.frontmatter.is_none());
-    assert!(problems.contains(&(Code::FieldTooLong, Warning, 1, 1)), "{problems:?}");
+    assert!(skill.all_fields.is_none());
+    assert!(problems.contains(&(DiagnosticCode::FieldTooLong, Warning, 1, 1)), "{problems:?}");
 }
 
 proptest! {
@@ -285,6 +301,6 @@ proptest! {
         let _ = read(&fenced, whole, dir.as_deref());
         let reading = read(format!("---\n{yaml}\n---\n").as_bytes(), whole, dir.as_deref());
         let left_out = reading.problems.iter().any(|p| p.severity == Error);
-        prop_assert_eq!(reading.skill.is_none(), left_out);
+        prop_assert_eq!(reading.frontmatter.is_none(), left_out);
     }
 }

@@ -1,50 +1,55 @@
 //! Apps and connectors: which of a platform's the plugin asks for, by their ids.
 
-use super::fields::{At, Fields, MAX_NAME};
-use super::{bounds, secret};
-use crate::domain::{RelPath, Value};
+use super::fields::{LabeledMapping, MAX_NAME_CHARS, PluginFieldReader};
+use super::{component_limits, secret_filter};
+use crate::domain::{DynamicValue, RelPath};
 
 /// One app or connector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // the proto's `App` says what each means
-pub struct App {
+pub struct PluginApp {
     pub name: Box<str>,
     pub id: Box<str>,
     pub category: Option<Box<str>>,
     pub required: Option<bool>,
     /// Where it is declared, below the plugin.
-    pub file: RelPath,
+    pub declared_by: RelPath,
 }
 
 /// Reads `{"apps": {NAME: {"id": …}}}`, or the inner object alone.
-pub(super) fn read(fields: &mut Fields<'_>, value: &Value) -> Vec<App> {
+pub(super) fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<PluginApp> {
     let inner = value.get("apps").filter(|inner| {
         inner.as_map().is_some() && inner.get("id").is_none_or(|id| id.as_text().is_none())
     });
     if inner.is_some() {
-        fields.unknown(At::root(value), &["apps"]);
+        fields.report_unknown_keys(LabeledMapping::root(value), &["apps"]);
     }
     let entries = inner.unwrap_or(value).as_map().unwrap_or_default();
-    let entries = bounds::first(fields, "apps", entries).iter();
+    let entries = component_limits::take_components(fields, "apps", entries).iter();
     let entries = entries.filter(|(name, _)| &**name != "$schema");
-    entries.filter_map(|(name, value)| app(fields, name, value)).collect()
+    entries.filter_map(|(name, value)| read_app(fields, name, value)).collect()
 }
 
-fn app(fields: &mut Fields<'_>, name: &str, value: &Value) -> Option<App> {
-    let name = bounds::name(fields, "app", name)?;
-    let at = At::named(value, "apps", &name);
+fn read_app(
+    fields: &mut PluginFieldReader<'_>,
+    name: &str,
+    value: &DynamicValue,
+) -> Option<PluginApp> {
+    let name = component_limits::check_component_name(fields, "app", name)?;
+    let at = LabeledMapping::new(value, "apps", &name);
     let id = match value {
-        Value::Text(id) => Some(&**id),
-        Value::Map(_) => fields.whole(at, "id", MAX_NAME),
+        DynamicValue::Text(id) => Some(&**id),
+        DynamicValue::Map(_) => fields.read_verbatim(at, "id", MAX_NAME_CHARS),
         _ => None,
     };
-    let Some(id) = id.map(str::trim).filter(|id| !id.is_empty() && id.len() <= MAX_NAME) else {
-        fields.useless("app", &name, "has no `id` that can be used");
+    let Some(id) = id.map(str::trim).filter(|id| !id.is_empty() && id.len() <= MAX_NAME_CHARS)
+    else {
+        fields.report_unusable("app", &name, "has no `id` that can be used");
         return None;
     };
-    let id = secret::clean(id).into();
-    let category = fields.line(at, "category", MAX_NAME);
-    let required = fields.flag(at, "required");
-    fields.unknown(at, &["id", "category", "required"]);
-    Some(App { name, id, category, required, file: RelPath::root() })
+    let id = secret_filter::withhold_in_text(id).into();
+    let category = fields.read_line(at, "category", MAX_NAME_CHARS);
+    let required = fields.read_bool(at, "required");
+    fields.report_unknown_keys(at, &["id", "category", "required"]);
+    Some(PluginApp { name, id, category, required, declared_by: RelPath::root() })
 }

@@ -1,14 +1,14 @@
 //! A marketplace: a list of plugins, most of them in the same tree.
 
-use super::about::{self, Author};
-use super::bounds::MAX_PLUGIN_BYTES;
-use super::fields::{At, Fields, MAX_NAME, MAX_TEXT};
-use super::{bounds, place, secret};
+use super::component_limits::MAX_PLUGIN_BYTES;
+use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
+use super::info::{self, PluginAuthor};
+use super::{component_limits, plugin_path, secret_filter};
 use crate::domain::limits::MAX_MANIFEST_BYTES;
-use crate::domain::{Code, Problem, RelPath, Value, json};
+use crate::domain::{DiagnosticCode, DynamicValue, FileProblem, RelPath, json};
 
 /// Where a marketplace's list lies below its root; all that are there count.
-pub const PATHS: [&str; 3] = [
+pub const MARKETPLACE_PATHS: [&str; 3] = [
     ".agents/plugins/marketplace.json",
     ".claude-plugin/marketplace.json",
     ".cursor-plugin/marketplace.json",
@@ -20,29 +20,29 @@ const MAX_ENTRIES: usize = 1_000;
 /// A list of plugins. Untrusted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[allow(missing_docs)] // the proto's `Marketplace` says what each means
-pub struct Marketplace {
+pub struct PluginMarketplace {
     pub name: Box<str>,
     pub display_name: Option<Box<str>>,
     pub description: Option<Box<str>>,
     pub version: Option<Box<str>>,
-    pub owner: Option<Author>,
-    pub entries: Box<[Entry]>,
+    pub owner: Option<PluginAuthor>,
+    pub entries: Box<[MarketplaceEntry]>,
     /// Whether a bound left entries out.
     pub truncated: bool,
     /// Where the list is, below the root.
-    pub file: RelPath,
+    pub declared_by: RelPath,
 }
 
 /// One plugin of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // the proto's `MarketplaceEntry` says what each means
-pub struct Entry {
+pub struct MarketplaceEntry {
     pub name: Box<str>,
     pub description: Option<Box<str>>,
     pub version: Option<Box<str>>,
     pub category: Option<Box<str>>,
     /// Below the root, where the plugin is in the same tree.
-    pub place: Option<RelPath>,
+    pub package: Option<RelPath>,
     /// Where it is otherwise: a kind and an address.
     pub source_kind: Box<str>,
     pub source: Box<str>,
@@ -53,32 +53,40 @@ pub struct Entry {
 /// Reads a list: all its bytes, or `MAX_MANIFEST_BYTES` + 1 of them. `file` is its place. `None` where
 /// it cannot be used, which the last problem says.
 #[must_use]
-pub fn read(bytes: &[u8], file: &RelPath) -> (Option<Marketplace>, Vec<Problem>) {
-    let invalid = |why: String| Problem::error(Code::PluginFileInvalid, why);
+pub fn read(bytes: &[u8], file: &RelPath) -> (Option<PluginMarketplace>, Vec<FileProblem>) {
+    let invalid = |why: String| FileProblem::error(DiagnosticCode::PluginFileInvalid, why);
     if bytes.len() > MAX_MANIFEST_BYTES {
         let why = format!("the file is over {MAX_MANIFEST_BYTES} bytes; nothing of it is reported");
         return (None, vec![invalid(why)]);
     }
     let value = match json::parse(bytes) {
         Ok(value) => value,
-        Err(e) => return (None, vec![invalid(secret::clean(&e.message)).at(e.line, e.column)]),
+        Err(e) => {
+            return (
+                None,
+                vec![
+                    invalid(secret_filter::withhold_in_text(&e.message))
+                        .with_position(e.line, e.column),
+                ],
+            );
+        }
     };
-    let Some(plugins) = value.get("plugins").and_then(Value::as_list) else {
+    let Some(plugins) = value.get("plugins").and_then(DynamicValue::as_list) else {
         let why = "a marketplace is an object with a list `plugins`, and this is none";
-        return (None, vec![invalid(why.into()).at(1, 1)]);
+        return (None, vec![invalid(why.into()).with_position(1, 1)]);
     };
     let mut problems = Vec::new();
-    let mut fields = Fields::new(&mut problems);
-    let found = marketplace(&mut fields, &value, plugins, file);
+    let mut fields = PluginFieldReader::new(&mut problems);
+    let found = read_marketplace(&mut fields, &value, plugins, file);
     (Some(found), problems)
 }
 
-fn marketplace(
-    fields: &mut Fields<'_>,
-    value: &Value,
-    plugins: &[Value],
+fn read_marketplace(
+    fields: &mut PluginFieldReader<'_>,
+    value: &DynamicValue,
+    plugins: &[DynamicValue],
     file: &RelPath,
-) -> Marketplace {
+) -> PluginMarketplace {
     const KEYS: &[&str] = &[
         "name",
         "description",
@@ -93,17 +101,21 @@ fn marketplace(
         "forceRemoveDeletedPlugins",
         "allowCrossMarketplaceDependenciesOn",
     ];
-    let root = At::root(value);
-    let metadata = root.get("metadata").unwrap_or(&Value::Null);
-    let metadata = At::named(metadata, "metadata", "");
+    let root = LabeledMapping::root(value);
+    let metadata = root.non_null_value("metadata").unwrap_or(&DynamicValue::Null);
+    let metadata = LabeledMapping::new(metadata, "metadata", "");
     // Where the paths of entries without `./` begin.
-    let base = fields.whole(metadata, "pluginRoot", MAX_TEXT);
-    let base = base.and_then(place::directory).unwrap_or_default();
-    let interface = At::named(root.get("interface").unwrap_or(&Value::Null), "interface", "");
+    let base = fields.read_verbatim(metadata, "pluginRoot", MAX_TEXT_CHARS);
+    let base = base.and_then(plugin_path::parse_working_dir).unwrap_or_default();
+    let interface = LabeledMapping::new(
+        root.non_null_value("interface").unwrap_or(&DynamicValue::Null),
+        "interface",
+        "",
+    );
     let mut left = MAX_PLUGIN_BYTES;
     let (mut entries, mut truncated) = (Vec::new(), plugins.len() > MAX_ENTRIES);
     for plugin in plugins.iter().take(MAX_ENTRIES) {
-        let Some(entry) = entry(fields, plugin, &base) else { continue };
+        let Some(entry) = read_entry(fields, plugin, &base) else { continue };
         let texts = [&entry.description, &entry.version, &entry.category, &entry.installation];
         let len = texts.into_iter().flatten().map(|t| t.len()).sum::<usize>();
         let Some(rest) = left.checked_sub(len + entry.name.len() + entry.source.len() + 256) else {
@@ -119,60 +131,70 @@ fn marketplace(
              {} are reported",
             entries.len()
         );
-        fields.warn(Code::LimitReached, why);
+        fields.report_warning(DiagnosticCode::LimitReached, why);
     }
-    fields.unknown(root, KEYS);
-    let description = fields.line(root, "description", MAX_TEXT);
-    let version = fields.line(root, "version", MAX_NAME);
-    Marketplace {
-        name: fields.line(root, "name", MAX_NAME).unwrap_or_default(),
+    fields.report_unknown_keys(root, KEYS);
+    let description = fields.read_line(root, "description", MAX_TEXT_CHARS);
+    let version = fields.read_line(root, "version", MAX_NAME_CHARS);
+    PluginMarketplace {
+        name: fields.read_line(root, "name", MAX_NAME_CHARS).unwrap_or_default(),
         display_name: fields
-            .line(interface, "displayName", MAX_NAME)
-            .or_else(|| fields.line(root, "displayName", MAX_NAME)),
-        description: description.or_else(|| fields.line(metadata, "description", MAX_TEXT)),
-        version: version.or_else(|| fields.line(metadata, "version", MAX_NAME)),
-        owner: about::author(fields, root, "owner"),
+            .read_line(interface, "displayName", MAX_NAME_CHARS)
+            .or_else(|| fields.read_line(root, "displayName", MAX_NAME_CHARS)),
+        description: description
+            .or_else(|| fields.read_line(metadata, "description", MAX_TEXT_CHARS)),
+        version: version.or_else(|| fields.read_line(metadata, "version", MAX_NAME_CHARS)),
+        owner: info::read_author(fields, root, "owner"),
         entries: entries.into(),
         truncated,
-        file: file.clone(),
+        declared_by: file.clone(),
     }
 }
 
-fn entry(fields: &mut Fields<'_>, value: &Value, base: &RelPath) -> Option<Entry> {
+fn read_entry(
+    fields: &mut PluginFieldReader<'_>,
+    value: &DynamicValue,
+    base: &RelPath,
+) -> Option<MarketplaceEntry> {
     const WHAT: &str = "plugin";
-    let name = value.get("name").and_then(Value::as_text).unwrap_or_default();
-    let name = bounds::name(fields, WHAT, name)?;
-    let at = At::named(value, "plugins", &name);
+    let name = value.get("name").and_then(DynamicValue::as_text).unwrap_or_default();
+    let name = component_limits::check_component_name(fields, WHAT, name)?;
+    let at = LabeledMapping::new(value, "plugins", &name);
     let (mut place, mut source_kind, mut source) = (None, Box::default(), Box::<str>::default());
-    match at.get("source") {
-        Some(Value::Text(text)) => place = local(fields, text, base),
-        Some(object @ Value::Map(_)) => {
-            let inner = At::named(object, "source", &name);
-            let kind = fields.line(inner, "source", MAX_NAME).unwrap_or_default();
+    match at.non_null_value("source") {
+        Some(DynamicValue::Text(text)) => place = resolve_local_path(fields, text, base),
+        Some(object @ DynamicValue::Map(_)) => {
+            let inner = LabeledMapping::new(object, "source", &name);
+            let kind = fields.read_line(inner, "source", MAX_NAME_CHARS).unwrap_or_default();
             if &*kind == "local" {
-                let path = fields.whole(inner, "path", MAX_TEXT).unwrap_or_default();
-                place = local(fields, path, base);
+                let path = fields.read_verbatim(inner, "path", MAX_TEXT_CHARS).unwrap_or_default();
+                place = resolve_local_path(fields, path, base);
             } else {
                 let keys = ["url", "repo", "package", "path"];
-                let key = keys.into_iter().find(|key| inner.get(key).is_some());
-                let text = key.and_then(|key| fields.whole(inner, key, MAX_TEXT));
-                (source_kind, source) = (kind, secret::url(text.unwrap_or_default()).0.into());
+                let key = keys.into_iter().find(|key| inner.non_null_value(key).is_some());
+                let text = key.and_then(|key| fields.read_verbatim(inner, key, MAX_TEXT_CHARS));
+                (source_kind, source) =
+                    (kind, secret_filter::withhold_in_url(text.unwrap_or_default()).0.into());
             }
         }
         _ => {}
     }
     if place.is_none() && source.is_empty() {
-        fields.useless(WHAT, &name, "has no `source` that can be used");
+        fields.report_unusable(WHAT, &name, "has no `source` that can be used");
         return None;
     }
-    let policy = At::named(at.get("policy").unwrap_or(&Value::Null), "policy", &name);
-    Some(Entry {
-        description: fields.line(at, "description", MAX_TEXT),
-        version: fields.line(at, "version", MAX_NAME),
-        category: fields.line(at, "category", MAX_NAME),
-        installation: fields.line(policy, "installation", MAX_NAME),
-        authentication: fields.line(policy, "authentication", MAX_NAME),
-        place,
+    let policy = LabeledMapping::new(
+        at.non_null_value("policy").unwrap_or(&DynamicValue::Null),
+        "policy",
+        &name,
+    );
+    Some(MarketplaceEntry {
+        description: fields.read_line(at, "description", MAX_TEXT_CHARS),
+        version: fields.read_line(at, "version", MAX_NAME_CHARS),
+        category: fields.read_line(at, "category", MAX_NAME_CHARS),
+        installation: fields.read_line(policy, "installation", MAX_NAME_CHARS),
+        authentication: fields.read_line(policy, "authentication", MAX_NAME_CHARS),
+        package: place,
         source_kind,
         source,
         name,
@@ -180,13 +202,18 @@ fn entry(fields: &mut Fields<'_>, value: &Value, base: &RelPath) -> Option<Entry
 }
 
 /// A place in the same tree.
-fn local(fields: &mut Fields<'_>, path: &str, base: &RelPath) -> Option<RelPath> {
-    let place = place::place(path);
-    let place = place.or_else(|| place::directory(path).map(|below| base.join_all(&below)));
+fn resolve_local_path(
+    fields: &mut PluginFieldReader<'_>,
+    path: &str,
+    base: &RelPath,
+) -> Option<RelPath> {
+    let place = plugin_path::parse_plugin_path(path);
+    let place =
+        place.or_else(|| plugin_path::parse_working_dir(path).map(|below| base.join_path(&below)));
     if place.is_none() {
-        let path = secret::path(path);
+        let path = secret_filter::withhold_in_path(path);
         let why = format!("`source` names {path}, and must be `./` and a path in the marketplace");
-        fields.warn(Code::PathInvalid, why);
+        fields.report_warning(DiagnosticCode::PathInvalid, why);
     }
     place
 }

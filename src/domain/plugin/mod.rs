@@ -2,57 +2,59 @@
 //! bytes to components, one file a kind; nothing here is started or followed. Leaves reading files to
 //! `disk`, and the manifest's name, which skills go by, to `domain::manifest`.
 
-mod about;
 mod apps;
-mod bounds;
+mod component_file;
+mod component_limits;
 mod fields;
-mod file;
 mod hooks;
-mod lsp;
+mod info;
+mod lsp_servers;
 pub mod marketplace;
-mod place;
+mod mcp_servers;
+mod plugin_path;
 pub mod prompt;
-mod secret;
-mod servers;
+mod secret_filter;
 mod sources;
 
 use super::limits::MAX_HANDLE_BYTES;
-use super::{Code, Manifest, Problem, RelPath, RootId, handle};
+use super::{DiagnosticCode, FileProblem, PluginManifest, RelPath, RootId, handle};
 use std::sync::Arc;
 
-pub use about::{About, Author, Interface};
-pub use apps::App;
-pub use bounds::{MAX_COMPONENTS, MAX_PLUGIN_BYTES, MAX_ROOT_BYTES, MAX_ROOT_PLUGINS};
-pub use file::read as read_file;
-pub use hooks::Hook;
-pub use lsp::LspServer;
-pub use marketplace::Marketplace;
-pub use prompt::Prompt;
-pub use secret::may_hold_secret;
-pub use servers::{Given, McpServer, Transport};
-pub use sources::{Kind, Sources};
+pub use apps::PluginApp;
+pub use component_file::read as read_file;
+pub use component_limits::{
+    MAX_COMPONENTS, MAX_PLUGIN_BYTES, MAX_ROOT_PLUGIN_BYTES, MAX_ROOT_PLUGINS,
+};
+pub use hooks::PluginHook;
+pub use info::{PluginAuthor, PluginInfo, PluginInterface};
+pub use lsp_servers::LspServer;
+pub use marketplace::PluginMarketplace;
+pub use mcp_servers::{McpServer, McpTransport, NamedValue};
+pub use prompt::PluginPrompt;
+pub use secret_filter::may_hold_secret;
+pub use sources::{ComponentKind, ComponentSources};
 
 /// What the manifest says beside the plugin's name. Untrusted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Declared {
+pub struct ManifestDetails {
     /// The plugin in words and pictures.
-    pub about: About,
+    pub info: PluginInfo,
     /// Where its components are declared.
-    pub sources: Sources,
+    pub sources: ComponentSources,
     /// Those that the manifest itself holds; their `file` is the root until it is known.
-    pub inline: Components,
+    pub inline_components: PluginComponents,
 }
 
 /// What is there for a host to activate. Untrusted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[allow(missing_docs)] // the proto's messages of the same names say what each means
-pub struct Components {
-    pub servers: Vec<McpServer>,
-    pub apps: Vec<App>,
-    pub hooks: Vec<Hook>,
-    pub agents: Vec<Prompt>,
-    pub commands: Vec<Prompt>,
-    pub output_styles: Vec<Prompt>,
+pub struct PluginComponents {
+    pub mcp_servers: Vec<McpServer>,
+    pub apps: Vec<PluginApp>,
+    pub hooks: Vec<PluginHook>,
+    pub agents: Vec<PluginPrompt>,
+    pub commands: Vec<PluginPrompt>,
+    pub output_styles: Vec<PluginPrompt>,
     pub lsp_servers: Vec<LspServer>,
 }
 
@@ -62,17 +64,17 @@ pub struct Plugin {
     /// Its directory as walked, below the root.
     pub package: RelPath,
     /// What its manifest says.
-    pub manifest: Manifest,
+    pub manifest: PluginManifest,
     /// Where that manifest is, below the plugin.
-    pub file: RelPath,
+    pub manifest_file: RelPath,
     /// Other manifests that are there and are not read, since the first decides.
-    pub others: Box<[RelPath]>,
+    pub other_manifests: Box<[RelPath]>,
     /// The icon of a host's composer, the logo, that for dark screens: those that are there.
     pub images: [Option<RelPath>; 3],
     /// The screenshots that are there.
     pub screenshots: Box<[RelPath]>,
     /// Everything that it declares.
-    pub components: Components,
+    pub components: PluginComponents,
     /// Whether a file that declares components no longer parses, and this is what it last said.
     pub stale: bool,
     /// Whether a bound left components out.
@@ -83,24 +85,24 @@ impl Plugin {
     /// The bytes that its handle takes behind the root's own.
     #[must_use]
     pub fn handle_len(&self) -> usize {
-        handle::encoded_len(&self.package)
+        handle::encoded_path_len(&self.package)
     }
 
     /// Whether its handle below a root of this id keeps to its bound; the problem is for one that is
     /// left out because it does not.
-    pub fn check_handle(&self, root: &RootId) -> Result<(), Problem> {
-        if handle::printed_len(root, self.handle_len()) <= MAX_HANDLE_BYTES {
+    pub fn check_handle(&self, root: &RootId) -> Result<(), FileProblem> {
+        if handle::formatted_len(root, self.handle_len()) <= MAX_HANDLE_BYTES {
             return Ok(());
         }
         let why = "a plugin's handle would be over 2,048 bytes; shorten its path or the root's id";
-        Err(Problem::error(Code::HandleTooLong, why))
+        Err(FileProblem::error(DiagnosticCode::HandleTooLong, why))
     }
 
     /// Whether a file below the plugin is one that may be read with the plugin as its package: an
     /// agent, a command, an output style or an image.
     #[must_use]
     pub fn may_read(&self, file: &RelPath) -> bool {
-        let Components { agents, commands, output_styles, .. } = &self.components;
+        let PluginComponents { agents, commands, output_styles, .. } = &self.components;
         let prompts = agents.iter().chain(commands).chain(output_styles);
         let mut prompts = prompts.map(|prompt| &prompt.file);
         let mut images = self.images.iter().flatten().chain(&self.screenshots);
@@ -108,21 +110,21 @@ impl Plugin {
     }
 }
 
-impl Components {
+impl PluginComponents {
     /// The same, each declared by this file.
     #[must_use]
-    pub fn declared_by(mut self, file: &RelPath) -> Self {
-        let declared = self.servers.iter_mut().map(|c| &mut c.file);
-        let declared = declared.chain(self.apps.iter_mut().map(|c| &mut c.file));
-        let declared = declared.chain(self.hooks.iter_mut().map(|c| &mut c.file));
-        let declared = declared.chain(self.lsp_servers.iter_mut().map(|c| &mut c.file));
+    pub fn with_declared_by(mut self, file: &RelPath) -> Self {
+        let declared = self.mcp_servers.iter_mut().map(|c| &mut c.declared_by);
+        let declared = declared.chain(self.apps.iter_mut().map(|c| &mut c.declared_by));
+        let declared = declared.chain(self.hooks.iter_mut().map(|c| &mut c.declared_by));
+        let declared = declared.chain(self.lsp_servers.iter_mut().map(|c| &mut c.declared_by));
         declared.for_each(|place| *place = file.clone());
         self
     }
 
     /// Takes all of another's behind its own.
     pub fn extend(&mut self, other: Self) {
-        self.servers.extend(other.servers);
+        self.mcp_servers.extend(other.mcp_servers);
         self.apps.extend(other.apps);
         self.hooks.extend(other.hooks);
         self.agents.extend(other.agents);
@@ -133,18 +135,21 @@ impl Components {
 }
 
 /// A message about a declaration, with what has the shape of a token taken out.
-pub(super) fn clean(message: &str) -> String {
-    secret::clean(message)
+pub(super) fn withhold_in_message(message: &str) -> String {
+    secret_filter::withhold_in_text(message)
 }
 
 /// A manifest's other fields, from the value of all of it.
-pub(super) fn declared(value: &super::Value, problems: &mut Vec<Problem>) -> Arc<Declared> {
-    let mut fields = fields::Fields::new(problems);
-    let root = fields::At::root(value);
+pub(super) fn read_manifest_details(
+    value: &super::DynamicValue,
+    problems: &mut Vec<FileProblem>,
+) -> Arc<ManifestDetails> {
+    let mut fields = fields::PluginFieldReader::new(problems);
+    let root = fields::LabeledMapping::root(value);
     let (sources, inline) = sources::read(&mut fields, root);
-    let about = about::read(&mut fields, root);
-    fields.unknown(root, sources::MANIFEST_KEYS);
-    Arc::new(Declared { about, sources, inline })
+    let about = info::read(&mut fields, root);
+    fields.report_unknown_keys(root, sources::MANIFEST_KEYS);
+    Arc::new(ManifestDetails { info: about, sources, inline_components: inline })
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Where a plugin's components are declared: in its manifest, in files and directories that this names,
 //! or in the usual places. Leaves looking there to `disk`.
 
-use super::fields::{At, Fields, MAX_ITEMS, MAX_TEXT};
-use super::{Components, about, apps, hooks, lsp, servers};
-use crate::domain::{RelPath, Value};
+use super::fields::{LabeledMapping, MAX_ITEMS, MAX_TEXT_CHARS, PluginFieldReader};
+use super::{PluginComponents, apps, hooks, info, lsp_servers, mcp_servers};
+use crate::domain::{DynamicValue, RelPath};
 
 /// Every key of a manifest that is known, in any of the formats.
 pub(super) const MANIFEST_KEYS: &[&str] = &[
@@ -32,9 +32,9 @@ pub(super) const MANIFEST_KEYS: &[&str] = &[
 
 /// What is declared at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ComponentKind {
     /// MCP servers: a JSON file.
-    Servers,
+    McpServers,
     /// Apps and connectors: a JSON file.
     Apps,
     /// Hooks: a JSON file.
@@ -53,17 +53,17 @@ pub enum Kind {
 
 /// Where a plugin's components are declared, beside its manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Sources {
+pub struct ComponentSources {
     /// Places below the plugin that the manifest names.
-    named: Vec<(Kind, RelPath)>,
+    named_paths: Vec<(ComponentKind, RelPath)>,
     /// Kinds of JSON that the manifest declares, so that the usual place is not looked at.
-    declared: Vec<Kind>,
+    declared_json_kinds: Vec<ComponentKind>,
 }
 
-impl Kind {
+impl ComponentKind {
     /// Every kind.
     pub const ALL: [Self; 8] = [
-        Self::Servers,
+        Self::McpServers,
         Self::Apps,
         Self::Hooks,
         Self::LspServers,
@@ -75,9 +75,9 @@ impl Kind {
 
     /// The manifest's key for it.
     #[must_use]
-    pub fn key(self) -> &'static str {
+    pub fn manifest_key(self) -> &'static str {
         match self {
-            Self::Servers => "mcpServers",
+            Self::McpServers => "mcpServers",
             Self::Apps => "apps",
             Self::Hooks => "hooks",
             Self::LspServers => "lspServers",
@@ -91,14 +91,14 @@ impl Kind {
     /// Whether it is declared in JSON, which is never handed out as a file.
     #[must_use]
     pub fn is_json(self) -> bool {
-        matches!(self, Self::Servers | Self::Apps | Self::Hooks | Self::LspServers)
+        matches!(self, Self::McpServers | Self::Apps | Self::Hooks | Self::LspServers)
     }
 
     /// Where it is where the manifest does not say; the first that exists counts.
     #[must_use]
-    pub fn usual_places(self) -> &'static [&'static str] {
+    pub fn default_paths(self) -> &'static [&'static str] {
         match self {
-            Self::Servers => &[".mcp.json", "mcp.json"],
+            Self::McpServers => &[".mcp.json", "mcp.json"],
             Self::Apps => &[".app.json"],
             Self::Hooks => &["hooks/hooks.json", "hooks.json"],
             Self::LspServers => &[".lsp.json"],
@@ -110,62 +110,77 @@ impl Kind {
     }
 }
 
-impl Sources {
+impl ComponentSources {
     /// The places of a kind that the manifest names.
-    pub fn named(&self, kind: Kind) -> impl Iterator<Item = &RelPath> {
-        self.named.iter().filter(move |(named, _)| *named == kind).map(|(_, place)| place)
+    pub fn named_paths(&self, kind: ComponentKind) -> impl Iterator<Item = &RelPath> {
+        self.named_paths.iter().filter(move |(named, _)| *named == kind).map(|(_, place)| place)
     }
 
     /// The places of a kind of which the first that exists counts; none where the manifest declares
     /// the kind in JSON.
     #[must_use]
-    pub fn usual(&self, kind: Kind) -> Vec<RelPath> {
-        if self.declared.contains(&kind) {
+    pub fn default_paths(&self, kind: ComponentKind) -> Vec<RelPath> {
+        if self.declared_json_kinds.contains(&kind) {
             return Vec::new();
         }
-        kind.usual_places().iter().filter_map(|path| RelPath::new(path.as_bytes())).collect()
+        kind.default_paths().iter().filter_map(|path| RelPath::new(path.as_bytes())).collect()
     }
 }
 
 /// Reads the keys of a manifest that declare something.
-pub(super) fn read(fields: &mut Fields<'_>, root: At<'_>) -> (Sources, Components) {
-    let (mut sources, mut inline) = (Sources::default(), Components::default());
-    for kind in Kind::ALL {
-        let Some(value) = root.get(kind.key()) else { continue };
+pub(super) fn read(
+    fields: &mut PluginFieldReader<'_>,
+    root: LabeledMapping<'_>,
+) -> (ComponentSources, PluginComponents) {
+    let (mut sources, mut inline) = (ComponentSources::default(), PluginComponents::default());
+    for kind in ComponentKind::ALL {
+        let Some(value) = root.non_null_value(kind.manifest_key()) else { continue };
         if kind.is_json() {
-            sources.declared.push(kind);
+            sources.declared_json_kinds.push(kind);
         }
         let items = match value {
-            Value::List(items) => &items[..items.len().min(MAX_ITEMS)],
+            DynamicValue::List(items) => &items[..items.len().min(MAX_ITEMS)],
             other => std::slice::from_ref(other),
         };
         for item in items {
             match item {
-                Value::Text(text) if text.chars().count() <= MAX_TEXT => {
-                    if let Some(place) = about::inside(fields, kind.key(), text) {
-                        sources.named.push((kind, place));
+                DynamicValue::Text(text) if text.chars().count() <= MAX_TEXT_CHARS => {
+                    if let Some(place) = info::read_plugin_path(fields, kind.manifest_key(), text) {
+                        sources.named_paths.push((kind, place));
                     }
                 }
-                Value::Map(_) if kind.is_json() => {
-                    inline.extend(components(fields, kind, item));
+                DynamicValue::Map(_) if kind.is_json() => {
+                    inline.extend(read_components(fields, kind, item));
                 }
-                other => fields.wrong(root, kind.key(), other, "a path, or what such a file holds"),
+                other => fields.report_wrong_type(
+                    root,
+                    kind.manifest_key(),
+                    other,
+                    "a path, or what such a file holds",
+                ),
             }
         }
     }
-    sources.named.dedup();
+    sources.named_paths.dedup();
     (sources, inline)
 }
 
 /// What an object of this kind declares, in a file or in the manifest.
-pub(super) fn components(fields: &mut Fields<'_>, kind: Kind, value: &Value) -> Components {
-    let mut found = Components::default();
+pub(super) fn read_components(
+    fields: &mut PluginFieldReader<'_>,
+    kind: ComponentKind,
+    value: &DynamicValue,
+) -> PluginComponents {
+    let mut found = PluginComponents::default();
     match kind {
-        Kind::Servers => found.servers = servers::read(fields, value),
-        Kind::Apps => found.apps = apps::read(fields, value),
-        Kind::Hooks => found.hooks = hooks::read(fields, value),
-        Kind::LspServers => found.lsp_servers = lsp::read(fields, value),
-        Kind::Agents | Kind::Commands | Kind::OutputStyles | Kind::Skills => {}
+        ComponentKind::McpServers => found.mcp_servers = mcp_servers::read(fields, value),
+        ComponentKind::Apps => found.apps = apps::read(fields, value),
+        ComponentKind::Hooks => found.hooks = hooks::read(fields, value),
+        ComponentKind::LspServers => found.lsp_servers = lsp_servers::read(fields, value),
+        ComponentKind::Agents
+        | ComponentKind::Commands
+        | ComponentKind::OutputStyles
+        | ComponentKind::Skills => {}
     }
     found
 }

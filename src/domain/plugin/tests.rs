@@ -1,18 +1,20 @@
-use super::{Components, Kind, MAX_COMPONENTS, Transport, marketplace, prompt, read_file};
+use super::{
+    ComponentKind, MAX_COMPONENTS, McpTransport, PluginComponents, marketplace, prompt, read_file,
+};
 use crate::domain::limits::MAX_MANIFEST_BYTES;
-use crate::domain::{Code, Manifest, Problem, RelPath, Severity, manifest};
+use crate::domain::{DiagnosticCode, FileProblem, PluginManifest, RelPath, Severity, manifest};
 use proptest::prelude::*;
 
-fn codes(problems: &[Problem]) -> Vec<Code> {
+fn codes(problems: &[FileProblem]) -> Vec<DiagnosticCode> {
     problems.iter().map(|p| p.code).collect()
 }
 
-fn file(kind: Kind, json: &str) -> (Components, Vec<Problem>) {
+fn file(kind: ComponentKind, json: &str) -> (PluginComponents, Vec<FileProblem>) {
     let (found, problems) = read_file(kind, json.as_bytes());
     (found.expect("an object"), problems)
 }
 
-fn plugin(json: &str) -> (Manifest, Vec<Problem>) {
+fn plugin(json: &str) -> (PluginManifest, Vec<FileProblem>) {
     let (found, problems) = manifest::read(json.as_bytes(), Some(b"dir"));
     (found.expect("usable"), problems)
 }
@@ -24,22 +26,22 @@ fn servers_in_both_shapes() {
         "b": {"type": "http", "url": "https://x.example/mcp", "headers": {"Authorization": "Bearer $T"}},
         "c": {"type": "sse", "url": "https://x.example/sse", "disabled": true}}"#;
     let outer = format!("{{\"mcpServers\": {inner}}}");
-    let (found, problems) = file(Kind::Servers, inner);
+    let (found, problems) = file(ComponentKind::McpServers, inner);
     assert_eq!(problems, []);
-    assert_eq!(file(Kind::Servers, &outer), (found.clone(), problems));
-    let [a, b, c] = &found.servers[..] else { panic!("{found:?}") };
-    assert_eq!((&*a.name, a.transport, &*a.command), ("a", Transport::Stdio, "npx"));
+    assert_eq!(file(ComponentKind::McpServers, &outer), (found.clone(), problems));
+    let [a, b, c] = &found.mcp_servers[..] else { panic!("{found:?}") };
+    assert_eq!((&*a.name, a.transport, &*a.command), ("a", McpTransport::Stdio, "npx"));
     assert_eq!(a.environment[0].value.as_deref(), Some("${TOKEN}"));
     assert_eq!(a.environment[1].value.as_deref(), Some("1"));
     assert_eq!(
-        (a.cwd.as_bytes(), a.startup_timeout, a.tool_timeout),
+        (a.cwd.as_bytes(), a.startup_timeout_ms, a.tool_timeout_ms),
         (&b"server"[..], Some(2_500), Some(700))
     );
     assert_eq!(a.enabled_tools.as_deref(), Some(&["one".into()][..]));
-    assert_eq!((b.transport, &*b.url), (Transport::StreamableHttp, "https://x.example/mcp"));
+    assert_eq!((b.transport, &*b.url), (McpTransport::StreamableHttp, "https://x.example/mcp"));
     assert_eq!(b.headers[0].value.as_deref(), Some("Bearer $T"));
-    assert_eq!((c.transport, c.enabled), (Transport::Sse, Some(false)));
-    assert!(found.servers.iter().all(|s| !s.withheld));
+    assert_eq!((c.transport, c.enabled), (McpTransport::Sse, Some(false)));
+    assert!(found.mcp_servers.iter().all(|s| !s.withheld));
 }
 
 #[test]
@@ -48,31 +50,31 @@ fn secrets_are_withheld() {
         "env": {"PASSWORD": "hunter2", "FOO": "hunter2"}},
         "b": {"url": "https://u:hunter2@x.example/?key=hunter2", "headers": {"X-Key": "hunter2"},
               "env_http_headers": {"X-A": "A_VAR"}, "bearer_token_env_var": "B_VAR"}}"#;
-    let (found, problems) = file(Kind::Servers, json);
-    assert_eq!(codes(&problems), [Code::SecretWithheld; 2]);
-    assert!(found.servers.iter().all(|s| s.withheld));
+    let (found, problems) = file(ComponentKind::McpServers, json);
+    assert_eq!(codes(&problems), [DiagnosticCode::SecretWithheld; 2]);
+    assert!(found.mcp_servers.iter().all(|s| s.withheld));
     assert!(!format!("{found:?}{problems:?}").contains("hunter2"), "{found:?} {problems:?}");
-    assert_eq!(found.servers[0].environment[0].name.as_ref(), "PASSWORD");
-    assert_eq!(found.servers[1].headers[1].from.as_deref(), Some("A_VAR"));
+    assert_eq!(found.mcp_servers[0].environment[0].name.as_ref(), "PASSWORD");
+    assert_eq!(found.mcp_servers[1].headers[1].from_variable.as_deref(), Some("A_VAR"));
 }
 
 #[test]
 fn servers_that_cannot_be_used() {
     for (json, code) in [
-        (r#"{"a": {}}"#, Code::ComponentInvalid),
-        (r#"{"a": {"type": "stdio", "url": "https://x"}}"#, Code::ComponentInvalid),
-        (r#"{"a": {"type": "ws", "url": "wss://x"}}"#, Code::ComponentInvalid),
-        (r#"{"a": []}"#, Code::ComponentInvalid),
-        (r#"{"": {"command": "x"}}"#, Code::ComponentInvalid),
+        (r#"{"a": {}}"#, DiagnosticCode::ComponentInvalid),
+        (r#"{"a": {"type": "stdio", "url": "https://x"}}"#, DiagnosticCode::ComponentInvalid),
+        (r#"{"a": {"type": "ws", "url": "wss://x"}}"#, DiagnosticCode::ComponentInvalid),
+        (r#"{"a": []}"#, DiagnosticCode::ComponentInvalid),
+        (r#"{"": {"command": "x"}}"#, DiagnosticCode::ComponentInvalid),
     ] {
-        let (found, problems) = file(Kind::Servers, json);
-        assert_eq!((found.servers.len(), codes(&problems)), (0, vec![code]), "{json}");
+        let (found, problems) = file(ComponentKind::McpServers, json);
+        assert_eq!((found.mcp_servers.len(), codes(&problems)), (0, vec![code]), "{json}");
         assert_eq!(problems[0].severity, Severity::Error);
     }
     let (found, problems) =
-        file(Kind::Servers, r#"{"a": {"command": "x", "cwd": "/opt", "extra": 1}}"#);
-    assert_eq!(found.servers.len(), 1);
-    assert_eq!(codes(&problems), [Code::PathInvalid, Code::FieldUnknown]);
+        file(ComponentKind::McpServers, r#"{"a": {"command": "x", "cwd": "/opt", "extra": 1}}"#);
+    assert_eq!(found.mcp_servers.len(), 1);
+    assert_eq!(codes(&problems), [DiagnosticCode::PathInvalid, DiagnosticCode::FieldUnknown]);
 }
 
 #[test]
@@ -83,19 +85,22 @@ fn files_that_cannot_be_used() {
         ("[]".to_owned(), 1),
         (" ".repeat(MAX_MANIFEST_BYTES + 1), 0),
     ] {
-        let (found, problems) = read_file(Kind::Servers, json.as_bytes());
-        assert_eq!((found, codes(&problems)), (None, vec![Code::PluginFileInvalid]));
+        let (found, problems) = read_file(ComponentKind::McpServers, json.as_bytes());
+        assert_eq!((found, codes(&problems)), (None, vec![DiagnosticCode::PluginFileInvalid]));
         assert_eq!(problems[0].line, line);
     }
     let many: Vec<_> = (0..10_000).map(|n| format!("\"{n}\":{{\"command\":\"x\"}}")).collect();
-    let (found, problems) = file(Kind::Servers, &format!("{{{}}}", many.join(",")));
-    assert_eq!((found.servers.len(), codes(&problems)), (MAX_COMPONENTS, vec![Code::LimitReached]));
+    let (found, problems) = file(ComponentKind::McpServers, &format!("{{{}}}", many.join(",")));
+    assert_eq!(
+        (found.mcp_servers.len(), codes(&problems)),
+        (MAX_COMPONENTS, vec![DiagnosticCode::LimitReached])
+    );
 }
 
 #[test]
 fn hooks_apps_and_lsp_servers() {
     let (found, problems) = file(
-        Kind::Hooks,
+        ComponentKind::Hooks,
         r#"{"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [
             {"type": "command", "command": "\"${CLAUDE_PLUGIN_ROOT}/x\" go", "timeout": 5},
             {"type": "command"}]}],
@@ -103,21 +108,26 @@ fn hooks_apps_and_lsp_servers() {
     );
     assert_eq!(
         codes(&problems),
-        [Code::ComponentInvalid, Code::FieldUnknown, Code::FieldUnknown],
+        [
+            DiagnosticCode::ComponentInvalid,
+            DiagnosticCode::FieldUnknown,
+            DiagnosticCode::FieldUnknown
+        ],
         "{problems:?}"
     );
     let [first, second, odd] = &found.hooks[..] else { panic!("{found:?}") };
     assert_eq!((&*first.event, &*first.matcher, &*first.kind), ("PreToolUse", "Bash", "command"));
     assert_eq!(&*first.command, "\"${CLAUDE_PLUGIN_ROOT}/x\" go");
-    assert_eq!((first.timeout, &*second.command, &*odd.kind), (Some(5_000), "./y", "new"));
+    assert_eq!((first.timeout_ms, &*second.command, &*odd.kind), (Some(5_000), "./y", "new"));
 
-    let (found, problems) = file(Kind::Apps, r#"{"apps": {"a": {"id": "connector_1"}, "b": {}}}"#);
-    assert_eq!(codes(&problems), [Code::ComponentInvalid]);
+    let (found, problems) =
+        file(ComponentKind::Apps, r#"{"apps": {"a": {"id": "connector_1"}, "b": {}}}"#);
+    assert_eq!(codes(&problems), [DiagnosticCode::ComponentInvalid]);
     assert_eq!((&*found.apps[0].name, &*found.apps[0].id), ("a", "connector_1"));
 
     let json =
         r#"{"go": {"command": "gopls", "args": ["serve"], "extensionToLanguage": {".go": "go"}}}"#;
-    let (found, problems) = file(Kind::LspServers, json);
+    let (found, problems) = file(ComponentKind::LspServers, json);
     assert_eq!((codes(&problems), &*found.lsp_servers[0].extensions[0]), (vec![], ".go=go"));
 }
 
@@ -131,19 +141,24 @@ fn manifests() {
             "interface": {"displayName": "P", "brandColor": "#12ab34", "logo": "./assets/l.svg",
             "screenshots": ["./s.png", "/etc/x"], "odd": 1}, "themes": []}"##,
     );
-    let expected = [Code::PathInvalid, Code::FieldUnknown, Code::PathInvalid, Code::FieldUnknown];
+    let expected = [
+        DiagnosticCode::PathInvalid,
+        DiagnosticCode::FieldUnknown,
+        DiagnosticCode::PathInvalid,
+        DiagnosticCode::FieldUnknown,
+    ];
     assert_eq!(codes(&problems), expected, "{problems:?}");
     assert!(problems.iter().any(|p| p.message.contains("`themes`")));
-    let declared = &found.declared;
-    assert_eq!(declared.about.description.as_deref(), Some("two words"));
-    assert_eq!(declared.about.homepage.as_deref(), Some("https://x.example/?token=<withheld>"));
-    assert_eq!(declared.inline.servers.len(), 1);
-    let named = |kind| declared.sources.named(kind).cloned().collect::<Vec<_>>();
-    assert_eq!(named(Kind::Apps), [RelPath::new(b"config/apps.json").expect("a path")]);
-    assert_eq!(named(Kind::Agents).len(), 1);
-    assert!(declared.sources.usual(Kind::Hooks).is_empty());
-    assert_eq!(declared.sources.usual(Kind::LspServers).len(), 1);
-    let interface = declared.about.interface.as_ref().expect("given");
+    let declared = &found.declarations;
+    assert_eq!(declared.info.description.as_deref(), Some("two words"));
+    assert_eq!(declared.info.homepage.as_deref(), Some("https://x.example/?token=<withheld>"));
+    assert_eq!(declared.inline_components.mcp_servers.len(), 1);
+    let named = |kind| declared.sources.named_paths(kind).cloned().collect::<Vec<_>>();
+    assert_eq!(named(ComponentKind::Apps), [RelPath::new(b"config/apps.json").expect("a path")]);
+    assert_eq!(named(ComponentKind::Agents).len(), 1);
+    assert!(declared.sources.default_paths(ComponentKind::Hooks).is_empty());
+    assert_eq!(declared.sources.default_paths(ComponentKind::LspServers).len(), 1);
+    let interface = declared.info.interface.as_ref().expect("given");
     assert_eq!(interface.brand_color.as_deref(), Some("#12ab34"));
     assert!(interface.images[1].is_some() && interface.screenshots.len() == 1);
 }
@@ -151,17 +166,19 @@ fn manifests() {
 #[test]
 fn prompts() {
     let read = |kind, text: &str| prompt::read(kind, text.as_bytes(), true, b"file");
-    let (agent, problems) =
-        read(Kind::Agents, "---\nname: a\ndescription: Does.\nmodel: m\ntools: A, B(c d)\n---\nx");
+    let (agent, problems) = read(
+        ComponentKind::Agents,
+        "---\nname: a\ndescription: Does.\nmodel: m\ntools: A, B(c d)\n---\nx",
+    );
     let agent = agent.expect("an agent");
     assert_eq!((&*agent.name, &*agent.description, &*agent.model), ("a", "Does.", "m"));
     assert_eq!((agent.tools.len(), problems), (2, vec![]));
-    let (agent, problems) = read(Kind::Agents, "# A text");
-    assert_eq!((agent, codes(&problems)), (None, vec![Code::NoFrontmatter]));
-    let (command, problems) = read(Kind::Commands, "# A text");
+    let (agent, problems) = read(ComponentKind::Agents, "# A text");
+    assert_eq!((agent, codes(&problems)), (None, vec![DiagnosticCode::NoFrontmatter]));
+    let (command, problems) = read(ComponentKind::Commands, "# A text");
     assert_eq!((&*command.expect("a command").name, problems), ("file", vec![]));
-    let (agent, problems) = read(Kind::Agents, "---\nname: \"a\n---\n");
-    assert_eq!((agent, codes(&problems)), (None, vec![Code::YamlSyntax]));
+    let (agent, problems) = read(ComponentKind::Agents, "---\nname: \"a\n---\n");
+    assert_eq!((agent, codes(&problems)), (None, vec![DiagnosticCode::YamlSyntax]));
 }
 
 #[test]
@@ -174,10 +191,14 @@ fn marketplaces() {
             {"name": "e"}, {"name": "f", "source": "../f"}]}"#,
         &RelPath::root(),
     );
-    let expected = [Code::ComponentInvalid, Code::PathInvalid, Code::ComponentInvalid];
+    let expected = [
+        DiagnosticCode::ComponentInvalid,
+        DiagnosticCode::PathInvalid,
+        DiagnosticCode::ComponentInvalid,
+    ];
     assert_eq!(codes(&problems), expected);
     let found = found.expect("a list");
-    let place = |at: usize| found.entries[at].place.as_ref().map(|p| p.as_bytes().to_vec());
+    let place = |at: usize| found.entries[at].package.as_ref().map(|p| p.as_bytes().to_vec());
     assert_eq!((place(0), place(1)), (Some(b"a".to_vec()), Some(b"plugins/b".to_vec())));
     assert_eq!((place(2), &*found.entries[2].source), (None, "o/c"));
     assert_eq!((place(3), found.entries.len()), (Some(b"d".to_vec()), 4));
@@ -187,9 +208,9 @@ proptest! {
     #[test]
     fn never_panics(bytes: Vec<u8>, dense in "[\\[\\]{}:,\"a$./é \n-]{0,60}") {
         for bytes in [&bytes[..], dense.as_bytes()] {
-            for kind in Kind::ALL {
+            for kind in ComponentKind::ALL {
                 let _ = (read_file(kind, bytes), prompt::read(kind, bytes, true, bytes));
-                let named = [b"{\"", kind.key().as_bytes(), b"\":{\"a\":{\"command\":\"", bytes, b"\"}}}"].concat();
+                let named = [b"{\"", kind.manifest_key().as_bytes(), b"\":{\"a\":{\"command\":\"", bytes, b"\"}}}"].concat();
                 let _ = (read_file(kind, &named), manifest::read(&named, None));
             }
             let _ = marketplace::read(bytes, &RelPath::root());

@@ -1,9 +1,9 @@
 //! The search over trees that exist only in memory.
 
-use super::{OWN_DIRECTORIES, PASSED_OVER, Rules, Search};
-use crate::domain::listing::{Entry, Listing, Visit, What};
-use crate::domain::skill::MainFile;
-use crate::domain::{Limits, RelPath, Spot};
+use super::{DEFAULT_RESOURCE_DIRS, DEFAULT_SKIPPED_DIRS, SearchRules, SkillSearch};
+use crate::domain::listing::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
+use crate::domain::skill::SkillFile;
+use crate::domain::{Limits, RelPath, ResolvedPath};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ fn rel(text: &str) -> RelPath {
     RelPath::new(text.as_bytes()).expect(text)
 }
 
-fn spot(path: &RelPath) -> Spot {
-    Spot { base: 0, rel: path.clone() }
+fn spot(path: &RelPath) -> ResolvedPath {
+    ResolvedPath { dir_index: 0, rel_path: path.clone() }
 }
 
 impl Tree {
@@ -47,62 +47,62 @@ impl Tree {
         (0, self.0.range(..dir).count() as u64)
     }
 
-    fn list(&self, visit: &Visit) -> Listing {
-        let names = &self.0[&visit.spot.rel];
+    fn list(&self, visit: &DirToScan) -> DirListing {
+        let names = &self.0[&visit.resolved.rel_path];
         let entries = names.iter().enumerate().map(|(ordinal, text)| {
             let (name, what) = if let Some(name) = text.strip_suffix('/') {
-                (name, What::Directory)
+                (name, ListingEntryKind::Directory)
             } else if let Some((name, target)) = text.split_once(" -> ") {
                 let target = rel(target);
-                (name, What::LinkedDirectory(spot(&target), self.identity(&target)))
+                (name, ListingEntryKind::LinkedDirectory(spot(&target), self.identity(&target)))
             } else {
-                let file = MainFile {
+                let file = SkillFile {
                     digest: None,
                     size: 0,
-                    authored: None,
+                    frontmatter: None,
                     problems: Box::default(),
                     sidecar: None,
                     stale: false,
                 };
-                (&**text, What::File((text == "SKILL.md").then(|| Ok(Arc::new(file)))))
+                (&**text, ListingEntryKind::File((text == "SKILL.md").then(|| Ok(Arc::new(file)))))
             };
-            Entry { name: name.as_bytes().into(), ordinal, what }
+            ListingEntry { name: name.as_bytes().into(), ordinal, kind: what }
         });
-        Listing {
-            identity: self.identity(&visit.spot.rel),
-            total: names.len(),
+        DirListing {
+            identity: self.identity(&visit.resolved.rel_path),
+            total_entries: names.len(),
             entries: entries.collect(),
             may_hold_manifest: false,
         }
     }
 }
 
-fn rules(limits: Limits) -> Rules {
+fn rules(limits: Limits) -> SearchRules {
     let names = |names: &[&str]| names.iter().map(|n| n.as_bytes().into()).collect();
-    Rules {
+    SearchRules {
         limits,
-        passed_over: names(&PASSED_OVER),
-        own_directories: names(&OWN_DIRECTORIES),
+        skipped_dirs: names(&DEFAULT_SKIPPED_DIRS),
+        resource_dirs: names(&DEFAULT_RESOURCE_DIRS),
         follow_links: true,
-        fences: Arc::default(),
-        switched_off: Arc::default(),
+        nested_roots: Arc::default(),
+        disable_rules: Arc::default(),
     }
 }
 
 /// The packages found, then the diagnostics as `CODE place`.
-fn find(tree: &Tree, rules: Rules) -> (Vec<String>, Vec<String>) {
-    let mut search = Search::new(spot(&RelPath::root()), rules);
+fn find(tree: &Tree, rules: SearchRules) -> (Vec<String>, Vec<String>) {
+    let mut search = SkillSearch::new(spot(&RelPath::root()), rules);
     loop {
-        let round = search.round();
+        let round = search.next_round();
         if round.is_empty() {
             break;
         }
         for visit in round {
             let listing = Arc::new(tree.list(&visit));
-            search.absorb(visit, Ok(listing));
+            search.add_listing(visit, Ok(listing));
         }
     }
-    let found = search.finish().rest;
+    let found = search.finish().findings;
     let packages = found.candidates.iter().map(|c| c.package.to_string());
     let said = found
         .diagnostics
@@ -121,7 +121,7 @@ fn a_path_without_links_names_before_one_with() {
 }
 
 #[test]
-fn circles_end() {
+fn link_cycles_end() {
     let tree = Tree::new(&["a/SKILL.md", "a/loop -> a", "a/up -> "]);
     let (packages, said) = find(&tree, rules(Limits::default()));
     assert_eq!(packages, ["a"]);
@@ -129,10 +129,10 @@ fn circles_end() {
 }
 
 #[test]
-fn a_fence_keeps_other_roots_out() {
+fn nested_roots_are_not_searched() {
     let tree = Tree::new(&["a/SKILL.md", ".system/b/SKILL.md"]);
     let mut rules = rules(Limits::default());
-    rules.fences = Arc::new([spot(&rel(".system"))].into());
+    rules.nested_roots = Arc::new([spot(&rel(".system"))].into());
     assert_eq!(find(&tree, rules).0, ["a"]);
 }
 
@@ -156,7 +156,7 @@ fn limits_cut_in_order() {
 proptest! {
     /// Whatever the tree, each SKILL.md is found, or lies below a directory that is passed over.
     #[test]
-    fn nothing_is_dropped(paths in proptest::collection::vec(
+    fn every_skill_is_found_or_below_a_skipped_dir(paths in proptest::collection::vec(
         proptest::collection::vec(prop::sample::select(vec!["a", "b", "scripts", "target", ".git", "c"]), 0..5), 0..12,
     )) {
         let lines: Vec<String> = paths.iter().map(|p| [&p[..], &["SKILL.md"]].concat().join("/")).collect();
@@ -169,9 +169,9 @@ proptest! {
             while let Some(here) = above {
                 let name = here.file_name().unwrap_or_default();
                 let name = std::str::from_utf8(name).expect("text");
-                passed_over |= PASSED_OVER.contains(&name);
+                passed_over |= DEFAULT_SKIPPED_DIRS.contains(&name);
                 above = here.parent();
-                passed_over |= OWN_DIRECTORIES.contains(&name) && above.as_ref().is_some_and(is_skill);
+                passed_over |= DEFAULT_RESOURCE_DIRS.contains(&name) && above.as_ref().is_some_and(is_skill);
             }
             prop_assert_eq!(packages.contains(&dir.to_string()), !passed_over, "{}", dir);
         }

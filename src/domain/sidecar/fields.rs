@@ -1,82 +1,85 @@
 //! The fields of a sidecar, one by one. Leaves parsing the file to its parent.
 
-use super::{Interface, Permissions, Policy, Sidecar, ToolDependency};
+use super::{SkillInterface, SkillPermissions, SkillPolicy, SkillSidecar, ToolDependency};
 use crate::domain::limits::MAX_WIRE_NESTING;
-use crate::domain::{Code, Problem, Severity, Value, position, text};
+use crate::domain::{DiagnosticCode, DynamicValue, FileProblem, Severity, position, text};
 
 /// Characters of a name or a kind.
-const MAX_WORD: usize = 64;
+const MAX_NAME_CHARS: usize = 64;
 /// Characters of any other text.
-const MAX_TEXT: usize = 1_024;
+const MAX_TEXT_CHARS: usize = 1_024;
 /// Tools, products, and paths of one kind.
 const MAX_ITEMS: usize = 256;
 /// Bytes on the wire of the macOS permissions.
-const MAX_MACOS_WEIGHT: usize = 64 << 10;
+const MAX_MACOS_WIRE_BYTES: usize = 64 << 10;
 /// Problems of one file that are kept, so that a hostile one costs a bounded time to report.
 const MAX_PROBLEMS: usize = 64;
 
 /// What reads one field after another, and keeps what is wrong.
-pub(super) struct Fields<'a> {
+pub(super) struct SidecarReader<'a> {
     yaml: &'a str,
-    problems: Vec<Problem>,
+    problems: Vec<FileProblem>,
 }
 
 /// A field that is there and cannot be read; its problem is reported.
-struct Bad;
+struct InvalidField;
 
 /// A mapping and the keys that lead to it.
 #[derive(Clone, Copy)]
-struct At<'v> {
-    value: &'v Value,
+struct SidecarMapping<'v> {
+    value: &'v DynamicValue,
     path: &'static [&'static str],
 }
 
-impl At<'_> {
-    fn name(self, key: &str) -> String {
+impl SidecarMapping<'_> {
+    fn key_path(self, key: &str) -> String {
         [self.path, &[key]].concat().join(".")
     }
 }
 
-impl<'a> Fields<'a> {
+impl<'a> SidecarReader<'a> {
     /// `yaml` is the text of the whole file, for positions.
     pub(super) fn new(yaml: &'a str) -> Self {
         Self { yaml, problems: Vec::new() }
     }
 
-    pub(super) fn into_problems(self) -> Vec<Problem> {
+    pub(super) fn into_problems(self) -> Vec<FileProblem> {
         self.problems
     }
 
-    pub(super) fn sidecar(&mut self, value: &Value) -> Sidecar {
-        let root = At { value, path: &[] };
-        self.unknown(root, &["interface", "dependencies", "policy", "permissions"]);
+    pub(super) fn read_sidecar(&mut self, value: &DynamicValue) -> SkillSidecar {
+        let root = SidecarMapping { value, path: &[] };
+        self.report_unknown_keys(root, &["interface", "dependencies", "policy", "permissions"]);
         // The policy comes first, so that no flood of other problems can hide that it is closed.
-        let policy = self.policy(root);
-        Sidecar {
+        let policy = self.read_policy(root);
+        SkillSidecar {
             policy,
-            interface: self.interface(root),
-            dependencies: self.dependencies(root),
-            permissions: self.permissions(root).filter(|asked| *asked != Permissions::default()),
+            interface: self.read_interface(root),
+            dependencies: self.read_dependencies(root),
+            permissions: self
+                .read_permissions(root)
+                .filter(|asked| *asked != SkillPermissions::default()),
         }
     }
 
-    fn policy(&mut self, root: At<'_>) -> Policy {
+    fn read_policy(&mut self, root: SidecarMapping<'_>) -> SkillPolicy {
         const PATH: &[&str] = &["policy"];
-        let policy = match self.mapping(root, PATH, &["allow_implicit_invocation", "products"]) {
+        let policy = match self.read_mapping(root, PATH, &["allow_implicit_invocation", "products"])
+        {
             Ok(policy) => policy,
-            Err(Bad) => return Sidecar::closed().policy,
+            Err(InvalidField) => return SkillSidecar::fail_closed().policy,
         };
-        let Some(policy) = policy else { return Policy::default() };
-        let implicit = self.flag(policy, "allow_implicit_invocation");
-        let products = self.texts(policy, "products", MAX_WORD);
+        let Some(policy) = policy else { return SkillPolicy::default() };
+        let implicit = self.read_bool(policy, "allow_implicit_invocation");
+        let products = self.read_texts(policy, "products", MAX_NAME_CHARS);
         let allow_implicit_invocation = match (implicit, &products) {
             (Ok(implicit), Ok(_)) => implicit,
             _ => Some(false),
         };
-        Policy { allow_implicit_invocation, products: products.unwrap_or_default() }
+        SkillPolicy { allow_implicit_invocation, products: products.unwrap_or_default() }
     }
 
-    fn interface(&mut self, root: At<'_>) -> Option<Interface> {
+    fn read_interface(&mut self, root: SidecarMapping<'_>) -> Option<SkillInterface> {
         const PATH: &[&str] = &["interface"];
         const KEYS: &[&str] = &[
             "display_name",
@@ -86,82 +89,90 @@ impl<'a> Fields<'a> {
             "brand_color",
             "default_prompt",
         ];
-        let at = self.mapping(root, PATH, KEYS).ok()??;
-        let one_line = |text: Option<Box<str>>| text.map(|text| text::collapsed(&text));
-        let interface = Interface {
-            display_name: one_line(self.text(at, "display_name", MAX_WORD)),
-            short_description: one_line(self.text(at, "short_description", MAX_TEXT)),
-            icon_small: self.text(at, "icon_small", MAX_TEXT),
-            icon_large: self.text(at, "icon_large", MAX_TEXT),
-            brand_color: self.color(at, "brand_color"),
-            default_prompt: self.text(at, "default_prompt", MAX_TEXT),
+        let at = self.read_mapping(root, PATH, KEYS).ok()??;
+        let one_line = |text: Option<Box<str>>| text.map(|text| text::collapse_whitespace(&text));
+        let interface = SkillInterface {
+            display_name: one_line(self.read_text(at, "display_name", MAX_NAME_CHARS)),
+            short_description: one_line(self.read_text(at, "short_description", MAX_TEXT_CHARS)),
+            icon_small: self.read_text(at, "icon_small", MAX_TEXT_CHARS),
+            icon_large: self.read_text(at, "icon_large", MAX_TEXT_CHARS),
+            brand_color: self.read_color(at, "brand_color"),
+            default_prompt: self.read_text(at, "default_prompt", MAX_TEXT_CHARS),
         };
-        (interface != Interface::default()).then_some(interface)
+        (interface != SkillInterface::default()).then_some(interface)
     }
 
-    fn dependencies(&mut self, root: At<'_>) -> Box<[ToolDependency]> {
+    fn read_dependencies(&mut self, root: SidecarMapping<'_>) -> Box<[ToolDependency]> {
         const PATH: &[&str] = &["dependencies"];
-        let Ok(Some(at)) = self.mapping(root, PATH, &["tools"]) else { return Box::default() };
-        let Ok(items) = self.list(at, "tools") else { return Box::default() };
-        items.iter().filter_map(|item| self.tool(item)).collect()
+        let Ok(Some(at)) = self.read_mapping(root, PATH, &["tools"]) else { return Box::default() };
+        let Ok(items) = self.read_list(at, "tools") else { return Box::default() };
+        items.iter().filter_map(|item| self.read_tool(item)).collect()
     }
 
-    fn tool(&mut self, value: &Value) -> Option<ToolDependency> {
+    fn read_tool(&mut self, value: &DynamicValue) -> Option<ToolDependency> {
         const KEYS: &[&str] = &["type", "value", "description", "transport", "command", "url"];
-        let at = At { value, path: &["dependencies", "tools"] };
+        let at = SidecarMapping { value, path: &["dependencies", "tools"] };
         if value.as_map().is_none() {
             let why = format!("a tool is {}, and must be a mapping; left out", value.kind());
-            self.report(at.path, Severity::Warning, Code::FieldInvalid, why);
+            self.report_problem(at.path, Severity::Warning, DiagnosticCode::FieldInvalid, why);
             return None;
         }
-        self.unknown(at, KEYS);
-        let (kind, name) = (self.text(at, "type", MAX_WORD), self.text(at, "value", MAX_TEXT));
+        self.report_unknown_keys(at, KEYS);
+        let (kind, name) = (
+            self.read_text(at, "type", MAX_NAME_CHARS),
+            self.read_text(at, "value", MAX_TEXT_CHARS),
+        );
         let (Some(kind), Some(name)) = (kind, name) else {
             let why = "a tool without a `type` or `value` that can be used; left out";
-            self.report(at.path, Severity::Warning, Code::FieldInvalid, why);
+            self.report_problem(at.path, Severity::Warning, DiagnosticCode::FieldInvalid, why);
             return None;
         };
         Some(ToolDependency {
             kind,
             value: name,
-            description: self.text(at, "description", MAX_TEXT),
-            transport: self.text(at, "transport", MAX_WORD),
-            command: self.text(at, "command", MAX_TEXT),
-            url: self.text(at, "url", MAX_TEXT),
+            description: self.read_text(at, "description", MAX_TEXT_CHARS),
+            transport: self.read_text(at, "transport", MAX_NAME_CHARS),
+            command: self.read_text(at, "command", MAX_TEXT_CHARS),
+            url: self.read_text(at, "url", MAX_TEXT_CHARS),
         })
     }
 
-    fn permissions(&mut self, root: At<'_>) -> Option<Permissions> {
+    fn read_permissions(&mut self, root: SidecarMapping<'_>) -> Option<SkillPermissions> {
         const PATH: &[&str] = &["permissions"];
         const FILES: &[&str] = &["permissions", "file_system"];
-        let at = self.mapping(root, PATH, &["network", "file_system", "macos"]).ok()??;
-        let mut asked =
-            Permissions { network: self.network(at), macos: self.macos(at), ..Default::default() };
-        if let Ok(Some(files)) = self.mapping(at, FILES, &["read", "write"]) {
-            asked.read = self.texts(files, "read", MAX_TEXT).unwrap_or_default();
-            asked.write = self.texts(files, "write", MAX_TEXT).unwrap_or_default();
+        let at = self.read_mapping(root, PATH, &["network", "file_system", "macos"]).ok()??;
+        let mut asked = SkillPermissions {
+            network: self.read_network(at),
+            macos: self.read_macos(at),
+            ..Default::default()
+        };
+        if let Ok(Some(files)) = self.read_mapping(at, FILES, &["read", "write"]) {
+            asked.file_system_read =
+                self.read_texts(files, "read", MAX_TEXT_CHARS).unwrap_or_default();
+            asked.file_system_write =
+                self.read_texts(files, "write", MAX_TEXT_CHARS).unwrap_or_default();
         }
         Some(asked)
     }
 
     /// `network: true`, or `network: {enabled: true}`.
-    fn network(&mut self, at: At<'_>) -> Option<bool> {
+    fn read_network(&mut self, at: SidecarMapping<'_>) -> Option<bool> {
         const PATH: &[&str] = &["permissions", "network"];
-        if let Some(Value::Bool(asked)) = at.value.get("network") {
+        if let Some(DynamicValue::Bool(asked)) = at.value.get("network") {
             return Some(*asked);
         }
-        let network = self.mapping(at, PATH, &["enabled"]).ok()??;
-        self.flag(network, "enabled").ok()?
+        let network = self.read_mapping(at, PATH, &["enabled"]).ok()??;
+        self.read_bool(network, "enabled").ok()?
     }
 
-    fn macos(&mut self, at: At<'_>) -> Option<Value> {
-        let value = present(at, "macos")?;
+    fn read_macos(&mut self, at: SidecarMapping<'_>) -> Option<DynamicValue> {
+        let value = non_null_value(at, "macos")?;
         if value.as_map().is_none() {
-            self.wrong(at, "macos", value, "a mapping");
-        } else if value.weight() > MAX_MACOS_WEIGHT {
-            self.too_long(at, "macos", &format!("{MAX_MACOS_WEIGHT} bytes"));
+            self.report_wrong_type(at, "macos", value, "a mapping");
+        } else if value.wire_size() > MAX_MACOS_WIRE_BYTES {
+            self.report_too_long(at, "macos", &format!("{MAX_MACOS_WIRE_BYTES} bytes"));
         } else if value.depth() > MAX_WIRE_NESTING {
-            self.too_long(at, "macos", &format!("{MAX_WIRE_NESTING} levels of nesting"));
+            self.report_too_long(at, "macos", &format!("{MAX_WIRE_NESTING} levels of nesting"));
         } else {
             return Some(value.clone());
         }
@@ -169,118 +180,155 @@ impl<'a> Fields<'a> {
     }
 
     /// The mapping under the last key of `path`, its unknown keys reported.
-    fn mapping<'v>(
+    fn read_mapping<'v>(
         &mut self,
-        parent: At<'v>,
+        parent: SidecarMapping<'v>,
         path: &'static [&'static str],
         known: &[&str],
-    ) -> Result<Option<At<'v>>, Bad> {
+    ) -> Result<Option<SidecarMapping<'v>>, InvalidField> {
         let key = path.last().copied().unwrap_or_default();
-        let Some(value) = present(parent, key) else { return Ok(None) };
-        let at = At { value, path };
+        let Some(value) = non_null_value(parent, key) else { return Ok(None) };
+        let at = SidecarMapping { value, path };
         if value.as_map().is_none() {
-            return Err(self.wrong(parent, key, value, "a mapping"));
+            return Err(self.report_wrong_type(parent, key, value, "a mapping"));
         }
-        self.unknown(at, known);
+        self.report_unknown_keys(at, known);
         Ok(Some(at))
     }
 
     /// The text under a key without the white space around it, if it is there and can be used.
-    fn text(&mut self, at: At<'_>, key: &str, max: usize) -> Option<Box<str>> {
-        let value = present(at, key)?;
+    fn read_text(&mut self, at: SidecarMapping<'_>, key: &str, max: usize) -> Option<Box<str>> {
+        let value = non_null_value(at, key)?;
         let Some(text) = value.as_text().map(str::trim) else {
-            self.wrong(at, key, value, "text");
+            self.report_wrong_type(at, key, value, "text");
             return None;
         };
-        if text::is_over(text, max) {
-            self.too_long(at, key, &format!("{max} characters"));
+        if text::exceeds_chars(text, max) {
+            self.report_too_long(at, key, &format!("{max} characters"));
             return None;
         }
         (!text.is_empty()).then(|| text.into())
     }
 
-    fn color(&mut self, at: At<'_>, key: &str) -> Option<Box<str>> {
-        let text = self.text(at, key, MAX_WORD)?;
+    fn read_color(&mut self, at: SidecarMapping<'_>, key: &str) -> Option<Box<str>> {
+        let text = self.read_text(at, key, MAX_NAME_CHARS)?;
         let digits = text.strip_prefix('#').unwrap_or_default();
         if digits.len() == 6 && digits.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Some(text);
         }
-        let why = format!("`{}` is {}, and must be `#RRGGBB`", at.name(key), text::shown(&text));
-        self.warn(at, key, Code::FieldInvalid, why);
+        let why =
+            format!("`{}` is {}, and must be `#RRGGBB`", at.key_path(key), text::quote_word(&text));
+        self.report_warning(at, key, DiagnosticCode::FieldInvalid, why);
         None
     }
 
-    fn flag(&mut self, at: At<'_>, key: &str) -> Result<Option<bool>, Bad> {
-        match present(at, key) {
+    fn read_bool(
+        &mut self,
+        at: SidecarMapping<'_>,
+        key: &str,
+    ) -> Result<Option<bool>, InvalidField> {
+        match non_null_value(at, key) {
             None => Ok(None),
-            Some(Value::Bool(flag)) => Ok(Some(*flag)),
-            Some(other) => Err(self.wrong(at, key, other, "true or false")),
+            Some(DynamicValue::Bool(flag)) => Ok(Some(*flag)),
+            Some(other) => Err(self.report_wrong_type(at, key, other, "true or false")),
         }
     }
 
-    fn texts(&mut self, at: At<'_>, key: &str, max: usize) -> Result<Box<[Box<str>]>, Bad> {
-        let items = self.list(at, key)?;
-        let texts: Option<Vec<&str>> = items.iter().map(Value::as_text).collect();
+    fn read_texts(
+        &mut self,
+        at: SidecarMapping<'_>,
+        key: &str,
+        max: usize,
+    ) -> Result<Box<[Box<str>]>, InvalidField> {
+        let items = self.read_list(at, key)?;
+        let texts: Option<Vec<&str>> = items.iter().map(DynamicValue::as_text).collect();
         let Some(texts) = texts else {
-            let why = format!("`{}` holds what is no text; left out", at.name(key));
-            self.warn(at, key, Code::FieldInvalid, why);
-            return Err(Bad);
+            let why = format!("`{}` holds what is no text; left out", at.key_path(key));
+            self.report_warning(at, key, DiagnosticCode::FieldInvalid, why);
+            return Err(InvalidField);
         };
-        if texts.iter().any(|text| text::is_over(text, max)) {
-            return Err(self.too_long(at, key, &format!("{max} characters in an item")));
+        if texts.iter().any(|text| text::exceeds_chars(text, max)) {
+            return Err(self.report_too_long(at, key, &format!("{max} characters in an item")));
         }
         Ok(texts.into_iter().map(Into::into).collect())
     }
 
     /// The items under a key; none where it is absent.
-    fn list<'v>(&mut self, at: At<'v>, key: &str) -> Result<&'v [Value], Bad> {
-        let Some(value) = present(at, key) else { return Ok(&[]) };
+    fn read_list<'v>(
+        &mut self,
+        at: SidecarMapping<'v>,
+        key: &str,
+    ) -> Result<&'v [DynamicValue], InvalidField> {
+        let Some(value) = non_null_value(at, key) else { return Ok(&[]) };
         match value.as_list() {
-            None => Err(self.wrong(at, key, value, "a list")),
+            None => Err(self.report_wrong_type(at, key, value, "a list")),
             Some(items) if items.len() > MAX_ITEMS => {
-                Err(self.too_long(at, key, &format!("{MAX_ITEMS} items")))
+                Err(self.report_too_long(at, key, &format!("{MAX_ITEMS} items")))
             }
             Some(items) => Ok(items),
         }
     }
 
-    fn unknown(&mut self, at: At<'_>, known: &[&str]) {
+    fn report_unknown_keys(&mut self, at: SidecarMapping<'_>, known: &[&str]) {
         let entries = at.value.as_map().unwrap_or_default();
         let keys: Vec<&str> =
             entries.iter().map(|(key, _)| &**key).filter(|key| !known.contains(key)).collect();
         if let Some(first) = keys.first().copied() {
-            let keys = text::listed(keys.into_iter());
+            let keys = text::quote_words(keys.into_iter());
             let path = [at.path, &[first]].concat();
-            self.report(&path, Severity::Note, Code::FieldUnknown, format!("not known: {keys}"));
+            self.report_problem(
+                &path,
+                Severity::Note,
+                DiagnosticCode::FieldUnknown,
+                format!("not known: {keys}"),
+            );
         }
     }
 
-    fn wrong(&mut self, at: At<'_>, key: &str, value: &Value, expected: &str) -> Bad {
-        let name = at.name(key);
+    fn report_wrong_type(
+        &mut self,
+        at: SidecarMapping<'_>,
+        key: &str,
+        value: &DynamicValue,
+        expected: &str,
+    ) -> InvalidField {
+        let name = at.key_path(key);
         let why = format!("`{name}` is {}, and must be {expected}; left out", value.kind());
-        self.warn(at, key, Code::FieldInvalid, why);
-        Bad
+        self.report_warning(at, key, DiagnosticCode::FieldInvalid, why);
+        InvalidField
     }
 
-    fn too_long(&mut self, at: At<'_>, key: &str, max: &str) -> Bad {
-        let why = format!("`{}` is over {max}; left out", at.name(key));
-        self.warn(at, key, Code::FieldTooLong, why);
-        Bad
+    fn report_too_long(&mut self, at: SidecarMapping<'_>, key: &str, max: &str) -> InvalidField {
+        let why = format!("`{}` is over {max}; left out", at.key_path(key));
+        self.report_warning(at, key, DiagnosticCode::FieldTooLong, why);
+        InvalidField
     }
 
-    fn warn(&mut self, at: At<'_>, key: &str, code: Code, why: String) {
-        self.report(&[at.path, &[key]].concat(), Severity::Warning, code, why);
+    fn report_warning(
+        &mut self,
+        at: SidecarMapping<'_>,
+        key: &str,
+        code: DiagnosticCode,
+        why: String,
+    ) {
+        self.report_problem(&[at.path, &[key]].concat(), Severity::Warning, code, why);
     }
 
-    fn report(&mut self, path: &[&str], severity: Severity, code: Code, why: impl Into<String>) {
+    fn report_problem(
+        &mut self,
+        path: &[&str],
+        severity: Severity,
+        code: DiagnosticCode,
+        why: impl Into<String>,
+    ) {
         if self.problems.len() < MAX_PROBLEMS {
-            let (line, column) = position::of_key(self.yaml, path);
-            self.problems.push(Problem::new(code, severity, why).at(line, column));
+            let (line, column) = position::position_of_key(self.yaml, path);
+            self.problems.push(FileProblem::new(code, severity, why).with_position(line, column));
         }
     }
 }
 
 /// The value under a key, unless it is absent or null.
-fn present<'v>(at: At<'v>, key: &str) -> Option<&'v Value> {
-    at.value.get(key).filter(|value| **value != Value::Null)
+fn non_null_value<'v>(at: SidecarMapping<'v>, key: &str) -> Option<&'v DynamicValue> {
+    at.value.get(key).filter(|value| **value != DynamicValue::Null)
 }

@@ -7,7 +7,7 @@ use crate::domain::RelPath;
 /// `./assets/x.svg`, `assets/x.svg`, or with `../` before it. `None` unless that is below the
 /// `assets` directory of the package, or of its plugin's directory.
 #[must_use]
-pub fn icon(package: &RelPath, plugin: Option<&RelPath>, text: &str) -> Option<RelPath> {
+pub fn resolve_icon(package: &RelPath, plugin: Option<&RelPath>, text: &str) -> Option<RelPath> {
     let mut rest = text;
     let mut from = package.clone();
     loop {
@@ -21,9 +21,9 @@ pub fn icon(package: &RelPath, plugin: Option<&RelPath>, text: &str) -> Option<R
         }
     }
     // The type refuses dot segments further on, and absolute, empty and NUL ones.
-    let place = from.join_all(&RelPath::new(rest.as_bytes())?);
+    let place = from.join_path(&RelPath::new(rest.as_bytes())?);
     let is_allowed = [Some(package), plugin].into_iter().flatten().any(|owner| {
-        let assets = owner.join(b"assets").and_then(|assets| place.below(&assets));
+        let assets = owner.join(b"assets").and_then(|assets| place.strip_prefix(&assets));
         assets.is_some_and(|below| !below.is_root())
     });
     is_allowed.then_some(place)
@@ -33,7 +33,7 @@ pub fn icon(package: &RelPath, plugin: Option<&RelPath>, text: &str) -> Option<R
 mod tests {
     use proptest::prelude::*;
 
-    use super::{RelPath, icon};
+    use super::{RelPath, resolve_icon};
 
     fn rel(text: &str) -> RelPath {
         RelPath::new(text.as_bytes()).expect(text)
@@ -67,7 +67,7 @@ mod tests {
             ("s", None, "..", None),
         ] {
             let plugin = plugin.map(rel);
-            let found = icon(&rel(package), plugin.as_ref(), text);
+            let found = resolve_icon(&rel(package), plugin.as_ref(), text);
             assert_eq!(found, expected.map(rel), "{package} {text:?}");
         }
     }
@@ -76,8 +76,8 @@ mod tests {
         #[test]
         fn never_escapes(text in "(\\.\\./|\\./|assets|/|a|\\.\\.|\\.|\0|é|p|s){0,8}", any: String) {
             for text in [text, any] {
-                if let Some(place) = icon(&rel("p/s"), Some(&rel("p")), &text) {
-                    let below = |dir: &str| place.below(&rel(dir)).is_some_and(|rest| !rest.is_root());
+                if let Some(place) = resolve_icon(&rel("p/s"), Some(&rel("p")), &text) {
+                    let below = |dir: &str| place.strip_prefix(&rel(dir)).is_some_and(|rest| !rest.is_root());
                     prop_assert!(below("p/assets") || below("p/s/assets"), "{place:?}");
                 }
             }

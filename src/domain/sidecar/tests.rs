@@ -1,11 +1,11 @@
 use proptest::prelude::*;
 
-use super::{Interface, Permissions, Policy, Sidecar, ToolDependency, read};
+use super::{SkillInterface, SkillPermissions, SkillPolicy, SkillSidecar, ToolDependency, read};
 use crate::domain::Severity::{Error, Note, Warning};
 use crate::domain::limits::MAX_MANIFEST_BYTES;
-use crate::domain::{Code, Severity};
+use crate::domain::{DiagnosticCode, Severity};
 
-fn found(yaml: &str) -> (Sidecar, Vec<(Code, Severity, u32, u32)>) {
+fn found(yaml: &str) -> (SkillSidecar, Vec<(DiagnosticCode, Severity, u32, u32)>) {
     let (sidecar, problems) = read(yaml.as_bytes());
     (sidecar, problems.iter().map(|p| (p.code, p.severity, p.line, p.column)).collect())
 }
@@ -23,7 +23,7 @@ fn all_of_a_sidecar() {
     );
     assert_eq!(problems, []);
     let text = |text: &str| Some(Box::from(text));
-    let interface = Interface {
+    let interface = SkillInterface {
         display_name: text("My Skill"),
         short_description: text("does"),
         icon_small: text("./assets/s.svg"),
@@ -51,10 +51,11 @@ fn all_of_a_sidecar() {
         [docs, ToolDependency { command: text("gh"), ..tool("cli", "gh") }]
     );
     let products = ["codex".into(), "unheard-of".into()].into();
-    assert_eq!(sidecar.policy, Policy { allow_implicit_invocation: Some(false), products });
-    let Permissions { network, read, write, macos } = sidecar.permissions.expect("asked");
+    assert_eq!(sidecar.policy, SkillPolicy { allow_implicit_invocation: Some(false), products });
+    let SkillPermissions { network, file_system_read: read, file_system_write: write, macos } =
+        sidecar.permissions.expect("asked");
     assert_eq!((network, &*read[0], write.len()), (Some(true), "./a", 2));
-    assert_eq!(&*macos.expect("asked").printed(), "{\"automation\":[\"x\"]}");
+    assert_eq!(&*macos.expect("asked").to_text(), "{\"automation\":[\"x\"]}");
 }
 
 #[test]
@@ -68,7 +69,7 @@ fn nothing_said() {
         "interface: {display_name: , icon_small: ''}\ndependencies: {tools: }\n\
          policy: {allow_implicit_invocation: , products: }\npermissions: {network: , file_system: , macos: }",
     ] {
-        assert_eq!(found(yaml), (Sidecar::default(), vec![]), "{yaml:?}");
+        assert_eq!(found(yaml), (SkillSidecar::default(), vec![]), "{yaml:?}");
     }
 }
 
@@ -76,15 +77,15 @@ fn nothing_said() {
 fn what_cannot_be_parsed_closes() {
     let over = "#".repeat(MAX_MANIFEST_BYTES + 1);
     for (bytes, expected) in [
-        (b"a: b: c".as_slice(), (Code::YamlSyntax, 1, 5)),
-        (b"policy: {}\npolicy: {}", (Code::YamlSyntax, 2, 1)),
-        (b"- a", (Code::YamlSyntax, 1, 1)),
-        (b"text", (Code::YamlSyntax, 1, 1)),
-        (b"a: \xff", (Code::NotUtf8, 1, 4)),
-        (over.as_bytes(), (Code::FieldTooLong, 0, 0)),
+        (b"a: b: c".as_slice(), (DiagnosticCode::YamlSyntax, 1, 5)),
+        (b"policy: {}\npolicy: {}", (DiagnosticCode::YamlSyntax, 2, 1)),
+        (b"- a", (DiagnosticCode::YamlSyntax, 1, 1)),
+        (b"text", (DiagnosticCode::YamlSyntax, 1, 1)),
+        (b"a: \xff", (DiagnosticCode::NotUtf8, 1, 4)),
+        (over.as_bytes(), (DiagnosticCode::FieldTooLong, 0, 0)),
     ] {
         let (sidecar, problems) = read(bytes);
-        assert_eq!(sidecar, Sidecar::closed());
+        assert_eq!(sidecar, SkillSidecar::fail_closed());
         assert_eq!(sidecar.policy.allow_implicit_invocation, Some(false));
         let [problem] = &problems[..] else { panic!("{problems:?}") };
         assert_eq!((problem.code, problem.line, problem.column), expected, "{problem:?}");
@@ -108,7 +109,7 @@ fn a_broken_policy_closes_and_costs_nothing_else() {
         assert_eq!(sidecar.policy.allow_implicit_invocation, Some(false), "{policy}");
         assert!(sidecar.interface.is_some(), "{policy}");
         assert!(
-            matches!(problems[..], [(Code::FieldInvalid, Warning, _, _)]),
+            matches!(problems[..], [(DiagnosticCode::FieldInvalid, Warning, _, _)]),
             "{policy} {problems:?}"
         );
     }
@@ -122,29 +123,32 @@ fn a_bad_field_costs_that_field() {
     let word = "x".repeat(65);
     let paths = format!("permissions: {{file_system: {{read: [{}]}}}}", vec!["a"; 257].join(","));
     let keep = "dependencies: {tools: [{type: a, value: b}]}\n";
-    let invalid = (Code::FieldInvalid, Warning);
+    let invalid = (DiagnosticCode::FieldInvalid, Warning);
     for (yaml, code) in [
         ("interface: text", invalid),
         ("interface: {display_name: 1}", invalid),
         ("interface: {display_name: [a]}", invalid),
-        (&format!("interface: {{display_name: {word}}}"), (Code::FieldTooLong, Warning)),
-        (&format!("interface: {{default_prompt: {long}}}"), (Code::FieldTooLong, Warning)),
+        (&format!("interface: {{display_name: {word}}}"), (DiagnosticCode::FieldTooLong, Warning)),
+        (
+            &format!("interface: {{default_prompt: {long}}}"),
+            (DiagnosticCode::FieldTooLong, Warning),
+        ),
         ("interface: {brand_color: red}", invalid),
         ("interface: {brand_color: '#12345'}", invalid),
         ("interface: {brand_color: '#1234é'}", invalid),
-        ("interface: {colour: red, size: 1}", (Code::FieldUnknown, Note)),
+        ("interface: {colour: red, size: 1}", (DiagnosticCode::FieldUnknown, Note)),
         ("permissions: all", invalid),
         ("permissions: {network: all}", invalid),
         ("permissions: {network: {enabled: 1}}", invalid),
         ("permissions: {file_system: [a]}", invalid),
         ("permissions: {file_system: {read: a}}", invalid),
-        (&paths, (Code::FieldTooLong, Warning)),
+        (&paths, (DiagnosticCode::FieldTooLong, Warning)),
         ("permissions: {macos: true}", invalid),
         (
             &format!("permissions: {{macos: {}1{}}}", "{a: ".repeat(31), "}".repeat(31)),
-            (Code::FieldTooLong, Warning),
+            (DiagnosticCode::FieldTooLong, Warning),
         ),
-        ("mcp: {}", (Code::FieldUnknown, Note)),
+        ("mcp: {}", (DiagnosticCode::FieldUnknown, Note)),
     ] {
         let (sidecar, problems) = found(&format!("{keep}{yaml}"));
         let (kept, _) = found(keep);
@@ -169,7 +173,7 @@ fn a_bad_tool_costs_that_tool() {
     let many = format!("dependencies: {{tools: [{}]}}", vec!["x"; 250].join(","));
     assert_eq!(found(&many).1.len(), 64);
     let over = format!("dependencies: {{tools: [{}]}}", vec!["x"; 257].join(","));
-    assert_eq!(found(&over).1, [(Code::FieldTooLong, Warning, 0, 0)]);
+    assert_eq!(found(&over).1, [(DiagnosticCode::FieldTooLong, Warning, 0, 0)]);
 }
 
 proptest! {
@@ -178,7 +182,7 @@ proptest! {
         for bytes in [&bytes, yaml.as_bytes()] {
             let (sidecar, problems) = read(bytes);
             let is_broken = problems.iter().any(|problem| problem.severity == Error);
-            prop_assert!(!is_broken || sidecar == Sidecar::closed());
+            prop_assert!(!is_broken || sidecar == SkillSidecar::fail_closed());
             prop_assert!(problems.len() <= 64 && sidecar.dependencies.len() <= 256);
         }
     }

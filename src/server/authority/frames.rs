@@ -2,7 +2,7 @@
 //! frames and has them mended. Whatever it does not expect ends the search for good, and the rest
 //! goes through as it is. Layouts: RFC 9113, sections 3.4, 4 and 6.
 
-use super::block::{Block, Doubt};
+use super::header_block::{HeaderBlockState, Http2ParseError};
 
 /// What a connection begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -19,16 +19,16 @@ const PRIORITY: u8 = 0x20;
 
 /// Overwrites, in place, what no authority may have in each `:authority` that a client sends.
 #[derive(Debug, Default)]
-pub struct Mender {
-    place: Place,
-    block: Block,
+pub struct AuthorityRewriter {
+    state: FrameState,
+    header_block: HeaderBlockState,
     /// The stream whose block goes on in the next frame.
-    goes_on: Option<[u8; 4]>,
+    continued_stream: Option<[u8; 4]>,
 }
 
 /// Where the next byte is.
 #[derive(Debug)]
-enum Place {
+enum FrameState {
     /// In the preface, after so many bytes.
     Preface(usize),
     /// In a frame's head, after so many bytes.
@@ -36,14 +36,14 @@ enum Place {
     /// At the length of a frame's padding; so much follows.
     Padding { priority: usize, rest: usize, ends: bool },
     /// In a frame's payload.
-    Payload(Payload),
+    Payload(FramePayload),
     /// After something that was not expected.
-    Lost,
+    Unparsable,
 }
 
 /// How much is left of each part of a frame's payload.
 #[derive(Debug)]
-struct Payload {
+struct FramePayload {
     before: usize,
     block: usize,
     after: usize,
@@ -51,18 +51,18 @@ struct Payload {
     ends: bool,
 }
 
-impl Default for Place {
+impl Default for FrameState {
     fn default() -> Self {
         Self::Preface(0)
     }
 }
 
-impl Mender {
+impl AuthorityRewriter {
     /// Goes on with the next bytes of the connection, however they are cut.
-    pub fn mend(&mut self, mut bytes: &mut [u8]) {
+    pub fn rewrite(&mut self, mut bytes: &mut [u8]) {
         while !bytes.is_empty() {
-            let Ok(done) = self.step(bytes) else {
-                self.place = Place::Lost;
+            let Ok(done) = self.advance(bytes) else {
+                self.state = FrameState::Unparsable;
                 return;
             };
             bytes = &mut bytes[done..];
@@ -70,98 +70,104 @@ impl Mender {
     }
 
     /// Goes on with at least one byte; says with how many.
-    fn step(&mut self, bytes: &mut [u8]) -> Result<usize, Doubt> {
-        match &mut self.place {
-            Place::Preface(done) => {
+    fn advance(&mut self, bytes: &mut [u8]) -> Result<usize, Http2ParseError> {
+        match &mut self.state {
+            FrameState::Preface(done) => {
                 let now = bytes.len().min(PREFACE.len() - *done);
                 if bytes[..now] != PREFACE[*done..][..now] {
-                    return Err(Doubt);
+                    return Err(Http2ParseError);
                 }
                 *done += now;
                 if *done == PREFACE.len() {
-                    self.place = Place::head();
+                    self.state = FrameState::new_head();
                 }
                 Ok(now)
             }
-            Place::Head(head, done) => {
+            FrameState::Head(head, done) => {
                 let now = bytes.len().min(HEAD - *done);
                 head[*done..][..now].copy_from_slice(&bytes[..now]);
                 *done += now;
                 if *done == HEAD {
                     let head = *head;
-                    self.begin(head)?;
+                    self.begin_frame(head)?;
                 }
                 Ok(now)
             }
-            &mut Place::Padding { priority, rest, ends } => {
+            &mut FrameState::Padding { priority, rest, ends } => {
                 let after = usize::from(bytes[0]);
-                let block = rest.checked_sub(priority + after).ok_or(Doubt)?;
-                self.enter(Payload { before: priority, block, after, ends })?;
+                let block = rest.checked_sub(priority + after).ok_or(Http2ParseError)?;
+                self.enter_payload(FramePayload { before: priority, block, after, ends })?;
                 Ok(1)
             }
-            Place::Payload(payload) => {
+            FrameState::Payload(payload) => {
                 let left = [&mut payload.before, &mut payload.block, &mut payload.after];
                 let is_block = *left[0] == 0 && *left[1] > 0;
-                let part = left.into_iter().find(|left| **left > 0).ok_or(Doubt)?;
+                let part = left.into_iter().find(|left| **left > 0).ok_or(Http2ParseError)?;
                 let now = bytes.len().min(*part);
                 *part -= now;
                 if is_block {
-                    self.block.mend(&mut bytes[..now])?;
+                    self.header_block.rewrite(&mut bytes[..now])?;
                 }
-                self.leave()?;
+                self.leave_finished_frame()?;
                 Ok(now)
             }
-            Place::Lost => Ok(bytes.len()),
+            FrameState::Unparsable => Ok(bytes.len()),
         }
     }
 
-    fn begin(&mut self, head: [u8; HEAD]) -> Result<(), Doubt> {
+    fn begin_frame(&mut self, head: [u8; HEAD]) -> Result<(), Http2ParseError> {
         let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = head;
         let length = u32::from_be_bytes([0, l0, l1, l2]) as usize;
         let stream = [s0, s1, s2, s3];
         let ends = flags & END_HEADERS != 0;
-        let expected = match self.goes_on {
+        let expected = match self.continued_stream {
             Some(of) => kind == CONTINUATION && stream == of,
             None => kind != CONTINUATION && kind != PUSH_PROMISE,
         };
         if length > MAX_FRAME || !expected {
-            return Err(Doubt);
+            return Err(Http2ParseError);
         }
         if kind != HEADERS && kind != CONTINUATION {
-            return self.enter(Payload { before: length, block: 0, after: 0, ends: false });
+            return self.enter_payload(FramePayload {
+                before: length,
+                block: 0,
+                after: 0,
+                ends: false,
+            });
         }
-        self.goes_on = (!ends).then_some(stream);
+        self.continued_stream = (!ends).then_some(stream);
         let flags = if kind == HEADERS { flags } else { 0 };
         let priority = if flags & PRIORITY != 0 { 5 } else { 0 };
         if flags & PADDED != 0 {
-            let rest = length.checked_sub(1).ok_or(Doubt)?;
-            self.place = Place::Padding { priority, rest, ends };
+            let rest = length.checked_sub(1).ok_or(Http2ParseError)?;
+            self.state = FrameState::Padding { priority, rest, ends };
             return Ok(());
         }
-        let block = length.checked_sub(priority).ok_or(Doubt)?;
-        self.enter(Payload { before: priority, block, after: 0, ends })
+        let block = length.checked_sub(priority).ok_or(Http2ParseError)?;
+        self.enter_payload(FramePayload { before: priority, block, after: 0, ends })
     }
 
-    fn enter(&mut self, payload: Payload) -> Result<(), Doubt> {
-        self.place = Place::Payload(payload);
-        self.leave()
+    fn enter_payload(&mut self, payload: FramePayload) -> Result<(), Http2ParseError> {
+        self.state = FrameState::Payload(payload);
+        self.leave_finished_frame()
     }
 
     /// On to the next frame, if nothing is left of this one.
-    fn leave(&mut self) -> Result<(), Doubt> {
-        let Place::Payload(Payload { before: 0, block: 0, after: 0, ends }) = self.place else {
+    fn leave_finished_frame(&mut self) -> Result<(), Http2ParseError> {
+        let FrameState::Payload(FramePayload { before: 0, block: 0, after: 0, ends }) = self.state
+        else {
             return Ok(());
         };
-        if ends && !self.block.is_whole() {
-            return Err(Doubt);
+        if ends && !self.header_block.is_complete() {
+            return Err(Http2ParseError);
         }
-        self.place = Place::head();
+        self.state = FrameState::new_head();
         Ok(())
     }
 }
 
-impl Place {
-    fn head() -> Self {
+impl FrameState {
+    fn new_head() -> Self {
         Self::Head([0; HEAD], 0)
     }
 }

@@ -14,22 +14,22 @@ pub struct RequestId(Arc<str>);
 /// A request id is empty, or over [`MAX_REQUEST_ID_BYTES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a request id is 1 to {MAX_REQUEST_ID_BYTES} bytes")]
-pub struct BadRequestId;
+pub struct RequestIdError;
 
 /// A call that waits for its answer.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Call {
+pub struct PendingCall {
     /// What its answer is sent to.
-    pub request: RequestId,
+    pub request_id: RequestId,
     /// Whose it is: the id of a session, or of a thread, as the manager has it.
-    pub session: String,
+    pub session_id: String,
     /// What is asked.
-    pub asked: Asked,
+    pub kind: CallKind,
 }
 
 /// What a pending call asks.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Asked {
+pub enum CallKind {
     /// To call a tool.
     Tool {
         /// With its namespace: `skills.read`.
@@ -50,11 +50,11 @@ impl RequestId {
 }
 
 impl TryFrom<&str> for RequestId {
-    type Error = BadRequestId;
+    type Error = RequestIdError;
 
-    fn try_from(text: &str) -> Result<Self, BadRequestId> {
+    fn try_from(text: &str) -> Result<Self, RequestIdError> {
         let fits = !text.is_empty() && text.len() <= MAX_REQUEST_ID_BYTES;
-        fits.then(|| Self(text.into())).ok_or(BadRequestId)
+        fits.then(|| Self(text.into())).ok_or(RequestIdError)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is told of dispatches: a record of each, and the sums of a drain.
 
 use super::call::RequestId;
-use super::manager::Submitted;
+use super::manager::SubmitOutcome;
 use std::time::Duration;
 
 /// How many records of failed dispatches a [`Drained`] holds.
@@ -11,32 +11,32 @@ pub const MAX_FAILURES: usize = 100;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DispatchRecord {
     /// The call's id.
-    pub request: RequestId,
+    pub request_id: RequestId,
     /// The tool that was called; a name over 256 bytes is cut.
     pub tool: String,
     /// Where the answer came from.
-    pub answered: Answered,
+    pub origin: AnswerOrigin,
     /// Whether the answer says that the tool did what was asked.
     pub success: bool,
     /// What the manager said to the last attempt.
-    pub outcome: Submitted,
+    pub outcome: SubmitOutcome,
     /// How often the answer was sent.
     pub attempts: usize,
     /// How long the tool took; zero where an earlier answer was sent again.
-    pub answering: Duration,
+    pub answer_duration: Duration,
     /// How long sending took, with the waits between attempts.
-    pub submitting: Duration,
+    pub submit_duration: Duration,
     /// The answer's bytes.
     pub bytes: usize,
 }
 
 /// Where an answer came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answered {
+pub enum AnswerOrigin {
     /// The tool gave it.
-    Now,
+    Fresh,
     /// The tool gave it before, and the manager did not take it then.
-    Before,
+    Resent,
     /// The tool was stopped at the bound on time; the answer says so.
     TimedOut,
     /// The tool panicked; the answer says so.
@@ -47,7 +47,7 @@ pub enum Answered {
 
 /// What a drain did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Drained {
+pub struct DrainSummary {
     /// How many answers the manager took.
     pub accepted: usize,
     /// How many answers nobody waited for.
@@ -69,17 +69,17 @@ impl DispatchRecord {
     /// Whether the call is done for good.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        !matches!(self.outcome, Submitted::Failed(_))
+        !matches!(self.outcome, SubmitOutcome::Failed(_))
     }
 }
 
-impl Drained {
-    pub(super) fn add(&mut self, record: DispatchRecord) {
+impl DrainSummary {
+    pub(super) fn add_record(&mut self, record: DispatchRecord) {
         match record.outcome {
-            Submitted::Accepted => self.accepted += 1,
-            Submitted::NotFound => self.not_found += 1,
-            Submitted::InFlight => self.in_flight += 1,
-            Submitted::Failed(_) => {
+            SubmitOutcome::Accepted => self.accepted += 1,
+            SubmitOutcome::NotFound => self.not_found += 1,
+            SubmitOutcome::InFlight => self.in_flight += 1,
+            SubmitOutcome::Failed(_) => {
                 self.failed += 1;
                 if self.failures.len() < MAX_FAILURES {
                     self.failures.push(record);
@@ -90,7 +90,7 @@ impl Drained {
 
     /// How many dispatches ended.
     #[must_use]
-    pub fn ended(&self) -> usize {
+    pub fn total(&self) -> usize {
         self.accepted + self.not_found + self.in_flight + self.failed
     }
 }

@@ -1,12 +1,13 @@
 //! Dispatching against a model that fails as it is told, with the clock paused.
 
-mod laws;
 mod model;
+mod properties;
 mod turns;
 
 use super::{
-    Answered, BETWEEN_ATTEMPTS, Call, DispatchError, DispatchOptions, DispatchRecord, Dispatcher,
-    Manager, Mode, Page, RequestId, Response, Submitted,
+    AnswerOrigin, CallDispatcher, CallManager, DeliveryMode, DispatchError, DispatchOptions,
+    DispatchOutcome, DispatchRecord, PendingCall, PendingPage, RETRY_DELAY, RequestId,
+    SubmitOutcome,
 };
 use crate::session::ToolResult;
 use futures_util::future::{BoxFuture, join_all};
@@ -15,28 +16,28 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-fn dispatcher(model: &Arc<Model>, options: DispatchOptions) -> Dispatcher {
-    Dispatcher::new("mine", model.clone(), model.clone(), options)
+fn dispatcher(model: &Arc<Model>, options: DispatchOptions) -> CallDispatcher {
+    CallDispatcher::new("mine", model.clone(), model.clone(), options)
 }
 
 /// A model with so many calls, and a dispatcher of it.
-fn both(calls: usize) -> (Arc<Model>, Dispatcher) {
+fn model_and_dispatcher(calls: usize) -> (Arc<Model>, CallDispatcher) {
     let model = Arc::new(Model::with(calls));
     let dispatcher = dispatcher(&model, DispatchOptions::default());
     (model, dispatcher)
 }
 
 /// The record of a call that is handed in.
-async fn ended(dispatcher: &Dispatcher, name: &str) -> DispatchRecord {
-    match dispatcher.respond(call(name)).await {
-        Ok(Response::Ended(record)) => record,
+async fn dispatch_and_end(dispatcher: &CallDispatcher, name: &str) -> DispatchRecord {
+    match dispatcher.dispatch_call(call(name)).await {
+        Ok(DispatchOutcome::Ended(record)) => record,
         other => panic!("{name}: {other:?}"),
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_are_worked_off() {
-    let (model, dispatcher) = both(10_000);
+    let (model, dispatcher) = model_and_dispatcher(10_000);
     model.state().tools.extend((0..10_000).map(Tool::Slow));
     model.state().tools.iter_mut().for_each(|tool| {
         if let Tool::Slow(wait) = tool {
@@ -44,12 +45,12 @@ async fn ten_thousand_are_worked_off() {
         }
     });
     let drained = dispatcher.drain().await.expect("all of it");
-    assert_eq!((drained.accepted, drained.ended(), drained.complete), (10_000, 10_000, true));
-    assert!(model.wanted().is_empty());
-    assert_eq!(dispatcher.remembered(), 10_000);
+    assert_eq!((drained.accepted, drained.total(), drained.complete), (10_000, 10_000, true));
+    assert!(model.pending_names().is_empty());
+    assert_eq!(dispatcher.remembered_count(), 10_000);
     model.add(50);
     assert_eq!(dispatcher.drain().await.expect("the new ones").accepted, 50);
-    assert_eq!(dispatcher.remembered(), 10_000, "the oldest are forgotten");
+    assert_eq!(dispatcher.remembered_count(), 10_000, "the oldest are forgotten");
     let state = model.state();
     assert_eq!((state.most_at_once, state.submits), (16, 10_050));
     assert_eq!(state.records.len(), 10_050);
@@ -57,101 +58,105 @@ async fn ten_thousand_are_worked_off() {
 
 #[tokio::test(start_paused = true)]
 async fn pushing_and_polling_exclude_each_other() {
-    let (model, dispatcher) = both(2);
+    let (model, dispatcher) = model_and_dispatcher(2);
     model.state().page_faults.push_back(PageFault::Foreign);
-    assert_eq!(dispatcher.respond(call("00000")).await.map(|_| ()), Ok(()));
+    assert_eq!(dispatcher.dispatch_call(call("00000")).await.map(|_| ()), Ok(()));
     let why = dispatcher.drain().await.expect_err("calls are pushed").why;
-    assert_eq!(why, DispatchError::Mode(Mode::Pushed));
+    assert_eq!(why, DispatchError::Mode(DeliveryMode::Pushed));
     assert!(why.to_string().contains("handed in") && why.to_string().contains("`reset`"));
     let until = dispatcher.handle_until(&*model, "completed").await;
     assert!(until.expect_err("calls are pushed").to_string().contains("`reset`"));
-    dispatcher.reset();
+    dispatcher.reset_mode();
     let drained = dispatcher.drain().await.expect("they are polled now");
-    assert_eq!((drained.accepted, drained.ended()), (1, 1), "what was done before stays done");
-    let why = dispatcher.respond(call("00000")).await.expect_err("calls are polled");
-    assert_eq!(why, DispatchError::Mode(Mode::Polled));
-    dispatcher.reset();
-    assert_eq!(dispatcher.respond(call("00000")).await, Ok(Response::Known));
+    assert_eq!((drained.accepted, drained.total()), (1, 1), "what was done before stays done");
+    let why = dispatcher.dispatch_call(call("00000")).await.expect_err("calls are polled");
+    assert_eq!(why, DispatchError::Mode(DeliveryMode::Polled));
+    dispatcher.reset_mode();
+    assert_eq!(dispatcher.dispatch_call(call("00000")).await, Ok(DispatchOutcome::AlreadyKnown));
 }
 
 #[tokio::test(start_paused = true)]
 async fn calls_of_others_lock_nothing() {
-    let (model, dispatcher) = both(0);
-    let held = dispatcher.shared.memory();
+    let (model, dispatcher) = model_and_dispatcher(0);
+    let held = dispatcher.context.tracker();
     for call in foreign() {
         assert!(!dispatcher.matches(&call));
         // The memory is locked here, on the same thread: whoever wanted it would hang.
-        let mut respond = Box::pin(dispatcher.respond(call));
+        let mut respond = Box::pin(dispatcher.dispatch_call(call));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let answer = respond.as_mut().poll(&mut context);
-        assert_eq!(answer, std::task::Poll::Ready(Ok(Response::Ignored)));
+        assert_eq!(answer, std::task::Poll::Ready(Ok(DispatchOutcome::Ignored)));
     }
     drop(held);
     model.state().page_faults.extend([PageFault::Foreign; 2]);
     let drained = dispatcher.drain().await.expect("nothing");
-    assert_eq!((drained.ended(), drained.ignored), (0, 2));
-    assert_eq!((dispatcher.remembered(), dispatcher.mode()), (0, None));
+    assert_eq!((drained.total(), drained.ignored), (0, 2));
+    assert_eq!((dispatcher.remembered_count(), dispatcher.mode()), (0, None));
     assert_eq!(model.state().submits, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn at_once_it_is_answered_once() {
-    let (model, dispatcher) = both(1);
+    let (model, dispatcher) = model_and_dispatcher(1);
     model.state().tools.push_back(Tool::Slow(500));
-    let all = join_all((0..50).map(|_| dispatcher.respond(call("00000")))).await;
-    let ended = all.iter().filter(|r| matches!(r, Ok(Response::Ended(_)))).count();
-    let known = all.iter().filter(|r| **r == Ok(Response::Known)).count();
+    let all = join_all((0..50).map(|_| dispatcher.dispatch_call(call("00000")))).await;
+    let ended = all.iter().filter(|r| matches!(r, Ok(DispatchOutcome::Ended(_)))).count();
+    let known = all.iter().filter(|r| **r == Ok(DispatchOutcome::AlreadyKnown)).count();
     assert_eq!((ended, known, model.state().runs["00000"]), (1, 49, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn only_the_answer_is_sent_again() {
-    let (model, dispatcher) = both(3);
+    let (model, dispatcher) = model_and_dispatcher(3);
     // Lost: the next attempt hears that there is an answer, or that the call is over.
     model.state().faults.push_back(Fault::Lost);
     let begun = Instant::now();
-    let record = ended(&dispatcher, "00000").await;
-    assert!(record.is_done() && record.outcome != Submitted::Accepted, "{record:?}");
-    assert_eq!((record.attempts, record.submitting), (2, BETWEEN_ATTEMPTS));
-    assert_eq!(begun.elapsed(), BETWEEN_ATTEMPTS);
+    let record = dispatch_and_end(&dispatcher, "00000").await;
+    assert!(record.is_done() && record.outcome != SubmitOutcome::Accepted, "{record:?}");
+    assert_eq!((record.attempts, record.submit_duration), (2, RETRY_DELAY));
+    assert_eq!(begun.elapsed(), RETRY_DELAY);
     // Refused: three attempts, and the answer is kept.
     model.state().faults.extend([Fault::Refused, Fault::Panics, Fault::Hangs]);
-    let record = ended(&dispatcher, "00001").await;
+    let record = dispatch_and_end(&dispatcher, "00001").await;
     assert_eq!((record.attempts, record.is_done()), (3, false));
-    assert_eq!(record.outcome, Submitted::Failed("no answer within 10s".to_owned()));
-    assert_eq!(record.submitting, 2 * BETWEEN_ATTEMPTS + Duration::from_secs(10));
-    let record = ended(&dispatcher, "00001").await;
-    assert_eq!((record.answered, record.attempts), (Answered::Before, 1));
-    assert_eq!(record.outcome, Submitted::Accepted);
-    assert_eq!(dispatcher.respond(call("00001")).await, Ok(Response::Known));
+    assert_eq!(record.outcome, SubmitOutcome::Failed("no answer within 10s".to_owned()));
+    assert_eq!(record.submit_duration, 2 * RETRY_DELAY + Duration::from_secs(10));
+    let record = dispatch_and_end(&dispatcher, "00001").await;
+    assert_eq!((record.origin, record.attempts), (AnswerOrigin::Resent, 1));
+    assert_eq!(record.outcome, SubmitOutcome::Accepted);
+    assert_eq!(dispatcher.dispatch_call(call("00001")).await, Ok(DispatchOutcome::AlreadyKnown));
     assert!(model.state().runs.values().all(|runs| *runs == 1));
-    let record = ended(&dispatcher, "00002").await;
-    assert_eq!((record.answered, record.success, record.bytes), (Answered::Now, true, 2));
+    let record = dispatch_and_end(&dispatcher, "00002").await;
+    assert_eq!((record.origin, record.success, record.bytes), (AnswerOrigin::Fresh, true, 2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_tool_does_stops_no_other() {
-    let (model, dispatcher) = both(40);
+    let (model, dispatcher) = model_and_dispatcher(40);
     model.state().tools.extend([Tool::Hangs, Tool::Panics, Tool::Huge]);
     let drained = dispatcher.drain().await.expect("all of it");
     assert_eq!(drained.accepted, 40);
     let state = model.state();
     let last = state.records.last().expect("a record");
-    assert_eq!((last.answered, last.answering), (Answered::TimedOut, Duration::from_mins(2)));
-    let bad: Vec<_> = state.records.iter().filter(|r| !r.success).map(|r| r.answered).collect();
-    assert_eq!(bad, [Answered::Panicked, Answered::TooLarge, Answered::TimedOut]);
+    assert_eq!(
+        (last.origin, last.answer_duration),
+        (AnswerOrigin::TimedOut, Duration::from_mins(2))
+    );
+    let bad: Vec<_> = state.records.iter().filter(|r| !r.success).map(|r| r.origin).collect();
+    assert_eq!(bad, [AnswerOrigin::Panicked, AnswerOrigin::TooLarge, AnswerOrigin::TimedOut]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn answers_that_nobody_takes_are_kept_within_a_bound() {
     let model = Arc::new(Model::with(100));
-    let options = DispatchOptions { unsent: 20, at_once: 4, ..DispatchOptions::default() };
+    let options =
+        DispatchOptions { max_unsent: 20, max_in_flight: 4, ..DispatchOptions::default() };
     let dispatcher = dispatcher(&model, options);
     model.state().faults.extend([Fault::Refused; 1_000]);
     let error = dispatcher.drain().await.expect_err("it takes none");
-    let DispatchError::NotTaken { kept, why } = &error.why else { panic!("{error}") };
+    let DispatchError::TooManyUnsent { kept, why } = &error.why else { panic!("{error}") };
     assert!((17..=20).contains(kept) && why == "500", "{error}");
-    assert_eq!(dispatcher.remembered(), model.state().runs.len());
+    assert_eq!(dispatcher.remembered_count(), model.state().runs.len());
     assert!(model.state().runs.len() <= 20, "no tool runs whose answer could not be kept");
     model.state().faults.clear();
     let drained = dispatcher.drain().await.expect("it takes all");
@@ -161,11 +166,11 @@ async fn answers_that_nobody_takes_are_kept_within_a_bound() {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_that_is_dropped_loses_nothing() {
-    let (model, dispatcher) = both(30);
+    let (model, dispatcher) = model_and_dispatcher(30);
     model.state().tools.extend([Tool::Slow(1_000); 30]);
     let drain = tokio::time::timeout(Duration::from_millis(1), dispatcher.drain()).await;
     assert!(drain.is_err());
-    dispatcher.idle().await;
+    dispatcher.wait_idle().await;
     assert_eq!(model.state().accepted.len(), 16, "what was under way went on");
     assert_eq!(dispatcher.drain().await.expect("the rest").accepted, 14);
     assert!(model.state().runs.values().all(|runs| *runs == 1));
@@ -173,50 +178,57 @@ async fn a_drain_that_is_dropped_loses_nothing() {
 }
 
 /// The token of the page after one.
-type Token = fn(Option<&str>) -> String;
+type NextToken = fn(Option<&str>) -> String;
 
 /// A manager whose pages never end.
-struct Endless {
-    token: Token,
+struct EndlessManager {
+    token: NextToken,
     calls: usize,
 }
 
-impl Manager for Endless {
-    fn pending<'a>(
+impl CallManager for EndlessManager {
+    fn list_pending<'a>(
         &'a self,
         after: Option<&'a str>,
         _: usize,
-    ) -> BoxFuture<'a, Result<Page, String>> {
+    ) -> BoxFuture<'a, Result<PendingPage, String>> {
         let calls = vec![call("same"); self.calls];
-        Box::pin(std::future::ready(Ok(Page { calls, next: Some((self.token)(after)) })))
+        Box::pin(std::future::ready(Ok(PendingPage {
+            calls,
+            next_token: Some((self.token)(after)),
+        })))
     }
 
-    fn submit<'a>(&'a self, _: &'a RequestId, _: &'a ToolResult) -> BoxFuture<'a, Submitted> {
-        Box::pin(std::future::ready(Submitted::Accepted))
+    fn submit_result<'a>(
+        &'a self,
+        _: &'a RequestId,
+        _: &'a ToolResult,
+    ) -> BoxFuture<'a, SubmitOutcome> {
+        Box::pin(std::future::ready(SubmitOutcome::Accepted))
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn pages_without_end() {
-    let cases: [(Token, usize, &str); 4] = [
+    let cases: [(NextToken, usize, &str); 4] = [
         (|_| "same".to_owned(), 1, "repeats"),
         (|_| "x".repeat(1_025), 1, "1,024"),
         (|_| String::new(), 10_001, "10,000 calls"),
         (|after| (after.map_or(0, |n| n.parse::<u32>().unwrap_or(0)) + 1).to_string(), 1, "10,000"),
     ];
     for (token, calls, said) in cases {
-        let manager = Arc::new(Endless { token, calls });
+        let manager = Arc::new(EndlessManager { token, calls });
         let answers = Arc::new(Model::default());
-        let dispatcher = Dispatcher::new("mine", manager, answers, DispatchOptions::default());
+        let dispatcher = CallDispatcher::new("mine", manager, answers, DispatchOptions::default());
         let error = dispatcher.drain().await.expect_err("no end");
         assert!(error.to_string().contains(said), "{error}");
-        assert!(error.drained.ended() <= 1);
+        assert!(error.drained.total() <= 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_manager_that_is_away_is_said() {
-    let (model, dispatcher) = both(3);
+    let (model, dispatcher) = model_and_dispatcher(3);
     model.state().page_faults.extend([PageFault::Fails, PageFault::Panics, PageFault::Hangs]);
     let error = dispatcher.drain().await.expect_err("nothing is known");
     assert!(error.to_string().contains("no answer within 10s"), "{error}");
@@ -230,5 +242,5 @@ fn ids_are_bounded() {
     assert!(RequestId::try_from("x".repeat(513).as_str()).is_err());
     let whole = "x".repeat(512);
     assert_eq!(RequestId::try_from(whole.as_str()).expect("an id").as_str(), whole);
-    let _: Call = call("a");
+    let _: PendingCall = call("a");
 }

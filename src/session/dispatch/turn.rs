@@ -1,10 +1,10 @@
 //! A turn of a thread: sends it, and works off the calls that it makes until the thread has a status that
 //! ends it.
 
-use super::manager::Thread;
-use super::record::Drained;
-use super::work::{Shared, within};
-use super::{BETWEEN_ATTEMPTS, DispatchError, Dispatcher, drain::Run};
+use super::job::{DispatchContext, run_guarded};
+use super::manager::AgentThread;
+use super::record::DrainSummary;
+use super::{CallDispatcher, DispatchError, RETRY_DELAY, drain::PollRun};
 use crate::session::lock;
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use serde_json::Value;
@@ -14,23 +14,23 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 /// The longest wait between two polls.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
+const MAX_POLL_DELAY: Duration = Duration::from_secs(2);
 /// How many polls in a row may fail, each with all its attempts.
 const MAX_FAILED_POLLS: usize = 10;
 /// How long is waited at the end for calls that are under way, which nobody needs any more.
-const SETTLE: Duration = Duration::from_secs(1);
+const FINAL_WAIT: Duration = Duration::from_secs(1);
 
 /// The names of statuses that end a turn: one name, or several.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Terminal(Vec<String>);
+pub struct TerminalStatuses(Vec<String>);
 
 /// A turn that came to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finished {
+pub struct FinishedTurn {
     /// The status that ended it.
     pub status: String,
     /// What came of its calls. A call that is under way a second after the end is not counted.
-    pub drained: Drained,
+    pub drained: DrainSummary,
 }
 
 /// Why a turn's end was not seen. Calls that are under way go on, and
@@ -57,7 +57,7 @@ pub enum TurnError {
     )]
     TimedOut {
         /// Which would have ended it.
-        expected: Terminal,
+        expected: TerminalStatuses,
         /// How long was waited.
         after: Duration,
         /// The last status that was seen.
@@ -65,93 +65,95 @@ pub enum TurnError {
     },
 }
 
-impl Terminal {
+impl TerminalStatuses {
     /// Whether this is one of the names, letter by letter.
     #[must_use]
-    pub fn has(&self, status: &str) -> bool {
+    pub fn contains(&self, status: &str) -> bool {
         self.0.iter().any(|name| name == status)
     }
 }
 
-impl From<&str> for Terminal {
+impl From<&str> for TerminalStatuses {
     fn from(name: &str) -> Self {
         Self(vec![name.to_owned()])
     }
 }
 
-impl From<String> for Terminal {
+impl From<String> for TerminalStatuses {
     fn from(name: String) -> Self {
         Self(vec![name])
     }
 }
 
-impl<N: Into<String>, const COUNT: usize> From<[N; COUNT]> for Terminal {
+impl<N: Into<String>, const COUNT: usize> From<[N; COUNT]> for TerminalStatuses {
     fn from(names: [N; COUNT]) -> Self {
         Self(names.into_iter().map(Into::into).collect())
     }
 }
 
-impl<N: Into<String>> From<Vec<N>> for Terminal {
+impl<N: Into<String>> From<Vec<N>> for TerminalStatuses {
     fn from(names: Vec<N>) -> Self {
         Self(names.into_iter().map(Into::into).collect())
     }
 }
 
-impl fmt::Display for Terminal {
+impl fmt::Display for TerminalStatuses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<String> = self.0.iter().map(|name| format!("{name:?}")).collect();
         f.write_str(&names.join(" or "))
     }
 }
 
-impl Dispatcher {
+impl CallDispatcher {
     /// Sends a turn, and works off calls from that moment on until the thread has one of these statuses.
     /// A status counts once `send` returned, so that the end of an earlier turn is not taken for this
     /// one's. The turn is sent once, whatever happens.
     pub async fn send_and_handle(
         &self,
-        thread: &dyn Thread,
+        thread: &dyn AgentThread,
         turn: &Value,
-        until: impl Into<Terminal>,
-    ) -> Result<Finished, TurnError> {
+        until: impl Into<TerminalStatuses>,
+    ) -> Result<FinishedTurn, TurnError> {
         let send = async {
-            let sent = within(self.shared.options.turn_within, async { thread.send(turn).await });
+            let sent = run_guarded(self.context.options.turn_timeout, async {
+                thread.send_turn(turn).await
+            });
             sent.await
                 .unwrap_or_else(|strayed| Err(strayed.to_string()))
                 .map_err(TurnError::NotSent)
         };
-        self.turn(thread, send, until.into()).await
+        self.run_turn(thread, send, until.into()).await
     }
 
     /// Works off calls until the thread has one of these statuses; for a turn that was sent already.
     pub async fn handle_until(
         &self,
-        thread: &dyn Thread,
-        until: impl Into<Terminal>,
-    ) -> Result<Finished, TurnError> {
-        self.turn(thread, std::future::ready(Ok(())), until.into()).await
+        thread: &dyn AgentThread,
+        until: impl Into<TerminalStatuses>,
+    ) -> Result<FinishedTurn, TurnError> {
+        self.run_turn(thread, std::future::ready(Ok(())), until.into()).await
     }
 
-    async fn turn(
+    async fn run_turn(
         &self,
-        thread: &dyn Thread,
+        thread: &dyn AgentThread,
         send: impl Future<Output = Result<(), TurnError>>,
-        until: Terminal,
-    ) -> Result<Finished, TurnError> {
+        until: TerminalStatuses,
+    ) -> Result<FinishedTurn, TurnError> {
         if until.0.is_empty() {
             return Err(TurnError::NoTerminal);
         }
-        self.may_poll().map_err(TurnError::Dispatch)?;
-        let (mut run, last) = (Run::default(), Mutex::new(None));
-        let after = self.shared.options.turn_within;
+        self.check_polling().map_err(TurnError::Dispatch)?;
+        let (mut run, last) = (PollRun::default(), Mutex::new(None));
+        let after = self.context.options.turn_timeout;
         let watch = async {
             send.await?;
-            ended(&self.shared, thread, &until, &last).await
+            wait_for_terminal_status(&self.context, thread, &until, &last).await
         };
         let both = async {
             tokio::select! {
                 status = watch => status,
-                why = self.work_off(&mut run) => Err(TurnError::Dispatch(why)),
+                why = self.poll_calls(&mut run) => Err(TurnError::Dispatch(why)),
             }
         };
         let Ok(status) = timeout(after, both).await else {
@@ -160,24 +162,24 @@ impl Dispatcher {
         };
         let status = status?;
         // Those that take longer go on by themselves.
-        drop(timeout(SETTLE, run.all_ended()).await);
-        Ok(Finished { status, drained: run.drained })
+        drop(timeout(FINAL_WAIT, run.wait_for_all()).await);
+        Ok(FinishedTurn { status, drained: run.drained })
     }
 
     /// Works off what comes, until that cannot be done.
-    async fn work_off(&self, run: &mut Run) -> DispatchError {
-        let (mut waits, mut failed) = (waits(), 0);
+    async fn poll_calls(&self, run: &mut PollRun) -> DispatchError {
+        let (mut waits, mut failed) = (poll_backoff(), 0);
         loop {
             run.failed.clear();
-            self.send_kept(run).await;
-            match self.look(run).await {
+            self.resend_unsent(run).await;
+            match self.poll_pending(run).await {
                 Ok(look) => {
                     failed = 0;
-                    if look.begun > 0 {
-                        waits = self::waits();
+                    if look.started > 0 {
+                        waits = poll_backoff();
                     }
                 }
-                Err(DispatchError::Pending(_) | DispatchError::NotTaken { .. })
+                Err(DispatchError::Pending(_) | DispatchError::TooManyUnsent { .. })
                     if failed + 1 < MAX_FAILED_POLLS =>
                 {
                     failed += 1;
@@ -185,25 +187,25 @@ impl Dispatcher {
                 Err(why) => return why,
             }
             // An answer often brings the next call.
-            if run.done_within(waits.next().unwrap_or(LONGEST_WAIT)).await {
-                waits = self::waits();
+            if run.wait_for_done(waits.next().unwrap_or(MAX_POLL_DELAY)).await {
+                waits = poll_backoff();
             }
         }
     }
 }
 
 /// Waits until the thread has one of these statuses; leaves the last one that was seen.
-async fn ended(
-    shared: &Shared,
-    thread: &dyn Thread,
-    until: &Terminal,
+async fn wait_for_terminal_status(
+    shared: &DispatchContext,
+    thread: &dyn AgentThread,
+    until: &TerminalStatuses,
     last: &Mutex<Option<String>>,
 ) -> Result<String, TurnError> {
-    let (mut waits, mut failed) = (waits(), 0);
+    let (mut waits, mut failed) = (poll_backoff(), 0);
     loop {
-        let status = within(shared.options.manager_within, async { thread.status().await });
+        let status = run_guarded(shared.options.manager_timeout, async { thread.status().await });
         match status.await.unwrap_or_else(|strayed| Err(strayed.to_string())) {
-            Ok(status) if until.has(&status) => return Ok(status),
+            Ok(status) if until.contains(&status) => return Ok(status),
             Ok(status) => {
                 failed = 0;
                 *lock(last) = Some(status);
@@ -216,20 +218,20 @@ async fn ended(
             }
         }
         tokio::select! {
-            () = sleep(waits.next().unwrap_or(LONGEST_WAIT)) => {}
-            () = shared.ended.notified() => {
-                waits = self::waits();
-                sleep(BETWEEN_ATTEMPTS).await;
+            () = sleep(waits.next().unwrap_or(MAX_POLL_DELAY)) => {}
+            () = shared.call_ended.notified() => {
+                waits = poll_backoff();
+                sleep(RETRY_DELAY).await;
             }
         }
     }
 }
 
 /// The waits between polls, each twice as long as the one before.
-fn waits() -> ExponentialBackoff {
+fn poll_backoff() -> ExponentialBackoff {
     ExponentialBuilder::new()
-        .with_min_delay(BETWEEN_ATTEMPTS)
-        .with_max_delay(LONGEST_WAIT)
+        .with_min_delay(RETRY_DELAY)
+        .with_max_delay(MAX_POLL_DELAY)
         .without_max_times()
         .build()
 }

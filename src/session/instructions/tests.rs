@@ -1,17 +1,17 @@
 //! Texts of whatever catalog and budget: within it, the same each time, and honest about the rest.
 
 use super::super::list::tests::skill;
-use super::{DEFAULT_BUDGET, HEAD, Instructions, ToolNames};
+use super::{DEFAULT_BUDGET, HEAD, InstructionText, ToolNames};
 use crate::proto::caproot::v1::Skill;
 use proptest::prelude::*;
 use std::sync::Arc;
 
-fn write(skills: &[Arc<Skill>], budget: usize, warnings: &[String]) -> Instructions {
-    super::write(skills, budget, warnings, &ToolNames::default())
+fn write(skills: &[Arc<Skill>], budget: usize, warnings: &[String]) -> InstructionText {
+    super::write_instructions(skills, budget, warnings, &ToolNames::default())
 }
 
 fn head() -> String {
-    ToolNames::default().fill(HEAD)
+    ToolNames::default().fill_placeholders(HEAD)
 }
 
 fn many(count: usize, description: &str) -> Vec<Arc<Skill>> {
@@ -30,7 +30,7 @@ fn whole_where_there_is_room() {
                  \nauthority {\"kind\":\"executor\",\"id\":\"q\"}:\n\
                  - c (skill://q/c)\n";
     assert_eq!(told.text, format!("{}{lines}", head()));
-    assert_eq!((told.listed, told.shortened, told.left_out, told.hidden), (3, 0, 0, 0));
+    assert_eq!((told.listed, told.shortened, told.omitted, told.hidden), (3, 0, 0, 0));
     assert_eq!(told.warnings, ["w"]);
     assert_eq!(write(&[], 8_000, &[]).text, "");
 }
@@ -39,7 +39,7 @@ fn whole_where_there_is_room() {
 fn descriptions_give_way_evenly_and_skills_last() {
     let skills = many(40, &"word ".repeat(60));
     let told = write(&skills, DEFAULT_BUDGET, &[]);
-    assert_eq!((told.listed, told.shortened, told.left_out), (40, 40, 0));
+    assert_eq!((told.listed, told.shortened, told.omitted), (40, 40, 0));
     assert!(told.text.len() <= DEFAULT_BUDGET && told.text.len() > DEFAULT_BUDGET - 200);
     let lines: Vec<_> = told.text.lines().filter(|line| line.starts_with("- ")).collect();
     let lengths: Vec<_> = lines.iter().map(|line| line.len()).collect();
@@ -52,10 +52,10 @@ fn descriptions_give_way_evenly_and_skills_last() {
     assert_eq!(told.shortened, 39);
 
     let told = write(&many(900, "word"), DEFAULT_BUDGET, &[]);
-    assert!(told.listed > 100 && told.left_out == 900 - told.listed, "{told:?}");
+    assert!(told.listed > 100 && told.omitted == 900 - told.listed, "{told:?}");
     assert!(told.text.ends_with(&format!(
         "\n{} more skills have no room here; `skills.list` has them all.\n",
-        told.left_out
+        told.omitted
     )));
     assert!(told.text.len() <= DEFAULT_BUDGET && told.text.len() > DEFAULT_BUDGET - 100);
 }
@@ -67,7 +67,7 @@ fn a_long_text_leaves_room_for_the_others() {
     long.short_description = "word ".repeat(20_000);
     skills.insert(0, Arc::new(long));
     let told = write(&skills, DEFAULT_BUDGET, &[]);
-    assert_eq!((told.listed, told.shortened, told.left_out), (31, 1, 0));
+    assert_eq!((told.listed, told.shortened, told.omitted), (31, 1, 0));
     assert_eq!(told.text.matches(": Does one thing well. (").count(), 30);
 
     // Long handles cannot be cut, so that their skills give way to the others.
@@ -78,12 +78,12 @@ fn a_long_text_leaves_room_for_the_others() {
         skills.insert(0, Arc::new(deep));
     }
     let told = write(&skills, DEFAULT_BUDGET, &[]);
-    assert_eq!((told.listed, told.shortened, told.left_out), (30, 0, 8));
+    assert_eq!((told.listed, told.shortened, told.omitted), (30, 0, 8));
     assert!(
         told.text.ends_with("\n8 more skills have no room here; `skills.list` has them all.\n")
     );
     let told = write(&skills, 40_000, &[]);
-    assert_eq!((told.listed, told.left_out), (38, 0), "with room for all, all are listed");
+    assert_eq!((told.listed, told.omitted), (38, 0), "with room for all, all are listed");
 }
 
 proptest! {
@@ -102,11 +102,11 @@ proptest! {
         let skills: Vec<_> = parts.iter().enumerate().map(one).collect();
         let told = write(&skills, budget, &[]);
         prop_assert!(told.text.len() <= budget);
-        prop_assert_eq!(told.listed + told.left_out + told.hidden, skills.len());
+        prop_assert_eq!(told.listed + told.omitted + told.hidden, skills.len());
         let shown = |skill: &&Arc<Skill>| told.text.contains(&format!(" ({})\n", skill.package));
         prop_assert_eq!(skills.iter().filter(shown).count(), told.listed);
-        if told.left_out > 0 && budget > 100 {
-            prop_assert!(told.text.contains(&told.left_out.to_string()), "{}", told.text);
+        if told.omitted > 0 && budget > 100 {
+            prop_assert!(told.text.contains(&told.omitted.to_string()), "{}", told.text);
         }
         prop_assert_eq!(&write(&skills, budget, &[]), &told);
         let authorities = told.text.matches("\nauthority ").count();
@@ -115,12 +115,12 @@ proptest! {
 }
 
 /// No text of a stranger makes a line.
-fn expected_lines(told: &Instructions, authorities: usize) -> usize {
+fn expected_lines(told: &InstructionText, authorities: usize) -> usize {
     match (told.text.is_empty(), told.listed) {
         (true, _) => 0,
         (false, 0) => 1,
         (false, listed) => {
-            HEAD.lines().count() + 2 * authorities + listed + 2 * usize::from(told.left_out > 0)
+            HEAD.lines().count() + 2 * authorities + listed + 2 * usize::from(told.omitted > 0)
         }
     }
 }

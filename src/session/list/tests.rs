@@ -2,9 +2,9 @@
 
 use super::super::ToolNames;
 use super::super::result::{MAX_RESULT_BYTES, ToolResult};
-use super::super::view::View;
-use super::{Cursor, page};
-use crate::hidden::escape_hidden;
+use super::super::view::SessionView;
+use super::{SkillListCursor, list_page};
+use crate::hidden_chars::escape_hidden_chars;
 use crate::proto::caproot::v1::{Authority, Skill, SkillPolicy};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -26,16 +26,16 @@ pub(crate) fn skill(root: &str, name: &str, description: &str, hidden: bool) -> 
     })
 }
 
-fn view(skills: Vec<Arc<Skill>>, warnings: Vec<String>) -> View {
+fn view(skills: Vec<Arc<Skill>>, warnings: Vec<String>) -> SessionView {
     let hidden = skills.iter().filter(|skill| super::is_hidden(skill)).count();
-    View { id: 7, skills, hidden, warnings, truncated: false }
+    SessionView { id: 7, skills, hidden, warnings, truncated: false }
 }
 
 /// All pages' entries, each page checked.
-fn all(view: &View) -> Vec<Value> {
+fn collect_entries(view: &SessionView) -> Vec<Value> {
     let (mut entries, mut at) = (Vec::new(), 0);
     loop {
-        let result = ToolResult::of(Ok(&page(view, at)), &ToolNames::default());
+        let result = ToolResult::from_outcome(Ok(&list_page(view, at)), &ToolNames::default());
         assert!(result.success && result.json.len() <= MAX_RESULT_BYTES, "{}", result.json.len());
         let page: Value = serde_json::from_str(&result.json).expect("JSON");
         let keys: Vec<_> = page.as_object().expect("an object").keys().collect();
@@ -43,9 +43,9 @@ fn all(view: &View) -> Vec<Value> {
         entries.extend(page["skills"].as_array().expect("a list").clone());
         assert_eq!(page["truncated"], !page["next_cursor"].is_null());
         let Some(cursor) = page["next_cursor"].as_str() else { return entries };
-        let next = Cursor::parse(cursor).expect("a cursor");
-        assert!(next.view == 7 && next.at as usize > at, "each page goes on");
-        at = next.at as usize;
+        let next = SkillListCursor::parse(cursor).expect("a cursor");
+        assert!(next.view_id == 7 && next.index as usize > at, "each page goes on");
+        at = next.index as usize;
     }
 }
 
@@ -74,7 +74,7 @@ proptest! {
             .collect();
         let view = view(skills.clone(), warnings);
         let shown: Vec<_> = skills.iter().filter(|skill| !super::is_hidden(skill)).collect();
-        let entries = all(&view);
+        let entries = collect_entries(&view);
         prop_assert_eq!(entries.len(), shown.len());
         for (entry, skill) in entries.iter().zip(shown) {
             prop_assert_eq!(&entry["package"], &skill.package);
@@ -82,7 +82,7 @@ proptest! {
             prop_assert_eq!(&entry["authority"]["id"], "r");
             let said = entry["description"].as_str().expect("text");
             let kept = said.strip_suffix('…').unwrap_or(said);
-            let whole = escape_hidden(&skill.description);
+            let whole = escape_hidden_chars(&skill.description);
             prop_assert!(said == whole || whole.starts_with(kept.trim_end()));
         }
     }
@@ -90,7 +90,7 @@ proptest! {
     #[test]
     fn no_name_is_too_long(name in text(), id in text()) {
         let view = view(vec![skill(&id, &name, "d", false), skill("r", "b", "d", false)], Vec::new());
-        let entries = all(&view);
+        let entries = collect_entries(&view);
         prop_assert!(entries.len() <= 2 && entries.last().expect("the second")["name"] == "b");
     }
 }
@@ -99,10 +99,10 @@ proptest! {
 fn hidden_ones_are_counted() {
     let view =
         view(vec![skill("r", "a", "d", true), skill("r", "b", "d", false)], vec!["w".into()]);
-    let page = page(&view, 0);
+    let page = list_page(&view, 0);
     assert_eq!(page.skills.len(), 1);
     assert_eq!(page.warnings.len(), 2);
     assert!(page.warnings[1].starts_with("1 skills are not listed"));
-    let beyond = super::page(&view, 9);
+    let beyond = list_page(&view, 9);
     assert!(beyond.skills.is_empty() && beyond.next_cursor.is_none());
 }

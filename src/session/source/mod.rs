@@ -7,8 +7,8 @@ mod wire;
 
 pub use daemon::{DaemonSource, ExecutorState};
 
-use super::one_line::one_line;
-use super::result::{Code, Refusal};
+use super::result::{ToolError, ToolErrorCode};
+use super::text::single_line;
 use crate::proto::caproot::v1::Skill;
 use futures_util::future::BoxFuture;
 use std::fmt;
@@ -43,7 +43,7 @@ impl SourceKind {
 
     /// A source of this kind, in a sentence.
     #[must_use]
-    pub fn phrase(self, id: &str) -> String {
+    pub fn describe(self, id: &str) -> String {
         match self {
             Self::Executor => format!("the executor of environment {id:?}"),
             Self::Local => format!("the local source {id:?}"),
@@ -66,16 +66,19 @@ pub trait SkillSource: fmt::Debug + Send + Sync {
     fn authorities(&self) -> Vec<String>;
 
     /// What it lists now. Cheap: the same list where nothing changed.
-    fn listed(&self) -> Listed;
+    fn snapshot(&self) -> SourceSnapshot;
 
     /// A way to wait for changes of what `listed` gives. `None`: there are none.
     fn watch(&self) -> Option<Box<dyn SourceWatch>>;
 
     /// The longest that a page may take; after it, the session says that the source does not answer.
-    fn read_time(&self) -> Duration;
+    fn read_timeout(&self) -> Duration;
 
     /// A page of a file, which it looks up in what it lists now.
-    fn read<'a>(&'a self, wanted: &'a Wanted) -> BoxFuture<'a, Result<TextPage, Refusal>>;
+    fn read_page<'a>(
+        &'a self,
+        wanted: &'a TextPageRequest,
+    ) -> BoxFuture<'a, Result<TextPage, ToolError>>;
 }
 
 /// Waits for changes of one source.
@@ -87,16 +90,16 @@ pub trait SourceWatch: fmt::Debug + Send {
 
 /// What a source lists at one moment.
 #[derive(Debug, Clone)]
-pub struct Listed {
+pub struct SourceSnapshot {
     /// The list; of a source that cannot be used, the last one, whose names stay its own.
-    pub listing: Arc<Listing>,
+    pub listing: Arc<SkillListing>,
     /// Why it cannot be used now, so that none of the skills are shown; the end of a sentence.
-    pub unavailable: Option<String>,
+    pub unavailable_reason: Option<String>,
 }
 
 /// A list of skills. A change is a new one.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Listing {
+pub struct SkillListing {
     /// Each with one of the source's authorities; those of one authority together, by name.
     pub skills: Vec<Arc<Skill>>,
     /// What a model should know of the list, each a sentence.
@@ -107,7 +110,7 @@ pub struct Listing {
 
 /// A page that is wanted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wanted {
+pub struct TextPageRequest {
     /// The id of one of the source's authorities.
     pub authority: String,
     /// The skill's package, as the source lists it.
@@ -131,30 +134,34 @@ pub struct TextPage {
     pub next_cursor: String,
 }
 
-impl Wanted {
+impl TextPageRequest {
     /// That the file is one of the package's, by its handle.
-    pub fn check_inside(&self) -> Result<(), Refusal> {
+    pub fn check_resource_in_package(&self) -> Result<(), ToolError> {
         let rest = self.resource.strip_prefix(self.package.as_str());
         if self.resource.is_empty() || rest.is_some_and(|rest| rest.starts_with('/')) {
             return Ok(());
         }
-        Err(Refusal::said(Code::ResourceNotFound, "the resource is not in the package"))
+        Err(ToolError::from_code(
+            ToolErrorCode::ResourceNotFound,
+            "the resource is not in the package",
+        ))
     }
 }
 
-impl Listed {
+impl SourceSnapshot {
     /// The same list, and whether it can be used.
-    pub(super) fn is_as(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.listing, &other.listing) && self.unavailable == other.unavailable
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.listing, &other.listing)
+            && self.unavailable_reason == other.unavailable_reason
     }
 }
 
 /// That a source gives nothing now.
-pub(super) fn unavailable(kind: SourceKind, id: &str, why: &str) -> Refusal {
+pub(super) fn unavailable_error(kind: SourceKind, id: &str, why: &str) -> ToolError {
     let code = match kind {
-        SourceKind::Executor => Code::ExecutorUnavailable,
-        SourceKind::Local | SourceKind::Mcp => Code::SourceUnavailable,
+        SourceKind::Executor => ToolErrorCode::ExecutorUnavailable,
+        SourceKind::Local | SourceKind::Mcp => ToolErrorCode::SourceUnavailable,
     };
-    let message = format!("{} cannot be used: {}", kind.phrase(id), one_line(why));
-    Refusal::said(code, &message)
+    let message = format!("{} cannot be used: {}", kind.describe(id), single_line(why));
+    ToolError::from_code(code, &message)
 }

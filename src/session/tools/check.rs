@@ -1,24 +1,24 @@
 //! Whether a tool is one that a model can be given: its name, what is said of it, its schemas, its time.
 //! What comes out can be called.
 
-use super::super::one_line::{cut, one_line};
+use super::super::text::{single_line, truncate_with_ellipsis};
 use super::super::{ToolNameError, ToolNames};
-use super::ToolsError;
-use super::bounds::within;
+use super::ToolRegistryError;
+use super::bounds::check_json_bounds;
 use super::limits::{MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, MAX_SCHEMA_BYTES, MAX_TIME_LIMIT};
-use super::results::Told;
-use super::tool::{Handler, Schema, Tool};
+use super::results::ResultText;
+use super::tool::{CustomTool, ToolHandler, ToolSchema};
 use jsonschema::Validator;
 use serde_json::{Map, Value, json};
 use std::fmt;
 use std::time::Duration;
 
 /// The most bytes of what is repeated of an author's mistake.
-const MAX_WHY_BYTES: usize = 512;
+const MAX_REASON_BYTES: usize = 512;
 
 /// A tool that can be called.
 #[derive(Clone)]
-pub(super) struct Registered {
+pub(super) struct RegisteredTool {
     full_name: String,
     namespace: Option<String>,
     name: String,
@@ -27,29 +27,35 @@ pub(super) struct Registered {
     /// Of the same schema.
     pub(super) validator: Validator,
     /// What a model is told of its results, if anything.
-    pub(super) told: Option<Told>,
+    pub(super) result_text: Option<ResultText>,
     /// Whether what it gives is put into the field `result` of an object, whatever it is.
-    pub(super) wraps: bool,
+    pub(super) wraps_result: bool,
     pub(super) time_limit: Duration,
     pub(super) external_context: bool,
-    pub(super) handler: Handler,
+    pub(super) handler: ToolHandler,
 }
 
-impl Registered {
+impl RegisteredTool {
     /// What a model calls it by.
     pub(super) fn full_name(&self) -> &str {
         &self.full_name
     }
 
     /// Returns a copy of the tool with a name that has no namespace.
-    pub(super) fn flattened(&self, names: &ToolNames) -> Result<Self, ToolNameError> {
-        let name = names.flattened(self.namespace.as_deref(), &self.name)?;
-        let told = self.told.clone().map(|told| told.renamed(&name));
-        Ok(Self { full_name: name.clone(), namespace: None, name, told, ..self.clone() })
+    pub(super) fn with_flat_name(&self, names: &ToolNames) -> Result<Self, ToolNameError> {
+        let name = names.flat_name(self.namespace.as_deref(), &self.name)?;
+        let told = self.result_text.clone().map(|told| told.with_name(&name));
+        Ok(Self {
+            full_name: name.clone(),
+            namespace: None,
+            name,
+            result_text: told,
+            ..self.clone()
+        })
     }
 
     /// As a platform registers it. What it gives is no part of this.
-    pub(super) fn payload(&self) -> Value {
+    pub(super) fn to_payload(&self) -> Value {
         let mut payload = Map::new();
         if let Some(namespace) = &self.namespace {
             payload.insert("namespace".to_owned(), json!(namespace));
@@ -61,32 +67,34 @@ impl Registered {
     }
 }
 
-impl fmt::Debug for Registered {
+impl fmt::Debug for RegisteredTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Registered").field(&self.full_name).finish()
     }
 }
 
 /// The tool, or the first thing that is wrong with it.
-pub(super) fn checked(tool: Tool) -> Result<Registered, ToolsError> {
-    let Tool { namespace, name, input, output, time_limit, external_context, handler, .. } = tool;
+pub(super) fn check_tool(tool: CustomTool) -> Result<RegisteredTool, ToolRegistryError> {
+    let CustomTool {
+        namespace, name, input, output, time_limit, external_context, handler, ..
+    } = tool;
     check_name(&name)?;
     if let Some(namespace) = &namespace {
         check_name(namespace)?;
         // Also as others may spell it, so that a model cannot take one for the other.
         if namespace.eq_ignore_ascii_case("skills") {
-            return Err(ToolsError::Reserved(name));
+            return Err(ToolRegistryError::Reserved(name));
         }
     }
     let full_name = namespace.as_ref().map_or(name.clone(), |space| format!("{space}.{name}"));
-    let wrong = |part, why: String| ToolsError::Part {
+    let wrong = |part, why: String| ToolRegistryError::InvalidPart {
         tool: full_name.clone(),
         part,
-        why: cut(&one_line(&why), MAX_WHY_BYTES),
+        why: truncate_with_ellipsis(&single_line(&why), MAX_REASON_BYTES),
     };
 
-    let (schema, doc) = input.parts();
-    let validator = compiled(&schema).map_err(|why| wrong("the schema of the input", why))?;
+    let (schema, doc) = input.into_parts();
+    let validator = compile_schema(&schema).map_err(|why| wrong("the schema of the input", why))?;
     if schema["type"] != "object" {
         let why =
             "its root has not `\"type\": \"object\"`: the input is a struct, or give a schema";
@@ -103,54 +111,55 @@ pub(super) fn checked(tool: Tool) -> Result<Registered, ToolsError> {
     });
     let description = description.map_err(|why| wrong("the description", why))?;
 
-    let (output, doc) = output.parts();
-    compiled(&output).map_err(|why| wrong("the schema of the output", why))?;
+    let (output, doc) = output.into_parts();
+    compile_schema(&output).map_err(|why| wrong("the schema of the output", why))?;
     let output_description = described(tool.output_description.or(doc));
     let output_description =
         output_description.map_err(|why| wrong("the description of the output", why))?;
     let is_any = output.as_object().is_none_or(Map::is_empty);
     let wraps = !is_any && output["type"] != "object";
-    let told = Told::of(&full_name, output_description, (!is_any).then_some(&output), wraps);
+    let told =
+        ResultText::describe(&full_name, output_description, (!is_any).then_some(&output), wraps);
 
     if time_limit.is_zero() || time_limit > MAX_TIME_LIMIT {
         return Err(wrong("the time limit", "it is more than nothing, and at most a day".into()));
     }
-    Ok(Registered {
+    Ok(RegisteredTool {
         full_name,
         namespace,
         name,
         description,
         schema,
         validator,
-        told,
-        wraps,
+        result_text: told,
+        wraps_result: wraps,
         time_limit,
         external_context,
         handler,
     })
 }
 
-impl Schema {
+impl ToolSchema {
     /// Itself, and the doc of the type that it is of.
-    fn parts(self) -> (Value, Option<String>) {
+    fn into_parts(self) -> (Value, Option<String>) {
         match self {
-            Self::Of { schema, doc } => (schema, doc),
-            Self::Given(schema) => (schema, None),
+            Self::Derived { schema, doc } => (schema, doc),
+            Self::Explicit(schema) => (schema, None),
         }
     }
 }
 
-fn check_name(name: &str) -> Result<(), ToolsError> {
+fn check_name(name: &str) -> Result<(), ToolRegistryError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     if (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_plain) {
         return Ok(());
     }
-    Err(ToolsError::Name(cut(name, 2 * MAX_NAME_BYTES)))
+    Err(ToolRegistryError::InvalidName(truncate_with_ellipsis(name, 2 * MAX_NAME_BYTES)))
 }
 
 /// What holds values against a schema. Nothing that a schema refers to is fetched.
-fn compiled(schema: &Value) -> Result<Validator, String> {
-    within(schema, MAX_SCHEMA_BYTES)?;
+fn compile_schema(schema: &Value) -> Result<Validator, String> {
+    check_json_bounds(schema, MAX_SCHEMA_BYTES)?;
     jsonschema::options().offline().build(schema).map_err(|error| {
         let at = error.instance_path().as_str();
         let at = if at.is_empty() { String::new() } else { format!("at {at}: ") };

@@ -15,10 +15,10 @@ pub const MAX_DEPTH: usize = 64;
 /// Bytes of a call's arguments, as JSON.
 pub const MAX_ARGUMENT_BYTES: usize = 1 << 20;
 /// How long a call may take where its tool does not say.
-pub const TIME_LIMIT: Duration = Duration::from_mins(1);
+pub const DEFAULT_TIME_LIMIT: Duration = Duration::from_mins(1);
 /// The longest that a tool may say.
 pub const MAX_TIME_LIMIT: Duration = Duration::from_hours(24);
 /// Calls of one session that run at once.
-pub const MAX_RUNNING: usize = 64;
+pub const MAX_CONCURRENT_CALLS: usize = 64;
 /// How long a call waits until fewer run.
-pub const TURN: Duration = Duration::from_secs(30);
+pub const PERMIT_TIMEOUT: Duration = Duration::from_secs(30);

@@ -9,11 +9,11 @@ mod results;
 mod run;
 mod tool;
 
-pub use tool::Tool;
+pub use tool::CustomTool;
 
 use super::{SelectionError, ToolNames, lock};
-use check::Registered;
-use limits::{MAX_RUNNING, MAX_TOOLS};
+use check::RegisteredTool;
+use limits::{MAX_CONCURRENT_CALLS, MAX_TOOLS};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -23,11 +23,11 @@ use tokio::sync::Semaphore;
 /// same catalog, and equal to it. Once a session began with it, it does not change any more; any number of
 /// sessions can begin with it.
 #[derive(Debug, Clone, Default)]
-pub struct Tools(Arc<Mutex<Catalog>>);
+pub struct ToolRegistry(Arc<Mutex<RegistryState>>);
 
 /// Why a catalog is not changed. Displays as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ToolsError {
+pub enum ToolRegistryError {
     /// A session began with it.
     #[error(
         "the tools are sealed, since a session began with them: change them before it begins, or begin \
@@ -39,7 +39,7 @@ pub enum ToolsError {
         "{0:?} is no name of a tool or namespace: those are 1 to 64 of the letters A to Z and a to z, \
          digits, `_` and `-`"
     )]
-    Name(String),
+    InvalidName(String),
     /// The namespace of a session's two tools.
     #[error("the namespace `skills` is the session's own: take another for {0:?}, or none")]
     Reserved(String),
@@ -51,7 +51,7 @@ pub enum ToolsError {
     TooMany(String),
     /// Something of a tool is not what it may be.
     #[error("{part} of the tool {tool:?} cannot be taken: {why}")]
-    Part {
+    InvalidPart {
         /// The tool.
         tool: String,
         /// Which of its parts.
@@ -65,22 +65,22 @@ pub enum ToolsError {
 }
 
 #[derive(Debug, Default)]
-struct Catalog {
+struct RegistryState {
     /// As registered.
-    tools: Vec<Arc<Registered>>,
+    tools: Vec<Arc<RegisteredTool>>,
     /// The same for every session, once there is one.
-    sealed: Option<Arc<[Arc<Registered>]>>,
+    sealed: Option<Arc<[Arc<RegisteredTool>]>>,
 }
 
 /// What a session has of a catalog.
 #[derive(Debug)]
-pub(super) struct Own {
-    tools: Arc<[Arc<Registered>]>,
+pub(super) struct ToolSet {
+    tools: Arc<[Arc<RegisteredTool>]>,
     names: ToolNames,
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
-impl Tools {
+impl ToolRegistry {
     /// An empty catalog.
     #[must_use]
     pub fn new() -> Self {
@@ -88,33 +88,33 @@ impl Tools {
     }
 
     /// Takes a tool in, behind those that are there.
-    pub fn register(&self, tool: Tool) -> Result<(), ToolsError> {
+    pub fn register(&self, tool: CustomTool) -> Result<(), ToolRegistryError> {
         // Before the lock is taken: an author's schema may be slow to compile.
-        let tool = check::checked(tool);
-        let mut catalog = self.open()?;
+        let tool = check::check_tool(tool);
+        let mut catalog = self.lock_unsealed()?;
         let tool = tool?;
         let named = tool.full_name().to_owned();
         if catalog.tools.iter().any(|other| other.full_name() == named) {
-            return Err(ToolsError::Duplicate(named));
+            return Err(ToolRegistryError::Duplicate(named));
         }
         if catalog.tools.len() >= MAX_TOOLS {
-            return Err(ToolsError::TooMany(named));
+            return Err(ToolRegistryError::TooMany(named));
         }
         catalog.tools.push(Arc::new(tool));
         Ok(())
     }
 
     /// Takes one out, by its name: `namespace.name`, or `name` where it has no namespace.
-    pub fn unregister(&self, name: &str) -> Result<(), ToolsError> {
-        let mut catalog = self.open()?;
+    pub fn unregister(&self, name: &str) -> Result<(), ToolRegistryError> {
+        let mut catalog = self.lock_unsealed()?;
         let at = catalog.tools.iter().position(|tool| tool.full_name() == name);
-        catalog.tools.remove(at.ok_or_else(|| ToolsError::NoSuchTool(name.to_owned()))?);
+        catalog.tools.remove(at.ok_or_else(|| ToolRegistryError::NoSuchTool(name.to_owned()))?);
         Ok(())
     }
 
     /// Takes all out.
-    pub fn clear(&self) -> Result<(), ToolsError> {
-        self.open()?.tools.clear();
+    pub fn clear(&self) -> Result<(), ToolRegistryError> {
+        self.lock_unsealed()?.tools.clear();
         Ok(())
     }
 
@@ -134,7 +134,7 @@ impl Tools {
     #[must_use]
     pub fn copy(&self) -> Self {
         let tools = lock(&self.0).tools.clone();
-        Self(Arc::new(Mutex::new(Catalog { tools, sealed: None })))
+        Self(Arc::new(Mutex::new(RegistryState { tools, sealed: None })))
     }
 
     /// The tools of a session that begins; from then on the catalog does not change.
@@ -142,42 +142,46 @@ impl Tools {
     /// # Errors
     ///
     /// A name that is not valid, or that two tools of the session have.
-    pub(super) fn seal(&self, names: &ToolNames) -> Result<Own, SelectionError> {
+    pub(super) fn seal(&self, names: &ToolNames) -> Result<ToolSet, SelectionError> {
         let mut catalog = lock(&self.0);
-        let Catalog { tools, sealed } = &mut *catalog;
-        let flattened = flattened(tools, names)?;
+        let RegistryState { tools, sealed } = &mut *catalog;
+        let flattened = flat_tools(tools, names)?;
         let sealed = sealed.get_or_insert_with(|| tools.as_slice().into());
         let tools = flattened.unwrap_or_else(|| sealed.clone());
-        Ok(Own { tools, names: names.clone(), turns: Arc::new(Semaphore::new(MAX_RUNNING)) })
+        Ok(ToolSet {
+            tools,
+            names: names.clone(),
+            permits: Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS)),
+        })
     }
 
-    fn open(&self) -> Result<std::sync::MutexGuard<'_, Catalog>, ToolsError> {
+    fn lock_unsealed(&self) -> Result<std::sync::MutexGuard<'_, RegistryState>, ToolRegistryError> {
         let catalog = lock(&self.0);
-        if catalog.sealed.is_some() { Err(ToolsError::Sealed) } else { Ok(catalog) }
+        if catalog.sealed.is_some() { Err(ToolRegistryError::Sealed) } else { Ok(catalog) }
     }
 }
 
 /// Of the same catalog.
-impl PartialEq for Tools {
+impl PartialEq for ToolRegistry {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for Tools {}
+impl Eq for ToolRegistry {}
 
-impl Default for Own {
+impl Default for ToolSet {
     fn default() -> Self {
-        let turns = Arc::new(Semaphore::new(MAX_RUNNING));
-        Self { tools: Arc::default(), names: ToolNames::default(), turns }
+        let turns = Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS));
+        Self { tools: Arc::default(), names: ToolNames::default(), permits: turns }
     }
 }
 
 /// The tools with names that have no namespace; `None` if the names keep it.
-fn flattened(
-    tools: &[Arc<Registered>],
+fn flat_tools(
+    tools: &[Arc<RegisteredTool>],
     names: &ToolNames,
-) -> Result<Option<Arc<[Arc<Registered>]>>, SelectionError> {
+) -> Result<Option<Arc<[Arc<RegisteredTool>]>>, SelectionError> {
     if names.has_namespace() {
         return Ok(None);
     }
@@ -185,7 +189,7 @@ fn flattened(
     let mut flat = Vec::new();
     let mut wrong = Vec::new();
     for tool in tools {
-        match tool.flattened(names) {
+        match tool.with_flat_name(names) {
             Err(error) => wrong.push(format!("the tool {:?}: {error}", tool.full_name())),
             Ok(renamed) if !seen.insert(renamed.full_name().to_owned()) => wrong.push(format!(
                 "two tools get the name {:?}: rename {:?}",
@@ -198,10 +202,10 @@ fn flattened(
     if wrong.is_empty() { Ok(Some(flat.into())) } else { Err(SelectionError(wrong)) }
 }
 
-impl Own {
+impl ToolSet {
     /// These payloads, as a platform registers tools, and its own behind them.
-    pub(super) fn payloads(&self, mut before: Value) -> Value {
-        let own = self.tools.iter().map(|tool| tool.payload());
+    pub(super) fn append_payloads(&self, mut before: Value) -> Value {
+        let own = self.tools.iter().map(|tool| tool.to_payload());
         if let Value::Array(payloads) = &mut before {
             payloads.extend(own);
         }
@@ -209,7 +213,7 @@ impl Own {
     }
 
     /// Whether there is one of this whole name.
-    pub(super) fn has(&self, tool: &str) -> bool {
+    pub(super) fn contains(&self, tool: &str) -> bool {
         self.tools.iter().any(|own| own.full_name() == tool)
     }
 

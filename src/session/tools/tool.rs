@@ -2,8 +2,8 @@
 //! Leaves whether all that is fine to `check`.
 
 use super::super::result::MAX_RESULT_BYTES;
-use super::bounds::{Unwritten, written};
-use super::limits::TIME_LIMIT;
+use super::bounds::{JsonWriteError, write_bounded_json};
+use super::limits::DEFAULT_TIME_LIMIT;
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -40,45 +40,45 @@ use std::time::Duration;
 /// Tools::new().register(add.in_namespace("calculator"))?;
 /// # Ok::<(), caproot::session::ToolsError>(())
 /// ```
-pub struct Tool {
+pub struct CustomTool {
     pub(super) namespace: Option<String>,
     pub(super) name: String,
     /// As given; else the input type's own is taken.
     pub(super) description: Option<String>,
-    pub(super) input: Schema,
-    pub(super) output: Schema,
+    pub(super) input: ToolSchema,
+    pub(super) output: ToolSchema,
     pub(super) output_description: Option<String>,
     pub(super) time_limit: Duration,
     pub(super) external_context: bool,
-    pub(super) handler: Handler,
+    pub(super) handler: ToolHandler,
 }
 
 /// A JSON Schema, and whose.
-pub(super) enum Schema {
+pub(super) enum ToolSchema {
     /// Made from the type, of which this is the doc.
-    Of { schema: Value, doc: Option<String> },
+    Derived { schema: Value, doc: Option<String> },
     /// In place of the type's, whole.
-    Given(Value),
+    Explicit(Value),
 }
 
 /// The function, from JSON to JSON of at most [`MAX_RESULT_BYTES`].
-pub(super) type Handler =
-    Arc<dyn Fn(Value) -> BoxFuture<'static, Result<String, Failure>> + Send + Sync>;
+pub(super) type ToolHandler =
+    Arc<dyn Fn(Value) -> BoxFuture<'static, Result<String, ToolFailure>> + Send + Sync>;
 
 /// Why a function gave nothing.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum ToolFailure {
     /// Its input type cannot be read from the arguments.
-    Arguments { path: String, why: String },
+    InvalidArguments { path: String, why: String },
     /// It said so.
-    Said(String),
+    FunctionError(String),
     /// What it gave is over the bound.
     TooLarge,
     /// What it gave is no JSON.
-    NoJson(String),
+    NotJson(String),
 }
 
-impl Tool {
+impl CustomTool {
     /// A tool that is this function. The JSON Schema of what it takes is made from the type of its input,
     /// which is a struct; the doc comment of that type is the tool's description. What its error displays
     /// as goes to the model.
@@ -95,11 +95,13 @@ impl Tool {
         let handler = move |arguments: Value| -> BoxFuture<'static, _> {
             let function = function.clone();
             Box::pin(async move {
-                let running = function(read::<Input>(arguments)?);
-                let given = running.await.map_err(|error| Failure::Said(format!("{error:#}")))?;
-                written(&given, MAX_RESULT_BYTES).map_err(|error| match error {
-                    Unwritten::TooLarge => Failure::TooLarge,
-                    Unwritten::NoJson(why) => Failure::NoJson(why),
+                let running = function(read_input::<Input>(arguments)?);
+                let given = running
+                    .await
+                    .map_err(|error| ToolFailure::FunctionError(format!("{error:#}")))?;
+                write_bounded_json(&given, MAX_RESULT_BYTES).map_err(|error| match error {
+                    JsonWriteError::TooLarge => ToolFailure::TooLarge,
+                    JsonWriteError::NotJson(why) => ToolFailure::NotJson(why),
                 })
             })
         };
@@ -108,10 +110,10 @@ impl Tool {
             namespace: None,
             name: name.to_owned(),
             description: None,
-            input: Schema::of::<Input>(settings.clone().for_deserialize()),
-            output: Schema::of::<Output>(settings.for_serialize()),
+            input: ToolSchema::derive_for::<Input>(settings.clone().for_deserialize()),
+            output: ToolSchema::derive_for::<Output>(settings.for_serialize()),
             output_description: None,
-            time_limit: TIME_LIMIT,
+            time_limit: DEFAULT_TIME_LIMIT,
             external_context: false,
             handler: Arc::new(handler),
         }
@@ -134,14 +136,14 @@ impl Tool {
     /// [`Value`] always is.
     #[must_use]
     pub fn input_schema(self, schema: Value) -> Self {
-        Self { input: Schema::Given(schema), ..self }
+        Self { input: ToolSchema::Explicit(schema), ..self }
     }
 
     /// The JSON Schema of what it gives, whole, in place of the one of the type. It is told to the model,
     /// and nothing is held against it.
     #[must_use]
     pub fn output_schema(self, schema: Value) -> Self {
-        Self { output: Schema::Given(schema), ..self }
+        Self { output: ToolSchema::Explicit(schema), ..self }
     }
 
     /// What it gives, for the model, in place of the doc of its output's type.
@@ -165,28 +167,28 @@ impl Tool {
     }
 }
 
-impl fmt::Debug for Tool {
+impl fmt::Debug for CustomTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { namespace, name, .. } = self;
         f.debug_struct("Tool").field("namespace", namespace).field("name", name).finish()
     }
 }
 
-impl Schema {
+impl ToolSchema {
     /// A type's. Without references where it can be, since not every platform follows those; and without
     /// the type's name, which a model has no use for.
-    fn of<T: JsonSchema>(mut settings: SchemaSettings) -> Self {
+    fn derive_for<T: JsonSchema>(mut settings: SchemaSettings) -> Self {
         settings.meta_schema = None;
         settings.inline_subschemas = true;
         let mut schema = settings.into_generator().into_root_schema_for::<T>();
         schema.remove("title");
         let doc = schema.remove("description").and_then(|doc| Some(doc.as_str()?.to_owned()));
-        Self::Of { schema: schema.to_value(), doc }
+        Self::Derived { schema: schema.to_value(), doc }
     }
 }
 
-fn read<Input: DeserializeOwned>(arguments: Value) -> Result<Input, Failure> {
-    serde_path_to_error::deserialize(arguments).map_err(|error| Failure::Arguments {
+fn read_input<Input: DeserializeOwned>(arguments: Value) -> Result<Input, ToolFailure> {
+    serde_path_to_error::deserialize(arguments).map_err(|error| ToolFailure::InvalidArguments {
         path: error.path().to_string(),
         why: error.inner().to_string(),
     })

@@ -189,7 +189,7 @@ async fn hostile_texts() {
         // 9 that are let in, one of them with a root that is refused, and 9 that are not let in.
         let lines: Vec<_> = (0..19).map(|_| logging.line()).collect();
         for line in lines.iter().chain(&logging.end()) {
-            assert!(!line.contains(caproot::domain::shown::misleads), "{line:?}");
+            assert!(!line.contains(caproot::domain::escape::is_misleading), "{line:?}");
             assert!(line.len() < 8_192, "{} bytes: {line}", line.len());
             if format == "json" {
                 audit_json(line);

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
-use caproot::domain::shown::misleads;
+use caproot::domain::escape::is_misleading;
 use serde_json::Value;
 
 use crate::commands::{caproot, ended};
@@ -49,7 +49,7 @@ fn asking(daemon: &Daemon, args: &[&str]) -> Command {
 }
 
 fn assert_plain(text: &str, of: &[&str]) {
-    let bad: Vec<_> = text.chars().filter(|c| *c != '\n' && misleads(*c)).collect();
+    let bad: Vec<_> = text.chars().filter(|c| *c != '\n' && is_misleading(*c)).collect();
     assert!(bad.is_empty(), "{of:?} prints {bad:?}: {text:?}");
 }
 

@@ -16,8 +16,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::{fs, thread};
 
-use caproot::config::{Config, Flags};
-use caproot::endpoint::Env;
+use caproot::config::{Config, ServeFlags};
+use caproot::endpoint::ProcessEnv;
 use hyper_util::rt::TokioIo;
 use rustix::fs::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -32,12 +32,12 @@ async fn daemon(fixture: &Fixture, config: &str) -> Daemon {
     Daemon::of(config_of(fixture, config, &surroundings(Path::new("/nonexistent")))).await
 }
 
-fn config_of(fixture: &Fixture, config: &str, env: &Env) -> Config {
+fn config_of(fixture: &Fixture, config: &str, env: &ProcessEnv) -> Config {
     let listen = "listen: ['tcp:127.0.0.1:0']\n";
     let listen = if config.contains("listen:") { "" } else { listen };
     let file = fixture.path("caproot.yaml");
     let text = format!("{config}\n{listen}").into_bytes();
-    Config::from_bytes(Flags::default(), &file, text, env).expect("a good configuration")
+    Config::from_bytes(ServeFlags::default(), &file, text, env).expect("a good configuration")
 }
 
 /// Writes a token where a rule may find it: by renaming, as those do who replace one.

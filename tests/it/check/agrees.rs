@@ -2,7 +2,7 @@
 
 use super::json;
 use crate::harness::{Daemon, Setup, list_request, located};
-use caproot::domain::Handle;
+use caproot::domain::ResourceHandle;
 use caproot::proto::caproot::v1::{
     DiagnosticCode, ListSkillsRequest, ListSkillsResponse, Severity,
 };
@@ -39,7 +39,7 @@ pub(super) async fn assert_agrees(top: &Path, dir: &str) {
         path.strip_prefix('/').unwrap_or(path).to_owned()
     };
     let place = |handle: &str| {
-        let path = Handle::parse(handle).expect("a handle").path;
+        let path = ResourceHandle::parse(handle).expect("a handle").path;
         String::from_utf8_lossy(path.as_bytes()).into_owned()
     };
     let text = |value: &Value| value.as_str().expect("text").to_owned();

@@ -7,8 +7,8 @@ use super::{caproot, said};
 use crate::diff::diff;
 use crate::fixture::{Fixture, is_root};
 use crate::listing;
-use caproot::domain::Code;
-use caproot::proto::caproot::v1::DiagnosticCode;
+use caproot::domain::DiagnosticCode;
+use caproot::proto::caproot::v1 as pb;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
@@ -25,8 +25,9 @@ async fn each_has_its_snapshot() {
         text.split("\n== ").skip(1).map(|c| c.split_once('\n').expect("a tree")).collect();
     let named: BTreeSet<&str> = cases.iter().map(|(code, _)| *code).collect();
     // What only a daemon says has no tree.
-    let of_files = Code::ALL.into_iter().filter(|code| *code != Code::WatchDegraded);
-    assert_eq!(named, of_files.map(Code::name).collect(), "a tree for each code");
+    let of_files =
+        DiagnosticCode::ALL.into_iter().filter(|code| *code != DiagnosticCode::WatchDegraded);
+    assert_eq!(named, of_files.map(DiagnosticCode::name).collect(), "a tree for each code");
     let bless = std::env::var_os("CAPROOT_BLESS").is_some();
     let mut failures = String::new();
     for (code, tree) in cases {
@@ -67,9 +68,9 @@ async fn shown(fixture: &Fixture) -> String {
 
 #[test]
 fn the_names_are_those_of_the_wire() {
-    let wire = (1..).map_while(|n| DiagnosticCode::try_from(n).ok());
+    let wire = (1..).map_while(|n| pb::DiagnosticCode::try_from(n).ok());
     let known: Vec<_> =
-        Code::ALL.iter().map(|code| format!("DIAGNOSTIC_CODE_{}", code.name())).collect();
+        DiagnosticCode::ALL.iter().map(|code| format!("DIAGNOSTIC_CODE_{}", code.name())).collect();
     let wire: Vec<_> = wire.map(|code| code.as_str_name()).collect();
     assert_eq!(known, wire);
 }

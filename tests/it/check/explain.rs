@@ -3,12 +3,12 @@
 
 use super::{caproot, json, said};
 use crate::fixture::{Fixture, is_root};
-use caproot::check::explain::{Example, of};
-use caproot::domain::Code;
+use caproot::check::explain::{CodeExample, explanation_of};
+use caproot::domain::DiagnosticCode;
 use std::path::Path;
 use std::process::Command;
 
-fn has(top: &Path, code: Code) -> bool {
+fn has(top: &Path, code: DiagnosticCode) -> bool {
     let said = json(top, "skills");
     let found = said["diagnostics"].as_array().expect("an array");
     found.iter().any(|d| d["code"] == code.name())
@@ -16,14 +16,14 @@ fn has(top: &Path, code: Code) -> bool {
 
 #[test]
 fn the_examples_are_true() {
-    for code in Code::ALL {
-        if code == Code::Unreadable && is_root() {
+    for code in DiagnosticCode::ALL {
+        if code == DiagnosticCode::Unreadable && is_root() {
             eprintln!("SKIPPED as root, who may read everything: {}", code.name());
             continue;
         }
         let build = || Fixture::new("skill skills/pdf\nskill shared/forms");
-        match of(code).example {
-            Example::File { path, before, after } => {
+        match explanation_of(code).example {
+            CodeExample::File { path, before, after } => {
                 for (text, expected) in [(before, true), (after, false)] {
                     let fixture = build();
                     fixture.write(path, format!("{text}\n"));
@@ -31,8 +31,8 @@ fn the_examples_are_true() {
                 }
             }
             // Not for a test: it is the host's.
-            Example::Daemon { .. } => assert_eq!(code, Code::WatchDegraded),
-            Example::Shell { before, after } => {
+            CodeExample::Daemon { .. } => assert_eq!(code, DiagnosticCode::WatchDegraded),
+            CodeExample::Shell { before, after } => {
                 for (script, expected) in
                     [(before.to_owned(), true), (format!("{before}\n{after}"), false)]
                 {
@@ -51,8 +51,8 @@ fn the_examples_are_true() {
 fn one_code_all_codes_and_slips() {
     let top = Path::new("/");
     let (exit, all, _) = said(&caproot(top, ["explain"]));
-    assert_eq!((exit, all.lines().count()), (0, Code::ALL.len()));
-    for code in Code::ALL {
+    assert_eq!((exit, all.lines().count()), (0, DiagnosticCode::ALL.len()));
+    for code in DiagnosticCode::ALL {
         let (exit, text, _) = said(&caproot(top, ["explain", &code.name().to_lowercase()]));
         assert_eq!(exit, 0);
         assert!(text.starts_with(&format!("# {} (", code.name())), "{text}");
@@ -66,5 +66,5 @@ fn one_code_all_codes_and_slips() {
     assert!(stderr.contains(r"there is no code \u{202e}\u{1b}[31m"), "{stderr}");
     let (_, text, _) = said(&caproot(top, ["explain", "--output", "json"]));
     let array: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!(array.as_array().map(Vec::len), Some(Code::ALL.len()));
+    assert_eq!(array.as_array().map(Vec::len), Some(DiagnosticCode::ALL.len()));
 }

@@ -2,7 +2,7 @@
 
 use super::{caproot, json, said};
 use crate::fixture::Fixture;
-use caproot::domain::Code;
+use caproot::domain::DiagnosticCode;
 use serde_json::Value;
 
 const WARNED: &str = "file root/w/SKILL.md\n| ---\n| name: W\n| description: d\n| ---\n";
@@ -142,7 +142,7 @@ fn sarif_has_what_its_readers_need() {
         let driver = &run["tool"]["driver"];
         assert_eq!(driver["name"], "caproot");
         let rules = driver["rules"].as_array().expect("rules");
-        assert_eq!(rules.len(), Code::ALL.len());
+        assert_eq!(rules.len(), DiagnosticCode::ALL.len());
         for rule in rules {
             for text in
                 ["/shortDescription/text", "/fullDescription/text", "/help/text", "/help/markdown"]

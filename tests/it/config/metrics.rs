@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
-use caproot::proto::DESCRIPTORS;
-use caproot::telemetry::METHODS;
+use caproot::proto::FILE_DESCRIPTOR_SET;
+use caproot::telemetry::RPC_METHODS;
 use prost_reflect::DescriptorPool;
 
 use super::{Served, published};
@@ -114,13 +114,13 @@ async fn a_callers_text_makes_no_label() {
 
 #[test]
 fn every_method_is_known_by_name() {
-    let pool = DescriptorPool::decode(DESCRIPTORS).expect("descriptors");
+    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("descriptors");
     let own = pool.services().flat_map(|service| {
         let methods: Vec<_> = service.methods().collect();
         methods.into_iter().map(move |m| format!("{}/{}", service.full_name(), m.name()))
     });
     for method in own {
-        assert!(METHODS.contains(&&*method), "{method}");
+        assert!(RPC_METHODS.contains(&&*method), "{method}");
     }
 }
 

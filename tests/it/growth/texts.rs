@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use caproot::check::Excerpt;
-use caproot::config::{Config, Env, Flags};
-use caproot::domain::{Handle, frontmatter, json, manifest, sidecar};
+use caproot::check::SourceExcerpt;
+use caproot::config::{Config, ProcessEnv, ServeFlags};
+use caproot::domain::{ResourceHandle, frontmatter, json, manifest, sidecar};
 
 use super::assert_in_proportion;
 
@@ -158,9 +158,9 @@ fn manifests() {
 
 #[test]
 fn config_files() {
-    let env = Env::default();
+    let env = ProcessEnv::default();
     let read = |text: &String| {
-        drop(Config::from_bytes(Flags::default(), Path::new("c"), text.clone().into(), &env));
+        drop(Config::from_bytes(ServeFlags::default(), Path::new("c"), text.clone().into(), &env));
     };
     for shape in shapes() {
         assert_in_proportion(&format!("{shape:?}"), 256 << 10, |size| repeated(shape, size), read);
@@ -182,13 +182,18 @@ fn config_files() {
 
 #[test]
 fn rules_in_a_config_file() {
-    let env = Env::default();
+    let env = ProcessEnv::default();
     for glob in ["{{a,b},{c,d}}*", "[!a-z]", "**/", "?*", "{a*,", "*{*}"] {
         let glob = format!("{}x", glob.repeat(255 / glob.len()));
         let rule = format!("  - {{root: user, path: '{glob}'}}\n");
         let make = |count| format!("disabled_skills:\n{}", rule.repeat(count));
         assert_in_proportion(&glob, 400, make, |text| {
-            drop(Config::from_bytes(Flags::default(), Path::new("c"), text.clone().into(), &env));
+            drop(Config::from_bytes(
+                ServeFlags::default(),
+                Path::new("c"),
+                text.clone().into(),
+                &env,
+            ));
         });
     }
 }
@@ -198,10 +203,10 @@ fn handles() {
     for shape in ["a", "/a", "%FF", "%", "%41", "/", "..", "/a%2F", "é", "%C3%A9/"] {
         // Far beyond what is looked at, so that the bound shows, too.
         let make = |size| format!("skill://r/{}", repeated(shape, size));
-        assert_in_proportion(shape, 1 << 20, make, |text| drop(Handle::parse(text)));
+        assert_in_proportion(shape, 1 << 20, make, |text| drop(ResourceHandle::parse(text)));
         assert_in_proportion(shape, 2_000, make, |text| {
             for _ in 0..200 {
-                let _ = Handle::parse(text);
+                let _ = ResourceHandle::parse(text);
             }
         });
     }
@@ -213,7 +218,7 @@ fn lines_that_are_shown() {
         let make = |size| repeated(shape, size);
         assert_in_proportion(&format!("{shape:?}"), 1 << 20, make, |text| {
             for column in [1, 1_000, u32::MAX] {
-                drop(Excerpt::new(text.as_bytes(), 1, column));
+                drop(SourceExcerpt::new(text.as_bytes(), 1, column));
             }
         });
     }

@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use caproot::domain::catalog::{Catalog, Counts, Diagnostics, Header, Kind};
-use caproot::domain::diff::diff;
-use caproot::domain::files::{self, Bounds, Walk};
-use caproot::domain::listing::{Entry, Listing, What};
-use caproot::domain::search::{Rules, Search};
-use caproot::domain::skill::{MainFile, assemble};
-use caproot::domain::switched_off::{SwitchedOff, glob};
-use caproot::domain::{Authored, Code, Diagnostic, Digest, Limits, Problem, RelPath, RootId, Spot};
+use caproot::domain::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind};
+use caproot::domain::diff::diff_catalogs;
+use caproot::domain::disabled_skills::{DisableRules, parse_glob};
+use caproot::domain::listing::{DirListing, ListingEntry, ListingEntryKind};
+use caproot::domain::package_walk::{self, PackageWalk, WalkLimits};
+use caproot::domain::search::{SearchRules, SkillSearch};
+use caproot::domain::skill::{SkillFile, assemble_skill};
+use caproot::domain::{
+    ContentDigest, Diagnostic, DiagnosticCode, FileProblem, Limits, RelPath, ResolvedPath, RootId,
+    SkillMdFrontmatter,
+};
 
 use super::assert_in_proportion;
 
@@ -19,7 +22,7 @@ fn rel(text: &str) -> RelPath {
 
 /// A catalog of so many packages, which begin with a letter, of one name or each of its own.
 fn catalog(count: usize, letter: char, name: impl Fn(usize) -> String, content: u8) -> Catalog {
-    let authored = |name: String| Authored {
+    let authored = |name: String| SkillMdFrontmatter {
         name: name.into(),
         description: "d".into(),
         short_description: None,
@@ -27,29 +30,29 @@ fn catalog(count: usize, letter: char, name: impl Fn(usize) -> String, content: 
         compatibility: None,
         metadata: Box::default(),
         allowed_tools: Box::default(),
-        frontmatter: None,
+        all_fields: None,
     };
     let skills = (0..count).map(|n| {
-        let file = MainFile {
-            digest: Some(Digest([content; 32])),
+        let file = SkillFile {
+            digest: Some(ContentDigest([content; 32])),
             size: 1,
-            authored: Some(authored(name(n)).into()),
+            frontmatter: Some(authored(name(n)).into()),
             problems: Box::default(),
             sidecar: None,
             stale: false,
         };
         let package = rel(&format!("{letter}/{}/s{n}", n % 7));
-        Arc::new(assemble(&package, &Arc::new(file), None).0.expect("a skill"))
+        Arc::new(assemble_skill(&package, &Arc::new(file), None).0.expect("a skill"))
     });
-    let header = Header {
+    let header = CatalogHeader {
         scope: None,
         follow_links: true,
-        kind: Kind::SkillSet,
+        kind: RootKind::SkillSet,
         plugin: None,
-        counts: Counts::default(),
+        counts: RootCounts::default(),
         truncated: false,
     };
-    Catalog::new(skills.collect(), Diagnostics::keeping(1_000), header)
+    Catalog::new(skills.collect(), BoundedDiagnostics::with_limit(1_000), header)
 }
 
 #[test]
@@ -66,13 +69,16 @@ fn catalogs_and_what_changed_in_them() {
     };
     assert_in_proportion("made", 20_000, |count| count, |count| drop(make(*count)));
     assert_in_proportion("all changed, all renamed, all gone", 20_000, make, |[a, b, c, d]| {
-        assert_eq!(diff(a, b).upserted.len(), a.len());
-        assert_eq!(diff(b, c).removed.len(), b.len());
-        assert_eq!(diff(c, d).removed.len(), b.len());
+        assert_eq!(diff_catalogs(a, b).upserted.len(), a.len());
+        assert_eq!(diff_catalogs(b, c).removed.len(), b.len());
+        assert_eq!(diff_catalogs(c, d).removed.len(), b.len());
     });
     assert_in_proportion("a thousand changed in place", 20_000, make, |[a, b, ..]| {
         let changed: Vec<_> = b.skills(0).step_by(20).cloned().collect();
-        assert_eq!(diff(a, &a.with(&changed)).upserted.len(), changed.len());
+        assert_eq!(
+            diff_catalogs(a, &a.with_replaced_skills(&changed)).upserted.len(),
+            changed.len()
+        );
     });
     assert_in_proportion("pages", 20_000, make, |[a, ..]| {
         let pages = (0..a.len()).step_by(100).map(|from| a.skills(from).take(100).count());
@@ -84,11 +90,12 @@ fn catalogs_and_what_changed_in_them() {
 fn diagnostics() {
     let make = |count: usize| -> Vec<_> {
         let at = |n: usize| Some(rel(&format!("s{}/SKILL.md", n * 7919 % count)));
-        let problem = |n: usize| Problem::warning(Code::Unreadable, format!("no {n}"));
+        let problem =
+            |n: usize| FileProblem::warning(DiagnosticCode::Unreadable, format!("no {n}"));
         (0..count).map(|n| Diagnostic { resource: at(n), problem: problem(n) }).collect()
     };
     assert_in_proportion("diagnostics", 50_000, make, |all| {
-        let mut kept = Diagnostics::keeping(100);
+        let mut kept = BoundedDiagnostics::with_limit(100);
         for one in all {
             kept.push(one.clone());
         }
@@ -102,15 +109,16 @@ fn rules_for_skills_that_are_switched_off() {
         let id = RootId::new("r").expect("an id");
         let globs = (0..count).map(|n| {
             let text = text.replace("{}", &n.to_string());
-            (id.clone(), glob(&text).expect("a glob"))
+            (id.clone(), parse_glob(&text).expect("a glob"))
         });
-        SwitchedOff::new(globs, []).expect("a set")
+        DisableRules::new(globs, []).expect("a set")
     };
-    let hold = |off: &SwitchedOff, packages: usize| {
-        let places = off.places(|_| Some(Spot { base: 0, rel: RelPath::root() }));
+    let hold = |off: &DisableRules, packages: usize| {
+        let places =
+            off.resolve_globs(|_| Some(ResolvedPath { dir_index: 0, rel_path: RelPath::root() }));
         for n in 0..packages {
-            let rel = rel(&format!("some/{}/deep/place-{n}/x", n % 9));
-            assert!(!places.hold(&Spot { base: 0, rel }));
+            let rel_path = rel(&format!("some/{}/deep/place-{n}/x", n % 9));
+            assert!(!places.matches_package(&ResolvedPath { dir_index: 0, rel_path }));
         }
     };
     for text in ["a/{}/*", "**/n{}-*", "*/*/d*p/*{}?/y*", "{a,b}*{c,d}*/{}[a-z]*"] {
@@ -124,55 +132,58 @@ fn rules_for_skills_that_are_switched_off() {
     let stars = rules(1, &"*a".repeat(127));
     let hostile = |size: usize| rel(&format!("{}b", "a".repeat(size)));
     assert_in_proportion("stars", 200_000, hostile, |rel| {
-        let places = stars.places(|_| Some(Spot { base: 0, rel: RelPath::root() }));
-        assert!(!places.hold(&Spot { base: 0, rel: rel.clone() }));
+        let places =
+            stars.resolve_globs(|_| Some(ResolvedPath { dir_index: 0, rel_path: RelPath::root() }));
+        assert!(!places.matches_package(&ResolvedPath { dir_index: 0, rel_path: rel.clone() }));
     });
 }
 
 /// Directories that hold, each, what `entries` says, as one tree would.
-fn search(entries: impl Fn(&RelPath) -> Vec<(String, What)>) -> usize {
-    let rules = Rules {
+fn search(entries: impl Fn(&RelPath) -> Vec<(String, ListingEntryKind)>) -> usize {
+    let rules = SearchRules {
         limits: Limits::default(),
-        passed_over: Vec::new(),
-        own_directories: Vec::new(),
+        skipped_dirs: Vec::new(),
+        resource_dirs: Vec::new(),
         follow_links: true,
-        fences: Arc::default(),
-        switched_off: Arc::default(),
+        nested_roots: Arc::default(),
+        disable_rules: Arc::default(),
     };
-    let mut search = Search::new(Spot { base: 0, rel: RelPath::root() }, rules);
+    let mut search =
+        SkillSearch::new(ResolvedPath { dir_index: 0, rel_path: RelPath::root() }, rules);
     let mut inode = 0;
     loop {
-        let round = search.round();
+        let round = search.next_round();
         if round.is_empty() {
-            return search.finish().rest.candidates.len();
+            return search.finish().findings.candidates.len();
         }
         for visit in round {
             inode += 1;
-            let entries = entries(&visit.spot.rel).into_iter().enumerate();
-            let entries = entries.map(|(ordinal, (name, what))| Entry {
+            let entries = entries(&visit.resolved.rel_path).into_iter().enumerate();
+            let entries = entries.map(|(ordinal, (name, what))| ListingEntry {
                 name: name.into_bytes().into(),
                 ordinal,
-                what,
+                kind: what,
             });
             let entries: Vec<_> = entries.collect();
             let total = entries.len();
             let identity = (0, inode);
-            let listing = Listing { identity, total, entries, may_hold_manifest: false };
-            search.absorb(visit, Ok(Arc::new(listing)));
+            let listing =
+                DirListing { identity, total_entries: total, entries, may_hold_manifest: false };
+            search.add_listing(visit, Ok(Arc::new(listing)));
         }
     }
 }
 
-fn main_file() -> What {
-    let file = MainFile {
+fn main_file() -> ListingEntryKind {
+    let file = SkillFile {
         digest: None,
         size: 0,
-        authored: None,
+        frontmatter: None,
         problems: Box::default(),
         sidecar: None,
         stale: false,
     };
-    What::File(Some(Ok(Arc::new(file))))
+    ListingEntryKind::File(Some(Ok(Arc::new(file))))
 }
 
 #[test]
@@ -184,7 +195,7 @@ fn searches() {
         |n| n,
         |n| {
             let found = search(|dir| match dir.depth() {
-                0 => (0..*n).map(|n| (format!("d{n:05}"), What::Directory)).collect(),
+                0 => (0..*n).map(|n| (format!("d{n:05}"), ListingEntryKind::Directory)).collect(),
                 _ => main(),
             });
             assert_eq!(found, *n);
@@ -198,8 +209,8 @@ fn searches() {
             let found = search(|dir| match dir.depth() {
                 0 => (0..*n)
                     .map(|n| {
-                        let to = Spot { base: 1, rel: rel("x") };
-                        (format!("l{n:05}"), What::LinkedDirectory(to, (9, 9)))
+                        let to = ResolvedPath { dir_index: 1, rel_path: rel("x") };
+                        (format!("l{n:05}"), ListingEntryKind::LinkedDirectory(to, (9, 9)))
                     })
                     .collect(),
                 _ => main(),
@@ -211,13 +222,17 @@ fn searches() {
 
 #[test]
 fn walks() {
-    let bounds = Bounds { entries: 1_000_000, depth: 16, path_bytes: 2_048 };
+    let bounds = WalkLimits { entries: 1_000_000, depth: 16, path_bytes: 2_048 };
     let make = |count: usize| -> Vec<Box<[u8]>> {
         (0..count).map(|n| format!("f{}", n * 7919 % count).into_bytes().into()).collect()
     };
     assert_in_proportion("files", 100_000, make, |names| {
-        let mut walk = Walk::new(bounds, None);
-        walk.enter((), RelPath::root(), names.iter().map(|name| (name.clone(), files::Kind::File)));
+        let mut walk = PackageWalk::new(bounds, None);
+        walk.enter_dir(
+            (),
+            RelPath::root(),
+            names.iter().map(|name| (name.clone(), package_walk::WalkEntryKind::File)),
+        );
         let mut count = 0;
         while walk.next().is_some() {
             count += 1;

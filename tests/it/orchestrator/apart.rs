@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use caproot::client::{Mirror, Selection};
+use caproot::client::{Mirror, MirrorSelection};
 use caproot::proto::caproot::v1::{
     CapabilityRootLocation, Consistency, ListSkillsRequest, SelectedCapabilityRoot, SkillView,
 };
@@ -155,7 +155,7 @@ async fn no_file_of_an_executor() {
     command.arg(own.path("own/fleet.yaml")).arg("--selected").arg(own.path("own/selected.json"));
     let calling = Calling::of(&mut command);
     // Another mirror, in this process, to compare with.
-    let selection = Selection::new(vec![root("two", &fixture.path("two"))]);
+    let selection = MirrorSelection::new(vec![root("two", &fixture.path("two"))]);
     let mut mirror = Mirror::start(&client(&addresses[1]).await, selection);
 
     let mut calling = until_listed(calling, fresh(&all, &fixture).await).await;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use caproot::session::dispatch::{
-    Answered, DispatchError, DispatchOptions, Dispatcher, Drained, Response, Submitted,
+    AnswerOrigin, CallDispatcher, DispatchError, DispatchOptions, DispatchOutcome, DrainSummary,
+    SubmitOutcome,
 };
 use caproot::session::{MAX_RESULT_BYTES, Session};
 use serde_json::{Value, json};
@@ -39,9 +40,9 @@ impl World {
         Self { _fixture: fixture, daemon, session, service, manager }
     }
 
-    fn dispatcher(&self) -> Dispatcher {
+    fn dispatcher(&self) -> CallDispatcher {
         let options = DispatchOptions::default();
-        Dispatcher::new("mine", self.manager.clone(), self.session.clone(), options)
+        CallDispatcher::new("mine", self.manager.clone(), self.session.clone(), options)
     }
 
     /// A call that waits for the session.
@@ -61,7 +62,7 @@ fn reading(file: &str) -> Value {
         "resource": resource})
 }
 
-fn ended(drained: &Drained) -> [usize; 4] {
+fn ended(drained: &DrainSummary) -> [usize; 4] {
     [drained.accepted, drained.not_found, drained.in_flight, drained.failed]
 }
 
@@ -69,10 +70,10 @@ fn ended(drained: &Drained) -> [usize; 4] {
 async fn the_example_runs() {
     let (finished, records) = in_time(example_dispatch::run()).await.expect("it runs");
     assert_eq!(finished.status, "completed");
-    let tools: HashMap<&str, (&Submitted, usize)> =
+    let tools: HashMap<&str, (&SubmitOutcome, usize)> =
         records.iter().map(|r| (r.tool.as_str(), (&r.outcome, r.attempts))).collect();
-    assert_eq!(tools["skills.list"], (&Submitted::InFlight, 2), "its answer was lost");
-    assert_eq!(tools["skills.read"], (&Submitted::Accepted, 3));
+    assert_eq!(tools["skills.list"], (&SubmitOutcome::InFlight, 2), "its answer was lost");
+    assert_eq!(tools["skills.read"], (&SubmitOutcome::Accepted, 3));
 }
 
 #[tokio::test]
@@ -104,8 +105,8 @@ async fn each_answer_of_a_manager() {
     assert_eq!(ended(&drained), [7, 1, 3, 1]);
     assert_eq!((drained.ignored, drained.complete), (2, true));
     let [failure] = &drained.failures[..] else { panic!("one: {drained:?}") };
-    assert_eq!((failure.request.as_str(), failure.attempts), ("never", 3));
-    let Submitted::Failed(why) = &failure.outcome else { panic!("{failure:?}") };
+    assert_eq!((failure.request_id.as_str(), failure.attempts), ("never", 3));
+    let SubmitOutcome::Failed(why) = &failure.outcome else { panic!("{failure:?}") };
     assert!(why.contains("500"), "{why}");
     assert_eq!(world.service.pending(), ["approval", "never", "theirs"]);
 
@@ -121,7 +122,7 @@ async fn each_answer_of_a_manager() {
     let drained = in_time(dispatcher.drain()).await.expect("a drain");
     assert_eq!(ended(&drained), [1, 0, 0, 0]);
     let last = world.manager.records().pop().expect("a record");
-    assert_eq!((last.request.as_str(), last.answered), ("never", Answered::Before));
+    assert_eq!((last.request_id.as_str(), last.origin), ("never", AnswerOrigin::Resent));
     assert_eq!(world.service.pending(), ["approval", "theirs"]);
     assert_eq!(world.service.repeated(), [""; 0]);
     world.daemon.stop().await;
@@ -163,10 +164,10 @@ async fn thousands_of_calls_wait() {
     assert_eq!(world.service.repeated(), [""; 0]);
     let records = world.manager.records();
     assert_eq!(records.len(), calls);
-    let ids: std::collections::HashSet<_> = records.iter().map(|r| &r.request).collect();
+    let ids: std::collections::HashSet<_> = records.iter().map(|r| &r.request_id).collect();
     assert_eq!(ids.len(), calls, "each tool ran once");
-    assert!(records.iter().all(|r| r.success && r.answered == Answered::Now));
-    assert_eq!(dispatcher.remembered(), calls);
+    assert!(records.iter().all(|r| r.success && r.origin == AnswerOrigin::Fresh));
+    assert_eq!(dispatcher.remembered_count(), calls);
     world.daemon.stop().await;
 }
 
@@ -190,19 +191,19 @@ async fn calls_that_are_handed_in() {
     let world = World::new().await;
     world.ask("1", "skills.list", &json!({}));
     let dispatcher = world.dispatcher();
-    let page = caproot::session::dispatch::Manager::pending(&*world.manager, None, 10);
+    let page = caproot::session::dispatch::CallManager::list_pending(&*world.manager, None, 10);
     let call = page.await.expect("a page").calls.remove(0);
     assert!(dispatcher.matches(&call));
-    let responded = in_time(dispatcher.respond(call.clone())).await;
-    assert!(matches!(responded, Ok(Response::Ended(record)) if record.is_done()));
-    assert_eq!(dispatcher.respond(call).await, Ok(Response::Known));
+    let responded = in_time(dispatcher.dispatch_call(call.clone())).await;
+    assert!(matches!(responded, Ok(DispatchOutcome::Ended(record)) if record.is_done()));
+    assert_eq!(dispatcher.dispatch_call(call).await, Ok(DispatchOutcome::AlreadyKnown));
     let error = dispatcher.drain().await.expect_err("calls are handed in");
     assert!(matches!(error.why, DispatchError::Mode(_)), "{error}");
     let thread = HttpThread { manager: &world.manager, id: "mine" };
     let turn = json!({"calls": [{"tool": "skills.list", "arguments": {}}]});
     let sent = dispatcher.send_and_handle(&thread, &turn, "completed").await;
     assert!(sent.is_err() && world.service.pending().is_empty(), "nothing was sent");
-    dispatcher.reset();
+    dispatcher.reset_mode();
     let finished = in_time(dispatcher.send_and_handle(&thread, &turn, "completed")).await;
     assert_eq!(finished.expect("an end").status, "completed");
     assert_eq!(world.service.repeated(), [""; 0]);
@@ -214,7 +215,7 @@ async fn a_service_that_is_away() {
     let world = World::new().await;
     let away = Arc::new(HttpManager::new(&nobody()));
     let options = DispatchOptions::default();
-    let dispatcher = Dispatcher::new("mine", away.clone(), world.session.clone(), options);
+    let dispatcher = CallDispatcher::new("mine", away.clone(), world.session.clone(), options);
     let error = in_time(dispatcher.drain()).await.expect_err("nobody is there");
     assert!(error.to_string().starts_with("the manager does not say what is pending: "));
     let thread = HttpThread { manager: &away, id: "mine" };
@@ -228,13 +229,13 @@ fn the_bounds_that_readme_names() {
     let options = DispatchOptions::default();
     let seconds = |span: Duration| span.as_secs().to_string();
     let real = [
-        ("at_once", options.at_once.to_string()),
-        ("remembered", options.remembered.to_string()),
-        ("unsent", options.unsent.to_string()),
-        ("page", options.page.to_string()),
-        ("answer_within", seconds(options.answer_within)),
-        ("manager_within", seconds(options.manager_within)),
-        ("turn_within", seconds(options.turn_within)),
+        ("at_once", options.max_in_flight.to_string()),
+        ("remembered", options.max_remembered.to_string()),
+        ("unsent", options.max_unsent.to_string()),
+        ("page", options.page_size.to_string()),
+        ("answer_within", seconds(options.answer_timeout)),
+        ("manager_within", seconds(options.manager_timeout)),
+        ("turn_within", seconds(options.turn_timeout)),
     ];
     let number = |cell: &str| match humantime::parse_duration(cell) {
         Ok(span) => seconds(span),

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use caproot::client::{Fleet, Since};
+use caproot::client::{ChangesSince, Fleet};
 use caproot::proto::caproot::v1::ReadResourceRequest;
 use caproot::session::{
-    ForkError, Inherit, KeepError, MemoryStore, Options, RestoreError, Session, SessionStore,
-    StoreError,
+    ForkError, ForkScope, MemoryStore, PersistError, RestoreError, Session, SessionOptions,
+    SessionStore, StoreError,
 };
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
@@ -20,7 +20,9 @@ use crate::fixture::Fixture;
 use crate::harness::{Daemon, HANG, in_time};
 
 fn fleet(executors: &[(&str, &str)]) -> Fleet {
-    Fleet::of(executors.iter().map(|(id, address)| ((*id).to_owned(), executor(address))))
+    Fleet::from_executors(
+        executors.iter().map(|(id, address)| ((*id).to_owned(), executor(address))),
+    )
 }
 
 #[allow(unreachable_pub, clippy::print_stdout)]
@@ -28,8 +30,12 @@ fn fleet(executors: &[(&str, &str)]) -> Fleet {
 mod example;
 
 /// Waits long for those that are there, and shows nothing of those that are lost.
-fn options() -> Options {
-    Options { grace: Duration::ZERO, patience: HANG, ..Options::default() }
+fn options() -> SessionOptions {
+    SessionOptions {
+        grace_period: Duration::ZERO,
+        start_timeout: HANG,
+        ..SessionOptions::default()
+    }
 }
 
 async fn of(daemons: &[(&str, &Daemon)]) -> (Fleet, Session) {
@@ -63,7 +69,7 @@ async fn saved_and_restored() {
     std::fs::remove_dir_all(fixture.path("r/b")).expect("a directory");
     // The daemon publishes both before anybody asks.
     let (_, watching) = of(&[("r", &r)]).await;
-    let mut changes = watching.changes();
+    let mut changes = watching.watch();
     in_time(async {
         while list_all(&watching).await.0 != ["skill://r/a", "skill://r/d"] {
             changes.next().await;
@@ -72,11 +78,17 @@ async fn saved_and_restored() {
     .await;
     let restored = Session::restore(&fleet, &saved, &options()).await.expect("it was saved");
     assert_eq!((restored.session.id(), &restored.warnings[..]), (&*id, &[][..]));
-    let told = |n: usize| restored.since[n].since.as_deref().expect("told").clone();
-    let Since::Known { upserted, removed, .. } = told(0) else { panic!("{:?}", restored.since) };
+    let told = |n: usize| restored.changes_since_save[n].changes.as_deref().expect("told").clone();
+    let ChangesSince::Known { upserted, removed, .. } = told(0) else {
+        panic!("{:?}", restored.changes_since_save)
+    };
     assert_eq!((upserted, removed), (vec!["skill://r/d".into()], vec!["skill://r/b".into()]));
-    let Since::Known { upserted, removed, .. } = told(1) else { panic!("{:?}", restored.since) };
-    assert!(upserted.is_empty() && removed.is_empty() && !restored.since[1].moved);
+    let ChangesSince::Known { upserted, removed, .. } = told(1) else {
+        panic!("{:?}", restored.changes_since_save)
+    };
+    assert!(
+        upserted.is_empty() && removed.is_empty() && !restored.changes_since_save[1].changed_again
+    );
     let (listed, _) = list_all(&restored.session).await;
     assert_eq!(listed, ["skill://r/a", "skill://r/d", "skill://s/c"]);
 
@@ -88,10 +100,10 @@ async fn saved_and_restored() {
     s.stop().await;
     fixture.add("skill r/e");
     let r = serving("r", fixture.path("r"), Some(&r_address)).await;
-    let short = Options { patience: Duration::from_millis(500), ..options() };
+    let short = SessionOptions { start_timeout: Duration::from_millis(500), ..options() };
     let restored = Session::restore(&fleet, &saved, &short).await.expect("it was saved");
-    let gone = restored.since.iter().find(|executor| executor.environment_id == "s");
-    assert_eq!(gone.expect("it is named").since, None);
+    let gone = restored.changes_since_save.iter().find(|executor| executor.environment_id == "s");
+    assert_eq!(gone.expect("it is named").changes, None);
     assert!(restored.warnings.iter().any(|w| w.contains("\"s\"")), "{:?}", restored.warnings);
     let again = restored.session.save().expect("it is small");
     let token = |text: &str| -> Value {
@@ -99,19 +111,26 @@ async fn saved_and_restored() {
     };
     assert_eq!(token(&again), token(&saved), "what is not known again is not forgotten");
     let s = serving("s", fixture.path("s"), Some(&s_address)).await;
-    let mut changes = restored.changes;
+    let mut changes = restored.watch;
     in_time(async {
-        while restored.session.since().iter().any(|executor| executor.since.is_none()) {
+        while restored
+            .session
+            .changes_since_save()
+            .iter()
+            .any(|executor| executor.changes.is_none())
+        {
             changes.next().await;
         }
     })
     .await;
-    let since = restored.session.since();
-    let of_r = since[0].since.as_deref().expect("told");
-    let Since::Unknown { why, roots } = of_r else { panic!("{of_r:?}") };
+    let since = restored.session.changes_since_save();
+    let of_r = since[0].changes.as_deref().expect("told");
+    let ChangesSince::Unknown { why, roots } = of_r else { panic!("{of_r:?}") };
     assert!(why.contains("started again") && *roots == ["r"], "{why}");
-    let of_s = since[1].since.as_deref().expect("told");
-    let Since::Known { upserted, .. } = of_s else { panic!("nothing changed below it: {of_s:?}") };
+    let of_s = since[1].changes.as_deref().expect("told");
+    let ChangesSince::Known { upserted, .. } = of_s else {
+        panic!("nothing changed below it: {of_s:?}")
+    };
     assert!(upserted.is_empty());
     r.stop().await;
     s.stop().await;
@@ -136,10 +155,16 @@ async fn what_cannot_be_restored() {
     let newer = saved.replace("\"version\":1", "\"version\":9").replace("\"revision\"", "\"at\"");
     let restored = Session::restore(&fleet, &newer, &options()).await.expect("what it can");
     assert_eq!(list_all(&restored.session).await.0, ["skill://r/a"]);
-    assert!(restored.since.is_empty() && restored.warnings.len() == 1, "{:?}", restored.warnings);
+    assert!(
+        restored.changes_since_save.is_empty() && restored.warnings.len() == 1,
+        "{:?}",
+        restored.warnings
+    );
     assert!(restored.warnings[0].contains("version 9"), "{:?}", restored.warnings);
     // An executor that the fleet no longer names.
-    let restored = Session::restore(&Fleet::of([]), &saved, &options()).await.expect("what it can");
+    let restored = Session::restore(&Fleet::from_executors([]), &saved, &options())
+        .await
+        .expect("what it can");
     assert!(restored.warnings[0].contains("no executor is known"), "{:?}", restored.warnings);
     assert_eq!(restored.session.save().expect("it is small"), saved, "nothing is lost");
     // A root that is no longer there.
@@ -155,8 +180,8 @@ async fn forks() {
     let r = serving("r", fixture.path("r"), None).await;
     let s = serving("s", fixture.path("s"), None).await;
     let (fleet, session) = of(&[("r", &r), ("s", &s)]).await;
-    let whole = session.fork(Inherit::Whole).expect("a fork");
-    let narrow = session.fork(Inherit::Only(&["s"])).expect("a fork");
+    let whole = session.fork(ForkScope::All).expect("a fork");
+    let narrow = session.fork(ForkScope::Only(&["s"])).expect("a fork");
     let ids = [session.id(), whole.id(), narrow.id()];
     assert!(ids[0] != ids[1] && ids[1] != ids[2]);
     assert_eq!(list_all(&whole).await.0, ["skill://r/a", "skill://s/b"]);
@@ -165,14 +190,14 @@ async fn forks() {
     assert_eq!(narrow.inject(&"use $a and $b".into()).await.fragments.len(), 1);
     assert_eq!(narrow.executors().len(), 1);
     // Never more than the parent has.
-    let wide = narrow.fork(Inherit::Only(&["s", "r"])).expect_err("more");
+    let wide = narrow.fork(ForkScope::Only(&["s", "r"])).expect_err("more");
     assert_eq!(wide, ForkError::NotSelected(vec!["r".to_owned()]));
-    assert!(list_all(&narrow.fork(Inherit::Only(&[])).expect("a fork")).await.0.is_empty());
+    assert!(list_all(&narrow.fork(ForkScope::Only(&[])).expect("a fork")).await.0.is_empty());
     // Counted each by itself, and on after the parent.
     assert!(session.metrics().invocations.is_empty());
     assert!(!session.close(false).await.deleted);
     assert_eq!(code(&session, "skills.list", json!({})).await, "SESSION_CLOSED");
-    assert_eq!(session.fork(Inherit::Whole).expect_err("closed"), ForkError::Closed);
+    assert_eq!(session.fork(ForkScope::All).expect_err("closed"), ForkError::Closed);
     drop(session);
     call(&narrow, "skills.read", read_of("s", "b")).await;
     call(&whole, "skills.read", read_of("r", "a")).await;
@@ -181,7 +206,7 @@ async fn forks() {
     assert!(!saved.contains("\"r\""), "{saved}");
     let restored = Session::restore(&fleet, &saved, &options()).await.expect("it was saved");
     assert_eq!(list_all(&restored.session).await.0, ["skill://s/b"]);
-    assert_eq!(restored.since.len(), 1);
+    assert_eq!(restored.changes_since_save.len(), 1);
     r.stop().await;
     s.stop().await;
 }
@@ -212,27 +237,27 @@ async fn closed_and_deleted_or_not() {
     let fixture = Fixture::new("skill r/a");
     let daemon = serving("r", fixture.path("r"), None).await;
     let store = Arc::new(Doubtful::default());
-    let named = Options { id: Some("thread-7".to_owned()), ..options() };
+    let named = SessionOptions { id: Some("thread-7".to_owned()), ..options() };
     let fleet = fleet(&[("r", &daemon.address)]);
     let session = Session::start(&fleet, vec![published("r")], &named).await.expect("a selection");
-    assert_eq!(session.keep().await, Err(KeepError::NoStore));
-    let session = session.stored_in(store.clone());
-    session.keep().await.expect("it is kept");
+    assert_eq!(session.persist().await, Err(PersistError::NoStore));
+    let session = session.with_store(store.clone());
+    session.persist().await.expect("it is kept");
     assert_eq!((session.id(), session.is_closed()), ("thread-7", false));
     // What the store does not confirm is not said.
     let closed = session.close(true).await;
-    assert!(!closed.deleted && closed.why.expect("why").to_string().contains("does not answer"));
+    assert!(!closed.deleted && closed.error.expect("why").to_string().contains("does not answer"));
     assert!(!session.close(false).await.deleted);
     assert!(store.get("thread-7").await.expect("an answer").is_some());
-    let reopened = Session::reopen(&fleet, store.clone(), "thread-7", &options()).await;
+    let reopened = Session::restore_from_store(&fleet, store.clone(), "thread-7", &options()).await;
     assert_eq!(list_all(&reopened.expect("it is kept").session).await.0, ["skill://r/a"]);
     // Again, and it is; and it stays so.
     assert!(session.close(true).await.deleted);
     assert!(session.close(false).await.deleted);
     assert_eq!(store.get("thread-7").await, Ok(None));
-    assert_eq!(session.keep().await, Err(KeepError::Closed), "it does not come back");
-    let reopened = Session::reopen(&fleet, store, "thread-7", &options()).await;
-    assert_eq!(reopened.err(), Some(RestoreError::NotKept("thread-7".to_owned())));
+    assert_eq!(session.persist().await, Err(PersistError::Closed), "it does not come back");
+    let reopened = Session::restore_from_store(&fleet, store, "thread-7", &options()).await;
+    assert_eq!(reopened.err(), Some(RestoreError::NotStored("thread-7".to_owned())));
     // A closed session shows nothing.
     for tool in ["skills.list", "skills.read", "other"] {
         assert_eq!(code(&session, tool, json!({})).await, "SESSION_CLOSED");
@@ -240,7 +265,7 @@ async fn closed_and_deleted_or_not() {
     let told = session.instruction_text(8_000);
     assert!(told.listed == 0 && told.warnings == ["the session is closed"], "{told:?}");
     assert!(session.inject(&"use $a".into()).await.fragments.is_empty());
-    let bad = Options { id: Some("two words".to_owned()), ..options() };
+    let bad = SessionOptions { id: Some("two words".to_owned()), ..options() };
     let error = Session::start(&fleet, vec![], &bad).await.expect_err("no id").to_string();
     assert!(error.contains("visible ASCII"), "{error}");
     daemon.stop().await;
@@ -286,9 +311,9 @@ async fn scopes() {
     let fleet = fleet(&[("r", &daemon.address)]);
     let store = Arc::new(MemoryStore::default());
     let begin = async |id: &str| {
-        let options = Options { id: Some(id.to_owned()), ..options() };
+        let options = SessionOptions { id: Some(id.to_owned()), ..options() };
         let session = Session::start(&fleet, vec![published("r")], &options).await;
-        session.expect("a selection").stored_in(store.clone())
+        session.expect("a selection").with_store(store.clone())
     };
     let is_kept = async |id: &str| store.get(id).await.expect("an answer").is_some();
 
@@ -301,29 +326,35 @@ async fn scopes() {
             *out.lock().expect("no panic") = Some(session);
             outcome
         };
-        let ended = begin("kept").await.lifecycle(true, scope).await;
-        assert_eq!((ended.value, ended.kept, ended.closed.deleted), (outcome, Some(Ok(())), false));
+        let ended = begin("kept").await.run_scope(true, scope).await;
+        assert_eq!(
+            (ended.value, ended.persisted, ended.close_outcome.deleted),
+            (outcome, Some(Ok(())), false)
+        );
         assert!(is_kept("kept").await);
         let escaped = escaped.lock().expect("no panic").take().expect("the session");
         assert_eq!(code(&escaped, "skills.list", json!({})).await, "SESSION_CLOSED");
-        let session = Session::reopen(&fleet, store.clone(), "kept", &options()).await;
+        let session = Session::restore_from_store(&fleet, store.clone(), "kept", &options()).await;
         let session = session.expect("it is kept").session;
-        let ended = session.lifecycle(false, move |_| async move { outcome }).await;
-        assert_eq!((ended.value, ended.kept, ended.closed.deleted), (outcome, None, true));
+        let ended = session.run_scope(false, move |_| async move { outcome }).await;
+        assert_eq!(
+            (ended.value, ended.persisted, ended.close_outcome.deleted),
+            (outcome, None, true)
+        );
         assert!(!is_kept("kept").await);
     }
 
     // A panic, and a future that is dropped: closed, and what was kept stays.
     for panics in [true, false] {
         let session = begin("left").await;
-        session.keep().await.expect("it is kept");
+        session.persist().await.expect("it is kept");
         let (tell, told) = oneshot::channel();
         let scope = move |session: Arc<Session>| async move {
             assert!(tell.send(session).is_ok());
             assert!(!panics, "a scope may");
             std::future::pending::<()>().await;
         };
-        let task = tokio::spawn(async move { drop(session.lifecycle(false, scope).await) });
+        let task = tokio::spawn(async move { drop(session.run_scope(false, scope).await) });
         let session = in_time(told).await.expect("the session");
         if !panics {
             assert!(!session.is_closed());

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use caproot::client::fleet::Found;
-use caproot::client::{Fleet, FleetError, Registry};
+use caproot::client::fleet::RegistryFuture;
+use caproot::client::{ExecutorRegistry, Fleet, FleetError};
 use caproot::proto::caproot::v1::ListSkillsRequest;
 use serde_json::json;
 
@@ -16,8 +16,8 @@ use crate::terminal::attached;
 
 struct Directory(String);
 
-impl Registry for Directory {
-    fn find<'a>(&'a self, environment_id: &'a str) -> Found<'a> {
+impl ExecutorRegistry for Directory {
+    fn find_executor<'a>(&'a self, environment_id: &'a str) -> RegistryFuture<'a> {
         Box::pin(async move {
             match environment_id {
                 "known" => Ok(Some(executor(&self.0))),
@@ -34,13 +34,13 @@ async fn a_registry_of_ones_own() {
     let daemon = serving("known", fixture.path("r"), None).await;
     let fleet = Fleet::new(Directory(daemon.address.clone()));
     let mut client = fleet.client("known").await.expect("a client");
-    assert_eq!(client.executor().await.expect("an answer").environment_ids, ["known"]);
-    assert!(matches!(fleet.client("other").await, Err(FleetError::Unknown(_))));
+    assert_eq!(client.get_executor().await.expect("an answer").environment_ids, ["known"]);
+    assert!(matches!(fleet.client("other").await, Err(FleetError::UnknownEnvironment(_))));
     let error = fleet.client("broken").await.expect_err("no client").to_string();
     assert!(error.contains("\"broken\"") && error.contains("the directory is down"), "{error}");
     // Another's environment is never asked of this one.
     let roots = vec![published("known"), published("other")];
-    let listed = fleet.list(Some(roots), &ListSkillsRequest::default(), &|_, _| {}).await;
+    let listed = fleet.list_skills(Some(roots), &ListSkillsRequest::default(), &|_, _| {}).await;
     let [known, other] = &listed[..] else { panic!("two: {listed:?}") };
     assert_eq!(known.outcome.as_ref().expect("a list").skills.len(), 1);
     assert!(other.outcome.as_ref().expect_err("nobody").contains("no executor is known"));

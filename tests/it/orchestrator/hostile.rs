@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use caproot::client::{CallError, Mirror, MirrorState, ResumePoint, Selection, Since};
+use caproot::client::{CallError, ChangesSince, Mirror, MirrorSelection, MirrorState, ResumePoint};
 use caproot::proto::caproot::v1::capability_service_server::{
     CapabilityService, CapabilityServiceServer,
 };
@@ -199,7 +199,7 @@ async fn lists_of_somebody_else() {
         };
         let address = serve(hostile).await;
         let mut mirror =
-            Mirror::start(&client(&address).await, Selection::new(vec![published("r")]));
+            Mirror::start(&client(&address).await, MirrorSelection::new(vec![published("r")]));
         let held = in_time(async {
             loop {
                 let held = mirror.changed().await;
@@ -225,7 +225,7 @@ async fn an_answer_over_its_bound() {
         since: Vec::new(),
     };
     let address = serve(hostile).await;
-    let error = in_time(client(&address).await.roots()).await.expect_err("too large");
+    let error = in_time(client(&address).await.list_roots()).await.expect_err("too large");
     let CallError::Status(status) = &error else { panic!("{error}") };
     assert!(status.message().contains("too large"), "{error}");
 }
@@ -254,10 +254,12 @@ async fn changes_of_somebody_else() {
         };
         let client = client(&serve(hostile).await).await;
         let from = ResumePoint { token: "t".into(), ..ResumePoint::default() };
-        let mirror = Mirror::resume(&client, Selection::new(vec![published("r")]), from);
-        assert!(mirror.live(crate::harness::HANG).await);
+        let mirror = Mirror::resume(&client, MirrorSelection::new(vec![published("r")]), from);
+        assert!(mirror.wait_until_live(crate::harness::HANG).await);
         let held = mirror.snapshot();
-        let Since::Unknown { why, roots } = &*held.since.expect("told") else { panic!("believed") };
+        let ChangesSince::Unknown { why, roots } = &*held.changes_since.expect("told") else {
+            panic!("believed")
+        };
         assert!(why.contains(part) && *roots == ["r"], "{why}");
         assert_eq!(held.catalog.skills().len(), 1);
     }

@@ -1,7 +1,7 @@
 //! Skills that a person names: whose they are, what of them a model gets, and that no text gets out.
 
 use caproot::session::{
-    Injected, MAX_FRAGMENT_BYTES, MAX_INJECTED_BYTES, Mention, Prompt, Session,
+    InjectedSkills, MAX_FRAGMENT_BYTES, MAX_INJECTED_BYTES, Session, SkillMention, UserPrompt,
 };
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use super::session::{read_all, session};
 use crate::fixture::Fixture;
 use crate::harness::in_time;
 
-async fn inject(session: &Session, prompt: impl Into<Prompt>) -> Injected {
+async fn inject(session: &Session, prompt: impl Into<UserPrompt>) -> InjectedSkills {
     let injected = in_time(session.inject(&prompt.into())).await;
     let all: usize = injected.fragments.iter().map(|fragment| fragment.text.len()).sum();
     assert!(all <= MAX_INJECTED_BYTES);
@@ -23,7 +23,7 @@ async fn inject(session: &Session, prompt: impl Into<Prompt>) -> Injected {
     injected
 }
 
-fn packages(injected: &Injected) -> Vec<&str> {
+fn packages(injected: &InjectedSkills) -> Vec<&str> {
     injected.fragments.iter().map(|fragment| fragment.package.as_str()).collect()
 }
 
@@ -47,7 +47,7 @@ async fn who_is_meant() {
     let told =
         inject(&session, "use $pdf, $pdf and [$x](skill://s/both/SKILL.md); $HOME $none.").await;
     assert_eq!(packages(&told), ["skill://r/pdf", "skill://s/both"]);
-    assert!(told.ambiguous.is_empty() && told.left_out.is_empty() && told.replaced.is_empty());
+    assert!(told.ambiguous.is_empty() && told.omitted.is_empty() && told.replaced.is_empty());
     assert!(told.fragments[0].text.contains("\ndescription: Does pdf.\n"));
 
     let told = inject(&session, "$both").await;
@@ -56,23 +56,23 @@ async fn who_is_meant() {
     let candidates: Vec<_> = both.candidates.iter().map(|c| (&*c.root, &*c.package)).collect();
     assert_eq!(candidates, [("r", "skill://r/both"), ("s", "skill://s/both")]);
 
-    let prompt = Prompt {
-        mentions: vec![Mention { name: "quiet".into(), handle: String::new() }],
+    let prompt = UserPrompt {
+        mentions: vec![SkillMention { name: "quiet".into(), handle: String::new() }],
         connectors: vec!["mail".into()],
-        local: vec!["pdf".into(), "own".into()],
-        ..Prompt::from("$mail $pdf $own")
+        caller_skills: vec!["pdf".into(), "own".into()],
+        ..UserPrompt::from("$mail $pdf $own")
     };
     let told = inject(&session, prompt).await;
     assert_eq!(packages(&told), ["skill://r/quiet", "skill://r/pdf"]);
     assert_eq!(told.replaced, ["pdf"]);
     assert!(!session.instruction_text(8_000).text.contains("quiet"), "only a person calls it");
 
-    let prompt = Prompt {
-        mentions: vec![Mention { name: "none".into(), handle: String::new() }],
-        ..Prompt::from("[$pdf](skill://r/none)")
+    let prompt = UserPrompt {
+        mentions: vec![SkillMention { name: "none".into(), handle: String::new() }],
+        ..UserPrompt::from("[$pdf](skill://r/none)")
     };
     let told = inject(&session, prompt).await;
-    let named: Vec<_> = told.left_out.iter().map(|left| left.named.as_str()).collect();
+    let named: Vec<_> = told.omitted.iter().map(|left| left.mention.as_str()).collect();
     assert_eq!(named, ["none", "skill://r/none"]);
     r.stop().await;
     s.stop().await;
@@ -85,11 +85,11 @@ async fn environment_variables_are_no_mentions() {
     let daemon = serving("r", fixture.path("r"), None).await;
     let session = session(&[("r", &daemon.address)]).await;
     let told = inject(&session, "ls $HOME/bin; export PATH=$PATH:$HOME.").await;
-    assert_eq!(told, Injected::default());
+    assert_eq!(told, InjectedSkills::default());
     let told = inject(&session, "[$HOME](skill://r/HOME) and $Path").await;
     assert_eq!(packages(&told), ["skill://r/HOME", "skill://r/Path"]);
-    let mentions = vec![Mention { name: "PATH".into(), handle: String::new() }];
-    let told = inject(&session, Prompt { mentions, ..Prompt::from("$PATH") }).await;
+    let mentions = vec![SkillMention { name: "PATH".into(), handle: String::new() }];
+    let told = inject(&session, UserPrompt { mentions, ..UserPrompt::from("$PATH") }).await;
     assert_eq!(packages(&told), ["skill://r/PATH"]);
     daemon.stop().await;
 }
@@ -101,14 +101,15 @@ async fn a_handle_that_is_gone_blocks_its_name() {
     let daemon = serving("r", fixture.path("r"), None).await;
     let session = session(&[("r", &daemon.address)]).await;
     let gone = "skill://r/old/deploy";
-    let structured = |name: &str| Prompt {
+    let structured = |name: &str| UserPrompt {
         mentions: vec![
-            Mention { name: name.into(), handle: gone.into() },
-            Mention { name: "deploy".into(), handle: String::new() },
+            SkillMention { name: name.into(), handle: gone.into() },
+            SkillMention { name: "deploy".into(), handle: String::new() },
         ],
-        ..Prompt::from("run $deploy, then $other")
+        ..UserPrompt::from("run $deploy, then $other")
     };
-    let linked = Prompt::from("run $deploy. then $other, as [$deploy](skill://r/old/deploy) does");
+    let linked =
+        UserPrompt::from("run $deploy. then $other, as [$deploy](skill://r/old/deploy) does");
     for (prompt, reported) in [
         (structured("deploy"), vec![gone, "deploy"]),
         (structured(""), vec![gone, "deploy"]),
@@ -116,9 +117,9 @@ async fn a_handle_that_is_gone_blocks_its_name() {
     ] {
         let told = inject(&session, prompt).await;
         assert_eq!(packages(&told), ["skill://r/other"]);
-        let named: Vec<_> = told.left_out.iter().map(|left| left.named.as_str()).collect();
+        let named: Vec<_> = told.omitted.iter().map(|left| left.mention.as_str()).collect();
         assert_eq!(named, reported);
-        assert!(told.left_out[0].why.contains("no skill of this session has this handle"));
+        assert!(told.omitted[0].reason.contains("no skill of this session has this handle"));
     }
     let told = inject(&session, "[$other](skill://r/gone) and $deploy").await;
     assert_eq!(packages(&told), ["skill://r/deploy"], "another name is not blocked");
@@ -155,8 +156,8 @@ async fn the_name_of_a_plugin_can_be_left_out() {
     assert_eq!((audit.name.as_str(), candidates), ("audit", vec!["one:audit", "two:audit"]));
     assert!(told.fragments.is_empty());
     // The caller's own skill with the whole name is meant, and not a plugin's.
-    let own = Prompt { local: vec!["deploy".into()], ..Prompt::from("$deploy") };
-    assert_eq!(inject(&session, own).await, Injected::default());
+    let own = UserPrompt { caller_skills: vec!["deploy".into()], ..UserPrompt::from("$deploy") };
+    assert_eq!(inject(&session, own).await, InjectedSkills::default());
     daemon.stop().await;
 }
 
@@ -193,7 +194,7 @@ async fn large_and_hostile_ones() {
     }
     let all: Vec<_> = bodies.iter().map(|(name, _)| format!("${name}")).collect();
     let told = inject(&session, all.join(" ").as_str()).await;
-    assert_eq!(told.fragments.len() + told.left_out.len(), bodies.len());
-    assert!(told.fragments.len() >= 4, "{:?}", told.left_out);
+    assert_eq!(told.fragments.len() + told.omitted.len(), bodies.len());
+    assert!(told.fragments.len() >= 4, "{:?}", told.omitted);
     daemon.stop().await;
 }

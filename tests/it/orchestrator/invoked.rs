@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use caproot::session::{How, Inherit, Prompt};
+use caproot::session::{ForkScope, InvocationKind, UserPrompt};
 use serde_json::{Value, json};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::FmtSpan;
@@ -54,7 +54,7 @@ async fn counted_and_traced() {
     let session = session(&[("r", &daemon.address)]).await;
     // Whether somebody wants a span is asked once, of whichever thread makes it first: that may be one of
     // another test, where nobody does. It is asked here once more.
-    drop(session.fork(Inherit::Whole).expect("open").call("skills.list", &json!({})).await);
+    drop(session.fork(ForkScope::All).expect("open").call("skills.list", &json!({})).await);
     tracing::callsite::rebuild_interest_cache();
     lines.0.lock().expect("no panic").clear();
     call(&session, "skills.list", json!({})).await;
@@ -64,23 +64,25 @@ async fn counted_and_traced() {
     let gone = in_time(session.call("skills.read", &read_of("skill://r/none"))).await;
     assert_eq!(value(&gone)["error"]["code"], "PACKAGE_NOT_FOUND");
     in_time(session.call("made-up", &json!({}))).await;
-    let injected = in_time(session.inject(&Prompt::from("use $b"))).await;
+    let injected = in_time(session.inject(&UserPrompt::from("use $b"))).await;
     let text = &injected.fragments[0].text;
 
     let told = session.metrics();
     let rows: Vec<_> = told
         .invocations
         .iter()
-        .map(|s| (s.source_kind.as_str(), s.source_id.as_str(), s.how, s.outcome.as_str(), s.count))
+        .map(|s| {
+            (s.source_kind.as_str(), s.source_id.as_str(), s.kind, s.outcome.as_str(), s.count)
+        })
         .collect();
     assert_eq!(
         rows,
         [
-            ("executor", "r", How::Read, "OK", 2),
-            ("executor", "r", How::Read, "PACKAGE_NOT_FOUND", 1),
-            ("executor", "r", How::Inject, "OK", 1),
-            ("session", "", How::List, "OK", 1),
-            ("session", "", How::Tool, "UNKNOWN_TOOL", 1),
+            ("executor", "r", InvocationKind::Read, "OK", 2),
+            ("executor", "r", InvocationKind::Read, "PACKAGE_NOT_FOUND", 1),
+            ("executor", "r", InvocationKind::Inject, "OK", 1),
+            ("session", "", InvocationKind::List, "OK", 1),
+            ("session", "", InvocationKind::Tool, "UNKNOWN_TOOL", 1),
         ]
     );
     let inject = &told.invocations[2];

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use caproot::client::{Mirror, MirrorState, Selection, Snapshot};
+use caproot::client::{Mirror, MirrorSelection, MirrorSnapshot, MirrorState};
 use caproot::proto::caproot::v1::{Consistency, ListSkillsRequest, ResolveRootsRequest, SkillView};
 
 use super::{client, nobody, published, serving};
@@ -47,7 +47,8 @@ async fn plugins() {
     manifest("first");
     let daemon = serving("x", fixture.path("r"), None).await;
     let roots = vec![published("x")];
-    let selection = Selection { view: SkillView::Full, ..Selection::new(roots.clone()) };
+    let selection =
+        MirrorSelection { view: SkillView::Full, ..MirrorSelection::new(roots.clone()) };
     let mut mirror = Mirror::start(&client(&daemon.address).await, selection);
     for name in ["first", "second"] {
         manifest(name);
@@ -67,7 +68,7 @@ async fn plugins() {
     daemon.stop().await;
 }
 
-async fn until(mirror: &mut Mirror, what: impl Fn(&Snapshot) -> bool) -> Snapshot {
+async fn until(mirror: &mut Mirror, what: impl Fn(&MirrorSnapshot) -> bool) -> MirrorSnapshot {
     in_time(async {
         let mut held = mirror.snapshot();
         while !what(&held) {
@@ -83,8 +84,9 @@ async fn through_edits_and_a_restart() {
     let mut fixture = Fixture::new("skill r/a\nskill r/b\nfile r/bad/SKILL.md\n| no fence");
     let daemon = serving("x", fixture.path("r"), None).await;
     let address = daemon.address.clone();
-    let mut mirror = Mirror::start(&client(&address).await, Selection::new(vec![published("x")]));
-    assert!(mirror.live(HANG).await);
+    let mut mirror =
+        Mirror::start(&client(&address).await, MirrorSelection::new(vec![published("x")]));
+    assert!(mirror.wait_until_live(HANG).await);
     assert_mirrors(&mut mirror, &daemon, "x").await;
     let first = mirror.snapshot();
     assert_eq!(first.catalog.diagnostics().len(), 1);
@@ -116,13 +118,14 @@ async fn through_edits_and_a_restart() {
 async fn nobody_is_there_yet() {
     let fixture = Fixture::new("skill r/a");
     let address = nobody();
-    let mut mirror = Mirror::start(&client(&address).await, Selection::new(vec![published("x")]));
+    let mut mirror =
+        Mirror::start(&client(&address).await, MirrorSelection::new(vec![published("x")]));
     let held = until(&mut mirror, |held| held.state != MirrorState::Connecting(None)).await;
     let MirrorState::Failed(why) = &held.state else { panic!("{:?}", held.state) };
     assert!(why.contains("no connection to the daemon"), "{why}");
     assert!(held.catalog.skills().is_empty() && held.epoch.is_empty());
     let daemon = serving("x", fixture.path("r"), Some(&address)).await;
-    assert!(mirror.live(HANG).await, "it comes by itself");
+    assert!(mirror.wait_until_live(HANG).await, "it comes by itself");
     assert_mirrors(&mut mirror, &daemon, "x").await;
     daemon.stop().await;
 }
@@ -131,7 +134,8 @@ async fn nobody_is_there_yet() {
 async fn too_large_for_its_bound() {
     let fixture = Fixture::new("repeat 50 skill r/s{}");
     let daemon = serving("x", fixture.path("r"), None).await;
-    let selection = Selection { max_bytes: 10_000, ..Selection::new(vec![published("x")]) };
+    let selection =
+        MirrorSelection { max_bytes: 10_000, ..MirrorSelection::new(vec![published("x")]) };
     let mut mirror = Mirror::start(&client(&daemon.address).await, selection);
     let held = until(&mut mirror, |held| held.state != MirrorState::Connecting(None)).await;
     let MirrorState::Failed(why) = &held.state else { panic!("{:?}", held.state) };
@@ -146,17 +150,17 @@ async fn at_each_state_and_bookmark() {
     let mut fixture = Fixture::new("skill r/a\nskill other/a");
     let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
     let (root, other) = (selected("x", fixture.path("r")), selected("y", fixture.path("other")));
-    let selection = Selection {
+    let selection = MirrorSelection {
         bookmark_interval: Duration::from_secs(1),
         view: SkillView::Full,
-        ..Selection::new(vec![root.clone()])
+        ..MirrorSelection::new(vec![root.clone()])
     };
     let mut mirror = Mirror::start(&client(&daemon.address).await, selection);
     let (mut compared, mut of_others) = (0, 0);
     let mut n = 0;
     while compared < 8 || of_others < 2 {
         let before = mirror.snapshot();
-        let held = in_time(mirror.heard()).await;
+        let held = in_time(mirror.messages()).await;
         let list = daemon.list(std::slice::from_ref(&root)).await;
         if (&*held.epoch, held.revision) == (list.epoch.as_str(), list.revision) {
             let skills: Vec<_> = held.catalog.skills().iter().map(|s| (**s).clone()).collect();

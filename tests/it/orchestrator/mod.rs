@@ -30,19 +30,19 @@ mod whole;
 
 use std::path::PathBuf;
 
-use caproot::client::{Client, Credentials, Endpoint, Executor};
-use caproot::config::{Config, Flags, RootFlag};
+use caproot::client::{Client, ClientCredentials, DaemonEndpoint, ExecutorConfig};
+use caproot::config::{Config, RootFlag, ServeFlags};
 use caproot::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 
 use crate::harness::{Daemon, HANG, surroundings};
 
 /// A daemon of one environment that publishes one directory, at an address or any.
 pub(crate) async fn serving(environment: &str, dir: PathBuf, address: Option<&str>) -> Daemon {
-    let flags = Flags {
+    let flags = ServeFlags {
         roots: vec![RootFlag { id: Some(environment.to_owned()), dir }],
         environment_ids: vec![environment.to_owned()],
         listen: vec![format!("tcp:{}", address.unwrap_or("127.0.0.1:0"))],
-        ..Flags::default()
+        ..ServeFlags::default()
     };
     let env = surroundings(std::path::Path::new("/nonexistent"));
     Daemon::of(Config::from_flags(flags, &env).expect("a good configuration")).await
@@ -61,15 +61,17 @@ pub(crate) fn published(environment: &str) -> SelectedCapabilityRoot {
 }
 
 /// How a daemon at an address is reached.
-pub(crate) fn executor(address: &str) -> Executor {
-    let endpoint: Endpoint = format!("tcp:{address}").parse().expect("an endpoint");
-    Executor { timeout: HANG, ..Executor::new(endpoint) }
+pub(crate) fn executor(address: &str) -> ExecutorConfig {
+    let endpoint: DaemonEndpoint = format!("tcp:{address}").parse().expect("an endpoint");
+    ExecutorConfig { timeout: HANG, ..ExecutorConfig::new(endpoint) }
 }
 
 /// A client of it, which connects when it is first called.
 pub(crate) async fn client(address: &str) -> Client {
-    let Executor { endpoint, timeout, .. } = executor(address);
-    Client::lazy(&endpoint, &Credentials::default(), timeout).await.expect("nothing to read")
+    let ExecutorConfig { endpoint, timeout, .. } = executor(address);
+    Client::connect_lazily(&endpoint, &ClientCredentials::default(), timeout)
+        .await
+        .expect("nothing to read")
 }
 
 /// An address of this machine where nobody listens.

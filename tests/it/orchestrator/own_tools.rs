@@ -1,4 +1,4 @@
-use caproot::session::{Options, Tool, Tools, ToolsError};
+use caproot::session::{CustomTool, SessionOptions, ToolRegistry, ToolRegistryError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -18,12 +18,12 @@ struct Counted {
 }
 
 /// The options of a session that has one tool of its own.
-pub fn options() -> Result<Options, ToolsError> {
-    let count = Tool::new("count", |Count { text }: Count| async move {
+pub fn options() -> Result<SessionOptions, ToolRegistryError> {
+    let count = CustomTool::new("count", |Count { text }: Count| async move {
         let words = text.split_whitespace().count();
         if words == 0 { Err("there is not one word") } else { Ok(Counted { words }) }
     });
-    let tools = Tools::new();
+    let tools = ToolRegistry::new();
     tools.register(count.in_namespace("words").time_limit(Duration::from_secs(5)))?;
-    Ok(Options { tools, ..Options::default() })
+    Ok(SessionOptions { tools, ..SessionOptions::default() })
 }

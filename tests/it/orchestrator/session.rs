@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use caproot::client::fleet::Found;
-use caproot::client::{Endpoint, Executor, Fleet, Registry};
-use caproot::session::{MAX_RESULT_BYTES, Mention, Options, Prompt, Session, ToolResult};
+use caproot::client::fleet::RegistryFuture;
+use caproot::client::{DaemonEndpoint, ExecutorConfig, ExecutorRegistry, Fleet};
+use caproot::session::{
+    MAX_RESULT_BYTES, Session, SessionOptions, SkillMention, ToolResult, UserPrompt,
+};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
@@ -21,8 +23,8 @@ use crate::harness::{HANG, in_time};
 pub(crate) async fn session(executors: &[(&str, &str)]) -> Session {
     let fleet = executors.iter().map(|(id, address)| ((*id).to_owned(), executor(address)));
     let roots = executors.iter().map(|(id, _)| published(id)).collect();
-    let options = Options { grace: Duration::ZERO, ..Options::default() };
-    Session::start(&Fleet::of(fleet), roots, &options).await.expect("a selection")
+    let options = SessionOptions { grace_period: Duration::ZERO, ..SessionOptions::default() };
+    Session::start(&Fleet::from_executors(fleet), roots, &options).await.expect("a selection")
 }
 
 /// A result's JSON, which is within the bound, whether it went well.
@@ -220,7 +222,7 @@ async fn what_is_wrong_is_said() {
     let address = r.address.clone();
     r.stop().await;
     assert_eq!(refused(&session, "skills.read", next.clone()).await, "EXECUTOR_UNAVAILABLE");
-    let mut changes = session.changes();
+    let mut changes = session.watch();
     in_time(async {
         while list_all(&session).await.0 != ["skill://s/b"] {
             changes.next().await;
@@ -277,14 +279,15 @@ async fn many_calls_at_once() {
 async fn an_unknown_executor_is_a_warning() {
     let fixture = Fixture::new("skill r/a");
     let daemon = serving("r", fixture.path("r"), None).await;
-    let fleet = Fleet::of([
+    let fleet = Fleet::from_executors([
         ("r".to_owned(), executor(&daemon.address)),
         ("down".to_owned(), executor(&nobody())),
     ]);
     let roots = vec![published("lost"), published("r"), published("down")];
-    let options = Options { patience: Duration::from_millis(100), ..Options::default() };
+    let options =
+        SessionOptions { start_timeout: Duration::from_millis(100), ..SessionOptions::default() };
     let session = Session::start(&fleet, roots, &options).await.expect("a selection");
-    let mut changes = session.changes();
+    let mut changes = session.watch();
     in_time(async {
         while list_all(&session).await.0 != ["skill://r/a"] {
             changes.next().await;
@@ -336,9 +339,9 @@ async fn hidden_characters_are_escaped() {
     assert_eq!(list["skills"][0]["description"], "Do\\u{200b}es\\u{e0041} 👩\u{200d}🚀.");
     let told = session.instruction_text(8_000).text;
     assert!(told.contains(r"- a\u{202e}b: Sh\u{2066}ort. (skill://r/a)"), "{told}");
-    let several = in_time(session.inject(&Prompt {
-        mentions: vec![Mention { name: "a\u{202e}b".into(), handle: String::new() }],
-        ..Prompt::default()
+    let several = in_time(session.inject(&UserPrompt {
+        mentions: vec![SkillMention { name: "a\u{202e}b".into(), handle: String::new() }],
+        ..UserPrompt::default()
     }))
     .await;
     let candidate = &several.ambiguous[0].candidates[0].description;
@@ -362,9 +365,9 @@ async fn a_dead_executor_is_not_waited_for() {
     let daemon = serving("r", fixture.path("r"), None).await;
     let socket = |name: &str| fixture.path("empty").join(name);
     drop(UnixListener::bind(socket("dead.sock")).expect("a socket"));
-    let unix = |name| Executor::new(Endpoint::unix(socket(name)).expect("an endpoint"));
+    let unix = |name| ExecutorConfig::new(DaemonEndpoint::unix(socket(name)).expect("an endpoint"));
     let address = nobody();
-    let fleet = Fleet::of([
+    let fleet = Fleet::from_executors([
         ("r".to_owned(), executor(&daemon.address)),
         ("refused".to_owned(), executor(&address)),
         ("missing".to_owned(), unix("missing.sock")),
@@ -372,17 +375,18 @@ async fn a_dead_executor_is_not_waited_for() {
     ]);
     let roots = ["refused", "r", "missing", "dead"].map(published).to_vec();
     // Far longer than a test may take.
-    let options = Options { patience: Duration::from_hours(1), ..Options::default() };
+    let options =
+        SessionOptions { start_timeout: Duration::from_hours(1), ..SessionOptions::default() };
     let begun = in_time(Session::start(&fleet, roots, &options)).await;
     let session = begun.expect("a selection");
     let (packages, warnings) = list_all(&session).await;
     assert_eq!((packages, warnings.len()), (vec!["skill://r/a".to_owned()], 3));
     for executor in session.executors() {
         let is_live = executor.environment_id == "r";
-        assert_eq!((executor.state == "live", executor.why.is_none()), (is_live, is_live));
+        assert_eq!((executor.state == "live", executor.reason.is_none()), (is_live, is_live));
     }
     // A daemon that starts later comes in by itself.
-    let mut changes = session.changes();
+    let mut changes = session.watch();
     let late = serving("refused", fixture.path("r"), Some(&address)).await;
     in_time(async {
         while list_all(&session).await.0.len() < 2 {
@@ -400,8 +404,8 @@ struct Late {
     asked: AtomicUsize,
 }
 
-impl Registry for Late {
-    fn find<'a>(&'a self, _: &'a str) -> Found<'a> {
+impl ExecutorRegistry for Late {
+    fn find_executor<'a>(&'a self, _: &'a str) -> RegistryFuture<'a> {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
         let late = || "not yet".to_owned();
         let answer = (asked > 1).then(|| Some(executor(&self.address))).ok_or_else(late);
@@ -414,7 +418,7 @@ async fn a_registry_is_asked_again() {
     let fixture = Fixture::new("skill r/a");
     let daemon = serving("r", fixture.path("r"), None).await;
     let late = Late { address: daemon.address.clone(), asked: AtomicUsize::new(0) };
-    let options = Options { patience: HANG, ..Options::default() };
+    let options = SessionOptions { start_timeout: HANG, ..SessionOptions::default() };
     let begun = Session::start(&Fleet::new(late), vec![published("r")], &options).await;
     let session = begun.expect("a selection");
     assert_eq!(list_all(&session).await.0, ["skill://r/a"]);

@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use caproot::client::{Mirror, MirrorState, ResumePoint, Selection, Since, Snapshot};
-use caproot::config::{Config, Flags};
+use caproot::client::{
+    ChangesSince, Mirror, MirrorSelection, MirrorSnapshot, MirrorState, ResumePoint,
+};
+use caproot::config::{Config, ServeFlags};
 use caproot::proto::caproot::v1::{Consistency, ListSkillsRequest, SelectedCapabilityRoot};
 use futures_util::future::join_all;
 use proptest::prelude::*;
@@ -19,10 +21,10 @@ use crate::harness::{Daemon, HANG, in_time, selected, surroundings};
 
 /// A daemon that allows the fixture, at an address or any.
 async fn allowing(fixture: &Fixture, address: Option<&str>) -> Daemon {
-    let flags = Flags {
+    let flags = ServeFlags {
         allow: vec![fixture.top().to_owned()],
         listen: vec![format!("tcp:{}", address.unwrap_or("127.0.0.1:0"))],
-        ..Flags::default()
+        ..ServeFlags::default()
     };
     let env = surroundings(std::path::Path::new("/nonexistent"));
     Daemon::of(Config::from_flags(flags, &env).expect("a good configuration")).await
@@ -43,13 +45,13 @@ async fn settled(daemon: &Daemon, roots: &[SelectedCapabilityRoot]) {
 }
 
 /// The first state of a mirror that is live, or the one after it.
-async fn live(mirror: &mut Mirror) -> Snapshot {
-    assert!(mirror.live(HANG).await);
+async fn live(mirror: &mut Mirror) -> MirrorSnapshot {
+    assert!(mirror.wait_until_live(HANG).await);
     mirror.snapshot()
 }
 
 /// The packages that are others, and those that are gone.
-fn difference(before: &Snapshot, after: &Snapshot) -> (Vec<String>, Vec<String>) {
+fn difference(before: &MirrorSnapshot, after: &MirrorSnapshot) -> (Vec<String>, Vec<String>) {
     let upserted = after.catalog.skills().iter();
     let upserted = upserted.filter(|s| before.catalog.skill(&s.package) != Some(s));
     let removed = before.catalog.skills().iter();
@@ -106,7 +108,7 @@ fn apply(fixture: &Fixture, edits: &[Edit]) {
 async fn exactly_what_changed() {
     let fixture = Fixture::new("skill x/s0\nskill x/s1\nskill y/s0\ndir other");
     let roots = roots(&fixture);
-    let selection = Selection::new(roots.clone());
+    let selection = MirrorSelection::new(roots.clone());
     let mut daemon = allowing(&fixture, None).await;
     let address = daemon.address.clone();
     let client = client(&address).await;
@@ -116,7 +118,7 @@ async fn exactly_what_changed() {
         settled(&daemon, &roots).await;
         let mut mirror = Mirror::start(&client, selection.clone());
         let before = live(&mut mirror).await;
-        let point = ResumePoint::of(&before).expect("a state");
+        let point = ResumePoint::from_snapshot(&before).expect("a state");
         drop(mirror);
 
         let edits = edits().new_tree(&mut runner).expect("edits").current();
@@ -129,16 +131,16 @@ async fn exactly_what_changed() {
         settled(&daemon, &roots).await;
         let mut mirror = Mirror::resume(&client, selection.clone(), point);
         let after = live(&mut mirror).await;
-        let since = after.since.clone().expect("it is told with the first state");
+        let since = after.changes_since.clone().expect("it is told with the first state");
         let (changed, gone) = difference(&before, &after);
         match &*since {
-            Since::Known { revision, upserted, removed, .. } => {
+            ChangesSince::Known { revision, upserted, removed, .. } => {
                 assert_eq!(*revision, after.revision, "{edits:?}");
                 assert_eq!((upserted, removed), (&changed, &gone), "{edits:?}");
                 assert!(!restarts || (changed.is_empty() && gone.is_empty()));
                 exact += 1;
             }
-            Since::Unknown { why, roots } => {
+            ChangesSince::Unknown { why, roots } => {
                 assert!(restarts && why.contains("started again"), "{edits:?}: {why}");
                 let touched: BTreeSet<_> =
                     changed.iter().chain(&gone).map(|p| root_of(p)).collect();
@@ -156,14 +158,14 @@ async fn exactly_what_changed() {
 async fn while_it_changes() {
     let fixture = Arc::new(Fixture::new("skill x/s0\nskill y/s0\nskill other/s0"));
     let (roots, other) = (roots(&fixture), selected("other", fixture.path("other")));
-    let selection = Selection::new(roots.clone());
+    let selection = MirrorSelection::new(roots.clone());
     let daemon = allowing(&fixture, None).await;
     let client = client(&daemon.address).await;
-    let mut others = Mirror::start(&client, Selection::new(vec![other]));
+    let mut others = Mirror::start(&client, MirrorSelection::new(vec![other]));
     live(&mut others).await;
     let mut mirror = Mirror::start(&client, selection.clone());
     let before = live(&mut mirror).await;
-    let point = ResumePoint::of(&before).expect("a state");
+    let point = ResumePoint::from_snapshot(&before).expect("a state");
     let (stop, mut n) = (Arc::new(AtomicBool::new(false)), 0_u8);
     let editor = std::thread::spawn({
         let (fixture, stop) = (fixture.clone(), stop.clone());
@@ -186,7 +188,8 @@ async fn while_it_changes() {
     let mut exact = 0;
     // Each is looked at as soon as it is there.
     for first in join_all(resumed.iter_mut().map(live)).await {
-        let Since::Known { revision, upserted, removed, .. } = &*first.since.clone().expect("told")
+        let ChangesSince::Known { revision, upserted, removed, .. } =
+            &*first.changes_since.clone().expect("told")
         else {
             continue;
         };
@@ -210,9 +213,9 @@ async fn tokens_that_say_nothing() {
     let roots = roots(&fixture);
     let daemon = allowing(&fixture, None).await;
     let client = client(&daemon.address).await;
-    let mut mirror = Mirror::start(&client, Selection::new(roots.clone()));
-    let point = ResumePoint::of(&live(&mut mirror).await).expect("a state");
-    let narrow = Selection::new(roots[..1].to_vec());
+    let mut mirror = Mirror::start(&client, MirrorSelection::new(roots.clone()));
+    let point = ResumePoint::from_snapshot(&live(&mut mirror).await).expect("a state");
+    let narrow = MirrorSelection::new(roots[..1].to_vec());
     let cases = [
         (ResumePoint { token: "garbage".into(), ..point.clone() }, "does not know the token"),
         (ResumePoint { token: String::new(), ..point.clone() }, "no token"),
@@ -225,11 +228,11 @@ async fn tokens_that_say_nothing() {
         }
         for (point, part) in cases.clone() {
             let mut mirror = Mirror::resume(&client, narrow.clone(), point);
-            match &*live(&mut mirror).await.since.expect("told") {
-                Since::Known { upserted, removed, .. } => {
+            match &*live(&mut mirror).await.changes_since.expect("told") {
+                ChangesSince::Known { upserted, removed, .. } => {
                     assert!(!changed && upserted.is_empty() && removed.is_empty());
                 }
-                Since::Unknown { why, roots } => {
+                ChangesSince::Unknown { why, roots } => {
                     assert!(changed && why.contains(part) && *roots == ["x"], "{why} {roots:?}");
                 }
             }

@@ -1,5 +1,5 @@
-use caproot::client::{Fleet, parse_selected};
-use caproot::session::{DEFAULT_BUDGET, Options, Session};
+use caproot::client::{Fleet, parse_selected_roots};
+use caproot::session::{DEFAULT_BUDGET, Session, SessionOptions};
 use serde_json::{Value, json};
 use std::{error::Error, fs, path::Path};
 
@@ -11,8 +11,8 @@ pub async fn orchestrate(
     mut model: impl FnMut(Value) -> Option<(String, Value)>,
 ) -> Result<(), Box<dyn Error>> {
     let fleet = Fleet::from_file(fleet).await?;
-    let roots = parse_selected(&fs::read_to_string(selected)?)?;
-    let session = Session::start(&fleet, roots, &Options::default()).await?;
+    let roots = parse_selected_roots(&fs::read_to_string(selected)?)?;
+    let session = Session::start(&fleet, roots, &SessionOptions::default()).await?;
     let mut input = json!({
         "tools": session.dynamic_tools(),
         "instructions": session.instruction_text(DEFAULT_BUDGET).text,

@@ -9,7 +9,9 @@ mod register;
 use std::convert::Infallible;
 
 use caproot::client::Fleet;
-use caproot::session::{MAX_RESULT_BYTES, Options, Session, Tool, ToolNames, ToolResult, Tools};
+use caproot::session::{
+    CustomTool, MAX_RESULT_BYTES, Session, SessionOptions, ToolNames, ToolRegistry, ToolResult,
+};
 use proptest::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -46,21 +48,21 @@ async fn weather(place: Place) -> Result<Weather, String> {
 }
 
 /// A tool of any JSON.
-fn free<F, R>(name: &str, function: F) -> Tool
+fn free<F, R>(name: &str, function: F) -> CustomTool
 where
     F: Fn(Value) -> R + Send + Sync + 'static,
     R: Future<Output = Result<Value, String>> + Send + 'static,
 {
-    Tool::new(name, function).description("Does it.").input_schema(json!({"type": "object"}))
+    CustomTool::new(name, function).description("Does it.").input_schema(json!({"type": "object"}))
 }
 
 /// One that gives what it gets.
-fn echo(name: &str) -> Tool {
+fn echo(name: &str) -> CustomTool {
     free(name, |value| async { Ok(value) })
 }
 
-fn catalog(tools: impl IntoIterator<Item = Tool>) -> Tools {
-    let catalog = Tools::new();
+fn catalog(tools: impl IntoIterator<Item = CustomTool>) -> ToolRegistry {
+    let catalog = ToolRegistry::new();
     for tool in tools {
         catalog.register(tool).expect("a good tool");
     }
@@ -68,12 +70,12 @@ fn catalog(tools: impl IntoIterator<Item = Tool>) -> Tools {
 }
 
 /// A session without skills.
-async fn begun(tools: &Tools) -> Session {
-    let options = Options { tools: tools.clone(), ..Options::default() };
-    Session::start(&Fleet::of([]), Vec::new(), &options).await.expect("it begins")
+async fn begun(tools: &ToolRegistry) -> Session {
+    let options = SessionOptions { tools: tools.clone(), ..SessionOptions::default() };
+    Session::start(&Fleet::from_executors([]), Vec::new(), &options).await.expect("it begins")
 }
 
-async fn with(tools: impl IntoIterator<Item = Tool>) -> Session {
+async fn with(tools: impl IntoIterator<Item = CustomTool>) -> Session {
     begun(&catalog(tools)).await
 }
 
@@ -105,9 +107,9 @@ async fn refused(session: &Session, tool: &str, arguments: Value) -> (String, St
 async fn a_typed_function() {
     let fixture = Fixture::new("skill r/a");
     let daemon = serving("r", fixture.path("r"), None).await;
-    let tools = catalog([Tool::new("look", weather).in_namespace("weather"), echo("echo")]);
-    let fleet = Fleet::of([("r".to_owned(), executor(&daemon.address))]);
-    let options = Options { tools, ..Options::default() };
+    let tools = catalog([CustomTool::new("look", weather).in_namespace("weather"), echo("echo")]);
+    let fleet = Fleet::from_executors([("r".to_owned(), executor(&daemon.address))]);
+    let options = SessionOptions { tools, ..SessionOptions::default() };
     let session = Session::start(&fleet, vec![published("r")], &options).await.expect("it begins");
 
     let payloads = session.dynamic_tools();
@@ -162,10 +164,10 @@ async fn flat_names_are_in_every_text() {
     let tree = "file r/a/SKILL.md\n| ---\n| name: a\n| description: Does a.\n| ---\n| ";
     let fixture = Fixture::new(&format!("{tree}{}", "x".repeat(20_000)));
     let daemon = serving("r", fixture.path("r"), None).await;
-    let fleet = Fleet::of([("r".to_owned(), executor(&daemon.address))]);
-    let tools = catalog([Tool::new("look", weather).in_namespace("weather"), echo("echo")]);
+    let fleet = Fleet::from_executors([("r".to_owned(), executor(&daemon.address))]);
+    let tools = catalog([CustomTool::new("look", weather).in_namespace("weather"), echo("echo")]);
     let tool_names = ToolNames::flat("skills", "_").expect("valid names");
-    let options = Options { tools, tool_names, ..Options::default() };
+    let options = SessionOptions { tools, tool_names, ..SessionOptions::default() };
     let session = Session::start(&fleet, vec![published("r")], &options).await.expect("it begins");
 
     let payloads = session.dynamic_tools();
@@ -219,8 +221,12 @@ async fn flat_names_that_meet_are_refused() {
         (vec![echo("x").in_namespace(&"y".repeat(63))], "is not valid"),
     ] {
         let tools = catalog(tools);
-        let options = Options { tools: tools.clone(), tool_names: flat(), ..Options::default() };
-        let refused = Session::start(&Fleet::of([]), Vec::new(), &options).await;
+        let options = SessionOptions {
+            tools: tools.clone(),
+            tool_names: flat(),
+            ..SessionOptions::default()
+        };
+        let refused = Session::start(&Fleet::from_executors([]), Vec::new(), &options).await;
         let refused = refused.expect_err("no session").to_string();
         assert!(refused.contains(why) && !tools.is_sealed(), "{refused}");
         begun(&tools).await;
@@ -232,7 +238,7 @@ async fn given_schemas_win_whole() {
     let input = json!({"type": "object", "properties": {"name": {"enum": ["x", "y"]}}});
     let output = json!({"type": "object", "description": "Mine."});
     let look = |name| {
-        let tool = Tool::new(name, weather).input_schema(input.clone());
+        let tool = CustomTool::new(name, weather).input_schema(input.clone());
         tool.output_schema(output.clone()).description("Given.")
     };
     let session =
@@ -254,8 +260,8 @@ async fn given_schemas_win_whole() {
         assert!(session.call("told", &arguments).await.external_context);
     }
     // The type's doc is not taken with another's schema.
-    let bare = Tool::new("look", weather).input_schema(json!({"type": "object"}));
-    let error = Tools::new().register(bare).expect_err("no description").to_string();
+    let bare = CustomTool::new("look", weather).input_schema(json!({"type": "object"}));
+    let error = ToolRegistry::new().register(bare).expect_err("no description").to_string();
     assert!(error.contains("the description of the tool \"look\""), "{error}");
 }
 
@@ -263,7 +269,7 @@ async fn given_schemas_win_whole() {
 async fn what_is_no_object_is_put_into_one() {
     let text = |Place { name, .. }: Place| async move { Ok::<_, Infallible>(name) };
     let list = free("list", |value| async move { Ok(json!([value])) });
-    let session = with([Tool::new("text", text), list]).await;
+    let session = with([CustomTool::new("text", text), list]).await;
     let given = called(&session, "text", json!({"name": "\u{1}"})).await;
     assert_eq!(given, json!({"result": "\u{1}"}));
     assert_eq!(called(&session, "list", json!({})).await, json!({"result": [{}]}));
@@ -274,7 +280,7 @@ async fn what_is_no_object_is_put_into_one() {
 
 #[tokio::test]
 async fn arguments_that_do_not_fit() {
-    let session = with([Tool::new("look", weather)]).await;
+    let session = with([CustomTool::new("look", weather)]).await;
     let deep = (0..100).fold(json!(1), |inner, _| json!([inner]));
     for (arguments, places) in [
         (Value::Null, &["at the top"][..]),
@@ -348,7 +354,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         runtime.expect("a runtime").block_on(async {
             let named = |place: Place| async move { Ok::<_, String>(json!({"named": place.name})) };
-            let session = with([Tool::new("look", named).description("Looks.")]).await;
+            let session = with([CustomTool::new("look", named).description("Looks.")]).await;
             let result = session.call("look", &arguments).await;
             let value = value(&result);
             // A list of its fields is no object, though serde would take it.

@@ -39,7 +39,7 @@ async fn who_says_nothing_holds_up_nobody_and_is_sent_away() {
         assert!(closed(stream).await.is_empty());
     }
     // It was no connection of theirs.
-    in_time(client.clone().executor()).await.expect("an answer");
+    in_time(client.clone().get_executor()).await.expect("an answer");
     served.stop().await;
 }
 

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use caproot::client::{Client, Credentials, Endpoint};
+use caproot::client::{Client, ClientCredentials, DaemonEndpoint};
 
 use super::authority::Authority;
 use super::{Pki, Served};
 use crate::commands::{caproot, ended};
 use crate::harness::in_time;
 
-async fn called(endpoint: &str, credentials: &Credentials) -> Result<(), String> {
-    let endpoint: Endpoint = endpoint.parse().expect("an endpoint");
-    let client = Client::lazy(&endpoint, credentials, Duration::from_secs(30)).await;
+async fn called(endpoint: &str, credentials: &ClientCredentials) -> Result<(), String> {
+    let endpoint: DaemonEndpoint = endpoint.parse().expect("an endpoint");
+    let client = Client::connect_lazily(&endpoint, credentials, Duration::from_secs(30)).await;
     let mut client = client.map_err(|error| error.to_string())?;
-    in_time(client.executor()).await.map(drop).map_err(|error| error.to_string())
+    in_time(client.get_executor()).await.map(drop).map_err(|error| error.to_string())
 }
 
 #[tokio::test]
@@ -23,9 +23,9 @@ async fn the_first_call_says_what_is_wrong() {
     let served = pki.serve_mutual().await;
     let (endpoint, good) = (served.endpoint(), pki.showing("client"));
     called(&endpoint, &good).await.expect("an answer");
-    let stranger = Credentials { ca: Some(pki.fixture.path("other.pem")), ..good.clone() };
-    let renamed = Credentials { server_name: Some("else.example".into()), ..good.clone() };
-    let missing = Credentials { ca: Some(pki.fixture.path("none.pem")), ..good.clone() };
+    let stranger = ClientCredentials { ca: Some(pki.fixture.path("other.pem")), ..good.clone() };
+    let renamed = ClientCredentials { server_name: Some("else.example".into()), ..good.clone() };
+    let missing = ClientCredentials { ca: Some(pki.fixture.path("none.pem")), ..good.clone() };
     for (credentials, part) in [
         (&stranger, "authority that is not trusted here"),
         (&renamed, "its certificate is not for"),
@@ -36,8 +36,8 @@ async fn the_first_call_says_what_is_wrong() {
     }
     called(&endpoint, &pki.trusting()).await.expect_err("it shows no certificate");
     let plain = format!("tcp:127.0.0.1:{}", served.port);
-    called(&plain, &Credentials::default()).await.expect_err("it speaks no TLS");
-    let token = Credentials { token_file: Some(pki.fixture.path("none")), ..good };
+    called(&plain, &ClientCredentials::default()).await.expect_err("it speaks no TLS");
+    let token = ClientCredentials { token_file: Some(pki.fixture.path("none")), ..good };
     let why = called(&endpoint, &token).await.expect_err("no token");
     assert!(why.contains("none cannot be read"), "{why}");
     served.stop().await;

@@ -18,7 +18,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use caproot::client::{Client, ConnectError, Credentials, Endpoint};
+use caproot::client::{Client, ClientCredentials, ConnectError, DaemonEndpoint};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -76,14 +76,14 @@ impl Pki {
     }
 
     /// What a client trusts that trusts our authority.
-    fn trusting(&self) -> Credentials {
-        Credentials { ca: Some(self.fixture.path("ca.pem")), ..Credentials::default() }
+    fn trusting(&self) -> ClientCredentials {
+        ClientCredentials { ca: Some(self.fixture.path("ca.pem")), ..ClientCredentials::default() }
     }
 
     /// The same, and what it shows.
-    fn showing(&self, name: &str) -> Credentials {
+    fn showing(&self, name: &str) -> ClientCredentials {
         let file = |end| self.fixture.path(&format!("{name}.{end}"));
-        Credentials { identity: Some((file("pem"), file("key"))), ..self.trusting() }
+        ClientCredentials { identity: Some((file("pem"), file("key"))), ..self.trusting() }
     }
 }
 
@@ -134,15 +134,15 @@ impl Served {
         }
     }
 
-    async fn connect(&self, credentials: &Credentials) -> Result<Client, ConnectError> {
-        let endpoint: Endpoint = self.endpoint().parse().expect("an endpoint");
+    async fn connect(&self, credentials: &ClientCredentials) -> Result<Client, ConnectError> {
+        let endpoint: DaemonEndpoint = self.endpoint().parse().expect("an endpoint");
         in_time(Client::connect(&endpoint, credentials, Duration::from_secs(30))).await
     }
 
     /// A client that must get in, and an answer.
-    async fn admitted(&self, credentials: &Credentials) -> Client {
+    async fn admitted(&self, credentials: &ClientCredentials) -> Client {
         let mut client = self.connect(credentials).await.expect("a connection");
-        in_time(client.executor()).await.expect("an answer");
+        in_time(client.get_executor()).await.expect("an answer");
         client
     }
 

@@ -2,7 +2,7 @@
 
 use super::authority::{Authority, Wanted, dns};
 use super::{CLIENT, Pki, list};
-use caproot::client::{ConnectError, TlsFault};
+use caproot::client::{ConnectError, TlsError};
 
 #[tokio::test]
 async fn the_names_of_a_client_arrive() {
@@ -18,7 +18,7 @@ async fn the_names_of_a_client_arrive() {
         let mut client = served.admitted(&pki.showing(name)).await;
         let line = served.says("connected over TLS").await;
         assert!(line.contains(&names), "{names} in {line}");
-        client.roots().await.expect("an answer");
+        client.list_roots().await.expect("an answer");
     }
     served.stop().await;
 }
@@ -41,13 +41,13 @@ async fn whoever_shows_no_good_certificate_is_turned_away() {
         }
     };
     let foreign = refused("foreign").await;
-    assert!(matches!(foreign, TlsFault::CertificateRefused(why) if why.contains("authority")));
+    assert!(matches!(foreign, TlsError::CertificateRejected(why) if why.contains("authority")));
     let expired = refused("expired").await;
-    assert!(matches!(expired, TlsFault::CertificateRefused(why) if why.contains("expired")));
+    assert!(matches!(expired, TlsError::CertificateRejected(why) if why.contains("expired")));
     let namesake = refused("namesake").await;
-    assert!(matches!(namesake, TlsFault::CertificateRefused(why) if why.contains("signature")));
+    assert!(matches!(namesake, TlsError::CertificateRejected(why) if why.contains("signature")));
     match served.connect(&pki.trusting()).await {
-        Err(ConnectError::Tls { fault: TlsFault::CertificateRequired, .. }) => {}
+        Err(ConnectError::Tls { fault: TlsError::CertificateRequired, .. }) => {}
         other => panic!("{other:?}"),
     }
     for why in ["UnknownIssuer", "expired", "BadSignature", "it shows no certificate"] {

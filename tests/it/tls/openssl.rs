@@ -65,7 +65,7 @@ async fn http_2_must_be_asked_for_and_no_session_is_resumed() {
     let mut roots = RootCertStore::empty();
     let ca = CertificateDer::from_pem_slice(pki.authority.pem().as_bytes()).expect("PEM");
     roots.add(ca).expect("an authority");
-    let mut config = ClientConfig::builder_with_provider(caproot::certs::provider())
+    let mut config = ClientConfig::builder_with_provider(caproot::certs::crypto_provider())
         .with_safe_default_protocol_versions()
         .expect("versions")
         .with_root_certificates(roots)

@@ -3,7 +3,9 @@
 
 use std::fs;
 
-use caproot::client::{Client, ConnectError, Credentials, Heard, SkillWatch, TlsFault};
+use caproot::client::{
+    Client, ClientCredentials, ConnectError, SkillWatch, TlsError, WatchMessage,
+};
 use caproot::proto::caproot::v1::WatchSkillsRequest;
 use caproot::proto::caproot::v1::watch_skills_response::Event;
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,7 +17,7 @@ use crate::live::skill;
 
 /// A stream of the published root that has told all there is.
 async fn watching(client: &mut Client) -> SkillWatch {
-    let roots = client.roots().await.expect("roots").roots;
+    let roots = client.list_roots().await.expect("roots").roots;
     let selected = roots.into_iter().filter_map(|root| root.selected_capability_root);
     let request = WatchSkillsRequest {
         selected_capability_roots: selected.collect(),
@@ -31,8 +33,8 @@ async fn synced(watch: &mut SkillWatch) -> Vec<String> {
     let mut news = Vec::new();
     loop {
         match in_time(watch.next()).await.expect("the watch goes on") {
-            Heard::Lost { cause, .. } => panic!("the stream was dropped: {cause}"),
-            Heard::Event(event) => match event.event {
+            WatchMessage::Lost { cause, .. } => panic!("the stream was dropped: {cause}"),
+            WatchMessage::Event(event) => match event.event {
                 Some(Event::Delta(delta)) => {
                     news.extend(delta.upserted.into_iter().map(|skill| skill.description));
                 }
@@ -49,7 +51,7 @@ async fn lives(watch: &mut SkillWatch, pki: &Pki, says: &str) {
     assert_eq!(synced(watch).await, [says]);
 }
 
-async fn refused(served: &Served, credentials: &Credentials) -> TlsFault {
+async fn refused(served: &Served, credentials: &ClientCredentials) -> TlsError {
     match served.connect(credentials).await {
         Err(ConnectError::Tls { fault, .. }) => fault,
         other => panic!("{other:?}"),
@@ -62,7 +64,8 @@ async fn streams_outlive_the_certificate() {
     let mut served = pki.serve(&[]).await;
     let mut watch = watching(&mut served.admitted(&pki.trusting()).await).await;
     let before = pki.trusting();
-    let now = Credentials { ca: Some(pki.fixture.path("new.pem")), ..Credentials::default() };
+    let now =
+        ClientCredentials { ca: Some(pki.fixture.path("new.pem")), ..ClientCredentials::default() };
     let mut found_by = String::new();
     for turn in ["by rename", "in place", "both at once"] {
         let authority = Authority::new("another");
@@ -92,7 +95,7 @@ async fn streams_outlive_the_certificate() {
         found_by.push_str(&served.says("certificate files changed").await);
         served.says("the certificates changed").await;
         served.admitted(&now).await;
-        assert_eq!(refused(&served, &before).await, TlsFault::UnknownAuthority, "{turn}");
+        assert_eq!(refused(&served, &before).await, TlsError::UnknownAuthority, "{turn}");
         lives(&mut watch, &pki, turn).await;
     }
     // The timer may come first once, but hardly three times.
@@ -128,7 +131,7 @@ async fn a_bad_new_certificate_leaves_the_old_one() {
         // By the file as it was; the client's own copy is not what is tested.
         let ca = pki.fixture.path("kept.pem");
         pki.fixture.write("kept.pem", pki.authority.pem());
-        served.admitted(&Credentials { ca: Some(ca), ..client.clone() }).await;
+        served.admitted(&ClientCredentials { ca: Some(ca), ..client.clone() }).await;
         lives(&mut watch, &pki, what).await;
     }
     pki.fixture.write("ca.pem", pki.authority.pem());
@@ -150,12 +153,12 @@ async fn clients_of_an_authority_that_is_replaced_stay_and_do_not_come_again() {
     pki.write("next", &next.issue(&Wanted::client(CLIENT)));
     assert!(matches!(
         refused(&served, &pki.showing("next")).await,
-        TlsFault::CertificateRefused(_)
+        TlsError::CertificateRejected(_)
     ));
     pki.fixture.replace("clients.pem", next.pem());
     served.says("the certificates changed").await;
     served.admitted(&pki.showing("next")).await;
-    assert!(matches!(refused(&served, &old).await, TlsFault::CertificateRefused(_)));
+    assert!(matches!(refused(&served, &old).await, TlsError::CertificateRejected(_)));
     lives(&mut watch, &pki, "still here").await;
     served.stop().await;
 }
@@ -176,7 +179,7 @@ async fn a_client_takes_its_own_new_files_when_it_connects_again() {
     // The first call may still find the connection that is gone.
     let roots = in_time(async {
         loop {
-            if let Ok(answer) = client.roots().await {
+            if let Ok(answer) = client.list_roots().await {
                 return answer.roots;
             }
         }
@@ -198,7 +201,8 @@ async fn other_files_by_another_config() {
     let authority = Authority::new("another");
     pki.write("other", &authority.issue(&Wanted::server()));
     pki.fixture.write("new.pem", authority.pem());
-    let now = Credentials { ca: Some(pki.fixture.path("new.pem")), ..Credentials::default() };
+    let now =
+        ClientCredentials { ca: Some(pki.fixture.path("new.pem")), ..ClientCredentials::default() };
     let hangup = |served: &Served| {
         let pid = i32::try_from(served.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
         kill_process(pid, Signal::HUP).expect("a signal");
@@ -207,7 +211,7 @@ async fn other_files_by_another_config() {
     hangup(&served);
     served.says("the configuration was reloaded").await;
     served.admitted(&now).await;
-    assert_eq!(refused(&served, &pki.trusting()).await, TlsFault::UnknownAuthority);
+    assert_eq!(refused(&served, &pki.trusting()).await, TlsError::UnknownAuthority);
     lives(&mut watch, &pki, "still here").await;
     // Those that are named now are the ones that are looked at.
     let authority = Authority::new("a third");

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use caproot::client::{Client, ConnectError, Credentials, Endpoint};
+use caproot::client::{Client, ClientCredentials, ConnectError, DaemonEndpoint};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tonic::metadata::MetadataMap;
@@ -54,10 +54,10 @@ impl Listening {
     }
 }
 
-async fn call(endpoint: &str, credentials: &Credentials) -> Result<(), ConnectError> {
-    let endpoint: Endpoint = endpoint.parse().expect("an endpoint");
+async fn call(endpoint: &str, credentials: &ClientCredentials) -> Result<(), ConnectError> {
+    let endpoint: DaemonEndpoint = endpoint.parse().expect("an endpoint");
     let mut client = Client::connect(&endpoint, credentials, Duration::from_secs(30)).await?;
-    in_time(client.health()).await.expect("an answer");
+    in_time(client.check_health()).await.expect("an answer");
     Ok(())
 }
 
@@ -66,14 +66,16 @@ async fn a_token_goes_with_each_call_within_this_machine() {
     let fixture = Fixture::new("file token\n| \\tabc.def-~+/==\\r");
     let listening = Listening::new(&fixture, "127.0.0.1:0").await;
     let token_file = Some(fixture.path("token"));
-    let credentials = Credentials { token_file, ..Credentials::default() };
+    let credentials = ClientCredentials { token_file, ..ClientCredentials::default() };
     let socket = format!("unix:{}", fixture.path("h.sock").display());
     let port = listening.address.port();
     for endpoint in [format!("tcp:127.0.0.1:{port}"), format!("http://localhost:{port}"), socket] {
         call(&endpoint, &credentials).await.expect("a connection");
         assert_eq!(listening.token().as_deref(), Some("Bearer abc.def-~+/=="), "{endpoint}");
     }
-    call(&format!("tcp:127.0.0.1:{port}"), &Credentials::default()).await.expect("a connection");
+    call(&format!("tcp:127.0.0.1:{port}"), &ClientCredentials::default())
+        .await
+        .expect("a connection");
     assert_eq!(listening.token(), None);
     let text = format!("{credentials:?}");
     assert!(!text.contains("abc"), "{text}");
@@ -96,15 +98,17 @@ async fn a_token_is_not_sent_where_others_can_read_it() {
     };
     let listening = Listening::new(&fixture, &format!("{}:0", address.ip())).await;
     let endpoint = format!("tcp:{}", listening.address);
-    let credentials =
-        Credentials { token_file: Some(fixture.path("token")), ..Credentials::default() };
+    let credentials = ClientCredentials {
+        token_file: Some(fixture.path("token")),
+        ..ClientCredentials::default()
+    };
     match call(&endpoint, &credentials).await {
-        Err(error @ ConnectError::TokenInClear { .. }) => {
+        Err(error @ ConnectError::TokenInCleartext { .. }) => {
             assert!(!error.to_string().contains("secret"), "{error}");
         }
         other => panic!("{other:?}"),
     }
-    call(&endpoint, &Credentials::default()).await.expect("without a token it is as before");
+    call(&endpoint, &ClientCredentials::default()).await.expect("without a token it is as before");
     assert_eq!(listening.token(), None);
     let token = fixture.path("token");
     let token = token.to_str().expect("a path in UTF-8");

@@ -1,6 +1,6 @@
 //! Connections built field by field and frame by frame, each byte beside the one that must come out.
 
-use super::{CONTINUATION, END_HEADERS, HEADERS, Mender, PADDED, PREFACE, PRIORITY};
+use super::{AuthorityRewriter, CONTINUATION, END_HEADERS, HEADERS, PADDED, PREFACE, PRIORITY};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -8,33 +8,33 @@ use proptest::prelude::*;
 #[derive(Debug, Clone, Default)]
 struct Bytes {
     sent: Vec<u8>,
-    wanted: Vec<u8>,
+    expected: Vec<u8>,
 }
 
 impl Bytes {
     fn same(bytes: &[u8]) -> Self {
-        Self { sent: bytes.to_vec(), wanted: bytes.to_vec() }
+        Self { sent: bytes.to_vec(), expected: bytes.to_vec() }
     }
 
     fn push(&mut self, other: &Self) {
         self.sent.extend(&other.sent);
-        self.wanted.extend(&other.wanted);
+        self.expected.extend(&other.expected);
     }
 
     fn slice(&self, range: std::ops::Range<usize>) -> Self {
-        Self { sent: self.sent[range.clone()].to_vec(), wanted: self.wanted[range].to_vec() }
+        Self { sent: self.sent[range.clone()].to_vec(), expected: self.expected[range].to_vec() }
     }
 
     /// What comes out if the bytes come in pieces of these sizes, and then in one.
-    fn mended(&self, cuts: &[usize]) -> Vec<u8> {
-        let (mut bytes, mut mender) = (self.sent.clone(), Mender::default());
+    fn rewritten(&self, cuts: &[usize]) -> Vec<u8> {
+        let (mut bytes, mut mender) = (self.sent.clone(), AuthorityRewriter::default());
         let mut rest = bytes.as_mut_slice();
         for cut in cuts {
             let (now, later) = rest.split_at_mut((*cut).min(rest.len()));
-            mender.mend(now);
+            mender.rewrite(now);
             rest = later;
         }
-        mender.mend(rest);
+        mender.rewrite(rest);
         bytes
     }
 }
@@ -85,7 +85,7 @@ fn authority() -> impl Strategy<Value = Bytes> {
         let mut bytes = Bytes::same(&name);
         bytes.push(&Bytes {
             sent: string(false, path.as_bytes()),
-            wanted: string(false, name_of(&path).as_bytes()),
+            expected: string(false, name_of(&path).as_bytes()),
         });
         bytes
     })
@@ -185,7 +185,7 @@ fn connection() -> impl Strategy<Value = Bytes> {
 proptest! {
     #[test]
     fn only_authorities_are_touched(bytes in connection(), cuts in vec(0_usize..60, 0..40)) {
-        prop_assert_eq!(bytes.mended(&cuts), bytes.wanted);
+        prop_assert_eq!(bytes.rewritten(&cuts), bytes.expected);
     }
 
     /// What is broken somewhere, in any pieces.
@@ -200,23 +200,23 @@ proptest! {
         let at = at.index(sent.len());
         sent.splice(at..(at + garbage.len() / 2).min(sent.len()), garbage);
         let broken = Bytes::same(&sent);
-        let whole = broken.mended(&[]);
+        let whole = broken.rewritten(&[]);
         prop_assert_eq!(whole.len(), sent.len());
-        prop_assert_eq!(&whole[..at], &bytes.wanted[..at]);
-        prop_assert_eq!(Bytes::same(&whole).mended(&[]), &whole[..], "mended twice");
-        prop_assert_eq!(broken.mended(&cuts), &whole[..]);
-        prop_assert_eq!(broken.mended(&vec![1; sent.len()]), whole);
+        prop_assert_eq!(&whole[..at], &bytes.expected[..at]);
+        prop_assert_eq!(Bytes::same(&whole).rewritten(&[]), &whole[..], "mended twice");
+        prop_assert_eq!(broken.rewritten(&cuts), &whole[..]);
+        prop_assert_eq!(broken.rewritten(&vec![1; sent.len()]), whole);
     }
 
     #[test]
     fn another_protocol_is_not_touched(bytes: Vec<u8>) {
         prop_assume!(!bytes.starts_with(PREFACE));
-        prop_assert_eq!(Bytes::same(&bytes).mended(&[]), bytes);
+        prop_assert_eq!(Bytes::same(&bytes).rewritten(&[]), bytes);
     }
 }
 
 /// One request whose authority is a path, and which is wrong in some way before it.
-fn after(prefix: &[u8]) -> Bytes {
+fn request_after(prefix: &[u8]) -> Bytes {
     let block = [&[0x41], string(false, b"run%2Fs").as_slice()].concat();
     let request = frame(HEADERS, END_HEADERS, 1, &Bytes::same(&block));
     Bytes::same(&[PREFACE, prefix, &request.sent].concat())
@@ -225,11 +225,11 @@ fn after(prefix: &[u8]) -> Bytes {
 #[test]
 fn any_doubt_ends_the_search() {
     let untouched = |prefix: &Bytes| {
-        let bytes = after(&prefix.sent);
-        assert_eq!(bytes.mended(&[]), bytes.sent, "{prefix:?}");
+        let bytes = request_after(&prefix.sent);
+        assert_eq!(bytes.rewritten(&[]), bytes.sent, "{prefix:?}");
     };
-    let good = after(&frame(4, 0, 0, &Bytes::same(&[0; 6])).sent);
-    assert!(good.mended(&[]).ends_with(b"run-2Fs"));
+    let good = request_after(&frame(4, 0, 0, &Bytes::same(&[0; 6])).sent);
+    assert!(good.rewritten(&[]).ends_with(b"run-2Fs"));
     let headers = |flags, payload: &[u8]| frame(HEADERS, flags, 1, &Bytes::same(payload));
     // Too large; a push from a client; a block that goes on and does not, or without a beginning.
     untouched(&frame(0, 0, 1, &Bytes::same(&vec![0; 16_385])));

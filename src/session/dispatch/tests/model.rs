@@ -1,7 +1,8 @@
 //! A manager, a tool and a thread that do wrong what a script says, and note what must not be.
 
 use super::super::{
-    Answers, Asked, Call, DispatchRecord, Manager, Page, RequestId, Submitted, Thread,
+    AgentThread, CallHandler, CallKind, CallManager, DispatchRecord, PendingCall, PendingPage,
+    RequestId, SubmitOutcome,
 };
 use crate::session::{ToolResult, lock};
 use futures_util::future::BoxFuture;
@@ -67,11 +68,11 @@ pub(super) struct State {
     /// How often each call's tool ran since the last crash.
     pub(super) runs: HashMap<String, usize>,
     /// What is listed by `Stale`: over since the last crash.
-    pub(super) over: Vec<String>,
+    pub(super) finished: Vec<String>,
     pub(super) at_once: usize,
     pub(super) most_at_once: usize,
     pub(super) submits: usize,
-    pub(super) wrong: Vec<String>,
+    pub(super) violations: Vec<String>,
     pub(super) records: Vec<DispatchRecord>,
     /// What the thread's status is, one answer after the other; the last one stays.
     pub(super) statuses: VecDeque<Result<String, String>>,
@@ -89,15 +90,15 @@ pub(super) fn id(text: &str) -> RequestId {
 }
 
 /// A call of a tool by the session `mine`.
-pub(super) fn call(name: &str) -> Call {
-    let asked = Asked::Tool { name: "own.tool".to_owned(), arguments: json!({ "id": name }) };
-    Call { request: id(name), session: "mine".to_owned(), asked }
+pub(super) fn call(name: &str) -> PendingCall {
+    let asked = CallKind::Tool { name: "own.tool".to_owned(), arguments: json!({ "id": name }) };
+    PendingCall { request_id: id(name), session_id: "mine".to_owned(), kind: asked }
 }
 
 /// Calls that are nothing to the session `mine`.
-pub(super) fn foreign() -> [Call; 2] {
-    let other = Call { session: "theirs".to_owned(), ..call("theirs") };
-    [other, Call { asked: Asked::Other("approval".to_owned()), ..call("approval") }]
+pub(super) fn foreign() -> [PendingCall; 2] {
+    let other = PendingCall { session_id: "theirs".to_owned(), ..call("theirs") };
+    [other, PendingCall { kind: CallKind::Other("approval".to_owned()), ..call("approval") }]
 }
 
 impl Model {
@@ -118,48 +119,48 @@ impl Model {
     }
 
     /// Those that wait for an answer.
-    pub(super) fn wanted(&self) -> Vec<String> {
+    pub(super) fn pending_names(&self) -> Vec<String> {
         let state = self.state();
         state.calls.iter().filter(|(_, waits)| **waits).map(|(name, _)| name.clone()).collect()
     }
 
-    fn take(&self, name: &str) {
+    fn finish_call(&self, name: &str) {
         let mut state = self.state();
         state.calls.insert(name.to_owned(), false);
-        state.over.push(name.to_owned());
+        state.finished.push(name.to_owned());
     }
 
-    fn accept(&self, name: &str) -> Submitted {
+    fn accept_answer(&self, name: &str) -> SubmitOutcome {
         let waits = self.state().calls.get(name).copied();
         match waits {
             Some(true) => {
-                self.take(name);
+                self.finish_call(name);
                 self.state().accepted.insert(name.to_owned());
-                Submitted::Accepted
+                SubmitOutcome::Accepted
             }
-            Some(false) if self.state().submits.is_multiple_of(2) => Submitted::InFlight,
-            _ => Submitted::NotFound,
+            Some(false) if self.state().submits.is_multiple_of(2) => SubmitOutcome::InFlight,
+            _ => SubmitOutcome::NotFound,
         }
     }
 }
 
-impl Manager for Model {
-    fn pending<'a>(
+impl CallManager for Model {
+    fn list_pending<'a>(
         &'a self,
         after: Option<&'a str>,
         most: usize,
-    ) -> BoxFuture<'a, Result<Page, String>> {
+    ) -> BoxFuture<'a, Result<PendingPage, String>> {
         let fault = self.state().page_faults.pop_front().unwrap_or(PageFault::None);
-        let wanted = self.wanted();
+        let wanted = self.pending_names();
         let mut rest = wanted.iter().filter(|name| after.is_none_or(|after| name.as_str() > after));
-        let mut calls: Vec<Call> = rest.by_ref().take(most).map(|name| call(name)).collect();
+        let mut calls: Vec<PendingCall> = rest.by_ref().take(most).map(|name| call(name)).collect();
         let next =
-            calls.last().map(|call| call.request.to_string()).filter(|_| rest.next().is_some());
+            calls.last().map(|call| call.request_id.to_string()).filter(|_| rest.next().is_some());
         match fault {
             PageFault::Twice => calls.extend(calls.clone()),
             PageFault::Backwards => calls.reverse(),
             PageFault::Foreign => calls.extend(foreign()),
-            PageFault::Stale => calls.extend(self.state().over.iter().map(|name| call(name))),
+            PageFault::Stale => calls.extend(self.state().finished.iter().map(|name| call(name))),
             _ => {}
         }
         Box::pin(async move {
@@ -167,57 +168,61 @@ impl Manager for Model {
                 PageFault::Fails => Err("500".to_owned()),
                 PageFault::Hangs => pending().await,
                 PageFault::Panics => panic!("a page"),
-                _ => Ok(Page { calls, next }),
+                _ => Ok(PendingPage { calls, next_token: next }),
             }
         })
     }
 
-    fn submit<'a>(&'a self, request: &'a RequestId, _: &'a ToolResult) -> BoxFuture<'a, Submitted> {
+    fn submit_result<'a>(
+        &'a self,
+        request: &'a RequestId,
+        _: &'a ToolResult,
+    ) -> BoxFuture<'a, SubmitOutcome> {
         let name = request.as_str();
         let mut state = self.state();
         state.submits += 1;
         if state.accepted.contains(name) {
-            state.wrong.push(format!("{name} was sent after it was accepted"));
+            state.violations.push(format!("{name} was sent after it was accepted"));
         }
         let fault = state.faults.pop_front().unwrap_or(Fault::None);
         drop(state);
         Box::pin(async move {
             match fault {
-                Fault::None => self.accept(name),
-                Fault::Refused => Submitted::Failed("500".to_owned()),
+                Fault::None => self.accept_answer(name),
+                Fault::Refused => SubmitOutcome::Failed("500".to_owned()),
                 Fault::Late(wait) => {
                     sleep(Duration::from_millis(wait)).await;
-                    self.accept(name)
+                    self.accept_answer(name)
                 }
                 Fault::Lost => {
-                    self.take(name);
-                    Submitted::Failed("closed".to_owned())
+                    self.finish_call(name);
+                    SubmitOutcome::Failed("closed".to_owned())
                 }
                 Fault::Hangs => pending().await,
                 Fault::HangsTaken => {
-                    self.take(name);
+                    self.finish_call(name);
                     pending().await
                 }
                 Fault::Panics => panic!("an answer"),
                 Fault::Withdrawn => {
-                    self.take(name);
-                    Submitted::NotFound
+                    self.finish_call(name);
+                    SubmitOutcome::NotFound
                 }
                 Fault::Conflict => {
-                    self.take(name);
-                    Submitted::InFlight
+                    self.finish_call(name);
+                    SubmitOutcome::InFlight
                 }
             }
         })
     }
 
-    fn ended(&self, record: &DispatchRecord) {
+    fn on_dispatch_ended(&self, record: &DispatchRecord) {
         self.state().records.push(record.clone());
     }
 }
 
-impl Answers for Model {
-    fn answer<'a>(&'a self, tool: &'a str, arguments: &'a Value) -> BoxFuture<'a, ToolResult> {
+impl CallHandler for Model {
+    fn answer_call<'a>(&'a self, tool: &'a str, arguments: &'a Value) -> BoxFuture<'a, ToolResult> {
         assert_eq!(tool, "own.tool");
         let name = arguments["id"].as_str().expect("an id").to_owned();
         let mut state = self.state();
@@ -250,8 +255,8 @@ impl Drop for Running<'_> {
     }
 }
 
-impl Thread for Model {
-    fn send<'a>(&'a self, turn: &'a Value) -> BoxFuture<'a, Result<(), String>> {
+impl AgentThread for Model {
+    fn send_turn<'a>(&'a self, turn: &'a Value) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
             self.state().sent += 1;
             if let Some(wait) = turn["wait"].as_u64() {

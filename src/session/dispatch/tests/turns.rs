@@ -1,30 +1,30 @@
 //! Turns against the model.
 
-use super::super::{DispatchOptions, Terminal, TurnError};
+use super::super::{DispatchOptions, TerminalStatuses, TurnError};
 use super::model::{Fault, PageFault, Tool};
-use super::{both, dispatcher};
+use super::{dispatcher, model_and_dispatcher};
 use serde_json::json;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 #[tokio::test(start_paused = true)]
 async fn until_one_of_several_names() {
-    for until in [Terminal::from("completed"), ["failed", "completed"].into()] {
-        let (model, dispatcher) = both(0);
+    for until in [TerminalStatuses::from("completed"), ["failed", "completed"].into()] {
+        let (model, dispatcher) = model_and_dispatcher(0);
         let turn = json!({"calls": 40});
         let finished = dispatcher.send_and_handle(&*model, &turn, until).await.expect("an end");
         assert_eq!((finished.status.as_str(), finished.drained.accepted), ("completed", 40));
         assert_eq!(model.state().sent, 1);
     }
-    let several = Terminal::from(vec!["a".to_owned(), "b".to_owned()]);
-    assert!(several.has("b") && !several.has("B"));
+    let several = TerminalStatuses::from(vec!["a".to_owned(), "b".to_owned()]);
+    assert!(several.contains("b") && !several.contains("B"));
     assert_eq!(several.to_string(), "\"a\" or \"b\"");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_an_earlier_turn_is_not_this_ones() {
     // The thread is `completed` until the turn is sent, which takes its time; calls come meanwhile.
-    let (model, dispatcher) = both(1);
+    let (model, dispatcher) = model_and_dispatcher(1);
     let turn = json!({"calls": 2, "wait": 30_000});
     let finished = dispatcher.send_and_handle(&*model, &turn, "completed").await.expect("an end");
     assert_eq!(finished.drained.accepted, 3);
@@ -32,7 +32,7 @@ async fn the_end_of_an_earlier_turn_is_not_this_ones() {
 
 #[tokio::test(start_paused = true)]
 async fn a_clear_error_in_time() {
-    let (model, dispatcher) = both(0);
+    let (model, dispatcher) = model_and_dispatcher(0);
     let none = dispatcher.send_and_handle(&*model, &json!({}), Vec::<String>::new()).await;
     assert_eq!(none, Err(TurnError::NoTerminal));
     let fails = json!({"fails": "no such thread"});
@@ -44,7 +44,7 @@ async fn a_clear_error_in_time() {
     model.state().statuses = [Ok("stuck".to_owned())].into();
     let begun = Instant::now();
     let error = dispatcher.handle_until(&*model, ["completed"]).await.expect_err("too long");
-    assert_eq!(begun.elapsed(), DispatchOptions::default().turn_within);
+    assert_eq!(begun.elapsed(), DispatchOptions::default().turn_timeout);
     let said = r#"no status "completed" within 10m; the last is "stuck""#;
     assert_eq!(error.to_string(), said);
     model.state().page_faults.extend([PageFault::Fails; 30]);
@@ -54,7 +54,7 @@ async fn a_clear_error_in_time() {
 
 #[tokio::test(start_paused = true)]
 async fn faults_that_pass_do_not_end_a_turn() {
-    let (model, dispatcher) = both(5);
+    let (model, dispatcher) = model_and_dispatcher(5);
     model.state().page_faults.extend([PageFault::Fails; 9]);
     model.state().faults.extend([Fault::Refused; 20]);
     model.state().statuses =
@@ -74,8 +74,8 @@ async fn faults_that_pass_do_not_end_a_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn calls_that_come_while_one_hangs() {
-    let (model, _) = both(1);
-    let options = DispatchOptions { answer_within: Duration::from_hours(1), ..Default::default() };
+    let (model, _) = model_and_dispatcher(1);
+    let options = DispatchOptions { answer_timeout: Duration::from_hours(1), ..Default::default() };
     let dispatcher = dispatcher(&model, options);
     model.state().tools.push_back(Tool::Hangs);
     model.state().statuses.push_back(Ok("running".to_owned()));
@@ -96,7 +96,7 @@ async fn calls_that_come_while_one_hangs() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_is_not_busy() {
-    let (model, dispatcher) = both(0);
+    let (model, dispatcher) = model_and_dispatcher(0);
     model.state().page_faults.extend([PageFault::None; 10_000]);
     model.state().statuses.push_back(Ok("running".to_owned()));
     assert!(timeout(Duration::from_mins(1), dispatcher.handle_until(&*model, "x")).await.is_err());

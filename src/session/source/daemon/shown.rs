@@ -1,9 +1,9 @@
 //! What a daemon's source shows of its mirror: the list of its roots, all of them or a part, and how it is.
 
 use super::DaemonSource;
-use crate::client::{Catalog, MirrorState, Snapshot};
+use crate::client::{MirrorCatalog, MirrorSnapshot, MirrorState};
 use crate::proto::caproot::v1::{RootState, Skill};
-use crate::session::source::{Listing, SourceKind};
+use crate::session::source::{SkillListing, SourceKind};
 use serde::Serialize;
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,7 @@ pub struct ExecutorState {
     pub state: &'static str,
     /// Why it is not live, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
+    pub reason: Option<String>,
     /// The start of its daemon that the revision belongs to.
     pub epoch: String,
     /// What is held is this revision.
@@ -29,44 +29,47 @@ pub struct ExecutorState {
 impl DaemonSource {
     /// The same daemon, with the same mirror and the same bound of calls, for a part of the roots; `None`
     /// where no root is left.
-    pub(in crate::session) fn narrowed(&self, has: &dyn Fn(&str) -> bool) -> Option<Self> {
+    pub(in crate::session) fn restricted_to(&self, has: &dyn Fn(&str) -> bool) -> Option<Self> {
         let roots = self.roots.iter().filter(|root| has(&root.id)).cloned();
         let roots: Vec<_> = roots.collect();
         (!roots.is_empty()).then(|| Self {
             kind: self.kind,
             id: self.id.clone(),
-            reached: self.reached.clone(),
+            connection: self.connection.clone(),
             grace: self.grace,
-            is_part: self.is_part || roots.len() < self.roots.len(),
-            listing: Mutex::default(),
+            is_partial: self.is_partial || roots.len() < self.roots.len(),
+            cached_listing: Mutex::default(),
             roots,
         })
     }
 
     /// What its mirror holds; `None` where there is none.
-    pub(in crate::session) fn snapshot(&self) -> Option<Snapshot> {
-        self.reached.as_ref().ok().map(|reached| reached.mirror.snapshot())
+    pub(in crate::session) fn mirror_snapshot(&self) -> Option<MirrorSnapshot> {
+        self.connection.as_ref().ok().map(|reached| reached.mirror.snapshot())
     }
 
     /// Whether its mirror has roots that it does not show.
-    pub(in crate::session) fn is_part(&self) -> bool {
-        self.is_part
+    pub(in crate::session) fn is_partial(&self) -> bool {
+        self.is_partial
     }
 
-    fn has(&self, root: &str) -> bool {
-        !self.is_part || self.roots.iter().any(|own| own.id == root)
+    fn includes_root(&self, root: &str) -> bool {
+        !self.is_partial || self.roots.iter().any(|own| own.id == root)
     }
 
     /// The skills of its roots.
-    fn skills<'a>(&'a self, catalog: &'a Catalog) -> impl Iterator<Item = &'a Arc<Skill>> {
+    fn selected_skills<'a>(
+        &'a self,
+        catalog: &'a MirrorCatalog,
+    ) -> impl Iterator<Item = &'a Arc<Skill>> {
         let owner = |skill: &Arc<Skill>| skill.authority.as_ref().map(|owner| owner.id.clone());
         catalog.skills().iter().filter(move |skill| {
-            !self.is_part || owner(skill).is_some_and(|owner| self.has(&owner))
+            !self.is_partial || owner(skill).is_some_and(|owner| self.includes_root(&owner))
         })
     }
 
     /// A catalog as a list of this kind's.
-    pub(super) fn listing(&self, catalog: &Catalog) -> Listing {
+    pub(super) fn build_listing(&self, catalog: &MirrorCatalog) -> SkillListing {
         let of_kind = |skill: &Arc<Skill>| {
             if self.kind == SourceKind::Executor {
                 return skill.clone();
@@ -77,10 +80,10 @@ impl DaemonSource {
             }
             Arc::new(skill)
         };
-        let roots = || catalog.roots().iter().filter(|root| self.has(&root.id));
+        let roots = || catalog.roots().iter().filter(|root| self.includes_root(&root.id));
         let unready = roots().filter(|root| root.state() != RootState::Ready);
-        Listing {
-            skills: self.skills(catalog).map(of_kind).collect(),
+        SkillListing {
+            skills: self.selected_skills(catalog).map(of_kind).collect(),
             warnings: unready
                 .map(|root| format!("root {:?} is not ready: {}", root.id, root.message))
                 .collect(),
@@ -89,7 +92,7 @@ impl DaemonSource {
     }
 
     pub(in crate::session) fn state(&self) -> ExecutorState {
-        let (state, why, held) = match &self.reached {
+        let (state, why, held) = match &self.connection {
             Err(why) => ("unknown", Some(why.clone()), None),
             Ok(reached) => {
                 let held = reached.mirror.snapshot();
@@ -107,10 +110,10 @@ impl DaemonSource {
         ExecutorState {
             environment_id: self.id.clone(),
             state,
-            why,
+            reason: why,
             epoch: held.as_ref().map(|held| held.epoch.to_string()).unwrap_or_default(),
             revision: held.as_ref().map_or(0, |held| held.revision),
-            skills: held.as_ref().map_or(0, |held| self.skills(&held.catalog).count()),
+            skills: held.as_ref().map_or(0, |held| self.selected_skills(&held.catalog).count()),
         }
     }
 }

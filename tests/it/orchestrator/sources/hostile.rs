@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use caproot::host::{McpSource, Server, Way, limits};
+use caproot::host::{McpEndpoint, McpServerConfig, McpSource, limits};
 use caproot::session::{Session, SkillSource};
 use serde_json::{Value, json};
 
@@ -99,7 +99,7 @@ async fn what_is_not_as_promised_is_refused() {
         assert_eq!(refused(&session, read("mcp+skill://s/a/x")).await.0, "NOT_VERIFIED");
         assert_eq!(there.reads.load(Ordering::SeqCst), asked);
         let told = in_time(session.inject(&"$a".into())).await;
-        assert!(told.fragments.is_empty() && told.left_out.len() == 1, "{told:?}");
+        assert!(told.fragments.is_empty() && told.omitted.len() == 1, "{told:?}");
     }
 }
 
@@ -178,7 +178,7 @@ async fn a_list_without_end_ends() {
     })
     .await;
     let session_ = session(&there.url).await;
-    let listed = session_.sources()[0].listed().listing;
+    let listed = session_.sources()[0].snapshot().listing;
     assert!(listed.truncated && listed.skills.len() <= limits::MAX_SKILLS);
     assert!(listed.warnings[0].contains("is cut: it "), "{:?}", listed.warnings);
 
@@ -219,7 +219,7 @@ async fn content_that_rotates() {
     // What is given is not what is listed, until it is.
     given.store(true, Ordering::SeqCst);
     let session = session(&there.url).await;
-    let mut changes = session.changes();
+    let mut changes = session.watch();
     let (code, said) = refused(&session, read(at)).await;
     assert!(code == "NOT_VERIFIED" && !said.contains("new "), "{said}");
     // Pages of the version that was listed go on; nothing of two versions is joined.
@@ -241,10 +241,10 @@ async fn content_that_rotates() {
 #[tokio::test]
 async fn a_server_that_never_answers() {
     let there = lying(|_| {}, |_| None).await;
-    let server = Server {
-        read_time: Duration::from_millis(100),
-        patience: HANG,
-        ..Server::new("s", Way::http(&there.url))
+    let server = McpServerConfig {
+        read_timeout: Duration::from_millis(100),
+        start_timeout: HANG,
+        ..McpServerConfig::new("s", McpEndpoint::http(&there.url))
     };
     let source: Arc<dyn SkillSource> = Arc::new(McpSource::start(server).await.expect("a name"));
     let session = of(vec![source]).await;
@@ -265,7 +265,7 @@ async fn one_that_is_lost_is_found_again() {
     let address = there.url.strip_prefix("http://").and_then(|url| url.strip_suffix("/mcp"));
     let address = address.expect("an address").to_owned();
     let session = session(&there.url).await;
-    let mut changes = session.changes();
+    let mut changes = session.watch();
     drop(there);
     in_time(async {
         while !list_all(&session).await.0.is_empty() {
@@ -289,12 +289,19 @@ async fn one_that_is_lost_is_found_again() {
 #[tokio::test]
 async fn one_that_is_switched_off_is_left_alone() {
     let there = start(|_, _| panic!("it is switched off")).await;
-    let server = Server { enabled: false, ..Server::new("s", Way::http(&there.url)) };
+    let server = McpServerConfig {
+        enabled: false,
+        ..McpServerConfig::new("s", McpEndpoint::http(&there.url))
+    };
     let source: Arc<dyn SkillSource> = Arc::new(McpSource::start(server).await.expect("a name"));
     let session = of(vec![source]).await;
     assert_eq!(list_all(&session).await, (Vec::new(), Vec::new()));
     assert_eq!(refused(&session, read("")).await.0, "SOURCE_UNAVAILABLE");
     for bad in ["", "a b", "a/b", ".."] {
-        assert!(McpSource::start(Server::new(bad, Way::http(&there.url))).await.is_err());
+        assert!(
+            McpSource::start(McpServerConfig::new(bad, McpEndpoint::http(&there.url)))
+                .await
+                .is_err()
+        );
     }
 }

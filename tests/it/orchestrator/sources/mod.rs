@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use caproot::client::Fleet;
-use caproot::host::{McpSource, Server, Way};
+use caproot::host::{McpEndpoint, McpServerConfig, McpSource};
 use caproot::local::LocalSource;
-use caproot::session::{Options, Prompt, Session, SkillSource};
+use caproot::session::{Session, SessionOptions, SkillSource, UserPrompt};
 use serde_json::{Value, json};
 
 use super::session::{call, list_all, read_all, value};
@@ -23,8 +23,12 @@ use super::{executor, nobody, published, serving};
 use crate::fixture::Fixture;
 use crate::harness::{HANG, in_time};
 
-fn options() -> Options {
-    Options { grace: Duration::ZERO, patience: HANG, ..Options::default() }
+fn options() -> SessionOptions {
+    SessionOptions {
+        grace_period: Duration::ZERO,
+        start_timeout: HANG,
+        ..SessionOptions::default()
+    }
 }
 
 async fn local(fixture: &Fixture, directories: &[&str]) -> Arc<dyn SkillSource> {
@@ -34,13 +38,17 @@ async fn local(fixture: &Fixture, directories: &[&str]) -> Arc<dyn SkillSource> 
 }
 
 async fn mcp(name: &str, url: &str) -> Arc<dyn SkillSource> {
-    let server = Server { patience: HANG, ..Server::new(name, Way::http(url)) };
+    let server = McpServerConfig {
+        start_timeout: HANG,
+        ..McpServerConfig::new(name, McpEndpoint::http(url))
+    };
     Arc::new(McpSource::start(server).await.expect("a good name"))
 }
 
 /// A session without executors.
 async fn of(others: Vec<Arc<dyn SkillSource>>) -> Session {
-    let session = Session::start_with(&Fleet::of([]), Vec::new(), others, &options()).await;
+    let session =
+        Session::start_with(&Fleet::from_executors([]), Vec::new(), others, &options()).await;
     session.expect("sources")
 }
 
@@ -63,7 +71,7 @@ async fn one_rule_merges_them() {
     );
     let daemon = serving("r", fixture.path("r"), None).await;
     let there = server::of_skills(&[("pdf", &[]), ("notes", &[]), ("draw", &[])]).await;
-    let fleet = Fleet::of([("r".to_owned(), executor(&daemon.address))]);
+    let fleet = Fleet::from_executors([("r".to_owned(), executor(&daemon.address))]);
     // The order in which they are given does not count.
     let others = vec![mcp("docs", &there.url).await, local(&fixture, &["mine", "more"]).await];
     let session = Session::start_with(&fleet, vec![published("r")], others, &options()).await;
@@ -109,7 +117,7 @@ async fn one_rule_merges_them() {
     }
 
     // A name means what is listed; two of one kind are ambiguous.
-    let prompt = Prompt::from("$pdf $draw $notes [$x](mcp+skill://docs/draw)");
+    let prompt = UserPrompt::from("$pdf $draw $notes [$x](mcp+skill://docs/draw)");
     let told = in_time(session.inject(&prompt)).await;
     let of: Vec<_> = told.fragments.iter().map(|fragment| fragment.package.as_str()).collect();
     assert_eq!(of, ["skill://r/pdf", "mcp+skill://docs/draw"]);
@@ -124,7 +132,7 @@ async fn a_directory_is_followed() {
     let mut fixture =
         Fixture::new("skill mine/a\nskill elsewhere/b\nlink mine/out -> $TMP/elsewhere");
     let session = of(vec![local(&fixture, &["mine", "later"]).await]).await;
-    let mut changes = session.changes();
+    let mut changes = session.watch();
     let (packages, warnings) = list_all(&session).await;
     // Contained like an executor's, and a directory that is not there is a warning.
     assert_eq!(packages, ["skill://mine/a"]);
@@ -148,7 +156,7 @@ async fn a_directory_is_followed() {
 async fn what_cannot_be_used_is_a_warning() {
     let fixture = Fixture::new("skill r/pdf\nskill mine/pdf\nskill mine/b");
     let r = serving("r", fixture.path("r"), None).await;
-    let fleet = Fleet::of([("r".to_owned(), executor(&r.address))]);
+    let fleet = Fleet::from_executors([("r".to_owned(), executor(&r.address))]);
     let nowhere = format!("http://{}/mcp", nobody());
     let others = vec![local(&fixture, &["mine"]).await, mcp("gone", &nowhere).await];
     let session = Session::start_with(&fleet, vec![published("r")], others, &options()).await;
@@ -160,7 +168,7 @@ async fn what_cannot_be_used_is_a_warning() {
     assert_eq!(refused(&session, gone).await.0, "SOURCE_UNAVAILABLE");
 
     // The executor is lost: its name does not come to mean the local skill.
-    let mut changes = session.changes();
+    let mut changes = session.watch();
     r.stop().await;
     in_time(async {
         while list_all(&session).await.0 != ["skill://mine/b"] {
@@ -172,14 +180,15 @@ async fn what_cannot_be_used_is_a_warning() {
     assert!(warnings.iter().any(|w| w.contains("environment \"r\" cannot be used")));
     let read = arguments("executor", "r", "skill://r/pdf", "");
     assert_eq!(refused(&session, read).await.0, "EXECUTOR_UNAVAILABLE");
-    assert!(in_time(session.inject(&Prompt::from("$pdf"))).await.fragments.is_empty());
+    assert!(in_time(session.inject(&UserPrompt::from("$pdf"))).await.fragments.is_empty());
 }
 
 #[tokio::test]
 async fn two_sources_of_one_authority_are_none() {
     let fixture = Fixture::new("skill mine/a");
     let twice = vec![local(&fixture, &["mine"]).await, local(&fixture, &["mine"]).await];
-    let session = Session::start_with(&Fleet::of([]), Vec::new(), twice, &options()).await;
+    let session =
+        Session::start_with(&Fleet::from_executors([]), Vec::new(), twice, &options()).await;
     let error = session.expect_err("one authority twice").to_string();
     assert!(error.contains("local authority \"mine\""), "{error}");
 }

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use caproot::proto::caproot::v1::{Authority, Skill};
-use caproot::session::source::{Listed, Listing, SourceWatch, TextPage, Wanted};
-use caproot::session::{Refusal, SkillSource, SourceKind};
+use caproot::session::source::{
+    SkillListing, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
+};
+use caproot::session::{SkillSource, SourceKind, ToolError};
 use futures_util::future::BoxFuture;
 use proptest::prelude::*;
 use serde_json::json;
@@ -17,7 +19,7 @@ use super::super::session::{call, list_all};
 use super::{arguments, of, refused};
 
 /// What a read gives; `None`: nothing, for ever.
-type Page = fn(&Wanted) -> Option<TextPage>;
+type Page = fn(&TextPageRequest) -> Option<TextPage>;
 
 #[derive(Debug, Clone)]
 struct Odd {
@@ -52,7 +54,7 @@ impl SkillSource for Odd {
         vec![self.id.clone()]
     }
 
-    fn listed(&self) -> Listed {
+    fn snapshot(&self) -> SourceSnapshot {
         let kind = self.kind.name().to_owned();
         let skill = |name: &String| {
             Arc::new(Skill {
@@ -64,9 +66,9 @@ impl SkillSource for Odd {
             })
         };
         let skills = self.names.iter().map(skill).collect();
-        Listed {
-            listing: Arc::new(Listing { skills, ..Listing::default() }),
-            unavailable: self.unavailable.then(|| "it is away".to_owned()),
+        SourceSnapshot {
+            listing: Arc::new(SkillListing { skills, ..SkillListing::default() }),
+            unavailable_reason: self.unavailable.then(|| "it is away".to_owned()),
         }
     }
 
@@ -74,11 +76,14 @@ impl SkillSource for Odd {
         None
     }
 
-    fn read_time(&self) -> Duration {
+    fn read_timeout(&self) -> Duration {
         Duration::from_millis(50)
     }
 
-    fn read<'a>(&'a self, wanted: &'a Wanted) -> BoxFuture<'a, Result<TextPage, Refusal>> {
+    fn read_page<'a>(
+        &'a self,
+        wanted: &'a TextPageRequest,
+    ) -> BoxFuture<'a, Result<TextPage, ToolError>> {
         match (self.page)(wanted) {
             Some(page) => Box::pin(ready(Ok(page))),
             None => Box::pin(pending()),
@@ -149,7 +154,7 @@ async fn whatever_a_source_says_is_bounded() {
     }
 }
 
-fn whole(wanted: &Wanted, contents: String, next_cursor: &str) -> TextPage {
+fn whole(wanted: &TextPageRequest, contents: String, next_cursor: &str) -> TextPage {
     let resource = format!("{}/SKILL.md", wanted.package);
     TextPage { resource, contents, next_cursor: next_cursor.to_owned() }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use caproot::host::{McpSource, Server, Way};
+use caproot::host::{McpEndpoint, McpServerConfig, McpSource};
 use caproot::session::SkillSource;
 
 use super::super::serving;
@@ -19,11 +19,11 @@ async fn caproot_is_its_own_host() {
     fixture.write("r/a/large.md", &large);
     let daemon = serving("r", fixture.path("r"), None).await;
     let endpoint = format!("tcp:{}", daemon.address);
-    let way = Way::Process {
+    let way = McpEndpoint::Process {
         program: env!("CARGO_BIN_EXE_caproot").to_owned(),
         arguments: ["mcp", "--endpoint", &endpoint].map(str::to_owned).to_vec(),
     };
-    let server = Server { patience: HANG, ..Server::new("own", way) };
+    let server = McpServerConfig { start_timeout: HANG, ..McpServerConfig::new("own", way) };
     let source = Arc::new(McpSource::start(server).await.expect("a name"));
     let session = of(vec![source.clone() as Arc<dyn SkillSource>]).await;
     let (packages, warnings) = list_all(&session).await;
@@ -39,7 +39,7 @@ async fn caproot_is_its_own_host() {
     assert_eq!(files.len(), 3);
 
     // It says that a list changed, and the source is another.
-    let mut changes = session.changes();
+    let mut changes = session.watch();
     fixture.add("skill r/c");
     in_time(async {
         while list_all(&session).await.0.len() < 3 {

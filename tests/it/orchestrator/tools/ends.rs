@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use caproot::session::tool_limits::MAX_RUNNING;
-use caproot::session::{MAX_RESULT_BYTES, Tool};
+use caproot::session::tool_limits::MAX_CONCURRENT_CALLS;
+use caproot::session::{CustomTool, MAX_RESULT_BYTES};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -35,7 +35,8 @@ async fn panics_and_others_beside_them() {
         pending()
     });
     let late = free("late", |_| async { panic!("a secret of the program") });
-    let read = Tool::new("read", |_: Broken| async { Ok::<_, String>(()) }).description("Breaks.");
+    let read =
+        CustomTool::new("read", |_: Broken| async { Ok::<_, String>(()) }).description("Breaks.");
     let odd = free("odd", |_| async { std::panic::panic_any(7) });
     let session = with([early, late, read, odd, echo("echo")]).await;
     for tool in ["early", "late", "read", "odd"] {
@@ -58,7 +59,7 @@ impl Drop for Dropped {
 }
 
 /// One that never ends, and who is told when it is dropped.
-fn endless(name: &str) -> (Tool, mpsc::UnboundedReceiver<()>) {
+fn endless(name: &str) -> (CustomTool, mpsc::UnboundedReceiver<()>) {
     let (tell, dropped) = mpsc::unbounded_channel();
     let tool = free(name, move |_| {
         let held = Dropped(tell.clone());
@@ -100,14 +101,12 @@ async fn results_that_are_too_large() {
     struct Bytes {
         bytes: usize,
     }
-    let large =
-        Tool::new(
-            "large",
-            |Bytes { bytes }: Bytes| async move { Ok::<_, String>("x".repeat(bytes)) },
-        );
+    let large = CustomTool::new("large", |Bytes { bytes }: Bytes| async move {
+        Ok::<_, String>("x".repeat(bytes))
+    });
     let failing = free("failing", |_| async { Err("\u{1}\"".repeat(1 << 20)) });
     let odd = || Odd(BTreeMap::from([(vec![7], 1)]));
-    let odd = Tool::new("odd", move |_: Bytes| async move { Ok::<_, String>(odd()) });
+    let odd = CustomTool::new("odd", move |_: Bytes| async move { Ok::<_, String>(odd()) });
     let session = with([large.description("Large."), failing, odd.description("Odd.")]).await;
     let frame = r#"{"result":""}"#.len();
     let most = MAX_RESULT_BYTES - frame;
@@ -173,7 +172,7 @@ async fn more_than_run_at_once() {
     });
     let session = Arc::new(with([wait, echo("echo")]).await);
     let mut calls = JoinSet::new();
-    for _ in 0..MAX_RUNNING {
+    for _ in 0..MAX_CONCURRENT_CALLS {
         let session = session.clone();
         calls.spawn(async move { refused(&session, "wait", json!({})).await.0 });
         in_time(running.recv()).await.expect("it runs");

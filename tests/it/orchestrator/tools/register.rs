@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use caproot::client::Fleet;
 use caproot::session::{
-    MAX_RESULT_BYTES, Options, Session, Tool, Tools, ToolsError, tool_limits as limits,
+    CustomTool, MAX_RESULT_BYTES, Session, SessionOptions, ToolRegistry, ToolRegistryError,
+    tool_limits as limits,
 };
 use serde_json::{Value, json};
 
@@ -19,21 +20,22 @@ mod shown;
 #[tokio::test]
 async fn only_before_a_session_begins() {
     let tools = catalog([echo("a"), echo("b"), echo("c").in_namespace("b")]);
-    assert_eq!(tools.unregister("none"), Err(ToolsError::NoSuchTool("none".to_owned())));
+    assert_eq!(tools.unregister("none"), Err(ToolRegistryError::NoSuchTool("none".to_owned())));
     assert_eq!(tools.unregister("b"), Ok(()));
     assert_eq!(tools.names(), ["a", "b.c"]);
     // A session that does not begin seals nothing.
-    let options = Options { tools: tools.clone(), ..Options::default() };
-    let begun_wrong = Session::start(&Fleet::of([]), vec![published("")], &options).await;
+    let options = SessionOptions { tools: tools.clone(), ..SessionOptions::default() };
+    let begun_wrong =
+        Session::start(&Fleet::from_executors([]), vec![published("")], &options).await;
     assert!(begun_wrong.is_err() && !tools.is_sealed());
 
     let session = begun(&tools).await;
     let elsewhere = tools.clone();
     assert!(elsewhere.is_sealed() && elsewhere == tools);
     for refused in [elsewhere.register(echo("d")), elsewhere.unregister("a"), elsewhere.clear()] {
-        assert_eq!(refused, Err(ToolsError::Sealed));
+        assert_eq!(refused, Err(ToolRegistryError::Sealed));
     }
-    let sentence = ToolsError::Sealed.to_string();
+    let sentence = ToolRegistryError::Sealed.to_string();
     assert!(sentence.contains("before it begins"), "it says what to do: {sentence}");
     assert_eq!(called(&session, "b.c", json!({})).await, json!({}));
     // Another session may have the same, or others.
@@ -52,20 +54,23 @@ async fn only_before_a_session_begins() {
 async fn names_and_what_else_is_refused() {
     let long = "x".repeat(65);
     for name in ["", "a.b", "a b", "ä", "a/b", "a\n", &long] {
-        let named = ToolsError::Name(name.to_owned());
-        assert_eq!(Tools::new().register(echo(name)), Err(named.clone()));
-        assert_eq!(Tools::new().register(echo("a").in_namespace(name)), Err(named));
+        let named = ToolRegistryError::InvalidName(name.to_owned());
+        assert_eq!(ToolRegistry::new().register(echo(name)), Err(named.clone()));
+        assert_eq!(ToolRegistry::new().register(echo("a").in_namespace(name)), Err(named));
     }
     let tools = catalog([echo(&long[1..]).in_namespace(&long[1..]), echo("A-z_9"), echo("skills")]);
     for namespace in ["skills", "Skills"] {
         let refused = tools.register(echo("list").in_namespace(namespace));
-        assert_eq!(refused, Err(ToolsError::Reserved("list".to_owned())));
+        assert_eq!(refused, Err(ToolRegistryError::Reserved("list".to_owned())));
     }
-    assert_eq!(tools.register(echo("skills")), Err(ToolsError::Duplicate("skills".to_owned())));
+    assert_eq!(
+        tools.register(echo("skills")),
+        Err(ToolRegistryError::Duplicate("skills".to_owned()))
+    );
     for n in tools.names().len()..limits::MAX_TOOLS {
         tools.register(echo(&format!("t{n}")).in_namespace("many")).expect("room");
     }
-    assert_eq!(tools.register(echo("more")), Err(ToolsError::TooMany("more".to_owned())));
+    assert_eq!(tools.register(echo("more")), Err(ToolRegistryError::TooMany("more".to_owned())));
 
     let deep = (0..100).fold(json!({}), |inner, _| json!({"not": inner}));
     let large = json!({"type": "object", "title": "x".repeat(20_000)});
@@ -83,7 +88,7 @@ async fn names_and_what_else_is_refused() {
         (of(&deep), "the schema of the input", "64 levels"),
         (of(&large), "the schema of the input", "16384 bytes"),
         (
-            Tool::new("t", |n: u8| async move { Ok::<_, String>(n) }),
+            CustomTool::new("t", |n: u8| async move { Ok::<_, String>(n) }),
             "the schema of the input",
             "struct",
         ),
@@ -95,7 +100,7 @@ async fn names_and_what_else_is_refused() {
         (echo("t").time_limit(Duration::ZERO), "the time limit", "more than nothing"),
         (echo("t").time_limit(Duration::MAX), "the time limit", "at most a day"),
     ] {
-        let error = Tools::new().register(tool).expect_err(part).to_string();
+        let error = ToolRegistry::new().register(tool).expect_err(part).to_string();
         assert!(error.contains(part) && error.contains("tool \"t\""), "{error}");
         assert!(error.contains(why) && error.len() < 700, "{error}");
     }
@@ -126,10 +131,10 @@ fn bounds_in_readme() {
         ("MAX_DEPTH", count(limits::MAX_DEPTH)),
         ("MAX_ARGUMENT_BYTES", count(limits::MAX_ARGUMENT_BYTES)),
         ("MAX_RESULT_BYTES", count(MAX_RESULT_BYTES)),
-        ("TIME_LIMIT", time(limits::TIME_LIMIT)),
+        ("TIME_LIMIT", time(limits::DEFAULT_TIME_LIMIT)),
         ("MAX_TIME_LIMIT", time(limits::MAX_TIME_LIMIT)),
-        ("MAX_RUNNING", count(limits::MAX_RUNNING)),
-        ("TURN", time(limits::TURN)),
+        ("MAX_RUNNING", count(limits::MAX_CONCURRENT_CALLS)),
+        ("TURN", time(limits::PERMIT_TIMEOUT)),
     ];
     let said = readme::table("| bound of own tools | is | beyond |").into_iter();
     let said: Vec<_> =

@@ -1,0 +1,99 @@
+//! Where something is, in the words of whoever named the directory.
+
+use crate::domain::RelPath;
+use crate::domain::escape::EscapedText;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+/// What a URI's path holds as it is (RFC 3986).
+const URI_PATH_ENCODE_SET: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A path as a person would give it to another command. Prints with whatever could mislead escaped.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DisplayPath(Box<[u8]>);
+
+impl DisplayPath {
+    /// A place below a directory that was given so.
+    #[must_use]
+    pub fn new(given: &Path, below: &RelPath) -> Self {
+        let given = given.as_os_str().as_bytes();
+        if below.is_root() {
+            return Self(given.into());
+        }
+        let mut path = if given == b"." { Vec::new() } else { given.to_vec() };
+        if path.last().is_some_and(|last| *last != b'/') {
+            path.push(b'/');
+        }
+        path.extend_from_slice(below.as_bytes());
+        Self(path.into())
+    }
+
+    /// The text for programs; bytes that are not UTF-8 are replaced.
+    #[must_use]
+    pub fn to_string_lossy(&self) -> String {
+        String::from_utf8_lossy(&self.0).into_owned()
+    }
+
+    /// A relative reference, or a `file:` URI where the path is absolute and does not lie below
+    /// `current_dir`.
+    #[must_use]
+    pub fn to_uri(&self, current_dir: Option<&Path>) -> String {
+        let path = Path::new(std::ffi::OsStr::from_bytes(&self.0));
+        let below = current_dir.and_then(|dir| path.strip_prefix(dir).ok());
+        let (start, path) = match below {
+            Some(below) => ("", below),
+            None if path.is_absolute() => ("file://", path),
+            None => ("", path.strip_prefix(".").unwrap_or(path)),
+        };
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        format!("{start}{}", percent_encode(path.as_os_str().as_bytes(), URI_PATH_ENCODE_SET))
+    }
+}
+
+impl fmt::Display for DisplayPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_escaped_bytes(f, &self.0)
+    }
+}
+
+/// Prints bytes that should be UTF-8: those that are not as `\xff`.
+pub(super) fn write_escaped_bytes(f: &mut impl fmt::Write, bytes: &[u8]) -> fmt::Result {
+    for chunk in bytes.utf8_chunks() {
+        write!(f, "{}", EscapedText(chunk.valid()))?;
+        for byte in chunk.invalid() {
+            write!(f, "\\x{byte:02x}")?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DisplayPath;
+    use crate::domain::RelPath;
+    use std::path::Path;
+
+    #[test]
+    fn path_starts_as_given() {
+        let current = Path::new("/home");
+        for (given, below, shown, uri) in [
+            (".", b"a/SKILL.md".as_slice(), "a/SKILL.md", "a/SKILL.md"),
+            (".", b"", ".", "."),
+            ("skills", b"", "skills", "skills"),
+            ("./skills/", b"a b", "./skills/a b", "skills/a%20b"),
+            ("../x", b"a", "../x/a", "../x/a"),
+            ("/home/x", b"a", "/home/x/a", "x/a"),
+            ("/home", b"", "/home", "."),
+            ("/", b"a", "/a", "file:///a"),
+            ("x", b"\xff\x1b\n", r"x/\xff\u{1b}\u{a}", "x/%FF%1B%0A"),
+            ("x", "\u{202e}é".as_bytes(), r"x/\u{202e}é", "x/%E2%80%AE%C3%A9"),
+        ] {
+            let below = RelPath::new(below).expect("a path");
+            let place = DisplayPath::new(Path::new(given), &below);
+            assert_eq!((&*place.to_string(), &*place.to_uri(Some(current))), (shown, uri));
+        }
+    }
+}

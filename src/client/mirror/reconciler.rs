@@ -1,0 +1,185 @@
+//! What changed since an earlier mirror, exactly up to the state that a new one holds. A daemon tells the
+//! changes since a token on a stream of their own, and the whole on another; the two are asked again,
+//! in turn, until both are of one revision. Where they cannot be, fingerprints say which roots changed.
+
+use super::resume::ChangedIds;
+use super::{ChangesSince, MirrorCatalog, ResumePoint};
+use crate::client::call::Client;
+use crate::client::handle::root_id;
+use crate::client::watch::WatchMessage;
+use crate::proto::caproot::v1::watch_skills_response::Event;
+use crate::proto::caproot::v1::{ResetReason, SkillDelta, WatchSkillsRequest};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// How long a mirror waits at most for what changed before it shows its first state without it.
+const RECONCILE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often the two are asked at most.
+const MAX_ROUNDS: usize = 64;
+
+/// A whole state that is held.
+#[derive(Debug, Clone)]
+pub(super) struct RevisionState {
+    pub(super) epoch: Arc<str>,
+    pub(super) revision: u64,
+    pub(super) token: Arc<str>,
+}
+
+/// A mirror that has not met its earlier self yet.
+pub(super) struct ResumeReconciler {
+    client: Client,
+    request: WatchSkillsRequest,
+    resume_point: ResumePoint,
+    max_bytes: usize,
+    rounds: usize,
+    /// From the first state on.
+    deadline: Option<Instant>,
+}
+
+/// What a daemon told of the time since.
+enum ResumeAnswer {
+    /// All up to this state.
+    Complete { epoch: String, revision: u64, changed: ChangedIds },
+    /// It cannot tell, or is not to be trusted with it.
+    Unavailable(String),
+    /// It did not come to an end, and may the next time.
+    Interrupted,
+}
+
+impl ResumeReconciler {
+    pub(super) fn new(
+        client: &Client,
+        request: &WatchSkillsRequest,
+        from: ResumePoint,
+        max_bytes: usize,
+    ) -> Self {
+        let request = WatchSkillsRequest { resume_token: from.token.clone(), ..request.clone() };
+        Self {
+            client: client.clone(),
+            request,
+            resume_point: from,
+            max_bytes,
+            rounds: 0,
+            deadline: None,
+        }
+    }
+
+    /// What changed up to this state; `None`: the daemon is at another by now, so come back with that.
+    pub(super) async fn reconcile(
+        &mut self,
+        at: &RevisionState,
+        catalog: Option<&MirrorCatalog>,
+    ) -> Option<ChangesSince> {
+        let empty = MirrorCatalog::default();
+        let from = self.resume_point.clone();
+        let by_fingerprints = |why: String| {
+            Some(from.compare_fingerprints(catalog.unwrap_or(&empty), at.revision, why))
+        };
+        if from.token.is_empty() {
+            let why = "there was no token to go on from";
+            return by_fingerprints(why.to_owned());
+        }
+        self.rounds += 1;
+        let until = *self.deadline.get_or_insert_with(|| Instant::now() + RECONCILE_TIMEOUT);
+        match timeout_at(until, self.request_changes()).await {
+            Ok(ResumeAnswer::Complete { epoch, revision, changed })
+                if *epoch == *at.epoch && revision == at.revision =>
+            {
+                Some(changed.into_changes_since(revision))
+            }
+            Ok(ResumeAnswer::Unavailable(why)) => by_fingerprints(why),
+            Ok(ResumeAnswer::Complete { .. } | ResumeAnswer::Interrupted)
+                if self.rounds < MAX_ROUNDS =>
+            {
+                None
+            }
+            Ok(_) => by_fingerprints("changes followed each other too fast".to_owned()),
+            Err(_) => by_fingerprints("the daemon did not say in time what changed".to_owned()),
+        }
+    }
+
+    /// One stream from the token on, up to its first whole state.
+    async fn request_changes(&self) -> ResumeAnswer {
+        let mut watch = self.client.watch_skills(self.request.clone());
+        let (mut changed, mut bytes) = (ChangedIds::default(), 0);
+        loop {
+            let message = match watch.next().await {
+                Ok(WatchMessage::Event(message)) => message,
+                Ok(WatchMessage::Lost { wait, .. }) => {
+                    tokio::time::sleep(wait).await;
+                    return ResumeAnswer::Interrupted;
+                }
+                Err(cause) => return ResumeAnswer::Unavailable(cause.to_string()),
+            };
+            let new = match message.event {
+                Some(Event::Reset(reset)) => {
+                    return ResumeAnswer::Unavailable(
+                        reset_reason_sentence(reset.reason()).to_owned(),
+                    );
+                }
+                Some(Event::Synced(_) | Event::Bookmark(_)) => {
+                    let (epoch, revision) = (message.epoch, message.revision);
+                    return ResumeAnswer::Complete { epoch, revision, changed };
+                }
+                Some(Event::RootStatus(status)) => self.record_root(&mut changed, status.id),
+                Some(Event::Diagnostics(list)) => self.record_root(&mut changed, list.root_id),
+                Some(Event::Delta(delta)) => self.record_delta(&mut changed, delta),
+                None => None,
+            };
+            let Some(new) = new else {
+                let why = "the daemon spoke of what was not selected, or of nothing";
+                return ResumeAnswer::Unavailable(why.to_owned());
+            };
+            bytes += new;
+            if bytes > self.max_bytes {
+                return ResumeAnswer::Unavailable(
+                    "more changed than this mirror may take".to_owned(),
+                );
+            }
+        }
+    }
+
+    /// Notes a root; the bytes that this takes, `None` where it was not selected.
+    fn record_root(&self, changed: &mut ChangedIds, id: String) -> Option<usize> {
+        let len = id.len();
+        self.is_selected(&id).then(|| changed.roots.insert(id)).map(|_| len)
+    }
+
+    /// Notes skills; the bytes that this takes, `None` where one is not the root's.
+    fn record_delta(&self, changed: &mut ChangedIds, delta: SkillDelta) -> Option<usize> {
+        let is_its = |package: &str| root_id(package).as_ref() == Some(&delta.root_id);
+        let packages = || {
+            let removed = delta.removed.iter().map(|removed| &removed.package);
+            removed.chain(delta.upserted.iter().map(|skill| &skill.package))
+        };
+        if !self.is_selected(&delta.root_id) || !packages().all(|package| is_its(package)) {
+            return None;
+        }
+        let len = packages().map(String::len).sum();
+        for removed in delta.removed {
+            changed.upserted.remove(&removed.package);
+            changed.removed.insert(removed.package);
+        }
+        for skill in delta.upserted {
+            changed.removed.remove(&skill.package);
+            changed.upserted.insert(skill.package);
+        }
+        Some(len)
+    }
+
+    fn is_selected(&self, id: &str) -> bool {
+        self.request.selected_capability_roots.iter().any(|root| root.id == id)
+    }
+}
+
+fn reset_reason_sentence(reason: ResetReason) -> &'static str {
+    match reason {
+        ResetReason::EpochChanged => "the daemon was started again since",
+        ResetReason::Compacted => "it is too long ago for the daemon to know",
+        ResetReason::SelectionChanged => "it was of another selection",
+        ResetReason::Initial | ResetReason::Resync | ResetReason::Unspecified => {
+            "the daemon does not know the token"
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! From what a search found to a catalog. A skill whose file and namespace are as they were is the
+//! very same value as before, so that comparing two catalogs costs little.
+
+use super::dir_lister::sidecar_path;
+use super::disabled_skills::SkillFilter;
+use super::namespaces::NamespaceResolver;
+use super::plugin_set::PluginSet;
+use crate::domain::catalog::{Catalog, CatalogHeader, RootKind};
+use crate::domain::search::SearchFindings;
+use crate::domain::skill::{PluginNamespace, Skill, SkillFile, assemble_skill};
+use crate::domain::{Diagnostic, FileProblem, RelPath, RootScope, skill_file_name};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The skills of the last catalog, by package.
+#[derive(Debug, Default)]
+pub(super) struct CatalogBuilder(HashMap<RelPath, BuiltSkill>);
+
+#[derive(Debug)]
+struct BuiltSkill {
+    file: Arc<SkillFile>,
+    namespace: Option<Arc<PluginNamespace>>,
+    skill: Option<Arc<Skill>>,
+    /// What is wrong with it; nearly always nothing.
+    problems: Option<Box<SkillProblems>>,
+}
+
+/// What is wrong with a SKILL.md, and with its sidecar.
+#[derive(Debug, PartialEq)]
+struct SkillProblems {
+    skill_file_problems: Vec<FileProblem>,
+    sidecar_problems: Vec<FileProblem>,
+}
+
+impl SkillProblems {
+    fn new(problems: Vec<FileProblem>, sidecar_problems: Vec<FileProblem>) -> Option<Box<Self>> {
+        let is_any = !problems.is_empty() || !sidecar_problems.is_empty();
+        is_any.then(|| Box::new(Self { skill_file_problems: problems, sidecar_problems }))
+    }
+}
+
+impl CatalogBuilder {
+    /// The skill that comes of a package whose file alone changed; `None` where the catalog would
+    /// change in other ways too, or where the package was not made of the old file.
+    pub(super) fn replace_skill(
+        &mut self,
+        package: &RelPath,
+        old: &Arc<SkillFile>,
+        new: &Arc<SkillFile>,
+    ) -> Option<Arc<Skill>> {
+        let assembled = self.0.get_mut(package).filter(|a| Arc::ptr_eq(&a.file, old))?;
+        let (skill, problems, sidecar_problems) =
+            assemble_skill(package, new, assembled.namespace.as_deref());
+        let (before, now) = (assembled.skill.as_ref()?, skill?);
+        let is_alike = before.name() == now.name()
+            && SkillProblems::new(problems, sidecar_problems) == assembled.problems;
+        if !is_alike {
+            return None;
+        }
+        assembled.file = new.clone();
+        assembled.skill = Some(if **before == now { before.clone() } else { Arc::new(now) });
+        assembled.skill.clone()
+    }
+
+    /// Gives each skill its namespace, and joins all to a catalog.
+    pub(super) fn build_catalog(
+        &mut self,
+        mut namespaces: NamespaceResolver<'_>,
+        mut sieve: SkillFilter<'_>,
+        found: SearchFindings,
+        gathered: PluginSet,
+        scope: Option<RootScope>,
+        follow_links: bool,
+    ) -> Catalog {
+        let SearchFindings { candidates, mut diagnostics, mut counts, truncated } = found;
+        let mut old = std::mem::take(&mut self.0);
+        let mut skills = Vec::with_capacity(candidates.len());
+        self.0.reserve(candidates.len());
+        for candidate in candidates {
+            let home = candidate.resolved.parent();
+            let namespace =
+                home.as_ref().and_then(|home| namespaces.find_namespace(home, &mut diagnostics));
+            let is_same = |old: &BuiltSkill| {
+                let is_same_file =
+                    Arc::ptr_eq(&old.file, &candidate.file) || old.file == candidate.file;
+                is_same_file && old.namespace == namespace
+            };
+            let same = old.remove(&candidate.package).filter(is_same);
+            let assembled = if let Some(same) = same {
+                BuiltSkill { file: candidate.file, ..same }
+            } else {
+                let (skill, problems, sidecar_problems) =
+                    assemble_skill(&candidate.package, &candidate.file, namespace.as_deref());
+                let skill = skill.map(Arc::new);
+                let wrong = SkillProblems::new(problems, sidecar_problems);
+                BuiltSkill { file: candidate.file, namespace, skill, problems: wrong }
+            };
+            let name = assembled.skill.as_ref().map(|skill| skill.name());
+            if sieve.take_if_disabled(&candidate.package, home.as_ref(), name) {
+                counts.disabled += 1;
+                self.0.insert(candidate.package, assembled);
+                continue;
+            }
+            counts.omitted += u32::from(assembled.skill.is_none());
+            skills.extend(assembled.skill.clone());
+            let mut report = |at: RelPath, problems: &[FileProblem]| {
+                for problem in problems {
+                    let problem = problem.clone();
+                    diagnostics.push(Diagnostic { resource: Some(at.clone()), problem });
+                }
+            };
+            if let Some(wrong) = &assembled.problems {
+                report(candidate.package.join_path(&skill_file_name()), &wrong.skill_file_problems);
+                report(candidate.package.join_path(&sidecar_path()), &wrong.sidecar_problems);
+            }
+            self.0.insert(candidate.package, assembled);
+        }
+        let root = namespaces.root.clone();
+        namespaces.find_namespace(&root, &mut diagnostics);
+        let plugin = namespaces.root_manifest();
+        let kind = match (&plugin, self.0.contains_key(&RelPath::root())) {
+            (Some(_), _) => RootKind::Plugin,
+            (None, true) => RootKind::Skill,
+            (None, false) => RootKind::SkillSet,
+        };
+        let header = CatalogHeader { scope, follow_links, kind, plugin, counts, truncated };
+        let PluginSet { plugins, marketplaces, manifest_files: declaring } = gathered;
+        let catalog = Catalog::new(skills, diagnostics, header)
+            .with_disabled_packages(sieve.disabled_packages());
+        catalog.with_plugins(plugins, marketplaces, declaring)
+    }
+}

@@ -1,0 +1,62 @@
+//! Remembers the digest of each version of a file, so that it is computed once. Bounded.
+
+use super::cancellation::CancelToken;
+use super::content;
+use super::file_page::FileReadError;
+use super::filesystem_types::is_on_local_disk;
+use super::open_file::OpenFile;
+use crate::domain::{ContentDigest, FileVersion};
+use lru::LruCache;
+use std::num::NonZero;
+use std::sync::{Mutex, PoisonError};
+
+/// About 100 bytes each.
+const MAX_CACHED_DIGESTS: NonZero<usize> = NonZero::new(16_384).expect("not zero");
+
+/// Digests by version, and whether that version is UTF-8.
+#[derive(Debug)]
+pub struct DigestCache(Mutex<LruCache<FileVersion, KnownDigest>>);
+
+/// What is known of a version.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KnownDigest {
+    pub(super) digest: ContentDigest,
+    pub(super) utf8: bool,
+    /// Whether it is on a disk of this machine.
+    pub(super) is_on_local_disk: bool,
+}
+
+impl Default for DigestCache {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(MAX_CACHED_DIGESTS)))
+    }
+}
+
+impl DigestCache {
+    pub(super) fn get(&self, version: &FileVersion) -> Option<KnownDigest> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(version).copied()
+    }
+
+    /// The digest of an open file, read only where it is not known, and whether that version is
+    /// UTF-8. `None` where the file changed meanwhile, or is not as long as its size says.
+    pub(super) fn get_or_digest(
+        &self,
+        opened: &OpenFile,
+        wanted: &CancelToken,
+    ) -> Result<Option<(ContentDigest, bool)>, FileReadError> {
+        if let Some(KnownDigest { digest, utf8, .. }) = self.get(&opened.version) {
+            return Ok(Some((digest, utf8)));
+        }
+        match content::digest_file(&opened.file, opened.version.size, wanted) {
+            Ok(Some((digest, utf8))) if opened.is_unchanged()? => {
+                let known =
+                    KnownDigest { digest, utf8, is_on_local_disk: is_on_local_disk(&opened.file) };
+                let mut versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                versions.put(opened.version, known);
+                Ok(Some((digest, utf8)))
+            }
+            Ok(_) => Ok(None),
+            Err(_) => Err(FileReadError::Failed),
+        }
+    }
+}

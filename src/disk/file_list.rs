@@ -1,0 +1,231 @@
+//! One page of a package's files, found by walking it now. Blocking.
+
+use super::allowed_dirs::{ResolvedRootDir, identity};
+use super::cancellation::CancelToken;
+use super::digest_cache::DigestCache;
+use super::dir_lister::read_names;
+use super::file_page::FileReadError;
+use super::open_file::{self, OpenError, resolve_error};
+use super::package::{ReadRules, ResolvedPackage};
+use crate::domain::listing::DirIdentity;
+use crate::domain::package_walk::{FileListToken, PackageWalk, WalkEntryKind, WalkLimits};
+use crate::domain::{ContentDigest, RelPath, ResolvedPath, handle, resource_filter};
+use rustix::fs::{FileType, OFlags, fstat};
+
+/// How often a file that changes while it is digested is tried again.
+const TRIES: usize = 3;
+
+/// Which page of which package's files.
+#[derive(Debug)]
+pub struct FileListRequest<'a> {
+    /// The package, as walked below the root.
+    pub package: &'a RelPath,
+    /// Where the page before ended.
+    pub from: Option<&'a FileListToken>,
+    /// How far the walk goes.
+    pub limits: WalkLimits,
+    /// The most files.
+    pub max_files: usize,
+    /// The most bytes of all paths as they are spelled in handles, and `file_bytes` for each.
+    pub max_bytes: usize,
+    /// What a file takes of `max_bytes` beside its path below the package.
+    pub bytes_per_file: usize,
+    /// Whether files are digested, those of at most so many bytes. A page ends early once it has
+    /// digested so many bytes that no digest was known of.
+    pub max_digest_bytes: Option<u64>,
+    /// What may be read.
+    pub rules: ReadRules<'a>,
+}
+
+/// The files of a page.
+#[derive(Debug)]
+pub struct FileListPage {
+    /// By the bytes of their handles.
+    pub files: Vec<ListedFile>,
+    /// Where the next page begins; `None` at the end.
+    pub next: Option<FileListToken>,
+    /// Whether a limit left something out, here or before.
+    pub truncated: bool,
+}
+
+/// One file that may be read.
+#[derive(Debug)]
+pub struct ListedFile {
+    /// Below the package.
+    pub path: RelPath,
+    /// In bytes.
+    pub size: u64,
+    /// Whether anybody may execute it.
+    pub executable: bool,
+    /// Of the whole file, and whether that is UTF-8; `None` where it was not digested.
+    pub digest: Option<(ContentDigest, bool)>,
+}
+
+/// Lists a page of a package's files; a list for nobody ends early. `NotFound` is the package itself.
+pub fn list_files(
+    root: &ResolvedRootDir,
+    page: &FileListRequest<'_>,
+    versions: &DigestCache,
+    wanted: &CancelToken,
+) -> Result<FileListPage, FileReadError> {
+    let package = ResolvedPackage::resolve(root, page.package, page.rules)?;
+    let mut listing = FileListWalk {
+        package: &package,
+        page,
+        versions,
+        cancel_token: wanted,
+        walk: PackageWalk::new(page.limits, page.from),
+        files: Vec::new(),
+        remaining_bytes: page.max_bytes,
+        digested_bytes: 0,
+        resume_after: None,
+    };
+    listing.enter_dir(package.real_path.clone(), RelPath::root())?;
+    let next = listing.run()?;
+    let truncated = match &next {
+        Some(next) => next.truncated,
+        None => listing.walk.is_truncated(),
+    };
+    Ok(FileListPage { files: listing.files, next, truncated })
+}
+
+/// A page under way.
+struct FileListWalk<'a> {
+    package: &'a ResolvedPackage<'a>,
+    page: &'a FileListRequest<'a>,
+    versions: &'a DigestCache,
+    cancel_token: &'a CancelToken,
+    walk: PackageWalk<(ResolvedPath, DirIdentity)>,
+    files: Vec<ListedFile>,
+    /// What is left of `max_bytes`.
+    remaining_bytes: usize,
+    /// Bytes that were read for digests.
+    digested_bytes: u64,
+    /// Behind the last of `files`.
+    resume_after: Option<FileListToken>,
+}
+
+impl FileListWalk<'_> {
+    /// Walks until the page is full, or there is no more.
+    fn run(&mut self) -> Result<Option<FileListToken>, FileReadError> {
+        while let Some((path, kind)) = self.walk.next() {
+            self.cancel_token.check_cancelled().map_err(|_| FileReadError::Failed)?;
+            let is_full = match kind {
+                WalkEntryKind::File => self.push_file(path)?,
+                WalkEntryKind::Link | WalkEntryKind::LinkedDirectory => {
+                    self.visit_link(path, kind)?
+                }
+                WalkEntryKind::Directory => {
+                    let dir = self.walk.ancestor_dirs().next_back().map(|(spot, _)| spot);
+                    let name = path.file_name().unwrap_or_default();
+                    if let Some(spot) = dir.and_then(|dir| dir.join(name)) {
+                        skip_unavailable(self.enter_dir(spot, path))?;
+                    }
+                    false
+                }
+            };
+            if is_full {
+                return Ok(self.resume_after.take());
+            }
+        }
+        Ok(None)
+    }
+
+    /// Follows a link; gives whether it leads to a file for which the page has no room.
+    fn visit_link(&mut self, path: RelPath, kind: WalkEntryKind) -> Result<bool, FileReadError> {
+        let found = open_file::find_target(self.package.snapshot, &self.package.real_path, &path);
+        let Some(target) = skip_unavailable(found.map_err(FileReadError::from))? else {
+            return Ok(false);
+        };
+        match (FileType::from_raw_mode(target.stat.st_mode), kind) {
+            (FileType::RegularFile, WalkEntryKind::Link) => return self.push_file(path),
+            (FileType::Directory, WalkEntryKind::Link)
+                if self.package.may_enter(&target.real_path) =>
+            {
+                self.walk.requeue_link_as_dir(&path);
+            }
+            (FileType::Directory, WalkEntryKind::LinkedDirectory)
+                if self.package.may_enter(&target.real_path) =>
+            {
+                skip_unavailable(self.enter_dir(target.real_path, path))?;
+            }
+            _ => {}
+        }
+        Ok(false)
+    }
+
+    /// Goes into a directory, unless it is on the way already: then links go round in a circle.
+    fn enter_dir(&mut self, spot: ResolvedPath, path: RelPath) -> Result<(), FileReadError> {
+        let ReadRules { skipped_dirs: passed_over, follow_links, .. } = self.page.rules;
+        let failed = |errno| FileReadError::from(OpenError::from(resolve_error(errno)));
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let fd = self.package.snapshot.open(&spot, flags).map_err(failed)?;
+        let identity = identity(&fstat(&fd).map_err(failed)?);
+        if self.walk.ancestor_dirs().any(|(_, on_the_way)| *on_the_way == identity) {
+            return Ok(());
+        }
+        let names = read_names(&fd, self.page.limits.entries, &mut Vec::new()).map_err(failed)?;
+        let entries = names.into_iter().filter_map(|(name, kind)| {
+            let kind = match kind {
+                FileType::RegularFile => WalkEntryKind::File,
+                FileType::Directory => WalkEntryKind::Directory,
+                FileType::Symlink if follow_links => WalkEntryKind::Link,
+                _ => return None,
+            };
+            resource_filter::may_serve_path(&RelPath::new(&name)?, passed_over)
+                .then_some((name, kind))
+        });
+        self.walk.enter_dir((spot, identity), path, entries);
+        Ok(())
+    }
+
+    /// Takes a file if it may be read; gives whether it is one too many.
+    fn push_file(&mut self, path: RelPath) -> Result<bool, FileReadError> {
+        let Some(mut opened) = skip_unavailable(self.package.open(&path))? else {
+            return Ok(false);
+        };
+        let bytes = handle::encoded_path_len(&path) + self.page.bytes_per_file;
+        let is_tired = self.page.max_digest_bytes.is_some_and(|most| self.digested_bytes > most);
+        if self.files.len() == self.page.max_files || bytes > self.remaining_bytes || is_tired {
+            return Ok(true);
+        }
+        let mut digest = None;
+        for _ in 0..TRIES {
+            let version = opened.version;
+            if self.page.max_digest_bytes.is_none_or(|most| version.size > most) {
+                break;
+            }
+            if self.versions.get(&version).is_none() {
+                self.digested_bytes += version.size;
+            }
+            digest = self.versions.get_or_digest(&opened, self.cancel_token)?;
+            if digest.is_some() {
+                break;
+            }
+            // It changed meanwhile.
+            let Some(again) = skip_unavailable(self.package.open(&path))? else { return Ok(false) };
+            opened = again;
+        }
+        self.remaining_bytes -= bytes;
+        self.resume_after = Some(self.walk.token_after(path.clone()));
+        let (size, executable) = (opened.version.size, opened.executable);
+        self.files.push(ListedFile { path, size, executable, digest });
+        Ok(false)
+    }
+}
+
+/// `None` for what is not there, may not be read, or is no file. That the filesystem fails is an
+/// error: a list that it cuts short would look like a whole one.
+fn skip_unavailable<T>(done: Result<T, FileReadError>) -> Result<Option<T>, FileReadError> {
+    match done {
+        Ok(done) => Ok(Some(done)),
+        Err(failed @ (FileReadError::Failed | FileReadError::TooManyOpenFiles)) => Err(failed),
+        Err(
+            FileReadError::NotFound
+            | FileReadError::Outside
+            | FileReadError::TooLarge { .. }
+            | FileReadError::Changed(_)
+            | FileReadError::Denied,
+        ) => Ok(None),
+    }
+}

@@ -1,0 +1,234 @@
+//! What a manifest says of its plugin to people: words, links, colours and pictures.
+
+use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
+use super::{plugin_path, secret_filter};
+use crate::domain::{DiagnosticCode, RelPath, text};
+
+/// Characters of a short text.
+const MAX_SHORT_TEXT_CHARS: usize = 64;
+/// Characters of a long description.
+const MAX_LONG_DESCRIPTION_CHARS: usize = 4_096;
+/// Pictures of what a plugin looks like.
+const MAX_SCREENSHOTS: usize = 16;
+
+/// The plugin in words and pictures. A text that is there is not empty.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[allow(missing_docs)] // the proto's `Plugin` says what each means
+pub struct PluginInfo {
+    pub description: Option<Box<str>>,
+    pub keywords: Box<[Box<str>]>,
+    pub author: Option<PluginAuthor>,
+    pub homepage: Option<Box<str>>,
+    pub repository: Option<Box<str>>,
+    pub license: Option<Box<str>>,
+    pub interface: Option<PluginInterface>,
+}
+
+/// Who made it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[allow(missing_docs)] // the proto's `Author` says what each means
+pub struct PluginAuthor {
+    pub name: Option<Box<str>>,
+    pub email: Option<Box<str>>,
+    pub url: Option<Box<str>>,
+}
+
+/// How it presents itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[allow(missing_docs)] // the proto's `PluginInterface` says what each means
+pub struct PluginInterface {
+    pub display_name: Option<Box<str>>,
+    pub short_description: Option<Box<str>>,
+    pub long_description: Option<Box<str>>,
+    pub developer_name: Option<Box<str>>,
+    pub category: Option<Box<str>>,
+    pub capabilities: Box<[Box<str>]>,
+    pub website_url: Option<Box<str>>,
+    pub privacy_policy_url: Option<Box<str>>,
+    pub terms_of_service_url: Option<Box<str>>,
+    pub default_prompts: Box<[Box<str>]>,
+    pub brand_color: Option<Box<str>>,
+    /// The icon of a composer, the logo, that for dark screens; below the plugin.
+    pub images: [Option<RelPath>; 3],
+    /// Below the plugin.
+    pub screenshots: Box<[RelPath]>,
+}
+
+/// Reads a manifest.
+pub(super) fn read(fields: &mut PluginFieldReader<'_>, root: LabeledMapping<'_>) -> PluginInfo {
+    PluginInfo {
+        description: fields.read_line(root, "description", MAX_TEXT_CHARS),
+        keywords: fields.read_lines(root, "keywords", MAX_SHORT_TEXT_CHARS),
+        author: read_author(fields, root, "author"),
+        homepage: read_url(fields, root, "homepage"),
+        repository: read_repository(fields, root),
+        license: fields.read_line(root, "license", MAX_NAME_CHARS),
+        interface: read_interface(fields, root),
+    }
+}
+
+/// An address, with what may be secret in it taken out.
+pub(super) fn read_url(
+    fields: &mut PluginFieldReader<'_>,
+    at: LabeledMapping<'_>,
+    key: &str,
+) -> Option<Box<str>> {
+    fields
+        .read_verbatim(at, key, MAX_TEXT_CHARS)
+        .map(|url| secret_filter::withhold_in_url(url).0.into())
+}
+
+/// An author: a name, or an object.
+pub(super) fn read_author(
+    fields: &mut PluginFieldReader<'_>,
+    at: LabeledMapping<'_>,
+    key: &str,
+) -> Option<PluginAuthor> {
+    let value = at.non_null_value(key)?;
+    let author = if value.as_text().is_some() {
+        PluginAuthor { name: fields.read_line(at, key, MAX_NAME_CHARS), ..PluginAuthor::default() }
+    } else if value.as_map().is_some() {
+        let at = LabeledMapping::new(value, key, "");
+        fields.report_unknown_keys(at, &["name", "email", "url"]);
+        PluginAuthor {
+            name: fields.read_line(at, "name", MAX_NAME_CHARS),
+            email: fields.read_line(at, "email", MAX_NAME_CHARS),
+            url: read_url(fields, at, "url"),
+        }
+    } else {
+        fields.report_wrong_type(at, key, value, "text or an object");
+        return None;
+    };
+    (author != PluginAuthor::default()).then_some(author)
+}
+
+/// An address, or the object that package managers write.
+fn read_repository(
+    fields: &mut PluginFieldReader<'_>,
+    root: LabeledMapping<'_>,
+) -> Option<Box<str>> {
+    match root.non_null_value("repository") {
+        Some(value) if value.as_map().is_some() => {
+            read_url(fields, LabeledMapping::new(value, "repository", ""), "url")
+        }
+        _ => read_url(fields, root, "repository"),
+    }
+}
+
+fn read_interface(
+    fields: &mut PluginFieldReader<'_>,
+    root: LabeledMapping<'_>,
+) -> Option<PluginInterface> {
+    const KEYS: &[&str] = &[
+        "displayName",
+        "shortDescription",
+        "longDescription",
+        "developerName",
+        "category",
+        "capabilities",
+        "websiteURL",
+        "websiteUrl",
+        "privacyPolicyURL",
+        "privacyPolicyUrl",
+        "termsOfServiceURL",
+        "termsOfServiceUrl",
+        "defaultPrompt",
+        "brandColor",
+        "composerIcon",
+        "logo",
+        "logoDark",
+        "screenshots",
+    ];
+    let at = match root.non_null_value("interface") {
+        Some(value) if value.as_map().is_none() => {
+            fields.report_wrong_type(root, "interface", value, "an object");
+            None
+        }
+        value => value.map(|value| LabeledMapping::new(value, "interface", "")),
+    };
+    // Some manifests say these at the top.
+    let mut found = PluginInterface {
+        display_name: fields.read_line(root, "displayName", MAX_NAME_CHARS),
+        category: fields.read_line(root, "category", MAX_SHORT_TEXT_CHARS),
+        images: [None, read_image(fields, root, "logo"), None],
+        ..PluginInterface::default()
+    };
+    if let Some(at) = at {
+        fields.report_unknown_keys(at, KEYS);
+        let one_of = |fields: &mut PluginFieldReader<'_>, keys: [&str; 2]| {
+            let key = keys.into_iter().find(|key| at.non_null_value(key).is_some())?;
+            read_url(fields, at, key)
+        };
+        let [_, top, _] = found.images;
+        found = PluginInterface {
+            display_name: fields
+                .read_line(at, "displayName", MAX_NAME_CHARS)
+                .or(found.display_name),
+            short_description: fields.read_line(at, "shortDescription", MAX_TEXT_CHARS),
+            long_description: fields.read_line(at, "longDescription", MAX_LONG_DESCRIPTION_CHARS),
+            developer_name: fields.read_line(at, "developerName", MAX_NAME_CHARS),
+            category: fields.read_line(at, "category", MAX_SHORT_TEXT_CHARS).or(found.category),
+            capabilities: fields.read_lines(at, "capabilities", MAX_SHORT_TEXT_CHARS),
+            website_url: one_of(fields, ["websiteURL", "websiteUrl"]),
+            privacy_policy_url: one_of(fields, ["privacyPolicyURL", "privacyPolicyUrl"]),
+            terms_of_service_url: one_of(fields, ["termsOfServiceURL", "termsOfServiceUrl"]),
+            default_prompts: fields.read_lines(at, "defaultPrompt", MAX_TEXT_CHARS),
+            brand_color: read_color(fields, at, "brandColor"),
+            images: [
+                read_image(fields, at, "composerIcon"),
+                read_image(fields, at, "logo").or(top),
+                read_image(fields, at, "logoDark"),
+            ],
+            screenshots: read_screenshots(fields, at),
+        };
+    }
+    (found != PluginInterface::default()).then_some(found)
+}
+
+fn read_image(
+    fields: &mut PluginFieldReader<'_>,
+    at: LabeledMapping<'_>,
+    key: &str,
+) -> Option<RelPath> {
+    let text = fields.read_verbatim(at, key, MAX_TEXT_CHARS)?;
+    read_plugin_path(fields, key, text)
+}
+
+fn read_screenshots(fields: &mut PluginFieldReader<'_>, at: LabeledMapping<'_>) -> Box<[RelPath]> {
+    let texts = fields.read_verbatim_list(at, "screenshots", MAX_TEXT_CHARS);
+    let texts = texts.into_iter().take(MAX_SCREENSHOTS);
+    texts.filter_map(|text| read_plugin_path(fields, "screenshots", text)).collect()
+}
+
+/// The place of a file that a manifest names.
+pub(super) fn read_plugin_path(
+    fields: &mut PluginFieldReader<'_>,
+    key: &str,
+    text: &str,
+) -> Option<RelPath> {
+    let found = plugin_path::parse_plugin_path(text);
+    if found.is_none() {
+        let text = secret_filter::withhold_in_path(text);
+        let why = format!("`{key}` names {text}, and must be `./` and a path inside the plugin");
+        fields.report_warning(DiagnosticCode::PathInvalid, why);
+    }
+    found
+}
+
+fn read_color(
+    fields: &mut PluginFieldReader<'_>,
+    at: LabeledMapping<'_>,
+    key: &str,
+) -> Option<Box<str>> {
+    let text = fields.read_verbatim(at, key, MAX_SHORT_TEXT_CHARS)?;
+    let digits = text.strip_prefix('#').unwrap_or_default();
+    if digits.len() == 6 && digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Some(text.into());
+    }
+    let text = text::quote_word(&secret_filter::withhold_in_text(text));
+    fields.report_warning(
+        DiagnosticCode::FieldInvalid,
+        format!("`{key}` is {text}, and must be `#RRGGBB`; left out"),
+    );
+    None
+}

@@ -1,0 +1,100 @@
+//! Paths that a manifest names: `./…`, inside the plugin. Compares words only: whether a link leads
+//! elsewhere is for the room that opens files.
+
+use super::secret_filter;
+use crate::domain::RelPath;
+
+/// The place below the plugin that a text names; `None` unless it is `./` and a path in it. A `/` at
+/// its end says that a directory is meant; `./` alone is the plugin itself.
+pub(super) fn parse_plugin_path(text: &str) -> Option<RelPath> {
+    parse_path_below(text.strip_prefix('.').filter(|rest| rest.starts_with('/'))?)
+}
+
+/// The same for a working directory, which may also be written without `./`, or behind the
+/// placeholder for the plugin's own directory.
+pub(super) fn parse_working_dir(text: &str) -> Option<RelPath> {
+    const HOME: [&str; 3] = ["${CLAUDE_PLUGIN_ROOT}", "${PLUGIN_ROOT}", "${CODEX_PLUGIN_ROOT}"];
+    if text == "." {
+        return Some(RelPath::root());
+    }
+    match HOME.iter().find_map(|home| text.strip_prefix(home)) {
+        Some("") => Some(RelPath::root()),
+        Some(rest) => parse_path_below(rest.strip_prefix('/').map(|_| rest)?),
+        None => parse_plugin_path(text)
+            .or_else(|| parse_path_below(text).filter(|_| !text.starts_with('/'))),
+    }
+}
+
+fn parse_path_below(text: &str) -> Option<RelPath> {
+    if secret_filter::has_token(text) {
+        return None;
+    }
+    let text = text.trim_start_matches('/');
+    // Said twice it means the same.
+    let text = text.strip_prefix("./").unwrap_or(text);
+    RelPath::new(text.strip_suffix('/').unwrap_or(text).as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RelPath, parse_plugin_path, parse_working_dir};
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_inside() {
+        for (text, expected) in [
+            ("./a", Some("a")),
+            ("./a/b.json", Some("a/b.json")),
+            ("./a/", Some("a")),
+            ("./", Some("")),
+            (".//a", Some("a")),
+            ("././a", Some("a")),
+            ("a", None),
+            (".", None),
+            ("", None),
+            ("/a", None),
+            ("../a", None),
+            ("./../a", None),
+            ("./a/../../b", None),
+            ("./a/./b", None),
+            ("./a//b", None),
+            ("./a\0", None),
+            ("~/a", None),
+        ] {
+            let found = parse_plugin_path(text);
+            let expected = expected.map(str::as_bytes);
+            assert_eq!(found.as_ref().map(RelPath::as_bytes), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn working_directories() {
+        for (text, expected) in [
+            ("server", Some("server")),
+            ("./server", Some("server")),
+            (".", Some("")),
+            ("${CLAUDE_PLUGIN_ROOT}", Some("")),
+            ("${CLAUDE_PLUGIN_ROOT}/server", Some("server")),
+            ("${CLAUDE_PLUGIN_ROOT}server", None),
+            ("${CLAUDE_PLUGIN_ROOT}/../x", None),
+            ("/opt/x", None),
+            ("..", None),
+            ("../x", None),
+        ] {
+            let found = parse_working_dir(text);
+            let expected = expected.map(str::as_bytes);
+            assert_eq!(found.as_ref().map(RelPath::as_bytes), expected, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_leaves(text in "(\\.\\./|\\./|/|a|\\.\\.|\\.|\0|\\$\\{PLUGIN_ROOT\\}){0,8}", any: String) {
+            for text in [text, any] {
+                for found in [parse_plugin_path(&text), parse_working_dir(&text)].into_iter().flatten() {
+                    prop_assert!(found.segments().all(|s| s != b".." && s != b"."));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The service, with every call of it told to the audit log: what it is about, and how it ended.
+
+use super::audit_log::{AuditLog, AuditSubject, AuditTarget};
+use super::encoded_body::{self, BodyOverride};
+use super::service::{GrpcService, RpcResult, WatchResponseStream};
+use crate::proto::caproot::v1 as pb;
+use pb::capability_service_server::CapabilityService;
+use prost::Message;
+use tonic::{Request, Response};
+
+/// `caproot.v1.CapabilityService`, audited.
+#[derive(Debug)]
+pub struct AuditedService {
+    service: GrpcService,
+    audit_log: AuditLog,
+}
+
+/// A call under way.
+struct AuditedCall {
+    audit_log: AuditLog,
+    subject: AuditSubject,
+    target: AuditTarget,
+}
+
+impl AuditedService {
+    /// Tells the calls of a service.
+    #[must_use]
+    pub fn new(service: GrpcService, audit: AuditLog) -> Self {
+        Self { service, audit_log: audit }
+    }
+
+    fn begin_call<T>(&self, request: &Request<T>, about: AuditTarget) -> AuditedCall {
+        AuditedCall {
+            audit_log: self.audit_log.clone(),
+            subject: AuditSubject::from_extensions(request.extensions()),
+            target: about,
+        }
+    }
+}
+
+impl AuditedCall {
+    /// Tells how the call ended.
+    fn record_outcome<T: Message>(&self, answer: &RpcResult<T>) {
+        let bytes = |answer: &Response<T>| {
+            let made =
+                answer.extensions().get::<BodyOverride>().and_then(BodyOverride::message_len);
+            Some(made.unwrap_or_else(|| answer.get_ref().encoded_len()))
+        };
+        let outcome = answer.as_ref().map(bytes);
+        self.audit_log.record_call(&self.subject, &self.target, outcome);
+    }
+
+    /// Tells a root that the caller may not use.
+    fn record_root(&self, id: &str, reason: pb::RootReason) {
+        if reason == pb::RootReason::NotAllowed {
+            self.audit_log.record_denied_root(&self.subject, &self.target, id);
+        }
+    }
+}
+
+fn root_ids(roots: &[pb::SelectedCapabilityRoot]) -> impl Iterator<Item = &str> {
+    roots.iter().map(|root| &*root.id)
+}
+
+#[tonic::async_trait]
+impl CapabilityService for AuditedService {
+    async fn get_executor(
+        &self,
+        request: Request<pb::GetExecutorRequest>,
+    ) -> RpcResult<pb::GetExecutorResponse> {
+        let call = self.begin_call(&request, AuditTarget::for_roots("GetExecutor", []));
+        let answer = self.service.get_executor(request).await;
+        call.record_outcome(&answer);
+        answer
+    }
+
+    async fn list_roots(
+        &self,
+        request: Request<pb::ListRootsRequest>,
+    ) -> RpcResult<pb::ListRootsResponse> {
+        let call = self.begin_call(&request, AuditTarget::for_roots("ListRoots", []));
+        let answer = self.service.list_roots(request).await;
+        call.record_outcome(&answer);
+        answer
+    }
+
+    async fn resolve_roots(
+        &self,
+        request: Request<pb::ResolveRootsRequest>,
+    ) -> RpcResult<pb::ResolveRootsResponse> {
+        let roots = root_ids(&request.get_ref().selected_capability_roots);
+        let call = self.begin_call(&request, AuditTarget::for_roots("ResolveRoots", roots));
+        let answer = self.service.resolve_roots(request).await;
+        for root in answer.iter().flat_map(|answer| &answer.get_ref().roots) {
+            call.record_root(&root.id, root.reason());
+        }
+        call.record_outcome(&answer);
+        answer
+    }
+
+    async fn list_skills(
+        &self,
+        request: Request<pb::ListSkillsRequest>,
+    ) -> RpcResult<pb::ListSkillsResponse> {
+        let roots = root_ids(&request.get_ref().selected_capability_roots);
+        let call = self.begin_call(&request, AuditTarget::for_roots("ListSkills", roots));
+        let answer = self.service.list_skills(request).await;
+        for root in answer.iter().flat_map(|answer| &answer.get_ref().roots) {
+            call.record_root(&root.id, root.reason());
+        }
+        call.record_outcome(&answer);
+        answer
+    }
+
+    type WatchSkillsStream = WatchResponseStream;
+
+    /// Told when it begins; of what it sends, only the roots that are refused.
+    async fn watch_skills(
+        &self,
+        request: Request<pb::WatchSkillsRequest>,
+    ) -> RpcResult<Self::WatchSkillsStream> {
+        let roots = root_ids(&request.get_ref().selected_capability_roots);
+        let call = self.begin_call(&request, AuditTarget::for_roots("WatchSkills", roots));
+        let answer = self.service.open_watch_stream(request);
+        call.audit_log.record_call(&call.subject, &call.target, answer.as_ref().map(|_| None));
+        let refused =
+            move |root: &str| call.audit_log.record_denied_root(&call.subject, &call.target, root);
+        answer.map(|events| encoded_body::encoded_event_response(events, refused))
+    }
+
+    async fn list_resources(
+        &self,
+        request: Request<pb::ListResourcesRequest>,
+    ) -> RpcResult<pb::ListResourcesResponse> {
+        let pb::ListResourcesRequest { root, package, .. } = request.get_ref();
+        let about = AuditTarget::for_roots("ListResources", root_ids(root.as_slice()))
+            .with_handles(package, "");
+        let call = self.begin_call(&request, about);
+        let answer = self.service.list_resources(request).await;
+        call.record_outcome(&answer);
+        answer
+    }
+
+    async fn read_resource(
+        &self,
+        request: Request<pb::ReadResourceRequest>,
+    ) -> RpcResult<pb::ReadResourceResponse> {
+        let pb::ReadResourceRequest { root, package, resource, .. } = request.get_ref();
+        let about = AuditTarget::for_roots("ReadResource", root_ids(root.as_slice()))
+            .with_handles(package, resource);
+        let call = self.begin_call(&request, about);
+        let answer = self.service.read_resource(request).await;
+        call.record_outcome(&answer);
+        answer
+    }
+}

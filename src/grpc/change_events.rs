@@ -1,0 +1,198 @@
+//! From what a caller holds to what is now, in events of at most about 64 KiB. Leaves sending to
+//! `stream`.
+
+use super::plugin_changes::PluginChanges;
+use super::root_messages::{VisibleRoot, handle_or_empty, removal_reason, root_status};
+use super::skill_message::skill_message;
+use super::skill_pages::{ListQuery, root_diagnostics};
+use crate::catalog::{CatalogView, RootView};
+use crate::domain::diff::diff_catalogs;
+use crate::domain::{RelPath, RootId, Skill};
+use crate::proto::caproot::v1 as pb;
+use pb::watch_skills_response::Event;
+use prost::Message as _;
+use std::sync::Arc;
+
+/// The size at which an event is full.
+pub(super) const MAX_FRAGMENT_BYTES: usize = 60 << 10;
+
+/// The events that lead from one view of a question's roots to another, in order. Lazy: only what
+/// is asked for is made.
+pub(super) fn change_events<'a>(
+    question: &'a ListQuery<'a>,
+    old: Option<&'a CatalogView>,
+    new: &'a CatalogView,
+) -> impl Iterator<Item = Event> + Send + 'a {
+    let pairs = move || {
+        let before = move |at: usize| old.and_then(|view| view.roots.get(at));
+        new.roots.iter().enumerate().map(move |(at, root)| (before(at), root))
+    };
+    let statuses = pairs().filter_map(|(before, now)| {
+        let status = root_status(now, question.product);
+        let is_same = before.is_some_and(|before| root_status(before, question.product) == status);
+        (!is_same).then_some(Event::RootStatus(status))
+    });
+    let skills = pairs().flat_map(|(before, now)| RootDeltas::new(question, before, now));
+    let may_differ =
+        pairs().any(|(before, now)| match (before, before.map(|b| b.state.catalog())) {
+            (Some(before), Some(Some(old))) if !before.state.is_same(&now.state) => {
+                let new = now.state.catalog();
+                new.is_none_or(|new| {
+                    !Arc::ptr_eq(&new.diagnostics, &old.diagnostics)
+                        && new.diagnostics != old.diagnostics
+                }) || root_status(before, question.product) != root_status(now, question.product)
+            }
+            (before, _) => before.is_none_or(|before| !before.state.is_same(&now.state)),
+        });
+    let problems = may_differ.then(|| {
+        let now = root_diagnostics(new, question.product);
+        let before = old.map(|old| root_diagnostics(old, question.product));
+        let differs = now.into_iter().enumerate().filter(move |(at, list)| match &before {
+            Some(before) => before[*at] != *list,
+            None => !list.is_empty(),
+        });
+        differs.flat_map(|(at, list)| diagnostic_events(&new.roots[at].id, list))
+    });
+    statuses.chain(skills).chain(problems.into_iter().flatten())
+}
+
+fn diagnostic_events(root: &RootId, list: Vec<pb::Diagnostic>) -> Vec<Event> {
+    let mut lists = vec![pb::DiagnosticList {
+        root_id: root.as_str().to_owned(),
+        ..pb::DiagnosticList::default()
+    }];
+    let mut size = 0;
+    for diagnostic in list {
+        size += diagnostic.encoded_len() + 4;
+        if size > MAX_FRAGMENT_BYTES {
+            size = 0;
+            lists.push(pb::DiagnosticList {
+                root_id: root.as_str().to_owned(),
+                diagnostics: Vec::new(),
+                continued: true,
+            });
+        }
+        if let Some(last) = lists.last_mut() {
+            last.diagnostics.push(diagnostic);
+        }
+    }
+    lists.into_iter().map(Event::Diagnostics).collect()
+}
+
+/// The deltas of one root.
+struct RootDeltas<'a> {
+    root: &'a RootView,
+    removed: std::vec::IntoIter<pb::RemovedSkill>,
+    upserted: Box<dyn Iterator<Item = pb::Skill> + Send + 'a>,
+    /// One that did not fit the fragment before.
+    deferred_skill: Option<pb::Skill>,
+    plugins: PluginChanges<'a>,
+}
+
+impl<'a> RootDeltas<'a> {
+    fn new(question: &'a ListQuery<'a>, before: Option<&'a RootView>, now: &'a RootView) -> Self {
+        let shown = |root: &'a RootView| VisibleRoot::new(root, question.product);
+        let (old, new) = (before.and_then(shown), shown(now));
+        let (removed, upserted): (_, Box<dyn Iterator<Item = pb::Skill> + Send>) = match (old, new)
+        {
+            (None, None) => (Vec::new(), Box::new(std::iter::empty())),
+            (Some(old), None) => {
+                let gone = |(_, skill): (_, &Skill)| {
+                    removed_skill(old.id, &skill.package, pb::RemovalReason::RootUnavailable)
+                };
+                (old.skills(0).map(gone).collect(), Box::new(std::iter::empty()))
+            }
+            (None, Some(new)) => (Vec::new(), Box::new(all_skills(question, new))),
+            (Some(old), Some(new)) => skill_changes(question, &old, &new),
+        };
+        let plugins = match question.view {
+            pb::SkillView::Basic => PluginChanges::default(),
+            _ => PluginChanges::between(old, new),
+        };
+        Self { root: now, removed: removed.into_iter(), upserted, deferred_skill: None, plugins }
+    }
+}
+
+/// Every skill of a root, each made when it is asked for.
+fn all_skills<'a>(
+    question: &'a ListQuery<'a>,
+    new: VisibleRoot<'a>,
+) -> impl Iterator<Item = pb::Skill> + Send + use<'a> {
+    let listed = new.catalog.skills(0).filter(move |skill| new.is_listed(skill));
+    listed.map(move |s| skill_message(new.id, new.catalog.header.scope, s, question.view))
+}
+
+type SkillChanges<'a> = (Vec<pb::RemovedSkill>, Box<dyn Iterator<Item = pb::Skill> + Send + 'a>);
+
+fn skill_changes<'a>(
+    question: &'a ListQuery<'a>,
+    old: &VisibleRoot<'a>,
+    new: &VisibleRoot<'a>,
+) -> SkillChanges<'a> {
+    let scopes = (old.catalog.header.scope, new.catalog.header.scope);
+    if std::ptr::eq(old.catalog, new.catalog) {
+        return (Vec::new(), Box::new(std::iter::empty()));
+    }
+    let change = diff_catalogs(old.catalog, new.catalog);
+    let was_listed = |package: &RelPath| {
+        old.catalog.skill(package).filter(|skill| old.is_listed(skill)).map(|skill| &**skill)
+    };
+    let mut gone: Vec<_> = (change.removed.iter())
+        .filter(|(package, _)| was_listed(package).is_some())
+        .map(|(package, why)| removed_skill(new.id, package, removal_reason(*why)))
+        .collect();
+    if scopes.0 != scopes.1 {
+        return (gone, Box::new(all_skills(question, *new)));
+    }
+    let mut upserted = Vec::new();
+    for now in &change.upserted {
+        let before = was_listed(&now.package);
+        if !new.is_listed(now) {
+            if before.is_some() {
+                gone.push(removed_skill(new.id, &now.package, pb::RemovalReason::Disabled));
+            }
+            continue;
+        }
+        let sent = skill_message(new.id, scopes.1, now, question.view);
+        // What changed may be nothing that this view shows.
+        if before.is_none_or(|b| skill_message(old.id, scopes.0, b, question.view) != sent) {
+            upserted.push(sent);
+        }
+    }
+    (gone, Box::new(upserted.into_iter()))
+}
+
+fn removed_skill(root: &RootId, package: &RelPath, why: pb::RemovalReason) -> pb::RemovedSkill {
+    pb::RemovedSkill { package: handle_or_empty(root, Some(package)), reason: why.into() }
+}
+
+impl Iterator for RootDeltas<'_> {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        let mut delta = pb::SkillDelta {
+            root_id: self.root.id.as_str().to_owned(),
+            ..pb::SkillDelta::default()
+        };
+        let mut size = 0;
+        while size < MAX_FRAGMENT_BYTES {
+            let Some(removed) = self.removed.next() else { break };
+            size += removed.encoded_len() + 4;
+            delta.removed.push(removed);
+        }
+        while size < MAX_FRAGMENT_BYTES {
+            let Some(skill) = self.deferred_skill.take().or_else(|| self.upserted.next()) else {
+                break;
+            };
+            let len = skill.encoded_len() + 4;
+            if size > 0 && size + len > MAX_FRAGMENT_BYTES {
+                self.deferred_skill = Some(skill);
+                break;
+            }
+            size += len;
+            delta.upserted.push(skill);
+        }
+        self.plugins.append_to_delta(self.root, &mut delta, &mut size);
+        (size > 0).then_some(Event::Delta(delta))
+    }
+}

@@ -1,0 +1,115 @@
+//! An answer as it is sent: counted from when it is made until the connection has sent it, so that for
+//! a caller who takes nothing only so much is made.
+
+use crate::domain::QuotaKey;
+use crate::grpc::errors::overloaded;
+use crate::grpc::quota::{Quota, QuotaExceeded, QuotaPermit};
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Frame, SizeHint};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tonic::Status;
+use tonic::body::Body;
+
+/// The body of an answer.
+pub(super) struct CountedResponseBody {
+    body: Body,
+    /// Where its parts are counted; `None` for a stream, which has so few of them that they are none.
+    quota: Option<ResponseQuota>,
+    /// Whether a status took the place of the rest.
+    is_aborted: bool,
+}
+
+/// What an answer takes.
+pub(super) struct ResponseQuota {
+    pub(super) quota_key: QuotaKey,
+    pub(super) byte_quota: Quota,
+    /// The bytes of all of it, where they are known: it is there from the beginning, whichever part is
+    /// on its way.
+    pub(super) total_bytes: Option<usize>,
+    /// What was taken for all of it.
+    pub(super) total_permit: Option<Arc<QuotaPermit>>,
+    /// Held by every part, too.
+    pub(super) call_permit: Arc<QuotaPermit>,
+}
+
+/// Part of an answer, with what it takes.
+struct CountedChunk {
+    chunk: Bytes,
+    _byte_permit: Arc<QuotaPermit>,
+    _call_permit: Arc<QuotaPermit>,
+}
+
+impl CountedResponseBody {
+    pub(super) fn new(body: Body, count: Option<ResponseQuota>) -> Self {
+        Self { body, quota: count, is_aborted: false }
+    }
+}
+
+impl ResponseQuota {
+    fn attach_permits(&mut self, part: Bytes) -> Result<Bytes, QuotaExceeded> {
+        if let Some(whole) = self.total_bytes.take() {
+            self.total_permit = Some(Arc::new(self.byte_quota.acquire(&self.quota_key, whole)?));
+        }
+        let bytes = match &self.total_permit {
+            Some(taken) => taken.clone(),
+            None => Arc::new(self.byte_quota.acquire(&self.quota_key, part.len())?),
+        };
+        Ok(Bytes::from_owner(CountedChunk {
+            chunk: part,
+            _byte_permit: bytes,
+            _call_permit: self.call_permit.clone(),
+        }))
+    }
+}
+
+impl http_body::Body for CountedResponseBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.is_aborted {
+            return Poll::Ready(None);
+        }
+        let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+            Some(Ok(frame)) => frame,
+            end @ (Some(Err(_)) | None) => return Poll::Ready(end),
+        };
+        let part = match frame.into_data() {
+            Ok(part) => part,
+            Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+        };
+        let held = match &mut self.quota {
+            Some(count) => count.attach_permits(part),
+            None => Ok(part),
+        };
+        Poll::Ready(Some(match held {
+            Ok(part) => Ok(Frame::data(part)),
+            Err(full) => {
+                self.is_aborted = true;
+                let mut trailers = HeaderMap::new();
+                overloaded(full).add_header(&mut trailers)?;
+                Ok(Frame::trailers(trailers))
+            }
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_aborted || self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+impl AsRef<[u8]> for CountedChunk {
+    fn as_ref(&self) -> &[u8] {
+        &self.chunk
+    }
+}

@@ -1,0 +1,109 @@
+//! A package's files in the words of the wire, and what a page token of theirs is bound to.
+
+use super::encoded_body::{self, EncodedMessage};
+use crate::disk::{ListedFile, PageBody};
+use crate::domain::{RelPath, RootId, handle};
+use crate::proto::caproot::v1 as pb;
+use prost::Message as _;
+use tonic::Status;
+
+/// What a page token is bound to: the request but for where it begins, how much it wants, and the
+/// authority, which is the root's or refused.
+pub(super) fn page_token_binding(request: &pb::ListResourcesRequest) -> Vec<u8> {
+    let pb::ListResourcesRequest { root, package, include_digests, .. } = request;
+    let question = pb::ListResourcesRequest {
+        root: root.clone(),
+        package: package.clone(),
+        include_digests: *include_digests,
+        ..pb::ListResourcesRequest::default()
+    };
+    question.encode_to_vec()
+}
+
+/// A file under the id of its root.
+pub(super) fn resource_message(
+    root: &RootId,
+    package: &RelPath,
+    found: &ListedFile,
+) -> pb::Resource {
+    let place = package.join_path(&found.path);
+    let by_content = found.digest.map(|(_, utf8)| media_type_of_content(utf8));
+    pb::Resource {
+        media_type: media_type_of_name(&place).or(by_content).unwrap_or_default().to_owned(),
+        resource: handle::format_handle(root, &place),
+        size_bytes: found.size,
+        executable: found.executable,
+        digest: found.digest.map(|(digest, _)| digest.to_string()).unwrap_or_default(),
+    }
+}
+
+/// Guessed from the name; where that says nothing, from whether it is text.
+pub(super) fn media_type(place: &RelPath, body: Option<&PageBody>) -> String {
+    let is_text = matches!(body, Some(PageBody::Text(_)));
+    media_type_of_name(place).unwrap_or_else(|| media_type_of_content(is_text)).to_owned()
+}
+
+/// The fields of `ReadResourceResponse` that hold a page's content, by its kind.
+const CONTENTS_FIELD: u32 = 2;
+const DATA_FIELD: u32 = 3;
+
+/// A page with its content, which the message itself is without.
+pub(super) fn encode_page(
+    page: &pb::ReadResourceResponse,
+    body: Option<PageBody>,
+) -> Result<EncodedMessage, Status> {
+    match body {
+        None => encoded_body::encode_message(page).map(EncodedMessage::from),
+        Some(PageBody::Text(text)) => encoded_body::encode_with_field(page, CONTENTS_FIELD, text),
+        Some(PageBody::Bytes(bytes)) => encoded_body::encode_with_field(page, DATA_FIELD, bytes),
+    }
+}
+
+fn media_type_of_name(place: &RelPath) -> Option<&'static str> {
+    let name = place.file_name().unwrap_or_default();
+    mime_guess::from_path(&*String::from_utf8_lossy(name)).first_raw()
+}
+
+fn media_type_of_content(is_text: bool) -> &'static str {
+    if is_text { "text/plain" } else { "application/octet-stream" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::encode_page;
+    use crate::disk::PageBody;
+    use crate::proto::caproot::v1 as pb;
+    use pb::read_resource_response::Body as Sent;
+    use prost::Message as _;
+
+    #[test]
+    fn a_page_is_sent_as_it_would_be_in_one_piece() {
+        let head = |body| pb::ReadResourceResponse {
+            resource: "skill://r/a/SKILL.md".to_owned(),
+            total_bytes: 1 << 40,
+            revision: 7,
+            body,
+            ..pb::ReadResourceResponse::default()
+        };
+        for len in [0, 1, 127, 128, 8 << 10, 16 << 10, (16 << 10) + 1, 1 << 20] {
+            let text = "x".repeat(len);
+            for (body, sent) in [
+                (None, None),
+                (
+                    Some(PageBody::Text(text.clone().into_bytes().into())),
+                    Some(Sent::Contents(text.clone())),
+                ),
+                (Some(PageBody::Bytes(vec![255; len].into())), Some(Sent::Data(vec![255; len]))),
+            ] {
+                let expected = head(sent);
+                let made = encode_page(&head(None), body).expect("short enough");
+                assert_eq!(made.message_len(), expected.encoded_len());
+                let bytes = made.into_chunks().collect::<Vec<_>>().concat();
+                let (prefix, message) = bytes.split_at(5);
+                assert_eq!(prefix[0], 0, "not compressed");
+                assert_eq!(prefix[1..], u32::try_from(message.len()).expect("short").to_be_bytes());
+                assert_eq!(pb::ReadResourceResponse::decode(message).expect("whole"), expected);
+            }
+        }
+    }
+}

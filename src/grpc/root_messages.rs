@@ -1,0 +1,311 @@
+//! What the domain knows, in the words of the wire. Handles are made here, for the id under which a
+//! root was selected.
+
+use crate::catalog::{CatalogView, PollReason, RootState, RootView, WatchMode};
+use crate::domain::catalog::{Catalog, RootCounts, RootKind};
+use crate::domain::diff::RemovalReason;
+use crate::domain::limits::MAX_HANDLE_BYTES;
+use crate::domain::{
+    Diagnostic, DiagnosticCode, FileProblem, Plugin, PublishedRoot, RelPath, RootId, RootReason,
+    RootScope, Severity, Skill, handle,
+};
+use crate::proto::caproot::v1 as pb;
+use std::sync::Arc;
+
+/// One root as one answer shows it: what a caller of this product sees under this id.
+#[derive(Clone, Copy)]
+pub(super) struct VisibleRoot<'a> {
+    pub(super) id: &'a RootId,
+    pub(super) catalog: &'a Catalog,
+    watch_mode: WatchMode,
+    product: &'a str,
+}
+
+impl<'a> VisibleRoot<'a> {
+    /// `None` for a root that is not ready.
+    pub(super) fn new(root: &'a RootView, product: &'a str) -> Option<Self> {
+        let RootState::Snapshot(held) = &root.state else { return None };
+        let catalog = held.catalog.as_ref().ok()?;
+        Some(Self { id: &root.id, catalog, watch_mode: held.watch_mode, product })
+    }
+
+    /// The skills with their indices in the catalog, from the given one on.
+    pub(super) fn skills(&self, from: usize) -> impl Iterator<Item = (usize, &'a Skill)> {
+        let skills = (from..).zip(self.catalog.skills(from));
+        skills.map(|(at, skill)| (at, &**skill)).filter(|(_, s)| self.is_listed(s))
+    }
+
+    /// Whether a skill of the catalog is listed for this caller.
+    pub(super) fn is_listed(&self, skill: &Skill) -> bool {
+        self.has_valid_handle(skill) && skill.is_visible_to_product(self.product)
+    }
+
+    /// The plugins, by package.
+    pub(super) fn plugins(&self) -> impl Iterator<Item = &'a Arc<Plugin>> + use<'a> {
+        let Self { id, catalog, .. } = *self;
+        catalog.plugins().iter().filter(move |plugin| plugin.check_handle(id).is_ok())
+    }
+
+    fn has_valid_handle(&self, skill: &Skill) -> bool {
+        skill.check_handle(self.id).is_ok()
+    }
+
+    /// Diagnostics, most severe first: the catalog's, and those that only this id brings about.
+    pub(super) fn diagnostics(&self) -> Vec<pb::Diagnostic> {
+        let may_be_too_long = !self.catalog.lists_all(self.id, "");
+        let skills = may_be_too_long.then(|| self.catalog.skills(0)).into_iter().flatten();
+        let plugins = may_be_too_long.then(|| self.catalog.plugins()).into_iter().flatten();
+        let too_long = skills.filter_map(|s| s.check_handle(self.id).err());
+        let too_long = too_long.chain(plugins.filter_map(|p| p.check_handle(self.id).err()));
+        let too_long = too_long.map(|problem| Diagnostic { resource: None, problem });
+        let own: Vec<_> = too_long.chain(self.polling_diagnostic()).collect();
+        let all = own.iter().chain(self.catalog.diagnostics.kept());
+        let mut all: Vec<_> = all.collect();
+        all.sort_by_key(|d| d.problem.severity);
+        all.into_iter().map(|d| diagnostic(self.id, d)).collect()
+    }
+
+    fn polling_diagnostic(&self) -> Option<Diagnostic> {
+        let WatchMode::Polling(why) = self.watch_mode else { return None };
+        let problem = FileProblem::warning(DiagnosticCode::WatchDegraded, polling_message(why));
+        Some(Diagnostic { resource: None, problem })
+    }
+
+    pub(super) fn counts(&self) -> pb::RootCounts {
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let all = self.catalog.len();
+        let (listed, too_long) = if self.catalog.lists_all(self.id, self.product) {
+            (all, 0)
+        } else {
+            let too_long = self.catalog.skills(0).filter(|s| !self.has_valid_handle(s)).count();
+            (self.skills(0).count(), too_long)
+        };
+        let plugins = self.plugins().count();
+        let plugins_too_long = self.catalog.plugins().len() - plugins;
+        let RootCounts { omitted: left_out, disabled, directories, entries, skipped: passed_over } =
+            self.catalog.header.counts;
+        pb::RootCounts {
+            skills: number(listed),
+            other_product: number(all - too_long - listed),
+            left_out: left_out + number(too_long),
+            disabled,
+            directories,
+            entries,
+            passed_over,
+            plugins: number(plugins),
+            diagnostics: self.catalog.diagnostics.total()
+                + number(too_long + plugins_too_long)
+                + u32::from(self.polling_diagnostic().is_some()),
+        }
+    }
+}
+
+/// A root's state, reason and message.
+pub(super) fn root_state(state: &RootState) -> (pb::RootState, pb::RootReason, String) {
+    if let Some(why) = state.reason() {
+        return (pb::RootState::Unavailable, root_reason(why), why.message().to_owned());
+    }
+    let (state, message) = match state.catalog() {
+        Some(_) => (pb::RootState::Ready, ""),
+        None => (pb::RootState::Pending, "the first search of the root goes on; ask again"),
+    };
+    (state, pb::RootReason::Unspecified, message.to_owned())
+}
+
+pub(super) fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
+    let (state, reason, message) = root_state(&root.state);
+    let shown = VisibleRoot::new(root, product);
+    let (watch_mode, watch_message) = match &root.state {
+        RootState::Snapshot(held) => match held.watch_mode {
+            WatchMode::Events => (pb::WatchMode::Events, String::new()),
+            WatchMode::Polling(why) => (pb::WatchMode::Polling, polling_message(why)),
+        },
+        RootState::Pending | RootState::Unavailable(_) => {
+            (pb::WatchMode::Unspecified, String::new())
+        }
+    };
+    pb::RootStatus {
+        id: root.id.as_str().to_owned(),
+        state: state.into(),
+        reason: reason.into(),
+        message,
+        counts: shown.as_ref().map(VisibleRoot::counts),
+        truncated: shown.is_some_and(|s| s.catalog.header.truncated),
+        watch_mode: watch_mode.into(),
+        watch_message,
+    }
+}
+
+pub(super) fn resolved_root(root: &RootView) -> pb::ResolvedRoot {
+    let status = root_status(root, "");
+    let shown = VisibleRoot::new(root, "");
+    let header = shown.as_ref().map(|s| &s.catalog.header);
+    pb::ResolvedRoot {
+        id: status.id,
+        state: status.state,
+        reason: status.reason,
+        message: status.message,
+        kind: header.map_or(pb::RootKind::Unspecified, |h| root_kind(h.kind)).into(),
+        plugin: header.and_then(|h| h.plugin.as_ref()).map(|m| pb::PluginSummary {
+            name: (*m.name).to_owned(),
+            version: (*m.version).to_owned(),
+        }),
+        counts: status.counts,
+        diagnostics: Vec::new(),
+        plugins: Vec::new(),
+        marketplaces: Vec::new(),
+        truncated: status.truncated,
+        scope: header.and_then(|h| h.scope).map(|s| scope(s).into()),
+    }
+}
+
+/// The published roots, as a platform can select them.
+pub(super) fn published_roots(
+    view: &CatalogView,
+    roots: &[PublishedRoot],
+    environment: &str,
+) -> Vec<pb::PublishedRoot> {
+    let roots = roots.iter().zip(&view.roots).map(|(published, seen)| {
+        let (state, reason, message) = root_state(&seen.state);
+        pb::PublishedRoot {
+            id: published.id.as_str().to_owned(),
+            scope: scope(published.scope).into(),
+            selected_capability_root: Some(pb::SelectedCapabilityRoot {
+                id: published.id.as_str().to_owned(),
+                location: Some(pb::CapabilityRootLocation {
+                    r#type: "environment".to_owned(),
+                    environment_id: environment.to_owned(),
+                    path: format!("published:{}", published.id.as_str()),
+                }),
+            }),
+            state: state.into(),
+            reason: reason.into(),
+            message,
+        }
+    });
+    roots.collect()
+}
+
+fn diagnostic(root: &RootId, diagnostic: &Diagnostic) -> pb::Diagnostic {
+    let FileProblem { code, severity, message, line, column } = &diagnostic.problem;
+    let resource = diagnostic.resource.as_ref().map(|place| handle::format_handle(root, place));
+    pb::Diagnostic {
+        code: diagnostic_code(*code).into(),
+        severity: match severity {
+            Severity::Error => pb::Severity::Error,
+            Severity::Warning => pb::Severity::Warning,
+            Severity::Note => pb::Severity::Note,
+        }
+        .into(),
+        root_id: root.as_str().to_owned(),
+        resource: resource.filter(|h| h.len() <= MAX_HANDLE_BYTES).unwrap_or_default(),
+        message: (**message).to_owned(),
+        line: *line,
+        column: *column,
+    }
+}
+
+/// A handle for a place below a root; empty where it would be too long.
+pub(super) fn handle_or_empty(root: &RootId, place: Option<&RelPath>) -> String {
+    let text = place.map(|place| handle::format_handle(root, place));
+    text.filter(|h| h.len() <= MAX_HANDLE_BYTES).unwrap_or_default()
+}
+
+/// Why a root is polled, and what to do about it.
+fn polling_message(why: PollReason) -> String {
+    let (why, cure) = match why {
+        PollReason::WatchLimit => (
+            "the limit of inotify watches is reached".to_owned(),
+            "raise fs.inotify.max_user_watches",
+        ),
+        PollReason::NoInotifyInstance => (
+            "no inotify instance can be had".to_owned(),
+            "raise fs.inotify.max_user_instances, or the daemon's limit of open files",
+        ),
+        PollReason::WatchRejected => (
+            "the kernel refused to watch a directory".to_owned(),
+            "give the daemon's user permission to read it",
+        ),
+        PollReason::NoInotifySupport(name) => (
+            format!("{name} tells no events of what others change"),
+            "keep the root on a local filesystem for faster news",
+        ),
+    };
+    format!("polled every few seconds, since {why}; {cure}")
+}
+
+pub(super) fn removal_reason(why: RemovalReason) -> pb::RemovalReason {
+    match why {
+        RemovalReason::Deleted => pb::RemovalReason::Deleted,
+        RemovalReason::Invalid => pb::RemovalReason::Invalid,
+        RemovalReason::Disabled => pb::RemovalReason::Disabled,
+        RemovalReason::OverLimit => pb::RemovalReason::OverLimit,
+        RemovalReason::Renamed => pb::RemovalReason::Renamed,
+    }
+}
+
+pub(super) fn scope(scope: RootScope) -> pb::Scope {
+    match scope {
+        RootScope::Repo => pb::Scope::Repo,
+        RootScope::User => pb::Scope::User,
+        RootScope::System => pb::Scope::System,
+        RootScope::Admin => pb::Scope::Admin,
+    }
+}
+
+fn root_kind(kind: RootKind) -> pb::RootKind {
+    match kind {
+        RootKind::Plugin => pb::RootKind::Plugin,
+        RootKind::Skill => pb::RootKind::Skill,
+        RootKind::SkillSet => pb::RootKind::SkillSet,
+    }
+}
+
+fn root_reason(reason: RootReason) -> pb::RootReason {
+    match reason {
+        RootReason::NotFound => pb::RootReason::NotFound,
+        RootReason::NotADirectory => pb::RootReason::NotADirectory,
+        RootReason::PermissionDenied | RootReason::SandboxDenied => {
+            pb::RootReason::PermissionDenied
+        }
+        RootReason::NotAllowed => pb::RootReason::NotAllowed,
+        RootReason::WrongEnvironment | RootReason::MissingEnvironment => {
+            pb::RootReason::WrongEnvironment
+        }
+        RootReason::InvalidPath | RootReason::PathTooLong => pb::RootReason::InvalidPath,
+        RootReason::UnsupportedLocation => pb::RootReason::UnsupportedLocation,
+        RootReason::Timeout => pb::RootReason::Timeout,
+        RootReason::IoError => pb::RootReason::IoError,
+    }
+}
+
+fn diagnostic_code(code: DiagnosticCode) -> pb::DiagnosticCode {
+    match code {
+        DiagnosticCode::OutsideRoot => pb::DiagnosticCode::OutsideRoot,
+        DiagnosticCode::LimitReached => pb::DiagnosticCode::LimitReached,
+        DiagnosticCode::NotRegular => pb::DiagnosticCode::NotRegular,
+        DiagnosticCode::Unreadable => pb::DiagnosticCode::Unreadable,
+        DiagnosticCode::DanglingLink => pb::DiagnosticCode::DanglingLink,
+        DiagnosticCode::Alias => pb::DiagnosticCode::Alias,
+        DiagnosticCode::WrongCase => pb::DiagnosticCode::WrongCase,
+        DiagnosticCode::Skipped => pb::DiagnosticCode::PassedOver,
+        DiagnosticCode::NoFrontmatter => pb::DiagnosticCode::NoFrontmatter,
+        DiagnosticCode::YamlSyntax => pb::DiagnosticCode::YamlSyntax,
+        DiagnosticCode::YamlRepaired => pb::DiagnosticCode::YamlRepaired,
+        DiagnosticCode::MissingDescription => pb::DiagnosticCode::MissingDescription,
+        DiagnosticCode::NameInvalid => pb::DiagnosticCode::NameInvalid,
+        DiagnosticCode::FieldTooLong => pb::DiagnosticCode::FieldTooLong,
+        DiagnosticCode::FieldInvalid => pb::DiagnosticCode::FieldInvalid,
+        DiagnosticCode::FieldUnknown => pb::DiagnosticCode::FieldUnknown,
+        DiagnosticCode::NotUtf8 => pb::DiagnosticCode::NotUtf8,
+        DiagnosticCode::ManifestInvalid => pb::DiagnosticCode::ManifestInvalid,
+        DiagnosticCode::HandleTooLong => pb::DiagnosticCode::HandleTooLong,
+        DiagnosticCode::WatchDegraded => pb::DiagnosticCode::WatchDegraded,
+        DiagnosticCode::PluginFileInvalid => pb::DiagnosticCode::PluginFileInvalid,
+        DiagnosticCode::PathInvalid => pb::DiagnosticCode::PathInvalid,
+        DiagnosticCode::PathMissing => pb::DiagnosticCode::PathMissing,
+        DiagnosticCode::ComponentInvalid => pb::DiagnosticCode::ComponentInvalid,
+        DiagnosticCode::SecretWithheld => pb::DiagnosticCode::SecretWithheld,
+        DiagnosticCode::HiddenText => pb::DiagnosticCode::HiddenText,
+    }
+}

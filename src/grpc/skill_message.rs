@@ -1,0 +1,132 @@
+//! A skill in the words of the wire.
+
+use super::root_messages::{handle_or_empty, scope};
+use super::wire_format::{to_struct, write_message, write_repeated_text, write_struct, write_text};
+use crate::domain::sidecar::{SkillPermissions, SkillSidecar, ToolDependency};
+use crate::domain::{ContentDigest, RootId, RootScope, Skill, handle};
+use crate::proto::caproot::v1 as pb;
+use prost::Message as _;
+
+/// A skill under the id of its root.
+pub(super) fn skill_message(
+    root: &RootId,
+    root_scope: Option<RootScope>,
+    skill: &Skill,
+    view: pb::SkillView,
+) -> pb::Skill {
+    let mut bytes = Vec::new();
+    encode_skill(root, root_scope, skill, view, &mut bytes);
+    pb::Skill::decode(&*bytes).expect("it is what was written")
+}
+
+/// The same as the bytes of its message: of what every skill has no value is made in between.
+pub(super) fn encode_skill(
+    root: &RootId,
+    root_scope: Option<RootScope>,
+    skill: &Skill,
+    view: pb::SkillView,
+    out: &mut Vec<u8>,
+) {
+    let authored = &skill.frontmatter;
+    let sidecar = skill.sidecar();
+    write_message(1, out, |out| {
+        write_text(1, "executor", out);
+        write_text(2, root.as_str(), out);
+    });
+    let mut place = handle::format_handle(root, &skill.package);
+    write_text(2, &place, out);
+    place.push_str("/SKILL.md");
+    write_text(3, &place, out);
+    write_text(4, skill.name(), out);
+    write_text(5, authored.description(), out);
+    write_text(6, authored.short_description().unwrap_or_default(), out);
+    write_text(7, skill.plugin.as_deref().unwrap_or_default(), out);
+    write_text(9, &skill.digest().as_ref().map(ContentDigest::to_string).unwrap_or_default(), out);
+    let rest = pb::Skill {
+        scope: root_scope.map(|s| scope(s).into()),
+        size_bytes: skill.size(),
+        policy: Some(policy(sidecar)),
+        stale: skill.is_stale(),
+        ..pb::Skill::default()
+    };
+    if view == pb::SkillView::Basic {
+        return rest.encode_raw(out);
+    }
+    write_text(20, authored.license().unwrap_or_default(), out);
+    write_text(21, authored.compatibility().unwrap_or_default(), out);
+    for (key, value) in authored.metadata() {
+        write_message(22, out, |out| {
+            write_text(1, key, out);
+            write_text(2, value, out);
+        });
+    }
+    for tool in authored.allowed_tools() {
+        write_repeated_text(23, tool, out);
+    }
+    if let Some(fields) = authored.all_fields() {
+        write_struct(24, fields, out);
+    }
+    let permissions = sidecar.and_then(|s| s.permissions.as_ref());
+    let rest = pb::Skill {
+        interface: interface(root, skill),
+        dependencies: sidecar
+            .map_or(&[][..], |s| &s.dependencies)
+            .iter()
+            .map(tool_dependency)
+            .collect(),
+        permissions: permissions.map(self::permissions),
+        ..rest
+    };
+    rest.encode_raw(out);
+}
+
+fn policy(sidecar: Option<&SkillSidecar>) -> pb::SkillPolicy {
+    let policy = sidecar.map(|s| &s.policy);
+    pb::SkillPolicy {
+        allow_implicit_invocation: policy.and_then(|p| p.allow_implicit_invocation),
+        products: policy.map_or(&[][..], |p| &p.products).iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn interface(root: &RootId, skill: &Skill) -> Option<pb::SkillInterface> {
+    let interface = skill.sidecar()?.interface.as_ref()?;
+    Some(pb::SkillInterface {
+        display_name: text_or_empty(interface.display_name.as_deref()),
+        short_description: text_or_empty(interface.short_description.as_deref()),
+        icon_small: handle_or_empty(root, skill.icon_small()),
+        icon_large: handle_or_empty(root, skill.icon_large()),
+        brand_color: text_or_empty(interface.brand_color.as_deref()),
+        default_prompt: text_or_empty(interface.default_prompt.as_deref()),
+    })
+}
+
+fn tool_dependency(tool: &ToolDependency) -> pb::ToolDependency {
+    pb::ToolDependency {
+        r#type: tool.kind.to_string(),
+        value: tool.value.to_string(),
+        description: text_or_empty(tool.description.as_deref()),
+        transport: text_or_empty(tool.transport.as_deref()),
+        command: text_or_empty(tool.command.as_deref()),
+        url: text_or_empty(tool.url.as_deref()),
+    }
+}
+
+fn permissions(asked: &SkillPermissions) -> pb::SkillPermissions {
+    let texts = |list: &[Box<str>]| list.iter().map(ToString::to_string).collect();
+    let sandbox = if asked.file_system_write.is_empty() {
+        pb::Sandbox::ReadOnly
+    } else {
+        pb::Sandbox::WorkspaceWrite
+    };
+    pb::SkillPermissions {
+        network: asked.network,
+        file_system_read: texts(&asked.file_system_read),
+        file_system_write: texts(&asked.file_system_write),
+        macos: asked.macos.as_ref().map(to_struct),
+        sandbox: sandbox.into(),
+    }
+}
+
+fn text_or_empty(text: Option<&str>) -> String {
+    text.unwrap_or_default().to_owned()
+}

@@ -1,0 +1,185 @@
+//! Pages of `ListSkills`: how much fits, and where the next one begins. Leaves those of `ResolveRoots`
+//! to `resolved`.
+
+use super::encoded_body::MessageBuf;
+use super::root_messages::{VisibleRoot, root_status};
+use super::skill_message::encode_skill;
+use super::wire_format;
+use crate::catalog::CatalogView;
+use crate::domain::limits::MAX_PAGE_BYTES;
+use crate::domain::token::{PageToken, ResumeToken};
+use crate::domain::{AccessScope, SelectedRoot};
+use crate::proto::caproot::v1 as pb;
+use bytes::Bytes;
+use prost::Message as _;
+use tonic::Status;
+
+/// What diagnostics may take of an answer.
+const MAX_DIAGNOSTIC_BYTES: usize = 512 << 10;
+/// Kept free for the token, the epoch and the framing.
+const RESERVED_BYTES: usize = 1 << 10;
+/// The number of the field `skills`.
+const SKILLS_FIELD: u32 = 1;
+const MAX_WARNINGS: usize = 16;
+const MAX_WARNING_BYTES: usize = 256;
+
+/// What is asked, apart from where to begin.
+pub(super) struct ListQuery<'a> {
+    /// Of the caller: a token of one who may see less or more says nothing to this one.
+    pub(super) access_scope: &'a AccessScope,
+    pub(super) selection: &'a [SelectedRoot],
+    pub(super) product: &'a str,
+    pub(super) view: pb::SkillView,
+    pub(super) page_size: usize,
+}
+
+impl ListQuery<'_> {
+    /// What a page token is bound to. Each text is preceded by its length, so that no two questions
+    /// give the same bytes.
+    pub(super) fn page_token_binding(&self) -> Vec<u8> {
+        self.encode_with_roots(self.selection.iter())
+    }
+
+    /// The bytes that a resume token is bound to. The order of the roots does not matter.
+    pub(super) fn resume_token_binding(&self) -> Vec<u8> {
+        let mut roots: Vec<_> = self.selection.iter().collect();
+        // A selection has each id once.
+        roots.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+        self.encode_with_roots(roots.into_iter())
+    }
+
+    fn encode_with_roots<'s>(&self, roots: impl Iterator<Item = &'s SelectedRoot>) -> Vec<u8> {
+        let mut bytes = vec![u8::from(self.view == pb::SkillView::Basic)];
+        let roots =
+            roots.flat_map(|s| [s.id.as_str(), &*s.location_type, &*s.environment, &*s.path]);
+        for text in std::iter::once(self.product).chain(roots) {
+            bytes.extend((text.len() as u64).to_be_bytes());
+            bytes.extend(text.as_bytes());
+        }
+        // Nothing for a caller that is bound to nothing; else it begins with a byte of its own.
+        bytes.extend(self.access_scope.to_bytes());
+        bytes
+    }
+
+    /// What is on every page, whatever else is there: the states of the roots.
+    pub(super) fn page_header(&self, view: &CatalogView) -> pb::ListSkillsResponse {
+        pb::ListSkillsResponse {
+            roots: view.roots.iter().map(|r| root_status(r, self.product)).collect(),
+            ..pb::ListSkillsResponse::default()
+        }
+    }
+
+    /// The page that begins at a root and a skill, as a message, and without its skills as a value.
+    pub(super) fn encode_page(
+        &self,
+        epoch: u64,
+        view: &CatalogView,
+        begin: (usize, usize),
+    ) -> Result<(pb::ListSkillsResponse, Bytes), Status> {
+        let first = begin == (0, 0);
+        let mut page = pb::ListSkillsResponse {
+            epoch: format_epoch(epoch),
+            revision: view.revision,
+            ..self.page_header(view)
+        };
+        page.truncated = page.roots.iter().any(|r| r.truncated);
+        if first {
+            page.warnings = root_warnings(&page.roots);
+            page.diagnostics = root_diagnostics(view, self.product).into_iter().flatten().collect();
+        }
+        let mut draft = MessageBuf::with_capacity(0);
+        let room = (MAX_PAGE_BYTES - RESERVED_BYTES).saturating_sub(page.encoded_len());
+        if let Some(next) = self.write_skills(&mut draft, view, begin, room) {
+            let token = PageToken::at_item(epoch, view.revision, next);
+            page.next_page_token = token.encode(&self.page_token_binding());
+        } else {
+            let question = self.resume_token_binding();
+            page.resume_token = ResumeToken::new(epoch, view.revision, &question).encode();
+        }
+        draft.append_message(&page);
+        Ok((page, draft.finish()?))
+    }
+
+    /// Writes the skills that fit; where the next page begins, if there is one.
+    fn write_skills(
+        &self,
+        draft: &mut MessageBuf,
+        view: &CatalogView,
+        begin: (usize, usize),
+        mut room: usize,
+    ) -> Option<(usize, usize)> {
+        let mut taken = 0;
+        for (root_at, root) in view.roots.iter().enumerate().skip(begin.0) {
+            let Some(shown) = VisibleRoot::new(root, self.product) else { continue };
+            let scope = shown.catalog.header.scope;
+            let from = if root_at == begin.0 { begin.1 } else { 0 };
+            for (skill_at, listed) in shown.skills(from) {
+                if taken == self.page_size {
+                    return Some((root_at, skill_at));
+                }
+                // A later page has room for any skill; the first may be full of diagnostics.
+                let must_take = taken == 0 && begin != (0, 0);
+                let written =
+                    draft.try_append_fields(if must_take { usize::MAX } else { room }, |out| {
+                        wire_format::write_message(SKILLS_FIELD, out, |out| {
+                            encode_skill(&root.id, scope, listed, self.view, out);
+                        });
+                    });
+                let Some(len) = written else { return Some((root_at, skill_at)) };
+                room = room.saturating_sub(len);
+                taken += 1;
+            }
+        }
+        None
+    }
+}
+
+/// The epoch in the words of the wire.
+pub(super) fn format_epoch(epoch: u64) -> String {
+    format!("{epoch:016x}")
+}
+
+/// The diagnostics of each root, most severe first; all together within their bound, of which each
+/// root has the same share.
+pub(super) fn root_diagnostics(view: &CatalogView, product: &str) -> Vec<Vec<pb::Diagnostic>> {
+    let all = view.roots.iter().map(|root| VisibleRoot::new(root, product));
+    let mut all: Vec<_> = all.map(|s| s.map(|s| s.diagnostics()).unwrap_or_default()).collect();
+    let sharers = all.iter().filter(|d| !d.is_empty()).count().max(1);
+    for diagnostics in &mut all {
+        diagnostics.truncate(crate::domain::limits::MAX_DIAGNOSTICS);
+        let mut room = MAX_DIAGNOSTIC_BYTES / sharers;
+        let fit = diagnostics.iter().take_while(|d| {
+            let len = d.encoded_len() + 4;
+            let fits = len <= room;
+            room = room.saturating_sub(len);
+            fits
+        });
+        let fit = fit.count();
+        diagnostics.truncate(fit);
+    }
+    all
+}
+
+/// What a model or a person should know, one line a root.
+fn root_warnings(roots: &[pb::RootStatus]) -> Vec<String> {
+    let mut all: Vec<String> = roots.iter().filter_map(root_warning).collect();
+    if all.len() > MAX_WARNINGS {
+        let more = all.len() - (MAX_WARNINGS - 1);
+        all.truncate(MAX_WARNINGS - 1);
+        all.push(format!("{more} more roots have warnings; see their states"));
+    }
+    for text in &mut all {
+        text.truncate(text.floor_char_boundary(MAX_WARNING_BYTES));
+    }
+    all
+}
+
+fn root_warning(root: &pb::RootStatus) -> Option<String> {
+    if !root.message.is_empty() {
+        return Some(format!("{}: {}", root.message, root.id));
+    }
+    if root.truncated {
+        return Some(format!("a limit cut the search of a root short: {}", root.id));
+    }
+    None
+}

@@ -1,0 +1,328 @@
+//! The executor behind the server: its catalog and its files, with a place for each call. What each
+//! method of the protocol answers is made here; leaves the protocol itself to `handler`.
+
+use super::address::SkillAddress;
+use super::call_error::McpCallError;
+use super::catalog::{McpCatalog, ServedSkill, sort_key};
+use super::cursor::{self, ListKind};
+use super::feed::{FeedState, SyncState};
+use super::files::{self, FileError, SkillFiles};
+use super::limits::{
+    CATALOG_TIMEOUT, MAX_CALLS, MAX_ENTRY_BYTES, MAX_LISTENS, MAX_PAGE_BYTES, MAX_PAGE_ITEMS,
+    MAX_PAGE_TIME, MAX_WAITING_CALLS,
+};
+use crate::client::{CallError, Client};
+use crate::hidden_chars::escape_hidden_chars;
+use crate::session::Session;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesOrdered;
+use rmcp::model::{
+    ListResourcesResult, ListSkillsResult, MetaObject, Resource, ResourceContents, Skill,
+    SkillFrontmatter, SkillResources,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch};
+use tokio::time::{Instant, timeout};
+
+/// Skills of a page whose files are asked for at once.
+const MAX_CONCURRENT_LISTINGS: usize = 8;
+/// The media type of a SKILL.md.
+const MARKDOWN: &str = "text/markdown";
+/// In `_meta` of lists: what is not in them.
+pub(super) const OMISSIONS_META_KEY: &str = "caproot/unseen";
+/// In `_meta` of lists: how many skills of this page's stretch are left out, and why.
+const OMITTED_META_KEY: &str = "caproot/leftOut";
+
+/// A daemon's skills, for any number of sessions.
+#[derive(Debug)]
+pub(super) struct McpBackend {
+    pub(super) client: Client,
+    state: watch::Receiver<FeedState>,
+    tool_session: Option<Session>,
+    waiting_permits: Semaphore,
+    call_permits: Semaphore,
+    listen_permits: Arc<Semaphore>,
+}
+
+/// The right of a call to be answered, with the catalog to answer it from. Given back when dropped.
+pub(super) struct CallPermit<'a> {
+    pub(super) catalog: Arc<McpCatalog>,
+    _waiting: SemaphorePermit<'a>,
+    _call: SemaphorePermit<'a>,
+}
+
+/// What `skills/list` has for one skill.
+enum SkillListItem {
+    Skill(Box<Skill>, usize),
+    Omitted,
+    /// Its policy forbids implicit invocation.
+    UserOnly,
+    Gone,
+}
+
+impl McpBackend {
+    pub(super) fn new(
+        client: Client,
+        state: watch::Receiver<FeedState>,
+        tools: Option<Session>,
+    ) -> Self {
+        Self {
+            client,
+            state,
+            tool_session: tools,
+            waiting_permits: Semaphore::new(MAX_WAITING_CALLS),
+            call_permits: Semaphore::new(MAX_CALLS),
+            listen_permits: Arc::new(Semaphore::new(MAX_LISTENS)),
+        }
+    }
+
+    /// The states from now on.
+    pub(super) fn state_receiver(&self) -> watch::Receiver<FeedState> {
+        self.state.clone()
+    }
+
+    /// Whose tools are served, where they are.
+    pub(super) fn tool_session(&self) -> Option<&Session> {
+        self.tool_session.as_ref()
+    }
+
+    /// A place for one `subscriptions/listen`.
+    pub(super) fn acquire_listen_permit(&self) -> Result<OwnedSemaphorePermit, McpCallError> {
+        self.listen_permits
+            .clone()
+            .try_acquire_owned()
+            .map_err(|_| McpCallError::Busy("subscriptions"))
+    }
+
+    /// `resources/list`: the SKILL.md of every skill that a model may use by itself.
+    pub(super) async fn list_resources(
+        &self,
+        cursor: Option<&str>,
+    ) -> Result<ListResourcesResult, McpCallError> {
+        let turn = self.acquire_call_permit().await?;
+        let rest = skills_after_cursor(&turn.catalog, ListKind::Resources, cursor)?;
+        let (mut page, mut bytes, mut policy) = (Vec::new(), 0, 0);
+        for skill in rest.iter().take(MAX_PAGE_ITEMS) {
+            if skill.prompt_name.is_some() {
+                policy += 1;
+                continue;
+            }
+            let resource = main_resource(skill);
+            bytes += json_bytes(&resource);
+            if bytes > MAX_PAGE_BYTES && !page.is_empty() {
+                break;
+            }
+            page.push(resource);
+        }
+        let next = next_cursor(ListKind::Resources, rest, page.len() + policy);
+        let mut result = ListResourcesResult::with_all_items(page);
+        result.next_cursor = next;
+        let left_out = (policy > 0).then(|| json!({"policy": policy}));
+        result.meta = meta_object([
+            (OMISSIONS_META_KEY, turn.catalog.omissions()),
+            (OMITTED_META_KEY, left_out),
+        ]);
+        Ok(result)
+    }
+
+    /// `skills/list`: the skills that the standard allows, each with its files.
+    pub(super) async fn list_skills(
+        &self,
+        cursor: Option<&str>,
+    ) -> Result<ListSkillsResult, McpCallError> {
+        let turn = self.acquire_call_permit().await?;
+        let rest = skills_after_cursor(&turn.catalog, ListKind::Skills, cursor)?;
+        let until = Instant::now() + MAX_PAGE_TIME;
+        let catalog = &turn.catalog;
+        let mut ahead = rest.iter().take(MAX_PAGE_ITEMS);
+        let show = |skill| self.list_item_for_models(catalog, skill);
+        let mut shown = FuturesOrdered::new();
+        for skill in ahead.by_ref().take(MAX_CONCURRENT_LISTINGS) {
+            shown.push_back(show(skill));
+        }
+        let (mut page, mut bytes, mut passed) = (Vec::new(), 0, 0);
+        let (mut names, mut taken, mut files, mut policy) = (0, 0, 0, 0);
+        while let Some(one) = shown.next().await {
+            if let Some(skill) = ahead.next() {
+                shown.push_back(show(skill));
+            }
+            match one? {
+                SkillListItem::Skill(_, more)
+                    if bytes + more > MAX_PAGE_BYTES && !page.is_empty() =>
+                {
+                    break;
+                }
+                SkillListItem::Skill(skill, more) => {
+                    bytes += more;
+                    page.push(*skill);
+                }
+                SkillListItem::Omitted => match rest[passed].address {
+                    SkillAddress::InvalidName => names += 1,
+                    SkillAddress::UriTaken => taken += 1,
+                    SkillAddress::Uri(_) => files += 1,
+                },
+                SkillListItem::UserOnly => policy += 1,
+                SkillListItem::Gone => {}
+            }
+            passed += 1;
+            if Instant::now() > until {
+                break;
+            }
+        }
+        let mut result = ListSkillsResult::with_all_items(page);
+        result.next_cursor = next_cursor(ListKind::Skills, rest, passed);
+        let left_out = json!({"name": names, "uriTaken": taken, "files": files, "policy": policy});
+        let left_out = (names + taken + files + policy > 0).then_some(left_out);
+        result.meta =
+            meta_object([(OMISSIONS_META_KEY, catalog.omissions()), (OMITTED_META_KEY, left_out)]);
+        Ok(result)
+    }
+
+    /// `skills/get`: one of these.
+    pub(super) async fn get_skill(&self, uri: &str) -> Result<Skill, McpCallError> {
+        let turn = self.acquire_call_permit().await?;
+        let skill = turn.catalog.skill_by_main_uri(uri).ok_or(FileError::NotFound)?;
+        match self.list_item(&turn.catalog, skill).await? {
+            SkillListItem::Skill(skill, _) => Ok(*skill),
+            SkillListItem::Omitted | SkillListItem::UserOnly | SkillListItem::Gone => {
+                Err(FileError::NotFound.into())
+            }
+        }
+    }
+
+    /// `resources/read`: any file of any skill.
+    pub(super) async fn read_resource(&self, uri: &str) -> Result<ResourceContents, McpCallError> {
+        let turn = self.acquire_call_permit().await?;
+        let found = turn.catalog.resolve_uri(uri).ok_or(FileError::NotFound)?;
+        Ok(files::read_file(&mut self.client.clone(), uri, &found).await?)
+    }
+
+    /// `resources/directory/read`: the children of a skill's directory, or of one below it.
+    pub(super) async fn read_directory(
+        &self,
+        uri: &str,
+        cursor: Option<&str>,
+    ) -> Result<ListResourcesResult, McpCallError> {
+        let last = cursor.map(|cursor| {
+            let parsed = cursor::decode_cursor(ListKind::Directory, cursor);
+            let (_, name, _) =
+                parsed.filter(|(_, _, of)| of == uri).ok_or(McpCallError::BadCursor)?;
+            Ok::<_, McpCallError>(name)
+        });
+        let last = last.transpose()?;
+        let turn = self.acquire_call_permit().await?;
+        let found = turn.catalog.resolve_uri(uri).ok_or(FileError::NotADirectory)?;
+        let children = files::list_children(&mut self.client.clone(), &found).await?;
+        let rest =
+            children.into_iter().filter(|child| last.as_ref().is_none_or(|last| child.uri > *last));
+        let (mut page, mut bytes, mut more) = (Vec::<Resource>::new(), 0, false);
+        for child in rest {
+            bytes += json_bytes(&child);
+            if page.len() == MAX_PAGE_ITEMS || (bytes > MAX_PAGE_BYTES && !page.is_empty()) {
+                more = true;
+                break;
+            }
+            page.push(child);
+        }
+        let last = page.last().filter(|_| more);
+        let next = last.map(|last| cursor::encode_cursor(ListKind::Directory, (0, &last.uri, uri)));
+        let mut result = ListResourcesResult::with_all_items(page);
+        result.next_cursor = next;
+        Ok(result)
+    }
+
+    async fn list_item_for_models(
+        &self,
+        catalog: &McpCatalog,
+        skill: &ServedSkill,
+    ) -> Result<SkillListItem, CallError> {
+        if skill.prompt_name.is_some() {
+            return Ok(SkillListItem::UserOnly);
+        }
+        self.list_item(catalog, skill).await
+    }
+
+    async fn list_item(
+        &self,
+        catalog: &McpCatalog,
+        skill: &ServedSkill,
+    ) -> Result<SkillListItem, CallError> {
+        let (SkillAddress::Uri(_), Some(author)) = (&skill.address, &skill.record.frontmatter)
+        else {
+            return Ok(SkillListItem::Omitted);
+        };
+        let root = catalog.root_of(&skill.record);
+        let files = match files::list_skill_files(&mut self.client.clone(), root, skill).await? {
+            SkillFiles::Files(files) => SkillResources::Files(files),
+            SkillFiles::Omitted => return Ok(SkillListItem::Omitted),
+            SkillFiles::Gone => return Ok(SkillListItem::Gone),
+        };
+        let description = escape_hidden_chars(&author.description);
+        let mut frontmatter = SkillFrontmatter::new(&author.name, description);
+        frontmatter.extra = author.extra_fields();
+        let shown = Skill::new(skill.main_uri(), frontmatter, files);
+        let bytes = json_bytes(&shown);
+        // One that cannot be right would spoil the list for all.
+        let fits = bytes <= MAX_ENTRY_BYTES && shown.validate().is_ok();
+        Ok(if fits { SkillListItem::Skill(Box::new(shown), bytes) } else { SkillListItem::Omitted })
+    }
+
+    pub(super) async fn acquire_call_permit(&self) -> Result<CallPermit<'_>, McpCallError> {
+        let waiting =
+            self.waiting_permits.try_acquire().map_err(|_| McpCallError::Busy("calls"))?;
+        let catalog = self.current_catalog().await?;
+        let call = self.call_permits.acquire().await.map_err(|_| McpCallError::Busy("calls"))?;
+        Ok(CallPermit { catalog, _waiting: waiting, _call: call })
+    }
+
+    /// The daemon's current catalog, as soon as there is one.
+    async fn current_catalog(&self) -> Result<Arc<McpCatalog>, McpCallError> {
+        let mut state = self.state.clone();
+        let in_step = state.wait_for(|state| state.sync == SyncState::Synced);
+        if let Ok(Ok(state)) = timeout(CATALOG_TIMEOUT, in_step).await {
+            return Ok(state.catalog.clone());
+        }
+        Err(McpCallError::CatalogUnavailable(match &self.state.borrow().sync {
+            SyncState::Lost(cause) => cause.clone(),
+            SyncState::Connecting | SyncState::Synced => "its first search goes on".to_owned(),
+        }))
+    }
+}
+
+/// A SKILL.md as a resource.
+fn main_resource(skill: &ServedSkill) -> Resource {
+    Resource::new(skill.main_uri(), escape_hidden_chars(skill.name()))
+        .with_description(escape_hidden_chars(skill.record.description()))
+        .with_mime_type(MARKDOWN)
+        .with_size(skill.record.size)
+}
+
+/// The skills behind a cursor.
+pub(super) fn skills_after_cursor<'a>(
+    catalog: &'a McpCatalog,
+    list: ListKind,
+    cursor: Option<&str>,
+) -> Result<&'a [ServedSkill], McpCallError> {
+    let Some(cursor) = cursor else { return Ok(catalog.skills_after(None)) };
+    let (root, name, package) =
+        cursor::decode_cursor(list, cursor).ok_or(McpCallError::BadCursor)?;
+    Ok(catalog.skills_after(Some((root, &name, &package))))
+}
+
+/// The cursor behind as many of these, if there are more.
+pub(super) fn next_cursor(list: ListKind, skills: &[ServedSkill], passed: usize) -> Option<String> {
+    let passed_last = skills.get(passed.checked_sub(1)?).filter(|_| passed < skills.len())?;
+    Some(cursor::encode_cursor(list, sort_key(&passed_last.record)))
+}
+
+pub(super) fn meta_object<const N: usize>(said: [(&str, Option<Value>); N]) -> Option<MetaObject> {
+    let said = said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    let said: serde_json::Map<_, _> = said.collect();
+    (!said.is_empty()).then_some(MetaObject(said))
+}
+
+pub(super) fn json_bytes(value: &impl Serialize) -> usize {
+    serde_json::to_vec(value).map_or(usize::MAX, |json| json.len())
+}

@@ -1,0 +1,87 @@
+//! Why a call has no result, and the one table that makes it an error of JSON-RPC.
+
+use super::files::FileError;
+use super::limits::MAX_SUBSCRIBED_URIS;
+use crate::client::{CallError, error_reason};
+use rmcp::ErrorData;
+use serde_json::json;
+use tonic::Code;
+
+/// Why a call has no result.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum McpCallError {
+    /// There are too many of these.
+    #[error("too many {0} at once; try again later")]
+    Busy(&'static str),
+    /// The daemon cannot be heard.
+    #[error("the executor's skills are not to be had now: {0}; try again later")]
+    CatalogUnavailable(String),
+    /// The cursor is none of this list.
+    #[error("the cursor is none of this list; list again without one")]
+    BadCursor,
+    /// No prompt has this name.
+    #[error("there is no such prompt now; list the prompts again")]
+    UnknownPrompt,
+    /// This session subscribed to enough, or the URI is none.
+    #[error("at most {MAX_SUBSCRIBED_URIS} URIs, of 4 KiB each, can be subscribed to")]
+    SubscriptionLimit,
+    /// The file or directory is not given.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+impl From<CallError> for McpCallError {
+    fn from(error: CallError) -> Self {
+        Self::File(error.into())
+    }
+}
+
+impl McpCallError {
+    /// As the protocol has it, about a URI if there is one.
+    pub(super) fn to_error_data(&self, uri: Option<&str>) -> ErrorData {
+        let said = self.to_string();
+        let about =
+            |reason: &str, retry: bool| Some(json!({"uri": uri, "reason": reason, "retry": retry}));
+        match self {
+            Self::Busy(_) => ErrorData::internal_error(said, about("BUSY", true)),
+            Self::CatalogUnavailable(_) => {
+                ErrorData::internal_error(said, about("EXECUTOR_UNAVAILABLE", true))
+            }
+            Self::BadCursor => ErrorData::invalid_params(said, about("BAD_CURSOR", false)),
+            Self::UnknownPrompt => ErrorData::invalid_params(said, about("NOT_FOUND", false)),
+            Self::SubscriptionLimit => {
+                ErrorData::invalid_params(said, about("SUBSCRIPTIONS", false))
+            }
+            Self::File(error) => match error {
+                FileError::NotFound => {
+                    ErrorData::resource_not_found(said, about("NOT_FOUND", false))
+                }
+                FileError::NotADirectory => {
+                    ErrorData::invalid_params(said, about("NOT_A_DIRECTORY", false))
+                }
+                FileError::TooLarge { .. } => {
+                    ErrorData::internal_error(said, about("TOO_LARGE", false))
+                }
+                FileError::TooMany => {
+                    ErrorData::internal_error(said, about("TOO_MANY_FILES", false))
+                }
+                FileError::Call(CallError::Status(status)) => {
+                    let retry = matches!(
+                        status.code(),
+                        Code::Unavailable
+                            | Code::ResourceExhausted
+                            | Code::Aborted
+                            | Code::DeadlineExceeded
+                    );
+                    let reason = error_reason(status).unwrap_or_else(|| "EXECUTOR".to_owned());
+                    ErrorData::internal_error(said, about(&reason, retry))
+                }
+                FileError::Call(
+                    CallError::InvalidResponse(_)
+                    | CallError::ChangedDuringRead
+                    | CallError::Output(_),
+                ) => ErrorData::internal_error(said, about("EXECUTOR", false)),
+            },
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What clients are told of changes: that lists are others now, and that a SKILL.md they named is
+//! another. Looks at whole revisions only; one who is slow is told of several as of one.
+
+use super::catalog::McpCatalog;
+use super::feed::{FeedState, SyncState};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Follows the revisions for one client.
+pub(super) struct CatalogChanges {
+    state: watch::Receiver<FeedState>,
+    /// What the client was told of; `None` until there was anything.
+    last_seen: Option<Arc<McpCatalog>>,
+}
+
+/// What changed from one revision to another.
+#[derive(Debug)]
+pub(super) struct CatalogChange {
+    before: Arc<McpCatalog>,
+    after: Arc<McpCatalog>,
+}
+
+impl CatalogChanges {
+    /// From the current revision on.
+    pub(super) fn new(mut state: watch::Receiver<FeedState>) -> Self {
+        let now = state.borrow_and_update();
+        let told = (now.sync != SyncState::Connecting).then(|| now.catalog.clone());
+        drop(now);
+        Self { state, last_seen: told }
+    }
+
+    /// The next change; `None` once there will be none. May be dropped while it waits.
+    pub(super) async fn next(&mut self) -> Option<CatalogChange> {
+        loop {
+            self.state.changed().await.ok()?;
+            let now = self.state.borrow_and_update();
+            if now.sync != SyncState::Synced {
+                continue;
+            }
+            let after = now.catalog.clone();
+            drop(now);
+            let before = self.last_seen.replace(after.clone());
+            if let Some(before) = before.filter(|before| !Arc::ptr_eq(before, &after)) {
+                return Some(CatalogChange { before, after });
+            }
+        }
+    }
+}
+
+impl CatalogChange {
+    /// Whether lists of resources show other names, descriptions or fields.
+    pub(super) fn resources_changed(&self) -> bool {
+        !self.before.lists_same_resources(&self.after)
+    }
+
+    /// Whether lists of prompts show other names or descriptions.
+    pub(super) fn prompts_changed(&self) -> bool {
+        !self.before.lists_same_prompts(&self.after)
+    }
+
+    /// Whether the SKILL.md at that URI is another, is new or is gone.
+    pub(super) fn resource_updated(&self, uri: &str) -> bool {
+        let version = |catalog: &McpCatalog| {
+            catalog
+                .skill_by_main_uri(uri)
+                .map(|skill| (skill.record.digest.clone(), skill.record.size))
+        };
+        version(&self.before) != version(&self.after)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CatalogChanges, FeedState, SyncState};
+    use crate::mcp::catalog::McpCatalog;
+    use crate::mcp::skill_record::SkillRecord;
+    use crate::mcp::skill_record::tests::skill;
+    use crate::proto::caproot::v1::{SelectedCapabilityRoot, Skill};
+    use std::sync::Arc;
+    use tokio::sync::watch;
+
+    fn state(skills: Vec<Skill>) -> FeedState {
+        let entries: Vec<_> =
+            skills.into_iter().map(|skill| Arc::new(SkillRecord::from_skill(0, skill))).collect();
+        let roots = vec![SelectedCapabilityRoot { id: "r".into(), location: None }];
+        let catalog = McpCatalog::new(roots.into(), entries.iter(), [].iter(), false);
+        FeedState { catalog: Arc::new(catalog), sync: SyncState::Synced }
+    }
+
+    #[tokio::test]
+    async fn changes_are_told_apart() {
+        let (sender, receiver) = watch::channel(FeedState::default());
+        let mut notices = CatalogChanges::new(receiver.clone());
+        sender.send_replace(state(vec![skill("skill://r/a", "a")]));
+        let mut later = CatalogChanges::new(receiver);
+        let edited = Skill { digest: "sha256:2".into(), ..skill("skill://r/a", "a") };
+        let uri = "skill://r/a/SKILL.md";
+
+        assert!(tokio::time::timeout(std::time::Duration::ZERO, notices.next()).await.is_err());
+        sender.send_replace(state(vec![edited.clone()]));
+        for notices in [&mut notices, &mut later] {
+            let change = notices.next().await.expect("a change");
+            assert!(
+                change.resource_updated(uri)
+                    && !change.resources_changed()
+                    && !change.resource_updated("skill://r/b/SKILL.md")
+            );
+        }
+        sender.send_replace(FeedState { sync: SyncState::Lost("x".into()), ..state(vec![]) });
+        sender.send_replace(state(vec![edited, skill("skill://r/b", "b")]));
+        let change = notices.next().await.expect("a change");
+        assert!(
+            change.resources_changed()
+                && change.resource_updated("skill://r/b/SKILL.md")
+                && !change.resource_updated(uri)
+        );
+        drop(sender);
+        assert!(notices.next().await.is_none());
+    }
+}

@@ -1,0 +1,216 @@
+//! What is held of one skill. Leaves where it is served to `catalog`.
+
+use crate::hidden_chars::escape_hidden_chars;
+use crate::proto::caproot::v1::Skill;
+use prost_types::Struct;
+use prost_types::value::Kind;
+use serde_json::{Map, Number, Value};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+/// The largest whole number that a `double` holds with all below it.
+const MAX_SAFE_INTEGER: f64 = 9_007_199_254_740_992.0;
+
+/// One skill, as its daemon lists it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct SkillRecord {
+    /// The place of its root in the selection.
+    pub(super) root_index: usize,
+    /// Its handle.
+    pub(super) package: String,
+    /// The handle of its SKILL.md.
+    pub(super) main_resource: String,
+    /// Its qualified name.
+    pub(super) name: String,
+    /// What it does, in the daemon's words.
+    description: String,
+    /// The digest of its SKILL.md; empty for one that is too large.
+    pub(super) digest: String,
+    /// The size of its SKILL.md.
+    pub(super) size: u64,
+    /// What its author wrote above it; absent where the standard's fields are not all there.
+    pub(super) frontmatter: Option<AuthorFrontmatter>,
+    /// Whether its policy forbids implicit invocation, so that only a person may start it.
+    pub(super) forbids_implicit: bool,
+    /// Stands for all that a list of resources shows, but the size.
+    pub(super) listing_hash: u64,
+}
+
+/// The frontmatter of a skill.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct AuthorFrontmatter {
+    pub(super) name: String,
+    pub(super) description: String,
+    /// All fields, as a JSON object. Held as text, which takes a fraction of the parsed form.
+    json: Box<str>,
+}
+
+impl SkillRecord {
+    /// Takes over what is used of a skill of the root at that place.
+    pub(super) fn from_skill(root: usize, skill: Skill) -> Self {
+        let author = skill.frontmatter.and_then(AuthorFrontmatter::from_struct);
+        let policy = skill.policy.unwrap_or_default();
+        let mut shown = DefaultHasher::new();
+        (root, &skill.package, &skill.name, &skill.description).hash(&mut shown);
+        author.as_ref().map(|author| &author.json).hash(&mut shown);
+        Self {
+            root_index: root,
+            package: skill.package,
+            main_resource: skill.main_resource,
+            name: skill.name,
+            description: skill.description,
+            digest: skill.digest,
+            size: skill.size_bytes,
+            frontmatter: author,
+            forbids_implicit: policy.allow_implicit_invocation == Some(false),
+            listing_hash: shown.finish(),
+        }
+    }
+
+    /// The same without what its author wrote, which is most of it.
+    pub(super) fn without_frontmatter(self) -> Self {
+        Self { frontmatter: None, ..self }
+    }
+
+    /// Bytes of text that it holds.
+    pub(super) fn text_bytes(&self) -> usize {
+        let texts =
+            [&self.package, &self.main_resource, &self.name, &self.description, &self.digest];
+        let author = self
+            .frontmatter
+            .as_ref()
+            .map_or(0, |author| author.name.len() + author.description.len() + author.json.len());
+        author + texts.map(String::len).iter().sum::<usize>()
+    }
+
+    /// Its description: as the author wrote it, if that is held.
+    pub(super) fn description(&self) -> &str {
+        self.frontmatter.as_ref().map_or(&self.description, |author| &author.description)
+    }
+}
+
+impl AuthorFrontmatter {
+    /// `None` without a name and a description that are text.
+    fn from_struct(frontmatter: Struct) -> Option<Self> {
+        let object = struct_json(frontmatter);
+        let text =
+            |key| Some(object.get(key)?.as_str()?.to_owned()).filter(|text| !text.is_empty());
+        let (name, description) = (text("name")?, text("description")?);
+        let json = Value::Object(object).to_string().into_boxed_str();
+        Some(Self { name, description, json })
+    }
+
+    /// All fields but the name and the description, without hidden characters.
+    pub(super) fn extra_fields(&self) -> Map<String, Value> {
+        let mut fields: Map<String, Value> = serde_json::from_str(&self.json).unwrap_or_default();
+        fields.remove("name");
+        fields.remove("description");
+        if self.json.is_ascii() { fields } else { escape_hidden_fields(fields) }
+    }
+}
+
+fn escape_hidden_fields(fields: Map<String, Value>) -> Map<String, Value> {
+    let field = |(key, value): (String, _)| {
+        (escape_hidden_chars(&key).into_owned(), escape_hidden_values(value))
+    };
+    fields.into_iter().map(field).collect()
+}
+
+/// Recursion ends: readers of protobuf refuse deep nesting.
+fn escape_hidden_values(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(escape_hidden_chars(&text).into_owned()),
+        Value::Array(items) => items.into_iter().map(escape_hidden_values).collect(),
+        Value::Object(fields) => Value::Object(escape_hidden_fields(fields)),
+        plain @ (Value::Null | Value::Bool(_) | Value::Number(_)) => plain,
+    }
+}
+
+fn struct_json(fields: Struct) -> Map<String, Value> {
+    fields.fields.into_iter().map(|(key, value)| (key, value_json(value.kind))).collect()
+}
+
+/// Recursion ends: readers of protobuf refuse deep nesting.
+fn value_json(kind: Option<Kind>) -> Value {
+    match kind {
+        None | Some(Kind::NullValue(_)) => Value::Null,
+        Some(Kind::BoolValue(truth)) => Value::Bool(truth),
+        Some(Kind::StringValue(text)) => Value::String(text),
+        Some(Kind::NumberValue(number)) => number_json(number),
+        Some(Kind::StructValue(fields)) => Value::Object(struct_json(fields)),
+        Some(Kind::ListValue(list)) => {
+            list.values.into_iter().map(|value| value_json(value.kind)).collect()
+        }
+    }
+}
+
+/// Whole numbers without a point, as their author wrote them.
+fn number_json(number: f64) -> Value {
+    if number.fract() == 0.0 && number.abs() <= MAX_SAFE_INTEGER {
+        #[allow(clippy::cast_possible_truncation)] // It is whole, and in range.
+        let whole = number as i64;
+        return Value::Number(Number::from(whole));
+    }
+    Number::from_f64(number).map_or(Value::Null, Value::Number)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::{Skill, SkillRecord};
+    use prost_types::value::Kind;
+    use prost_types::{ListValue, Struct, Value};
+    use serde_json::json;
+
+    fn value(kind: Kind) -> Value {
+        Value { kind: Some(kind) }
+    }
+
+    fn text(text: &str) -> Value {
+        value(Kind::StringValue(text.into()))
+    }
+
+    /// A skill at a handle, with a frontmatter's name.
+    pub(in crate::mcp) fn skill(package: &str, name: &str) -> Skill {
+        let fields = [("name", text(name)), ("description", text("Does  it."))];
+        let fields = fields.map(|(key, value)| (key.to_owned(), value)).into_iter().collect();
+        Skill {
+            package: package.into(),
+            main_resource: format!("{package}/SKILL.md"),
+            name: name.into(),
+            description: "Does it.".into(),
+            digest: "sha256:1".into(),
+            frontmatter: Some(Struct { fields }),
+            ..Skill::default()
+        }
+    }
+
+    #[test]
+    fn frontmatter_fields_keep_their_values() {
+        let mut skill = skill("skill://r/a", "a");
+        let fields = &mut skill.frontmatter.as_mut().expect("frontmatter").fields;
+        let list = [1.0, -2.0, 2.5, 1e300].map(|n| value(Kind::NumberValue(n))).to_vec();
+        fields.insert("list".into(), value(Kind::ListValue(ListValue { values: list })));
+        fields.insert("none".into(), value(Kind::NullValue(0)));
+        let inner = [("yes".to_owned(), value(Kind::BoolValue(true)))].into_iter().collect();
+        fields.insert("map".into(), value(Kind::StructValue(Struct { fields: inner })));
+        let entry = SkillRecord::from_skill(0, skill);
+        assert_eq!(entry.description(), "Does  it.");
+        let others = entry.frontmatter.expect("an author").extra_fields();
+        let expected = json!({"list": [1, -2, 2.5, 1e300], "none": null, "map": {"yes": true}});
+        assert_eq!(serde_json::Value::Object(others), expected);
+    }
+
+    #[test]
+    fn frontmatter_needs_name_and_description() {
+        let bare = |key: &str| {
+            let mut skill = skill("skill://r/a", "a");
+            skill.frontmatter.as_mut().expect("frontmatter").fields.remove(key);
+            SkillRecord::from_skill(0, skill)
+        };
+        assert!(bare("name").frontmatter.is_none() && bare("description").frontmatter.is_none());
+        let full = SkillRecord::from_skill(0, skill("skill://r/a", "a"));
+        let weight = full.text_bytes();
+        let bare = full.without_frontmatter();
+        assert_eq!((bare.frontmatter.as_ref(), bare.description()), (None, "Does it."));
+        assert!(bare.text_bytes() < weight);
+    }
+}

@@ -1,0 +1,222 @@
+//! What a connection sends, gathered: HTTP/2 has each part of an answer go by itself, and the system takes
+//! longer for that than for what is in it. So it goes together, when the connection has done all it could.
+//! Leaves what is sent to `http`.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, BufWriter, ReadBuf};
+
+/// What goes together at most: two of the frames of a long answer. A caller who takes nothing costs it.
+const BUFFER_BYTES: usize = 40 << 10;
+
+/// Both ends of it: who writes, and who sends. They are one task, so that nobody waits for the lock.
+#[derive(Debug)]
+pub(super) struct CoalescingIo<T>(Arc<Mutex<BufWriter<T>>>);
+
+impl<T: AsyncWrite + Unpin> CoalescingIo<T> {
+    pub(super) fn new(io: T) -> Self {
+        Self(Arc::new(Mutex::new(BufWriter::with_capacity(BUFFER_BYTES, io))))
+    }
+
+    /// Has the connection do what it can, and sends what that wrote, until it ends.
+    pub(super) async fn drive_connection<R>(
+        &self,
+        mut connection: Pin<&mut impl Future<Output = R>>,
+    ) -> io::Result<R> {
+        std::future::poll_fn(|context| {
+            let ended = connection.as_mut().poll(context);
+            if let Poll::Ready(Err(error)) = self.poll_send(context) {
+                return Poll::Ready(Err(error));
+            }
+            Poll::Ready(Ok(ready!(ended)))
+        })
+        .await
+    }
+
+    fn poll_send(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.lock()).poll_flush(context)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BufWriter<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Clone for CoalescingIo<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for CoalescingIo<T> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.lock()).poll_read(context, buffer)
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for CoalescingIo<T> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.lock()).poll_write(context, bytes)
+    }
+
+    /// Nothing yet: [`Gathered::drive`] does, before the connection is left alone.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// With all that was written before.
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.lock()).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.lock()).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.lock().is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BUFFER_BYTES, CoalescingIo};
+    use proptest::prelude::*;
+    use std::future::poll_fn;
+    use std::io::{self, IoSlice};
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll};
+    use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+
+    /// Takes so many bytes at a time, and then makes wait; counts how often it was written to.
+    #[derive(Debug, Default)]
+    struct Narrow {
+        taken: Vec<u8>,
+        at_once: usize,
+        writes: usize,
+        waits: bool,
+        over: bool,
+    }
+
+    impl AsyncWrite for Narrow {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.waits = !self.waits;
+            if self.waits {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if self.over {
+                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+            }
+            let len = bytes.len().min(self.at_once);
+            self.taken.extend(&bytes[..len]);
+            self.writes += 1;
+            Poll::Ready(Ok(len))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.over = true;
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn coalescing_io(at_once: usize) -> CoalescingIo<Narrow> {
+        CoalescingIo::new(Narrow { at_once, ..Narrow::default() })
+    }
+
+    fn taken(io: &CoalescingIo<Narrow>) -> Vec<u8> {
+        io.lock().get_ref().taken.clone()
+    }
+
+    #[tokio::test]
+    async fn small_parts_go_together_when_the_connection_waits() {
+        let io = coalescing_io(usize::MAX);
+        let mut writer = io.clone();
+        let connection = async {
+            for n in 0..9 {
+                writer.write_all(&[n; 9]).await.expect("taken");
+                writer.flush().await.expect("gathered");
+            }
+            assert_eq!(io.lock().get_ref().writes, 0);
+            while taken(&io).is_empty() {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!((taken(&io).len(), io.lock().get_ref().writes), (81, 1));
+            writer.write_all(b"the end").await.expect("taken");
+        };
+        io.drive_connection(pin!(connection)).await.expect("sent");
+        assert_eq!(taken(&io).len(), 81, "it ended; whoever wants the rest sent shuts it down");
+        writer.shutdown().await.expect("sent");
+        assert!(taken(&io).ends_with(b"the end") && io.lock().get_ref().over);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_broken_ends() {
+        let io = coalescing_io(usize::MAX);
+        io.lock().get_mut().over = true;
+        let mut writer = io.clone();
+        let connection = async {
+            writer.write_all(b"lost").await.expect("gathered");
+            std::future::pending::<()>().await;
+        };
+        let error = io.drive_connection(pin!(connection)).await.expect_err("broken");
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    proptest! {
+        #[test]
+        fn all_of_it_comes_in_order(
+            parts in prop::collection::vec((0_usize..50_000, 1_usize..4, any::<bool>()), 0..20),
+            at_once in 1_usize..60_000,
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+            let io = coalescing_io(at_once.max(64));
+            let mut writer = io.clone();
+            let mut expected: Vec<u8> = Vec::new();
+            let connection = async {
+                for (n, (len, slices, waits)) in parts.iter().enumerate() {
+                    let part: Vec<u8> = (0..*len).map(|i| ((i / 7 + n) % 251).to_le_bytes()[0]).collect();
+                    expected.extend(&part);
+                    let mut rest = &part[..];
+                    while !rest.is_empty() {
+                        let size = rest.len().div_ceil(*slices);
+                        let slices: Vec<_> = rest.chunks(size).map(IoSlice::new).collect();
+                        let write = |c: &mut Context<'_>| Pin::new(&mut writer).poll_write_vectored(c, &slices);
+                        let written = poll_fn(write).await.expect("taken");
+                        rest = &rest[written..];
+                        let held = io.lock().buffer().len();
+                        assert!(held <= BUFFER_BYTES, "{held}");
+                    }
+                    if *waits {
+                        tokio::task::yield_now().await;
+                    }
+                }
+                writer.shutdown().await.expect("sent");
+            };
+            runtime.block_on(io.drive_connection(pin!(connection))).expect("sent");
+            prop_assert!(taken(&io) == expected);
+        }
+    }
+}

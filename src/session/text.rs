@@ -1,0 +1,48 @@
+//! Text of strangers that goes between lines of ours: on one line, and no longer than it may be.
+
+use crate::hidden_chars::escape_hidden_chars;
+use std::borrow::Cow;
+
+/// The text with each run of white space and control characters as one blank, and each hidden character
+/// escaped.
+pub(super) fn single_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    let breaks =
+        |c: char| c.is_whitespace() || c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    for word in text.split(breaks).filter(|word| !word.is_empty()) {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    match escape_hidden_chars(&line) {
+        Cow::Borrowed(_) => line,
+        Cow::Owned(escaped) => escaped,
+    }
+}
+
+/// The text if it is at most so many bytes, else as much as fits before a `…`.
+pub(super) fn truncate_with_ellipsis(text: &str, bytes: usize) -> String {
+    if text.len() <= bytes {
+        return text.to_owned();
+    }
+    let Some(room) = bytes.checked_sub('…'.len_utf8()) else { return String::new() };
+    format!("{}…", text[..text.floor_char_boundary(room)].trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{single_line, truncate_with_ellipsis};
+
+    #[test]
+    fn lines() {
+        assert_eq!(single_line(" a\n\u{b}b\u{2028}\0c\t"), "a b c");
+        assert_eq!(single_line("\r\n"), "");
+        assert_eq!(single_line("a\u{202e}\nb\u{200b}"), r"a\u{202e} b\u{200b}");
+        assert_eq!(truncate_with_ellipsis("äbc", 4), "äbc");
+        assert_eq!(truncate_with_ellipsis("äbcd", 4), "…");
+        assert_eq!(truncate_with_ellipsis("äbcd", 5), "äbcd");
+        assert_eq!(truncate_with_ellipsis("äbcde", 5), "ä…");
+        assert_eq!(truncate_with_ellipsis("abc", 2), "");
+    }
+}

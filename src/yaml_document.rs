@@ -1,0 +1,300 @@
+//! YAML text, which JSON is too, to a tree that knows where each part of it stands, in bounded time and
+//! memory. Names the YAML library, and nothing else does that reads configuration. Leaves what keys mean
+//! to `config` and to the fleet of `client`.
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
+
+/// Levels of nesting; a configuration has 4.
+const MAX_NESTING: usize = 16;
+/// The most characters of a value that are repeated.
+const MAX_QUOTED_CHARS: usize = 80;
+
+/// A place in a text: line, and column in characters, both from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TextPosition {
+    /// From 1.
+    pub line: u32,
+    /// In characters from 1.
+    pub column: u32,
+}
+
+/// A text in quotes, cut when it is long.
+pub(crate) fn quote_truncated(text: &str) -> String {
+    match text.char_indices().nth(MAX_QUOTED_CHARS) {
+        None => format!("{text:?}"),
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+    }
+}
+
+/// A part of the document.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct DocumentNode {
+    pub(crate) position: TextPosition,
+    pub(crate) value: DocumentValue,
+}
+
+/// What a part is.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum DocumentValue {
+    Null,
+    Bool(bool),
+    /// A number, as it is written.
+    Number(Box<str>),
+    Text(Box<str>),
+    List(Vec<DocumentNode>),
+    Map(Vec<DocumentEntry>),
+}
+
+/// A key and what it says. A key may come twice.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct DocumentEntry {
+    pub(crate) key: Box<str>,
+    pub(crate) key_position: TextPosition,
+    pub(crate) node: DocumentNode,
+}
+
+/// Why a text is no such tree.
+#[derive(Debug, PartialEq)]
+pub(crate) struct SyntaxError {
+    pub(crate) position: TextPosition,
+    pub(crate) reason: String,
+}
+
+impl DocumentNode {
+    /// The value as a message repeats it.
+    pub(crate) fn describe_value(&self) -> Option<String> {
+        match &self.value {
+            DocumentValue::Null => None,
+            DocumentValue::Bool(value) => Some(value.to_string()),
+            DocumentValue::Number(text) => Some(text.chars().take(40).collect()),
+            DocumentValue::Text(text) => Some(quote_truncated(text)),
+            DocumentValue::List(_) => Some("a list".to_owned()),
+            DocumentValue::Map(_) => Some("a mapping".to_owned()),
+        }
+    }
+}
+
+/// A list or mapping that is still open.
+enum OpenContainer {
+    List(TextPosition, Vec<DocumentNode>),
+    /// The last key waits for its value.
+    Map(TextPosition, Vec<DocumentEntry>, Option<(TextPosition, Box<str>)>),
+}
+
+/// Reads one document; nothing, or comments alone, is `Null`.
+pub(crate) fn parse(text: &str) -> Result<DocumentNode, SyntaxError> {
+    // YAML 1.2, 5.2: a byte order mark is no part of the text.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    // The library puts the end of a text that ends without a line break on a line of its own.
+    let end = end_position(text);
+    let at = |mark: &Marker| marker_position(mark).min(end);
+    let mut parser = Parser::new_from_str(text);
+    let mut open: Vec<OpenContainer> = Vec::new();
+    let mut document = None;
+    let mut documents = 0;
+    while let Some(event) = parser.next_event() {
+        let (event, span) = event.map_err(|error| SyntaxError {
+            position: at(error.marker()),
+            reason: format!("YAML: {}", error.info()),
+        })?;
+        let here = at(&span.start);
+        let refuse = |reason: &str| Err(SyntaxError { position: here, reason: reason.to_owned() });
+        let done = match event {
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => None,
+            Event::DocumentStart(_) => {
+                documents += 1;
+                if documents > 1 {
+                    return refuse("a second document begins; a config file is one");
+                }
+                None
+            }
+            Event::Alias(_) => return refuse("aliases are not used here; write the value out"),
+            Event::Scalar(_, _, anchor, _)
+            | Event::SequenceStart(anchor, _)
+            | Event::MappingStart(anchor, _)
+                if anchor != 0 =>
+            {
+                return refuse("anchors are not used here; write the value out");
+            }
+            Event::Scalar(_, _, _, Some(_))
+            | Event::SequenceStart(_, Some(_))
+            | Event::MappingStart(_, Some(_)) => {
+                return refuse("tags are not used here; leave it out");
+            }
+            Event::SequenceStart(..) | Event::MappingStart(..) if open.len() >= MAX_NESTING => {
+                return refuse("is nested too deep for a config file");
+            }
+            Event::SequenceStart(..) => {
+                open.push(OpenContainer::List(here, Vec::new()));
+                None
+            }
+            Event::MappingStart(..) => {
+                open.push(OpenContainer::Map(here, Vec::new(), None));
+                None
+            }
+            Event::Scalar(text, style, ..) => {
+                Some(DocumentNode { position: here, value: resolve_scalar(&text, style) })
+            }
+            Event::SequenceEnd | Event::MappingEnd => match open.pop() {
+                Some(OpenContainer::List(at, items)) => {
+                    Some(DocumentNode { position: at, value: DocumentValue::List(items) })
+                }
+                Some(OpenContainer::Map(at, entries, _)) => {
+                    Some(DocumentNode { position: at, value: DocumentValue::Map(entries) })
+                }
+                None => None,
+            },
+        };
+        if let Some(node) = done {
+            match open.last_mut() {
+                None => document = Some(node),
+                Some(OpenContainer::List(_, items)) => items.push(node),
+                Some(OpenContainer::Map(_, entries, key)) => match key.take() {
+                    Some((at, key)) => entries.push(DocumentEntry { key, key_position: at, node }),
+                    None => *key = Some((node.position, key_text(node)?)),
+                },
+            }
+        }
+    }
+    let start = TextPosition { line: 1, column: 1 };
+    Ok(document.unwrap_or(DocumentNode { position: start, value: DocumentValue::Null }))
+}
+
+/// The text of a key.
+fn key_text(key: DocumentNode) -> Result<Box<str>, SyntaxError> {
+    match key.value {
+        DocumentValue::Text(text) | DocumentValue::Number(text) => Ok(text),
+        DocumentValue::Bool(value) => Ok(value.to_string().into()),
+        DocumentValue::Null => Ok("null".into()),
+        DocumentValue::List(_) | DocumentValue::Map(_) => {
+            let reason = "a list or mapping cannot be a key".to_owned();
+            Err(SyntaxError { position: key.position, reason })
+        }
+    }
+}
+
+/// What a scalar is by YAML 1.2's core schema, 10.3.2; numbers keep their spelling.
+fn resolve_scalar(text: &str, style: ScalarStyle) -> DocumentValue {
+    match (style, text) {
+        (ScalarStyle::Plain, "" | "~" | "null" | "Null" | "NULL") => DocumentValue::Null,
+        (ScalarStyle::Plain, "true" | "True" | "TRUE") => DocumentValue::Bool(true),
+        (ScalarStyle::Plain, "false" | "False" | "FALSE") => DocumentValue::Bool(false),
+        (ScalarStyle::Plain, text) if is_number(text) => DocumentValue::Number(text.into()),
+        (_, text) => DocumentValue::Text(text.into()),
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let begins =
+        digits.strip_prefix('.').unwrap_or(digits).starts_with(|c: char| c.is_ascii_digit());
+    let prefixed = ["0x", "0o"].iter().find_map(|prefix| text.strip_prefix(prefix));
+    begins && text.parse::<f64>().is_ok()
+        || prefixed.is_some_and(|d| !d.is_empty() && d.chars().all(|c| c.is_ascii_hexdigit()))
+        || matches!(digits, ".inf" | ".Inf" | ".INF" | ".nan" | ".NaN" | ".NAN")
+}
+
+fn marker_position(mark: &Marker) -> TextPosition {
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    TextPosition { line: number(mark.line()), column: number(mark.col() + 1) }
+}
+
+/// Where a text ends.
+fn end_position(text: &str) -> TextPosition {
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let breaks = text.matches(['\n', '\r']).count() - text.matches("\r\n").count();
+    let last = text.rsplit(['\n', '\r']).next().unwrap_or_default();
+    TextPosition { line: number(breaks + 1), column: number(last.chars().count() + 1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DocumentValue, TextPosition, parse};
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_scalars_are() {
+        for (text, value) in [
+            ("", DocumentValue::Null),
+            ("# nothing\n", DocumentValue::Null),
+            ("~", DocumentValue::Null),
+            ("true", DocumentValue::Bool(true)),
+            ("yes", DocumentValue::Text("yes".into())),
+            ("'1'", DocumentValue::Text("1".into())),
+            ("1", DocumentValue::Number("1".into())),
+            ("-1.5e3", DocumentValue::Number("-1.5e3".into())),
+            ("0x1F", DocumentValue::Number("0x1F".into())),
+            ("1MiB", DocumentValue::Text("1MiB".into())),
+            ("infinity", DocumentValue::Text("infinity".into())),
+            ("\u{feff}a\r\n", DocumentValue::Text("a".into())),
+            ("|\n  a\n  b\n", DocumentValue::Text("a\nb\n".into())),
+        ] {
+            assert_eq!(parse(text).map(|node| node.value), Ok(value), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn places() {
+        let Ok(node) = parse("# c\r\nä: x\r\nb:\r\n  - {c: 1}\r\n") else { panic!("good YAML") };
+        let DocumentValue::Map(top) = node.value else { panic!("a mapping") };
+        let at = |line, column| TextPosition { line, column };
+        assert_eq!(
+            (top[0].key_position, top[0].node.position, top[1].key_position),
+            (at(2, 1), at(2, 4), at(3, 1))
+        );
+        let DocumentValue::List(items) = &top[1].node.value else { panic!("a list") };
+        let DocumentValue::Map(inner) = &items[0].value else { panic!("a mapping") };
+        assert_eq!((inner[0].key_position, inner[0].node.position), (at(4, 6), at(4, 9)));
+        let Ok(node) = parse("?\n ") else { panic!("good YAML") };
+        let DocumentValue::Map(top) = node.value else { panic!("a mapping") };
+        assert_eq!((top[0].key_position, top[0].node.position), (at(2, 2), at(2, 2)));
+    }
+
+    #[test]
+    fn refusals_have_their_place() {
+        for (text, line, column, reason) in [
+            ("a: [1\nb: 2\n", 2, 2, "YAML: "),
+            ("a:\n\t- b\n", 2, 2, "YAML: "),
+            ("a: b: c\n", 1, 5, "YAML: "),
+            ("a: &x 1\n", 1, 4, "anchors"),
+            ("a: !!str 1\n", 1, 4, "tags"),
+            ("a: 1\n---\nb: 1\n", 2, 1, "second document"),
+            ("? [a]\n: b\n", 1, 3, "cannot be a key"),
+            (&"[".repeat(17), 1, 17, "nested too deep"),
+            ("a: 1\r\nb: {c", 2, 6, "YAML: "),
+            ("a: 1\rb: {c\n", 3, 1, "YAML: "),
+        ] {
+            let error = parse(text).expect_err(text);
+            assert!(error.reason.contains(reason), "{text:?}: {error:?}");
+            assert_eq!(
+                (error.position.line, error.position.column),
+                (line, column),
+                "{text:?}: {error:?}"
+            );
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_text_is_a_panic(
+            parts in prop::collection::vec(
+                prop::sample::select(vec![
+                    "a", "1", ":", ": ", "-", "- ", "?", "? ", "[", "]", "{", "}", ",", "\n", "  ",
+                    "\t", "#", "&a", "*a", "!", "!!", "|", ">", "'", "\"", "%", "@", "`", "---",
+                    "...", "\\", "\u{feff}", "\r", "\u{85}", "\u{2028}", "ä", "\0", "~", "<<", "|2",
+                    "%YAML 1.2", "%TAG ! x", "\\x4", "\\u",
+                ]),
+                0..40,
+            ),
+        ) {
+            let _ = parse(&parts.concat());
+        }
+
+        #[test]
+        fn no_bytes_are_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse(&String::from_utf8_lossy(&bytes));
+        }
+    }
+}
