@@ -307,14 +307,15 @@ impl CatalogStore {
         self.start_watcher();
         let mut ledger = self.lock_state();
         let work = ledger.touch_or_insert(key, || {
-            let work = RootTaskHandle::new(limits.max_reads);
+            let work = RootTaskHandle::new(limits.max_reads_per_root);
             // Ends by itself when nobody needs the root any more.
             tokio::spawn(root_task::run_root_task(self.clone(), key.clone(), &work));
             work
         });
         work.last_used_at = Instant::now();
-        ledger
-            .evict_idle_roots(limits.max_warm_roots, |work| work.is_scanning() || work.is_leased());
+        ledger.evict_idle_roots(limits.max_cached_roots, |work| {
+            work.is_scanning() || work.is_leased()
+        });
         let held = ledger.latest_snapshot(key).map(|held| &held.catalog);
         let is_held = held.is_some();
         let work = ledger.task_handle_mut(key)?;

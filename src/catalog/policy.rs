@@ -54,9 +54,9 @@ impl CatalogStore {
             ledger.discard_resume_points();
         }
         for work in ledger.task_handles_mut() {
-            if limits.max_reads != before.rules.limits.max_reads {
+            if limits.max_reads_per_root != before.rules.limits.max_reads_per_root {
                 // Reads that have a turn keep it beside these.
-                work.read_permits = Arc::new(Semaphore::new(limits.max_reads));
+                work.read_permits = Arc::new(Semaphore::new(limits.max_reads_per_root));
             }
             work.changes.record_change(|notes| notes.needs_full_rescan = true);
         }

@@ -32,7 +32,7 @@ pub(super) struct RootTaskHandle {
 }
 
 impl RootTaskHandle {
-    pub(super) fn new(max_reads: usize) -> Self {
+    pub(super) fn new(max_reads_per_root: usize) -> Self {
         Self {
             requested_scan: 0,
             started_scan: 0,
@@ -41,7 +41,7 @@ impl RootTaskHandle {
             changes: Arc::default(),
             last_used_at: Instant::now(),
             lease_token: Arc::default(),
-            read_permits: Arc::new(Semaphore::new(max_reads)),
+            read_permits: Arc::new(Semaphore::new(max_reads_per_root)),
         }
     }
 

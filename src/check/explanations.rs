@@ -104,7 +104,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "mv skills/pdf/skill.md skills/pdf/SKILL.md",
             },
         },
-        DiagnosticCode::Skipped => CodeExplanation {
+        DiagnosticCode::DirectoriesSkipped => CodeExplanation {
             default_severity: Note,
             summary: "directories that were not searched",
             cause: "Directories of version control, package managers and builds are not searched, \
@@ -298,7 +298,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::PathInvalid => plugins::PATH_INVALID,
         DiagnosticCode::PathMissing => plugins::PATH_MISSING,
         DiagnosticCode::ComponentInvalid => plugins::COMPONENT_INVALID,
-        DiagnosticCode::SecretWithheld => plugins::SECRET_WITHHELD,
+        DiagnosticCode::SecretRedacted => plugins::SECRET_REDACTED,
         DiagnosticCode::HiddenText => CodeExplanation {
             default_severity: Warning,
             summary: "text that a reader does not see",

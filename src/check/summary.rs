@@ -39,8 +39,10 @@ impl CheckSummary {
                     Severity::Note => summary.notes += 1,
                 }
                 // These are about directories.
-                if !matches!(finding.code(), DiagnosticCode::Skipped | DiagnosticCode::LimitReached)
-                {
+                if !matches!(
+                    finding.code(),
+                    DiagnosticCode::DirectoriesSkipped | DiagnosticCode::LimitReached
+                ) {
                     files.insert(&finding.path);
                 }
             }

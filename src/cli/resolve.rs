@@ -96,16 +96,15 @@ fn root_contents(root: &ResolvedRoot) -> String {
         }
     }
     let _ = write!(text, ": {}", report::count_with_noun(counts.skills as usize, "skill"));
-    for (count, what) in
-        [(counts.left_out, "left out"), (counts.other_product, "for other products")]
+    for (count, what) in [(counts.omitted, "omitted"), (counts.other_product, "for other products")]
     {
         if count > 0 {
             let _ = write!(text, ", {count} {what}");
         }
     }
     let _ = write!(text, "; directories: {} searched", counts.directories);
-    if counts.passed_over > 0 {
-        let _ = write!(text, ", {} passed over", counts.passed_over);
+    if counts.skipped_directories > 0 {
+        let _ = write!(text, ", {} skipped", counts.skipped_directories);
     }
     text
 }

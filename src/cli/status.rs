@@ -8,7 +8,7 @@ use super::text::{EscapedText, escape_text};
 use crate::client::json;
 use crate::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::{
-    ConfigStatus, GetExecutorResponse, Holdings, SandboxStatus, WatchStatus,
+    CatalogStats, ConfigStatus, GetExecutorResponse, SandboxStatus, WatchStatus,
 };
 use clap::Args;
 use prost_reflect::{DynamicMessage, ReflectMessage as _};
@@ -92,7 +92,7 @@ fn executor_rows(executor: &GetExecutorResponse) -> Vec<(String, String)> {
         "revision".to_owned(),
         format!("{} of epoch {}", executor.revision, EscapedText(&executor.epoch)),
     ));
-    rows.extend(executor.holdings.as_ref().map(|h| ("holds".to_owned(), catalog_text(h))));
+    rows.extend(executor.catalog_stats.as_ref().map(|h| ("holds".to_owned(), catalog_text(h))));
     rows.extend(executor.watch.as_ref().map(|w| ("watches".to_owned(), watch_text(w))));
     for line in executor.config.iter().flat_map(config_lines) {
         rows.push(("config".to_owned(), line));
@@ -120,8 +120,8 @@ fn limit_rows(dynamic: &DynamicMessage) -> Vec<(String, String)> {
     rows
 }
 
-fn catalog_text(holdings: &Holdings) -> String {
-    let Holdings { ready_roots, pending_roots, unavailable_roots, skills, errors, warnings } =
+fn catalog_text(holdings: &CatalogStats) -> String {
+    let CatalogStats { ready_roots, pending_roots, unavailable_roots, skills, errors, warnings } =
         *holdings;
     let roots = ready_roots + pending_roots + unavailable_roots;
     let mut states = Vec::new();
@@ -143,7 +143,7 @@ fn watch_text(watch: &WatchStatus) -> String {
     if watch.roots == 0 {
         return "none; no root was asked for yet".to_owned();
     }
-    let WatchStatus { backend, watches_used: used, watches_allowed: allowed, .. } = watch;
+    let WatchStatus { backend, watches_used: used, watches_limit: allowed, .. } = watch;
     let mut line = format!("{used} by {}", EscapedText(backend));
     if *allowed > 0 {
         let _ = write!(line, ", {allowed} allowed");
@@ -159,14 +159,15 @@ fn watch_text(watch: &WatchStatus) -> String {
 
 /// What is in force, what waits, and what was refused.
 fn config_lines(status: &ConfigStatus) -> Vec<String> {
-    let read = status.read_time.map_or_else(String::new, |time| format!("read {time}"));
+    let read = status.load_time.map_or_else(String::new, |time| format!("read {time}"));
     let mut lines = vec![read];
-    if !status.needs_restart.is_empty() {
-        lines.push(escape_text(&format!("needs a restart: {}", status.needs_restart.join(", "))));
+    if !status.restart_required.is_empty() {
+        lines
+            .push(escape_text(&format!("needs a restart: {}", status.restart_required.join(", "))));
     }
-    if let Some(refusal) = &status.refusal {
+    if let Some(refusal) = &status.last_rejection {
         let time = refusal.time.map_or_else(String::new, |time| time.to_string());
-        let places = match &refusal.mistakes[..] {
+        let places = match &refusal.errors[..] {
             [] => String::new(),
             places => format!(", mistakes at {}", places.join(", ")),
         };
@@ -180,9 +181,9 @@ fn sandbox_text(status: &SandboxStatus) -> String {
     let state = status.landlock().as_str_name().trim_start_matches("LANDLOCK_STATE_");
     let mut parts = vec![format!("landlock {}", state.to_lowercase())];
     if status.landlock_abi > 0 {
-        let prefixes = if status.prefixes == 1 { "prefix" } else { "prefixes" };
+        let prefixes = if status.readable_dirs == 1 { "prefix" } else { "prefixes" };
         parts.push(format!("ABI {}", status.landlock_abi));
-        parts.push(format!("reads below {} {prefixes}", status.prefixes));
+        parts.push(format!("reads below {} {prefixes}", status.readable_dirs));
     }
     parts.extend(status.no_new_privs.then(|| "no_new_privs".to_owned()));
     parts.join(", ")

@@ -21,8 +21,8 @@ pub(super) const ALL: [LimitBounds; KEYS.len()] = [
     count("max_entries", 1, 100_000_000),
     count("max_skills", 1, 1_000_000),
     LimitBounds { key: "max_file_bytes", least: 1 << 10, most: 16 << 30, bytes: true },
-    count("max_warm_roots", 1, 65_536),
-    count("max_reads", 1, 1_024),
+    count("max_cached_roots", 1, 65_536),
+    count("max_reads_per_root", 1, 1_024),
     count("max_streams", 1, 65_536),
     count("max_history", 1, 1_024),
     count("max_diagnostics", 1, MAX_DIAGNOSTICS as u64),
@@ -41,8 +41,8 @@ pub(super) const KEYS: [&str; 16] = [
     "max_entries",
     "max_skills",
     "max_file_bytes",
-    "max_warm_roots",
-    "max_reads",
+    "max_cached_roots",
+    "max_reads_per_root",
     "max_streams",
     "max_history",
     "max_diagnostics",
@@ -76,8 +76,8 @@ pub(super) fn read(section: &ConfigSection<'_>, checker: &mut ConfigReader<'_>) 
         max_directories: count("max_directories", default.max_directories),
         max_entries: count("max_entries", default.max_entries),
         max_skills: count("max_skills", default.max_skills),
-        max_warm_roots: count("max_warm_roots", default.max_warm_roots),
-        max_reads: count("max_reads", default.max_reads),
+        max_cached_roots: count("max_cached_roots", default.max_cached_roots),
+        max_reads_per_root: count("max_reads_per_root", default.max_reads_per_root),
         max_streams: count("max_streams", default.max_streams),
         max_history: count("max_history", default.max_history),
         max_diagnostics: count("max_diagnostics", default.max_diagnostics),
@@ -91,14 +91,14 @@ pub(super) fn read(section: &ConfigSection<'_>, checker: &mut ConfigReader<'_>) 
         max_calls_per_caller: count("max_calls_per_caller", default.max_calls_per_caller),
         max_file_bytes: given("max_file_bytes").unwrap_or(default.max_file_bytes),
     };
-    if limits.max_warm_roots < limits.max_roots {
+    if limits.max_cached_roots < limits.max_roots {
         let roots = limits.max_roots;
-        let key = ["max_warm_roots", "max_roots"].into_iter().find_map(|key| section.get(key));
+        let key = ["max_cached_roots", "max_roots"].into_iter().find_map(|key| section.get(key));
         if let Some(item) = key {
             let reason = format!(
-                "leaves max_warm_roots, {}, under max_roots, {roots}: a request for so many would \
+                "leaves max_cached_roots, {}, under max_roots, {roots}: a request for so many would \
                  never be answered whole",
-                limits.max_warm_roots
+                limits.max_cached_roots
             );
             checker.report_error(&item, reason);
         }

@@ -163,7 +163,7 @@ impl Config {
         let settings = file
             .map(|(path, text)| parse_settings(path, text, by_flag, may_leave, env, &mut mistakes));
         let file = settings.unwrap_or_default();
-        let (passed_over, own_directories) = (file.excluded_dirs(), file.resource_dirs());
+        let (excluded_dirs, resource_dirs) = (file.excluded_dirs(), file.resource_dirs());
         if !may_leave && !file.tls.allows_remote() {
             flags.reject_remote_listeners(&mut mistakes);
             inherited_sockets::reject_remote_listeners(env, &mut mistakes);
@@ -211,8 +211,8 @@ impl Config {
             open_reflection: file.open_reflection.unwrap_or(false),
             audit: flags.audit.or(file.audit).unwrap_or(false),
             disabled_skills: Arc::new(file.disabled_skills),
-            excluded_dirs: passed_over,
-            resource_dirs: own_directories,
+            excluded_dirs,
+            resource_dirs,
             limits: file.limits,
             timing: file.timing,
             watch_config: flags.watch_config.or(file.watch_config).unwrap_or(false),

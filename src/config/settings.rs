@@ -58,8 +58,8 @@ const TOP: [&str; 20] = [
     "traces",
 ];
 const ROOT: [&str; 4] = ["id", "path", "scope", "follow_links"];
-const SEARCH: [&str; 2] = ["passed_over", "own_directories"];
-const WATCH: [&str; 2] = ["settle", "settle_cap"];
+const SEARCH: [&str; 2] = ["excluded_dirs", "resource_dirs"];
+const WATCH: [&str; 2] = ["debounce", "max_debounce"];
 const SANDBOX: [&str; 1] = ["landlock"];
 const LOG: [&str; 2] = ["filter", "format"];
 const METRICS: [&str; 1] = ["listen"];
@@ -145,7 +145,7 @@ pub(super) fn read(
         let item = search.as_ref()?.get(key)?;
         Some(c.unique_texts(&item, None, segment))
     };
-    let (passed_over, own_directories) = (names("passed_over"), names("own_directories"));
+    let (excluded_dirs, resource_dirs) = (names("excluded_dirs"), names("resource_dirs"));
     let limits = section(&top, "limits", &limits::KEYS, &mut c);
     let limits = limits.map(|section| limits::read(&section, &mut c)).unwrap_or_default();
     let watch = section(&top, "watch", &WATCH, &mut c);
@@ -171,8 +171,8 @@ pub(super) fn read(
         open_reflection,
         audit,
         disabled_skills: switched_off.unwrap_or_default(),
-        excluded_dirs: passed_over,
-        resource_dirs: own_directories,
+        excluded_dirs,
+        resource_dirs,
         limits,
         timing,
         watch_config,
@@ -192,14 +192,14 @@ fn read_timing(section: &ConfigSection<'_>, checker: &mut ConfigReader<'_>) -> W
         })
     };
     let default = WatchTiming::default();
-    let settle = span("settle").unwrap_or(default.debounce);
-    let settle_cap = span("settle_cap").unwrap_or(default.max_debounce);
+    let debounce = span("debounce").unwrap_or(default.debounce);
+    let max_debounce = span("max_debounce").unwrap_or(default.max_debounce);
     let given = WATCH.into_iter().find_map(|key| section.get(key));
-    if let Some(item) = given.filter(|_| settle_cap < settle) {
-        let reason = format!("leaves settle_cap, {settle_cap:?}, under settle, {settle:?}");
+    if let Some(item) = given.filter(|_| max_debounce < debounce) {
+        let reason = format!("leaves max_debounce, {max_debounce:?}, under debounce, {debounce:?}");
         checker.report_error(&item, reason);
     }
-    WatchTiming { debounce: settle, max_debounce: settle_cap, ..default }
+    WatchTiming { debounce, max_debounce, ..default }
 }
 
 fn read_log(section: &ConfigSection<'_>, checker: &mut ConfigReader<'_>) -> LogConfig {

@@ -42,7 +42,7 @@ fn mistakes() {
 
 #[test]
 fn every_mistake_at_once_in_the_order_of_the_file() {
-    let text = "log: {format: xml}\nlimits:\n  max_depth: none\n  max_reads: 0\nnope: 1\n";
+    let text = "log: {format: xml}\nlimits:\n  max_depth: none\n  max_reads_per_root: 0\nnope: 1\n";
     let flags = ServeFlags { listen: vec!["nonsense".into()], ..ServeFlags::default() };
     let told = Config::from_bytes(flags, Path::new("f"), text.into(), &env()).expect_err("wrong");
     let told: Vec<_> = told.iter().map(ToString::to_string).collect();
@@ -52,7 +52,7 @@ fn every_mistake_at_once_in_the_order_of_the_file() {
         [
             "f:1:15: log.format: \"xml\" is none of text, json, journald",
             "f:3:14: limits.max_depth: \"none\" is no whole number from 1 to 1000",
-            "f:4:14: limits.max_reads: 0 is no whole number from 1 to 1024",
+            "f:4:14: limits.max_reads_per_root: 0 is no whole number from 1 to 1024",
             &format!("f:5:1: nope: is no key here; the keys are {}", keys.join(", ")),
             "--listen \"nonsense\" is neither unix:PATH nor tcp:HOST:PORT",
         ]
@@ -102,9 +102,9 @@ fn everything_that_can_be_said() {
          - {id: y, path: /sys-skills, scope: system}\n\
          - {id: x, path: /r, scope: repo, follow_links: false}\n\
          disabled_skills: [{root: z, path: 'a/*'}, {name: 'p:n'}]\n\
-         search: {passed_over: [], own_directories: [bin]}\n\
+         search: {excluded_dirs: [], resource_dirs: [bin]}\n\
          limits: {max_file_bytes: 1 MiB, max_depth: 3}\n\
-         watch: {settle: 0ms, settle_cap: 1s}\n\
+         watch: {debounce: 0ms, max_debounce: 1s}\n\
          sandbox: {landlock: required}\n\
          log: {filter: caproot=debug, format: json}\n",
     );
@@ -327,7 +327,7 @@ proptest! {
                 prop::sample::select(vec![
                     "environment_ids", "listen", "allow", "roots", "disabled_skills", "search",
                     "limits", "sandbox", "landlock", "log", "id", "path", "scope", "follow_links", "root", "name",
-                    "passed_over", "max_depth", "max_file_bytes", "filter", "format", "-", "- id",
+                    "excluded_dirs", "max_depth", "max_file_bytes", "filter", "format", "-", "- id",
                 ]),
                 prop::sample::select(vec![
                     "", "1", "x", "[]", "{}", "[a, b]", "{id: a, path: b}", "~", "true", "256MiB",

@@ -52,7 +52,7 @@ impl OpenMethod {
     pub fn name(self) -> &'static str {
         match self {
             Self::Openat2 => "openat2",
-            Self::Openat => "steps",
+            Self::Openat => "openat",
         }
     }
 

@@ -15,7 +15,7 @@ pub struct ConfigState {
     /// The last reload, if it was refused.
     pub last_rejection: Option<RejectedReload>,
     /// Keys whose new values wait for a restart, in the order of the file's reference.
-    pub needs_restart: Vec<&'static str>,
+    pub restart_required: Vec<&'static str>,
 }
 
 /// A configuration that was refused.

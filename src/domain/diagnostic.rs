@@ -16,7 +16,7 @@ pub enum DiagnosticCode {
     DanglingLink,
     Alias,
     WrongCase,
-    Skipped,
+    DirectoriesSkipped,
     NoFrontmatter,
     YamlSyntax,
     YamlRepaired,
@@ -33,7 +33,7 @@ pub enum DiagnosticCode {
     PathInvalid,
     PathMissing,
     ComponentInvalid,
-    SecretWithheld,
+    SecretRedacted,
     HiddenText,
 }
 
@@ -47,7 +47,7 @@ impl DiagnosticCode {
         Self::DanglingLink,
         Self::Alias,
         Self::WrongCase,
-        Self::Skipped,
+        Self::DirectoriesSkipped,
         Self::NoFrontmatter,
         Self::YamlSyntax,
         Self::YamlRepaired,
@@ -64,7 +64,7 @@ impl DiagnosticCode {
         Self::PathInvalid,
         Self::PathMissing,
         Self::ComponentInvalid,
-        Self::SecretWithheld,
+        Self::SecretRedacted,
         Self::HiddenText,
     ];
 
@@ -79,7 +79,7 @@ impl DiagnosticCode {
             Self::DanglingLink => "DANGLING_LINK",
             Self::Alias => "ALIAS",
             Self::WrongCase => "WRONG_CASE",
-            Self::Skipped => "PASSED_OVER",
+            Self::DirectoriesSkipped => "DIRECTORIES_SKIPPED",
             Self::NoFrontmatter => "NO_FRONTMATTER",
             Self::YamlSyntax => "YAML_SYNTAX",
             Self::YamlRepaired => "YAML_REPAIRED",
@@ -96,7 +96,7 @@ impl DiagnosticCode {
             Self::PathInvalid => "PATH_INVALID",
             Self::PathMissing => "PATH_MISSING",
             Self::ComponentInvalid => "COMPONENT_INVALID",
-            Self::SecretWithheld => "SECRET_WITHHELD",
+            Self::SecretRedacted => "SECRET_REDACTED",
             Self::HiddenText => "HIDDEN_TEXT",
         }
     }

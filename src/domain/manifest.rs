@@ -44,7 +44,7 @@ fn parse_manifest(
         return Err(invalid(format!("the manifest is over {MAX_MANIFEST_BYTES} bytes")));
     }
     let value = json::parse(bytes).map_err(|e| {
-        invalid(plugin::withhold_in_message(&e.message)).with_position(e.line, e.column)
+        invalid(plugin::redact_in_message(&e.message)).with_position(e.line, e.column)
     })?;
     if value.as_map().is_none() {
         let why = format!("the manifest is {}, and must be an object", value.kind());

@@ -371,7 +371,10 @@ impl SkillSearch {
                 let name = String::from_utf8_lossy(name);
                 let _ = write!(text, " `{}` ({count})", name.escape_debug());
             }
-            self.add_diagnostic(RelPath::root(), FileProblem::note(DiagnosticCode::Skipped, text));
+            self.add_diagnostic(
+                RelPath::root(),
+                FileProblem::note(DiagnosticCode::DirectoriesSkipped, text),
+            );
         }
         let rest = SearchFindings {
             candidates,

@@ -17,8 +17,8 @@ pub(super) fn limits_message(limits: &Limits) -> pb::Limits {
         max_entries,
         max_skills,
         max_file_bytes,
-        max_warm_roots,
-        max_reads,
+        max_cached_roots,
+        max_reads_per_root,
         max_streams,
         max_history,
         max_diagnostics,
@@ -43,8 +43,8 @@ pub(super) fn limits_message(limits: &Limits) -> pb::Limits {
         max_frontmatter_bytes: number(MAX_FRONTMATTER_BYTES),
         max_manifest_bytes: number(MAX_MANIFEST_BYTES),
         max_handle_bytes: number(MAX_HANDLE_BYTES),
-        max_warm_roots: number(max_warm_roots),
-        max_reads: number(max_reads),
+        max_cached_roots: number(max_cached_roots),
+        max_reads_per_root: number(max_reads_per_root),
         max_streams: number(max_streams),
         max_history: number(max_history),
         max_connections: number(max_connections),
@@ -63,9 +63,9 @@ pub(super) fn watch_status(watching: WatchStats) -> pb::WatchStatus {
     pb::WatchStatus {
         backend: backend.to_owned(),
         watches_used: watching.watches_used as u64,
-        watches_allowed: watching.watches_limit,
+        watches_limit: watching.watches_limit,
         overflows: watching.overflows,
-        audit_repairs: watching.missed_changes,
+        missed_changes: watching.missed_changes,
         roots: number(watching.roots),
         polling_roots: number(watching.polling_roots),
     }
@@ -83,6 +83,6 @@ pub(super) fn sandbox_status(sandbox: &SandboxStatus) -> pb::SandboxStatus {
         landlock: landlock.into(),
         landlock_abi: sandbox.landlock_abi,
         no_new_privs: sandbox.no_new_privs,
-        prefixes: sandbox.readable_dirs,
+        readable_dirs: sandbox.readable_dirs,
     }
 }

@@ -65,8 +65,8 @@ impl LoadLimitLayer {
                 ("max_calls_per_caller", limits.max_calls_per_caller),
             ),
             byte_quota: Quota::new(
-                ("max_held_bytes", MAX_BUFFERED_BYTES),
-                ("max_held_bytes_per_caller", MAX_BUFFERED_BYTES_PER_CALLER),
+                ("max_buffered_bytes", MAX_BUFFERED_BYTES),
+                ("max_buffered_bytes_per_caller", MAX_BUFFERED_BYTES_PER_CALLER),
             ),
             request_timeout: REQUEST_TIMEOUT,
         }

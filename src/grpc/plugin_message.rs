@@ -124,7 +124,7 @@ impl PluginEncoder<'_> {
             disabled_tools: texts(&server.disabled_tools),
             startup_timeout_ms: server.startup_timeout_ms,
             tool_timeout_ms: server.tool_timeout_ms,
-            withheld: server.withheld,
+            redacted: server.redacted,
             declared_by: self.handle(&server.declared_by),
         }
     }
@@ -149,7 +149,7 @@ impl PluginEncoder<'_> {
             url: (*hook.url).to_owned(),
             prompt: (*hook.prompt).to_owned(),
             timeout_ms: hook.timeout_ms,
-            withheld: hook.withheld,
+            redacted: hook.redacted,
             declared_by: self.handle(&hook.declared_by),
         }
     }
@@ -196,7 +196,7 @@ impl PluginEncoder<'_> {
             args: texts(&server.args),
             environment: texts(&server.environment),
             extensions: texts(&server.extensions),
-            withheld: server.withheld,
+            redacted: server.redacted,
             declared_by: self.handle(&server.declared_by),
         }
     }

@@ -87,11 +87,11 @@ impl<'a> VisibleRoot<'a> {
         pb::RootCounts {
             skills: number(listed),
             other_product: number(all - too_long - listed),
-            left_out: left_out + number(too_long),
+            omitted: left_out + number(too_long),
             disabled,
             directories,
             entries,
-            passed_over,
+            skipped_directories: passed_over,
             plugins: number(plugins),
             diagnostics: self.catalog.diagnostics.total()
                 + number(too_long + plugins_too_long)
@@ -288,7 +288,7 @@ fn diagnostic_code(code: DiagnosticCode) -> pb::DiagnosticCode {
         DiagnosticCode::DanglingLink => pb::DiagnosticCode::DanglingLink,
         DiagnosticCode::Alias => pb::DiagnosticCode::Alias,
         DiagnosticCode::WrongCase => pb::DiagnosticCode::WrongCase,
-        DiagnosticCode::Skipped => pb::DiagnosticCode::PassedOver,
+        DiagnosticCode::DirectoriesSkipped => pb::DiagnosticCode::DirectoriesSkipped,
         DiagnosticCode::NoFrontmatter => pb::DiagnosticCode::NoFrontmatter,
         DiagnosticCode::YamlSyntax => pb::DiagnosticCode::YamlSyntax,
         DiagnosticCode::YamlRepaired => pb::DiagnosticCode::YamlRepaired,
@@ -305,7 +305,7 @@ fn diagnostic_code(code: DiagnosticCode) -> pb::DiagnosticCode {
         DiagnosticCode::PathInvalid => pb::DiagnosticCode::PathInvalid,
         DiagnosticCode::PathMissing => pb::DiagnosticCode::PathMissing,
         DiagnosticCode::ComponentInvalid => pb::DiagnosticCode::ComponentInvalid,
-        DiagnosticCode::SecretWithheld => pb::DiagnosticCode::SecretWithheld,
+        DiagnosticCode::SecretRedacted => pb::DiagnosticCode::SecretRedacted,
         DiagnosticCode::HiddenText => pb::DiagnosticCode::HiddenText,
     }
 }

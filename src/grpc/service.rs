@@ -201,7 +201,7 @@ impl CapabilityService for GrpcService {
             resolver: self.store.opener().name().to_owned(),
             build: self.daemon_info.build.to_owned(),
             config: Some(state::config_status(&self.daemon_info.config_state.borrow())),
-            holdings: Some(state::catalog_stats(&holdings)),
+            catalog_stats: Some(state::catalog_stats(&holdings)),
         }))
     }
 

@@ -13,27 +13,27 @@ pub(super) fn config_status(state: &ConfigState) -> pb::ConfigStatus {
         applied_reloads: reloads,
         rejected_reloads: refusals,
         last_rejection: refusal,
-        needs_restart,
+        restart_required,
     } = state;
     let refusal = refusal.as_ref().map(
         |RejectedReload { rejected_at: at, error_positions: mistakes, first_error: _ }| {
-            pb::ConfigRefusal { time: Some(timestamp(*at)), mistakes: mistakes.clone() }
+            pb::ConfigRejection { time: Some(timestamp(*at)), errors: mistakes.clone() }
         },
     );
     pb::ConfigStatus {
-        read_time: Some(timestamp(*read_at)),
-        reloads: *reloads,
-        refusals: *refusals,
-        refusal,
-        needs_restart: needs_restart.iter().map(|key| (*key).to_owned()).collect(),
+        load_time: Some(timestamp(*read_at)),
+        applied_reloads: *reloads,
+        rejected_reloads: *refusals,
+        last_rejection: refusal,
+        restart_required: restart_required.iter().map(|key| (*key).to_owned()).collect(),
     }
 }
 
 /// What is held.
-pub(super) fn catalog_stats(holdings: &ScopeStats) -> pb::Holdings {
+pub(super) fn catalog_stats(holdings: &ScopeStats) -> pb::CatalogStats {
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let ScopeStats { ready, pending, unavailable, skills, errors, warnings } = *holdings;
-    pb::Holdings {
+    pb::CatalogStats {
         ready_roots: number(ready),
         pending_roots: number(pending),
         unavailable_roots: number(unavailable),

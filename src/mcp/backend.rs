@@ -31,9 +31,9 @@ const MAX_CONCURRENT_LISTINGS: usize = 8;
 /// The media type of a SKILL.md.
 const MARKDOWN: &str = "text/markdown";
 /// In `_meta` of lists: what is not in them.
-pub(super) const OMISSIONS_META_KEY: &str = "caproot/unseen";
+pub(super) const OMISSIONS_META_KEY: &str = "caproot/omissions";
 /// In `_meta` of lists: how many skills of this page's stretch are left out, and why.
-const OMITTED_META_KEY: &str = "caproot/leftOut";
+const OMITTED_META_KEY: &str = "caproot/omitted";
 
 /// A daemon's skills, for any number of sessions.
 #[derive(Debug)]

@@ -249,7 +249,7 @@ impl ConfigReloader {
             state.read_at = unix_time();
             state.applied_reloads += 1;
             state.last_rejection = None;
-            state.needs_restart = waits.keys;
+            state.restart_required = waits.keys;
         });
     }
 }

@@ -128,8 +128,8 @@ fn status_line(figures: &CatalogStats, config: &ConfigState) -> String {
         let WatchStats { watches_used: used, watches_limit: allowed, .. } = watching;
         let _ = write!(line, "; {used} of {allowed} watches: raise fs.inotify.max_user_watches");
     }
-    if !config.needs_restart.is_empty() {
-        let _ = write!(line, "; needs a restart: {}", config.needs_restart.join(", "));
+    if !config.restart_required.is_empty() {
+        let _ = write!(line, "; needs a restart: {}", config.restart_required.join(", "));
     }
     if let Some(refusal) = &config.last_rejection {
         let _ = write!(line, "; the new config is refused: {}", refusal.first_error);

@@ -108,10 +108,10 @@ impl ToolErrorCode {
             Self::RootUnavailable => "ROOT_UNAVAILABLE",
             Self::ExecutorUnavailable => "EXECUTOR_UNAVAILABLE",
             Self::SourceUnavailable => "SOURCE_UNAVAILABLE",
-            Self::NoResult => "NO_ANSWER",
+            Self::NoResult => "NO_RESULT",
             Self::Overloaded => "OVERLOADED",
             Self::SessionClosed => "SESSION_CLOSED",
-            Self::InvalidResponse => "BAD_ANSWER",
+            Self::InvalidResponse => "INVALID_RESPONSE",
             #[cfg(feature = "handlers")]
             Self::ToolFailed => "TOOL_FAILED",
             #[cfg(feature = "handlers")]
@@ -290,7 +290,7 @@ mod tests {
         assert!(!result.success && result.json.len() <= MAX_RESULT_BYTES);
         let large = "x".repeat(MAX_RESULT_BYTES);
         let result = ToolResult::from_outcome(Ok(&large), &names);
-        assert!(!result.success && result.json.contains("BAD_ANSWER"));
+        assert!(!result.success && result.json.contains("INVALID_RESPONSE"));
     }
 
     proptest! {

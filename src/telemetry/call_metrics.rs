@@ -70,7 +70,7 @@ impl CallMetrics {
             duration_seconds: seconds,
         };
         registry.register("calls", "Calls that ended, by method and code", calls.finished.clone());
-        registry.register("calls_under_way", "Calls that have not ended", calls.in_flight.clone());
+        registry.register("calls_in_flight", "Calls that have not ended", calls.in_flight.clone());
         registry.register_with_unit(
             "call_duration",
             "How long calls took, streams excepted",

@@ -112,7 +112,7 @@ impl Collector for ScrapeCollector {
             &codes,
         )?;
         out.write_counter_family(
-            "searches",
+            "scans",
             "Searches of a root, whole or of what changed",
             "kind",
             &[("full", full_searches), ("partial", partial_searches)],
@@ -121,7 +121,7 @@ impl Collector for ScrapeCollector {
         let metric = ConstCounter::new(seconds);
         let help = "Time that searches took";
         let metric_encoder =
-            out.0.encode_descriptor("search", help, Some(&Unit::Seconds), MetricType::Counter)?;
+            out.0.encode_descriptor("scan", help, Some(&Unit::Seconds), MetricType::Counter)?;
         metric.encode(metric_encoder)?;
         let running = u64::from(watching.has_inotify);
         out.write_gauge("watcher_running", "Whether there is an inotify instance", running)?;
@@ -142,7 +142,7 @@ impl Collector for ScrapeCollector {
             overflows,
         )?;
         let repairs = watching.missed_changes;
-        out.write_counter("audit_repairs", "Changes that only an audit found", repairs)
+        out.write_counter("missed_changes", "Changes that only an audit found", repairs)
     }
 }
 
@@ -155,15 +155,23 @@ impl MetricWriter<'_, '_> {
             "reloads",
             "Reloads of the configuration, by outcome",
             "outcome",
-            &[("applied", config.applied_reloads), ("refused", config.rejected_reloads)],
+            &[("applied", config.applied_reloads), ("rejected", config.rejected_reloads)],
         )?;
         let read_at = config.read_at.as_secs();
         let help = "When the configuration in force was read, in Unix time";
         self.write_gauge("config_time_seconds", help, read_at)?;
         let is_refused = u64::from(config.last_rejection.is_some());
-        self.write_gauge("config_refused", "Whether the last reload was refused", is_refused)?;
-        let waiting = config.needs_restart.len() as u64;
-        self.write_gauge("config_waiting", "Keys whose new values wait for a restart", waiting)
+        self.write_gauge(
+            "config_reload_failed",
+            "Whether the last reload was rejected",
+            is_refused,
+        )?;
+        let waiting = config.restart_required.len() as u64;
+        self.write_gauge(
+            "config_keys_pending_restart",
+            "Keys whose new values wait for a restart",
+            waiting,
+        )
     }
 
     fn write_gauge(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {

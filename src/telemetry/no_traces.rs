@@ -1,7 +1,7 @@
 //! In place of `traces` in a build without OpenTelemetry: sends no spans, and says so to who asks for
 //! some.
 
-use crate::config::Traces;
+use crate::config::TraceConfig;
 use http::HeaderMap;
 use tracing::Span;
 use tracing_subscriber::layer::Identity;
@@ -11,7 +11,7 @@ use tracing_subscriber::layer::Identity;
 pub(super) enum SpanProvider {}
 
 /// Refuses.
-pub(super) fn build_span_provider(traces: &Traces) -> Result<SpanProvider, String> {
+pub(super) fn build_span_provider(traces: &TraceConfig) -> Result<SpanProvider, String> {
     Err(format!(
         "spans cannot be sent to {}: this caproot was built without the feature `otlp`",
         traces.otlp

@@ -10,7 +10,7 @@ import sys
 MANIFESTS = [f".{host}-plugin/plugin.json" for host in ("codex", "claude", "cursor")]
 MARKETPLACES = [".agents/plugins/marketplace.json", ".claude-plugin/marketplace.json",
                 ".cursor-plugin/marketplace.json"]
-PASSED_OVER = {".git", ".hg", ".svn", "node_modules", "target", "__pycache__", ".venv"}
+DIRECTORIES_SKIPPED = {".git", ".hg", ".svn", "node_modules", "target", "__pycache__", ".venv"}
 OWN = {"scripts", "references", "assets"}
 
 
@@ -46,7 +46,7 @@ def prompts(plugin, manifest, key, usual):
         if os.path.isfile(top):
             files.add(top)
         for here, dirs, names in os.walk(top):
-            dirs[:] = [name for name in dirs if name not in PASSED_OVER]
+            dirs[:] = [name for name in dirs if name not in DIRECTORIES_SKIPPED]
             files.update(os.path.join(here, n) for n in names if n.endswith(".md") and n != "SKILL.md")
     return files
 
@@ -62,7 +62,7 @@ def main(top):
     files = []
     for here, dirs, names in os.walk(top):
         own = OWN if "SKILL.md" in names else set()
-        dirs[:] = [name for name in dirs if name not in PASSED_OVER | own]
+        dirs[:] = [name for name in dirs if name not in DIRECTORIES_SKIPPED | own]
         files += [os.path.join(here, n) for n in names
                   if n in (".mcp.json", ".app.json") or n == "hooks.json"
                   or (n == "plugin.json" and f"{os.path.basename(here)}/{n}" in MANIFESTS)]

@@ -155,7 +155,7 @@ fn reads(fixture: &Fixture) -> String {
     socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
     let mut page = String::new();
     socket.read_to_string(&mut page).expect("a page");
-    let series = "caproot_calls_under_way{method=\"caproot.v1.CapabilityService/ReadResource\"} ";
+    let series = "caproot_calls_in_flight{method=\"caproot.v1.CapabilityService/ReadResource\"} ";
     page.lines().find_map(|line| line.strip_prefix(series)).unwrap_or("0").to_owned()
 }
 

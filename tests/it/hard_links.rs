@@ -62,7 +62,7 @@ async fn a_write_through_another_name_reaches_a_stream() {
             live.change().await;
         }
     }
-    assert_eq!(status(&live.daemon).await.audit_repairs, 0);
+    assert_eq!(status(&live.daemon).await.missed_changes, 0);
     live.end().await;
 }
 
@@ -175,7 +175,7 @@ async fn edits_through_any_name_in_any_order() {
             }
         }
         live.replica.catch_up(&live.daemon).await;
-        assert_eq!(status(&live.daemon).await.audit_repairs, 0);
+        assert_eq!(status(&live.daemon).await.missed_changes, 0);
         live.end().await;
     }
 }

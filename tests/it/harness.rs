@@ -232,7 +232,7 @@ pub(crate) fn openers() -> Vec<OpenMethod> {
     both.into_iter().filter(|opener| *opener == OpenMethod::Openat || has_openat2()).collect()
 }
 
-/// Makes two tests of each function, `NAME::openat2` and `NAME::steps`: one for each way to open files.
+/// Makes two tests of each function, `NAME::openat2` and `NAME::openat`: one for each way to open files.
 macro_rules! by_both_openers {
     ($(async fn $name:ident;)*) => { $(
         mod $name {
@@ -244,7 +244,7 @@ macro_rules! by_both_openers {
             }
 
             #[tokio::test]
-            async fn steps() {
+            async fn openat() {
                 super::$name(caproot::catalog::OpenMethod::Openat).await;
             }
         }
@@ -259,7 +259,7 @@ macro_rules! by_both_openers {
             }
 
             #[test]
-            fn steps() {
+            fn openat() {
                 super::$name(caproot::catalog::OpenMethod::Openat);
             }
         }

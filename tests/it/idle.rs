@@ -42,7 +42,7 @@ async fn idle_is_idle() {
     assert_eq!(replica.revision, revision);
     // One search of that many skills costs several times the bound.
     assert!(spent < Duration::from_millis(50), "{spent:?} in {idle:?} without a change");
-    assert_eq!(status(&daemon).await.audit_repairs, 0);
+    assert_eq!(status(&daemon).await.missed_changes, 0);
     // Nor is it taken for one that hangs, once there is something to search again.
     fs::rename(fixture.path("out/more"), fixture.path("r/more")).expect("moved in whole");
     replica.catch_up(&daemon).await;

@@ -110,8 +110,8 @@ fn status(root: &RootStatus, resolved: Option<&ResolvedRoot>, show: &[String]) -
         let counts = root.counts.unwrap_or_default();
         let number = match field.as_str() {
             "other_product" => counts.other_product,
-            "left_out" => counts.left_out,
-            "passed_over" => counts.passed_over,
+            "omitted" => counts.omitted,
+            "skipped_directories" => counts.skipped_directories,
             "directories" => counts.directories,
             "entries" => counts.entries,
             "kind" => {

@@ -58,7 +58,7 @@ async fn a_mount_over_a_directory_that_is_listed() {
         assert_eq!(live.replica.revision, revision + 3);
     }
     assert_eq!(aside.count(), 0, "what lies beside is not read again");
-    assert_eq!(status(&live.daemon).await.audit_repairs, 0, "no audit was needed");
+    assert_eq!(status(&live.daemon).await.missed_changes, 0, "no audit was needed");
     assert_eq!(status(&live.daemon).await.watches_used, before, "watches are given back");
     // A mount elsewhere is nothing to this root.
     let revision = live.fresh().await.revision;
@@ -158,7 +158,7 @@ async fn what_changes_behind_an_overlay_is_found_by_the_audit() {
     let mut replica = Replica::open(&daemon, watching(vec![root])).await;
     replica.step().await;
     assert_eq!(replica.skills.len(), 2);
-    let audited = async || status(&daemon).await.audit_repairs;
+    let audited = async || status(&daemon).await.missed_changes;
 
     // Through the mount, by events.
     fixture.write("r/a/SKILL.md", skill("a", "Through the mount."));

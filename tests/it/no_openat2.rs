@@ -96,9 +96,9 @@ fn where_openat2_fails_the_answers_are_the_same() {
     let text = format!("{expected:?}");
     assert!(text.contains("Inside.") && text.contains("Allowed.") && !text.contains("never"));
     for (injected, resolver) in [
-        ("error=ENOSYS", "steps"),
-        ("error=EPERM", "steps"),
-        ("error=EACCES", "steps"),
+        ("error=ENOSYS", "openat"),
+        ("error=EPERM", "openat"),
+        ("error=EACCES", "openat"),
         // Of each thread the first calls fail; they are tried again.
         ("error=EAGAIN:when=1..3", by.as_str()),
         ("error=EAGAIN:when=2+2", by.as_str()),

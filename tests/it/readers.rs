@@ -74,7 +74,7 @@ async fn a_reader_that_stops_for_long_costs_no_memory() {
     for n in 0..100 {
         fixture.write(&format!("r/s{n:02}/SKILL.md"), fat("At first."));
     }
-    fixture.write("config.yaml", "watch:\n  settle: 0ms\n");
+    fixture.write("config.yaml", "watch:\n  debounce: 0ms\n");
     let (config, top) = (fixture.path("config.yaml"), fixture.top());
     let flags = ["--listen", "tcp:127.0.0.1:0", "--config"].map(OsStr::new);
     let more = [config.as_os_str(), OsStr::new("--allow"), top.as_os_str()];

@@ -90,8 +90,8 @@ async fn limits() {
 #[test]
 fn timings() {
     let WatchTiming {
-        debounce: settle,
-        max_debounce: settle_cap,
+        debounce,
+        max_debounce,
         recheck_interval: recheck,
         poll_interval: poll,
         full_scan_interval: audit,
@@ -101,8 +101,8 @@ fn timings() {
         stalled_reader_timeout: stuck_reader,
     } = WatchTiming::default();
     let real = [
-        ("settle", settle),
-        ("settle_cap", settle_cap),
+        ("debounce", debounce),
+        ("max_debounce", max_debounce),
         ("recheck", recheck),
         ("poll", poll),
         ("audit", audit),

@@ -9,7 +9,7 @@
 //! limit NAME VALUE    one of the daemon's limits, such as `max_depth 6`
 //! product NAME        the request's product
 //! view BASIC          the request's view
-//! show FIELD …        also shows, of a root: kind plugin left_out other_product passed_over
+//! show FIELD …        also shows, of a root: kind plugin omitted other_product skipped_directories
 //!                     directories entries; of a skill: license compatibility metadata tools
 //!                     frontmatter interface dependencies permissions
 //! not-as-root         cannot be tried by somebody who may read everything; skipped with a line

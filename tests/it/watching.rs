@@ -105,7 +105,7 @@ async fn a_directory_made_and_filled_at_once_is_seen_every_time() {
         live.change().await;
     }
     writer.join().expect("no panic");
-    assert_eq!(status(&live.daemon).await.audit_repairs, 0, "events told all");
+    assert_eq!(status(&live.daemon).await.missed_changes, 0, "events told all");
     // More than one page of diagnostics, so not `end`.
     live.daemon.stop().await;
 }

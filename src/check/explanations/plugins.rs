@@ -62,7 +62,7 @@ pub(super) const COMPONENT_INVALID: CodeExplanation = CodeExplanation {
     },
 };
 
-pub(super) const SECRET_WITHHELD: CodeExplanation = CodeExplanation {
+pub(super) const SECRET_REDACTED: CodeExplanation = CodeExplanation {
     default_severity: Warning,
     summary: "a secret in a declaration",
     cause: "A command, an argument, an address, a header or a variable holds what is likely to be \

@@ -47,7 +47,7 @@ fn read_app(
         fields.report_unusable("app", &name, "has no `id` that can be used");
         return None;
     };
-    let id = secret_filter::withhold_in_text(id).into();
+    let id = secret_filter::redact_in_text(id).into();
     let category = fields.read_line(at, "category", MAX_NAME_CHARS);
     let required = fields.read_bool(at, "required");
     fields.report_unknown_keys(at, &["id", "category", "required"]);

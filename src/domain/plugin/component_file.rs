@@ -20,7 +20,7 @@ pub fn read(kind: ComponentKind, bytes: &[u8]) -> (Option<PluginComponents>, Vec
             return (
                 None,
                 vec![
-                    invalid(secret_filter::withhold_in_text(&e.message))
+                    invalid(secret_filter::redact_in_text(&e.message))
                         .with_position(e.line, e.column),
                 ],
             );

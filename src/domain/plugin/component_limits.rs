@@ -33,7 +33,7 @@ pub(super) fn check_component_name(
     what: &str,
     name: &str,
 ) -> Option<Box<str>> {
-    let name = text::collapse_whitespace(&secret_filter::withhold_in_text(name));
+    let name = text::collapse_whitespace(&secret_filter::redact_in_text(name));
     let why = if name.is_empty() {
         "has no name"
     } else if text::exceeds_chars(&name, MAX_NAME_CHARS) || name.chars().any(char::is_control) {

@@ -52,7 +52,7 @@ impl<'v> LabeledMapping<'v> {
         let within = if self.component.is_empty() {
             String::new()
         } else {
-            format!(" of {}", text::quote_word(&secret_filter::withhold_in_text(self.component)))
+            format!(" of {}", text::quote_word(&secret_filter::redact_in_text(self.component)))
         };
         format!("`{path}`{within}")
     }
@@ -81,7 +81,7 @@ impl<'p> PluginFieldReader<'p> {
 
     /// Something that cannot be used and is left out, `what` it is.
     pub(super) fn report_unusable(&mut self, what: &str, name: &str, why: &str) {
-        let name = text::quote_word(&secret_filter::withhold_in_text(name));
+        let name = text::quote_word(&secret_filter::redact_in_text(name));
         self.report_problem(
             DiagnosticCode::ComponentInvalid,
             Severity::Error,
@@ -113,7 +113,7 @@ impl<'p> PluginFieldReader<'p> {
             self.report_wrong_type(at, key, value, "text");
             return None;
         };
-        let line = text::collapse_whitespace(&secret_filter::withhold_in_text(found));
+        let line = text::collapse_whitespace(&secret_filter::redact_in_text(found));
         if text::exceeds_chars(&line, max) {
             let why = format!("{} is over {max} characters; cut there", at.key_label(key));
             self.report_warning(DiagnosticCode::FieldTooLong, why);
@@ -184,7 +184,7 @@ impl<'p> PluginFieldReader<'p> {
         max: usize,
     ) -> Box<[Box<str>]> {
         let lines = self.read_verbatim_list(at, key, max);
-        lines.into_iter().map(|line| secret_filter::withhold_in_text(line).into()).collect()
+        lines.into_iter().map(|line| secret_filter::redact_in_text(line).into()).collect()
     }
 
     /// Texts of a list, or a single one, as they are written.
@@ -241,7 +241,7 @@ impl<'p> PluginFieldReader<'p> {
         let entries = at.value.as_map().unwrap_or_default();
         let keys = entries.iter().map(|(key, _)| &**key);
         let keys = keys.filter(|key| !known.contains(key) && *key != "$schema");
-        let keys: Vec<String> = keys.map(secret_filter::withhold_in_text).collect();
+        let keys: Vec<String> = keys.map(secret_filter::redact_in_text).collect();
         if keys.is_empty() {
             return;
         }
@@ -250,7 +250,7 @@ impl<'p> PluginFieldReader<'p> {
             ("", "") => String::new(),
             (name, "") => format!(" in `{name}`"),
             (_, within) => {
-                format!(" of {}", text::quote_word(&secret_filter::withhold_in_text(within)))
+                format!(" of {}", text::quote_word(&secret_filter::redact_in_text(within)))
             }
         };
         let why = format!("not known{of}, and not reported: {named}");

@@ -61,7 +61,7 @@ pub struct PluginHook {
     pub prompt: Box<str>,
     /// In milliseconds.
     pub timeout_ms: Option<u64>,
-    pub withheld: bool,
+    pub redacted: bool,
     /// Where it is declared, below the plugin.
     pub declared_by: RelPath,
 }
@@ -76,7 +76,7 @@ pub(super) fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> 
     let events = inner.unwrap_or(value).as_map().unwrap_or_default();
     let mut found = Vec::new();
     for (event, groups) in events.iter().filter(|(event, _)| &**event != "$schema") {
-        let shown = text::quote_word(&secret_filter::withhold_in_text(event));
+        let shown = text::quote_word(&secret_filter::redact_in_text(event));
         let Some(groups) = groups.as_list() else {
             fields.report_unusable(
                 "event",
@@ -190,24 +190,24 @@ fn read_hook(
         );
         fields.report_problem(DiagnosticCode::FieldUnknown, Severity::Note, why);
     }
-    let (command, hid_command) = secret_filter::withhold_in_command(command);
+    let (command, hid_command) = secret_filter::redact_in_command(command);
     let (args, hid_args) =
-        secret_filter::withhold_in_arguments(fields.read_verbatim_list(at, "args", MAX_TEXT_CHARS));
-    let (url, hid_url) = secret_filter::withhold_in_url(url);
-    let withheld = hid_command || hid_args || hid_url || at.non_null_value("headers").is_some();
+        secret_filter::redact_in_arguments(fields.read_verbatim_list(at, "args", MAX_TEXT_CHARS));
+    let (url, hid_url) = secret_filter::redact_in_url(url);
+    let redacted = hid_command || hid_args || hid_url || at.non_null_value("headers").is_some();
     if hid_command || hid_args || hid_url {
-        let event = text::quote_word(&secret_filter::withhold_in_text(event));
+        let event = text::quote_word(&secret_filter::redact_in_text(event));
         let why = format!(
-            "a hook of {event} holds what may be a secret, which is withheld; take it from the environment: `${{NAME}}`"
+            "a hook of {event} holds what may be a secret, which is redacted; take it from the environment: `${{NAME}}`"
         );
-        fields.report_warning(DiagnosticCode::SecretWithheld, why);
+        fields.report_warning(DiagnosticCode::SecretRedacted, why);
     }
     let timeout =
         ["timeout", "timeoutSec"].into_iter().find(|key| at.non_null_value(key).is_some());
     let timeout = timeout.and_then(|key| fields.read_duration_ms(at, key, 1_000.0));
     fields.report_unknown_keys(at, KEYS);
     Some(PluginHook {
-        event: text::truncate_chars(&secret_filter::withhold_in_text(event), MAX_NAME_CHARS).into(),
+        event: text::truncate_chars(&secret_filter::redact_in_text(event), MAX_NAME_CHARS).into(),
         matcher: matcher.into(),
         kind,
         command: command.into(),
@@ -215,7 +215,7 @@ fn read_hook(
         url: url.into(),
         prompt,
         timeout_ms: timeout,
-        withheld,
+        redacted,
         declared_by: RelPath::root(),
     })
 }

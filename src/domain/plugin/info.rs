@@ -75,7 +75,7 @@ pub(super) fn read_url(
 ) -> Option<Box<str>> {
     fields
         .read_verbatim(at, key, MAX_TEXT_CHARS)
-        .map(|url| secret_filter::withhold_in_url(url).0.into())
+        .map(|url| secret_filter::redact_in_url(url).0.into())
 }
 
 /// An author: a name, or an object.
@@ -208,7 +208,7 @@ pub(super) fn read_plugin_path(
 ) -> Option<RelPath> {
     let found = plugin_path::parse_plugin_path(text);
     if found.is_none() {
-        let text = secret_filter::withhold_in_path(text);
+        let text = secret_filter::redact_in_path(text);
         let why = format!("`{key}` names {text}, and must be `./` and a path inside the plugin");
         fields.report_warning(DiagnosticCode::PathInvalid, why);
     }
@@ -225,7 +225,7 @@ fn read_color(
     if digits.len() == 6 && digits.bytes().all(|b| b.is_ascii_hexdigit()) {
         return Some(text.into());
     }
-    let text = text::quote_word(&secret_filter::withhold_in_text(text));
+    let text = text::quote_word(&secret_filter::redact_in_text(text));
     fields.report_warning(
         DiagnosticCode::FieldInvalid,
         format!("`{key}` is {text}, and must be `#RRGGBB`; left out"),

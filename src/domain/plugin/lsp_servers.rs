@@ -14,7 +14,7 @@ pub struct LspServer {
     pub environment: Box<[Box<str>]>,
     /// As declared, such as `.rs=rust`.
     pub extensions: Box<[Box<str>]>,
-    pub withheld: bool,
+    pub redacted: bool,
     /// Where it is declared, below the plugin.
     pub declared_by: RelPath,
 }
@@ -65,11 +65,11 @@ fn read_server(
         fields.report_unusable("LSP server", &name, "has no `command` that can be used");
         return None;
     };
-    let (command, hid_command) = secret_filter::withhold_in_command(command);
+    let (command, hid_command) = secret_filter::redact_in_command(command);
     let (args, hid_args) =
-        secret_filter::withhold_in_arguments(fields.read_verbatim_list(at, "args", MAX_TEXT_CHARS));
+        secret_filter::redact_in_arguments(fields.read_verbatim_list(at, "args", MAX_TEXT_CHARS));
     let cut = |text: &str| {
-        text::truncate_chars(&secret_filter::withhold_in_text(text), MAX_NAME_CHARS).into()
+        text::truncate_chars(&secret_filter::redact_in_text(text), MAX_NAME_CHARS).into()
     };
     let environment: Box<[Box<str>]> =
         fields.read_entries(at, "env").iter().map(|(name, _)| cut(name)).collect();
@@ -80,18 +80,18 @@ fn read_server(
     let extensions = extensions.collect();
     if hid_command || hid_args {
         let why = format!(
-            "the LSP server {} holds what may be a secret, which is withheld; \
+            "the LSP server {} holds what may be a secret, which is redacted; \
              take it from the environment: `${{NAME}}`",
             text::quote_word(&name)
         );
-        fields.report_warning(DiagnosticCode::SecretWithheld, why);
+        fields.report_warning(DiagnosticCode::SecretRedacted, why);
     }
     fields.report_unknown_keys(at, KEYS);
     Some(LspServer {
         name,
         command: command.into(),
         args,
-        withheld: hid_command || hid_args || !environment.is_empty(),
+        redacted: hid_command || hid_args || !environment.is_empty(),
         environment,
         extensions,
         declared_by: RelPath::root(),

@@ -65,7 +65,7 @@ pub fn read(bytes: &[u8], file: &RelPath) -> (Option<PluginMarketplace>, Vec<Fil
             return (
                 None,
                 vec![
-                    invalid(secret_filter::withhold_in_text(&e.message))
+                    invalid(secret_filter::redact_in_text(&e.message))
                         .with_position(e.line, e.column),
                 ],
             );
@@ -174,7 +174,7 @@ fn read_entry(
                 let key = keys.into_iter().find(|key| inner.non_null_value(key).is_some());
                 let text = key.and_then(|key| fields.read_verbatim(inner, key, MAX_TEXT_CHARS));
                 (source_kind, source) =
-                    (kind, secret_filter::withhold_in_url(text.unwrap_or_default()).0.into());
+                    (kind, secret_filter::redact_in_url(text.unwrap_or_default()).0.into());
             }
         }
         _ => {}
@@ -211,7 +211,7 @@ fn resolve_local_path(
     let place =
         place.or_else(|| plugin_path::parse_working_dir(path).map(|below| base.join_path(&below)));
     if place.is_none() {
-        let path = secret_filter::withhold_in_path(path);
+        let path = secret_filter::redact_in_path(path);
         let why = format!("`source` names {path}, and must be `./` and a path in the marketplace");
         fields.report_warning(DiagnosticCode::PathInvalid, why);
     }

@@ -28,8 +28,8 @@ pub struct McpServer {
     pub startup_timeout_ms: Option<u64>,
     /// In milliseconds.
     pub tool_timeout_ms: Option<u64>,
-    /// Whether anything of it is withheld.
-    pub withheld: bool,
+    /// Whether anything of it is redacted.
+    pub redacted: bool,
     /// Where it is declared, below the plugin.
     pub declared_by: RelPath,
 }
@@ -131,13 +131,13 @@ fn read_server(
     let url = fields.read_verbatim(at, "url", MAX_TEXT_CHARS);
     let transport = read_transport(fields, at, &name, command.is_some(), url.is_some())?;
     let stdio = transport == McpTransport::Stdio;
-    let (command, command_withheld) =
-        secret_filter::withhold_in_command(command.filter(|_| stdio).unwrap_or_default());
-    let (args, args_withheld) =
-        secret_filter::withhold_in_arguments(fields.read_verbatim_list(at, "args", MAX_TEXT_CHARS));
-    let (url, url_withheld) =
-        secret_filter::withhold_in_url(url.filter(|_| !stdio).unwrap_or_default());
-    let mut likely = command_withheld || args_withheld || url_withheld;
+    let (command, command_redacted) =
+        secret_filter::redact_in_command(command.filter(|_| stdio).unwrap_or_default());
+    let (args, args_redacted) =
+        secret_filter::redact_in_arguments(fields.read_verbatim_list(at, "args", MAX_TEXT_CHARS));
+    let (url, url_redacted) =
+        secret_filter::redact_in_url(url.filter(|_| !stdio).unwrap_or_default());
+    let mut likely = command_redacted || args_redacted || url_redacted;
     let mut given = |fields: &mut PluginFieldReader<'_>, sets: &[&str], takes: &[&str]| {
         read_named_values(fields, at, (sets, takes), &mut likely)
     };
@@ -149,14 +149,14 @@ fn read_server(
     );
     let unset =
         |given: &[NamedValue]| given.iter().any(|g| g.value.is_none() && g.from_variable.is_none());
-    let withheld = likely || unset(&environment) || unset(&headers);
+    let redacted = likely || unset(&environment) || unset(&headers);
     if likely {
         let name = text::quote_word(&name);
         let why = format!(
-            "the MCP server {name} holds what may be a secret, which is withheld; \
+            "the MCP server {name} holds what may be a secret, which is redacted; \
              take it from the environment: `${{NAME}}`"
         );
-        fields.report_warning(DiagnosticCode::SecretWithheld, why);
+        fields.report_warning(DiagnosticCode::SecretRedacted, why);
     }
     let (cwd, enabled) = (read_working_dir(fields, at), read_enabled(fields, at));
     fields.report_unknown_keys(at, KNOWN_KEYS);
@@ -180,7 +180,7 @@ fn read_server(
             .unwrap_or_default(),
         startup_timeout_ms: read_timeout_ms(fields, at, STARTUP_TIMEOUT_KEYS),
         tool_timeout_ms: read_timeout_ms(fields, at, TOOL_TIMEOUT_KEYS),
-        withheld,
+        redacted,
         declared_by: RelPath::root(),
         name: name.clone(),
     })
@@ -256,7 +256,7 @@ fn read_working_dir(fields: &mut PluginFieldReader<'_>, at: LabeledMapping<'_>) 
         return RelPath::root();
     };
     plugin_path::parse_working_dir(text).unwrap_or_else(|| {
-        let text = secret_filter::withhold_in_path(text);
+        let text = secret_filter::redact_in_path(text);
         let why =
             format!("`cwd` names {text}, which is not inside the plugin; its own is reported");
         fields.report_warning(DiagnosticCode::PathInvalid, why);
@@ -302,5 +302,5 @@ fn read_named_values(
 }
 
 fn clean_name(name: &str) -> Box<str> {
-    text::truncate_chars(&secret_filter::withhold_in_text(name), MAX_NAME_CHARS).into()
+    text::truncate_chars(&secret_filter::redact_in_text(name), MAX_NAME_CHARS).into()
 }

@@ -135,8 +135,8 @@ impl PluginComponents {
 }
 
 /// A message about a declaration, with what has the shape of a token taken out.
-pub(super) fn withhold_in_message(message: &str) -> String {
-    secret_filter::withhold_in_text(message)
+pub(super) fn redact_in_message(message: &str) -> String {
+    secret_filter::redact_in_text(message)
 }
 
 /// A manifest's other fields, from the value of all of it.

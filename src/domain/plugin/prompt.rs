@@ -79,7 +79,7 @@ fn read_prompt(
             ["tools", "allowed-tools"].into_iter().find(|key| at.non_null_value(key).is_some())?;
         let texts = fields.read_verbatim_list(at, key, MAX_TEXT_CHARS);
         let tools = texts.into_iter().flat_map(frontmatter::split_tools).take(256);
-        Some(tools.map(|tool| secret_filter::withhold_in_text(&tool).into()).collect())
+        Some(tools.map(|tool| secret_filter::redact_in_text(&tool).into()).collect())
     };
     // Written as a list where it is `[a|b]`.
     let hint = at.non_null_value("argument-hint").map(DynamicValue::to_text).unwrap_or_default();
@@ -88,7 +88,7 @@ fn read_prompt(
         model: fields.read_line(at, "model", MAX_NAME_CHARS).unwrap_or_default(),
         tools: tools(&mut fields).unwrap_or_default(),
         argument_hint: text::truncate_chars(
-            &text::collapse_whitespace(&secret_filter::withhold_in_text(&hint)),
+            &text::collapse_whitespace(&secret_filter::redact_in_text(&hint)),
             MAX_NAME_CHARS,
         )
         .into(),

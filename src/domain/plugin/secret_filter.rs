@@ -1,9 +1,9 @@
 //! Which words of a declaration may be shown, where a secret may be among them: what is not known to
-//! be harmless is withheld. `words` goes through commands and addresses with these rules.
+//! be harmless is redacted. `words` goes through commands and addresses with these rules.
 //!
 //! - A value of an environment variable or a header is shown only if it is a placeholder, a switch
 //!   or a small number, or plain words under one of a few names that hold none; never otherwise.
-//! - A word of a command is withheld if the flag, variable or header before it is named like a
+//! - A word of a command is redacted if the flag, variable or header before it is named like a
 //!   secret, or if it looks random or like a token; user information, query and fragment of an
 //!   address always, unless they are placeholders.
 
@@ -12,10 +12,10 @@ mod command_line;
 use crate::domain::text;
 use std::borrow::Cow;
 
-pub(super) use command_line::{withhold_in_arguments, withhold_in_command, withhold_in_url};
+pub(super) use command_line::{redact_in_arguments, redact_in_command, redact_in_url};
 
-/// What stands where something is withheld.
-pub(super) const WITHHELD_MARKER: &str = "<withheld>";
+/// What stands where something is redacted.
+pub(super) const WITHHELD_MARKER: &str = "<redacted>";
 
 /// What the names of secrets have in them.
 const SECRET_NAME_PARTS: [&str; 21] = [
@@ -108,13 +108,13 @@ pub(super) fn reportable_value(name: &str, value: &str) -> Option<Box<str>> {
     harmless.then(|| value.into())
 }
 
-/// Whether a value that is withheld is likely to be a secret, and not only unknown.
+/// Whether a value that is redacted is likely to be a secret, and not only unknown.
 pub(super) fn is_likely_secret(name: &str, value: &str) -> bool {
     !value.trim().is_empty() && (is_secret_name(name) || looks_random(value))
 }
 
 /// Free text, with what has the shape of a token taken out.
-pub(super) fn withhold_in_text(text: &str) -> String {
+pub(super) fn redact_in_text(text: &str) -> String {
     if !has_token(text) && !text.contains("://") {
         return text.to_owned();
     }
@@ -124,7 +124,7 @@ pub(super) fn withhold_in_text(text: &str) -> String {
         });
         match (has_token(word), has_user) {
             (true, _) => WITHHELD_MARKER.to_owned(),
-            (false, true) => withhold_in_url(word).0,
+            (false, true) => redact_in_url(word).0,
             (false, false) => word.to_owned(),
         }
     };
@@ -138,18 +138,18 @@ pub(super) fn withhold_in_text(text: &str) -> String {
 }
 
 /// A path that cannot be used, for a message, in which no absolute one is.
-pub(super) fn withhold_in_path(path: &str) -> String {
+pub(super) fn redact_in_path(path: &str) -> String {
     if path.starts_with(['/', '\\', '~']) || path.get(1..2) == Some(":") {
         return "an absolute path".to_owned();
     }
-    text::quote_word(&withhold_in_command(path).0)
+    text::quote_word(&redact_in_command(path).0)
 }
 
 /// Whether a line of a file may hold a secret, so that it is better not repeated.
 #[must_use]
 pub fn may_hold_secret(line: &str) -> bool {
-    let (_, withheld) = withhold_in_command(line);
-    withheld || is_secret_name(line) || looks_random(line)
+    let (_, redacted) = redact_in_command(line);
+    redacted || is_secret_name(line) || looks_random(line)
 }
 
 /// Whether a flag, a variable or a header of this name is likely to hold a secret.

@@ -41,18 +41,18 @@ fn servers_in_both_shapes() {
     assert_eq!((b.transport, &*b.url), (McpTransport::StreamableHttp, "https://x.example/mcp"));
     assert_eq!(b.headers[0].value.as_deref(), Some("Bearer $T"));
     assert_eq!((c.transport, c.enabled), (McpTransport::Sse, Some(false)));
-    assert!(found.mcp_servers.iter().all(|s| !s.withheld));
+    assert!(found.mcp_servers.iter().all(|s| !s.redacted));
 }
 
 #[test]
-fn secrets_are_withheld() {
+fn secrets_are_redacted() {
     let json = r#"{"a": {"command": "x --token hunter2", "args": ["--api-key=hunter2"],
         "env": {"PASSWORD": "hunter2", "FOO": "hunter2"}},
         "b": {"url": "https://u:hunter2@x.example/?key=hunter2", "headers": {"X-Key": "hunter2"},
               "env_http_headers": {"X-A": "A_VAR"}, "bearer_token_env_var": "B_VAR"}}"#;
     let (found, problems) = file(ComponentKind::McpServers, json);
-    assert_eq!(codes(&problems), [DiagnosticCode::SecretWithheld; 2]);
-    assert!(found.mcp_servers.iter().all(|s| s.withheld));
+    assert_eq!(codes(&problems), [DiagnosticCode::SecretRedacted; 2]);
+    assert!(found.mcp_servers.iter().all(|s| s.redacted));
     assert!(!format!("{found:?}{problems:?}").contains("hunter2"), "{found:?} {problems:?}");
     assert_eq!(found.mcp_servers[0].environment[0].name.as_ref(), "PASSWORD");
     assert_eq!(found.mcp_servers[1].headers[1].from_variable.as_deref(), Some("A_VAR"));
@@ -151,7 +151,7 @@ fn manifests() {
     assert!(problems.iter().any(|p| p.message.contains("`themes`")));
     let declared = &found.declarations;
     assert_eq!(declared.info.description.as_deref(), Some("two words"));
-    assert_eq!(declared.info.homepage.as_deref(), Some("https://x.example/?token=<withheld>"));
+    assert_eq!(declared.info.homepage.as_deref(), Some("https://x.example/?token=<redacted>"));
     assert_eq!(declared.inline_components.mcp_servers.len(), 1);
     let named = |kind| declared.sources.named_paths(kind).cloned().collect::<Vec<_>>();
     assert_eq!(named(ComponentKind::Apps), [RelPath::new(b"config/apps.json").expect("a path")]);

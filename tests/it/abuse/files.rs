@@ -45,7 +45,7 @@ async fn a_read_ends_with_its_deadline_or_its_caller() {
     let fixture = Fixture::new(&format!(
         "skill root/a\nsparse {HUGE} root/a/huge\nfile root/a/small\n| small"
     ));
-    let victim = Victim::new(&fixture, "max_file_bytes: 16GiB, max_reads: 1").await;
+    let victim = Victim::new(&fixture, "max_file_bytes: 16GiB, max_reads_per_root: 1").await;
     let huge = read_request(&root(), "skill://r/a", "skill://r/a/huge");
     let small = read_request(&root(), "skill://r/a", "skill://r/a/small");
 

@@ -131,7 +131,7 @@ async fn huge_texts_that_were_forged() {
 #[tokio::test]
 async fn as_many_roots_as_may_be_fit_a_request() {
     let fixture = Fixture::new("skill root/a");
-    let victim = Victim::new(&fixture, "max_roots: 4096, max_warm_roots: 4096").await;
+    let victim = Victim::new(&fixture, "max_roots: 4096, max_cached_roots: 4096").await;
     // The longest that a root can be.
     let name = |n: usize| format!("{n:0>256}");
     let path = fixture.path("root").join("x/".repeat(2_000));

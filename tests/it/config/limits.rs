@@ -65,14 +65,14 @@ async fn max_file_bytes() {
 }
 
 #[tokio::test]
-async fn max_warm_roots() {
+async fn max_cached_roots() {
     let fixture = Fixture::new("skill root/a\nskill root/b");
     for (limits, searched_again) in
-        [("max_roots: 1, max_warm_roots: 1", true), ("max_roots: 1, max_warm_roots: 2", false)]
+        [("max_roots: 1, max_cached_roots: 1", true), ("max_roots: 1, max_cached_roots: 2", false)]
     {
         let config = format!("allow: [root]\nlimits: {{{limits}}}");
         let served = Served::start(&fixture, &config).await;
-        let reported = served.executor().await.limits.expect("limits").max_warm_roots;
+        let reported = served.executor().await.limits.expect("limits").max_cached_roots;
         assert_eq!(reported, if searched_again { 1 } else { 2 });
         let [a, b] =
             ["a", "b"].map(|dir| crate::harness::selected(dir, fixture.path("root").join(dir)));
@@ -98,13 +98,13 @@ async fn limits_of_connections_and_calls() {
 }
 
 #[tokio::test]
-async fn max_reads() {
+async fn max_reads_per_root() {
     let fixture =
         Fixture::new("skill root/a\nsparse 600000000 root/a/large\nfile root/a/small\n| x");
     for (limit, waits) in [(1, true), (2, false)] {
         let (served, limits) =
-            limited(&fixture, &format!("max_file_bytes: 8GiB, max_reads: {limit}")).await;
-        assert_eq!(limits.max_reads, limit);
+            limited(&fixture, &format!("max_file_bytes: 8GiB, max_reads_per_root: {limit}")).await;
+        assert_eq!(limits.max_reads_per_root, limit);
         served.list(&[published("r")]).await;
         // Its digest takes far longer than anything else here.
         let large = async {
@@ -119,6 +119,6 @@ async fn max_reads() {
         let (large, small) = tokio::join!(large, small);
         // One that waited ends with the other, and may overtake it on the last steps.
         let waited = small + Duration::from_millis(100) > large;
-        assert_eq!(waited, waits, "max_reads {limit}");
+        assert_eq!(waited, waits, "max_reads_per_root {limit}");
     }
 }

@@ -80,7 +80,7 @@ async fn counts_are_true() {
         assert!((value(&page, series) - expected).abs() < 0.1, "{series} {expected} in {page}");
     }
     for series in
-        ["caproot_revisions_total", "caproot_watches", "caproot_searches_total{kind=\"full\"}"]
+        ["caproot_revisions_total", "caproot_watches", "caproot_scans_total{kind=\"full\"}"]
     {
         assert!(value(&page, series) >= 1.0, "{series} in {page}");
     }

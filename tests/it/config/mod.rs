@@ -243,7 +243,7 @@ async fn follow_links_switched_off() {
 }
 
 #[tokio::test]
-async fn passed_over_and_own_directories() {
+async fn excluded_dirs_and_resource_dirs() {
     let fixture = Fixture::new(
         "skill root/target/a\nskill root/vendor/b\nskill root/c\nskill root/c/scripts/d\n\
          skill root/c/bin/e\nfile root/c/vendor/x\n| x\nfile root/c/target/x\n| x",
@@ -252,13 +252,13 @@ async fn passed_over_and_own_directories() {
     let served = Served::start(&fixture, roots).await;
     let default = ["skill://r/vendor/b", "skill://r/c", "skill://r/c/bin/e"];
     assert_eq!(served.packages(&[published("r")]).await, default);
-    let config = "search:\n  passed_over: [vendor]\n  own_directories: [bin]\n";
+    let config = "search:\n  excluded_dirs: [vendor]\n  resource_dirs: [bin]\n";
     let served = Served::start(&fixture, &format!("{roots}{config}")).await;
     let list = served.list(&[published("r")]).await;
     let packages: Vec<_> = list.skills.iter().map(|s| &*s.package).collect();
     assert_eq!(packages, ["skill://r/target/a", "skill://r/c", "skill://r/c/scripts/d"]);
     let said: BTreeMap<_, _> = list.diagnostics.iter().map(|d| (d.code(), &d.message)).collect();
-    let passed = said[&DiagnosticCode::PassedOver];
+    let passed = said[&DiagnosticCode::DirectoriesSkipped];
     assert!(passed.ends_with("`bin` (1) `vendor` (2)"), "{passed}");
     let read = |file: &'static str| served.read_file("r", "skill://r/c", file);
     assert_refused(read("vendor/x").await, Code::NotFound, "RESOURCE_NOT_FOUND", None);
@@ -306,7 +306,7 @@ async fn sandbox() {
     let off = "allow: [root]\nsandbox: {landlock: off}";
     let served = Served::start(&fixture, off).await;
     let status = served.executor().await.sandbox.expect("a status");
-    assert_eq!((status.landlock(), status.prefixes), (LandlockState::Off, 0));
+    assert_eq!((status.landlock(), status.readable_dirs), (LandlockState::Off, 0));
     assert!(status.no_new_privs, "that costs nothing");
     for (config, flags) in [("allow: [root]", &[][..]), (off, &["--sandbox", "best-effort"])] {
         let served = Served::start_with(&fixture, config, flags).await;

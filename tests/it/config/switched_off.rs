@@ -30,7 +30,7 @@ async fn by_glob() {
         ]
     );
     let counts = list.roots[0].counts.expect("counts");
-    assert_eq!((counts.skills, counts.disabled, counts.left_out), (4, 2, 0));
+    assert_eq!((counts.skills, counts.disabled, counts.omitted), (4, 2, 0));
     for package in ["skill://r/drafts/one", "skill://r/keep/inner"] {
         let answer = served.read(&published("r"), package, "").await;
         assert_refused(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
@@ -101,8 +101,8 @@ async fn nothing_is_said_of_what_is_wrong_with_one_that_is_off() {
     let off = "disabled_skills: [{root: r, path: '*'}]";
     let served = Served::start(&fixture, roots).await;
     let counts = served.list(&[published("r")]).await.roots[0].counts.expect("counts");
-    assert!(counts.left_out == 1 && counts.diagnostics > 0, "{counts:?}");
+    assert!(counts.omitted == 1 && counts.diagnostics > 0, "{counts:?}");
     let served = Served::start(&fixture, &format!("{roots}{off}")).await;
     let counts = served.list(&[published("r")]).await.roots[0].counts.expect("counts");
-    assert_eq!((counts.disabled, counts.left_out, counts.diagnostics), (2, 0, 0));
+    assert_eq!((counts.disabled, counts.omitted, counts.diagnostics), (2, 0, 0));
 }

@@ -47,9 +47,9 @@ fn skill(fixture: &Fixture, number: u32) {
 }
 
 #[tokio::test]
-async fn settle() {
+async fn debounce() {
     let fixture = Fixture::new("skill root/a");
-    let watch = "watch: {settle: 700ms, settle_cap: 2s}";
+    let watch = "watch: {debounce: 700ms, max_debounce: 2s}";
     let served = Served::start(&fixture, &format!("{ROOT}{watch}")).await;
     let mut stream = served.watch().await.expect("a stream");
     synced(&mut stream).await;

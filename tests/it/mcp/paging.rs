@@ -60,7 +60,7 @@ async fn skills_of_too_many_or_too_large_files() {
     assert_eq!(set(skills), BTreeSet::from(["skill://r/most/SKILL.md".to_owned()]));
     assert_eq!(skills[0]["resources"].as_array().map(Vec::len), Some(512));
     assert_eq!(
-        list["_meta"]["caproot/leftOut"],
+        list["_meta"]["caproot/omitted"],
         json!({"name": 0, "uriTaken": 0, "files": 3, "policy": 0})
     );
     let (resources, _) = host.all("resources/list", "resources", json!({})).await;

@@ -39,7 +39,7 @@ async fn a_model_sees_none_and_a_person_all() {
         let list = host.ask(method, json!({})).await.expect("a list");
         let uris = each(list[items].as_array().expect("items"), "uri");
         assert_eq!(uris, ["skill://r/open/SKILL.md"], "{method}");
-        assert_eq!(list["_meta"]["caproot/leftOut"]["policy"], 4, "{method}");
+        assert_eq!(list["_meta"]["caproot/omitted"]["policy"], 4, "{method}");
     }
     let call = json!({"name": "skills_list", "arguments": {}});
     let list = host.ask("tools/call", call).await.expect("a result");

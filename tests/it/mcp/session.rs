@@ -48,7 +48,7 @@ async fn skills_and_their_files() {
     let mut host = Host::start(&daemon, "");
     let mut list = host.ask("skills/list", json!({})).await.expect("a list");
     assert_eq!(list.get("nextCursor"), None);
-    assert_eq!(list["_meta"].get("caproot/leftOut"), None);
+    assert_eq!(list["_meta"].get("caproot/omitted"), None);
     let base = "skill://r/kit/pdf";
     let file = |name: &str, path: &str| {
         let bytes = std::fs::read(fixture.path(path)).expect("a file");
@@ -134,7 +134,7 @@ async fn names_that_are_not_their_directory_s() {
     let uri = |path: &str| format!("skill://r/{path}/SKILL.md");
     assert_eq!(listed, ["good", "good/inner", "moved"].map(uri));
     assert_eq!(
-        list["_meta"]["caproot/leftOut"],
+        list["_meta"]["caproot/omitted"],
         json!({"name": 2, "uriTaken": 2, "files": 0, "policy": 0})
     );
 
@@ -244,7 +244,7 @@ async fn roots_of_flags() {
     let list = host.ask("resources/list", json!({})).await.expect("a list");
     assert_eq!(list["resources"], json!([]));
     let unseen = json!([{"id": "x", "state": "UNAVAILABLE", "reason": "NOT_FOUND"}]);
-    assert_eq!(list["_meta"]["caproot/unseen"]["rootsNotReady"], unseen);
+    assert_eq!(list["_meta"]["caproot/omissions"]["rootsNotReady"], unseen);
     assert_eq!(host.end().await.code, Some(0));
     daemon.stop().await;
 }

@@ -124,9 +124,9 @@ async fn every_method() {
     let list = calling.call("skills.list", &json!({}));
     assert_eq!(list["skills"][0]["package"], "skill://local/pdf");
     let text = calling.ask(json!({"method": "instructions"}));
-    assert_eq!((&text["result"]["listed"], &text["result"]["leftOut"]), (&json!(1), &json!(0)));
+    assert_eq!((&text["result"]["listed"], &text["result"]["omitted"]), (&json!(1), &json!(0)));
     let text = calling.ask(json!({"method": "instructions", "budget": 100}));
-    assert_eq!(text["result"]["leftOut"], 1);
+    assert_eq!(text["result"]["omitted"], 1);
     let told = calling.ask(json!({"method": "inject", "text": "use $pdf"}));
     assert_eq!(told["result"]["fragments"][0]["name"], "pdf");
     let state = calling.ask(json!({"method": "state"}));

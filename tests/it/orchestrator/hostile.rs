@@ -142,13 +142,13 @@ pub(super) fn page(request: &ReadResourceRequest, body: &str, next: &str) -> Rea
 #[tokio::test]
 async fn answers_that_make_no_sense() {
     let cases: Vec<(&str, Box<Read>)> = vec![
-        ("BAD_ANSWER", Box::new(|r| page(r, &"x".repeat(100_000), ""))),
-        ("BAD_ANSWER", Box::new(|r| page(r, &"x".repeat(5 << 20), ""))),
-        ("BAD_ANSWER", Box::new(|r| page(r, "x", &"c".repeat(4_000)))),
-        ("BAD_ANSWER", Box::new(|r| page(r, "", "again"))),
-        ("BAD_ANSWER", Box::new(|r| ReadResourceResponse { body: None, ..page(r, "", "") })),
+        ("INVALID_RESPONSE", Box::new(|r| page(r, &"x".repeat(100_000), ""))),
+        ("INVALID_RESPONSE", Box::new(|r| page(r, &"x".repeat(5 << 20), ""))),
+        ("INVALID_RESPONSE", Box::new(|r| page(r, "x", &"c".repeat(4_000)))),
+        ("INVALID_RESPONSE", Box::new(|r| page(r, "", "again"))),
+        ("INVALID_RESPONSE", Box::new(|r| ReadResourceResponse { body: None, ..page(r, "", "") })),
         (
-            "BAD_ANSWER",
+            "INVALID_RESPONSE",
             Box::new(|r| ReadResourceResponse {
                 resource: "skill://q/x".into(),
                 ..page(r, "x", "")

@@ -133,8 +133,8 @@ file r/.claude-plugin/marketplace.json
     let at = said.find(SECRET).map(|at| &said[at.saturating_sub(200)..at + 60]);
     assert_eq!(at, None);
     assert_eq!(answer.roots[0].plugins.len(), 1);
-    let withheld = answer.roots[0].diagnostics.iter();
-    assert!(withheld.filter(|d| d.code() == DiagnosticCode::SecretWithheld).count() >= 3);
+    let redacted = answer.roots[0].diagnostics.iter();
+    assert!(redacted.filter(|d| d.code() == DiagnosticCode::SecretRedacted).count() >= 3);
     daemon.stop().await;
     // Nor does the linter repeat the line that it is in.
     fixture.write("r/.mcp.json", format!("{{\"a\": {{\"env\": {{\"A\": \"{SECRET}\"}}}},}}"));
@@ -154,7 +154,7 @@ async fn severities() {
     let found: Vec<_> = diagnostics.iter().map(|d| (d.code(), d.severity())).collect();
     let expected = [
         (DiagnosticCode::ComponentInvalid, Severity::Error),
-        (DiagnosticCode::SecretWithheld, Severity::Warning),
+        (DiagnosticCode::SecretRedacted, Severity::Warning),
     ];
     assert_eq!(found, expected);
     assert_eq!(plugins[0].components.as_ref().expect("components").mcp_servers.len(), 1);

@@ -171,7 +171,7 @@ async fn everything_is_reported() {
         (McpTransport::StreamableHttp, "https://example.com/mcp")
     );
     assert_eq!((&*remote.headers[0].name, &remote.headers[0].value), ("X-Api-Key", &None));
-    assert!(remote.withheld && !local.withheld);
+    assert!(remote.redacted && !local.redacted);
     assert_eq!((&*all.apps[0].name, &*all.apps[0].id), ("mail", "connector_1"));
     assert_eq!((&*all.hooks[0].event, &*all.hooks[0].matcher), ("PreToolUse", "Bash"));
     assert_eq!(all.hooks[0].command, "${CLAUDE_PLUGIN_ROOT}/x");
@@ -195,7 +195,7 @@ async fn everything_is_reported() {
     let found = codes(&root.diagnostics);
     let expected = [
         DiagnosticCode::PathMissing,
-        DiagnosticCode::SecretWithheld,
+        DiagnosticCode::SecretRedacted,
         DiagnosticCode::NoFrontmatter,
     ];
     assert_eq!(found, expected, "{:?}", root.diagnostics);

@@ -30,7 +30,10 @@ async fn a_bad_file_changes_nothing_and_says_everything() {
     let mut replica = Replica::open(&served.daemon, watching(roots.clone())).await;
     replica.step().await;
     let before = served.config().await;
-    assert_eq!((before.reloads, before.refusals, before.refusal.as_ref()), (0, 0, None));
+    assert_eq!(
+        (before.applied_reloads, before.rejected_reloads, before.last_rejection.as_ref()),
+        (0, 0, None)
+    );
     let bad = "roots: [{id: s, path: s}]\nlimits: {max_roots: 0}\nlimts: 1\n/etc/secret: 2";
     served.fixture.replace("caproot.yaml", super::listening(bad));
     served.signal(Signal::HUP);
@@ -42,15 +45,15 @@ async fn a_bad_file_changes_nothing_and_says_everything() {
     }
     let line = served.says(&[super::REFUSED]).await;
     assert!(line.contains("mistakes=3"), "{line}");
-    while served.config().await.refusal.is_none() {
+    while served.config().await.last_rejection.is_none() {
         tokio::task::yield_now().await;
     }
     let config = served.config().await;
-    let refusal = config.refusal.clone().expect("a refusal");
+    let refusal = config.last_rejection.clone().expect("a refusal");
     // Where, and never what: a caller need not know what the operator wrote.
-    assert_eq!(refusal.mistakes, ["3:21 limits.max_roots", "4:1 limts", "5:1"]);
-    assert_eq!((config.reloads, config.refusals), (0, 1));
-    assert_eq!(config.read_time, before.read_time);
+    assert_eq!(refusal.errors, ["3:21 limits.max_roots", "4:1 limts", "5:1"]);
+    assert_eq!((config.applied_reloads, config.rejected_reloads), (0, 1));
+    assert_eq!(config.load_time, before.load_time);
     let text = status(&served, &[]);
     assert!(text.contains("REFUSED") && text.contains("3:21 limits.max_roots"), "{text}");
     let json: Value = serde_json::from_str(&status(&served, &["--output", "json"])).expect("JSON");
@@ -63,12 +66,12 @@ async fn a_bad_file_changes_nothing_and_says_everything() {
     served.signal(Signal::HUP);
     served.says(&["there is no such file"]).await;
     served.says(&[super::REFUSED]).await;
-    while served.config().await.refusals < 2 {
+    while served.config().await.rejected_reloads < 2 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(served.config().await.refusal.expect("a refusal").mistakes, [""; 0]);
+    assert_eq!(served.config().await.last_rejection.expect("a refusal").errors, [""; 0]);
     served.reload(&format!("{PLAIN}\ndisabled_skills: [{{name: a}}]")).await;
-    assert_eq!(served.config().await.refusal, None);
+    assert_eq!(served.config().await.last_rejection, None);
     assert!(!status(&served, &[]).contains("REFUSED"));
     assert_eq!(replica.change().await.removed.len(), 1, "and the next good one counts");
     served.stop().await;
@@ -88,10 +91,10 @@ async fn what_needs_a_restart_is_named_and_stays() {
     let line = served.says(&["needs a restart"]).await;
     assert!(line.contains("WARN") && line.ends_with(&format!("needs a restart: {keys}")), "{line}");
     served.says(&[DONE]).await;
-    while served.config().await.needs_restart.is_empty() {
+    while served.config().await.restart_required.is_empty() {
         tokio::task::yield_now().await;
     }
-    assert_eq!(served.config().await.needs_restart.join(", "), keys);
+    assert_eq!(served.config().await.restart_required.join(", "), keys);
     assert!(status(&served, &[]).contains(&format!("needs a restart: {keys}")));
     let executor = served.executor().await;
     assert_eq!(executor.environment_ids, ["x"], "the rest is taken over");
@@ -101,7 +104,7 @@ async fn what_needs_a_restart_is_named_and_stays() {
     }
     // Nothing waits any more once the file says what is in force.
     served.reload(PLAIN).await;
-    assert_eq!(served.config().await.needs_restart, [""; 0]);
+    assert_eq!(served.config().await.restart_required, [""; 0]);
     served.stop().await;
 }
 
@@ -164,7 +167,7 @@ async fn without_a_file_there_is_nothing_to_reload() {
         assert!(line.contains("WARN"), "{line}");
     }
     let config = served.config().await;
-    assert_eq!((config.reloads, config.refusals), (0, 0));
+    assert_eq!((config.applied_reloads, config.rejected_reloads), (0, 0));
     assert_eq!(served.daemon.list(&[located("r", "published:r")]).await.skills.len(), 1);
     served.stop().await;
 }
@@ -186,7 +189,7 @@ async fn flags_still_replace_what_they_replace() {
     let list = served.daemon.list(&ids).await;
     assert_eq!(list.skills.iter().map(|s| &*s.package).collect::<Vec<_>>(), ["skill://r/a"]);
     assert_eq!(list.roots[1].reason(), RootReason::InvalidPath);
-    assert_eq!(served.config().await.needs_restart, [""; 0]);
+    assert_eq!(served.config().await.restart_required, [""; 0]);
     served.stop().await;
 }
 
@@ -212,6 +215,9 @@ async fn a_flood_of_hangups() {
     }
     replica.catch_up(&served.daemon).await;
     let config = served.config().await;
-    assert!((1..=101).contains(&config.reloads) && config.refusals == 0, "{config:?}");
+    assert!(
+        (1..=101).contains(&config.applied_reloads) && config.rejected_reloads == 0,
+        "{config:?}"
+    );
     served.stop().await;
 }

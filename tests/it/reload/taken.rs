@@ -119,7 +119,7 @@ async fn environments_names_and_allowed_directories() {
     let s = [selected("s", served.fixture.path("s"))];
     assert_eq!(served.daemon.list(&s).await.roots[0].reason(), RootReason::NotAllowed);
     // Beside a root that was published at the start, so that no sandbox is in the way.
-    served.reload("allow: [s]\nroots: [{id: r, path: r}]\nsearch: {passed_over: [n]}").await;
+    served.reload("allow: [s]\nroots: [{id: r, path: r}]\nsearch: {excluded_dirs: [n]}").await;
     assert_eq!(served.daemon.list(&s).await.skills.len(), 1);
     assert_eq!(served.daemon.list(&[located("r", "published:r")]).await.skills.len(), 2);
     served.reload("environment_ids: [one, two]").await;

@@ -143,7 +143,7 @@ async fn what_the_daemon_says_of_itself() {
     let status = sandbox(&daemon).await;
     assert_eq!((status.landlock(), status.no_new_privs), (LandlockState::Enforced, true));
     assert!(status.landlock_abi >= 4, "{status:?}");
-    assert_eq!(status.prefixes, 3, "one lies inside another");
+    assert_eq!(status.readable_dirs, 3, "one lies inside another");
     // Every thread took it over from the first.
     let tasks = format!("/proc/{}/task", serving.pid());
     for task in std::fs::read_dir(tasks).expect("its threads") {
@@ -172,7 +172,7 @@ async fn a_kernel_without_landlock() {
     let daemon = client(&serving).await;
     let status = sandbox(&daemon).await;
     assert_eq!((status.landlock(), status.no_new_privs), (LandlockState::Unavailable, true));
-    assert_eq!((status.landlock_abi, status.prefixes), (0, 0));
+    assert_eq!((status.landlock_abi, status.readable_dirs), (0, 0));
     assert_eq!(
         daemon.list(&[crate::harness::located("r", "published:root")]).await.skills.len(),
         1
@@ -197,7 +197,7 @@ async fn a_kernel_that_is_too_old() {
     let daemon = client(&serving).await;
     let status = sandbox(&daemon).await;
     assert_eq!((status.landlock(), status.landlock_abi), (LandlockState::Partial, 3));
-    assert_eq!(status.prefixes, 1);
+    assert_eq!(status.readable_dirs, 1);
     let log = ends_well(serving).await;
     assert!(log.contains("WARN") && log.contains("only ABI 3 of Landlock"), "{log}");
 

@@ -60,7 +60,7 @@ is_walled() {
   usermod -aG caproot alice && usermod -aG caproot carol || fail "no callers"
   as alice status >"$log" 2>&1
   grep -E '^(resolver|sandbox)' "$log"
-  as alice status --output json | grep -q '"watchesAllowed":"[1-9]' || fail "it sees no limit of watches"
+  as alice status --output json | grep -q '"watchesLimit":"[1-9]' || fail "it sees no limit of watches"
   grep -q '^resolver *openat2$' "$log" || fail "openat2(2) does not work in the unit"
   grep -q '^sandbox .*landlock enforced.*no_new_privs' "$log" || fail "its own sandbox is not there"
 }

@@ -6,30 +6,30 @@ use super::{
     is_placeholder_text, is_secret_name, is_switch_or_number, looks_random, reportable_value,
 };
 
-/// Quotes within quotes that are looked into; what is deeper is withheld.
+/// Quotes within quotes that are looked into; what is deeper is redacted.
 const MAX_QUOTE_DEPTH: usize = 4;
 
-/// A command's arguments, and whether anything of them is withheld.
-pub(in crate::domain::plugin) fn withhold_in_arguments<'a>(
+/// A command's arguments, and whether anything of them is redacted.
+pub(in crate::domain::plugin) fn redact_in_arguments<'a>(
     arguments: impl IntoIterator<Item = &'a str>,
 ) -> (Box<[Box<str>]>, bool) {
     let mut hider = SecretFilter::default();
     let shown = arguments.into_iter().map(|text| hider.filter_argument(text).into()).collect();
-    (shown, hider.withheld)
+    (shown, hider.redacted)
 }
 
-/// A command line, and whether anything of it is withheld.
-pub(in crate::domain::plugin) fn withhold_in_command(text: &str) -> (String, bool) {
+/// A command line, and whether anything of it is redacted.
+pub(in crate::domain::plugin) fn redact_in_command(text: &str) -> (String, bool) {
     let mut hider = SecretFilter::default();
     let shown = hider.filter_line(text);
-    (shown, hider.withheld)
+    (shown, hider.redacted)
 }
 
-/// An address, and whether anything of it is withheld.
-pub(in crate::domain::plugin) fn withhold_in_url(text: &str) -> (String, bool) {
+/// An address, and whether anything of it is redacted.
+pub(in crate::domain::plugin) fn redact_in_url(text: &str) -> (String, bool) {
     let mut hider = SecretFilter::default();
     let shown = hider.filter_url(text);
-    (shown, hider.withheld)
+    (shown, hider.redacted)
 }
 
 /// Goes from word to word.
@@ -39,13 +39,13 @@ struct SecretFilter {
     next_is_secret: bool,
     /// The word before says that the next one may be a user and a password.
     next_is_credentials: bool,
-    withheld: bool,
+    redacted: bool,
     quote_depth: usize,
 }
 
 impl SecretFilter {
-    fn withhold(&mut self) -> String {
-        self.withheld = true;
+    fn redact(&mut self) -> String {
+        self.redacted = true;
         WITHHELD_MARKER.to_owned()
     }
 
@@ -54,7 +54,7 @@ impl SecretFilter {
         let is_flag = text.starts_with('-');
         if self.next_is_secret && !is_flag && text.contains(char::is_whitespace) {
             self.next_is_secret = false;
-            return if is_harmless_value(text) { text.to_owned() } else { self.withhold() };
+            return if is_harmless_value(text) { text.to_owned() } else { self.redact() };
         }
         self.filter_line(text)
     }
@@ -85,7 +85,7 @@ impl SecretFilter {
         {
             // It may as well be a name, whose value is the next word.
             self.next_is_secret = bare.ends_with(':');
-            return self.withhold();
+            return self.redact();
         }
         let is_flag = bare.starts_with('-') && bare.len() > 1;
         if std::mem::take(&mut self.next_is_secret) && !is_flag {
@@ -93,7 +93,7 @@ impl SecretFilter {
                 self.next_is_secret = true;
                 return word.to_owned();
             }
-            return if is_harmless_value(bare) { word.to_owned() } else { self.withhold() };
+            return if is_harmless_value(bare) { word.to_owned() } else { self.redact() };
         }
         if bare.is_empty() || is_placeholder_text(bare) {
             return word.to_owned();
@@ -113,7 +113,7 @@ impl SecretFilter {
             return self.filter_bare_word(text);
         }
         if self.quote_depth == MAX_QUOTE_DEPTH {
-            return self.withhold();
+            return self.redact();
         }
         self.quote_depth += 1;
         let shown = self.filter_line(text);
@@ -124,7 +124,7 @@ impl SecretFilter {
     /// A word without quotes around it, or with quotes in it.
     fn filter_bare_word(&mut self, word: &str) -> String {
         if has_token(word) {
-            return self.withhold();
+            return self.redact();
         }
         let separator = word.find(['=', ':']);
         if let Some(at) = separator {
@@ -144,14 +144,14 @@ impl SecretFilter {
             self.next_is_credentials = ["-u", "--user"].contains(&word);
         }
         let without = without_placeholders(word);
-        if looks_random(&without) { self.withhold() } else { word.to_owned() }
+        if looks_random(&without) { self.redact() } else { word.to_owned() }
     }
 
     /// `NAME=VALUE`, `--flag=value`, `Header:value`, `user:password@host`.
     fn filter_pair(&mut self, word: &str, name: &str, rest: &str) -> String {
         let separator = &word[name.len()..=name.len()];
         if separator == ":" && rest.contains('@') && !rest.contains("://") {
-            return self.withhold();
+            return self.redact();
         }
         let bare = rest.trim_matches(['"', '\'']);
         if is_secret_name(name) {
@@ -164,21 +164,18 @@ impl SecretFilter {
                 self.next_is_secret = !is_harmless_value(bare);
                 return word.to_owned();
             }
-            return format!("{}{separator}{}", name, self.withhold());
+            return format!("{}{separator}{}", name, self.redact());
         }
         let is_variable = separator == "="
             && !name.is_empty()
             && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
         if is_variable {
             let shown = reportable_value(name, bare).is_some();
-            let rest = if shown { rest.to_owned() } else { self.withhold() };
+            let rest = if shown { rest.to_owned() } else { self.redact() };
             return format!("{name}={rest}");
         }
-        let name_shown = if looks_random(&without_placeholders(name)) {
-            self.withhold()
-        } else {
-            name.to_owned()
-        };
+        let name_shown =
+            if looks_random(&without_placeholders(name)) { self.redact() } else { name.to_owned() };
         // Each of these takes a piece away.
         format!("{name_shown}{separator}{}", self.filter_pair_value(rest))
     }
@@ -189,7 +186,7 @@ impl SecretFilter {
             return if is_placeholder_text(rest) || is_switch_or_number(rest) {
                 rest.to_owned()
             } else {
-                self.withhold()
+                self.redact()
             };
         }
         self.quote_depth += 1;
@@ -202,15 +199,14 @@ impl SecretFilter {
         let Some((scheme, rest)) = text.split_once("://") else {
             return self.filter_line(text);
         };
-        let scheme = if looks_random(scheme) { self.withhold() } else { scheme.to_owned() };
+        let scheme = if looks_random(scheme) { self.redact() } else { scheme.to_owned() };
         let (rest, fragment) = split_at_char(rest, '#');
         let (rest, query) = split_at_char(rest, '?');
         let (authority, path) = split_at_char(rest, '/');
         let mut out = format!("{scheme}://");
         let host = match authority.rsplit_once('@') {
             Some((user, host)) => {
-                let user =
-                    if is_placeholder_text(user) { user.to_owned() } else { self.withhold() };
+                let user = if is_placeholder_text(user) { user.to_owned() } else { self.redact() };
                 out.push_str(&user);
                 out.push('@');
                 host
@@ -235,7 +231,7 @@ impl SecretFilter {
         if let Some(fragment) = fragment {
             out.push('#');
             let shown =
-                if is_placeholder_text(fragment) { fragment.to_owned() } else { self.withhold() };
+                if is_placeholder_text(fragment) { fragment.to_owned() } else { self.redact() };
             out.push_str(&shown);
         }
         out
@@ -247,7 +243,7 @@ impl SecretFilter {
         };
         let harmless =
             is_placeholder_text(value) || (!is_secret_name(name) && is_switch_or_number(value));
-        let value = if harmless { value.to_owned() } else { self.withhold() };
+        let value = if harmless { value.to_owned() } else { self.redact() };
         format!("{}={value}", self.filter_url_segment(name))
     }
 
@@ -255,7 +251,7 @@ impl SecretFilter {
     fn filter_url_segment(&mut self, piece: &str) -> String {
         let without = without_placeholders(piece);
         if looks_random(&without) {
-            return self.withhold();
+            return self.redact();
         }
         piece.to_owned()
     }

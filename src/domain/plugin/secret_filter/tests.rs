@@ -1,5 +1,5 @@
 use super::{
-    reportable_value, withhold_in_arguments, withhold_in_command, withhold_in_text, withhold_in_url,
+    redact_in_arguments, redact_in_command, redact_in_text, redact_in_url, reportable_value,
 };
 use proptest::prelude::*;
 
@@ -39,28 +39,28 @@ fn arguments_keep_what_is_no_secret() {
         (vec!["--key", "./certs/server.key"], None),
         (vec!["https://example.com/mcp?v=2"], None),
         (vec!["--header", "Authorization: Bearer ${TOKEN}"], None),
-        (vec!["--token", "abc"], Some(vec!["--token", "<withheld>"])),
-        (vec!["--token", "correct horse"], Some(vec!["--token", "<withheld>"])),
-        (vec!["--token=abc"], Some(vec!["--token=<withheld>"])),
-        (vec!["--api-key=abc", "x"], Some(vec!["--api-key=<withheld>", "x"])),
-        (vec!["-e", "SECRET=x"], Some(vec!["-e", "SECRET=<withheld>"])),
-        (vec!["-e", "NAME=x"], Some(vec!["-e", "NAME=<withheld>"])),
+        (vec!["--token", "abc"], Some(vec!["--token", "<redacted>"])),
+        (vec!["--token", "correct horse"], Some(vec!["--token", "<redacted>"])),
+        (vec!["--token=abc"], Some(vec!["--token=<redacted>"])),
+        (vec!["--api-key=abc", "x"], Some(vec!["--api-key=<redacted>", "x"])),
+        (vec!["-e", "SECRET=x"], Some(vec!["-e", "SECRET=<redacted>"])),
+        (vec!["-e", "NAME=x"], Some(vec!["-e", "NAME=<redacted>"])),
         (
             vec!["-H", "Authorization: Bearer abc"],
-            Some(vec!["-H", "Authorization: Bearer <withheld>"]),
+            Some(vec!["-H", "Authorization: Bearer <redacted>"]),
         ),
-        (vec!["-H", "X-Api-Key:abc"], Some(vec!["-H", "X-Api-Key:<withheld>"])),
-        (vec!["-u", "me:word"], Some(vec!["-u", "<withheld>"])),
-        (vec!["sk-abcdefghijklmnop"], Some(vec!["<withheld>"])),
-        (vec!["16C7e42F292c6912E7710c838347Ae178B4a"], Some(vec!["<withheld>"])),
-        (vec!["--x", "{\"apiKey\": \"abc\"}"], Some(vec!["--x", "{\"apiKey\": <withheld>"])),
-        (vec!["postgres://me:word@db/x"], Some(vec!["postgres://<withheld>@db/x"])),
-        (vec!["--db=postgres://me:word@db/x"], Some(vec!["--db=postgres://<withheld>@db/x"])),
-        (vec!["me:word@db"], Some(vec!["<withheld>"])),
+        (vec!["-H", "X-Api-Key:abc"], Some(vec!["-H", "X-Api-Key:<redacted>"])),
+        (vec!["-u", "me:word"], Some(vec!["-u", "<redacted>"])),
+        (vec!["sk-abcdefghijklmnop"], Some(vec!["<redacted>"])),
+        (vec!["16C7e42F292c6912E7710c838347Ae178B4a"], Some(vec!["<redacted>"])),
+        (vec!["--x", "{\"apiKey\": \"abc\"}"], Some(vec!["--x", "{\"apiKey\": <redacted>"])),
+        (vec!["postgres://me:word@db/x"], Some(vec!["postgres://<redacted>@db/x"])),
+        (vec!["--db=postgres://me:word@db/x"], Some(vec!["--db=postgres://<redacted>@db/x"])),
+        (vec!["me:word@db"], Some(vec!["<redacted>"])),
     ] {
-        let (shown, withheld) = withhold_in_arguments(args.iter().copied());
+        let (shown, redacted) = redact_in_arguments(args.iter().copied());
         let shown: Vec<&str> = shown.iter().map(|a| &**a).collect();
-        assert_eq!(withheld, expected.is_some(), "{args:?} {shown:?}");
+        assert_eq!(redacted, expected.is_some(), "{args:?} {shown:?}");
         assert_eq!(shown, expected.unwrap_or(args));
     }
 }
@@ -73,23 +73,23 @@ fn commands_as_declared() {
         "if [ -f \"${FLAG:-./.approved}\" ]; then exit 0; fi",
         "mkdir -p out && python -u run.py",
     ] {
-        assert_eq!(withhold_in_command(plain), (plain.to_owned(), false));
+        assert_eq!(redact_in_command(plain), (plain.to_owned(), false));
     }
     for (text, shown) in [
-        ("TOKEN=abc run", "TOKEN=<withheld> run"),
-        ("curl -H 'Authorization: Bearer abc' x", "curl -H 'Authorization: Bearer <withheld>' x"),
-        ("x --password \"two words\"", "x --password <withheld>"),
-        ("bash -c \"x --token abc\"", "bash -c \"x --token <withheld>\""),
+        ("TOKEN=abc run", "TOKEN=<redacted> run"),
+        ("curl -H 'Authorization: Bearer abc' x", "curl -H 'Authorization: Bearer <redacted>' x"),
+        ("x --password \"two words\"", "x --password <redacted>"),
+        ("bash -c \"x --token abc\"", "bash -c \"x --token <redacted>\""),
     ] {
-        assert_eq!(withhold_in_command(text), (shown.to_owned(), true));
+        assert_eq!(redact_in_command(text), (shown.to_owned(), true));
     }
 }
 
 #[test]
 fn a_name_behind_a_flag_for_users() {
     for text in ["-u --token: hunter behind", "--user X-Auth-Token: hunter behind"] {
-        let (shown, withheld) = withhold_in_command(text);
-        assert!(withheld && !shown.contains("hunter"), "{shown:?}");
+        let (shown, redacted) = redact_in_command(text);
+        assert!(redacted && !shown.contains("hunter"), "{shown:?}");
         assert!(shown.ends_with(" behind"), "{shown:?}");
     }
 }
@@ -100,31 +100,28 @@ fn addresses() {
         ("https://mcp.example.com/v1/mcp", None),
         ("https://${HOST}/mcp?key=${KEY}", None),
         ("https://example.com/mcp?beta=true", None),
-        ("https://me:word@example.com/", Some("https://<withheld>@example.com/")),
-        ("https://example.com/?api_key=abc", Some("https://example.com/?api_key=<withheld>")),
-        ("https://example.com/?x=abc&y=1", Some("https://example.com/?x=<withheld>&y=1")),
-        ("https://example.com/s/3f2504e04f89/sse", Some("https://example.com/s/<withheld>/sse")),
-        ("https://example.com/#abc", Some("https://example.com/#<withheld>")),
+        ("https://me:word@example.com/", Some("https://<redacted>@example.com/")),
+        ("https://example.com/?api_key=abc", Some("https://example.com/?api_key=<redacted>")),
+        ("https://example.com/?x=abc&y=1", Some("https://example.com/?x=<redacted>&y=1")),
+        ("https://example.com/s/3f2504e04f89/sse", Some("https://example.com/s/<redacted>/sse")),
+        ("https://example.com/#abc", Some("https://example.com/#<redacted>")),
     ] {
-        let (found, withheld) = withhold_in_url(text);
-        assert_eq!((&*found, withheld), (shown.unwrap_or(text), shown.is_some()));
+        let (found, redacted) = redact_in_url(text);
+        assert_eq!((&*found, redacted), (shown.unwrap_or(text), shown.is_some()));
     }
 }
 
 #[test]
 fn free_text() {
     let text = "Use  the sk-learn API\nat https://example.com/?q=x";
-    assert_eq!(withhold_in_text(text), text);
+    assert_eq!(redact_in_text(text), text);
     assert_eq!(
-        withhold_in_text("my key is ghp_16C7e42F292c6912E7710c838347Ae178B4a ok"),
-        "my key is <withheld> ok"
+        redact_in_text("my key is ghp_16C7e42F292c6912E7710c838347Ae178B4a ok"),
+        "my key is <redacted> ok"
     );
-    assert_eq!(withhold_in_text("xghp_16C7e42F292c6912E7710c838347Ae178B4a"), "<withheld>");
-    assert_eq!(
-        withhold_in_text("task-2024-01-01-and-more-of-it"),
-        "task-2024-01-01-and-more-of-it"
-    );
-    assert_eq!(withhold_in_text("see https://a:b@c/"), "see https://<withheld>@c/");
+    assert_eq!(redact_in_text("xghp_16C7e42F292c6912E7710c838347Ae178B4a"), "<redacted>");
+    assert_eq!(redact_in_text("task-2024-01-01-and-more-of-it"), "task-2024-01-01-and-more-of-it");
+    assert_eq!(redact_in_text("see https://a:b@c/"), "see https://<redacted>@c/");
 }
 
 proptest! {
@@ -137,18 +134,18 @@ proptest! {
     ) {
         let secret = "hunter";
         let text = format!("{before} {name}{separator}{quote}{secret}{quote} behind");
-        let (shown, withheld) = withhold_in_command(&text);
+        let (shown, redacted) = redact_in_command(&text);
         // A word behind white space is a flag's value only where there is a flag.
         if separator != " " || name.starts_with('-') {
-            prop_assert!(withheld && !shown.contains(secret), "{text:?} {shown:?}");
+            prop_assert!(redacted && !shown.contains(secret), "{text:?} {shown:?}");
         }
-        let _ = (withhold_in_arguments([&*text, "x"]), withhold_in_url(&text), withhold_in_text(&text));
+        let _ = (redact_in_arguments([&*text, "x"]), redact_in_url(&text), redact_in_text(&text));
     }
 
     #[test]
     fn never_panics(any: String, dense in "[-=:@/?&#$\\{\\}\"' a1éK]{0,60}") {
         for text in [any, dense] {
-            let _ = (withhold_in_command(&text), withhold_in_arguments([&*text]), withhold_in_url(&text), withhold_in_text(&text), reportable_value(&text, &text));
+            let _ = (redact_in_command(&text), redact_in_arguments([&*text]), redact_in_url(&text), redact_in_text(&text), reportable_value(&text, &text));
             let _ = super::may_hold_secret(&text);
         }
     }

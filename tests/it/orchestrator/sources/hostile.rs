@@ -106,11 +106,11 @@ async fn what_is_not_as_promised_is_refused() {
 #[tokio::test]
 async fn what_makes_no_sense_is_refused() {
     for (give, code) in [
-        (json!({"contents": []}), "BAD_ANSWER"),
-        (contents("skill://a/other", &main("a")), "BAD_ANSWER"),
-        (contents("file:///etc/passwd", &main("a")), "BAD_ANSWER"),
-        (json!({"contents": [{"uri": "skill://a/SKILL.md", "blob": "?"}]}), "BAD_ANSWER"),
-        (json!({"tools": []}), "BAD_ANSWER"),
+        (json!({"contents": []}), "INVALID_RESPONSE"),
+        (contents("skill://a/other", &main("a")), "INVALID_RESPONSE"),
+        (contents("file:///etc/passwd", &main("a")), "INVALID_RESPONSE"),
+        (json!({"contents": [{"uri": "skill://a/SKILL.md", "blob": "?"}]}), "INVALID_RESPONSE"),
+        (json!({"tools": []}), "INVALID_RESPONSE"),
     ] {
         let shown = give.to_string();
         let there = lying(|_| {}, move |_| Some(give.clone())).await;

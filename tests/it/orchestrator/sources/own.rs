@@ -137,9 +137,12 @@ async fn whatever_a_source_says_is_bounded() {
     // What each is, and the code that it is refused with; none: it is taken.
     let cases: [(Page, Option<&str>); 5] = [
         (|_| None, Some("SOURCE_UNAVAILABLE")),
-        (|wanted| Some(whole(wanted, "x".repeat(wanted.max_bytes + 1), "")), Some("BAD_ANSWER")),
-        (|wanted| Some(whole(wanted, "x".to_owned(), &"c".repeat(513))), Some("BAD_ANSWER")),
-        (|wanted| Some(whole(wanted, String::new(), "more")), Some("BAD_ANSWER")),
+        (
+            |wanted| Some(whole(wanted, "x".repeat(wanted.max_bytes + 1), "")),
+            Some("INVALID_RESPONSE"),
+        ),
+        (|wanted| Some(whole(wanted, "x".to_owned(), &"c".repeat(513))), Some("INVALID_RESPONSE")),
+        (|wanted| Some(whole(wanted, String::new(), "more")), Some("INVALID_RESPONSE")),
         (|wanted| Some(whole(wanted, "\u{1}".repeat(wanted.max_bytes), "")), None),
     ];
     for (page, code) in cases {
