@@ -85,9 +85,7 @@ impl ConnectionArgs {
         let client = Client::connect(&endpoint, &credentials, self.timeout).await?;
         Ok((client, ExecutorConfig { endpoint, credentials, timeout: self.timeout }))
     }
-}
 
-impl ConnectionArgs {
     /// Of a command that finds its daemons in a file: that none is named beside it. One that the
     /// surroundings name is no contradiction.
     pub(super) fn refuse_endpoint(&self) -> Result<(), CommandFailure> {

@@ -8,7 +8,6 @@ use super::failure::CommandFailure;
 use super::fleet;
 use super::output::{print_stderr, write_stdout};
 use super::signals::stop_signal;
-use super::stdin_lines::{InputLine, stdin_lines};
 use super::text::{escape_json, escape_text};
 use crate::client::{CallError, Client, Fleet};
 use crate::endpoint::ProcessEnv;
@@ -21,12 +20,18 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
-use std::io::{self, IsTerminal as _};
+use std::io::{self, BufRead, IsTerminal as _};
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
+use tokio::sync::mpsc::{Receiver, channel};
 
 /// The most requests that are worked on at once; further lines wait to be read.
 const MAX_IN_FLIGHT: usize = 256;
+/// The most bytes of a line.
+const MAX_LINE_BYTES: u64 = 1 << 20;
+/// Lines that wait to be taken; then reading waits.
+const MAX_QUEUED_LINES: usize = 16;
 
 /// Run a model's tools by JSON lines
 ///
@@ -288,4 +293,68 @@ async fn write_line(line: String) -> Result<(), CommandFailure> {
     let written =
         tokio::task::spawn_blocking(move || write_stdout(|stdout| writeln!(stdout, "{line}")));
     written.await.unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
+}
+
+/// One line, without its end.
+#[derive(Debug, PartialEq, Eq)]
+enum InputLine {
+    Text(String),
+    /// Over 1 MiB; passed over.
+    TooLong,
+    NotUtf8,
+}
+
+/// The lines of stdin; empty ones are passed over. An unreadable stdin is one that has ended.
+fn stdin_lines() -> Receiver<InputLine> {
+    let (send, receive) = channel(MAX_QUEUED_LINES);
+    thread::spawn(move || {
+        let mut stdin = io::stdin().lock();
+        while let Ok(Some(line)) = next_line(&mut stdin) {
+            if send.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receive
+}
+
+fn next_line(source: &mut impl BufRead) -> io::Result<Option<InputLine>> {
+    loop {
+        let mut bytes = Vec::new();
+        let mut limited = io::Read::take(&mut *source, MAX_LINE_BYTES + 1);
+        if limited.read_until(b'\n', &mut bytes)? == 0 {
+            return Ok(None);
+        }
+        if bytes.len() as u64 > MAX_LINE_BYTES && !bytes.ends_with(b"\n") {
+            source.skip_until(b'\n')?;
+            return Ok(Some(InputLine::TooLong));
+        }
+        if !bytes.trim_ascii().is_empty() {
+            return Ok(Some(String::from_utf8(bytes).map_or(InputLine::NotUtf8, InputLine::Text)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{InputLine, next_line};
+
+    #[test]
+    fn invalid_and_long_lines_are_reported() {
+        let long = "x".repeat((1 << 20) + 5);
+        let mut source = b"a\n\n \nb\xff\n".to_vec();
+        source.extend(long.as_bytes());
+        source.extend(b"\n\nlast");
+        let mut source = source.as_slice();
+        let mut all = Vec::new();
+        while let Some(line) = next_line(&mut source).expect("memory") {
+            all.push(line);
+        }
+        let [InputLine::Text(first), InputLine::NotUtf8, InputLine::TooLong, InputLine::Text(last)] =
+            &all[..]
+        else {
+            panic!("four lines: {}", all.len())
+        };
+        assert_eq!((first.trim_end(), last.as_str()), ("a", "last"));
+    }
 }

@@ -2,16 +2,20 @@
 //! is worded to the `check` room.
 
 use super::exit;
-use super::failure::CommandFailure;
-use super::output::{print_json, stdout_supports_color, write_stdout};
+use super::failure::{CommandFailure, report_outcome};
+use super::output::{print_json, print_stderr, stdout_supports_color, write_stdout};
+use super::signals::stop_signal;
+use super::watch::stdout_closed;
 use crate::check::text::{ColorMode, render_finding};
 use crate::check::{self, CheckRequest, CheckResult, CheckSummary, MAX_FINDINGS, json, sarif};
 use crate::config::{Config, ConfigError, RootFlag, ServeFlags};
 use crate::disk::{ScanProgress, ScanTarget};
 use crate::domain::{RootReason, Severity};
 use crate::endpoint::ProcessEnv;
+use crate::file_watch::{self, COMPARE_INTERVAL, TreeLimits, TreeState, WatchedDirs, watch_tree};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use jiff::Zoned;
 use std::io::{self, IsTerminal as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +25,8 @@ use std::time::Duration;
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 /// How often progress is shown.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// Moves to the top and clears the screen and its history: ECMA-48, and `ED 3` of xterm.
+const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J\x1b[3J";
 
 /// Check skills and plugins for problems
 ///
@@ -40,7 +46,7 @@ Examples:
 pub(super) struct CheckArgs {
     /// A skill, a plugin or a directory of them; several are checked one after the other
     #[arg(value_name = "DIR", required = true)]
-    pub(super) dirs: Vec<PathBuf>,
+    dirs: Vec<PathBuf>,
     /// Exit with 1 when there is a warning, too
     #[arg(long)]
     deny_warnings: bool,
@@ -52,15 +58,15 @@ pub(super) struct CheckArgs {
     notes: bool,
     /// Check again whenever a file below changes, until SIGINT or SIGTERM; with json, one object per run
     #[arg(long)]
-    pub(super) watch: bool,
+    watch: bool,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = CheckFormat::Text)]
-    pub(super) output: CheckFormat,
+    output: CheckFormat,
 }
 
 /// In which form the result is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum CheckFormat {
+enum CheckFormat {
     /// For people.
     Text,
     /// For programs: one object with skills, diagnostics and summary.
@@ -69,8 +75,13 @@ pub(super) enum CheckFormat {
     Sarif,
 }
 
+/// Checks the directories once, or with `--watch` after each change.
+pub(super) async fn run(args: CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    if args.watch { run_on_changes(args, env).await } else { run_once(&args, env).await }
+}
+
 /// Checks every directory, then prints.
-pub(super) async fn run(args: &CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+async fn run_once(args: &CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let mut all: Vec<CheckResult> = Vec::new();
     let mut unchecked: Vec<(String, String)> = Vec::new();
     let mut empty: Vec<String> = Vec::new();
@@ -211,5 +222,77 @@ fn reason_sentence(reason: RootReason, dir: &Path) -> &'static str {
         | RootReason::InvalidPath
         | RootReason::PathTooLong
         | RootReason::UnsupportedLocation => "it is no path of this machine",
+    }
+}
+
+/// Checks until a signal comes or the reader of stdout is gone.
+async fn run_on_changes(args: CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    let stopped = stop_signal().map_err(|error| {
+        CommandFailure::new(exit::INTERNAL, format!("signals cannot be received: {error}"))
+    })?;
+    // A task of its own: a reader of stdout that stops for a while must stop no signal.
+    let checks = tokio::spawn(check_on_change(args, env.clone()));
+    tokio::select! {
+        ended = checks => {
+            ended.unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
+        }
+        () = stopped => Ok(exit::OK),
+        () = stdout_closed() => Ok(exit::OK),
+    }
+}
+
+async fn check_on_change(args: CheckArgs, env: ProcessEnv) -> Result<u8, CommandFailure> {
+    let (watched, mut hints) =
+        file_watch::start_file_watcher(|sentence| print_stderr(&[format!("caproot: {sentence}")]));
+    let bounds = tree_bounds(&env);
+    let clears = args.output == CheckFormat::Text && io::stdout().is_terminal();
+    let mut checked: Option<TreeState> = None;
+    loop {
+        let state = tree_state(watched.clone(), args.dirs.clone(), bounds.clone()).await;
+        if checked != state {
+            if clears {
+                write_stdout(|stdout| write!(stdout, "{CLEAR_SCREEN}"))?;
+            }
+            match run_once(&args, &env).await {
+                Err(failure) if failure.is_silent() => return Err(failure),
+                Err(failure) if checked.is_none() && !failure.is_negative_answer() => {
+                    return Err(failure);
+                }
+                // A first skill may be written, or the directory may come back.
+                Err(failure) => {
+                    let _ = report_outcome(Err(failure));
+                }
+                Ok(_) if clears => {
+                    let time = Zoned::now().strftime("%H:%M:%S");
+                    print_stderr(&[format!("checked at {time}; waiting for changes, Ctrl-C ends")]);
+                }
+                Ok(_) => {}
+            }
+            checked = state;
+        }
+        hints.wait_for_hint(COMPARE_INTERVAL).await;
+    }
+}
+
+/// The state of the trees, which are watched from then on.
+async fn tree_state(
+    watched: WatchedDirs,
+    dirs: Vec<PathBuf>,
+    bounds: TreeLimits,
+) -> Option<TreeState> {
+    let walk = tokio::task::spawn_blocking(move || watch_tree(&watched, &dirs, &bounds));
+    walk.await.ok()
+}
+
+/// The bounds of a search, so that every directory that a check reads is watched.
+fn tree_bounds(env: &ProcessEnv) -> TreeLimits {
+    let Ok(config) = Config::from_flags(ServeFlags::default(), env) else {
+        return TreeLimits::default();
+    };
+    let rules = config.search_rules();
+    TreeLimits {
+        directories: rules.limits.max_directories,
+        entries: rules.limits.max_entries,
+        excluded_dir_names: rules.skipped_dirs,
     }
 }

@@ -5,7 +5,6 @@ mod args;
 mod call;
 mod changes;
 mod check;
-mod check_watch;
 mod config;
 mod config_check;
 pub mod exit;
@@ -26,11 +25,9 @@ mod resolve;
 mod resources;
 mod root_arg;
 mod roots;
-mod self_test;
 mod serve;
 mod signals;
 mod status;
-mod stdin_lines;
 mod table;
 mod text;
 mod watch;
@@ -133,8 +130,7 @@ pub async fn run(begun: PreparedCommand, env: &ProcessEnv) -> Result<u8, Command
         }
         UserCommand::Man(args) => generated::print_man_pages(&args, CommandLine::command()),
         UserCommand::Config(args) => config::run(&args, env),
-        UserCommand::Check(args) if args.watch => check_watch::run(args, env).await,
-        UserCommand::Check(args) => check::run(&args, env).await,
+        UserCommand::Check(args) => check::run(args, env).await,
         UserCommand::Explain(args) => explain::run(&args),
         UserCommand::Watch(args) => watch::run(args, env).await,
         UserCommand::Call(args) => call::run(args, env).await,

@@ -7,15 +7,16 @@ use super::exit;
 use super::failure::CommandFailure;
 use super::output::write_stdout;
 use super::root_arg::RootArg;
-use super::self_test;
 use super::signals::DaemonSignals;
 use crate::config::{
     Config, ConfigError, ListenAddress, RootFlag, ServeFlags, TlsFiles, TlsFlags, log,
 };
-use crate::domain::{LandlockMode, LandlockState};
+use crate::domain::{LandlockMode, LandlockState, SandboxStatus};
 use crate::endpoint::ProcessEnv;
 use crate::file_watch::FileStamp;
-use crate::sandbox::{ProcessSandbox, SandboxError, SandboxPolicy, SelfTest, restrict_process};
+use crate::sandbox::{
+    AttemptResult, ProcessSandbox, SandboxError, SandboxPolicy, SelfTest, restrict_process,
+};
 use crate::server::{
     self, BoundDaemon, BoundListeners, ConfigFile, ConfigFileCheck, ConfigLoader, ExitReason,
     ReloadSource, SandboxReadCheck, StartError,
@@ -23,6 +24,7 @@ use crate::server::{
 use crate::telemetry::logs;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use serde_json::json;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -183,7 +185,7 @@ pub(super) fn prepare_daemon(
     let checker = (is_managed && test.is_none()).then(ConfigChecker::start);
     let restricted = restrict_process(&sandbox_needs(&config, args.config.clone(), env))?;
     if let Some(test) = test {
-        return self_test::run(&test, &config, &restricted.status).map(ServePreparation::Finished);
+        return run_self_test(&test, &config, &restricted.status).map(ServePreparation::Finished);
     }
     let restricted = Arc::new(restricted);
     let again = args.config.is_some().then(|| (args, env.clone()));
@@ -337,4 +339,29 @@ fn print_listeners(app: &BoundDaemon) -> Result<(), CommandFailure> {
         scraped.iter().try_for_each(|address| writeln!(stdout, "metrics {address}"))
     });
     outcome.or_else(|failure| if failure.is_silent() { Ok(()) } else { Err(failure) })
+}
+
+/// Prints a JSON object a line for each try. The exit code is 0 only if all were refused.
+fn run_self_test(
+    test: &SelfTest,
+    config: &Config,
+    sandbox: &SandboxStatus,
+) -> Result<u8, CommandFailure> {
+    let below = config.allowed_dirs.iter().find(|dir| dir.is_dir());
+    let below = below.map_or(Path::new("/"), |dir| dir.as_path());
+    let abi = match sandbox.landlock {
+        LandlockState::Enforced | LandlockState::Partial => Some(sandbox.landlock_abi),
+        LandlockState::Off | LandlockState::Unavailable => None,
+    };
+    let attempts =
+        test.run(below, abi).map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
+    write_stdout(|stdout| {
+        attempts.iter().try_for_each(|attempt| {
+            let errno = attempt.error.as_ref().and_then(io::Error::raw_os_error);
+            let refused = attempt.is_denied();
+            let line = json!({ "tried": attempt.action, "refused": refused, "errno": errno });
+            writeln!(stdout, "{line}")
+        })
+    })?;
+    Ok(if attempts.iter().all(AttemptResult::is_denied) { exit::OK } else { exit::PROBLEMS_FOUND })
 }

@@ -30,9 +30,15 @@ impl TlsRequired {
 /// A channel, what goes with each call, and what was heard on it.
 #[derive(Debug, Clone)]
 pub(super) struct AuthChannel {
-    pub(super) channel: Channel,
-    pub(super) token: BearerToken,
-    pub(super) alert_flag: TlsAlertFlag,
+    channel: Channel,
+    token: BearerToken,
+    alert_flag: TlsAlertFlag,
+}
+
+impl AuthChannel {
+    pub(super) fn new(channel: Channel, token: BearerToken, alert_flag: TlsAlertFlag) -> Self {
+        Self { channel, token, alert_flag }
+    }
 }
 
 /// Whether an alert of TLS was heard on a connection without. What a broken connection leaves of its

@@ -7,17 +7,22 @@ use super::connect::{
 };
 use super::credentials::{BearerToken, ClientCredentials};
 use super::retry::{RetryPolicy, run_with_retries};
+use super::watch::SkillWatch;
+use super::{list, read, resolve, resources};
 use crate::endpoint::DaemonEndpoint;
 use crate::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use crate::proto::caproot::v1::{
-    GetExecutorRequest, GetExecutorResponse, ListRootsRequest, ListRootsResponse,
+    GetExecutorRequest, GetExecutorResponse, ListResourcesRequest, ListResourcesResponse,
+    ListRootsRequest, ListRootsResponse, ListSkillsRequest, ListSkillsResponse,
+    ReadResourceRequest, ReadResourceResponse, ResolveRootsRequest, ResolveRootsResponse,
+    WatchSkillsRequest, WatchSkillsResponse,
 };
 use crate::proto::grpc_code_name;
 use std::error::Error as _;
 use std::io;
 use std::time::Duration;
 use tonic::transport::Channel;
-use tonic::{Code, Request, Response, Status, TimeoutExpired};
+use tonic::{Code, Request, Response, Status, Streaming, TimeoutExpired};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -53,14 +58,14 @@ pub(super) type ServiceClient = CapabilityServiceClient<AuthChannel>;
 
 /// The most bytes of one message of a daemon; the pages of a caproot stay under 1 MiB. One that is
 /// larger is an error of its call, and is not taken into memory.
-pub(super) const MAX_MESSAGE_BYTES: usize = 4 << 20;
+const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
 /// A daemon behind a channel. A clone is cheap, and shares the connection.
 #[derive(Debug, Clone)]
 pub struct Client {
-    pub(super) service: CapabilityServiceClient<AuthChannel>,
-    pub(super) token: BearerToken,
-    check_health: HealthClient<AuthChannel>,
+    service: CapabilityServiceClient<AuthChannel>,
+    token: BearerToken,
+    health: HealthClient<AuthChannel>,
     timeout: Duration,
     retry_policy: RetryPolicy,
 }
@@ -97,35 +102,33 @@ impl Client {
     /// Calls through `channel`, without a token, each within `timeout`.
     #[must_use]
     pub fn new(channel: Channel, timeout: Duration) -> Self {
-        let line = AuthChannel {
-            channel,
-            token: BearerToken::default(),
-            alert_flag: TlsAlertFlag::default(),
-        };
-        Self::from_auth_channel(line, timeout)
+        Self::from_parts(channel, BearerToken::default(), TlsAlertFlag::default(), timeout)
     }
 
     async fn open(
         endpoint: &DaemonEndpoint,
         credentials: &ClientCredentials,
         timeout: Duration,
-        when: ConnectMode,
+        mode: ConnectMode,
     ) -> Result<Self, ConnectError> {
-        let bearer = BearerToken::read(credentials.token_file.clone()).await;
-        let bearer = bearer.map_err(ConnectError::Credentials)?;
-        let (channel, heard) = open_channel_with(endpoint, credentials, timeout, when).await?;
-        Ok(Self::from_auth_channel(
-            AuthChannel { channel, token: bearer, alert_flag: heard },
-            timeout,
-        ))
+        let token = BearerToken::read(credentials.token_file.clone()).await;
+        let token = token.map_err(ConnectError::Credentials)?;
+        let (channel, alert_flag) = open_channel_with(endpoint, credentials, timeout, mode).await?;
+        Ok(Self::from_parts(channel, token, alert_flag, timeout))
     }
 
-    fn from_auth_channel(line: AuthChannel, timeout: Duration) -> Self {
+    fn from_parts(
+        channel: Channel,
+        token: BearerToken,
+        alert_flag: TlsAlertFlag,
+        timeout: Duration,
+    ) -> Self {
+        let channel = AuthChannel::new(channel, token.clone(), alert_flag);
         Self {
-            service: CapabilityServiceClient::new(line.clone())
+            service: CapabilityServiceClient::new(channel.clone())
                 .max_decoding_message_size(MAX_MESSAGE_BYTES),
-            token: line.token.clone(),
-            check_health: HealthClient::new(line),
+            token,
+            health: HealthClient::new(channel),
             timeout,
             retry_policy: RetryPolicy::NONE,
         }
@@ -151,7 +154,7 @@ impl Client {
     pub async fn check_health(&mut self) -> Result<ServingStatus, CallError> {
         let mut request = Request::new(HealthCheckRequest { service: String::new() });
         request.set_timeout(self.timeout);
-        let answer = with_deadline(self.timeout, self.check_health.check(request)).await?;
+        let answer = with_deadline(self.timeout, self.health.check(request)).await?;
         Ok(answer.status())
     }
 
@@ -181,6 +184,88 @@ impl Client {
         }
     }
 
+    /// Lists skills and joins the pages into one response without a page token.
+    ///
+    /// `request.page_token` must be empty. If the revision is gone before the last page, the list
+    /// starts again, at most three times.
+    pub async fn list_skills(
+        &mut self,
+        request: &ListSkillsRequest,
+    ) -> Result<ListSkillsResponse, CallError> {
+        list::list_skills(self, request).await
+    }
+
+    /// Resolves roots and joins the pages into one response without a page token.
+    ///
+    /// `request.page_token` must be empty. If the revision is gone before the last page, the call
+    /// starts again, at most three times.
+    pub async fn resolve_roots(
+        &mut self,
+        request: ResolveRootsRequest,
+    ) -> Result<ResolveRootsResponse, CallError> {
+        resolve::resolve_roots(self, request).await
+    }
+
+    /// Lists the files of a package and joins the pages into one response without a page token. The
+    /// response has the epoch and revision of the first page.
+    ///
+    /// `request.page_token` must be empty.
+    pub async fn list_resources(
+        &mut self,
+        request: &ListResourcesRequest,
+    ) -> Result<ListResourcesResponse, CallError> {
+        resources::list_resources_until(self, request, usize::MAX).await
+    }
+
+    /// Lists files like [`Client::list_resources`], but requests no further page after more than
+    /// `enough` files. The response then has the token of the next page, if there is a next page.
+    pub async fn list_resources_until(
+        &mut self,
+        request: &ListResourcesRequest,
+        enough: usize,
+    ) -> Result<ListResourcesResponse, CallError> {
+        resources::list_resources_until(self, request, enough).await
+    }
+
+    /// Reads a whole file. `request.cursor` and `request.if_none_match` must be empty.
+    ///
+    /// The bytes go to `out` in order. The first `hold` bytes are buffered until more bytes have
+    /// come or the file is complete: if a small file changes during the read, the read starts again,
+    /// at most three times. The response has no cursor. Its body is empty, and of the file's kind.
+    pub async fn read_resource(
+        &mut self,
+        request: &ReadResourceRequest,
+        hold: usize,
+        out: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<ReadResourceResponse, CallError> {
+        read::read_resource(self, request, hold, out).await
+    }
+
+    /// Reads one page of a file. A page over its size limit is an error.
+    pub async fn read_page(
+        &self,
+        request: &ReadResourceRequest,
+    ) -> Result<ReadResourceResponse, CallError> {
+        read::read_page(self, request).await
+    }
+
+    /// Watches the skills that `request` selects, from its `resume_token` if it has one.
+    #[must_use]
+    pub fn watch_skills(&self, request: WatchSkillsRequest) -> SkillWatch {
+        SkillWatch::new(self.clone(), request)
+    }
+
+    /// Opens one stream of changes, after reading the token again: tokens may be short-lived.
+    ///
+    /// The timeout covers the opening only, because a stream has no deadline.
+    pub(super) async fn open_watch(
+        &mut self,
+        request: WatchSkillsRequest,
+    ) -> Result<Streaming<WatchSkillsResponse>, Status> {
+        self.token.reload().await;
+        with_deadline(self.timeout, self.service.watch_skills(Request::new(request))).await
+    }
+
     /// How long a call may take.
     #[must_use]
     pub fn timeout(&self) -> Duration {
@@ -189,7 +274,7 @@ impl Client {
 }
 
 /// Waits for a call, body and all; tonic's own deadline ends with the headers.
-pub(super) async fn with_deadline<T>(
+async fn with_deadline<T>(
     limit: Duration,
     call: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<T, Status> {

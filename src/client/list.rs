@@ -7,41 +7,38 @@ use crate::proto::caproot::v1::{ListSkillsRequest, ListSkillsResponse};
 /// How often a list is begun anew when its revision is gone.
 const MAX_RESTARTS: usize = 3;
 
-impl Client {
-    /// All pages of a list as one answer without a page token. `request.page_token` must be empty.
-    /// A list whose revision is gone is begun anew, three times at most.
-    pub async fn list_skills(
-        &mut self,
-        request: &ListSkillsRequest,
-    ) -> Result<ListSkillsResponse, CallError> {
-        let mut restarts = 0;
-        loop {
-            match self.list_skill_pages(request.clone()).await {
-                Err(CallError::Status(status))
-                    if restarts < MAX_RESTARTS
-                        && error_reason(&status).as_deref() == Some("CATALOG_CHANGED") =>
-                {
-                    restarts += 1;
-                }
-                outcome => return outcome,
+/// All pages of a list as one answer without a page token. `request.page_token` must be empty.
+/// A list whose revision is gone is begun anew, three times at most.
+pub(super) async fn list_skills(
+    client: &Client,
+    request: &ListSkillsRequest,
+) -> Result<ListSkillsResponse, CallError> {
+    let mut restarts = 0;
+    loop {
+        match list_pages(client, request.clone()).await {
+            Err(CallError::Status(status))
+                if restarts < MAX_RESTARTS
+                    && error_reason(&status).as_deref() == Some("CATALOG_CHANGED") =>
+            {
+                restarts += 1;
             }
+            outcome => return outcome,
         }
     }
+}
 
-    async fn list_skill_pages(
-        &self,
-        mut request: ListSkillsRequest,
-    ) -> Result<ListSkillsResponse, CallError> {
-        let mut list = SkillPageAssembler::default();
-        loop {
-            let call = |mut service: ServiceClient, request| async move {
-                service.list_skills(request).await
-            };
-            let page = self.call_with_retries(request.clone(), call).await?;
-            match list.add_page(page).map_err(CallError::InvalidResponse)? {
-                Some(token) => request.page_token = token,
-                None => return Ok(list.response),
-            }
+async fn list_pages(
+    client: &Client,
+    mut request: ListSkillsRequest,
+) -> Result<ListSkillsResponse, CallError> {
+    let mut list = SkillPageAssembler::default();
+    loop {
+        let call =
+            |mut service: ServiceClient, request| async move { service.list_skills(request).await };
+        let page = client.call_with_retries(request.clone(), call).await?;
+        match list.add_page(page).map_err(CallError::InvalidResponse)? {
+            Some(token) => request.page_token = token,
+            None => return Ok(list.response),
         }
     }
 }

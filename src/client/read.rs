@@ -13,87 +13,84 @@ const DEFAULT_PAGE_BYTES: usize = 8_192;
 /// The most bytes of a cursor; a caproot's are a fifth of that.
 pub const MAX_CURSOR_BYTES: usize = 512;
 
-impl Client {
-    /// Reads a whole file. `request.cursor` and `request.if_none_match` must be empty. The bytes go
-    /// to `out` in order; the first `hold` of them only once more has come or the file is
-    /// complete, so that a small file that changes meanwhile is begun anew, three times at most.
-    /// The answer has no cursor, and an empty body of the kind that the file's is.
-    pub async fn read_resource(
-        &mut self,
-        request: &ReadResourceRequest,
-        hold: usize,
-        out: &mut dyn FnMut(&[u8]) -> io::Result<()>,
-    ) -> Result<ReadResourceResponse, CallError> {
-        let mut restarts = 0;
-        loop {
-            let mut given = false;
-            let mut note = |bytes: &[u8]| {
-                given = true;
-                out(bytes)
-            };
-            match self.read_file_pages(request.clone(), hold, &mut note).await {
-                Err(CallError::Status(status))
-                    if error_reason(&status).as_deref() == Some("RESOURCE_CHANGED") =>
-                {
-                    if given {
-                        return Err(CallError::ChangedDuringRead);
-                    }
-                    if restarts == MAX_RESTARTS {
-                        return Err(CallError::Status(status));
-                    }
-                    restarts += 1;
+/// Reads a whole file. `request.cursor` and `request.if_none_match` must be empty. The bytes go
+/// to `out` in order; the first `hold` of them only once more has come or the file is
+/// complete, so that a small file that changes meanwhile is begun anew, three times at most.
+/// The answer has no cursor, and an empty body of the kind that the file's is.
+pub(super) async fn read_resource(
+    client: &Client,
+    request: &ReadResourceRequest,
+    hold: usize,
+    out: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+) -> Result<ReadResourceResponse, CallError> {
+    let mut restarts = 0;
+    loop {
+        let mut given = false;
+        let mut note = |bytes: &[u8]| {
+            given = true;
+            out(bytes)
+        };
+        match read_pages(client, request.clone(), hold, &mut note).await {
+            Err(CallError::Status(status))
+                if error_reason(&status).as_deref() == Some("RESOURCE_CHANGED") =>
+            {
+                if given {
+                    return Err(CallError::ChangedDuringRead);
                 }
-                outcome => return outcome,
+                if restarts == MAX_RESTARTS {
+                    return Err(CallError::Status(status));
+                }
+                restarts += 1;
             }
+            outcome => return outcome,
         }
     }
+}
 
-    /// One page of a file. A page over its bound is an error.
-    pub async fn read_page(
-        &self,
-        request: &ReadResourceRequest,
-    ) -> Result<ReadResourceResponse, CallError> {
-        let bound = match usize::try_from(request.max_bytes) {
-            Ok(asked @ 1..) => asked.min(MAX_PAGE_BYTES),
-            _ => DEFAULT_PAGE_BYTES,
-        };
-        let call = |mut service: ServiceClient, request| async move {
-            service.read_resource(request).await
-        };
-        let page = self.call_with_retries(request.clone(), call).await?;
-        let content = match &page.body {
-            Some(Body::Contents(text)) => text.len(),
-            Some(Body::Data(data)) => data.len(),
-            None => 0,
-        };
-        if content > bound {
-            return Err(CallError::InvalidResponse("a page of a file is over its bound"));
-        }
-        if page.next_cursor.len() > MAX_CURSOR_BYTES {
-            return Err(CallError::InvalidResponse("a cursor is over 512 bytes"));
-        }
-        Ok(page)
+/// One page of a file. A page over its bound is an error.
+pub(super) async fn read_page(
+    client: &Client,
+    request: &ReadResourceRequest,
+) -> Result<ReadResourceResponse, CallError> {
+    let bound = match usize::try_from(request.max_bytes) {
+        Ok(asked @ 1..) => asked.min(MAX_PAGE_BYTES),
+        _ => DEFAULT_PAGE_BYTES,
+    };
+    let call =
+        |mut service: ServiceClient, request| async move { service.read_resource(request).await };
+    let page = client.call_with_retries(request.clone(), call).await?;
+    let content = match &page.body {
+        Some(Body::Contents(text)) => text.len(),
+        Some(Body::Data(data)) => data.len(),
+        None => 0,
+    };
+    if content > bound {
+        return Err(CallError::InvalidResponse("a page of a file is over its bound"));
     }
+    if page.next_cursor.len() > MAX_CURSOR_BYTES {
+        return Err(CallError::InvalidResponse("a cursor is over 512 bytes"));
+    }
+    Ok(page)
+}
 
-    async fn read_file_pages(
-        &mut self,
-        mut request: ReadResourceRequest,
-        hold: usize,
-        out: &mut dyn FnMut(&[u8]) -> io::Result<()>,
-    ) -> Result<ReadResourceResponse, CallError> {
-        let mut waiting = Vec::new();
-        let mut file = FilePageAssembler::default();
-        loop {
-            let page = self.read_page(&request).await?;
-            let cursor = file.add_page(page, &mut waiting).map_err(CallError::InvalidResponse)?;
-            if waiting.len() > hold || cursor.is_none() {
-                out(&waiting)?;
-                waiting.clear();
-            }
-            match cursor {
-                Some(cursor) => request.cursor = cursor,
-                None => return Ok(file.response),
-            }
+async fn read_pages(
+    client: &Client,
+    mut request: ReadResourceRequest,
+    hold: usize,
+    out: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+) -> Result<ReadResourceResponse, CallError> {
+    let mut waiting = Vec::new();
+    let mut file = FilePageAssembler::default();
+    loop {
+        let page = read_page(client, &request).await?;
+        let cursor = file.add_page(page, &mut waiting).map_err(CallError::InvalidResponse)?;
+        if waiting.len() > hold || cursor.is_none() {
+            out(&waiting)?;
+            waiting.clear();
+        }
+        match cursor {
+            Some(cursor) => request.cursor = cursor,
+            None => return Ok(file.response),
         }
     }
 }

@@ -4,37 +4,26 @@ use super::call::{CallError, Client, ServiceClient};
 use super::pages::PageTracker;
 use crate::proto::caproot::v1::{ListResourcesRequest, ListResourcesResponse};
 
-impl Client {
-    /// All pages of a list of files as one answer without a page token, with the epoch and revision
-    /// of the first. `request.page_token` must be empty.
-    pub async fn list_resources(
-        &mut self,
-        request: &ListResourcesRequest,
-    ) -> Result<ListResourcesResponse, CallError> {
-        self.list_resources_until(request, usize::MAX).await
-    }
-
-    /// The same, but asks for no further page once there are more than `enough` files. The answer
-    /// then has the token of the next page, if there is one.
-    pub async fn list_resources_until(
-        &mut self,
-        request: &ListResourcesRequest,
-        enough: usize,
-    ) -> Result<ListResourcesResponse, CallError> {
-        let mut request = request.clone();
-        let mut list = ResourcePageAssembler::default();
-        loop {
-            let call = |mut service: ServiceClient, request| async move {
-                service.list_resources(request).await
-            };
-            let page = self.call_with_retries(request.clone(), call).await?;
-            match list.add_page(page).map_err(CallError::InvalidResponse)? {
-                Some(token) if list.response.resources.len() > enough => {
-                    return Ok(ListResourcesResponse { next_page_token: token, ..list.response });
-                }
-                Some(token) => request.page_token = token,
-                None => return Ok(list.response),
+/// The same, but asks for no further page once there are more than `enough` files. The answer
+/// then has the token of the next page, if there is one.
+pub(super) async fn list_resources_until(
+    client: &Client,
+    request: &ListResourcesRequest,
+    enough: usize,
+) -> Result<ListResourcesResponse, CallError> {
+    let mut request = request.clone();
+    let mut list = ResourcePageAssembler::default();
+    loop {
+        let call = |mut service: ServiceClient, request| async move {
+            service.list_resources(request).await
+        };
+        let page = client.call_with_retries(request.clone(), call).await?;
+        match list.add_page(page).map_err(CallError::InvalidResponse)? {
+            Some(token) if list.response.resources.len() > enough => {
+                return Ok(ListResourcesResponse { next_page_token: token, ..list.response });
             }
+            Some(token) => request.page_token = token,
+            None => return Ok(list.response),
         }
     }
 }

@@ -2,13 +2,13 @@
 //! and goes on from the last state that the caller got whole. Leaves applying events to the caller.
 
 use super::auth_channel::TlsRequired;
-use super::call::{CallError, Client, with_deadline};
+use super::call::{CallError, Client};
 use crate::proto::caproot::v1::watch_skills_response::Event;
 use crate::proto::caproot::v1::{WatchSkillsRequest, WatchSkillsResponse};
 use std::error::Error as _;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
-use tonic::{Code, Request, Status, Streaming};
+use tonic::{Code, Status, Streaming};
 use tonic_types::StatusExt as _;
 
 /// The wait before the first new attempt; each further one doubles it.
@@ -51,22 +51,11 @@ pub struct SkillWatch {
     had_event: bool,
 }
 
-impl Client {
-    /// Watches what `request` asks for, from its `resume_token` on, if it has one.
-    #[must_use]
-    pub fn watch_skills(&self, request: WatchSkillsRequest) -> SkillWatch {
-        SkillWatch {
-            client: self.clone(),
-            request,
-            stream: None,
-            failures: 0,
-            retry_delay: None,
-            had_event: false,
-        }
-    }
-}
-
 impl SkillWatch {
+    pub(super) fn new(client: Client, request: WatchSkillsRequest) -> Self {
+        Self { client, request, stream: None, failures: 0, retry_delay: None, had_event: false }
+    }
+
     /// The token of the last `synced` or `bookmark`, with nothing after it; empty in the middle of a
     /// state, which cannot be gone on from.
     #[must_use]
@@ -107,16 +96,10 @@ impl SkillWatch {
     }
 
     async fn receive_event(&mut self) -> Result<WatchSkillsResponse, Status> {
-        let (silence, timeout) = (self.silence_timeout(), self.client.timeout());
+        let silence = self.silence_timeout();
         let stream = match &mut self.stream {
             Some(stream) => stream,
-            closed @ None => {
-                // A token that lasts an hour is another one by now.
-                self.client.token.reload().await;
-                // Without a deadline: the stream is to last.
-                let call = self.client.service.watch_skills(Request::new(self.request.clone()));
-                closed.insert(with_deadline(timeout, call).await?)
-            }
+            closed @ None => closed.insert(self.client.open_watch(self.request.clone()).await?),
         };
         match tokio::time::timeout(silence, stream.message()).await {
             Ok(Ok(Some(event))) => Ok(event),

@@ -17,8 +17,9 @@ use crate::session::Session;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use rmcp::model::{
-    ListResourcesResult, ListSkillsResult, MetaObject, Resource, ResourceContents, Skill,
-    SkillFrontmatter, SkillResources,
+    ContentBlock, GetPromptResult, ListPromptsResult, ListResourcesResult, ListSkillsResult,
+    MetaObject, Prompt, PromptMessage, Resource, ResourceContents, Role, Skill, SkillFrontmatter,
+    SkillResources,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -31,14 +32,14 @@ const MAX_CONCURRENT_LISTINGS: usize = 8;
 /// The media type of a SKILL.md.
 const MARKDOWN: &str = "text/markdown";
 /// In `_meta` of lists: what is not in them.
-pub(super) const OMISSIONS_META_KEY: &str = "caproot/omissions";
+const OMISSIONS_META_KEY: &str = "caproot/omissions";
 /// In `_meta` of lists: how many skills of this page's stretch are left out, and why.
 const OMITTED_META_KEY: &str = "caproot/omitted";
 
 /// A daemon's skills, for any number of sessions.
 #[derive(Debug)]
 pub(super) struct McpBackend {
-    pub(super) client: Client,
+    client: Client,
     state: watch::Receiver<FeedState>,
     tool_session: Option<Session>,
     waiting_permits: Semaphore,
@@ -47,8 +48,8 @@ pub(super) struct McpBackend {
 }
 
 /// The right of a call to be answered, with the catalog to answer it from. Given back when dropped.
-pub(super) struct CallPermit<'a> {
-    pub(super) catalog: Arc<McpCatalog>,
+struct CallPermit<'a> {
+    catalog: Arc<McpCatalog>,
     _waiting: SemaphorePermit<'a>,
     _call: SemaphorePermit<'a>,
 }
@@ -233,6 +234,50 @@ impl McpBackend {
         Ok(result)
     }
 
+    /// `prompts/list`: the skills that only a person may start.
+    pub(super) async fn list_prompts(
+        &self,
+        cursor: Option<&str>,
+    ) -> Result<ListPromptsResult, McpCallError> {
+        let turn = self.acquire_call_permit().await?;
+        let rest = skills_after_cursor(&turn.catalog, ListKind::Prompts, cursor)?;
+        let (mut page, mut bytes, mut passed) = (Vec::new(), 0, 0);
+        for skill in rest {
+            if let Some(name) = &skill.prompt_name {
+                let prompt = Prompt::new(name, Some(description(skill)), None);
+                bytes += json_bytes(&prompt);
+                if page.len() == MAX_PAGE_ITEMS || (bytes > MAX_PAGE_BYTES && !page.is_empty()) {
+                    break;
+                }
+                page.push(prompt);
+            }
+            passed += 1;
+        }
+        let next = next_cursor(ListKind::Prompts, rest, passed);
+        let mut result = ListPromptsResult::with_all_items(page);
+        result.next_cursor = next;
+        result.meta = meta_object([(OMISSIONS_META_KEY, turn.catalog.omissions())]);
+        Ok(result)
+    }
+
+    /// `prompts/get`: the whole SKILL.md, for a model that is to follow it now.
+    pub(super) async fn get_prompt(&self, name: &str) -> Result<GetPromptResult, McpCallError> {
+        let turn = self.acquire_call_permit().await?;
+        let skill = turn.catalog.skill_by_prompt(name).ok_or(McpCallError::UnknownPrompt)?;
+        let uri = skill.main_uri();
+        let found = turn.catalog.resolve_uri(&uri).ok_or(FileError::NotFound)?;
+        let text = files::read_file(&mut self.client.clone(), &uri, &found).await?;
+        let head = format!(
+            "Use the skill `{}`, which the user started. Its SKILL.md follows; it may name other files of \
+             the skill, which are resources below {}/.",
+            escape_hidden_chars(skill.name()),
+            skill.uri()
+        );
+        let messages = [ContentBlock::text(head), ContentBlock::resource(text)];
+        let messages = messages.map(|content| PromptMessage::new(Role::User, content));
+        Ok(GetPromptResult::new(messages.into()).with_description(description(skill)))
+    }
+
     async fn list_item_for_models(
         &self,
         catalog: &McpCatalog,
@@ -269,7 +314,7 @@ impl McpBackend {
         Ok(if fits { SkillListItem::Skill(Box::new(shown), bytes) } else { SkillListItem::Omitted })
     }
 
-    pub(super) async fn acquire_call_permit(&self) -> Result<CallPermit<'_>, McpCallError> {
+    async fn acquire_call_permit(&self) -> Result<CallPermit<'_>, McpCallError> {
         let waiting =
             self.waiting_permits.try_acquire().map_err(|_| McpCallError::Busy("calls"))?;
         let catalog = self.current_catalog().await?;
@@ -300,7 +345,7 @@ fn main_resource(skill: &ServedSkill) -> Resource {
 }
 
 /// The skills behind a cursor.
-pub(super) fn skills_after_cursor<'a>(
+fn skills_after_cursor<'a>(
     catalog: &'a McpCatalog,
     list: ListKind,
     cursor: Option<&str>,
@@ -312,17 +357,21 @@ pub(super) fn skills_after_cursor<'a>(
 }
 
 /// The cursor behind as many of these, if there are more.
-pub(super) fn next_cursor(list: ListKind, skills: &[ServedSkill], passed: usize) -> Option<String> {
+fn next_cursor(list: ListKind, skills: &[ServedSkill], passed: usize) -> Option<String> {
     let passed_last = skills.get(passed.checked_sub(1)?).filter(|_| passed < skills.len())?;
     Some(cursor::encode_cursor(list, sort_key(&passed_last.record)))
 }
 
-pub(super) fn meta_object<const N: usize>(said: [(&str, Option<Value>); N]) -> Option<MetaObject> {
+fn meta_object<const N: usize>(said: [(&str, Option<Value>); N]) -> Option<MetaObject> {
     let said = said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
     let said: serde_json::Map<_, _> = said.collect();
     (!said.is_empty()).then_some(MetaObject(said))
 }
 
-pub(super) fn json_bytes(value: &impl Serialize) -> usize {
+fn json_bytes(value: &impl Serialize) -> usize {
     serde_json::to_vec(value).map_or(usize::MAX, |json| json.len())
+}
+
+fn description(skill: &ServedSkill) -> String {
+    escape_hidden_chars(skill.record.description()).into_owned()
 }

@@ -5,22 +5,27 @@ use super::backend::McpBackend;
 use super::call_error::McpCallError;
 use super::catalog_changes::CatalogChanges;
 use super::limits::{MAX_SUBSCRIBED_URIS, MAX_URI_BYTES};
-use super::tools;
+use crate::session::Session;
 use rmcp::model::{
-    CallToolRequestMethod, CallToolRequestParams, CallToolResponse, CompleteRequestMethod,
-    CompleteRequestParams, CompleteResult, ErrorCode, GetPromptRequestParams, GetPromptResponse,
-    GetSkillRequestParams, GetSkillResult, Implementation, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListSkillsResult, ListToolsRequestMethod,
-    ListToolsResult, PaginatedRequestParams, ReadResourceDirectoryRequestParams,
-    ReadResourceDirectoryResult, ReadResourceRequestParams, ReadResourceResponse,
-    ReadResourceResult, ResourceTemplate, ResourceUpdatedNotificationParam, ServerCapabilities,
-    ServerConfig, SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams,
+    CallToolRequestMethod, CallToolRequestParams, CallToolResponse, CallToolResult,
+    CompleteRequestMethod, CompleteRequestParams, CompleteResult, ContentBlock, ErrorCode,
+    GetPromptRequestParams, GetPromptResponse, GetSkillRequestParams, GetSkillResult,
+    Implementation, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+    ListSkillsResult, ListToolsRequestMethod, ListToolsResult, MetaObject, PaginatedRequestParams,
+    ReadResourceDirectoryRequestParams, ReadResourceDirectoryResult, ReadResourceRequestParams,
+    ReadResourceResponse, ReadResourceResult, ResourceTemplate, ResourceUpdatedNotificationParam,
+    ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool,
+    ToolAnnotations, UnsubscribeRequestParams,
 };
 use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio_util::task::AbortOnDropHandle;
+
+/// In `_meta` of results: that strangers wrote what is in them.
+const EXTERNAL_CONTEXT_KEY: &str = "caproot/externalContext";
 
 const INSTRUCTIONS: &str = "The Agent Skills of an executor. Each resource that is listed is the \
      SKILL.md of one skill: read it before a task that its description fits. It may name other files \
@@ -68,7 +73,7 @@ impl ServerHandler for McpHandler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         match self.executor.tool_session() {
-            Some(session) => Ok(ListToolsResult::with_all_items(tools::list_tools(session))),
+            Some(session) => Ok(ListToolsResult::with_all_items(list_tools(session))),
             None => Err(ErrorData::method_not_found::<ListToolsRequestMethod>()),
         }
     }
@@ -79,7 +84,7 @@ impl ServerHandler for McpHandler {
         _: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         match self.executor.tool_session() {
-            Some(session) => Ok(tools::call_tool(session, request).await.into()),
+            Some(session) => Ok(call_tool(session, request).await.into()),
             None => Err(ErrorData::method_not_found::<CallToolRequestMethod>()),
         }
     }
@@ -287,4 +292,32 @@ fn invalid_params_error(fault: &McpCallError, uri: Option<&str>) -> ErrorData {
         error.code = ErrorCode::INVALID_PARAMS;
     }
     error
+}
+
+/// What `tools/list` gives.
+fn list_tools(session: &Session) -> Vec<Tool> {
+    let payloads = session.skill_tools();
+    payloads.as_array().into_iter().flatten().map(tool_from_payload).collect()
+}
+
+fn tool_from_payload(payload: &Value) -> Tool {
+    let text = |key: &str| payload[key].as_str().unwrap_or_default().to_owned();
+    let schema = payload["inputSchema"].as_object().cloned().unwrap_or_default();
+    let hints = ToolAnnotations::new().read_only(true).open_world(false);
+    Tool::new(text("name"), text("description"), schema).with_annotations(hints)
+}
+
+/// What `tools/call` gives, also where something is wrong.
+async fn call_tool(session: &Session, request: CallToolRequestParams) -> CallToolResult {
+    let arguments = Value::Object(request.arguments.unwrap_or_default());
+    let result = session.call(&request.name, &arguments).await;
+    let content = vec![ContentBlock::text(result.json)];
+    let mut answer = if result.success {
+        CallToolResult::success(content)
+    } else {
+        CallToolResult::error(content)
+    };
+    let mark = (EXTERNAL_CONTEXT_KEY.to_owned(), Value::Bool(result.external_context));
+    answer.meta = Some(MetaObject(std::iter::once(mark).collect()));
+    answer
 }

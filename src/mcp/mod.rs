@@ -13,11 +13,9 @@ mod files;
 mod handler;
 mod http;
 pub mod limits;
-mod prompts;
 mod sessions;
 mod skill_record;
 mod stdio;
-mod tools;
 
 pub use feed::SkillSubscription;
 pub use http::{HttpAllowlist, HttpListener};

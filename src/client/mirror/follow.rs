@@ -1,7 +1,7 @@
 //! Follows one stream for ever, and shows each whole state. Leaves applying events to `held`, and what
 //! changed since an earlier mirror to `meeting`.
 
-use super::reconciler::{ResumeReconciler, RevisionState};
+use super::reconciler::ResumeReconciler;
 use super::replica::{MirrorReplica, ReplicaUpdate};
 use super::{
     ChangesSince, MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState, ResumePoint,
@@ -18,10 +18,17 @@ use tokio::time::Instant;
 /// mended what was wrong.
 const REJECTED_RETRY_DELAY: Duration = Duration::from_secs(30);
 
+/// A whole state that is held.
+struct RevisionState {
+    epoch: Arc<str>,
+    revision: u64,
+    token: Arc<str>,
+}
+
 /// Shows what is held.
 pub(super) struct SnapshotPublisher {
-    pub(super) snapshots: watch::Sender<MirrorSnapshot>,
-    pub(super) message_count: watch::Sender<u64>,
+    snapshots: watch::Sender<MirrorSnapshot>,
+    message_count: watch::Sender<u64>,
 }
 
 /// Keeps the copy, for ever.
@@ -69,7 +76,8 @@ async fn apply_stream(
                     let state = RevisionState { epoch, revision, token };
                     let mut since = None;
                     if let Some(with) = meeting {
-                        since = with.reconcile(&state, catalog.as_deref()).await;
+                        since =
+                            with.reconcile(&state.epoch, state.revision, catalog.as_deref()).await;
                         if since.is_none() {
                             // The two are of different revisions: this one asks where it is by now.
                             watch.reopen();
@@ -92,6 +100,13 @@ async fn apply_stream(
 }
 
 impl SnapshotPublisher {
+    pub(super) fn new(
+        snapshots: watch::Sender<MirrorSnapshot>,
+        message_count: watch::Sender<u64>,
+    ) -> Self {
+        Self { snapshots, message_count }
+    }
+
     /// Shows a whole state; `None`: the catalog of the one before.
     fn publish_state(
         &self,

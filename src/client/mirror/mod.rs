@@ -136,7 +136,7 @@ impl Mirror {
             changed_since_resume: false,
         });
         let (count, heard) = watch::channel(0);
-        let teller = SnapshotPublisher { snapshots: tell, message_count: count };
+        let teller = SnapshotPublisher::new(tell, count);
         let task = tokio::spawn(follow_executor(client.clone(), selection, from, teller));
         Self { snapshots: told, messages: heard, _task: Arc::new(AbortOnDrop(task)) }
     }

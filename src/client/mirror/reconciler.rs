@@ -2,14 +2,13 @@
 //! changes since a token on a stream of their own, and the whole on another; the two are asked again,
 //! in turn, until both are of one revision. Where they cannot be, fingerprints say which roots changed.
 
-use super::resume::ChangedIds;
 use super::{ChangesSince, MirrorCatalog, ResumePoint};
 use crate::client::call::Client;
 use crate::client::handle::root_id;
 use crate::client::watch::WatchMessage;
 use crate::proto::caproot::v1::watch_skills_response::Event;
 use crate::proto::caproot::v1::{ResetReason, SkillDelta, WatchSkillsRequest};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
@@ -17,14 +16,6 @@ use tokio::time::{Instant, timeout_at};
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often the two are asked at most.
 const MAX_ROUNDS: usize = 64;
-
-/// A whole state that is held.
-#[derive(Debug, Clone)]
-pub(super) struct RevisionState {
-    pub(super) epoch: Arc<str>,
-    pub(super) revision: u64,
-    pub(super) token: Arc<str>,
-}
 
 /// A mirror that has not met its earlier self yet.
 pub(super) struct ResumeReconciler {
@@ -45,6 +36,25 @@ enum ResumeAnswer {
     Unavailable(String),
     /// It did not come to an end, and may the next time.
     Interrupted,
+}
+
+/// What changed, while it is being told.
+#[derive(Debug, Default)]
+struct ChangedIds {
+    upserted: BTreeSet<String>,
+    removed: BTreeSet<String>,
+    roots: BTreeSet<String>,
+}
+
+impl ChangedIds {
+    fn into_changes_since(self, revision: u64) -> ChangesSince {
+        ChangesSince::Known {
+            revision,
+            upserted: self.upserted.into_iter().collect(),
+            removed: self.removed.into_iter().collect(),
+            roots: self.roots.into_iter().collect(),
+        }
+    }
 }
 
 impl ResumeReconciler {
@@ -68,14 +78,14 @@ impl ResumeReconciler {
     /// What changed up to this state; `None`: the daemon is at another by now, so come back with that.
     pub(super) async fn reconcile(
         &mut self,
-        at: &RevisionState,
+        epoch: &str,
+        revision: u64,
         catalog: Option<&MirrorCatalog>,
     ) -> Option<ChangesSince> {
         let empty = MirrorCatalog::default();
         let from = self.resume_point.clone();
-        let by_fingerprints = |why: String| {
-            Some(from.compare_fingerprints(catalog.unwrap_or(&empty), at.revision, why))
-        };
+        let by_fingerprints =
+            |why: String| Some(from.compare_fingerprints(catalog.unwrap_or(&empty), revision, why));
         if from.token.is_empty() {
             let why = "there was no token to go on from";
             return by_fingerprints(why.to_owned());
@@ -83,8 +93,8 @@ impl ResumeReconciler {
         self.rounds += 1;
         let until = *self.deadline.get_or_insert_with(|| Instant::now() + RECONCILE_TIMEOUT);
         match timeout_at(until, self.request_changes()).await {
-            Ok(ResumeAnswer::Complete { epoch, revision, changed })
-                if *epoch == *at.epoch && revision == at.revision =>
+            Ok(ResumeAnswer::Complete { epoch: its_epoch, revision: its_revision, changed })
+                if its_epoch == epoch && its_revision == revision =>
             {
                 Some(changed.into_changes_since(revision))
             }

@@ -5,7 +5,7 @@ use super::{MirrorCatalog, MirrorSnapshot};
 use crate::proto::caproot::v1::{RootStatus, Skill};
 use prost::Message as _;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hasher as _};
 
 /// Where a mirror was.
@@ -46,14 +46,6 @@ pub enum ChangesSince {
     },
 }
 
-/// What changed, while it is being told.
-#[derive(Debug, Default)]
-pub(super) struct ChangedIds {
-    pub(super) upserted: BTreeSet<String>,
-    pub(super) removed: BTreeSet<String>,
-    pub(super) roots: BTreeSet<String>,
-}
-
 impl ResumePoint {
     /// Of what is held now; `None` before the first state.
     #[must_use]
@@ -78,20 +70,10 @@ impl ResumePoint {
         let roots: Vec<_> =
             ids.filter(|id| self.fingerprints.get(*id) != now.get(*id)).cloned().collect();
         if roots.is_empty() {
-            return ChangedIds::default().into_changes_since(revision);
+            let (upserted, removed) = (Vec::new(), Vec::new());
+            return ChangesSince::Known { revision, upserted, removed, roots };
         }
         ChangesSince::Unknown { why, roots }
-    }
-}
-
-impl ChangedIds {
-    pub(super) fn into_changes_since(self, revision: u64) -> ChangesSince {
-        ChangesSince::Known {
-            revision,
-            upserted: self.upserted.into_iter().collect(),
-            removed: self.removed.into_iter().collect(),
-            roots: self.roots.into_iter().collect(),
-        }
     }
 }
 
