@@ -11,7 +11,6 @@ pub mod exit;
 mod explain;
 mod failure;
 mod fleet;
-mod generated;
 mod handle_arg;
 mod list;
 #[cfg(feature = "mcp")]
@@ -35,7 +34,11 @@ mod watch;
 pub use failure::{CommandFailure, report_outcome, report_usage_error};
 
 use crate::endpoint::ProcessEnv;
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use output::write_stdout;
+use std::path::{Path, PathBuf};
 
 /// The version, and of what it was built.
 const LONG_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("CAPROOT_BUILD"), ")");
@@ -82,12 +85,37 @@ enum UserCommand {
     Check(check::CheckArgs),
     Explain(explain::ExplainArgs),
     Path(path::PathArgs),
-    Completions(generated::CompletionsArgs),
-    Man(generated::ManArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
     Watch(watch::WatchArgs),
     Call(call::CallArgs),
     #[cfg(feature = "mcp")]
     Mcp(mcp::McpArgs),
+}
+
+/// Print a shell's completions
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  caproot completions bash > ~/.local/share/bash-completion/completions/caproot
+  caproot completions zsh > ~/.zfunc/_caproot
+  caproot completions fish > ~/.config/fish/completions/caproot.fish")]
+struct CompletionsArgs {
+    /// For which shell
+    #[arg(value_enum, value_name = "SHELL")]
+    shell: Shell,
+}
+
+/// Print the manual page, or write one for each command
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  caproot man | man -l -
+  caproot man --dir /usr/local/share/man/man1")]
+struct ManArgs {
+    /// Write a page for each command into this directory, which must exist
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
 }
 
 /// A command that is ready for the runtime.
@@ -125,10 +153,8 @@ pub async fn run(begun: PreparedCommand, env: &ProcessEnv) -> Result<u8, Command
         UserCommand::Resolve(args) => resolve::run(args, env).await,
         UserCommand::Resources(args) => resources::run(args, env).await,
         UserCommand::Path(args) => path::run(args, env).await,
-        UserCommand::Completions(args) => {
-            generated::print_completions(&args, CommandLine::command())
-        }
-        UserCommand::Man(args) => generated::print_man_pages(&args, CommandLine::command()),
+        UserCommand::Completions(args) => print_completions(&args, CommandLine::command()),
+        UserCommand::Man(args) => print_man_pages(&args, CommandLine::command()),
         UserCommand::Config(args) => config::run(&args, env),
         UserCommand::Check(args) => check::run(args, env).await,
         UserCommand::Explain(args) => explain::run(&args),
@@ -137,4 +163,34 @@ pub async fn run(begun: PreparedCommand, env: &ProcessEnv) -> Result<u8, Command
         #[cfg(feature = "mcp")]
         UserCommand::Mcp(args) => mcp::run(args, env).await,
     }
+}
+
+/// Prints completions.
+fn print_completions(
+    args: &CompletionsArgs,
+    mut command: clap::Command,
+) -> Result<u8, CommandFailure> {
+    // The generator cannot report that it could not write, so it writes to memory.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, "caproot", &mut script);
+    write_stdout(|stdout| stdout.write_all(&script))?;
+    Ok(exit::OK)
+}
+
+/// Prints or writes manual pages.
+fn print_man_pages(args: &ManArgs, command: clap::Command) -> Result<u8, CommandFailure> {
+    if let Some(dir) = &args.dir {
+        clap_mangen::generate_to(command, dir).map_err(|error| man_write_failure(dir, &error))?;
+        return Ok(exit::OK);
+    }
+    let mut page = Vec::new();
+    let rendered = Man::new(command).render(&mut page);
+    rendered.map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
+    write_stdout(|stdout| stdout.write_all(&page))?;
+    Ok(exit::OK)
+}
+
+fn man_write_failure(dir: &Path, error: &std::io::Error) -> CommandFailure {
+    let sentence = format!("manual pages cannot be written into {}: {error}", dir.display());
+    CommandFailure::new(exit::OUTPUT_FAILED, sentence)
 }

@@ -16,7 +16,7 @@ pub(super) enum SkillAddress {
 
 /// Whether the Agent Skills format allows the name: 1 to 64 lower-case letters, digits and single
 /// hyphens between them.
-pub(super) fn is_valid_name(name: &str) -> bool {
+fn is_valid_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let edges = name.bytes().next().is_some_and(plain) && name.bytes().last().is_some_and(plain);
     let all = name.bytes().all(|b| plain(b) || b == b'-');

@@ -18,7 +18,7 @@ pub(super) struct SkillRecord {
     /// Its handle.
     pub(super) package: String,
     /// The handle of its SKILL.md.
-    pub(super) main_resource: String,
+    main_resource: String,
     /// Its qualified name.
     pub(super) name: String,
     /// What it does, in the daemon's words.
