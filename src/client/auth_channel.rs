@@ -1,5 +1,5 @@
-//! A channel as calls go through it: each takes the token along, and one that fails because the daemon
-//! wants TLS says so. Leaves opening it to `connect`.
+//! Channel that adds the bearer token to each call, and reports a call that failed because the
+//! daemon requires TLS.
 
 use super::credentials::BearerToken;
 use http::header::AUTHORIZATION;
@@ -14,20 +14,20 @@ use tonic::body::Body;
 use tonic::transport::Channel;
 use tower::Service;
 
-/// The daemon speaks TLS where it was spoken to without.
+/// The daemon requires TLS, and the connection has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("what answers speaks TLS, and is spoken to without")]
+#[error("the server requires TLS, but the endpoint says `tcp:`")]
 pub struct TlsRequired;
 
 impl TlsRequired {
-    /// Whether a call ended for this.
+    /// Whether this error ended the call.
     #[must_use]
     pub fn is_cause_of(status: &Status) -> bool {
         status.source().is_some_and(<dyn Error>::is::<Self>)
     }
 }
 
-/// A channel, what goes with each call, and what was heard on it.
+/// Channel with the token of each call, and with the flag of its connections.
 #[derive(Debug, Clone)]
 pub(super) struct AuthChannel {
     channel: Channel,
@@ -41,8 +41,8 @@ impl AuthChannel {
     }
 }
 
-/// Whether an alert of TLS was heard on a connection without. What a broken connection leaves of its
-/// cause depends on the moment, so it is noted beside it.
+/// Flag: a connection without TLS received a TLS alert. The error of a broken connection depends on
+/// timing, so the alert is recorded separately.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TlsAlertFlag(Arc<AtomicBool>);
 

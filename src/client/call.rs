@@ -1,5 +1,4 @@
-//! One daemon, its calls one by one, each within a deadline. Leaves joining pages to `list`,
-//! `resources` and `read`, and which calls are made again to `retry`.
+//! Client of one daemon: single calls, each within a deadline.
 
 use super::auth_channel::{AuthChannel, TlsAlertFlag};
 use super::connect::{
@@ -28,39 +27,40 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_types::StatusExt as _;
 
-/// Why a call, or the calls that one answer takes, failed. Displays as one sentence.
+/// Failure of a call, or of the calls that one response takes. Displays as one sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The daemon, or the way to it, ended the call.
+    /// The daemon or the connection ended the call.
     #[error("{}", status_sentence(.0))]
     Status(#[from] Status),
-    /// The daemon broke its own promise; going on could go on for ever.
-    #[error("the daemon's answer makes no sense: {0}")]
+    /// The response violates the protocol. Further calls could go on without end.
+    #[error("invalid response from the daemon: {0}")]
     InvalidResponse(&'static str),
-    /// The file changed after some of it had been handed out.
-    #[error("the file changed while it was read, and what was written so far is of the old one")]
+    /// The file changed after its first bytes went to the output.
+    #[error("the file changed during the read: the bytes written so far are of the old version")]
     ChangedDuringRead,
-    /// What was read could not be handed out.
-    #[error("the output cannot be written: {0}")]
+    /// The output could not be written.
+    #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
 }
 
 impl CallError {
-    /// Whether nothing listens where the daemon should: the socket is missing, or the connection is refused.
+    /// Whether no daemon listens at the endpoint: the socket is missing, or the connection is
+    /// refused.
     #[must_use]
     pub fn is_connection_refused(&self) -> bool {
         matches!(self, Self::Status(status) if is_connection_refused(status))
     }
 }
 
-/// The generated client.
+/// Generated client on an authenticated channel.
 pub(super) type ServiceClient = CapabilityServiceClient<AuthChannel>;
 
-/// The most bytes of one message of a daemon; the pages of a caproot stay under 1 MiB. One that is
-/// larger is an error of its call, and is not taken into memory.
+/// Maximum size of one message of the daemon. A page of caproot is under 1 MiB. A larger message
+/// fails its call before it is read into memory.
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
-/// A daemon behind a channel. A clone is cheap, and shares the connection.
+/// Client of one daemon. A clone is cheap and shares the connection.
 #[derive(Debug, Clone)]
 pub struct Client {
     service: CapabilityServiceClient<AuthChannel>,
@@ -71,9 +71,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects with credentials, within `timeout`; each call later is within it, too. Their files
-    /// are read again where the connection is lost and made anew. No call is made twice: for that, see
-    /// [`Client::retrying`].
+    /// Connects with credentials within `timeout`. Each later call has the same timeout.
+    ///
+    /// A lost connection is opened again, and the credential files are read again. No call is
+    /// retried: see [`Client::with_retry_policy`].
     pub async fn connect(
         endpoint: &DaemonEndpoint,
         credentials: &ClientCredentials,
@@ -82,8 +83,8 @@ impl Client {
         Self::open(endpoint, credentials, timeout, ConnectMode::Eager).await
     }
 
-    /// The same without connecting: the first call does. Calls are made again as [`Retries`] says by
-    /// default. An error is one of the credentials' files alone.
+    /// Creates a client that connects with its first call, and retries by the default
+    /// [`RetryPolicy`]. Fails only if a credential file cannot be used.
     pub async fn connect_lazily(
         endpoint: &DaemonEndpoint,
         credentials: &ClientCredentials,
@@ -93,13 +94,13 @@ impl Client {
         Ok(client.with_retry_policy(RetryPolicy::default()))
     }
 
-    /// The same client, whose calls are made again so.
+    /// Sets the retry policy.
     #[must_use]
     pub fn with_retry_policy(self, retries: RetryPolicy) -> Self {
         Self { retry_policy: retries, ..self }
     }
 
-    /// Calls through `channel`, without a token, each within `timeout`.
+    /// Creates a client that calls through `channel` without a token, each call within `timeout`.
     #[must_use]
     pub fn new(channel: Channel, timeout: Duration) -> Self {
         Self::from_parts(channel, BearerToken::default(), TlsAlertFlag::default(), timeout)
@@ -134,7 +135,7 @@ impl Client {
         }
     }
 
-    /// Who answers.
+    /// Returns the description of the daemon.
     pub async fn get_executor(&mut self) -> Result<GetExecutorResponse, CallError> {
         let call = |mut service: ServiceClient, request| async move {
             service.get_executor(request).await
@@ -142,14 +143,14 @@ impl Client {
         Ok(self.call_with_retries(GetExecutorRequest {}, call).await?)
     }
 
-    /// The published roots.
+    /// Lists the published roots.
     pub async fn list_roots(&mut self) -> Result<ListRootsResponse, CallError> {
         let call =
             |mut service: ServiceClient, request| async move { service.list_roots(request).await };
         Ok(self.call_with_retries(ListRootsRequest {}, call).await?)
     }
 
-    /// The health of the daemon as a whole; a number that `grpc.health.v1` does not know is
+    /// Returns the health of the whole daemon. A number that `grpc.health.v1` does not define is
     /// `Unknown`.
     pub async fn check_health(&mut self) -> Result<ServingStatus, CallError> {
         let mut request = Request::new(HealthCheckRequest { service: String::new() });
@@ -158,8 +159,8 @@ impl Client {
         Ok(answer.status())
     }
 
-    /// Makes one call, again where that is worth it, all within the deadline. The daemon is told the
-    /// deadline, and plans its waiting by it. All calls of the service read, so any may be made twice.
+    /// Makes one call, with retries, within one deadline. The daemon receives the deadline and
+    /// plans its waiting with it. All calls of the service only read, so a call may be repeated.
     pub(super) async fn call_with_retries<Q: Clone, A, F>(
         &self,
         message: Q,
@@ -171,12 +172,12 @@ impl Client {
         let attempt = |left: Duration| {
             let mut request = Request::new(message.clone());
             request.set_timeout(left);
-            // A call under way is large, and a future that may make one need not be.
+            // The future of a call is large. The box keeps the futures of the callers small.
             Box::pin(with_deadline(left, call(self.service.clone(), request)))
         };
         let outcome = run_with_retries(self.retry_policy, self.timeout, &attempt).await;
         match outcome {
-            // A token that lasts an hour is another one by now.
+            // Tokens may be short-lived, so the file may hold a new token.
             Err(status) if status.code() == Code::Unauthenticated && self.token.reload().await => {
                 attempt(self.timeout).await
             }
@@ -273,14 +274,14 @@ impl Client {
     }
 }
 
-/// Waits for a call, body and all; tonic's own deadline ends with the headers.
+/// Waits for a call, including the body. The deadline of tonic ends with the headers.
 async fn with_deadline<T>(
     limit: Duration,
     call: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<T, Status> {
     let late = || {
         let span = humantime::format_duration(limit);
-        Status::deadline_exceeded(format!("no answer within {span}"))
+        Status::deadline_exceeded(format!("no response within {span}"))
     };
     match tokio::time::timeout(limit, call).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
@@ -290,7 +291,7 @@ async fn with_deadline<T>(
     }
 }
 
-/// Whether this is tonic's own deadline, which it reports as CANCELLED.
+/// Whether the status is the deadline of tonic, which tonic reports as CANCELLED.
 fn is_timeout(status: &Status) -> bool {
     let mut below = status.source();
     while let Some(error) = below {
@@ -302,25 +303,25 @@ fn is_timeout(status: &Status) -> bool {
     false
 }
 
-/// The reason in the status's `google.rpc.ErrorInfo`, such as `PACKAGE_NOT_FOUND`.
+/// Returns the reason in the status's `google.rpc.ErrorInfo`, such as `PACKAGE_NOT_FOUND`.
 #[must_use]
 pub fn error_reason(status: &Status) -> Option<String> {
     status.get_details_error_info().map(|info| info.reason).filter(|reason| !reason.is_empty())
 }
 
-/// A status as `CODE REASON: message`, the reason only where it says more than the code.
+/// Formats a status as `CODE REASON: message`. A reason that equals the code is omitted.
 fn status_sentence(status: &Status) -> String {
     let code = grpc_code_name(status.code());
     let reason = error_reason(status).filter(|reason| reason != code);
     let head = reason.map_or_else(|| code.to_owned(), |reason| format!("{code} {reason}"));
     if let Some(why) = connection_failure(status) {
-        return format!("{head}: there is no connection to the daemon: {why}");
+        return format!("{head}: no connection to the daemon: {why}");
     }
     let message = message_without_reason(status);
     if message.is_empty() { head } else { format!("{head}: {message}") }
 }
 
-/// The daemon begins each message with the reason, which a sentence names already.
+/// Returns the message without the reason, which the daemon puts in front of each message.
 fn message_without_reason(status: &Status) -> &str {
     let message = status.message();
     let behind = |reason: String| message.strip_prefix(reason.as_str())?.strip_prefix(": ");
@@ -335,7 +336,7 @@ mod tests {
     use tonic_types::{ErrorDetails, StatusExt as _};
 
     #[test]
-    fn a_status_is_one_sentence() {
+    fn status_is_formatted_as_one_sentence() {
         let with = |code, reason: &str| {
             let details = ErrorDetails::with_error_info(reason, "caproot", []);
             let message = format!("{reason}: Look again");
@@ -350,8 +351,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_never_ends_is_ended() {
+    async fn endless_call_ends_at_its_deadline() {
         let answer = with_deadline::<()>(Duration::from_millis(1), std::future::pending()).await;
-        assert_eq!(answer.expect_err("no answer").code(), Code::DeadlineExceeded);
+        assert_eq!(answer.expect_err("a timeout").code(), Code::DeadlineExceeded);
     }
 }

@@ -1,22 +1,18 @@
-//! Joins the pages of a read into the file's exact bytes, and stops a daemon that never ends one.
+//! Reads a file: joins the pages into the exact bytes of the file.
 
 use super::call::{CallError, Client, ServiceClient, error_reason};
 use crate::proto::caproot::v1::read_resource_response::Body;
 use crate::proto::caproot::v1::{ReadResourceRequest, ReadResourceResponse};
 use std::io;
 
-/// How often a read is begun anew when the file changed before any of it was handed out.
+/// How often a read starts again if the file changed before the output received bytes.
 const MAX_RESTARTS: usize = 3;
-/// The most bytes of a page, and of one that was not asked for in bytes: the daemon's own bounds.
+/// Maximum size of a page, and the size without `max_bytes`: the limits of the daemon.
 const MAX_PAGE_BYTES: usize = 1 << 20;
 const DEFAULT_PAGE_BYTES: usize = 8_192;
-/// The most bytes of a cursor; a caproot's are a fifth of that.
+/// Maximum size of a cursor. The cursors of caproot have a fifth of this size.
 pub const MAX_CURSOR_BYTES: usize = 512;
 
-/// Reads a whole file. `request.cursor` and `request.if_none_match` must be empty. The bytes go
-/// to `out` in order; the first `hold` of them only once more has come or the file is
-/// complete, so that a small file that changes meanwhile is begun anew, three times at most.
-/// The answer has no cursor, and an empty body of the kind that the file's is.
 pub(super) async fn read_resource(
     client: &Client,
     request: &ReadResourceRequest,
@@ -47,7 +43,6 @@ pub(super) async fn read_resource(
     }
 }
 
-/// One page of a file. A page over its bound is an error.
 pub(super) async fn read_page(
     client: &Client,
     request: &ReadResourceRequest,
@@ -65,7 +60,7 @@ pub(super) async fn read_page(
         None => 0,
     };
     if content > bound {
-        return Err(CallError::InvalidResponse("a page of a file is over its bound"));
+        return Err(CallError::InvalidResponse("a page of a file is over its size limit"));
     }
     if page.next_cursor.len() > MAX_CURSOR_BYTES {
         return Err(CallError::InvalidResponse("a cursor is over 512 bytes"));
@@ -95,7 +90,7 @@ async fn read_pages(
     }
 }
 
-/// What the pages so far come to, without their bytes.
+/// Pages so far, without their bytes.
 #[derive(Default)]
 struct FilePageAssembler {
     response: ReadResourceResponse,
@@ -104,8 +99,8 @@ struct FilePageAssembler {
 }
 
 impl FilePageAssembler {
-    /// Puts a page's bytes behind `bytes`; gives the cursor of the next page, if there is one. Each
-    /// page brings the end nearer, so there is one.
+    /// Appends a page's bytes to `bytes`. Returns the cursor of the next page, if there is one.
+    /// Each page has content, so that the read ends.
     fn add_page(
         &mut self,
         page: ReadResourceResponse,
@@ -118,7 +113,7 @@ impl FilePageAssembler {
             None => return Err("a page of a file has no body"),
         };
         if not_modified {
-            return Err("a file is said to be unchanged, though nobody asked");
+            return Err("a file is reported as not modified, but the request had no digest");
         }
         if self.has_first_page {
             if page.digest != self.response.digest || page.total_bytes != self.response.total_bytes
@@ -126,7 +121,7 @@ impl FilePageAssembler {
                 return Err("the pages of one file are of different versions");
             }
             if self.response.body.as_ref() != Some(&empty) {
-                return Err("the pages of one file are text and bytes in turn");
+                return Err("the pages of one file are partly text and partly bytes");
             }
         } else {
             self.has_first_page = true;
@@ -139,12 +134,12 @@ impl FilePageAssembler {
         }
         self.bytes = self.bytes.saturating_add(content.len() as u64);
         if self.bytes > self.response.total_bytes {
-            return Err("the pages of a file are more than the file");
+            return Err("the pages of a file are larger than the file");
         }
         if next_cursor.is_empty() {
             let complete = self.bytes == self.response.total_bytes;
             bytes.extend(content);
-            return complete.then_some(None).ok_or("the pages of a file are less than the file");
+            return complete.then_some(None).ok_or("the pages of a file are smaller than the file");
         }
         if content.is_empty() {
             return Err("a page of a file is empty, and more follows");
@@ -172,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_become_one_file() {
+    fn pages_are_joined() {
         let (mut file, mut bytes) = (FilePageAssembler::default(), Vec::new());
         assert_eq!(file.add_page(page("ab", 3, "1"), &mut bytes), Ok(Some("1".into())));
         assert_eq!(file.add_page(page("c", 3, ""), &mut bytes), Ok(None));
@@ -186,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_goes_on_for_ever_or_ends_early() {
+    fn endless_and_truncated_files_are_rejected() {
         let data = ReadResourceResponse { body: Some(Body::Data(vec![1])), ..page("", 9, "2") };
         let other = ReadResourceResponse { digest: "sha256:2".into(), ..page("a", 9, "2") };
         let bare = ReadResourceResponse { body: None, ..page("", 9, "2") };

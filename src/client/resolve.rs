@@ -1,14 +1,12 @@
-//! Joins the pages of resolved roots into one answer.
+//! Resolves roots: joins the pages into one response.
 
 use super::call::{CallError, Client, ServiceClient, error_reason};
 use super::pages::PageTracker;
 use crate::proto::caproot::v1::{ResolveRootsRequest, ResolveRootsResponse};
 
-/// How often an answer is begun anew when its revision is gone.
+/// How often the call starts again if its revision is gone.
 const MAX_RESTARTS: usize = 3;
 
-/// All pages as one answer without a page token. `request.page_token` must be empty. One whose
-/// revision is gone is begun anew, three times at most.
 pub(super) async fn resolve_roots(
     client: &Client,
     request: ResolveRootsRequest,
@@ -58,7 +56,7 @@ fn append_page(
     let is_same = (&page.epoch, page.revision) == (&answer.epoch, answer.revision)
         && answer.roots.iter().map(|root| &root.id).eq(page.roots.iter().map(|root| &root.id));
     if !is_same {
-        return Err("the pages of one answer are of different revisions or roots");
+        return Err("the pages of one response are of different revisions or roots");
     }
     for (root, more) in answer.roots.iter_mut().zip(page.roots) {
         root.plugins.extend(more.plugins);
@@ -80,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_become_one_answer() {
+    fn pages_are_joined() {
         let mut answer = page("r", "a");
         assert_eq!(append_page(&mut answer, page("r", "b")), Ok(()));
         let names: Vec<_> = answer.roots[0].plugins.iter().map(|p| p.name.as_str()).collect();

@@ -1,11 +1,9 @@
-//! Joins the pages of a list of files into one answer.
+//! Lists the files of a package: joins the pages into one response.
 
 use super::call::{CallError, Client, ServiceClient};
 use super::pages::PageTracker;
 use crate::proto::caproot::v1::{ListResourcesRequest, ListResourcesResponse};
 
-/// The same, but asks for no further page once there are more than `enough` files. The answer
-/// then has the token of the next page, if there is one.
 pub(super) async fn list_resources_until(
     client: &Client,
     request: &ListResourcesRequest,
@@ -28,7 +26,7 @@ pub(super) async fn list_resources_until(
     }
 }
 
-/// What the pages so far come to.
+/// Pages so far, joined.
 #[derive(Default)]
 struct ResourcePageAssembler {
     response: ListResourcesResponse,
@@ -36,7 +34,7 @@ struct ResourcePageAssembler {
 }
 
 impl ResourcePageAssembler {
-    /// Adds a page; gives the token of the next, if there is one.
+    /// Adds a page. Returns the token of the next page, if there is one.
     fn add_page(&mut self, page: ListResourcesResponse) -> Result<Option<String>, &'static str> {
         let next = self.pages.record_page(&page, &page.next_page_token)?;
         if self.pages.is_first() {
@@ -68,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_become_one_answer() {
+    fn pages_are_joined() {
         let mut list = ResourcePageAssembler::default();
         assert_eq!(list.add_page(page("a", "1")), Ok(Some("1".into())));
         let end = ListResourcesResponse { truncated: true, revision: 9, ..page("b", "") };

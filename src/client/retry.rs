@@ -1,5 +1,4 @@
-//! Which failed calls are made again, and when. Leaves calls to `call`; streams go on by themselves, in
-//! `watch`.
+//! Retries of failed calls. Streams have their own retries in [`super::SkillWatch`].
 
 use super::auth_channel::TlsRequired;
 use backon::{ExponentialBuilder, Retryable as _};
@@ -8,21 +7,23 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-/// How often a call is made again that ended with UNAVAILABLE, or with a `RESOURCE_EXHAUSTED` that
-/// says when to come back. Each wait is twice the one before and partly random, or what the daemon asks for
-/// where that is longer. A call and all its repetitions are within the one deadline.
+/// Retry policy of calls. A call is retried if its status is UNAVAILABLE, or `RESOURCE_EXHAUSTED`
+/// with a retry delay.
+///
+/// Each delay is twice the delay before and partly random, or the delay that the daemon requests if
+/// that is longer. A call and its retries have one deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// The most repetitions; 3 by default.
+    /// Maximum number of retries; 3 by default.
     pub max_retries: usize,
-    /// The first wait; 100 ms by default.
+    /// Delay of the first retry; 100 ms by default.
     pub initial_delay: Duration,
-    /// The longest wait of one's own; 2 s by default.
+    /// Maximum delay unless the daemon requests more; 2 s by default.
     pub max_delay: Duration,
 }
 
 impl RetryPolicy {
-    /// No call is made twice.
+    /// No retries.
     pub const NONE: Self =
         Self { max_retries: 0, initial_delay: Duration::ZERO, max_delay: Duration::ZERO };
 }
@@ -37,7 +38,7 @@ impl Default for RetryPolicy {
     }
 }
 
-/// Attempts a call, each time with what is left of its deadline.
+/// Calls `attempt` with the remaining time of the deadline until it succeeds or no retry is left.
 pub(super) async fn run_with_retries<A, F: Future<Output = Result<A, Status>>>(
     retries: RetryPolicy,
     deadline: Duration,
@@ -65,7 +66,7 @@ pub(super) async fn run_with_retries<A, F: Future<Output = Result<A, Status>>>(
         .await
 }
 
-/// Whether the same call may go well soon.
+/// Whether the same call may succeed soon.
 fn is_retryable(status: &Status) -> bool {
     match status.code() {
         Code::Unavailable => !TlsRequired::is_cause_of(status),
@@ -93,7 +94,7 @@ mod tests {
         Status::with_error_details(Code::ResourceExhausted, "later", details)
     }
 
-    /// How often a call is made that always ends so, and how long that takes.
+    /// Returns how often a call with this status is attempted, and how long all attempts take.
     async fn count_attempts(status: Status, deadline: Duration) -> (usize, Duration) {
         let (count, begun) = (Cell::new(0), Instant::now());
         let attempt = |left: Duration| {

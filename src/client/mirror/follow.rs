@@ -1,5 +1,4 @@
-//! Follows one stream for ever, and shows each whole state. Leaves applying events to `held`, and what
-//! changed since an earlier mirror to `meeting`.
+//! Task of a mirror: follows one stream and publishes each complete state.
 
 use super::reconciler::ResumeReconciler;
 use super::replica::{MirrorReplica, ReplicaUpdate};
@@ -14,29 +13,29 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How long a mirror waits after a daemon refused it for good, or broke its promises. Somebody may have
-/// mended what was wrong.
+/// Delay after the daemon rejected the watch or violated the protocol. The cause may be fixed
+/// meanwhile.
 const REJECTED_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// A whole state that is held.
+/// Position of a complete state.
 struct RevisionState {
     epoch: Arc<str>,
     revision: u64,
     token: Arc<str>,
 }
 
-/// Shows what is held.
+/// Publisher of the mirror's snapshots.
 pub(super) struct SnapshotPublisher {
     snapshots: watch::Sender<MirrorSnapshot>,
     message_count: watch::Sender<u64>,
 }
 
-/// Keeps the copy, for ever.
+/// Keeps the mirror current. Never returns.
 pub(super) async fn follow_executor(
     client: Client,
     selection: MirrorSelection,
     from: Option<ResumePoint>,
-    teller: SnapshotPublisher,
+    publisher: SnapshotPublisher,
 ) {
     let request = WatchSkillsRequest {
         selected_capability_roots: selection.roots.clone(),
@@ -45,26 +44,26 @@ pub(super) async fn follow_executor(
         bookmark_interval: selection.bookmark_interval.try_into().ok(),
         ..WatchSkillsRequest::default()
     };
-    let mut meeting =
+    let mut reconciler =
         from.map(|from| ResumeReconciler::new(&client, &request, from, selection.max_bytes));
     loop {
         let mut held = MirrorReplica::new(&selection);
         let mut watch = client.watch_skills(request.clone());
-        let why = apply_stream(&mut watch, &mut held, &mut meeting, &teller).await;
+        let why = apply_stream(&mut watch, &mut held, &mut reconciler, &publisher).await;
         drop(watch);
-        teller.publish_lost(&why, true);
+        publisher.publish_lost(&why, true);
         tokio::time::sleep(REJECTED_RETRY_DELAY).await;
     }
 }
 
-/// Applies what comes until it can no longer be gone on; why not.
+/// Applies the events of a stream until the stream cannot go on. Returns the reason.
 async fn apply_stream(
     watch: &mut SkillWatch,
     held: &mut MirrorReplica,
-    meeting: &mut Option<ResumeReconciler>,
-    teller: &SnapshotPublisher,
+    reconciler: &mut Option<ResumeReconciler>,
+    publisher: &SnapshotPublisher,
 ) -> String {
-    // Whether what is held is another state than the one that is shown.
+    // Whether the replica differs from the published catalog.
     let mut news = false;
     loop {
         match watch.next().await {
@@ -75,24 +74,25 @@ async fn apply_stream(
                     let catalog = news.then(|| Arc::new(held.catalog()));
                     let state = RevisionState { epoch, revision, token };
                     let mut since = None;
-                    if let Some(with) = meeting {
+                    if let Some(with) = reconciler {
                         since =
                             with.reconcile(&state.epoch, state.revision, catalog.as_deref()).await;
                         if since.is_none() {
-                            // The two are of different revisions: this one asks where it is by now.
+                            // The two streams are at different revisions: this stream asks for the
+                            // current revision.
                             watch.reopen();
                             continue;
                         }
-                        *meeting = None;
+                        *reconciler = None;
                     }
                     news = false;
-                    teller.publish_state(catalog, state, since);
+                    publisher.publish_state(catalog, state, since);
                 }
                 Err(why) => return why,
             },
             Ok(WatchMessage::Lost { cause, .. }) => {
                 held.handle_disconnect();
-                teller.publish_lost(&cause.to_string(), cause.is_connection_refused());
+                publisher.publish_lost(&cause.to_string(), cause.is_connection_refused());
             }
             Err(cause) => return cause.to_string(),
         }
@@ -107,7 +107,7 @@ impl SnapshotPublisher {
         Self { snapshots, message_count }
     }
 
-    /// Shows a whole state; `None`: the catalog of the one before.
+    /// Publishes a complete state. If `catalog` is `None`, the catalog is unchanged.
     fn publish_state(
         &self,
         catalog: Option<Arc<MirrorCatalog>>,
@@ -131,8 +131,8 @@ impl SnapshotPublisher {
         self.message_count.send_modify(|count| *count += 1);
     }
 
-    /// Shows that the executor is lost; the first reason since it was there stays. `has_failed`: an
-    /// executor that was never there is not expected now.
+    /// Publishes that the executor is lost. The first reason stays until the executor is back. With
+    /// `has_failed`, a mirror that had no state yet becomes [`MirrorState::Failed`].
     fn publish_lost(&self, why: &str, has_failed: bool) {
         self.snapshots.send_if_modified(|held| {
             let lost = match &held.state {

@@ -46,7 +46,7 @@ async fn a_plain_client_is_told_so() {
     let endpoint = format!("tcp:127.0.0.1:{}", served.port);
     // What is left of the connection differs from time to time; what is said must not.
     for _ in 0..10 {
-        fails(&["--endpoint", &endpoint], 3, "what answers speaks TLS").await;
+        fails(&["--endpoint", &endpoint], 3, "the server requires TLS").await;
     }
     let mut watch = caproot(["watch", "--endpoint", &endpoint]);
     let said = ended_with(&mut watch).await;
@@ -64,7 +64,7 @@ async fn what_speaks_no_tls() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let endpoint = format!("tls:{}", taken.local_addr().expect("an address"));
     let silent = ["--endpoint", &endpoint, "--ca", &ca, "--timeout", "300ms"];
-    fails(&silent, 3, "nothing within 300ms").await;
+    fails(&silent, 3, "no connection within 300ms").await;
     drop(taken);
     fails(&["--endpoint", &endpoint, "--ca", &ca], 3, "no daemon answers").await;
 }

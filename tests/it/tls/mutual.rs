@@ -69,12 +69,12 @@ async fn the_exit_code_says_that_it_is_not_permitted() {
     for _ in 0..10 {
         let said = list(tls, &[]).await;
         assert_eq!(said.code, Some(5), "{}", said.stderr);
-        assert!(said.stderr.contains("clients that show a certificate"), "{}", said.stderr);
+        assert!(said.stderr.contains("requires a client certificate"), "{}", said.stderr);
     }
     let (cert, key) = (pki.arg("foreign.pem"), pki.arg("foreign.key"));
     let said = list(tls.iter().chain(&["--cert", &cert, "--key", &key]), &[]).await;
     assert_eq!(said.code, Some(5), "{}", said.stderr);
-    assert!(said.stderr.contains("does not take the client's certificate"), "{}", said.stderr);
+    assert!(said.stderr.contains("rejected the client certificate"), "{}", said.stderr);
     let (cert, key) = (pki.arg("client.pem"), pki.arg("client.key"));
     let env = [("CAPROOT_CERT", cert.as_str()), ("CAPROOT_KEY", key.as_str())];
     let said = list(tls, &env).await;
