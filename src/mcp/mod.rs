@@ -1,6 +1,5 @@
-//! A daemon's skills as an MCP server, on the official SDK: over stdio for one client, or over HTTP
-//! for any number. It is a client of the daemon like any other, and imports no room of it. Leaves
-//! flags, signals and exit codes to whoever runs it.
+//! MCP server for the skills of a daemon, built on the official SDK. Serves one client over stdio,
+//! or any number of clients over HTTP. Connects to the daemon with [`crate::client`].
 
 mod address;
 mod backend;
@@ -28,18 +27,18 @@ use rmcp::ServiceExt as _;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// How clients come.
+/// Transport of the server.
 #[derive(Debug)]
 pub enum ServerTransport {
-    /// One client, over stdin and stdout.
+    /// One client over stdin and stdout.
     Stdio,
-    /// Any number of clients.
+    /// Any number of clients over HTTP.
     Http(HttpListener, HttpAllowlist),
 }
 
-/// Serves what is followed: over stdio until stdin ends, over HTTP until it is dropped; with a session
-/// also its tools. `say` is told when the daemon is lost and found. An error is of a daemon that refused
-/// from the start.
+/// Serves the subscribed skills: over stdio until stdin ends, over HTTP until the future is
+/// dropped. With a session, also serves its tools. `say` receives a message if the daemon is lost
+/// or connected again. Fails if the daemon rejects the first watch.
 pub async fn serve(
     client: Client,
     followed: SkillSubscription,
@@ -52,7 +51,8 @@ pub async fn serve(
     let served = async {
         match way {
             ServerTransport::Stdio => {
-                // What is no MCP client, or leaves before it said anything, is not served.
+                // A peer that is not an MCP client, or that leaves before its first message, is not
+                // served.
                 if let Ok(running) = McpHandler::new(executor).serve(stdio::stdio_transport()).await
                 {
                     let _ = running.waiting().await;
