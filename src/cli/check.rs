@@ -133,7 +133,7 @@ fn print_text(all: &[CheckResult], notes: bool) -> Result<(), CommandFailure> {
             write!(stdout, "{}", render_finding(finding, colour))?;
         }
         if !is_clean {
-            writeln!(stdout, "`caproot explain CODE` says more about each kind of problem")?;
+            writeln!(stdout, "run `caproot explain CODE` for details")?;
         }
         let hint = if summary.notes > 0 && !notes { " (--notes shows the notes)" } else { "" };
         writeln!(stdout, "{summary}{hint}")

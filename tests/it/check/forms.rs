@@ -119,7 +119,7 @@ fn json_is_one_object() {
     let all = ["code", "column", "help", "line", "message", "path", "severity"];
     assert_eq!(keys[2], all);
     let summary = serde_json::json!({
-        "skills": 1, "errors": 1, "warnings": 2, "notes": 0, "files": 2, "dropped": 0,
+        "skills": 1, "errors": 1, "warnings": 2, "notes": 0, "files": 2, "droppedDiagnostics": 0,
     });
     assert_eq!(said["summary"], summary);
 }
