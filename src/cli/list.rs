@@ -78,7 +78,7 @@ pub(super) async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandF
         ..ListSkillsRequest::default()
     };
     if let Some(file) = &args.fleet {
-        args.connection.refuse_endpoint()?;
+        args.connection.reject_endpoint()?;
         let roots = args.selection.roots_from_file()?;
         return list_fleet(file, roots, &request, args.long, args.output).await;
     }
