@@ -1,4 +1,4 @@
-//! `--fleet FILE`: fleets of executors from a file or from the connection flags.
+//! Fleets of executors, from `--fleet FILE` or from the connection flags.
 
 use super::exit;
 use super::failure::CommandFailure;
@@ -7,15 +7,15 @@ use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use std::collections::HashSet;
 use std::path::Path;
 
-/// Reads the file, or tells everything that is wrong with it.
+/// Reads a fleet file. The failure has all errors of the file.
 pub(super) async fn read_fleet(file: &Path) -> Result<Fleet, CommandFailure> {
-    Fleet::from_file(file).await.map_err(|mistakes| {
-        let sentences: Vec<_> = mistakes.0.iter().map(FleetFileError::to_string).collect();
+    Fleet::from_file(file).await.map_err(|errors| {
+        let sentences: Vec<_> = errors.0.iter().map(FleetFileError::to_string).collect();
         CommandFailure::from_messages(exit::BAD_CONFIG, &sentences)
     })
 }
 
-/// One executor, for whatever environments the roots name.
+/// Creates a fleet in which one executor has all environments of the roots.
 pub(super) fn single_executor_fleet(
     executor: &ExecutorConfig,
     roots: &[SelectedCapabilityRoot],

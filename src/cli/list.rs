@@ -1,5 +1,4 @@
-//! `caproot list`: the skills below roots. Leaves how problems are worded to `report`, and many executors
-//! to `fleet`.
+//! `caproot list`: the skills below roots, of one daemon or of a fleet.
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
@@ -25,42 +24,43 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// After how long it is said that something goes on.
+/// Delay until progress is shown.
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
 /// List the skills below roots
 ///
-/// The skills go to stdout; roots that are not ready, what is wrong with skills, and a summary go to
-/// stderr. Exits with 1 when a root is not ready, or an executor of --fleet does not answer.
+/// Prints the skills to stdout. Roots that are not ready, diagnostics and a summary go to stderr.
+/// Exits with 1 if a root is not ready, or if an executor of --fleet does not respond.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   caproot list                                   every published root
   caproot list --long                            with handles, for `caproot read` and scripts
-  caproot list --root ./skills --fresh           a directory, searched again
+  caproot list --root ./skills --fresh           a directory, scanned again
   caproot list --root published:team --product codex
-  caproot list --selected thread-start.json      the roots that a platform selected
-  caproot list --fleet fleet.yaml                what each executor of a file publishes
+  caproot list --selected thread-start.json      roots that a platform selected
+  caproot list --fleet fleet.yaml                published roots of the executors of a file
   caproot list --output json | jq -r '.skills[].package'")]
 pub(super) struct ListArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     #[command(flatten)]
     selection: SelectionArgs,
-    /// Ask many executors at once: those of this file, in YAML or JSON, which maps environment ids to
-    /// endpoints. Without --selected, what each publishes
+    /// Ask many executors at once: the executors in this YAML or JSON file, which maps environment
+    /// ids to endpoints. Without --selected, lists the published roots of each executor
     #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "timeout", "server_name"])]
     fleet: Option<PathBuf>,
     /// Only skills for this product, or for every product
     #[arg(long, value_name = "PRODUCT", default_value = "", hide_default_value = true)]
     product: String,
-    /// Include every change made before the call
+    /// Include every change before the call
     #[arg(long)]
     fresh: bool,
-    /// Show the handle of each skill in place of its root, and cut nothing; json always holds handles
+    /// Show the handle of each skill instead of its root, and truncate nothing; json always has
+    /// handles
     #[arg(long)]
     long: bool,
-    /// How to print the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
 }
@@ -102,24 +102,25 @@ pub(super) async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandF
     Ok(if ready { exit::OK } else { exit::PROBLEMS_FOUND })
 }
 
-/// What `--fresh` asks for.
+/// Returns the consistency for `--fresh`.
 pub(super) fn consistency(fresh: bool) -> Consistency {
     if fresh { Consistency::Fresh } else { Consistency::Cached }
 }
 
-/// The name, place and description of a skill. The place is the handle with `--long`, else the root.
+/// Returns the name, location and description of a skill. With `--long`, the location is the
+/// handle, otherwise the root.
 fn skill_row(skill: &Skill, is_long: bool) -> [String; 3] {
     let root = || skill.authority.as_ref().map_or("", |authority| &authority.id);
     let place = if is_long { &skill.package } else { root() };
     [escape_text(&skill.name), escape_text(place), escape_text(&skill.description)]
 }
 
-/// The head of the column with the place.
+/// Returns the header of the location column.
 fn location_header(is_long: bool) -> &'static str {
     if is_long { "HANDLE" } else { "ROOT" }
 }
 
-/// Prints skills. A long table is as wide as its rows, so that every handle can be copied.
+/// Prints skills. A long table is not truncated, so that handles can be copied.
 fn print_skills<const N: usize>(
     head: [&str; N],
     rows: &[[String; N]],
@@ -128,7 +129,7 @@ fn print_skills<const N: usize>(
     if is_long { print_full_table(head, rows) } else { print_table(head, rows) }
 }
 
-/// Prints the skills of every executor, and how each is.
+/// Prints the skills and the result of each executor.
 async fn list_fleet(
     file: &Path,
     roots: Option<Vec<SelectedCapabilityRoot>>,
@@ -139,8 +140,8 @@ async fn list_fleet(
     let fleet = read_fleet(file).await?;
     let progress = FleetProgress::default();
     let listed = {
-        let told = |environment: &str, stage| progress.record_stage(environment, stage);
-        let listing = fleet.list_skills(roots, request, &told);
+        let on_progress = |environment: &str, stage| progress.record_stage(environment, stage);
+        let listing = fleet.list_skills(roots, request, &on_progress);
         tokio::pin!(listing);
         if let Ok(listed) = tokio::time::timeout(PROGRESS_DELAY, &mut listing).await {
             listed
@@ -212,7 +213,7 @@ fn fleet_json(listed: &[ExecutorListing]) -> Result<Value, CommandFailure> {
     Ok(json!({ "executors": executors }))
 }
 
-/// How far each executor is, on stderr if that is a terminal.
+/// Progress of each executor, on stderr if stderr is a terminal.
 #[derive(Default)]
 struct FleetProgress(Mutex<ProgressState>);
 
@@ -240,7 +241,7 @@ impl FleetProgress {
     fn clear_bars(&self) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((all, _)) = seen.bars.take() {
-            // Nobody is left to tell when even this cannot be drawn.
+            // A write error of the progress display is ignored.
             let _ = all.clear();
         }
     }
@@ -259,10 +260,10 @@ impl ProgressState {
         });
         let said = match stage {
             ListStage::Connecting => "connecting",
-            ListStage::ListingRoots => "asking for its published roots",
+            ListStage::ListingRoots => "listing its published roots",
             ListStage::ListingSkills => "listing skills",
             ListStage::Done => "done",
-            ListStage::Failed => "does not answer",
+            ListStage::Failed => "does not respond",
         };
         if matches!(stage, ListStage::Done | ListStage::Failed) {
             bar.finish_with_message(said);

@@ -1,4 +1,4 @@
-//! Plugins for a person: as a tree, and what changed of them.
+//! Text of plugins: as a tree, and as lines of changes.
 
 use super::table::truncate_to_width;
 use super::text::{EscapedText, escape_text};
@@ -8,13 +8,13 @@ use crate::proto::caproot::v1::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// The most columns of a text in a tree or a line.
+/// Maximum width of a text in a tree or line.
 const MAX_TEXT_COLUMNS: usize = 100;
 
-/// One component: its kind, its name, and what else is told of it.
+/// Kind, name and details of a component.
 type ComponentLine = (&'static str, String, String);
 
-/// The plugins that a stream made its reader hold, by package; and marketplaces, by root id.
+/// State of the plugins by package, and of the marketplaces by root id.
 #[derive(Default)]
 pub(super) struct PluginChangeReporter {
     plugins: BTreeMap<String, Plugin>,
@@ -22,11 +22,16 @@ pub(super) struct PluginChangeReporter {
 }
 
 impl PluginChangeReporter {
-    /// Takes what deltas say; gives the lines of what is not as it was. `anew`: they are all there is.
-    pub(super) fn apply_deltas(&mut self, deltas: Vec<SkillDelta>, anew: bool) -> Vec<String> {
+    /// Applies deltas and returns a line for each change. With `replaces_all`, the deltas are the
+    /// whole state.
+    pub(super) fn apply_deltas(
+        &mut self,
+        deltas: Vec<SkillDelta>,
+        replaces_all: bool,
+    ) -> Vec<String> {
         let mut lines = Vec::new();
         let mut gone: Vec<String> = Vec::new();
-        if anew {
+        if replaces_all {
             let now = deltas.iter().flat_map(|delta| &delta.upserted_plugins);
             let now: BTreeSet<&str> = now.map(|plugin| plugin.package.as_str()).collect();
             gone.extend(
@@ -70,7 +75,7 @@ impl PluginChangeReporter {
     }
 }
 
-/// A root's plugins and what they declare, indented below it.
+/// Returns the lines of a root's plugins with their components.
 pub(super) fn plugin_tree(plugins: &[Plugin], marketplaces: &[Marketplace]) -> Vec<String> {
     let mut lines = Vec::new();
     for list in marketplaces {
@@ -109,7 +114,7 @@ fn plugin_line(sign: char, plugin: &Plugin, what: &str) -> String {
     format!("{sign} plugin {}  {}  {what}", EscapedText(&plugin.name), EscapedText(&plugin.package))
 }
 
-/// How many of each kind a plugin declares.
+/// Counts the components of each kind.
 fn component_counts(plugin: &Plugin) -> String {
     let mut kinds: Vec<(&str, usize)> = Vec::new();
     for (kind, ..) in component_lines(plugin) {
@@ -119,10 +124,10 @@ fn component_counts(plugin: &Plugin) -> String {
         }
     }
     let told: Vec<_> = kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
-    if told.is_empty() { "declares nothing but skills".to_owned() } else { told.join(", ") }
+    if told.is_empty() { "only skills".to_owned() } else { told.join(", ") }
 }
 
-/// Which components came, changed and went.
+/// Lists the added, changed and removed components.
 fn plugin_difference(before: &Plugin, now: &Plugin) -> String {
     const MOST: usize = 8;
     let (old, new) = (component_lines(before), component_lines(now));
@@ -140,8 +145,10 @@ fn plugin_difference(before: &Plugin, now: &Plugin) -> String {
         told.insert(0, format!("was {}", EscapedText(&before.name)));
     }
     match told.len() {
-        0 if now.stale && !before.stale => "stale: a file of it no longer parses".to_owned(),
-        0 => "its manifest, or a detail of a component".to_owned(),
+        0 if now.stale && !before.stale => {
+            "stale: a file of the plugin can no longer be parsed".to_owned()
+        }
+        0 => "the manifest or a detail of a component changed".to_owned(),
         count if count > MOST => {
             format!("{} and {} more", told[..MOST].join(", "), count - MOST)
         }
@@ -258,7 +265,7 @@ mod tests {
     #[test]
     fn changes_are_reported() {
         let mut held = PluginChangeReporter::default();
-        let mut told = |delta, anew| held.apply_deltas(vec![delta], anew);
+        let mut told = |delta, replaces_all| held.apply_deltas(vec![delta], replaces_all);
         assert_eq!(
             told(delta(vec![plugin("p", &["s"])], &[]), true),
             ["+ plugin p  skill://r/p  mcp 1, app 1"]

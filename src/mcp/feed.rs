@@ -126,7 +126,7 @@ fn publish_catalog(
         }
     });
     if was_lost {
-        say("connected again".to_owned());
+        say("reconnected".to_owned());
     }
 }
 
@@ -139,7 +139,7 @@ fn publish_lost(state: &watch::Sender<FeedState>, cause: &CallError, say: &impl 
         lost
     });
     if lost {
-        say(format!("{cause}; connecting again"));
+        say(format!("{cause}; reconnecting"));
     }
 }
 

@@ -189,14 +189,14 @@ fn a_restart_of_the_daemon_is_got_over() {
     let endpoint = serving.endpoint().to_owned();
     assert_eq!(serving.terminate().0, Some(0));
     let complaint = watching.complaint();
-    assert!(complaint.starts_with("caproot: ") && complaint.contains("connecting again"));
+    assert!(complaint.starts_with("caproot: ") && complaint.contains("reconnecting"));
 
     fixture.write("r/b/SKILL.md", skill("b", "Came meanwhile."));
     let serving = serve(&fixture);
     assert_eq!(serving.endpoint(), endpoint);
     let resumed = loop {
         let complaint = watching.complaint();
-        if complaint.contains("connected again;") {
+        if complaint.contains("reconnected;") {
             break complaint;
         }
     };

@@ -29,8 +29,8 @@ fn the_example_is_good() {
         format!(
             "warning: nothing is published, so that callers find no skills: list directories under \
              `roots` in the config file, or start the daemon with --root DIR\n\
-             ok: {file}: 1 environment, 1 listener, 0 published roots, 0 allowed directories \
-             beside them, 0 rules that switch skills off, callers: whoever can connect\n"
+             ok: {file}: 1 environment, 1 listener, 0 published roots, 0 additional \
+             allowed directories, 0 rules that disable skills, callers: every user who can connect\n"
         )
     );
     let (code, said) = check(&file, &["--output", "json"]);
@@ -99,7 +99,7 @@ fn every_mistake_with_its_place() {
     let (code, said) = check(&file, &["--output", "json"]);
     let said: Value = serde_json::from_str(&said).expect("JSON");
     assert_eq!((code, &said["ok"]), (Some(78), &false.into()));
-    let first = &said["mistakes"][0];
+    let first = &said["errors"][0];
     assert_eq!((&first["line"], &first["column"]), (&1.into(), &29.into()));
     assert_eq!(
         (&first["key"], &first["value"]),

@@ -84,7 +84,7 @@ fn self_test(root: &Path, outside: &Path, mode: &str) -> (Option<i32>, Vec<(Stri
     let stdout = String::from_utf8(stdout).expect("text");
     let lines = stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     let tried = lines.map(|line| {
-        let what = line["tried"].as_str().expect("a text").to_owned();
+        let what = line["attempt"].as_str().expect("a text").to_owned();
         assert_eq!(line["refused"] == true, line["errno"] == 13 || line["errno"] == 1, "{line}");
         (what, line["refused"] == true)
     });
@@ -155,7 +155,7 @@ async fn what_the_daemon_says_of_itself() {
     let said = String::from_utf8(command.output().expect("the binary runs").stdout).expect("text");
     let row = said.lines().find(|line| line.starts_with("sandbox")).expect("a row");
     let expected = format!(
-        "landlock enforced, ABI {}, reads below 3 prefixes, no_new_privs",
+        "landlock enforced, ABI {}, reads below 3 directories, no_new_privs",
         status.landlock_abi
     );
     assert!(row.ends_with(&expected), "{row}");

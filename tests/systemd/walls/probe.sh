@@ -10,7 +10,7 @@ cat /run/walls-required
 # Without them, the unit alone does not deny it.
 systemctl start caproot-walls@off && fail "nothing was possible without walls"
 for tried in 'read a file outside' 'execute /bin/true' 'connect by TCP'; do
-  grep -F "\"tried\":\"$tried\"" /run/walls-off | grep -qF '"refused":false' ||
+  grep -F "\"attempt\":\"$tried\"" /run/walls-off | grep -qF '"refused":false' ||
     { cat /run/walls-off*; fail "the unit alone denies: $tried"; }
 done
 
