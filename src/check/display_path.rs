@@ -93,8 +93,11 @@ mod tests {
             ("x", "\u{202e}é".as_bytes(), r"x/\u{202e}é", "x/%E2%80%AE%C3%A9"),
         ] {
             let below = RelPath::new(below).expect("a path");
-            let place = DisplayPath::new(Path::new(given), &below);
-            assert_eq!((&*place.to_string(), &*place.to_uri(Some(current))), (shown, uri));
+            let display_path = DisplayPath::new(Path::new(given), &below);
+            assert_eq!(
+                (&*display_path.to_string(), &*display_path.to_uri(Some(current))),
+                (shown, uri)
+            );
         }
     }
 }

@@ -70,7 +70,7 @@ pub fn explanation_markdown(code: DiagnosticCode) -> String {
         wrap(&mut text, paragraph);
         text.push('\n');
     }
-    let (place, language, before, after) = match example {
+    let (location, language, before, after) = match example {
         CodeExample::File { path, before, after } => (format!(", in `{path}`"), "", before, after),
         CodeExample::Shell { before, after } | CodeExample::Daemon { before, after } => {
             (String::new(), "sh", before, after)
@@ -79,7 +79,7 @@ pub fn explanation_markdown(code: DiagnosticCode) -> String {
     // Writing to a string cannot fail.
     let _ = write!(
         text,
-        "Before{place}:\n\n```{language}\n{before}\n```\n\nAfter:\n\n```{language}\n{after}\n```\n"
+        "Before{location}:\n\n```{language}\n{before}\n```\n\nAfter:\n\n```{language}\n{after}\n```\n"
     );
     text
 }

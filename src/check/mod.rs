@@ -76,19 +76,19 @@ pub struct CheckFinding {
 
 /// Checks one directory. `progress` counts the directories that were listed.
 pub fn check_dir(
-    subject: &CheckRequest,
+    request: &CheckRequest,
     progress: &ScanProgress,
 ) -> Result<CheckResult, RootReason> {
-    let allowed = AllowedDirs::new(subject.allowed_dirs.clone());
-    let catalog = disk::scan_root(&allowed, &subject.target, progress)?;
+    let allowed = AllowedDirs::new(request.allowed_dirs.clone());
+    let catalog = disk::scan_root(&allowed, &request.target, progress)?;
     let mut problems: Vec<(RelPath, FileProblem)> = Vec::new();
     let mut skills = Vec::with_capacity(catalog.len());
     for skill in catalog.skills(0) {
         let main = skill.skill_file_path();
-        match skill.check_handle(&subject.id) {
+        match skill.check_handle(&request.id) {
             Ok(()) => {
-                let place = DisplayPath::new(&subject.display_dir, &main);
-                skills.push(CheckedSkill { path: place, skill: skill.clone() });
+                let path = DisplayPath::new(&request.display_dir, &main);
+                skills.push(CheckedSkill { path, skill: skill.clone() });
             }
             Err(problem) => problems.push((main, problem)),
         }
@@ -103,14 +103,14 @@ pub fn check_dir(
     });
     let dropped = catalog.diagnostics.total().saturating_sub(count(kept.len()));
     // If the root was deleted meanwhile, findings have no excerpts.
-    let root = allowed.resolve(&subject.target.path).ok();
-    let findings = build_findings(subject, &catalog, root.as_ref(), problems);
+    let root = allowed.resolve(&request.target.path).ok();
+    let findings = build_findings(request, &catalog, root.as_ref(), problems);
     Ok(CheckResult { skills, findings, dropped, plugin_count: catalog.plugins().len() })
 }
 
 /// Adds help and excerpt to each problem. Problems are sorted by file, so each file is read once.
 fn build_findings(
-    subject: &CheckRequest,
+    request: &CheckRequest,
     catalog: &Catalog,
     root: Option<&ResolvedRootDir>,
     problems: Vec<(RelPath, FileProblem)>,
@@ -130,7 +130,7 @@ fn build_findings(
         let skill = at.parent().and_then(|package| catalog.skill(&package));
         let help = help::help_for_problem(&problem, skill.map(|skill| &**skill));
         findings.push(CheckFinding {
-            path: DisplayPath::new(&subject.display_dir, &at),
+            path: DisplayPath::new(&request.display_dir, &at),
             problem,
             help,
             excerpt,

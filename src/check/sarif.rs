@@ -58,7 +58,7 @@ fn sarif_rule(code: DiagnosticCode) -> Value {
 
 fn sarif_result(finding: &CheckFinding, current_dir: Option<&Path>) -> Value {
     let problem = &finding.problem;
-    let mut place = json!({
+    let mut location = json!({
         "artifactLocation": { "uri": finding.path.to_uri(current_dir) },
     });
     if problem.line > 0 {
@@ -66,7 +66,7 @@ fn sarif_result(finding: &CheckFinding, current_dir: Option<&Path>) -> Value {
         if problem.column > 0 {
             region["startColumn"] = problem.column.into();
         }
-        place["region"] = region;
+        location["region"] = region;
     }
     let text = format!("{}\nHelp: {}.", escape_text(&problem.message), escape_text(&finding.help));
     json!({
@@ -74,7 +74,7 @@ fn sarif_result(finding: &CheckFinding, current_dir: Option<&Path>) -> Value {
         "ruleIndex": DiagnosticCode::ALL.iter().position(|code| *code == finding.code()),
         "level": level(finding.severity()),
         "message": { "text": text },
-        "locations": [{ "physicalLocation": place }],
+        "locations": [{ "physicalLocation": location }],
     })
 }
 

@@ -114,7 +114,7 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
     let mut working = FuturesUnordered::new();
     let mut more = true;
     while more || !working.is_empty() {
-        let said = tokio::select! {
+        let line_out = tokio::select! {
             line = requests.recv(), if more && working.len() < MAX_IN_FLIGHT => {
                 match line {
                     None => more = false,
@@ -129,7 +129,7 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
                 json!({ "event": "changed", "executor": executor }).to_string()
             }
         };
-        write_line(said).await?;
+        write_line(line_out).await?;
     }
     Ok(exit::OK)
 }
@@ -152,12 +152,12 @@ async fn open_fleet(
         };
         return Ok((fleet, roots));
     }
-    let begun = async {
+    let connecting = async {
         let (mut client, executor) = args.connection.connect_executor(env).await?;
         let roots = args.selection.selected_roots(&mut client, env).await?;
         Ok((fleet::single_executor_fleet(&executor, &roots), roots))
     };
-    tokio::time::timeout(args.connect_timeout, begun).await.unwrap_or_else(|_| {
+    tokio::time::timeout(args.connect_timeout, connecting).await.unwrap_or_else(|_| {
         let span = humantime::format_duration(args.connect_timeout);
         let failure =
             CommandFailure::new(exit::NO_DAEMON, format!("no daemon answers within {span}"));
@@ -168,7 +168,7 @@ async fn open_fleet(
 /// Lists the published roots of a fleet's executors. An executor that does not respond in time is
 /// omitted, with a message on stderr.
 async fn published_roots(fleet: &Fleet, within: Duration) -> Vec<SelectedCapabilityRoot> {
-    let asked = async |id: &String| -> Result<Vec<SelectedCapabilityRoot>, String> {
+    let list_roots = async |id: &String| -> Result<Vec<SelectedCapabilityRoot>, String> {
         let mut client: Client = fleet.client(id).await.map_err(|error| error.to_string())?;
         let answer = client.list_roots().await.map_err(|error: CallError| error.to_string())?;
         let roots = answer.roots.into_iter().filter_map(|root| root.selected_capability_root);
@@ -185,15 +185,15 @@ async fn published_roots(fleet: &Fleet, within: Duration) -> Vec<SelectedCapabil
         }
     };
     let ask = async |id: &String| {
-        tokio::time::timeout(within, asked(id)).await.unwrap_or_else(|_| {
+        tokio::time::timeout(within, list_roots(id)).await.unwrap_or_else(|_| {
             let span = humantime::format_duration(within);
             Err(format!("no response within {span}; --connect-timeout sets how long to wait"))
         })
     };
     let ids = fleet.environment_ids();
-    let answers = join_all(ids.iter().map(ask)).await;
+    let results = join_all(ids.iter().map(ask)).await;
     let (mut taken, mut roots) = (HashSet::new(), Vec::new());
-    for (id, answer) in ids.iter().zip(answers) {
+    for (id, answer) in ids.iter().zip(results) {
         match answer {
             Err(why) => {
                 print_stderr(&[format!(

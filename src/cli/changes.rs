@@ -49,10 +49,10 @@ impl ChangeReporter {
     }
 
     /// Applies an event. If the event completes a state, returns its lines.
-    pub(super) fn apply_event(&mut self, heard: WatchSkillsResponse) -> Vec<String> {
-        let revision = heard.revision;
+    pub(super) fn apply_event(&mut self, message: WatchSkillsResponse) -> Vec<String> {
+        let revision = message.revision;
         let pending = &mut self.pending;
-        match heard.event {
+        match message.event {
             Some(Event::Reset(_)) => {
                 *pending = PendingState { replaces_all: true, ..PendingState::default() }
             }
@@ -69,9 +69,9 @@ impl ChangeReporter {
             Some(Event::Diagnostics(list)) => pending.add_diagnostics(list),
             Some(Event::Synced(_)) => {
                 let pending = std::mem::take(pending);
-                let anew = pending.replaces_all;
+                let replaces_all = pending.replaces_all;
                 let mut lines = self.apply_state(pending);
-                if anew {
+                if replaces_all {
                     lines.push(format!("= synced at revision {revision}"));
                 }
                 return lines;
@@ -123,7 +123,7 @@ impl ChangeReporter {
             self.skills.insert(skill.package.clone(), skill);
         }
         lines.extend(self.plugins.apply_deltas(pending.plugins, pending.replaces_all));
-        lines.extend(fresh.iter().filter_map(diagnostic_line).map(|told| format!("! {told}")));
+        lines.extend(fresh.iter().filter_map(diagnostic_line).map(|text| format!("! {text}")));
         lines
     }
 
@@ -142,8 +142,8 @@ impl ChangeReporter {
 
     /// Returns the line of a root whose state changed. A root that is ready at first has no line.
     fn record_root_status(&mut self, root: RootStatus) -> Option<String> {
-        let told = |root: &RootStatus| {
-            let mut told = match root.state() {
+        let describe = |root: &RootStatus| {
+            let mut line = match root.state() {
                 RootState::Ready => "READY".to_owned(),
                 RootState::Pending => "PENDING".to_owned(),
                 RootState::Unavailable | RootState::Unspecified => {
@@ -155,15 +155,15 @@ impl ChangeReporter {
                 if let (true, text) = message
                     && !text.is_empty()
                 {
-                    told = format!("{told} {}", EscapedText(text));
+                    line = format!("{line} {}", EscapedText(text));
                 }
             }
-            told
+            line
         };
-        let now = told(&root);
+        let now = describe(&root);
         let id = escape_text(&root.id);
         let before = self.roots.insert(root.id.clone(), root);
-        let is_news = before.map_or(now != "READY", |before| told(&before) != now);
+        let is_news = before.map_or(now != "READY", |before| describe(&before) != now);
         is_news.then(|| format!("! root {id}: {now}"))
     }
 }
@@ -195,11 +195,11 @@ impl PendingState {
     }
 
     fn add_diagnostics(&mut self, list: DiagnosticList) {
-        let held = self.diagnostics.entry(list.root_id).or_default();
+        let diagnostics = self.diagnostics.entry(list.root_id).or_default();
         if !list.continued {
-            held.clear();
+            diagnostics.clear();
         }
-        held.extend(list.diagnostics);
+        diagnostics.extend(list.diagnostics);
     }
 }
 
@@ -212,12 +212,12 @@ fn short_diagnostic(problem: &Diagnostic) -> String {
     let bare = Diagnostic { resource: String::new(), ..problem.clone() };
     let line = diagnostic_line(&bare).unwrap_or_default();
     let head = line.split_once(' ').map_or(line.as_str(), |(head, _)| head);
-    let place = match (problem.line, problem.column) {
+    let position = match (problem.line, problem.column) {
         (0, _) => String::new(),
         (line, 0) => format!(" line {line}"),
         (line, column) => format!(" line {line}:{column}"),
     };
-    format!("{head}{place}: {}", EscapedText(&problem.message))
+    format!("{head}{position}: {}", EscapedText(&problem.message))
 }
 
 fn removal_reason_name(reason: i32) -> String {
@@ -249,16 +249,16 @@ mod tests {
     }
 
     fn apply_events(
-        held: &mut ChangeReporter,
+        reporter: &mut ChangeReporter,
         events: impl IntoIterator<Item = Event>,
     ) -> Vec<String> {
         let events = events.into_iter().chain([Event::Synced(Synced::default())]);
-        let heard = |event| WatchSkillsResponse {
+        let message = |event| WatchSkillsResponse {
             revision: 7,
             event: Some(event),
             ..WatchSkillsResponse::default()
         };
-        events.flat_map(|event| held.apply_event(heard(event))).collect()
+        events.flat_map(|event| reporter.apply_event(message(event))).collect()
     }
 
     fn upserted(skills: Vec<Skill>) -> Event {
@@ -279,9 +279,9 @@ mod tests {
 
     #[test]
     fn each_change_is_a_line() {
-        let held = &mut ChangeReporter::default();
+        let reporter = &mut ChangeReporter::default();
         let first = apply_events(
-            held,
+            reporter,
             [
                 Event::Reset(Reset::default()),
                 root(RootState::Ready, RootReason::Unspecified),
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(first, [r"+ a  skill://r/a  One\u{1b}.", &long, "= synced at revision 7"]);
 
         assert_eq!(
-            apply_events(held, [upserted(vec![skill("a", "Two.")])]),
+            apply_events(reporter, [upserted(vec![skill("a", "Two.")])]),
             ["~ a  skill://r/a  Two."]
         );
         let broken = Diagnostic {
@@ -312,7 +312,7 @@ mod tests {
         };
         let stale = Skill { stale: true, ..skill("a", "Two.") };
         assert_eq!(
-            apply_events(held, [upserted(vec![stale]), Event::Diagnostics(problems)]),
+            apply_events(reporter, [upserted(vec![stale]), Event::Diagnostics(problems)]),
             [
                 "~ a  skill://r/a  stale: error[YAML_SYNTAX] line 3:7: no YAML",
                 "! error[YAML_SYNTAX] skill://r/c/SKILL.md:3:7: no YAML",
@@ -324,24 +324,24 @@ mod tests {
         }];
         let gone = Event::Delta(SkillDelta { removed, ..SkillDelta::default() });
         assert_eq!(
-            apply_events(held, [root(RootState::Unavailable, RootReason::NotFound), gone]),
+            apply_events(reporter, [root(RootState::Unavailable, RootReason::NotFound), gone]),
             ["! root r: UNAVAILABLE NOT_FOUND Create it.", "- a  skill://r/a  ROOT_UNAVAILABLE"]
         );
     }
 
     #[test]
     fn reset_reports_only_differences() {
-        let held = &mut ChangeReporter::default();
+        let reporter = &mut ChangeReporter::default();
         let reset = || Event::Reset(Reset::default());
-        apply_events(held, [reset(), upserted(vec![skill("a", "A."), skill("b", "B.")])]);
+        apply_events(reporter, [reset(), upserted(vec![skill("a", "A."), skill("b", "B.")])]);
         let lost = WatchSkillsResponse {
             event: Some(upserted(vec![skill("x", "X.")])),
             ..WatchSkillsResponse::default()
         };
-        assert!(held.apply_event(lost).is_empty());
-        held.discard_pending();
+        assert!(reporter.apply_event(lost).is_empty());
+        reporter.discard_pending();
         assert_eq!(
-            apply_events(held, [reset(), upserted(vec![skill("a", "A."), skill("c", "C.")])]),
+            apply_events(reporter, [reset(), upserted(vec![skill("a", "A."), skill("c", "C.")])]),
             [
                 "- b  skill://r/b  no longer listed",
                 "+ c  skill://r/c  C.",

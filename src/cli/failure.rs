@@ -82,8 +82,8 @@ impl From<ConnectError> for CommandFailure {
             }
             ConnectError::NotPermitted { .. } => Self::new(exit::NOT_PERMITTED, error)
                 .with_hint("only the daemon's user, and the group in its config, may use the socket; run this command as such a user"),
-            ConnectError::Tls { ref fault, .. } => {
-                let (exit, hint) = tls_exit_code_and_hint(fault);
+            ConnectError::Tls { error: ref tls_error, .. } => {
+                let (exit, hint) = tls_exit_code_and_hint(tls_error);
                 let failure = Self::new(exit, &error);
                 if let Some(hint) = hint { failure.with_hint(hint) } else { failure }
             }
@@ -95,8 +95,8 @@ impl From<ConnectError> for CommandFailure {
 }
 
 /// Returns the exit code and hint for a TLS failure.
-fn tls_exit_code_and_hint(fault: &TlsError) -> (u8, Option<&'static str>) {
-    match fault {
+fn tls_exit_code_and_hint(error: &TlsError) -> (u8, Option<&'static str>) {
+    match error {
         TlsError::NotTls => (
             exit::NO_DAEMON,
             Some(

@@ -111,8 +111,8 @@ pub(super) fn consistency(fresh: bool) -> Consistency {
 /// handle, otherwise the root.
 fn skill_row(skill: &Skill, is_long: bool) -> [String; 3] {
     let root = || skill.authority.as_ref().map_or("", |authority| &authority.id);
-    let place = if is_long { &skill.package } else { root() };
-    [escape_text(&skill.name), escape_text(place), escape_text(&skill.description)]
+    let location = if is_long { &skill.package } else { root() };
+    [escape_text(&skill.name), escape_text(location), escape_text(&skill.description)]
 }
 
 /// Returns the header of the location column.
@@ -172,8 +172,8 @@ fn print_text(listed: &[ExecutorListing], is_long: bool) -> Result<(), CommandFa
         match outcome {
             Ok(list) => {
                 rows.extend(list.skills.iter().map(|skill| {
-                    let [name, place, description] = skill_row(skill, is_long);
-                    [name, environment.clone(), place, description]
+                    let [name, location, description] = skill_row(skill, is_long);
+                    [name, environment.clone(), location, description]
                 }));
                 lines.extend(
                     report::skills_report(list).iter().map(|l| format!("{environment}: {l}")),
@@ -258,7 +258,7 @@ impl ProgressState {
             bar.enable_steady_tick(Duration::from_millis(100));
             bar
         });
-        let said = match stage {
+        let text = match stage {
             ListStage::Connecting => "connecting",
             ListStage::ListingRoots => "listing its published roots",
             ListStage::ListingSkills => "listing skills",
@@ -266,9 +266,9 @@ impl ProgressState {
             ListStage::Failed => "does not respond",
         };
         if matches!(stage, ListStage::Done | ListStage::Failed) {
-            bar.finish_with_message(said);
+            bar.finish_with_message(text);
         } else {
-            bar.set_message(said);
+            bar.set_message(text);
         }
     }
 }

@@ -107,7 +107,7 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
     let (mut client, executor) = args.connection.connect_executor(env).await?;
     let roots = args.selection.selected_roots(&mut client, env).await?;
     let published = args.selection.selects_published();
-    let way = match args.http {
+    let transport = match args.http {
         None => ServerTransport::Stdio,
         Some(address) => {
             let listener = bind_listener(address)?;
@@ -132,10 +132,11 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
     } else {
         None
     };
-    let followed = SkillSubscription { roots, follows_published: published, product: args.product };
-    let tell = |sentence: String| print_stderr(&[format!("caproot: {}", escape_text(&sentence))]);
+    let subscription =
+        SkillSubscription { roots, follows_published: published, product: args.product };
+    let report = |sentence: String| print_stderr(&[format!("caproot: {}", escape_text(&sentence))]);
     // Boxed, because the future is large and would enlarge the future of every command.
-    Box::pin(serve(client, followed, way, tools, tell)).await?;
+    Box::pin(serve(client, subscription, transport, tools, report)).await?;
     Ok(exit::OK)
 }
 

@@ -140,9 +140,9 @@ pub fn prepare_command(
 }
 
 /// Runs the rest of a command. `Ok` has the exit code.
-pub async fn run(begun: PreparedCommand, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let command = match begun.0 {
-        PreparedKind::Serve(begun) => return serve::run(begun).await,
+pub async fn run(prepared: PreparedCommand, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    let command = match prepared.0 {
+        PreparedKind::Serve(prepared) => return serve::run(prepared).await,
         PreparedKind::User(command) => *command,
     };
     match command {

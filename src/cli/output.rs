@@ -100,9 +100,9 @@ fn terminal_width() -> Option<usize> {
         return None;
     }
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let asked = || {
+    let reported = || {
         let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
         Some(usize::from(size.ws_col))
     };
-    columns.or_else(asked).filter(|columns| *columns > 0).or(Some(80))
+    columns.or_else(reported).filter(|columns| *columns > 0).or(Some(80))
 }

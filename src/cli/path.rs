@@ -115,12 +115,12 @@ async fn root_directory(
             return Err(CommandFailure::new(exit::BAD_CONFIG, sentence));
         }
     };
-    let (places, unread) = published_dirs(&published, config, env);
+    let (dirs, config_error) = published_dirs(&published, config, env);
     // The daemon may have another config file or another user with other default directories.
     let content = |skill: Skill| (skill.package, skill.digest, skill.size_bytes);
     let there = find_skill(client, &root, handle, Consistency::Cached).await?;
     let there = there.map(content);
-    for dir in &places {
+    for dir in &dirs {
         let arg = RootArg { id: Some(root.id.clone()), dir: dir.clone().into_os_string() };
         let same =
             select_roots(&[arg], &location.environment_id, None).ok().and_then(|mut s| s.pop());
@@ -130,7 +130,7 @@ async fn root_directory(
             return Ok((same, dir.clone()));
         }
     }
-    let why = match (unread, &places[..]) {
+    let why = match (config_error, &dirs[..]) {
         (Some(why), _) => why,
         (None, [dir, ..]) => format!("the daemon finds another skill in {}", dir.display()),
         (None, []) => "the config file does not publish the root".to_owned(),
@@ -147,7 +147,7 @@ fn published_dirs(
     config: Option<&Path>,
     env: &ProcessEnv,
 ) -> (Vec<PathBuf>, Option<String>) {
-    let place = |roots: Vec<PublishedRoot>| {
+    let find_path = |roots: Vec<PublishedRoot>| {
         let root = roots.into_iter().find(|root| root.id.as_str() == published);
         root.map(|root| PathBuf::from(OsStr::from_bytes(&root.path)))
     };
@@ -156,13 +156,13 @@ fn published_dirs(
     } else {
         let usual =
             Config::from_flags(ServeFlags::default(), env).map(|usual| usual.published_roots);
-        (env.etc.join("caproot/caproot.yaml"), place(usual.unwrap_or_default()))
+        (env.etc.join("caproot/caproot.yaml"), find_path(usual.unwrap_or_default()))
     };
-    let (named, unread) = match read_published(&file, env) {
-        Ok(roots) => (place(roots), None),
+    let (named, config_error) = match read_published(&file, env) {
+        Ok(roots) => (find_path(roots), None),
         Err(why) => (None, Some(why)),
     };
-    (named.into_iter().chain(usual).collect(), unread)
+    (named.into_iter().chain(usual).collect(), config_error)
 }
 
 fn read_published(file: &Path, env: &ProcessEnv) -> Result<Vec<PublishedRoot>, String> {

@@ -231,7 +231,7 @@ fn load_config(args: &ServeArgs, env: &ProcessEnv) -> Result<Config, Vec<ConfigE
 }
 
 /// Runs the daemon until a signal stops it.
-pub(super) async fn run(begun: ServePreparation) -> Result<u8, CommandFailure> {
+pub(super) async fn run(prepared: ServePreparation) -> Result<u8, CommandFailure> {
     let PreparedDaemon {
         config,
         listeners,
@@ -239,7 +239,7 @@ pub(super) async fn run(begun: ServePreparation) -> Result<u8, CommandFailure> {
         reload_inputs: again,
         file,
         checker,
-    } = match begun {
+    } = match prepared {
         ServePreparation::Daemon(ready) => *ready,
         ServePreparation::Finished(code) => return Ok(code),
     };
@@ -267,9 +267,9 @@ pub(super) async fn run(begun: ServePreparation) -> Result<u8, CommandFailure> {
     });
     let check_file = checker.map(|checker| Arc::new(move || checker.check()) as ConfigFileCheck);
     let logs_of_reload = Some(logs.clone());
-    let asked = Arc::default();
+    let reload_requested = Arc::default();
     let reloads = ReloadSource {
-        requested: Arc::clone(&asked),
+        requested: Arc::clone(&reload_requested),
         load_config: load,
         may_read,
         logs: logs_of_reload,
@@ -278,7 +278,7 @@ pub(super) async fn run(begun: ServePreparation) -> Result<u8, CommandFailure> {
     };
     let (stop, stopped) = oneshot::channel();
     let run = Box::pin(app.run_with_reloads(async { drop(stopped.await) }, reloads));
-    let outcome = signals.run_until_stopped(run, stop, &asked).await;
+    let outcome = signals.run_until_stopped(run, stop, &reload_requested).await;
     // Blocks for a moment, so it must not run on a thread of the runtime. With the timeout, a
     // thread that hangs on a dead mount does not delay the exit.
     let ended = tokio::task::spawn_blocking(move || logs.flush_spans());

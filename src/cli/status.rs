@@ -162,18 +162,16 @@ fn config_lines(status: &ConfigStatus) -> Vec<String> {
     let read = status.load_time.map_or_else(String::new, |time| format!("read {time}"));
     let mut lines = vec![read];
     if !status.restart_required.is_empty() {
-        lines.push(escape_text(&format!(
-            "needs a restart: {}",
-            status.restart_required.join(", ")
-        )));
+        lines
+            .push(escape_text(&format!("needs a restart: {}", status.restart_required.join(", "))));
     }
-    if let Some(refusal) = &status.last_rejection {
-        let time = refusal.time.map_or_else(String::new, |time| time.to_string());
-        let places = match &refusal.errors[..] {
+    if let Some(rejection) = &status.last_rejection {
+        let time = rejection.time.map_or_else(String::new, |time| time.to_string());
+        let positions = match &rejection.errors[..] {
             [] => String::new(),
-            places => format!(", errors at {}", places.join(", ")),
+            positions => format!(", errors at {}", positions.join(", ")),
         };
-        let line = format!("a newer file was REJECTED {time}{places}; see the daemon's log");
+        let line = format!("a newer file was REJECTED {time}{positions}; see the daemon's log");
         lines.push(escape_text(&line));
     }
     lines

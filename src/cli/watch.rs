@@ -124,15 +124,15 @@ async fn write_lines(lines: Vec<String>) -> Result<(), CommandFailure> {
 /// Waits until the reader of stdout is gone. Never returns if that cannot be known, as for a file.
 /// Without this, only the next write would fail.
 pub(super) async fn stdout_closed() {
-    let asked = tokio::task::spawn_blocking(|| {
+    let polled = tokio::task::spawn_blocking(|| {
         let stdout = io::stdout();
         // No events are requested: poll(2) always reports ERR and HUP.
         let mut waits = [PollFd::new(&stdout, PollFlags::empty())];
         while poll(&mut waits, None) == Err(Errno::INTR) {}
         waits[0].revents()
     });
-    match asked.await {
-        Ok(told) if told.intersects(PollFlags::ERR | PollFlags::HUP) => {}
+    match polled.await {
+        Ok(events) if events.intersects(PollFlags::ERR | PollFlags::HUP) => {}
         _ => std::future::pending().await,
     }
 }

@@ -65,10 +65,10 @@ impl Service<http::Request<Body>> for AuthChannel {
         if let Some(token) = self.token.header() {
             request.headers_mut().insert(AUTHORIZATION, token);
         }
-        let (call, heard) = (self.channel.call(request), self.alert_flag.clone());
+        let (call, alert_flag) = (self.channel.call(request), self.alert_flag.clone());
         Box::pin(async move {
             call.await.map_err(|error| {
-                let wants_tls = heard.0.load(Ordering::Relaxed);
+                let wants_tls = alert_flag.0.load(Ordering::Relaxed);
                 if wants_tls { TlsRequired.into() } else { error.into() }
             })
         })

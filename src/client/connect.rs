@@ -40,12 +40,12 @@ pub enum ConnectError {
         endpoint: DaemonEndpoint,
     },
     /// The server accepts connections, but TLS fails.
-    #[error("{endpoint} cannot be used: {fault}")]
+    #[error("{endpoint} cannot be used: {error}")]
     Tls {
         /// Endpoint of the attempt.
         endpoint: DaemonEndpoint,
         /// TLS failure.
-        fault: TlsError,
+        error: TlsError,
     },
     /// A credential file or a name in the credentials cannot be used.
     #[error("{0}")]
@@ -103,16 +103,16 @@ pub(super) async fn open_channel_with(
     endpoint: &DaemonEndpoint,
     credentials: &ClientCredentials,
     timeout: Duration,
-    when: ConnectMode,
+    mode: ConnectMode,
 ) -> Result<(Channel, TlsAlertFlag), ConnectError> {
     let (credentials, alert) = (credentials.clone(), TlsAlertFlag::default());
     let open = async {
         match endpoint.address() {
-            EndpointAddress::Unix(path) => unix_channel(path.clone(), when).await,
+            EndpointAddress::Unix(path) => unix_channel(path.clone(), mode).await,
             EndpointAddress::Tcp(address) => {
-                tcp_channel(address, credentials, alert.clone(), when).await
+                tcp_channel(address, credentials, alert.clone(), mode).await
             }
-            EndpointAddress::Tls(address) => tls_channel(address, credentials, when).await,
+            EndpointAddress::Tls(address) => tls_channel(address, credentials, mode).await,
         }
     };
     let late = || {
@@ -126,7 +126,7 @@ pub(super) async fn open_channel_with(
     let endpoint = endpoint.clone();
     Err(match opened.unwrap_or_else(|_| Err(late())) {
         Ok(channel) => return Ok((channel, alert)),
-        Err(ConnectorError::Tls(fault)) => ConnectError::Tls { endpoint, fault },
+        Err(ConnectorError::Tls(error)) => ConnectError::Tls { endpoint, error },
         Err(ConnectorError::Credentials(sentence)) => ConnectError::Credentials(sentence),
         Err(ConnectorError::TokenInCleartext) => ConnectError::TokenInCleartext { endpoint },
         Err(ConnectorError::Io(cause)) if cause.kind() == ErrorKind::PermissionDenied => {
@@ -151,21 +151,21 @@ enum ConnectorError {
     TokenInCleartext,
 }
 
-async fn unix_channel(path: PathBuf, when: ConnectMode) -> Result<Channel, ConnectorError> {
+async fn unix_channel(path: PathBuf, mode: ConnectMode) -> Result<Channel, ConnectorError> {
     // HTTP/2 requires an authority. gRPC servers accept `localhost` on a Unix socket.
     let connector = tower::service_fn(move |_: Uri| {
         let path = path.clone();
         async move { UnixStream::connect(path).await.map(TokioIo::new) }
     });
     let endpoint = transport::Endpoint::from_static("http://localhost");
-    connect_channel(endpoint, connector, when).await
+    connect_channel(endpoint, connector, mode).await
 }
 
 async fn tcp_channel(
     address: &str,
     credentials: ClientCredentials,
     alert: TlsAlertFlag,
-    when: ConnectMode,
+    mode: ConnectMode,
 ) -> Result<Channel, ConnectorError> {
     let has_token = credentials.token_file.is_some();
     let connector = tower::service_fn(move |uri: Uri| {
@@ -181,13 +181,13 @@ async fn tcp_channel(
     });
     let endpoint = transport::Endpoint::from_shared(format!("http://{address}"))
         .map_err(|error| connector_error(&error))?;
-    connect_channel(endpoint, connector, when).await
+    connect_channel(endpoint, connector, mode).await
 }
 
 async fn tls_channel(
     address: &str,
     credentials: ClientCredentials,
-    when: ConnectMode,
+    mode: ConnectMode,
 ) -> Result<Channel, ConnectorError> {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host).to_owned();
     let (tell, told) = oneshot::channel();
@@ -213,8 +213,8 @@ async fn tls_channel(
     });
     let endpoint = transport::Endpoint::from_shared(format!("https://{address}"))
         .map_err(|error| connector_error(&error))?;
-    let channel = connect_channel(endpoint, connector, when).await?;
-    if when == ConnectMode::Lazy {
+    let channel = connect_channel(endpoint, connector, mode).await?;
+    if mode == ConnectMode::Lazy {
         return Ok(channel);
     }
     // In TLS 1.3 the server checks the client certificate after the client's handshake is complete.
@@ -231,7 +231,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 async fn connect_channel<C>(
     endpoint: transport::Endpoint,
     connector: C,
-    when: ConnectMode,
+    mode: ConnectMode,
 ) -> Result<Channel, ConnectorError>
 where
     C: Service<Uri> + Send + 'static,
@@ -239,7 +239,7 @@ where
     C::Future: Send,
     BoxError: From<C::Error> + Send,
 {
-    match when {
+    match mode {
         ConnectMode::Eager => endpoint
             .connect_with_connector(connector)
             .await
@@ -264,23 +264,23 @@ fn connector_error(error: &transport::Error) -> ConnectorError {
 
 /// Returns the connection failure that made the call fail, if there is one.
 pub(super) fn connection_failure(status: &Status) -> Option<String> {
-    let fault = root_cause(status.source()?)?;
-    Some(fault.to_string())
+    let error = root_cause(status.source()?)?;
+    Some(error.to_string())
 }
 
 /// Whether a call failed without a connection for a reason that the operating system reports at
 /// once: the socket is missing, this user may not use the socket, or the connection is refused.
 pub(super) fn is_connection_refused(status: &Status) -> bool {
     let refusals = [ErrorKind::NotFound, ErrorKind::ConnectionRefused, ErrorKind::PermissionDenied];
-    let fault = status.source().and_then(root_cause);
-    matches!(fault, Some(ConnectorError::Io(cause)) if refusals.contains(&cause.kind()))
+    let error = status.source().and_then(root_cause);
+    matches!(error, Some(ConnectorError::Io(cause)) if refusals.contains(&cause.kind()))
 }
 
 fn root_cause(error: &(dyn Error + 'static)) -> Option<ConnectorError> {
     let mut below = Some(error);
     while let Some(error) = below {
         match error.downcast_ref::<ConnectorError>() {
-            Some(ConnectorError::Tls(fault)) => return Some(ConnectorError::Tls(fault.clone())),
+            Some(ConnectorError::Tls(error)) => return Some(ConnectorError::Tls(error.clone())),
             Some(ConnectorError::Credentials(sentence)) => {
                 return Some(ConnectorError::Credentials(sentence.clone()));
             }

@@ -93,9 +93,9 @@ impl BearerToken {
     pub(super) async fn reload(&self) -> bool {
         let Some(file) = &self.0.file else { return false };
         let Ok(value) = read_token(file).await else { return false };
-        let mut held = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
-        let is_new = held.as_ref() != Some(&value);
-        *held = Some(value);
+        let mut current = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
+        let is_new = current.as_ref() != Some(&value);
+        *current = Some(value);
         is_new
     }
 

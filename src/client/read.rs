@@ -48,7 +48,7 @@ pub(super) async fn read_page(
     request: &ReadResourceRequest,
 ) -> Result<ReadResourceResponse, CallError> {
     let bound = match usize::try_from(request.max_bytes) {
-        Ok(asked @ 1..) => asked.min(MAX_PAGE_BYTES),
+        Ok(requested @ 1..) => requested.min(MAX_PAGE_BYTES),
         _ => DEFAULT_PAGE_BYTES,
     };
     let call =

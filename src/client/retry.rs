@@ -47,8 +47,8 @@ pub(super) async fn run_with_retries<A, F: Future<Output = Result<A, Status>>>(
     if retries.max_retries == 0 {
         return attempt(deadline).await;
     }
-    let begun = Instant::now();
-    let left = || deadline.saturating_sub(begun.elapsed());
+    let start = Instant::now();
+    let left = || deadline.saturating_sub(start.elapsed());
     let waits = ExponentialBuilder::new()
         .with_jitter()
         .with_min_delay(retries.initial_delay)
@@ -59,8 +59,8 @@ pub(super) async fn run_with_retries<A, F: Future<Output = Result<A, Status>>>(
         .retry(waits)
         .when(is_retryable)
         .adjust(|status: &Status, wait| {
-            let asked = status.get_details_retry_info().and_then(|info| info.retry_delay);
-            let wait = wait?.max(asked.unwrap_or_default());
+            let requested = status.get_details_retry_info().and_then(|info| info.retry_delay);
+            let wait = wait?.max(requested.unwrap_or_default());
             (wait < left()).then_some(wait)
         })
         .await
@@ -96,7 +96,7 @@ mod tests {
 
     /// Returns how often a call with this status is attempted, and how long all attempts take.
     async fn count_attempts(status: Status, deadline: Duration) -> (usize, Duration) {
-        let (count, begun) = (Cell::new(0), Instant::now());
+        let (count, start) = (Cell::new(0), Instant::now());
         let attempt = |left: Duration| {
             assert!(left <= deadline);
             count.set(count.get() + 1);
@@ -104,7 +104,7 @@ mod tests {
         };
         let outcome = run_with_retries(RetryPolicy::default(), deadline, attempt).await;
         assert_eq!(outcome.expect_err("it always fails").code(), status.code());
-        (count.get(), begun.elapsed())
+        (count.get(), start.elapsed())
     }
 
     #[tokio::test(start_paused = true)]
@@ -123,12 +123,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn retry_delay_of_the_daemon_is_kept_within_the_deadline() {
-        let asked = Duration::from_secs(7);
-        let (count, took) = count_attempts(exhausted(Some(asked)), MINUTE).await;
-        assert!(count == 4 && took >= 3 * asked, "{count} {took:?}");
-        assert_eq!(count_attempts(exhausted(Some(asked)), asked).await, (1, Duration::ZERO));
-        let (count, took) = count_attempts(exhausted(Some(asked)), 2 * asked).await;
-        assert!(count == 2 && took < 2 * asked, "{count} {took:?}");
+        let requested = Duration::from_secs(7);
+        let (count, took) = count_attempts(exhausted(Some(requested)), MINUTE).await;
+        assert!(count == 4 && took >= 3 * requested, "{count} {took:?}");
+        assert_eq!(
+            count_attempts(exhausted(Some(requested)), requested).await,
+            (1, Duration::ZERO)
+        );
+        let (count, took) = count_attempts(exhausted(Some(requested)), 2 * requested).await;
+        assert!(count == 2 && took < 2 * requested, "{count} {took:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -65,14 +65,14 @@ impl AsyncRead for TlsProbeIo {
                     alert.record_alert();
                 }
             }
-            ProbeState::ReportFirstBytes(teller) => {
+            ProbeState::ReportFirstBytes(sender) => {
                 let first_bytes = match &read {
                     Ok(()) if buffer.filled().len() > before => Ok(()),
                     Ok(()) => Err(io::ErrorKind::UnexpectedEof.into()),
                     Err(error) => Err(copy(error)),
                 };
                 // The receiver is gone after a timeout.
-                drop(teller.send(first_bytes));
+                drop(sender.send(first_bytes));
             }
         }
         Poll::Ready(read)

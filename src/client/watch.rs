@@ -85,9 +85,9 @@ impl SkillWatch {
                 if !self.is_retryable(&status) {
                     return Err(status.into());
                 }
-                let asked = status.get_details_retry_info().and_then(|info| info.retry_delay);
+                let requested = status.get_details_retry_info().and_then(|info| info.retry_delay);
                 let wait = backoff_delay(self.failures)
-                    .max(asked.unwrap_or_default().min(MAX_REQUESTED_DELAY));
+                    .max(requested.unwrap_or_default().min(MAX_REQUESTED_DELAY));
                 self.failures = self.failures.saturating_add(1);
                 self.retry_delay = Some(wait);
                 Ok(WatchMessage::Lost { cause: status.into(), wait })
@@ -111,9 +111,11 @@ impl SkillWatch {
 
     /// How long a connection may have no event, not even a bookmark, before it counts as dead.
     fn silence_timeout(&self) -> Duration {
-        let asked = self.request.bookmark_interval.and_then(|span| Duration::try_from(span).ok());
-        let asked = asked.filter(|span| !span.is_zero()).unwrap_or(DEFAULT_BOOKMARK_INTERVAL);
-        asked.min(MAX_BOOKMARK_INTERVAL) + self.client.timeout()
+        let requested =
+            self.request.bookmark_interval.and_then(|span| Duration::try_from(span).ok());
+        let requested =
+            requested.filter(|span| !span.is_zero()).unwrap_or(DEFAULT_BOOKMARK_INTERVAL);
+        requested.min(MAX_BOOKMARK_INTERVAL) + self.client.timeout()
     }
 
     /// Stores the resume token of the event.

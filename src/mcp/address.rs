@@ -35,7 +35,7 @@ pub(super) fn assign_addresses<'a>(
     let skills: BTreeMap<&str, Option<&str>> = skills.into_iter().collect();
     let packages: BTreeSet<&str> = skills.keys().copied().collect();
     let mut moved: BTreeSet<String> = BTreeSet::new();
-    let place = |(package, name): (&'a str, Option<&str>)| {
+    let address = |(package, name): (&'a str, Option<&str>)| {
         let Some(name) = name.filter(|name| is_valid_name(name)) else {
             return (package, SkillAddress::InvalidName);
         };
@@ -58,7 +58,7 @@ pub(super) fn assign_addresses<'a>(
         }
         (package, SkillAddress::Uri(uri))
     };
-    skills.into_iter().map(place).collect()
+    skills.into_iter().map(address).collect()
 }
 
 /// Returns the directories above a URI, nearest first, up to the root's URI.
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn addresses_follow_names() {
         let skill = |uri: &str| SkillAddress::Uri(uri.into());
-        for (package, name, place) in [
+        for (package, name, address) in [
             ("skill://r/a", Some("a"), skill("skill://r/a")),
             ("skill://r/b", Some("other"), skill("skill://r/other")),
             ("skill://r/c", Some("a"), SkillAddress::UriTaken),
@@ -136,7 +136,7 @@ mod tests {
                 ("skill://s/deep", Some("deep")),
             ];
             assert!(all.contains(&(package, name)));
-            assert_eq!(assign_addresses(all)[package], place, "{package}");
+            assert_eq!(assign_addresses(all)[package], address, "{package}");
         }
     }
 
@@ -155,8 +155,8 @@ mod tests {
             ),
         ) {
             let given = skills.iter().map(|(package, name)| (package.as_str(), name.as_deref()));
-            let places = assign_addresses(given);
-            let served: Vec<(&str, &str)> = places.iter().map(|(package, place)| match place {
+            let addresses = assign_addresses(given);
+            let served: Vec<(&str, &str)> = addresses.iter().map(|(package, address)| match address {
                 SkillAddress::Uri(uri) => (*package, uri.as_str()),
                 SkillAddress::InvalidName | SkillAddress::UriTaken => (*package, *package),
             }).collect();

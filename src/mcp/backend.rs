@@ -137,16 +137,16 @@ impl McpBackend {
         let rest = skills_after_cursor(&permit.catalog, ListKind::Skills, cursor)?;
         let until = Instant::now() + MAX_PAGE_TIME;
         let catalog = &permit.catalog;
-        let mut ahead = rest.iter().take(MAX_PAGE_ITEMS);
+        let mut pending = rest.iter().take(MAX_PAGE_ITEMS);
         let show = |skill| self.list_item_for_models(catalog, skill);
         let mut shown = FuturesOrdered::new();
-        for skill in ahead.by_ref().take(MAX_CONCURRENT_LISTINGS) {
+        for skill in pending.by_ref().take(MAX_CONCURRENT_LISTINGS) {
             shown.push_back(show(skill));
         }
         let (mut page, mut bytes, mut passed) = (Vec::new(), 0, 0);
         let (mut names, mut taken, mut files, mut policy) = (0, 0, 0, 0);
         while let Some(one) = shown.next().await {
-            if let Some(skill) = ahead.next() {
+            if let Some(skill) = pending.next() {
                 shown.push_back(show(skill));
             }
             match one? {
@@ -362,10 +362,10 @@ fn next_cursor(list: ListKind, skills: &[ServedSkill], passed: usize) -> Option<
     Some(cursor::encode_cursor(list, sort_key(&passed_last.record)))
 }
 
-fn meta_object<const N: usize>(said: [(&str, Option<Value>); N]) -> Option<MetaObject> {
-    let said = said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
-    let said: serde_json::Map<_, _> = said.collect();
-    (!said.is_empty()).then_some(MetaObject(said))
+fn meta_object<const N: usize>(entries: [(&str, Option<Value>); N]) -> Option<MetaObject> {
+    let entries = entries.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    let entries: serde_json::Map<_, _> = entries.collect();
+    (!entries.is_empty()).then_some(MetaObject(entries))
 }
 
 fn json_bytes(value: &impl Serialize) -> usize {

@@ -39,31 +39,31 @@ impl From<CallError> for McpCallError {
 impl McpCallError {
     /// Converts to the error of the protocol, with the URI if there is one.
     pub(super) fn to_error_data(&self, uri: Option<&str>) -> ErrorData {
-        let said = self.to_string();
-        let about =
+        let message = self.to_string();
+        let data =
             |reason: &str, retry: bool| Some(json!({"uri": uri, "reason": reason, "retry": retry}));
         match self {
-            Self::Busy(_) => ErrorData::internal_error(said, about("BUSY", true)),
+            Self::Busy(_) => ErrorData::internal_error(message, data("BUSY", true)),
             Self::CatalogUnavailable(_) => {
-                ErrorData::internal_error(said, about("EXECUTOR_UNAVAILABLE", true))
+                ErrorData::internal_error(message, data("EXECUTOR_UNAVAILABLE", true))
             }
-            Self::BadCursor => ErrorData::invalid_params(said, about("BAD_CURSOR", false)),
-            Self::UnknownPrompt => ErrorData::invalid_params(said, about("NOT_FOUND", false)),
+            Self::BadCursor => ErrorData::invalid_params(message, data("BAD_CURSOR", false)),
+            Self::UnknownPrompt => ErrorData::invalid_params(message, data("NOT_FOUND", false)),
             Self::SubscriptionLimit => {
-                ErrorData::invalid_params(said, about("TOO_MANY_SUBSCRIPTIONS", false))
+                ErrorData::invalid_params(message, data("TOO_MANY_SUBSCRIPTIONS", false))
             }
             Self::File(error) => match error {
                 FileError::NotFound => {
-                    ErrorData::resource_not_found(said, about("NOT_FOUND", false))
+                    ErrorData::resource_not_found(message, data("NOT_FOUND", false))
                 }
                 FileError::NotADirectory => {
-                    ErrorData::invalid_params(said, about("NOT_A_DIRECTORY", false))
+                    ErrorData::invalid_params(message, data("NOT_A_DIRECTORY", false))
                 }
                 FileError::TooLarge { .. } => {
-                    ErrorData::internal_error(said, about("TOO_LARGE", false))
+                    ErrorData::internal_error(message, data("TOO_LARGE", false))
                 }
                 FileError::TooMany => {
-                    ErrorData::internal_error(said, about("TOO_MANY_FILES", false))
+                    ErrorData::internal_error(message, data("TOO_MANY_FILES", false))
                 }
                 FileError::Call(CallError::Status(status)) => {
                     let retry = matches!(
@@ -74,13 +74,13 @@ impl McpCallError {
                             | Code::DeadlineExceeded
                     );
                     let reason = error_reason(status).unwrap_or_else(|| "EXECUTOR".to_owned());
-                    ErrorData::internal_error(said, about(&reason, retry))
+                    ErrorData::internal_error(message, data(&reason, retry))
                 }
                 FileError::Call(
                     CallError::InvalidResponse(_)
                     | CallError::ChangedDuringRead
                     | CallError::Output(_),
-                ) => ErrorData::internal_error(said, about("EXECUTOR", false)),
+                ) => ErrorData::internal_error(message, data("EXECUTOR", false)),
             },
         }
     }

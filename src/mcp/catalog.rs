@@ -65,9 +65,9 @@ impl McpCatalog {
             let name = entry.frontmatter.as_ref().map(|author| author.name.as_str());
             (entry.package.as_str(), name)
         });
-        let mut places: HashMap<String, SkillAddress> = assign_addresses(named)
+        let mut addresses: HashMap<String, SkillAddress> = assign_addresses(named)
             .into_iter()
-            .map(|(package, place)| (package.to_owned(), place))
+            .map(|(package, address)| (package.to_owned(), address))
             .collect();
         let mut bearers: HashMap<Cow<'_, str>, usize> = HashMap::new();
         for entry in entries.iter().filter(|entry| entry.forbids_implicit) {
@@ -82,12 +82,12 @@ impl McpCatalog {
         let own: Vec<Option<String>> = entries.iter().map(own).collect();
         let (mut shown, mut shown_prompts) = (DefaultHasher::new(), DefaultHasher::new());
         let listed = entries.into_iter().zip(own).map(|(entry, own)| {
-            let place = places.remove(&entry.package).unwrap_or(SkillAddress::UriTaken);
-            let uri = served_uri(&entry, &place);
+            let address = addresses.remove(&entry.package).unwrap_or(SkillAddress::UriTaken);
+            let uri = served_uri(&entry, &address);
             let prompt = entry.forbids_implicit.then(|| own.unwrap_or_else(|| uri.to_owned()));
             let lists = if prompt.is_some() { &mut shown_prompts } else { &mut shown };
             (entry.listing_hash, uri, &prompt).hash(lists);
-            ServedSkill { record: entry, address: place, prompt_name: prompt }
+            ServedSkill { record: entry, address, prompt_name: prompt }
         });
         let listed: Vec<ServedSkill> = listed.collect();
         let by_prompt = listed.iter().enumerate();
@@ -196,8 +196,8 @@ impl ServedSkill {
     }
 }
 
-fn served_uri<'a>(entry: &'a SkillRecord, place: &'a SkillAddress) -> &'a str {
-    match place {
+fn served_uri<'a>(entry: &'a SkillRecord, address: &'a SkillAddress) -> &'a str {
+    match address {
         SkillAddress::Uri(uri) => uri,
         SkillAddress::InvalidName | SkillAddress::UriTaken => &entry.package,
     }

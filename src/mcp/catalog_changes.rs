@@ -24,9 +24,9 @@ impl CatalogChanges {
     /// Starts at the current revision.
     pub(super) fn new(mut state: watch::Receiver<FeedState>) -> Self {
         let now = state.borrow_and_update();
-        let told = (now.sync != SyncState::Connecting).then(|| now.catalog.clone());
+        let last_seen = (now.sync != SyncState::Connecting).then(|| now.catalog.clone());
         drop(now);
-        Self { state, last_seen: told }
+        Self { state, last_seen }
     }
 
     /// Waits for the next change. Returns `None` after the last change. Cancel-safe.

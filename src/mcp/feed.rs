@@ -158,10 +158,10 @@ struct SkillReplica {
 
 impl SkillReplica {
     fn new(roots: Vec<SelectedCapabilityRoot>) -> Self {
-        let places = roots.iter().enumerate().map(|(n, root)| (root.id.clone(), n)).collect();
+        let root_indexes = roots.iter().enumerate().map(|(n, root)| (root.id.clone(), n)).collect();
         Self {
             roots: roots.into(),
-            root_indexes: places,
+            root_indexes,
             skills: HashMap::new(),
             statuses: HashMap::new(),
             text_bytes: 0,

@@ -97,7 +97,7 @@ impl ServerHandler for McpHandler {
         self.backend
             .list_prompts(cursor.as_deref())
             .await
-            .map_err(|fault| fault.to_error_data(None))
+            .map_err(|error| error.to_error_data(None))
     }
 
     async fn get_prompt(
@@ -106,7 +106,7 @@ impl ServerHandler for McpHandler {
         _: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
         let prompt = self.backend.get_prompt(&request.name).await;
-        prompt.map(Into::into).map_err(|fault| invalid_params_error(&fault, None))
+        prompt.map(Into::into).map_err(|error| invalid_params_error(&error, None))
     }
 
     async fn complete(
@@ -126,7 +126,7 @@ impl ServerHandler for McpHandler {
         self.backend
             .list_resources(cursor.as_deref())
             .await
-            .map_err(|fault| fault.to_error_data(None))
+            .map_err(|error| error.to_error_data(None))
     }
 
     async fn list_resource_templates(
@@ -146,7 +146,7 @@ impl ServerHandler for McpHandler {
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let contents = self.backend.read_resource(&request.uri).await;
-        let contents = contents.map_err(|fault| fault.to_error_data(Some(&request.uri)))?;
+        let contents = contents.map_err(|error| error.to_error_data(Some(&request.uri)))?;
         Ok(ReadResourceResult::new(vec![contents]).into())
     }
 
@@ -156,7 +156,7 @@ impl ServerHandler for McpHandler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListSkillsResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        self.backend.list_skills(cursor.as_deref()).await.map_err(|fault| fault.to_error_data(None))
+        self.backend.list_skills(cursor.as_deref()).await.map_err(|error| error.to_error_data(None))
     }
 
     async fn get_skill(
@@ -167,7 +167,7 @@ impl ServerHandler for McpHandler {
         let skill = self.backend.get_skill(&request.uri).await;
         skill
             .map(GetSkillResult::new)
-            .map_err(|fault| invalid_params_error(&fault, Some(&request.uri)))
+            .map_err(|error| invalid_params_error(&error, Some(&request.uri)))
     }
 
     async fn read_resource_directory(
@@ -176,7 +176,7 @@ impl ServerHandler for McpHandler {
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceDirectoryResult, ErrorData> {
         let children = self.backend.read_directory(&request.uri, request.cursor.as_deref()).await;
-        children.map_err(|fault| invalid_params_error(&fault, Some(&request.uri)))
+        children.map_err(|error| invalid_params_error(&error, Some(&request.uri)))
     }
 
     fn accepted_subscription_filter(
@@ -193,7 +193,7 @@ impl ServerHandler for McpHandler {
 
     async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
         let _place =
-            self.backend.acquire_listen_permit().map_err(|fault| fault.to_error_data(None))?;
+            self.backend.acquire_listen_permit().map_err(|error| error.to_error_data(None))?;
         let mut changes = CatalogChanges::new(self.backend.state_receiver());
         let sink = subscription.sink();
         loop {
@@ -227,8 +227,8 @@ impl ServerHandler for McpHandler {
     /// Clients of the older protocol receive notifications without a `subscriptions/listen`.
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let changes = CatalogChanges::new(self.backend.state_receiver());
-        let told = notify_changes(context.peer, changes, self.subscribed.clone());
-        self.notifier.get_or_init(|| AbortOnDropHandle::new(tokio::spawn(told)));
+        let notifications = notify_changes(context.peer, changes, self.subscribed.clone());
+        self.notifier.get_or_init(|| AbortOnDropHandle::new(tokio::spawn(notifications)));
     }
 
     async fn subscribe(
@@ -283,8 +283,8 @@ async fn notify_changes(
 
 /// Reports a missing resource as an invalid parameter, as every version of the standard requires
 /// for these methods.
-fn invalid_params_error(fault: &McpCallError, uri: Option<&str>) -> ErrorData {
-    let mut error = fault.to_error_data(uri);
+fn invalid_params_error(error: &McpCallError, uri: Option<&str>) -> ErrorData {
+    let mut error = error.to_error_data(uri);
     if error.code == ErrorCode::RESOURCE_NOT_FOUND {
         error.code = ErrorCode::INVALID_PARAMS;
     }

@@ -88,15 +88,15 @@ pub(super) async fn serve_http(
     let handler = move || Ok(McpHandler::new(executor.clone()));
     let service =
         StreamableHttpService::new(handler, Arc::new(LimitedSessionManager::new()), config);
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         // Connections over the limit wait in the kernel's queue.
-        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let Ok(permit) = permits.clone().acquire_owned().await else { return };
         match listener.0.accept().await {
             Ok((stream, _)) => {
-                connections.spawn(serve_connection(stream, service.clone(), place));
+                connections.spawn(serve_connection(stream, service.clone(), permit));
             }
             Err(_) => tokio::time::sleep(ACCEPT_RETRY_DELAY).await,
         }
@@ -106,7 +106,7 @@ pub(super) async fn serve_http(
 async fn serve_connection(
     stream: TcpStream,
     service: McpHttpService,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 ) {
     let answer = service_fn(move |request| handle_request(service.clone(), request));
     let served = http1::Builder::new()

@@ -41,15 +41,15 @@ pub enum ServerTransport {
 /// or connected again. Fails if the daemon rejects the first watch.
 pub async fn serve(
     client: Client,
-    followed: SkillSubscription,
-    way: ServerTransport,
+    subscription: SkillSubscription,
+    transport: ServerTransport,
     tools: Option<Session>,
     say: impl Fn(String),
 ) -> Result<(), CallError> {
     let (sender, receiver) = watch::channel(feed::FeedState::default());
     let executor = Arc::new(McpBackend::new(client.clone(), receiver, tools));
     let served = async {
-        match way {
+        match transport {
             ServerTransport::Stdio => {
                 // A peer that is not an MCP client, or that leaves before its first message, is not
                 // served.
@@ -65,6 +65,6 @@ pub async fn serve(
     };
     tokio::select! {
         () = served => Ok(()),
-        refused = feed::follow_daemon(client, followed, sender, say) => refused,
+        refused = feed::follow_daemon(client, subscription, sender, say) => refused,
     }
 }

@@ -31,8 +31,8 @@ struct LimitedTransport<T> {
 
 impl<T> LimitedTransport<T> {
     fn new(inner: T, requests: usize) -> Self {
-        let places = Arc::new(Semaphore::new(requests));
-        Self { inner, permits: places, next_permit: None, in_flight: HashMap::new() }
+        let permits = Arc::new(Semaphore::new(requests));
+        Self { inner, permits, next_permit: None, in_flight: HashMap::new() }
     }
 }
 

@@ -303,8 +303,8 @@ mod tests {
             ("8:1: more: ", "`executors`"),
         ];
         assert_eq!(wrong.len(), parts.len(), "{wrong:#?}");
-        for (said, (place, reason)) in wrong.iter().zip(parts) {
-            assert!(said.starts_with(place) && said.contains(reason), "{said} / {place}{reason}");
+        for (text, (place, reason)) in wrong.iter().zip(parts) {
+            assert!(text.starts_with(place) && text.contains(reason), "{text} / {place}{reason}");
         }
     }
 

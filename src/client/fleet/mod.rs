@@ -181,14 +181,14 @@ impl Fleet {
         request: &ListSkillsRequest,
         on_progress: &(dyn Fn(&str, ListStage) + Sync),
     ) -> Vec<ExecutorListing> {
-        let asked: BTreeMap<String, Option<Vec<SelectedCapabilityRoot>>> = match roots {
+        let requests: BTreeMap<String, Option<Vec<SelectedCapabilityRoot>>> = match roots {
             None => self.environment_ids.iter().map(|id| (id.clone(), None)).collect(),
             Some(roots) => {
                 let by = group_by_environment(roots).into_iter();
                 by.map(|(id, roots)| (id, Some(roots))).collect()
             }
         };
-        let each = asked.into_iter().map(|(environment_id, roots)| async move {
+        let each = requests.into_iter().map(|(environment_id, roots)| async move {
             on_progress(&environment_id, ListStage::Connecting);
             let outcome =
                 self.list_executor_skills(&environment_id, roots, request, on_progress).await;

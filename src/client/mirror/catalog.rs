@@ -24,8 +24,8 @@ impl MirrorCatalog {
         roots: Vec<RootStatus>,
         diagnostics: Vec<Diagnostic>,
     ) -> Self {
-        let place = |(at, skill): (usize, &Arc<Skill>)| (skill.package.as_str().into(), at);
-        let by_package = skills.iter().enumerate().map(place).collect();
+        let entry = |(at, skill): (usize, &Arc<Skill>)| (skill.package.as_str().into(), at);
+        let by_package = skills.iter().enumerate().map(entry).collect();
         Self { skills, by_package, plugins, marketplaces, roots, diagnostics }
     }
 

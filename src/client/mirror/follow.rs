@@ -47,9 +47,9 @@ pub(super) async fn follow_executor(
     let mut reconciler =
         from.map(|from| ResumeReconciler::new(&client, &request, from, selection.max_bytes));
     loop {
-        let mut held = MirrorReplica::new(&selection);
+        let mut replica = MirrorReplica::new(&selection);
         let mut watch = client.watch_skills(request.clone());
-        let why = apply_stream(&mut watch, &mut held, &mut reconciler, &publisher).await;
+        let why = apply_stream(&mut watch, &mut replica, &mut reconciler, &publisher).await;
         drop(watch);
         publisher.publish_lost(&why, true);
         tokio::time::sleep(REJECTED_RETRY_DELAY).await;
@@ -59,7 +59,7 @@ pub(super) async fn follow_executor(
 /// Applies the events of a stream until the stream cannot go on. Returns the reason.
 async fn apply_stream(
     watch: &mut SkillWatch,
-    held: &mut MirrorReplica,
+    replica: &mut MirrorReplica,
     reconciler: &mut Option<ResumeReconciler>,
     publisher: &SnapshotPublisher,
 ) -> String {
@@ -67,11 +67,11 @@ async fn apply_stream(
     let mut news = false;
     loop {
         match watch.next().await {
-            Ok(WatchMessage::Event(event)) => match held.apply_event(*event) {
+            Ok(WatchMessage::Event(event)) => match replica.apply_event(*event) {
                 Ok(ReplicaUpdate::Partial) => {}
                 Ok(ReplicaUpdate::Complete { epoch, revision, token, changed }) => {
                     news |= changed;
-                    let catalog = news.then(|| Arc::new(held.catalog()));
+                    let catalog = news.then(|| Arc::new(replica.catalog()));
                     let state = RevisionState { epoch, revision, token };
                     let mut since = None;
                     if let Some(with) = reconciler {
@@ -91,7 +91,7 @@ async fn apply_stream(
                 Err(why) => return why,
             },
             Ok(WatchMessage::Lost { cause, .. }) => {
-                held.handle_disconnect();
+                replica.handle_disconnect();
                 publisher.publish_lost(&cause.to_string(), cause.is_connection_refused());
             }
             Err(cause) => return cause.to_string(),
@@ -114,18 +114,18 @@ impl SnapshotPublisher {
         state: RevisionState,
         since: Option<ChangesSince>,
     ) {
-        self.snapshots.send_if_modified(|held| {
-            let news = catalog.is_some() || held.state != MirrorState::Live;
+        self.snapshots.send_if_modified(|snapshot| {
+            let news = catalog.is_some() || snapshot.state != MirrorState::Live;
             if let Some(catalog) = catalog {
-                held.changed_since_resume |= held.changes_since.is_some();
-                held.catalog = catalog;
+                snapshot.changed_since_resume |= snapshot.changes_since.is_some();
+                snapshot.catalog = catalog;
             }
             if let Some(since) = since {
-                held.changes_since = Some(Arc::new(since));
+                snapshot.changes_since = Some(Arc::new(since));
             }
-            (held.epoch, held.revision, held.state) =
+            (snapshot.epoch, snapshot.revision, snapshot.state) =
                 (state.epoch, state.revision, MirrorState::Live);
-            held.resume_token = state.token;
+            snapshot.resume_token = state.token;
             news
         });
         self.message_count.send_modify(|count| *count += 1);
@@ -134,8 +134,8 @@ impl SnapshotPublisher {
     /// Publishes that the executor is lost. The first reason stays until the executor is back. With
     /// `has_failed`, a mirror that had no state yet becomes [`MirrorState::Failed`].
     fn publish_lost(&self, why: &str, has_failed: bool) {
-        self.snapshots.send_if_modified(|held| {
-            let lost = match &held.state {
+        self.snapshots.send_if_modified(|snapshot| {
+            let lost = match &snapshot.state {
                 MirrorState::Stale { .. } => return false,
                 MirrorState::Live => MirrorState::Stale { since: Instant::now(), why: why.into() },
                 MirrorState::Connecting(_) | MirrorState::Failed(_) if has_failed => {
@@ -145,8 +145,8 @@ impl SnapshotPublisher {
                     MirrorState::Connecting(Some(why.into()))
                 }
             };
-            let news = held.state != lost;
-            held.state = lost;
+            let news = snapshot.state != lost;
+            snapshot.state = lost;
             news
         });
     }

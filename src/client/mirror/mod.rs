@@ -125,7 +125,7 @@ impl Mirror {
     }
 
     fn spawn(client: &Client, selection: MirrorSelection, from: Option<ResumePoint>) -> Self {
-        let (tell, told) = watch::channel(MirrorSnapshot {
+        let (sender, snapshots) = watch::channel(MirrorSnapshot {
             catalog: Arc::default(),
             epoch: Arc::from(""),
             revision: 0,
@@ -134,10 +134,10 @@ impl Mirror {
             changes_since: None,
             changed_since_resume: false,
         });
-        let (count, heard) = watch::channel(0);
-        let teller = SnapshotPublisher::new(tell, count);
-        let task = tokio::spawn(follow_executor(client.clone(), selection, from, teller));
-        Self { snapshots: told, messages: heard, _task: Arc::new(AbortOnDrop(task)) }
+        let (count, messages) = watch::channel(0);
+        let publisher = SnapshotPublisher::new(sender, count);
+        let task = tokio::spawn(follow_executor(client.clone(), selection, from, publisher));
+        Self { snapshots, messages, _task: Arc::new(AbortOnDrop(task)) }
     }
 
     /// Returns the current snapshot.
@@ -182,8 +182,8 @@ impl Mirror {
     }
 
     async fn wait_for(&self, within: Duration, is_it: impl Fn(&MirrorState) -> bool) -> bool {
-        let mut told = self.snapshots.clone();
-        let reached = told.wait_for(|held| is_it(&held.state));
+        let mut snapshots = self.snapshots.clone();
+        let reached = snapshots.wait_for(|held| is_it(&held.state));
         matches!(tokio::time::timeout(within, reached).await, Ok(Ok(_)))
     }
 }

@@ -69,14 +69,14 @@ pub(super) enum ReplicaUpdate {
 
 impl MirrorReplica {
     pub(super) fn new(selection: &MirrorSelection) -> Self {
-        let mut places = HashMap::new();
+        let mut root_indexes = HashMap::new();
         for root in &selection.roots {
-            let next = places.len();
-            places.entry(root.id.clone()).or_insert(next);
+            let next = root_indexes.len();
+            root_indexes.entry(root.id.clone()).or_insert(next);
         }
-        let roots = places.iter().map(|_| RootReplica::default()).collect();
+        let roots = root_indexes.iter().map(|_| RootReplica::default()).collect();
         Self {
-            root_indexes: places,
+            root_indexes,
             roots,
             skill_names: HashMap::new(),
             bytes: 0,
@@ -142,9 +142,9 @@ impl MirrorReplica {
     }
 
     fn root_mut(&mut self, id: &str) -> Result<&mut RootReplica, String> {
-        let place =
+        let index =
             self.root_indexes.get(id).ok_or("the daemon sent a root that was not selected")?;
-        Ok(&mut self.roots[*place])
+        Ok(&mut self.roots[*index])
     }
 
     fn apply_status(&mut self, status: RootStatus) -> Result<(), String> {

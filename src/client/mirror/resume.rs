@@ -48,12 +48,12 @@ pub enum ChangesSince {
 impl ResumePoint {
     /// Returns the position of a snapshot, or `None` before the first state.
     #[must_use]
-    pub fn from_snapshot(held: &MirrorSnapshot) -> Option<Self> {
-        (!held.epoch.is_empty()).then(|| Self {
-            token: held.resume_token.to_string(),
-            epoch: held.epoch.to_string(),
-            revision: held.revision,
-            fingerprints: fingerprints(&held.catalog),
+    pub fn from_snapshot(snapshot: &MirrorSnapshot) -> Option<Self> {
+        (!snapshot.epoch.is_empty()).then(|| Self {
+            token: snapshot.resume_token.to_string(),
+            epoch: snapshot.epoch.to_string(),
+            revision: snapshot.revision,
+            fingerprints: fingerprints(&snapshot.catalog),
         })
     }
 
@@ -141,18 +141,19 @@ mod tests {
     fn fingerprint_covers_all_skills_of_a_root() {
         let before = catalog(&[("a", "x", "one"), ("b", "y", "two")]);
         let point = ResumePoint { fingerprints: fingerprints(&before), ..ResumePoint::default() };
-        let told = |now: &MirrorCatalog| match point.compare_fingerprints(now, 7, "why".into()) {
-            ChangesSince::Known { upserted, .. } => upserted,
-            ChangesSince::Unknown { roots, .. } => roots,
-        };
-        assert_eq!(told(&before.clone()), [""; 0], "independent of the order of maps");
+        let changed_roots =
+            |now: &MirrorCatalog| match point.compare_fingerprints(now, 7, "why".into()) {
+                ChangesSince::Known { upserted, .. } => upserted,
+                ChangesSince::Unknown { roots, .. } => roots,
+            };
+        assert_eq!(changed_roots(&before.clone()), [""; 0], "independent of the order of maps");
         for (now, roots) in [
             (catalog(&[("a", "x", "one"), ("b", "y", "other")]), vec!["b"]),
             (catalog(&[("b", "y", "two")]), vec!["a"]),
             (catalog(&[("a", "x", "one"), ("a", "z", ""), ("b", "y", "two")]), vec!["a"]),
             (catalog(&[]), vec!["a", "b"]),
         ] {
-            assert_eq!(told(&now), roots);
+            assert_eq!(changed_roots(&now), roots);
         }
         let nothing = ResumePoint::default();
         assert!(matches!(

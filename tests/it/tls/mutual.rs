@@ -35,7 +35,7 @@ async fn whoever_shows_no_good_certificate_is_turned_away() {
         let served = &served;
         async move {
             match served.connect(&credentials).await {
-                Err(ConnectError::Tls { fault, .. }) => fault,
+                Err(ConnectError::Tls { error, .. }) => error,
                 other => panic!("{name}: {other:?}"),
             }
         }
@@ -47,7 +47,7 @@ async fn whoever_shows_no_good_certificate_is_turned_away() {
     let namesake = refused("namesake").await;
     assert!(matches!(namesake, TlsError::CertificateRejected(why) if why.contains("signature")));
     match served.connect(&pki.trusting()).await {
-        Err(ConnectError::Tls { fault: TlsError::CertificateRequired, .. }) => {}
+        Err(ConnectError::Tls { error: TlsError::CertificateRequired, .. }) => {}
         other => panic!("{other:?}"),
     }
     for why in ["UnknownIssuer", "expired", "BadSignature", "it shows no certificate"] {

@@ -53,7 +53,7 @@ async fn lives(watch: &mut SkillWatch, pki: &Pki, says: &str) {
 
 async fn refused(served: &Served, credentials: &ClientCredentials) -> TlsError {
     match served.connect(credentials).await {
-        Err(ConnectError::Tls { fault, .. }) => fault,
+        Err(ConnectError::Tls { error, .. }) => error,
         other => panic!("{other:?}"),
     }
 }
