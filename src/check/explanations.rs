@@ -12,9 +12,9 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::OutsideRoot => CodeExplanation {
             default_severity: Warning,
             summary: "a link out of the allowed directories",
-            cause: "A symbolic link leads out of the directories that may be read, or links are not \
-                followed here. Its target is not listed. The daemon does not report whether the \
-                target exists.",
+            cause: "A symbolic link leads out of the directories that may be read, or links are \
+                not followed here. Its target is not listed. The daemon does not report whether \
+                the target exists.",
             fix: "Replace the link by a copy, or move its target inside. To allow the target's \
                 directory, start the daemon with `caproot serve --allow DIR`.",
             help: "replace the link by a copy, or start the daemon with `--allow` for its target",
@@ -26,8 +26,8 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::LimitReached => CodeExplanation {
             default_severity: Warning,
             summary: "the scan ended at a limit",
-            cause: "The tree is deeper or larger than the limit in the message. The rest of the tree \
-                was not scanned, and its skills are not listed.",
+            cause: "The tree is deeper or larger than the limit in the message. The rest of the \
+                tree was not scanned, and its skills are not listed.",
             fix: "Move skills closer to the root, select a directory further down as the root, or \
                 raise the limit in the daemon's configuration.",
             help: "move skills closer to the root, or select a directory further down",
@@ -41,8 +41,8 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::NotRegular => CodeExplanation {
             default_severity: Error,
             summary: "not a regular file",
-            cause: "A SKILL.md, an agents/openai.yaml or a plugin.json is a directory, fifo, socket or \
-                device. It was not opened.",
+            cause: "A SKILL.md, an agents/openai.yaml or a plugin.json is a directory, fifo, \
+                socket or device. It was not opened.",
             fix: "Put a regular file in its place, or give it another name.",
             help: "put a regular file in its place",
             example: CodeExample::Shell {
@@ -54,8 +54,8 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::Unreadable => CodeExplanation {
             default_severity: Error,
             summary: "cannot be read",
-            cause: "A file or directory could not be opened or read: permission is denied, the file \
-                was deleted meanwhile, or the filesystem failed. Its content is not listed.",
+            cause: "A file or directory could not be opened or read: permission is denied, the \
+                file was deleted meanwhile, or the filesystem failed. Its content is not listed.",
             fix: "Give the user that runs caproot permission to read the file and to search the \
                 directories above it. The daemon may run as another user than you.",
             help: "give read permission to the user that runs caproot",
@@ -104,11 +104,11 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::DirectoriesSkipped => CodeExplanation {
             default_severity: Note,
             summary: "directories that were skipped",
-            cause: "Directories of version control, package managers and builds are skipped, and so \
-                are a skill's own scripts, references and assets. The message counts the skipped \
-                directories by name.",
-            fix: "No fix is needed, unless there are skills in these directories: move those skills. \
-                No fix is needed, unless there are skills in these directories: move those skills.",
+            cause: "Directories of version control, package managers and builds are skipped, and \
+                so are a skill's own scripts, references and assets. The message counts the \
+                skipped directories by name.",
+            fix: "No fix is needed, unless there are skills in these directories: move those \
+                skills.",
             help: "move skills out of these directories, if there are any",
             example: CodeExample::Shell {
                 before: "mkdir -p skills/node_modules\nmv skills/pdf skills/node_modules/pdf",
@@ -118,10 +118,10 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::NoFrontmatter => CodeExplanation {
             default_severity: Error,
             summary: "no frontmatter",
-            cause: "A SKILL.md must begin with YAML between two lines `---`. The first or the second \
-                of these lines is missing. The skill is omitted.",
-            fix: "Put the name and the description between two lines `---` at the very top. Leave no \
-                empty line before the first `---`.",
+            cause: "A SKILL.md must begin with YAML between two lines `---`. The first or the \
+                second of these lines is missing. The skill is omitted.",
+            fix: "Put the name and the description between two lines `---` at the very top. Leave \
+                no empty line before the first `---`.",
             help: "put the name and the description between two `---` lines at the very top",
             example: CodeExample::File {
                 path: "skills/pdf/SKILL.md",
@@ -132,9 +132,9 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::YamlSyntax => CodeExplanation {
             default_severity: Error,
             summary: "invalid YAML",
-            cause: "The YAML cannot be parsed, or exceeds a limit of size, nesting or aliases. A skill \
-                with such frontmatter is omitted. A skill with such an agents/openai.yaml is used \
-                only if a person names it.",
+            cause: "The YAML cannot be parsed, or exceeds a limit of size, nesting or aliases. A \
+                skill with such frontmatter is omitted. A skill with such an agents/openai.yaml is \
+                used only if a person names it.",
             fix: "Correct the YAML at the line and column in the message, or just before. Common \
                 causes are a missing closing quote, a tab, uneven indentation and a duplicate key.",
             help: "look for a missing closing quote, a tab, uneven indentation or a duplicate key",
@@ -147,8 +147,8 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::YamlRepaired => CodeExplanation {
             default_severity: Warning,
             summary: "invalid YAML that was repaired",
-            cause: "The frontmatter was not valid YAML until caproot quoted some values. A colon and a \
-                space, or one of `[ { @ <` and the backtick at the start of a value, have a \
+            cause: "The frontmatter was not valid YAML until caproot quoted some values. A colon \
+                and a space, or one of `[ { @ <` and the backtick at the start of a value, have a \
                 meaning in YAML. The skill is listed, but other programs may reject it.",
             fix: "Quote the values that the message names, or write them after `>-` on their own \
                 line.",
@@ -175,14 +175,14 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::NameInvalid => CodeExplanation {
             default_severity: Warning,
             summary: "an invalid name",
-            cause: "The Agent Skills format requires a name of lower-case letters, digits and single \
-                hyphens that equals the name of the directory. For other names there is a warning: \
-                the skill is listed, but other programs may reject it. A name over 64 characters, \
-                over 128 characters with its plugin's name, or with control characters is an \
-                error: the skill is omitted.",
+            cause: "The Agent Skills format requires a name of lower-case letters, digits and \
+                single hyphens that equals the name of the directory. For other names there is a \
+                warning: the skill is listed, but other programs may reject it. A name over 64 \
+                characters, over 128 characters with its plugin's name, or with control characters \
+                is an error: the skill is omitted.",
             fix: "Rename the skill and its directory.",
-            help: "use lower-case letters, digits and single hyphens, and give the directory the same \
-                name",
+            help: "use lower-case letters, digits and single hyphens, and give the directory the \
+                same name",
             example: CodeExample::File {
                 path: "skills/pdf-forms/SKILL.md",
                 before: "---\nname: PDF_Forms\ndescription: Fills PDF forms.\n---",
@@ -192,11 +192,11 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::FieldTooLong => CodeExplanation {
             default_severity: Warning,
             summary: "a field over its size limit",
-            cause: "A field exceeds its limit, such as 1,024 characters for a description or 500 for \
-                `compatibility`. The message names the limit, and says whether the field was \
+            cause: "A field exceeds its limit, such as 1,024 characters for a description or 500 \
+                for `compatibility`. The message names the limit, and says whether the field was \
                 truncated, kept or omitted.",
-            fix: "Shorten the field. Move details into the text below the frontmatter, which a model \
-                reads when it uses the skill.",
+            fix: "Shorten the field. Move details into the text below the frontmatter, which a \
+                model reads when it uses the skill.",
             help: "shorten it; details belong in the text of the SKILL.md",
             example: CodeExample::File {
                 path: "skills/pdf/agents/openai.yaml",
@@ -208,11 +208,11 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::FieldInvalid => CodeExplanation {
             default_severity: Warning,
             summary: "a field of the wrong type",
-            cause: "A field has an invalid type or value, such as a list instead of text. The message \
-                gives the effect. In most cases only this field is lost or read as text. Without a \
-                usable description the skill is omitted.",
-            fix: "Write the field as the message says. Quote text that looks like a number, a date, \
-                true or false.",
+            cause: "A field has an invalid type or value, such as a list instead of text. The \
+                message gives the effect. In most cases only this field is lost or read as text. \
+                Without a usable description the skill is omitted.",
+            fix: "Write the field as the message says. Quote text that looks like a number, a \
+                date, true or false.",
             help: "write the field as the message says",
             example: CodeExample::File {
                 path: "skills/pdf/SKILL.md",
@@ -223,8 +223,8 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::FieldUnknown => CodeExplanation {
             default_severity: Note,
             summary: "an unknown field",
-            cause: "The format does not define the field. The field does no harm. In most cases it is \
-                a spelling mistake, or a field of one product.",
+            cause: "The format does not define the field. The field does no harm. In most cases it \
+                is a spelling mistake, or a field of one product.",
             fix: "Correct the spelling, or move the field below `metadata`, which is for your own \
                 fields.",
             help: "correct its spelling, or remove it; your own fields of a SKILL.md go below \
@@ -252,9 +252,9 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::ManifestInvalid => CodeExplanation {
             default_severity: Error,
             summary: "an invalid plugin manifest",
-            cause: "A plugin.json is not JSON, is not an object, is too large, or has an invalid name. \
-                Its skills are listed without the plugin's name, or with the name of a plugin \
-                further up.",
+            cause: "A plugin.json is not JSON, is not an object, is too large, or has an invalid \
+                name. Its skills are listed without the plugin's name, or with the name of a \
+                plugin further up.",
             fix: "Correct the JSON at the line and column in the message.",
             help: "correct the JSON; it needs a `name` of 1 to 64 plain characters",
             example: CodeExample::File {
@@ -266,9 +266,9 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::HandleTooLong => CodeExplanation {
             default_severity: Error,
             summary: "a path that is too long",
-            cause: "The handle of a skill is its path below the root. All bytes except plain letters, \
-                digits and `-._~` take three bytes in a handle. This handle exceeds 2,048 bytes, \
-                so the skill is omitted.",
+            cause: "The handle of a skill is its path below the root. All bytes except plain \
+                letters, digits and `-._~` take three bytes in a handle. This handle exceeds 2,048 \
+                bytes, so the skill is omitted.",
             fix: "Shorten the names of the directories, or use fewer directories.",
             help: "shorten the names of the directories above the skill",
             example: CodeExample::Shell {
@@ -281,10 +281,10 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::WatchDegraded => CodeExplanation {
             default_severity: Warning,
             summary: "changes are found late",
-            cause: "The daemon cannot watch all directories of the root: the limit of inotify watches \
-                or instances is reached, the kernel rejects the watch, or the filesystem reports \
-                no events for changes by other machines. The daemon rescans the root every few \
-                seconds instead. Nothing is lost, but changes are found later.",
+            cause: "The daemon cannot watch all directories of the root: the limit of inotify \
+                watches or instances is reached, the kernel rejects the watch, or the filesystem \
+                reports no events for changes by other machines. The daemon rescans the root every \
+                few seconds instead. Nothing is lost, but changes are found later.",
             fix: "Follow the message. If a limit is reached, raise it: the daemon notices the new \
                 limit by itself. If the filesystem reports no events, keep the skills on a local \
                 filesystem.",
@@ -312,9 +312,10 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::PathInvalid => CodeExplanation {
             default_severity: Warning,
             summary: "a path out of the plugin",
-            cause: "A path in a plugin.json must be `./` and a path inside the plugin: not absolute, \
-                without `..`, and without a link that leads out of the plugin. The working \
-                directory of a server must be inside the plugin, too. The path is not followed.",
+            cause: "A path in a plugin.json must be `./` and a path inside the plugin: not \
+                absolute, without `..`, and without a link that leads out of the plugin. The \
+                working directory of a server must be inside the plugin, too. The path is not \
+                followed.",
             fix: "Move the file or directory into the plugin, and begin the path with `./`.",
             help: "begin the path with `./`, and keep it inside the plugin",
             example: CodeExample::File {
@@ -326,8 +327,8 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::PathMissing => CodeExplanation {
             default_severity: Warning,
             summary: "a path to nothing",
-            cause: "A plugin.json names a file or directory that does not exist or has the wrong type. \
-                Its declarations are not reported.",
+            cause: "A plugin.json names a file or directory that does not exist or has the wrong \
+                type. Its declarations are not reported.",
             fix: "Create the file or directory, correct the path, or remove the path from the \
                 plugin.json.",
             help: "create the file or directory, or correct the path",
@@ -340,8 +341,8 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::ComponentInvalid => CodeExplanation {
             default_severity: Error,
             summary: "an invalid component",
-            cause: "A component of a plugin is incomplete: an MCP server without command or url, or \
-                with an unknown transport; an app without id; a hook without command; or a name \
+            cause: "A component of a plugin is incomplete: an MCP server without command or url, \
+                or with an unknown transport; an app without id; a hook without command; or a name \
                 that is empty or too long. The component is omitted, and the others are kept.",
             fix: "Add the missing part that the message names.",
             help: "add the missing part, or remove the component",
@@ -354,12 +355,12 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::SecretRedacted => CodeExplanation {
             default_severity: Warning,
             summary: "a secret in a declaration",
-            cause: "A command, an argument, an address, a header or a variable contains a value that \
-                is probably a secret, by the name before it or by its form. The value is reported \
-                as redacted, so that no secret leaves the machine. The user of the component must \
-                get the secret in another way.",
-            fix: "Remove the secret from the file, and name the environment variable that holds the \
-                secret.",
+            cause: "A command, an argument, an address, a header or a variable contains a value \
+                that is probably a secret, by the name before it or by its form. The value is \
+                reported as redacted, so that no secret leaves the machine. The user of the \
+                component must get the secret in another way.",
+            fix: "Remove the secret from the file, and name the environment variable that holds \
+                the secret.",
             help: "take it from the environment: `${NAME}`",
             example: CodeExample::File {
                 path: "skills/.codex-plugin/plugin.json",
@@ -378,9 +379,9 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 seen. Joiners and variation selectors that a script or an emoji needs are not \
                 reported. The file is served unchanged; names and descriptions show the characters \
                 as `\\u{…}`.",
-            fix: "Remove the hidden characters, starting at the line and column in the message. Most \
-                hidden characters come from text that was copied from a web page or a chat. If you \
-                do not know their origin, do not trust the skill.",
+            fix: "Remove the hidden characters, starting at the line and column in the message. \
+                Most hidden characters come from text that was copied from a web page or a chat. \
+                If you do not know their origin, do not trust the skill.",
             help: "remove the hidden characters, or do not trust the skill",
             example: CodeExample::Shell {
                 before: "printf 'Fill in\\342\\200\\213 the form.\\n' >> skills/pdf/SKILL.md",

@@ -81,7 +81,7 @@ impl From<ConnectError> for CommandFailure {
                     .with_hint("start a daemon with `caproot serve`, or set --endpoint")
             }
             ConnectError::NotPermitted { .. } => Self::new(exit::NOT_PERMITTED, error)
-                .with_hint("only the daemon's user, and the group in its config, may use the socket; run this command as such a user"),
+                .with_hint("only the daemon's user and the group in its config may use the socket; run this as one of them"),
             ConnectError::Tls { error: ref tls_error, .. } => {
                 let (exit, hint) = tls_exit_code_and_hint(tls_error);
                 let failure = Self::new(exit, &error);

@@ -101,7 +101,7 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
     {
         let sentence = "--http accepts only loopback addresses";
         return Err(CommandFailure::new(exit::BAD_CONFIG, sentence).with_hint(
-            "use a proxy with TLS in front of the server, or set --insecure-http, and --allow-host for its name",
+            "use a proxy with TLS, or set --insecure-http, and --allow-host for the name of this machine",
         ));
     }
     let (mut client, executor) = args.connection.connect_executor(env).await?;

@@ -190,7 +190,7 @@ async fn tls_channel(
     mode: ConnectMode,
 ) -> Result<Channel, ConnectorError> {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host).to_owned();
-    let (tell, told) = oneshot::channel();
+    let (tell, first_bytes) = oneshot::channel();
     // The sender is for the first connection. On later connections the calls report the failure.
     let tell = Arc::new(Mutex::new(Some(tell)));
     let connector = tower::service_fn(move |uri: Uri| {
@@ -218,7 +218,7 @@ async fn tls_channel(
         return Ok(channel);
     }
     // In TLS 1.3 the server checks the client certificate after the client's handshake is complete.
-    match told.await {
+    match first_bytes.await {
         Ok(Ok(())) => Ok(channel),
         Ok(Err(error)) => Err(ConnectorError::Tls(TlsError::from_io_error(&error))),
         Err(_) => Err(ConnectorError::Tls(TlsError::ConnectionClosed)),

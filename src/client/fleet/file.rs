@@ -283,7 +283,7 @@ mod tests {
             assert!(cert == Path::new("/c") && key.is_absolute());
             assert_eq!(shown.server_name.as_deref(), Some("s"));
         }
-        assert_eq!(fleet("executors: {}").expect("nobody").len(), 0);
+        assert_eq!(fleet("executors: {}").expect("no executors").len(), 0);
     }
 
     #[test]

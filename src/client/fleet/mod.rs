@@ -50,8 +50,8 @@ pub type RegistryFuture<'a> =
 /// platform.
 pub trait ExecutorRegistry: Send + Sync + 'static {
     /// Returns the executor of the environment, `None` if there is none, or an error in one
-    /// sentence if it is unknown now. The result is asked once for each environment, because
-    /// clients are kept.
+    /// sentence if it is unknown now. Each environment is looked up once, because its client is
+    /// kept.
     fn find_executor<'a>(&'a self, environment_id: &'a str) -> RegistryFuture<'a>;
 }
 

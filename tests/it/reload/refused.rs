@@ -57,7 +57,7 @@ async fn a_bad_file_changes_nothing_and_says_everything() {
     let text = status(&served, &[]);
     assert!(text.contains("REFUSED") && text.contains("3:21 limits.max_roots"), "{text}");
     let json: Value = serde_json::from_str(&status(&served, &["--output", "json"])).expect("JSON");
-    let told = &json["executor"]["config"]["refusal"]["mistakes"];
+    let told = &json["executor"]["config"]["lastRejection"]["errors"];
     assert_eq!(told[1], "4:1 limts", "{json}");
     assert_eq!(served.daemon.list(&roots).await.skills.len(), 1, "all is as it was");
     replica.catch_up(&served.daemon).await;
