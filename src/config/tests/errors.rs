@@ -128,9 +128,9 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "\"no-such-group\" is no group of this machine;",
     ),
     ("callers: [{name: a, gids: [[]]}]", "callers[0].gids[0]: a list is no text"),
-    ("callers: [{name: a, sans: ['*.b']}]", "callers[0].sans[0]: \"*.b\" has a `*`, which only"),
-    ("callers: [{name: a, sans: ['https://b']}]", "is no DNS name and no `spiffe://` URI"),
-    ("callers: [{name: a, sans: ['spiffe://a//b']}]", "is no SPIFFE ID, such as"),
+    ("callers: [{name: a, sans: ['*.b']}]", "callers[0].sans[0]: \"*.b\" has a `*`, but only"),
+    ("callers: [{name: a, sans: ['https://b']}]", "is neither a DNS name nor a `spiffe://` URI"),
+    ("callers: [{name: a, sans: ['spiffe://a//b']}]", "is not a SPIFFE ID, such as"),
     (
         "callers: [{name: a, token_file: /no/such}]",
         "callers[0].token_file: \"/no/such\" is not there",
