@@ -140,19 +140,20 @@ impl CallerRule {
 }
 
 impl SanPattern {
-    /// Parses a DNS name, a SPIFFE ID, or a SPIFFE ID that ends in `/*`. The error says what is wrong.
+    /// Parses a DNS name, a SPIFFE ID, or a SPIFFE ID that ends in `/*`. The error states the rule
+    /// that the text violates.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let Some(rest) = text.strip_prefix("spiffe://") else {
             return match text {
-                _ if text.contains("://") => Err("is neither a DNS name nor a `spiffe://` URI"),
+                _ if text.contains("://") => Err("expected a DNS name or a `spiffe://` URI"),
                 _ if text.contains('*') => {
-                    Err("has a `*`, but only a SPIFFE ID may end in `/*`; list each DNS name")
+                    Err("only a SPIFFE ID may end in `/*`; list each DNS name")
                 }
                 _ if is_dns_name(text) => Ok(Self::Dns(text.to_ascii_lowercase().into())),
-                _ => Err("is neither a DNS name nor a `spiffe://` URI"),
+                _ => Err("expected a DNS name or a `spiffe://` URI"),
             };
         };
-        let bad = Err("is not a SPIFFE ID, such as `spiffe://example.org/path` or `…/path/*`");
+        let bad = Err("expected a SPIFFE ID such as `spiffe://example.org/path` or `…/path/*`");
         if text.len() > MAX_SPIFFE_BYTES {
             return bad;
         }

@@ -160,8 +160,9 @@ impl Catalog {
         &self.disabled_packages
     }
 
-    /// Returns a copy in which each changed skill replaces the skill with the same package and name.
-    /// The cost is proportional to the number of changed skills. The copy shares all other skills.
+    /// Returns a copy in which each changed skill replaces the skill with the same package and
+    /// name. The cost is proportional to the number of changed skills. The copy shares all other
+    /// skills.
     #[must_use]
     pub fn with_replaced_skills(&self, changed: &[Arc<Skill>]) -> Self {
         let mut new = self.clone();
@@ -175,8 +176,8 @@ impl Catalog {
         new
     }
 
-    /// Whether surely every skill and plugin is listed under this root id for this product. A `false`
-    /// means that the caller must check each.
+    /// Whether surely every skill and plugin is listed under this root id for this product. A
+    /// `false` means that the caller must check each.
     #[must_use]
     pub fn lists_all(&self, root: &RootId, product: &str) -> bool {
         (product.is_empty() || !self.may_have_product_filters)
@@ -223,8 +224,8 @@ impl Catalog {
             .then(|| self.skills.replaced_pairs(&old.skills))
     }
 
-    /// Whether both catalogs look the same to callers. The numbers of scanned directories and entries
-    /// are ignored.
+    /// Whether both catalogs look the same to callers. The numbers of scanned directories and
+    /// entries are ignored.
     #[must_use]
     pub fn is_equivalent(&self, other: &Self) -> bool {
         let without_scan_counts = |header: &CatalogHeader| {

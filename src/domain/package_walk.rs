@@ -31,8 +31,8 @@ pub struct WalkLimits {
 }
 
 /// Walk in progress. Call [`enter_dir`](Self::enter_dir) with the package's own directory, then
-/// handle each entry that [`next`](Self::next) returns, until it returns `None`. `D` is the caller's
-/// data for each open directory, such as its descriptor.
+/// handle each entry that [`next`](Self::next) returns, until it returns `None`. `D` is the
+/// caller's data for each open directory, such as its descriptor.
 #[derive(Debug)]
 pub struct PackageWalk<D> {
     limits: WalkLimits,
@@ -72,8 +72,8 @@ impl<D> PackageWalk<D> {
         }
     }
 
-    /// Enters a directory with these entries, unless the directory is too deep. The kind of an entry
-    /// must not be [`WalkEntryKind::LinkedDirectory`].
+    /// Enters a directory with these entries, unless the directory is too deep. The kind of an
+    /// entry must not be [`WalkEntryKind::LinkedDirectory`].
     pub fn enter_dir(
         &mut self,
         dir: D,

@@ -1,10 +1,10 @@
-//! Scan for skills below one root, as a state machine over directory listings. The scan goes breadth
-//! first and by names in byte order, so that a limit ends every scan at the same entry. The caller
-//! lists the directories of one round in any order and in parallel.
+//! Scan for skills below one root, as a state machine over directory listings. The scan goes
+//! breadth first and by names in byte order, so that a limit ends every scan at the same entry. The
+//! caller lists the directories of one round in any order and in parallel.
 //!
 //! A directory is entered once. Directories that are reached without a link are entered first, so
-//! that their skills are named by the path without a link. Linked directories follow, shallow before
-//! deep.
+//! that their skills are named by the path without a link. Linked directories follow, shallow
+//! before deep.
 
 use super::catalog::{BoundedDiagnostics, RootCounts};
 use super::diagnostic::{Diagnostic, DiagnosticCode, FileProblem};
@@ -224,8 +224,8 @@ impl SkillSearch {
             return false;
         }
         if entry.name.starts_with(b"..") {
-            // Kubernetes keeps the versions of a mounted ConfigMap in such directories, and links to
-            // their files from the volume's directory.
+            // Kubernetes keeps the versions of a mounted ConfigMap in such directories, and links
+            // to their files from the volume's directory.
             self.count_skipped(b"..*");
             return true;
         }

@@ -82,7 +82,8 @@ pub struct PageToken {
 }
 
 impl PageToken {
-    /// Returns a token for the index of a root in the request and the index of an item of that root.
+    /// Returns a token for the index of a root in the request and the index of an item of that
+    /// root.
     #[must_use]
     pub fn at_item(epoch: u64, revision: u64, (root, item): (usize, usize)) -> Self {
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
