@@ -104,7 +104,7 @@ mod tests {
     /// Returns a catalog of packages, each with a number that stands for its content.
     fn catalog(skills: &BTreeMap<String, u8>) -> Catalog {
         let skill = |(package, content): (&String, &u8)| {
-            let authored = SkillMdFrontmatter {
+            let frontmatter = SkillMdFrontmatter {
                 name: package.as_str().into(),
                 description: format!("Content {content}.").into(),
                 short_description: None,
@@ -117,7 +117,7 @@ mod tests {
             let file = Arc::new(SkillFile {
                 digest: Some(ContentDigest([*content; 32])),
                 size: 1,
-                frontmatter: Some(authored.into()),
+                frontmatter: Some(frontmatter.into()),
                 problems: Box::default(),
                 sidecar: None,
                 stale: false,

@@ -124,8 +124,8 @@ impl ResolvedGlobs<'_> {
     pub fn covers_file(&self, file: &ResolvedPath, reader: &ResolvedPath) -> bool {
         let same = file.dir_index == reader.dir_index;
         let reader = same.then_some(&reader.rel_path);
-        let at = |rel| ResolvedPath { dir_index: file.dir_index, rel_path: rel };
-        enclosing_packages(&file.rel_path, reader).any(|rel| self.matches_package(&at(rel)))
+        let resolve = |rel_path| ResolvedPath { dir_index: file.dir_index, rel_path };
+        enclosing_packages(&file.rel_path, reader).any(|rel| self.matches_package(&resolve(rel)))
     }
 }
 

@@ -136,14 +136,14 @@ impl HiddenTextScanner {
         self.check_current_char(None);
         let (c, line, column) = self.first_hidden?;
         let code = u32::from(c);
-        let why = match self.hidden_count {
+        let message = match self.hidden_count {
             1 => format!("U+{code:04X} is hidden from readers but not from models; remove it"),
             count => format!(
                 "{count} characters are hidden from readers but not from models, the first is \
                  U+{code:04X}; remove them"
             ),
         };
-        Some(FileProblem::warning(DiagnosticCode::HiddenText, why).with_position(line, column))
+        Some(FileProblem::warning(DiagnosticCode::HiddenText, message).with_position(line, column))
     }
 }
 

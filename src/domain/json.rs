@@ -94,7 +94,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_printed_reads_the_same(json in "(\\[|\\{\"a\":|1|,|\"b\\\\n\"|\\]|\\}|null){1,20}") {
+        fn printed_values_parse_to_themselves(json in "(\\[|\\{\"a\":|1|,|\"b\\\\n\"|\\]|\\}|null){1,20}") {
             if let Ok(value) = parse(json.as_bytes()) {
                 let list = DynamicValue::List([value].into());
                 prop_assert_eq!(parse(list.to_text().as_bytes()), Ok(list));

@@ -39,7 +39,7 @@ fn parse_manifest(
     dir_name: Option<&[u8]>,
     problems: &mut Vec<FileProblem>,
 ) -> Result<PluginManifest, FileProblem> {
-    let invalid = |why: String| FileProblem::error(DiagnosticCode::ManifestInvalid, why);
+    let invalid = |message: String| FileProblem::error(DiagnosticCode::ManifestInvalid, message);
     if bytes.len() > MAX_MANIFEST_BYTES {
         return Err(invalid(format!("the manifest is over {MAX_MANIFEST_BYTES} bytes")));
     }
@@ -47,8 +47,8 @@ fn parse_manifest(
         invalid(plugin::redact_in_message(&e.message)).with_position(e.line, e.column)
     })?;
     if value.as_map().is_none() {
-        let why = format!("the manifest is {}, and must be an object", value.kind());
-        return Err(invalid(why).with_position(1, 1));
+        let message = format!("the manifest is {}, and must be an object", value.kind());
+        return Err(invalid(message).with_position(1, 1));
     }
     let name = plugin_name(&value, dir_name, problems).map_err(invalid)?;
     let version = plugin_version(&value, problems);
@@ -81,7 +81,7 @@ fn plugin_name(
 }
 
 fn plugin_version(value: &DynamicValue, problems: &mut Vec<FileProblem>) -> Box<str> {
-    let why = match value.get("version") {
+    let message = match value.get("version") {
         None | Some(DynamicValue::Null) => return Box::default(),
         Some(DynamicValue::Text(version)) => {
             let version = text::collapse_whitespace(version);
@@ -92,7 +92,7 @@ fn plugin_version(value: &DynamicValue, problems: &mut Vec<FileProblem>) -> Box<
         }
         Some(other) => format!("`version` is {}, and must be text; omitted", other.kind()),
     };
-    problems.push(FileProblem::warning(DiagnosticCode::FieldInvalid, why));
+    problems.push(FileProblem::warning(DiagnosticCode::FieldInvalid, message));
     Box::default()
 }
 

@@ -10,13 +10,13 @@ const MAX_NAME_CHARS: usize = 64;
 pub(super) fn name_from_directory(dir_name: &[u8]) -> (Box<str>, Option<FileProblem>) {
     let name = String::from_utf8_lossy(dir_name);
     let problem = std::str::from_utf8(dir_name).is_err().then(|| {
-        let why = "the directory's name is not UTF-8; invalid bytes are replaced";
-        FileProblem::warning(DiagnosticCode::NotUtf8, why)
+        let message = "the directory's name is not UTF-8; invalid bytes are replaced";
+        FileProblem::warning(DiagnosticCode::NotUtf8, message)
     });
     (text::collapse_whitespace(&name), problem)
 }
 
-/// Checks that a name can be used. The error says why not.
+/// Checks that a name can be used. The error states the violated rule.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("no name is set, and the directory has no name to use instead".into());
@@ -38,8 +38,9 @@ pub(super) fn format_violations(name: &str) -> Vec<String> {
     let quoted = text::quote_word(name);
     let mut violations = Vec::new();
     if !name.chars().all(is_allowed_char) {
-        let why = "should contain only lower-case letters, digits and hyphens";
-        violations.push(format!("the name {quoted} {why}"));
+        violations.push(format!(
+            "the name {quoted} should contain only lower-case letters, digits and hyphens"
+        ));
     }
     if name.starts_with('-') || name.ends_with('-') {
         violations.push(format!("the name {quoted} should not begin or end with a hyphen"));

@@ -86,8 +86,8 @@ impl RelPath {
         if self.is_root() {
             return None;
         }
-        let cut = self.0.iter().rposition(|b| *b == b'/').unwrap_or(0);
-        Some(Self(self.0[..cut].into()))
+        let end = self.0.iter().rposition(|b| *b == b'/').unwrap_or(0);
+        Some(Self(self.0[..end].into()))
     }
 
     /// Returns the path below `dir`, or `None` if the path is neither `dir` nor below `dir`.

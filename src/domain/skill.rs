@@ -105,15 +105,15 @@ pub fn assemble_skill(
     let interface = sidecar.and_then(|(sidecar, _)| sidecar.interface.as_ref());
     let mut icon = |text: Option<&str>, key: &str| {
         let text = text?;
-        let place =
+        let path =
             sidecar::resolve_icon(package, namespace.and_then(|ns| ns.plugin_dir.as_ref()), text);
-        if place.is_none() {
+        if path.is_none() {
             sidecar_problems.push(FileProblem::warning(
                 DiagnosticCode::FieldInvalid,
                 format!("`interface.{key}` must lie in `assets` of the skill or its plugin"),
             ));
         }
-        place
+        path
     };
     let small = icon(interface.and_then(|i| i.icon_small.as_deref()), "icon_small");
     let large = icon(interface.and_then(|i| i.icon_large.as_deref()), "icon_large");
@@ -195,8 +195,9 @@ impl Skill {
         if handle::formatted_len(root, self.handle_len) <= MAX_HANDLE_BYTES {
             return Ok(());
         }
-        let why = "a skill's handle would be over 2,048 bytes; shorten its path or the root's id";
-        Err(FileProblem::error(DiagnosticCode::HandleTooLong, why))
+        let message =
+            "a skill's handle would be over 2,048 bytes; shorten its path or the root's id";
+        Err(FileProblem::error(DiagnosticCode::HandleTooLong, message))
     }
 
     /// Returns the path of the SKILL.md below the root, with links unresolved.

@@ -57,7 +57,7 @@ pub(super) fn escape_misleading(text: &str) -> String {
     out
 }
 
-/// Quotes at most eight untrusted words and adds how many more there are.
+/// Quotes at most eight untrusted words and appends the number of the others.
 pub(super) fn quote_words<'a>(words: impl ExactSizeIterator<Item = &'a str>) -> String {
     const MAX: usize = 8;
     let more = words.len().saturating_sub(MAX);

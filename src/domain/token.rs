@@ -242,7 +242,7 @@ mod tests {
     use crate::domain::{FileVersion, RelPath, RootId};
     use proptest::prelude::*;
 
-    fn place(text: &str) -> (RootId, RelPath) {
+    fn resource(text: &str) -> (RootId, RelPath) {
         (RootId::new("r").expect("id"), RelPath::new(text.as_bytes()).expect("path"))
     }
 
@@ -251,17 +251,17 @@ mod tests {
         fn cursors_round_trip(device: u64, inode: u64, size: u64, cut: u64, s: i64, n: u32) {
             let version = FileVersion { device, inode, size, mtime: (s, n), ctime: (!s, !n) };
             let cursor = ReadCursor { version, offset: cut.min(size) };
-            let (root, path) = place("a/b");
+            let (root, path) = resource("a/b");
             let text = cursor.encode(&root, &path);
             prop_assert_eq!(ReadCursor::decode(&text, &root, &path), Some(cursor));
-            let (root, other) = place("a/c");
+            let (root, other) = resource("a/c");
             prop_assert_eq!(ReadCursor::decode(&text, &root, &other), None);
         }
 
         #[test]
         fn corrupted_tokens_are_rejected(at in 0usize..80, flip in 1u8..128) {
             let version = FileVersion { device: 1, inode: 2, size: 3, mtime: (4, 5), ctime: (6, 7) };
-            let (root, path) = place("a");
+            let (root, path) = resource("a");
             let mut text = ReadCursor { version, offset: 1 }.encode(&root, &path).into_bytes();
             let at = at % text.len();
             text[at] = (text[at] ^ flip) & 0x7f;

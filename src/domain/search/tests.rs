@@ -66,7 +66,7 @@ impl Tree {
                 };
                 (&**text, ListingEntryKind::File((text == "SKILL.md").then(|| Ok(Arc::new(file)))))
             };
-            ListingEntry { name: name.as_bytes().into(), ordinal, kind: what }
+            ListingEntry { name: name.as_bytes().into(), ordinal, kind }
         });
         DirListing {
             identity: self.identity(&dir.resolved.rel_path),
@@ -137,7 +137,7 @@ fn nested_roots_are_not_scanned() {
 }
 
 #[test]
-fn limits_cut_in_order() {
+fn limits_end_the_scan_in_order() {
     let tree = Tree::new(&["a/SKILL.md", "b/SKILL.md", "c/x/SKILL.md", "c/SKILL.md"]);
     let limits = Limits::default();
     for (limits, packages, diagnostics) in [
