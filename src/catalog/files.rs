@@ -4,8 +4,7 @@ use super::reads::KeyedCatalog;
 use super::{CatalogStore, ConsistencyLevel, PackageReadError, WaitBudget};
 use crate::disk::{CancelToken, FileListPage, FileListRequest, FileReadError, list_files};
 use crate::domain::limits::{MAX_HANDLE_BYTES, MAX_PAGE_BYTES};
-use crate::domain::package_walk::WalkLimits;
-use crate::domain::token::FileListToken;
+use crate::domain::package_walk::{FileListToken, WalkLimits};
 use crate::domain::{RelPath, SelectedRoot, handle};
 
 /// What a file takes of an answer beside its handle: digest, media type, numbers and framing.

@@ -8,8 +8,7 @@ use super::file_page::FileReadError;
 use super::open_file::{self, OpenError, resolve_error};
 use super::package::{ReadRules, ResolvedPackage};
 use crate::domain::listing::DirIdentity;
-use crate::domain::package_walk::{PackageWalk, WalkEntryKind, WalkLimits};
-use crate::domain::token::FileListToken;
+use crate::domain::package_walk::{FileListToken, PackageWalk, WalkEntryKind, WalkLimits};
 use crate::domain::{ContentDigest, RelPath, ResolvedPath, handle, resource_filter};
 use rustix::fs::{FileType, OFlags, fstat};
 

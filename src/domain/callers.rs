@@ -118,7 +118,8 @@ impl CallerPolicy {
 }
 
 impl CallerRule {
-    /// Whether the rule lists an identity. A rule without one matches every peer with its token.
+    /// Whether the rule lists an identity. A rule without identities matches every peer
+    /// with its token.
     #[must_use]
     pub fn has_identities(&self) -> bool {
         !(self.uids.is_empty() && self.gids.is_empty() && self.sans.is_empty())

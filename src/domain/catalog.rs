@@ -176,8 +176,8 @@ impl Catalog {
         new
     }
 
-    /// Whether surely every skill and plugin is listed under this root id for this product. A
-    /// `false` means that the caller must check each.
+    /// Whether all skills and plugins are known to be listed under this root id for this product.
+    /// If `false`, the caller must check each.
     #[must_use]
     pub fn lists_all(&self, root: &RootId, product: &str) -> bool {
         (product.is_empty() || !self.may_have_product_filters)

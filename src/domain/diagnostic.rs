@@ -104,7 +104,7 @@ impl DiagnosticCode {
     }
 }
 
-/// Effect of a problem. The worst orders first.
+/// Effect of a problem. Orders the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
     /// A skill, file or field is omitted.
@@ -178,7 +178,7 @@ impl FileProblem {
     }
 }
 
-/// Problem with the path below a root that it is about.
+/// Problem with a file or directory below a root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
     /// File or directory below the root. `None` if the problem is about the whole root or about a

@@ -1,7 +1,7 @@
 //! Walk over the files of a package, as a state machine over plain names. The walk visits files in
 //! the byte order of their handles, so that a page can continue after a file that no longer exists.
 
-use super::token::FileListToken;
+pub use super::token::FileListToken;
 use super::{RelPath, handle};
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;

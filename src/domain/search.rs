@@ -85,7 +85,7 @@ pub struct SkillSearch {
     pending_linked_dirs: BTreeMap<usize, Vec<(DirToScan, Option<DirIdentity>)>>,
     entered_identities: HashMap<DirIdentity, RelPath>,
     entered_dirs: HashMap<ResolvedPath, bool>,
-    /// Each with whether its path goes through a link.
+    /// Candidates, each with whether its path goes through a link.
     candidates: Vec<(SkillCandidate, bool)>,
     diagnostics: BoundedDiagnostics,
     counts: RootCounts,

@@ -119,7 +119,7 @@ impl PageToken {
     }
 }
 
-/// Position in a stream: a revision of one daemon and a checksum of the request.
+/// Position in a stream: a revision of one daemon and a checksum of the query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResumeToken {
     /// Epoch of the daemon.
