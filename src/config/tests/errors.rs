@@ -33,7 +33,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ("sandbox: {landlock: true}", "f:1:21: sandbox.landlock: true is no text; put it in quotes"),
     (
         "sandbox: {landlock: on}",
-        "f:1:21: sandbox.landlock: \"on\" is none of best-effort, required, off",
+        "f:1:21: sandbox.landlock: \"on\" expected best-effort, required or off",
     ),
     ("sandbox: off", "f:1:10: sandbox: \"off\" is no mapping; its keys are landlock"),
     ("log: {filter: inof}", "f:1:15: log.filter: \"inof\" is no log filter:"),
@@ -128,9 +128,9 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "\"no-such-group\" is no group of this machine;",
     ),
     ("callers: [{name: a, gids: [[]]}]", "callers[0].gids[0]: a list is no text"),
-    ("callers: [{name: a, sans: ['*.b']}]", "callers[0].sans[0]: \"*.b\" has a `*`, which only"),
-    ("callers: [{name: a, sans: ['https://b']}]", "is no DNS name and no `spiffe://` URI"),
-    ("callers: [{name: a, sans: ['spiffe://a//b']}]", "is no SPIFFE ID, such as"),
+    ("callers: [{name: a, sans: ['*.b']}]", "callers[0].sans[0]: \"*.b\" only a SPIFFE ID"),
+    ("callers: [{name: a, sans: ['https://b']}]", "expected a DNS name or a `spiffe://` URI"),
+    ("callers: [{name: a, sans: ['spiffe://a//b']}]", "expected a SPIFFE ID such as"),
     (
         "callers: [{name: a, token_file: /no/such}]",
         "callers[0].token_file: \"/no/such\" is not there",
