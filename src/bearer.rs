@@ -1,6 +1,5 @@
-//! Bearer tokens that lie in files. A file is read anew for each comparison: one that is replaced or
-//! taken away counts at once, and the daemon holds no secret. Blocking. Leaves what a token is good
-//! for to `domain::callers`.
+//! Bearer tokens in files. A file is read for each comparison, so a replaced or deleted file takes
+//! effect at once, and the daemon keeps no secret in memory. Blocking.
 
 use sha2::{Digest as _, Sha256};
 use std::fmt;
@@ -11,47 +10,47 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use subtle::ConstantTimeEq as _;
 
-/// The most bytes of a token's file. Headers that hold more are refused by most servers and proxies.
+/// Maximum size of a token file. Most servers and proxies reject larger headers.
 const MAX_FILE_BYTES: u64 = 4_096;
 
-/// A file that holds one token, white space around it aside.
+/// File with one token. Surrounding white space is ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenFile(PathBuf);
 
-/// Why a file gives no token. Prints so that it goes on after the file's name.
+/// Error of a token file. The message continues after the name of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenFileError {
-    /// It is not there, or may not be read.
+    /// The file does not exist or cannot be read.
     Unreadable(ErrorKind),
-    /// A directory, or anything else but a regular file.
+    /// A directory, device, socket or fifo.
     NotRegular,
-    /// Others than its owner and group may use it; its mode.
+    /// Users other than its owner and group may access the file; its mode.
     WorldAccessible(u32),
-    /// Over the bound.
+    /// Larger than the limit.
     TooLong,
-    /// Nothing is in it.
+    /// Only white space.
     Empty,
-    /// What is in it is no token.
+    /// The contents are not a valid token.
     InvalidToken,
 }
 
-/// The tokens of some rules.
+/// Token files of the authentication rules.
 #[derive(Debug)]
 pub struct RuleTokens {
-    /// Of each rule its name, and the file if it wants a token.
+    /// Name of each rule, and its token file if the rule requires a token.
     rules: Vec<(Box<str>, Option<TokenFile>)>,
-    /// What is wrong with each rule's file, so that it is said once.
+    /// Last logged error of each rule, so that an error is logged once.
     reported_errors: Mutex<Vec<Option<TokenFileError>>>,
 }
 
-/// A token that somebody shows: its digest, so that it can be compared again and is no secret.
+/// Digest of a token that a caller presented. Not a secret, and can be compared again later.
 #[derive(Debug, Clone)]
 pub struct TokenDigest(DigestBytes);
 
 type DigestBytes = [u8; 32];
 
 impl TokenDigest {
-    /// This token.
+    /// Computes the digest of a token.
     #[must_use]
     pub fn new(token: &[u8]) -> Self {
         Self(Sha256::digest(token).into())
@@ -59,27 +58,27 @@ impl TokenDigest {
 }
 
 impl TokenFile {
-    /// By its absolute path.
+    /// Creates a token file from its absolute path.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
         Self(path)
     }
 
-    /// Where it is.
+    /// Path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Whether it gives a token now.
+    /// Checks that the file contains a token.
     pub fn check(&self) -> Result<(), TokenFileError> {
         self.read_digest().map(drop)
     }
 
-    /// The digest of its token.
+    /// Reads the token and returns its digest.
     fn read_digest(&self) -> Result<DigestBytes, TokenFileError> {
         let unreadable = |error: io::Error| TokenFileError::Unreadable(error.kind());
-        // One that is a fifo after all must not keep anybody waiting.
+        // Opening a fifo must not block.
         let open = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&self.0);
         let file = open.map_err(unreadable)?;
         let meta = file.metadata().map_err(unreadable)?;
@@ -103,15 +102,15 @@ impl TokenFile {
 }
 
 impl RuleTokens {
-    /// Of each rule its name, and the file if it wants a token.
+    /// Creates the token files of rules. Each rule has a name, and a file if it requires a token.
     #[must_use]
     pub fn new(rules: Vec<(Box<str>, Option<TokenFile>)>) -> Self {
         let told = Mutex::new(vec![None; rules.len()]);
         Self { rules, reported_errors: told }
     }
 
-    /// Of each rule, whether this is its token. Digests are compared, in a time that does not tell
-    /// where they differ; so neither a token's length nor its beginning can be found out.
+    /// Returns for each rule whether the token matches. Compares digests in constant time, so
+    /// timing leaks neither the length nor a prefix of a token.
     #[must_use]
     pub fn matching_rules(&self, shown: &TokenDigest) -> Vec<bool> {
         let read = self.rules.iter().map(|(_, file)| file.as_ref().map(TokenFile::read_digest));
@@ -120,7 +119,7 @@ impl RuleTokens {
         sums.iter().map(|sum| matches!(sum, Some(Ok(sum)) if sum.ct_eq(&shown.0).into())).collect()
     }
 
-    /// Logs what is wrong with files now and was not before.
+    /// Logs errors that are new since the last comparison.
     fn report_errors(&self, sums: &[Option<Result<DigestBytes, TokenFileError>>]) {
         let mut told = self.reported_errors.lock().unwrap_or_else(PoisonError::into_inner);
         for (((rule, _), sum), told) in self.rules.iter().zip(sums).zip(told.iter_mut()) {

@@ -1,6 +1,5 @@
-//! The audit log: who was refused, and where the operator wants it, who asked for what. Never a body,
-//! a token or a path. What strangers wrote is escaped and cut here, and passed on as text, which the
-//! log's writers quote. Leaves finding out what a call is about to `audited`.
+//! Audit log of denied calls, and of all calls if the operator enables it. Never logs bodies,
+//! tokens or paths. Untrusted text is escaped and truncated here; the log formatter quotes it.
 
 use crate::domain::escape::truncate_escaped;
 use crate::domain::{Caller, PeerIdentity};
@@ -14,21 +13,20 @@ use tonic::{Code, Extensions, Status};
 use tonic_types::StatusExt as _;
 use tracing::{info, warn};
 
-/// What a log filter names it by.
-/// Lines of it stand alone, and not in the span of a call.
+/// Log target for filters. Audit lines have no parent span, so they stand alone.
 const TARGET: &str = "caproot::audit";
-/// Lines about refused calls in a [`SPAN`]; further ones are counted, so that nobody who may not ask
-/// can fill a disk.
+/// Limit of lines about denied calls in a [`REFUSAL_WINDOW`]. Further lines are only counted, so
+/// that an unauthorized client cannot fill the disk.
 const MAX_REFUSALS_PER_WINDOW: u32 = 10;
 const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
 
-/// The most bytes of each: as many as a good one has, or of names enough to tell whose they are.
+/// Maximum bytes of each logged text, enough for every valid value.
 const MAX_METHOD_BYTES: usize = 128;
 const MAX_ROOT_ID_BYTES: usize = 256;
 const MAX_LOGGED_HANDLE_BYTES: usize = 2_048;
 const MAX_LIST_BYTES: usize = 512;
 
-/// Writes the audit log. Cheap to clone; all clones are one.
+/// Audit log. All clones share the same settings and rate limit.
 #[derive(Debug, Clone)]
 pub struct AuditLog(Arc<AuditLogInner>);
 
@@ -38,7 +36,7 @@ struct AuditLogInner {
     refusal_limiter: Mutex<RefusalLimiter>,
 }
 
-/// How many lines were written lately.
+/// Rate limit of lines about denied calls.
 #[derive(Debug, Default)]
 struct RefusalLimiter {
     window_start: Option<Instant>,
@@ -46,14 +44,14 @@ struct RefusalLimiter {
     suppressed: u64,
 }
 
-/// Who calls, as far as that is known. Cheap to clone.
+/// Caller of a call, as far as known.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AuditSubject {
     peer: Option<PeerIdentity>,
     caller: Option<Caller>,
 }
 
-/// The same in words.
+/// Log fields of an [`AuditSubject`].
 #[derive(Debug, Default)]
 struct AuditFields {
     rules: Option<String>,
@@ -63,7 +61,7 @@ struct AuditFields {
     certificate_names: Option<String>,
 }
 
-/// What a call is about.
+/// Method and resources of a call.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AuditTarget {
     method: &'static str,
@@ -73,7 +71,7 @@ pub(super) struct AuditTarget {
 }
 
 impl AuditLog {
-    /// One that tells refused calls, and with `every_call` the others too.
+    /// Creates an audit log of denied calls. If `every_call` is set, it includes all other calls.
     #[must_use]
     pub fn new(every_call: bool) -> Self {
         let every_call = AtomicBool::new(every_call);
@@ -83,12 +81,12 @@ impl AuditLog {
         }))
     }
 
-    /// Whether the calls are told that are not refused, from now on.
+    /// Sets whether the log includes calls that were not denied.
     pub fn set_log_every_call(&self, every_call: bool) {
         self.0.log_every_call.store(every_call, Ordering::Relaxed);
     }
 
-    /// A call that the door did not let in, by its path.
+    /// Records a call that the authentication layer denied.
     pub(super) fn record_rejected_call(
         &self,
         peer: Option<&PeerIdentity>,
@@ -101,7 +99,7 @@ impl AuditLog {
         self.write_refusal(&who, &method, None, error_reason(status).as_deref());
     }
 
-    /// A root that was asked for, and is none that the caller may use.
+    /// Records a selected root that the caller may not use.
     pub(super) fn record_denied_root(&self, who: &AuditSubject, about: &AuditTarget, root: &str) {
         self.write_refusal(
             who,
@@ -111,7 +109,7 @@ impl AuditLog {
         );
     }
 
-    /// A call that was answered by `bytes`, or by a status.
+    /// Records the outcome of a call: the bytes of its response, or its error.
     pub(super) fn record_call(
         &self,
         who: &AuditSubject,
@@ -171,8 +169,8 @@ impl AuditLog {
         );
     }
 
-    /// Whether a line more may be written; those that may not are counted, and the count is written
-    /// when the span is over.
+    /// Whether the rate limit allows another line. Otherwise counts the line; the count is logged
+    /// when the window ends.
     fn check_refusal_limit(&self) -> bool {
         let now = Instant::now();
         let mut refusals = self.0.refusal_limiter();
@@ -205,7 +203,7 @@ impl AuditLogInner {
 }
 
 impl RefusalLimiter {
-    /// Says how many lines were not written.
+    /// Logs how many lines were suppressed.
     fn log_suppressed(&mut self) {
         let untold = std::mem::take(&mut self.suppressed);
         if untold > 0 {
@@ -215,14 +213,14 @@ impl RefusalLimiter {
 }
 
 impl Drop for AuditLogInner {
-    /// A daemon that ends tells what it still has to tell.
+    /// Logs the last count when the daemon stops.
     fn drop(&mut self) {
         self.refusal_limiter.get_mut().unwrap_or_else(PoisonError::into_inner).log_suppressed();
     }
 }
 
 impl AuditSubject {
-    /// From what the connection and the door left with a request.
+    /// Reads the peer and the caller from the extensions of a request.
     pub(super) fn from_extensions(extensions: &Extensions) -> Self {
         Self { peer: extensions.get().cloned(), caller: extensions.get().cloned() }
     }
@@ -254,7 +252,7 @@ impl AuditSubject {
 }
 
 impl AuditTarget {
-    /// A call about these roots, by their ids.
+    /// Creates the target of a call about these roots.
     pub(super) fn for_roots<'a>(
         method: &'static str,
         ids: impl IntoIterator<Item = &'a str>,
@@ -275,7 +273,7 @@ impl AuditTarget {
         Self { method, root: (!root.is_empty()).then_some(root), ..Self::default() }
     }
 
-    /// The same about a package, and a resource of it if it is not the main one.
+    /// Adds the handles of a package and a resource. An empty handle is omitted.
     pub(super) fn with_handles(self, package: &str, resource: &str) -> Self {
         let some = |handle: &str| {
             (!handle.is_empty()).then(|| truncate_escaped(handle, MAX_LOGGED_HANDLE_BYTES))
@@ -284,7 +282,7 @@ impl AuditTarget {
     }
 }
 
-/// The reason in the status's `google.rpc.ErrorInfo`.
+/// Returns the reason in the `google.rpc.ErrorInfo` of a status.
 fn error_reason(status: &Status) -> Option<String> {
     status.get_details_error_info().map(|info| info.reason)
 }

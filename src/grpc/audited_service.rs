@@ -1,4 +1,4 @@
-//! The service, with every call of it told to the audit log: what it is about, and how it ended.
+//! Wrapper of the service that records every call in the audit log.
 
 use super::audit_log::{AuditLog, AuditSubject, AuditTarget};
 use super::encoded_body::{self, BodyOverride};
@@ -8,14 +8,14 @@ use pb::capability_service_server::CapabilityService;
 use prost::Message;
 use tonic::{Request, Response};
 
-/// `caproot.v1.CapabilityService`, audited.
+/// `caproot.v1.CapabilityService` with an audit log.
 #[derive(Debug)]
 pub struct AuditedService {
     service: GrpcService,
     audit_log: AuditLog,
 }
 
-/// A call under way.
+/// Call in flight.
 struct AuditedCall {
     audit_log: AuditLog,
     subject: AuditSubject,
@@ -23,7 +23,7 @@ struct AuditedCall {
 }
 
 impl AuditedService {
-    /// Tells the calls of a service.
+    /// Wraps a service.
     #[must_use]
     pub fn new(service: GrpcService, audit: AuditLog) -> Self {
         Self { service, audit_log: audit }
@@ -39,7 +39,7 @@ impl AuditedService {
 }
 
 impl AuditedCall {
-    /// Tells how the call ended.
+    /// Records the outcome of the call.
     fn record_outcome<T: Message>(&self, answer: &RpcResult<T>) {
         let bytes = |answer: &Response<T>| {
             let made =
@@ -50,7 +50,7 @@ impl AuditedCall {
         self.audit_log.record_call(&self.subject, &self.target, outcome);
     }
 
-    /// Tells a root that the caller may not use.
+    /// Records a root if the caller may not use it.
     fn record_root(&self, id: &str, reason: pb::RootReason) {
         if reason == pb::RootReason::NotAllowed {
             self.audit_log.record_denied_root(&self.subject, &self.target, id);
@@ -114,7 +114,7 @@ impl CapabilityService for AuditedService {
 
     type WatchSkillsStream = WatchResponseStream;
 
-    /// Told when it begins; of what it sends, only the roots that are refused.
+    /// Records the call when the stream begins. Later records only cover denied roots.
     async fn watch_skills(
         &self,
         request: Request<pb::WatchSkillsRequest>,

@@ -1,5 +1,4 @@
-//! From what a caller holds to what is now, in events of at most about 64 KiB. Leaves sending to
-//! `stream`.
+//! Events between two views of the same roots. An event has at most about 64 KiB.
 
 use super::plugin_changes::PluginChanges;
 use super::root_messages::{VisibleRoot, handle_or_empty, removal_reason, root_status};
@@ -13,11 +12,10 @@ use pb::watch_skills_response::Event;
 use prost::Message as _;
 use std::sync::Arc;
 
-/// The size at which an event is full.
+/// Size at which an event is full.
 pub(super) const MAX_FRAGMENT_BYTES: usize = 60 << 10;
 
-/// The events that lead from one view of a question's roots to another, in order. Lazy: only what
-/// is asked for is made.
+/// Returns the events that lead from one view to another, in order. Each event is built on demand.
 pub(super) fn change_events<'a>(
     question: &'a ListQuery<'a>,
     old: Option<&'a CatalogView>,
@@ -79,12 +77,12 @@ fn diagnostic_events(root: &RootId, list: Vec<pb::Diagnostic>) -> Vec<Event> {
     lists.into_iter().map(Event::Diagnostics).collect()
 }
 
-/// The deltas of one root.
+/// Iterator over the deltas of one root.
 struct RootDeltas<'a> {
     root: &'a RootView,
     removed: std::vec::IntoIter<pb::RemovedSkill>,
     upserted: Box<dyn Iterator<Item = pb::Skill> + Send + 'a>,
-    /// One that did not fit the fragment before.
+    /// Skill that did not fit into the previous fragment.
     deferred_skill: Option<pb::Skill>,
     plugins: PluginChanges<'a>,
 }
@@ -113,7 +111,7 @@ impl<'a> RootDeltas<'a> {
     }
 }
 
-/// Every skill of a root, each made when it is asked for.
+/// Returns every listed skill of a root. Each message is built on demand.
 fn all_skills<'a>(
     question: &'a ListQuery<'a>,
     new: VisibleRoot<'a>,
@@ -154,7 +152,7 @@ fn skill_changes<'a>(
             continue;
         }
         let sent = skill_message(new.id, scopes.1, now, question.view);
-        // What changed may be nothing that this view shows.
+        // The change may be invisible in this view.
         if before.is_none_or(|b| skill_message(old.id, scopes.0, b, question.view) != sent) {
             upserted.push(sent);
         }

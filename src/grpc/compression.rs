@@ -1,7 +1,7 @@
-//! Which answers are compressed: lists, for callers that offer to take them so. They are long, and
-//! say the same words again and again. Not streams: their events are many and mostly small, and each
-//! would be compressed by itself. Not files: a page is small by default, and whoever sees how long
-//! compressed pages are could tell what is in a file that repeats what they wrote into it.
+//! Compression of lists, for callers that accept it. Lists are long and repetitive. Events of
+//! streams are small, and would be compressed one by one, so they stay uncompressed. Files stay
+//! uncompressed because the length of a compressed page leaks contents to an attacker who can write
+//! into the file.
 
 use super::AuditedService;
 use crate::catalog::CatalogStore;
@@ -12,27 +12,27 @@ use tonic::codec::CompressionEncoding::Gzip;
 use tonic::metadata::MetadataMap;
 use tonic::server::NamedService;
 
-/// How a caller says what it can decompress.
+/// Request header with the encodings that the caller accepts.
 const ACCEPT_ENCODING_HEADER: &str = "grpc-accept-encoding";
-/// The methods whose answers are lists.
+/// Methods with compressed responses.
 const LIST_METHODS: [&str; 4] = ["ListRoots", "ResolveRoots", "ListSkills", "ListResources"];
 
-/// Whether a caller may be sent a compressed list.
+/// Whether the caller accepts a compressed list.
 pub(super) fn accepts_compression(metadata: &MetadataMap) -> bool {
     metadata.contains_key(ACCEPT_ENCODING_HEADER)
 }
 
-/// The service, which hears an offer only with calls for lists.
+/// Service that removes the header from requests for other methods than lists.
 #[derive(Debug, Clone)]
 pub struct ListCompression {
     server: CapabilityServiceServer<AuditedService>,
-    /// Knows the limits in force.
+    /// Source of the current limits.
     store: CatalogStore,
 }
 
 impl ListCompression {
-    /// Requests may come compressed, too; the limit on their size holds for what they are decompressed
-    /// to.
+    /// Creates the service. It accepts compressed requests; the size limit applies to the
+    /// decompressed request.
     #[must_use]
     pub fn new(server: CapabilityServiceServer<AuditedService>, keeper: CatalogStore) -> Self {
         Self { server: server.accept_compressed(Gzip).send_compressed(Gzip), store: keeper }

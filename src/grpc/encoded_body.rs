@@ -1,7 +1,7 @@
-//! Messages that are made into bytes here, and not by tonic, which keeps for each stream a buffer as
-//! large as its largest event was, for as long as the stream lives, and copies a long page again and
-//! again while that grows. What is made here takes the room it needs, and goes when it is sent. Leaves
-//! counting to `door`.
+//! Responses that the daemon encodes itself. tonic keeps an encoding buffer for each stream, as
+//! large as its largest event, until the stream ends, and copies a long page repeatedly while the
+//! buffer grows. A buffer of this module has the size of its message and is freed after the message
+//! is sent.
 
 use super::service::{EventStream, WatchResponseStream};
 use bytes::Bytes;
@@ -17,43 +17,44 @@ use std::task::{Context, Poll, ready};
 use tonic::body::Body;
 use tonic::{Response, Status};
 
-/// Bytes before each message: whether it is compressed, and how long it is. Source: gRPC over HTTP/2,
+/// Length of the prefix of a message: compression flag and length. Source: gRPC over HTTP/2,
 /// "Length-Prefixed-Message".
 const PREFIX_BYTES: usize = 5;
-/// The most that the number and the length of a field take.
+/// Maximum length of the tag and length of a field.
 const MAX_FIELD_HEADER_BYTES: usize = 15;
-/// What is copied rather than sent apart.
+/// Maximum length of contents that are copied into the message instead of sent as a chunk of their
+/// own.
 const MAX_COPIED_BYTES: usize = 16 << 10;
 
-/// In the extensions of an answer: what is sent in the place of its message. Taken once.
+/// Response extension with the body to send instead of the message.
 #[derive(Clone)]
 pub(super) struct BodyOverride {
     messages: Arc<Mutex<Option<MessageStream>>>,
-    /// The bytes of the one message, where it is one.
+    /// Length of the message, if the body is a single message.
     message_len: Option<usize>,
 }
 
-/// A message that is made, in one piece or two.
+/// Encoded message, in one or two chunks.
 pub(super) struct EncodedMessage {
     head: Bytes,
-    /// What is too long to be copied behind it.
+    /// Contents that are too long to copy.
     tail: Option<Bytes>,
 }
 
-/// A message that is put together of fields and of messages of its kind, as protobuf allows: a long
-/// one is never there as a value.
+/// Buffer for an encoded message. Protobuf merges concatenated encodings, so a message can be
+/// encoded field by field.
 pub(super) struct MessageBuf(Vec<u8>);
 
 type MessageStream = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
 
-/// Messages, and how they ended.
+/// Body of encoded messages, followed by the status as trailers.
 struct EncodedBody {
     messages: MessageStream,
     is_ended: bool,
 }
 
-/// A stream of events that are bytes already; `refused` is told the roots that the caller may not use,
-/// when that is sent.
+/// Creates a response with a stream of encoded events. Calls `refused` with each denied root when
+/// its event is sent.
 pub(super) fn encoded_event_response(
     answer: Response<EventStream>,
     refused: impl Fn(&str) + Send + 'static,
@@ -71,7 +72,7 @@ pub(super) fn encoded_event_response(
     answer
 }
 
-/// An answer that is sent as these bytes; its message is for whoever looks at it on the way.
+/// Creates a response with an encoded message. `looked_at` is only for wrappers of the service.
 pub(super) fn encoded_response<T>(looked_at: T, made: EncodedMessage) -> Response<T> {
     let bytes = made.message_len();
     let mut answer = Response::new(looked_at);
@@ -80,8 +81,8 @@ pub(super) fn encoded_response<T>(looked_at: T, made: EncodedMessage) -> Respons
     answer
 }
 
-/// A message with its prefix, and a field behind the others that is not in it: text or bytes, of this
-/// number. That is sent from where it is, unless it is short.
+/// Encodes a message with its prefix, and appends text or bytes as field `number`. Long contents
+/// become a chunk of their own.
 pub(super) fn encode_with_field(
     message: &impl Message,
     number: u32,
@@ -105,34 +106,33 @@ pub(super) fn encode_with_field(
     })
 }
 
-/// A message with its prefix.
+/// Encodes a message with its prefix.
 pub(super) fn encode_message(message: &impl Message) -> Result<Bytes, Status> {
     let mut draft = MessageBuf::with_capacity(message.encoded_len());
     draft.append_message(message);
     draft.finish()
 }
 
-/// What a message with its prefix says.
+/// Decodes a message with its prefix.
 pub(super) fn decode_message<M: Message + Default>(message: &Bytes) -> Result<M, Status> {
     let value = M::decode(message.slice(PREFIX_BYTES..));
     value.map_err(|error| Status::internal(format!("an answer cannot be read: {error}")))
 }
 
 impl MessageBuf {
-    /// Room for a message of so many bytes; it grows.
+    /// Creates a buffer with room for `bytes` bytes; it can grow.
     pub(super) fn with_capacity(bytes: usize) -> Self {
         let mut buffer = Vec::with_capacity(PREFIX_BYTES + bytes);
         buffer.resize(PREFIX_BYTES, 0);
         Self(buffer)
     }
 
-    /// Merges a message into it.
+    /// Appends the fields of a message.
     pub(super) fn append_message(&mut self, part: &impl Message) {
         part.encode_raw(&mut self.0);
     }
 
-    /// Has fields written behind what is there, unless they take more bytes than there is room for;
-    /// says how many they took.
+    /// Appends fields if they fit into `room` bytes, and returns their length.
     pub(super) fn try_append_fields(
         &mut self,
         room: usize,
@@ -148,12 +148,12 @@ impl MessageBuf {
         Some(len)
     }
 
-    /// With its prefix.
+    /// Returns the message with its prefix.
     pub(super) fn finish(self) -> Result<Bytes, Status> {
         self.finish_with_tail(0)
     }
 
-    /// The same where so many bytes of it are sent behind this.
+    /// Returns the message with its prefix, which counts a further chunk of `rest` bytes.
     fn finish_with_tail(self, rest: usize) -> Result<Bytes, Status> {
         let Self(mut buffer) = self;
         let len = u32::try_from(buffer.len() - PREFIX_BYTES + rest);
@@ -164,7 +164,7 @@ impl MessageBuf {
 }
 
 impl EncodedMessage {
-    /// Its length without the prefix.
+    /// Returns the length without the prefix.
     pub(super) fn message_len(&self) -> usize {
         self.head.len() + self.tail.as_ref().map_or(0, Bytes::len) - PREFIX_BYTES
     }
@@ -188,12 +188,12 @@ impl BodyOverride {
         Self { messages: Arc::new(Mutex::new(Some(Box::pin(messages)))), message_len: bytes }
     }
 
-    /// The bytes of the one message, where it is one and they are known.
+    /// Returns the length of the message, if the body is a single message and the length is known.
     pub(super) fn message_len(&self) -> Option<usize> {
         self.message_len
     }
 
-    /// What is sent; `None` where that was taken.
+    /// Returns the body, or `None` if it was taken before.
     pub(super) fn take_body(&self) -> Option<Body> {
         let messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner).take();
         messages.map(|messages| Body::new(EncodedBody { messages, is_ended: false }))
@@ -244,7 +244,7 @@ mod tests {
     use std::sync::Arc;
     use tonic::{Response, Status};
 
-    /// What is sent of an answer, and the code it ends with.
+    /// Returns the bytes of the body and its gRPC status.
     async fn collect_body<T>(mut answer: Response<T>) -> (Vec<u8>, String) {
         let parts = answer.extensions_mut().remove::<BodyOverride>().expect("parts");
         let sent = parts.take_body().expect("a body").collect().await.expect("no error");

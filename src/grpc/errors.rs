@@ -1,5 +1,5 @@
-//! The one table that turns an error into a status with `google.rpc` details. No wildcard arm: a new
-//! error does not compile until it is placed.
+//! Conversion of errors to gRPC statuses with `google.rpc` details. No match has a wildcard arm, so
+//! a new error does not compile without a status.
 
 use super::quota::QuotaExceeded;
 use crate::catalog::{DeadlineExceeded, PackageReadError};
@@ -13,8 +13,8 @@ use tonic_types::{BadRequest, ErrorDetail, ErrorInfo, RetryInfo, StatusExt as _}
 
 const ERROR_DOMAIN: &str = "caproot";
 
-/// Builds a status whose message begins with its reason, for clients that do not decode details. The
-/// order of the details is always `ErrorInfo`, then `BadRequest` or `RetryInfo`.
+/// Builds a status. Its message begins with the reason, for clients that do not decode details. The
+/// details are `ErrorInfo`, then `BadRequest` or `RetryInfo`.
 fn error_status(
     code: Code,
     reason: &str,
@@ -27,7 +27,7 @@ fn error_status(
     Status::with_error_details_vec(code, format!("{reason}: {message}"), details)
 }
 
-/// An argument that breaks a rule.
+/// Invalid field of a request.
 #[derive(Debug)]
 pub(super) struct BadField {
     pub(super) field: String,
@@ -50,7 +50,7 @@ impl From<BadField> for Status {
     }
 }
 
-/// A failure that is about one root, or about none.
+/// Error of a method, with or without a root.
 #[derive(Debug)]
 pub(super) enum RpcError {
     AuthorityMismatch,
@@ -164,7 +164,8 @@ fn read_error(
     }
 }
 
-/// Whoever calls may not. Says nothing of what there would be to see.
+/// Returns the status of a denied caller. It is independent of the request, so the caller learns
+/// nothing about the roots.
 pub(super) fn caller_denied(refusal: AuthDenial) -> Status {
     let (code, reason, message) = match refusal {
         AuthDenial::Unauthenticated => (
@@ -182,20 +183,20 @@ pub(super) fn caller_denied(refusal: AuthDenial) -> Status {
     error_status(code, reason, message, HashMap::new(), None)
 }
 
-/// The daemon stops; worth a retry elsewhere or later.
+/// Returns the status of a call during shutdown.
 pub(super) fn shutting_down() -> Status {
     let cure = Some(retry_after(Duration::from_secs(1)));
     error_status(Code::Unavailable, "SHUTTING_DOWN", "the daemon stops", HashMap::new(), cure)
 }
 
-/// As many streams are open as may be.
+/// Returns the status of a stream over the quota of open streams.
 pub(super) fn too_many_streams(full: QuotaExceeded) -> Status {
     let QuotaExceeded { limit_name: name, limit } = full;
     let message = format!("{name} is {limit}, and so many are open; close one, or retry later");
     quota_exceeded("TOO_MANY_STREAMS", full, &message, Duration::from_secs(5))
 }
 
-/// As many calls are under way as may be, or as many bytes of them are held.
+/// Returns the status of a call over the quota of calls in flight or of buffered bytes.
 pub(super) fn overloaded(full: QuotaExceeded) -> Status {
     let QuotaExceeded { limit_name: name, limit } = full;
     let message = format!(
@@ -217,12 +218,12 @@ fn retry_after(delay: Duration) -> ErrorDetail {
     RetryInfo::new(Some(delay)).into()
 }
 
-/// The deadline that the caller set is over.
+/// Returns the status of a call whose deadline passed.
 pub(super) fn call_deadline_exceeded() -> Status {
     deadline_exceeded("the call did not end within its deadline; allow more time")
 }
 
-/// The request did not arrive in time.
+/// Returns the status of a call whose request did not arrive in time.
 pub(super) fn request_timed_out() -> Status {
     deadline_exceeded("the request did not arrive in time; send all of it at once")
 }
@@ -231,7 +232,8 @@ fn deadline_exceeded(message: &str) -> Status {
     error_status(Code::DeadlineExceeded, "DEADLINE_EXCEEDED", message, HashMap::new(), None)
 }
 
-/// A request without a connection, which only a defect can make.
+/// Returns the status of a request without the peer of its connection, which is a bug of the
+/// daemon.
 pub(super) fn missing_peer() -> Status {
     Status::internal("a defect in the daemon: a request came from nowhere")
 }

@@ -1,6 +1,5 @@
-//! Events of streams that show the same. Each is made once for all who are sent it at about the same
-//! time, and held once however many have not taken it. Leaves what leads where to `changes`, and who is
-//! sent it to `stream`.
+//! Cache of encoded events, shared by all streams that send the same change at about the same time.
+//! An event is encoded once, and its bytes are in memory once until all streams have sent them.
 
 use super::encoded_body::encode_message;
 use crate::proto::caproot::v1 as pb;
@@ -11,53 +10,53 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tonic::Status;
 
-/// What those that were made last may take, for streams that come a little later.
+/// Limit of recent events that stay cached for streams that are a little late.
 const MAX_RECENT_BYTES: usize = 256 << 10;
-/// Below so many, those that nobody holds any more are not looked for.
+/// Minimum number of entries before unused entries are removed.
 const MIN_SWEEP_LEN: usize = 64;
 
-/// Where one that was made is found. Cheap to clone; all clones are one.
+/// Cache of encoded events. All clones share the same entries.
 #[derive(Debug, Clone, Default)]
 pub(super) struct EventCache(Arc<Mutex<CachedEvents>>);
 
-/// From what to what the events of a stream lead. Of equal ones every event is the same.
+/// Key of the events between two views. Streams with equal keys send the same events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct TransitionKey {
     query_digest: [u8; 32],
     from_revision: Option<u64>,
     to_revision: u64,
     reset: Option<i32>,
-    /// Whether `synced` is owed even where nothing changed.
+    /// Whether `synced` is sent even if nothing changed.
     is_first: bool,
 }
 
-/// An event as it is sent.
+/// Encoded event.
 #[derive(Debug)]
 pub(super) struct EncodedEvent {
-    /// With its prefix.
+    /// Message with its prefix.
     into_bytes: Bytes,
-    /// The root of which it says that the caller may not use it.
+    /// Root in the event that the caller may not use.
     pub(super) denied_root: Option<String>,
-    /// Whether it closes a state.
+    /// Whether the event ends a state.
     pub(super) is_synced: bool,
 }
 
-/// Bytes that are there for as long as any of them waits to be sent.
+/// Owner of the bytes. An event is cached as long as a part of its bytes is not sent.
 struct SharedBytes(Arc<EncodedEvent>);
 
 #[derive(Debug, Default)]
 struct CachedEvents {
     by_key: HashMap<(TransitionKey, usize), Weak<EncodedEvent>>,
-    /// The latest, oldest first.
+    /// Recent events, oldest first.
     recent: VecDeque<Arc<EncodedEvent>>,
     bytes: usize,
-    /// How many there were that somebody held, when that was looked for.
+    /// Number of entries in use at the last sweep.
     live_count: usize,
 }
 
 impl TransitionKey {
-    /// By the bytes of the question, and the revisions of two views that answer it, of which every root
-    /// is known.
+    /// Creates a key from the bytes of a query and the revisions of two views. Every root of both
+    /// views must be known.
     pub(super) fn new(
         question: &[u8],
         from: Option<u64>,
@@ -65,8 +64,8 @@ impl TransitionKey {
         reset: Option<pb::ResetReason>,
         is_first: bool,
     ) -> Self {
-        // Whole, and not a part of it: who could find another question of the same hash would be
-        // sent what answers that one.
+        // A full SHA-256 digest: if an attacker could find another query with the same digest, the
+        // attacker would receive its events.
         let question = Sha256::digest(question).into();
         Self {
             query_digest: question,
@@ -90,7 +89,7 @@ impl EncodedEvent {
         Ok(Self { into_bytes: encode_message(event)?, denied_root: refused, is_synced: is_last })
     }
 
-    /// What is sent.
+    /// Returns the message with its prefix.
     pub(super) fn into_bytes(self: Arc<Self>) -> Bytes {
         Bytes::from_owner(SharedBytes(self))
     }
@@ -103,12 +102,12 @@ impl AsRef<[u8]> for SharedBytes {
 }
 
 impl EventCache {
-    /// The event of that number on a way, if it was made and somebody holds it.
+    /// Returns event `number` of a transition, if it is cached.
     pub(super) fn get(&self, way: &TransitionKey, number: usize) -> Option<Arc<EncodedEvent>> {
         self.lock().by_key.get(&(*way, number))?.upgrade()
     }
 
-    /// Shares an event; gives the one that another stream made meanwhile, if it did.
+    /// Adds an event. If another stream added the event first, returns that one.
     pub(super) fn insert(
         &self,
         way: &TransitionKey,

@@ -1,4 +1,4 @@
-//! The limits in force, in the words of the wire.
+//! Messages of `GetExecutor`: limits, change detection, sandbox, configuration and catalog counts.
 
 use crate::catalog::WatchStats;
 use crate::domain::limits::{
@@ -56,7 +56,7 @@ pub(super) fn limits_message(limits: &Limits) -> pb::Limits {
     }
 }
 
-/// How changes are noticed.
+/// Builds the state of change detection.
 pub(super) fn watch_status(watching: WatchStats) -> pb::WatchStatus {
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let backend = if watching.has_inotify { "inotify" } else { "polling" };
@@ -71,7 +71,7 @@ pub(super) fn watch_status(watching: WatchStats) -> pb::WatchStatus {
     }
 }
 
-/// What the daemon denied itself.
+/// Builds the state of the sandbox.
 pub(super) fn sandbox_status(sandbox: &SandboxStatus) -> pb::SandboxStatus {
     let landlock = match sandbox.landlock {
         LandlockState::Enforced => pb::LandlockState::Enforced,

@@ -1,6 +1,6 @@
-//! What every call passes before and after its method: it takes one of the places for calls, its
-//! request must arrive in time, it ends at its deadline, and what the daemon holds of requests and
-//! answers is counted. Leaves what a call may do to its method.
+//! Limits of load, a tower layer around all services. Each call needs a permit, its request must
+//! arrive in time, and its method ends at the deadline of the caller. Buffered bytes of requests
+//! and responses count against a quota.
 
 mod request_body;
 mod response_body;
@@ -26,12 +26,13 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
 
-/// How long the whole of a request may take to arrive.
+/// Time limit for a whole request to arrive.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// The services whose calls go on asking, so that their requests have no end.
+/// Path prefix of the reflection services. Their calls are bidirectional streams without a time
+/// limit.
 const REFLECTION_PREFIX: &str = "/grpc.reflection.";
 
-/// What all calls share.
+/// Layer that applies the load limits. All clones share the same quotas.
 #[derive(Debug, Clone)]
 pub struct LoadLimitLayer {
     call_quota: Quota,
@@ -39,24 +40,24 @@ pub struct LoadLimitLayer {
     request_timeout: Duration,
 }
 
-/// A service behind the door.
+/// Service with load limits.
 #[derive(Debug, Clone)]
 pub struct LoadLimit<S> {
     layer: LoadLimitLayer,
     inner: S,
 }
 
-/// Says, in the extensions of an answer, that it is a stream with a place of its own.
+/// Response extension that marks a stream. A stream has a permit of the stream quota instead.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StreamMarker;
 
-/// Whom a request counts for. Every request carries its connection's peer.
+/// Returns the quota key of a request. Every request carries the peer of its connection.
 pub(super) fn request_quota_key(extensions: &Extensions) -> Result<QuotaKey, Status> {
     extensions.get::<PeerIdentity>().map(PeerIdentity::quota_key).ok_or_else(missing_peer)
 }
 
 impl LoadLimitLayer {
-    /// Nobody is inside yet.
+    /// Creates a layer with unused quotas.
     #[must_use]
     pub fn new(limits: &Limits) -> Self {
         Self {
@@ -72,12 +73,12 @@ impl LoadLimitLayer {
         }
     }
 
-    /// Lets so many in from now on.
+    /// Sets the limits of calls in flight. Existing calls continue.
     pub fn set_limits(&self, limits: &Limits) {
         self.call_quota.set_limits(limits.max_calls, limits.max_calls_per_caller);
     }
 
-    /// Places for one call, and for the bytes of its request.
+    /// Acquires the permits for one call and for the bytes of its request.
     fn acquire_permits(
         &self,
         extensions: &Extensions,
@@ -136,7 +137,7 @@ where
                 None => answer.await?,
                 Some(deadline) => match timeout(deadline, answer).await {
                     Ok(answer) => answer?,
-                    // The method ends with its future.
+                    // Dropping the future cancels the method.
                     Err(_) => return Ok(call_deadline_exceeded().into_http()),
                 },
             };

@@ -1,4 +1,4 @@
-//! The door: the only daemon room that knows tonic and the generated types.
+//! gRPC service of the daemon. The only daemon module that uses tonic and the generated types.
 
 mod audit_log;
 mod audited_service;

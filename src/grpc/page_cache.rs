@@ -1,7 +1,6 @@
-//! Pages of lists as they were sent, for whoever asks for the same again: a list whose roots have not
-//! changed is not made anew for each caller. Kept from the second time on, so that what is asked for
-//! once costs no memory; and no longer than somebody asks, since they are as large as all that is held
-//! of the skills.
+//! Cache of encoded pages of ListSkills, shared by all callers with the same query. A page is
+//! cached on its second request, so that a page that is requested once costs no memory. The cache
+//! can be as large as all catalogs, so it is dropped when idle.
 
 use crate::catalog::{CatalogView, RootState};
 use bytes::Bytes;
@@ -10,19 +9,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// What all pages may take: a whole catalog as large as it may be by default.
+/// Limit of all cached pages: the size of a maximal catalog with the default limits.
 const MAX_BYTES: usize = 16 << 20;
-/// Questions that are remembered, and the longest that is.
+/// Limits of remembered pages and of the length of a query.
 const MAX_PAGES: usize = 64;
 const MAX_QUERY_BYTES: usize = 64 << 10;
-/// For how long pages are kept of which nobody asks for any; at most twice as long.
+/// Idle time after which all pages are dropped. The check runs at this interval, so pages live at
+/// most twice as long.
 const IDLE_EXPIRY: Duration = Duration::from_secs(30);
 
-/// Pages that were sent.
+/// Cache of encoded pages.
 #[derive(Debug, Default)]
 pub(super) struct PageCache(Arc<Mutex<CachedPages>>);
 
-/// Which page: of equal ones every byte is the same.
+/// Key of a page. Pages with equal keys are byte-identical.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PageKey {
     revision: u64,
@@ -33,17 +33,17 @@ pub(super) struct PageKey {
 
 #[derive(Debug, Default)]
 struct CachedPages {
-    /// Used last first.
+    /// Entries, most recently used first. A page that was requested once has no bytes yet.
     entries: VecDeque<(PageKey, Option<Bytes>)>,
     bytes: usize,
-    /// Whether one was asked for since the last look.
+    /// Whether the cache was used since the last check.
     used_since_check: bool,
-    /// Whether somebody looks.
+    /// Whether the expiry task is running.
     has_expiry_task: bool,
 }
 
 impl PageKey {
-    /// `None` for a page that says something else the next time, though no revision lies between.
+    /// Returns `None` if the page can change without a new revision, or if the query is too long.
     pub(super) fn new(
         question: &[u8],
         page_size: usize,
@@ -58,7 +58,7 @@ impl PageKey {
 }
 
 impl PageCache {
-    /// The page, if it is kept.
+    /// Returns a cached page.
     pub(super) fn get(&self, key: &PageKey) -> Option<Bytes> {
         let mut pages = lock(&self.0);
         pages.used_since_check = true;
@@ -69,16 +69,16 @@ impl PageCache {
         bytes
     }
 
-    /// Keeps a page that was asked for before; else remembers that it was.
+    /// Caches a page on its second request. On the first request, only remembers its key.
     pub(super) fn insert(&self, key: PageKey, page: &Bytes) {
         let mut pages = lock(&self.0);
         if !std::mem::replace(&mut pages.has_expiry_task, true) {
-            // Ends when nothing is kept any more.
+            // The task ends when the cache is idle.
             tokio::spawn(clear_when_idle(self.0.clone()));
         }
         let is_new = pages.entries.iter().all(|(kept, _)| kept.revision < key.revision);
         if is_new {
-            // Nobody begins a list of an older revision any more.
+            // Pages of older revisions are not requested again.
             (pages.entries, pages.bytes) = (VecDeque::new(), 0);
         }
         let before = pages.entries.iter().position(|(kept, _)| *kept == key);
@@ -95,7 +95,7 @@ impl PageCache {
     }
 }
 
-/// Forgets all pages once nobody asks.
+/// Drops all pages as soon as the cache was idle for [`IDLE_EXPIRY`].
 async fn clear_when_idle(pages: Arc<Mutex<CachedPages>>) {
     loop {
         sleep(IDLE_EXPIRY).await;

@@ -1,4 +1,4 @@
-//! What changed of a root's plugins and marketplaces, for the deltas of `changes`.
+//! Changes of the plugins and marketplaces of a root, for [`super::change_events`].
 
 use super::change_events::MAX_FRAGMENT_BYTES;
 use super::plugin_message::{marketplace_message, plugin_message};
@@ -11,20 +11,20 @@ use prost::Message as _;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What is still to be sent; each message is made when there is room for it.
+/// Changes that are not sent yet. Each message is built when it is sent.
 #[derive(Default)]
 pub(super) struct PluginChanges<'a> {
     removed: VecDeque<String>,
     upserted: VecDeque<Arc<Plugin>>,
-    /// The lists of marketplaces, where they changed.
+    /// Changed marketplaces.
     marketplaces: Option<MarketplaceUpdate<'a>>,
 }
 
-/// Whose lists; none where the root cannot be used.
+/// Root whose marketplaces changed; `None` if the root cannot be used.
 struct MarketplaceUpdate<'a>(Option<VisibleRoot<'a>>);
 
 impl<'a> PluginChanges<'a> {
-    /// From what was shown of a root to what is now.
+    /// Returns the changes between two versions of a root.
     pub(super) fn between(old: Option<VisibleRoot<'a>>, new: Option<VisibleRoot<'a>>) -> Self {
         let handle = |id: &RootId, plugin: &Plugin| handle_or_empty(id, Some(&plugin.package));
         let lists =
@@ -52,7 +52,7 @@ impl<'a> PluginChanges<'a> {
         changes
     }
 
-    /// Puts as much as fits into a delta that has this size already.
+    /// Appends changes to a delta until its size reaches the limit.
     pub(super) fn append_to_delta(
         &mut self,
         root: &RootView,

@@ -1,4 +1,4 @@
-//! A plugin, and a marketplace, in the words of the wire.
+//! Protobuf messages for plugins and marketplaces.
 
 use super::root_messages::handle_or_empty;
 use crate::domain::plugin::{
@@ -8,7 +8,7 @@ use crate::domain::plugin::{
 use crate::domain::{ContentDigest, Plugin, PluginMarketplace, RelPath, RootId};
 use crate::proto::caproot::v1 as pb;
 
-/// A plugin under the id of its root.
+/// Builds the message of a plugin below the root with this id.
 pub(super) fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
     let words = PluginEncoder { root, package: &plugin.package };
     let PluginInfo { description, keywords, author, homepage, repository, license, interface } =
@@ -37,7 +37,7 @@ pub(super) fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
     }
 }
 
-/// A marketplace under the id of its root.
+/// Builds the message of a marketplace below the root with this id.
 pub(super) fn marketplace_message(root: &RootId, list: &PluginMarketplace) -> pb::Marketplace {
     pb::Marketplace {
         declared_by: handle_or_empty(root, Some(&list.declared_by)),
@@ -51,14 +51,14 @@ pub(super) fn marketplace_message(root: &RootId, list: &PluginMarketplace) -> pb
     }
 }
 
-/// The words of one plugin.
+/// Builder of the messages of one plugin.
 struct PluginEncoder<'a> {
     root: &'a RootId,
     package: &'a RelPath,
 }
 
 impl PluginEncoder<'_> {
-    /// A handle of a file of the plugin.
+    /// Returns the handle of a file of the plugin.
     fn handle(&self, file: &RelPath) -> String {
         handle_or_empty(self.root, Some(&self.package.join_path(file)))
     }
@@ -202,7 +202,7 @@ impl PluginEncoder<'_> {
     }
 }
 
-/// What a host must be able to do, in the order of the enum.
+/// Returns the capabilities that a host needs, in the order of the enum.
 fn required_capabilities(all: &PluginComponents) -> impl Iterator<Item = pb::HostCapability> {
     use pb::HostCapability as Host;
     let has = |transport| {

@@ -1,6 +1,6 @@
-//! The way of a stream's events from the task that makes them to the connection that sends them. One is
-//! made only when the connection asks for it, so that none lies in between for a reader that is slow. A
-//! channel of tokio's would do, but takes room for 32 events where one is ever in it.
+//! Channel with one slot in which the receiver requests each value. The sender encodes an event
+//! only when the connection has room for it, so no events queue up for a slow reader. A tokio
+//! channel allocates room for 32 values.
 
 use futures_util::Stream;
 use std::future::poll_fn;
@@ -8,33 +8,33 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Where events are made.
+/// Sending end.
 #[derive(Debug)]
 pub(super) struct PullSender<T>(Arc<Mutex<PullSlot<T>>>);
 
-/// Where events are sent from.
+/// Receiving end, a stream of values.
 #[derive(Debug)]
 pub(super) struct PullReceiver<T>(Arc<Mutex<PullSlot<T>>>);
 
-/// Nobody reads any more.
+/// The receiver was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReceiverClosed;
 
-/// What both ends share.
+/// State that both ends share.
 #[derive(Debug)]
 struct PullSlot<T> {
     event: Option<T>,
-    /// Whether the next one is asked for.
+    /// Whether the receiver waits for a value.
     is_requested: bool,
-    /// Whether no more is made, or no more is read.
+    /// Whether one of the ends was dropped.
     is_closed: bool,
-    /// Woken when an event is asked for, or nobody reads any more.
+    /// Woken when the receiver requests a value or is dropped.
     sender_waker: Option<Waker>,
-    /// Woken when there is an event, or no more will be made.
+    /// Woken when a value arrives or the sender is dropped.
     receiver_waker: Option<Waker>,
 }
 
-/// Both ends.
+/// Creates a channel.
 pub(super) fn pull_channel<T>() -> (PullSender<T>, PullReceiver<T>) {
     let between = PullSlot {
         event: None,
@@ -51,7 +51,7 @@ fn lock<T>(between: &Mutex<PullSlot<T>>) -> MutexGuard<'_, PullSlot<T>> {
     between.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Wakes whoever waits, once nothing is locked any more.
+/// Closes the slot and wakes both ends. The lock is released before waking.
 fn close_slot<T>(between: &Mutex<PullSlot<T>>) {
     let mut between = lock(between);
     between.is_closed = true;
@@ -61,7 +61,7 @@ fn close_slot<T>(between: &Mutex<PullSlot<T>>) {
 }
 
 impl<T> PullSender<T> {
-    /// Waits until an event is asked for.
+    /// Waits until the receiver requests a value.
     pub(super) async fn wait_for_demand(&mut self) -> Result<(), ReceiverClosed> {
         poll_fn(|context| {
             let mut between = lock(&self.0);
@@ -77,7 +77,7 @@ impl<T> PullSender<T> {
         .await
     }
 
-    /// Sends an event. One that was not asked for is lost if another one waits.
+    /// Sends a value. Discards the value if another one is still in the slot.
     pub(super) fn send(&mut self, event: T) {
         let mut between = lock(&self.0);
         if between.event.is_some() || between.is_closed {
@@ -90,7 +90,7 @@ impl<T> PullSender<T> {
         reader.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits until nobody reads any more.
+    /// Waits until the receiver is dropped.
     pub(super) async fn wait_for_close(&mut self) {
         poll_fn(|context| {
             let mut between = lock(&self.0);
@@ -112,7 +112,7 @@ impl<T> Drop for PullSender<T> {
 
 impl<T> Drop for PullReceiver<T> {
     fn drop(&mut self) {
-        // An event that lies there is not sent any more.
+        // Drop the value outside the lock.
         let event = lock(&self.0).event.take();
         drop(event);
         close_slot(&self.0);

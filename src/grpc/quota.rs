@@ -1,18 +1,18 @@
-//! Bounds that callers share: so many in all, and so many of one caller, so that nobody takes all of
-//! them. Leaves what is counted, and what is done beyond, to whoever asks for places.
+//! Quotas with two limits: a total, and a limit for each caller, so that a single caller cannot use
+//! up the total.
 
 use crate::domain::{Limits, QuotaKey};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A bound by the name under which it is told.
+/// Name and value of a limit. Errors report the name.
 pub type QuotaLimit = (&'static str, usize);
 
-/// Places of one kind. Cheap to clone; all clones are one.
+/// Quota of one resource. All clones share the same usage.
 #[derive(Debug, Clone)]
 pub struct Quota(Arc<QuotaInner>);
 
-/// Places that one caller has taken. Dropped, it gives them back.
+/// Permits of one caller. Dropping them returns them to the quota.
 #[derive(Debug)]
 pub struct QuotaPermit {
     quota: Quota,
@@ -20,33 +20,33 @@ pub struct QuotaPermit {
     amount: usize,
 }
 
-/// No place is left: the bound that was met.
+/// Limit that a request for permits exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaExceeded {
-    /// Its name.
+    /// Name of the limit.
     pub limit_name: &'static str,
-    /// How many there are.
+    /// Value of the limit.
     pub limit: usize,
 }
 
 #[derive(Debug)]
 struct QuotaInner {
-    /// Those under which the bounds are told.
+    /// Names of the total limit and the per-caller limit.
     limit_names: [&'static str; 2],
     usage: Mutex<QuotaUsage>,
 }
 
-/// A caller is in the map only while it has a place, so that the map is no larger than the bound.
+/// Usage of a quota. The map contains only keys with permits, so the total limits its size.
 #[derive(Debug, Default)]
 struct QuotaUsage {
-    /// How many there are in all, and how many of one caller.
+    /// Total limit and per-caller limit.
     limits: [usize; 2],
     total: usize,
     by_key: HashMap<QuotaKey, usize>,
 }
 
 impl Quota {
-    /// None is taken yet.
+    /// Creates an unused quota.
     #[must_use]
     pub fn new(in_all: QuotaLimit, per_caller: QuotaLimit) -> Self {
         let taken = QuotaUsage { limits: [in_all.1, per_caller.1], ..QuotaUsage::default() };
@@ -56,7 +56,7 @@ impl Quota {
         }))
     }
 
-    /// Of streams that are open.
+    /// Creates the quota of open streams.
     #[must_use]
     pub fn for_streams(limits: &Limits) -> Self {
         Self::new(
@@ -65,12 +65,12 @@ impl Quota {
         )
     }
 
-    /// There are so many from now on, in all and of one caller. Those beyond that are taken stay taken.
+    /// Changes the limits. Permits beyond a lower limit stay valid.
     pub fn set_limits(&self, in_all: usize, per_caller: usize) {
         self.lock_usage().limits = [in_all, per_caller];
     }
 
-    /// Takes so many places, or none.
+    /// Acquires `amount` permits, or none.
     pub fn acquire(&self, caller: &QuotaKey, amount: usize) -> Result<QuotaPermit, QuotaExceeded> {
         let mut place = QuotaPermit { quota: self.clone(), key: caller.clone(), amount: 0 };
         place.acquire_more(amount)?;
@@ -83,12 +83,12 @@ impl Quota {
 }
 
 impl QuotaPermit {
-    /// Takes so many more, or none.
+    /// Acquires `amount` further permits, or none.
     pub fn acquire_more(&mut self, amount: usize) -> Result<(), QuotaExceeded> {
         let [in_all, per_caller] = self.quota.0.limit_names;
         let mut taken = self.quota.lock_usage();
         let own = taken.by_key.get(&self.key).copied().unwrap_or(0);
-        // What one caller may have is looked at first: it is the nearer cause.
+        // The per-caller limit comes first because it is the more specific cause.
         let [most_in_all, most_per_caller] = taken.limits;
         let bounds = [(per_caller, most_per_caller, own), (in_all, most_in_all, taken.total)];
         for (name, limit, now) in bounds {

@@ -1,4 +1,4 @@
-//! What callers send, checked and turned into the domain's types.
+//! Validation of requests and conversion to domain types.
 
 use super::errors::BadField;
 use super::resources;
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tonic::metadata::MetadataMap;
 
-/// Checks a selection. A root that comes again with the same location is answered once.
+/// Validates a selection. A root that the request repeats with the same location is kept once.
 pub(super) fn parse_selection(
     roots: Vec<pb::SelectedCapabilityRoot>,
     max_roots: usize,
@@ -56,7 +56,7 @@ fn parse_root(root: pb::SelectedCapabilityRoot, field: &str) -> Result<SelectedR
     })
 }
 
-/// How many skills or files a page may have.
+/// Returns the maximum number of skills or files on a page.
 pub(super) fn parse_page_size(asked: i32) -> Result<usize, BadField> {
     match usize::try_from(asked) {
         Ok(0) => Ok(MAX_PAGE_SIZE),
@@ -83,7 +83,7 @@ pub(super) fn parse_view(asked: i32) -> Result<pb::SkillView, BadField> {
     }
 }
 
-/// How often an idle stream says that it lives.
+/// Returns the interval of keep-alive events on an idle stream.
 pub(super) fn parse_bookmark_interval(
     asked: Option<prost_types::Duration>,
 ) -> Result<Duration, BadField> {
@@ -98,7 +98,7 @@ pub(super) fn parse_bookmark_interval(
     }
 }
 
-/// Checks a read; the authority is compared by the caller of this.
+/// Validates a read, except its authority.
 pub(super) fn parse_read_request(
     request: pb::ReadResourceRequest,
 ) -> Result<ReadRequest, BadField> {
@@ -126,7 +126,7 @@ pub(super) fn parse_read_request(
         }
     };
     Ok(ReadRequest {
-        // One that is in no package is not found later, like one that does not exist.
+        // A resource outside the package gives the same "not found" error as a missing file.
         resource: resource.map(|r| r.strip_prefix(&package).unwrap_or_else(RelPath::root)),
         root,
         package,
@@ -137,7 +137,7 @@ pub(super) fn parse_read_request(
     })
 }
 
-/// Checks a list of files; the authority is compared by the caller of this.
+/// Validates a list of files, except its authority.
 pub(super) fn parse_files_request(
     request: &pb::ListResourcesRequest,
 ) -> Result<FilesRequest, BadField> {
@@ -169,16 +169,16 @@ fn parse_handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadFi
     Ok(handle.path)
 }
 
-/// The time that the caller gives the call: the `grpc-timeout` header, up to 8 digits and a unit.
-/// Source: gRPC over HTTP/2, "Timeout".
+/// Returns the timeout in the `grpc-timeout` header: up to 8 digits and a unit. Source: gRPC over
+/// HTTP/2, "Timeout".
 pub(super) fn grpc_timeout(metadata: &MetadataMap) -> Option<Duration> {
     parse_grpc_timeout(metadata.get(TIMEOUT_HEADER)?.to_str().ok()?)
 }
 
-/// The name of that header.
+/// Header with the timeout of a call.
 pub(super) const TIMEOUT_HEADER: &str = "grpc-timeout";
 
-/// A span of time as that header spells it.
+/// Parses the value of a `grpc-timeout` header.
 pub(super) fn parse_grpc_timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.len() > 8 {

@@ -1,5 +1,4 @@
-//! Pages of `ResolveRoots`: how much of the roots' marketplaces and plugins fits, and where the next
-//! page begins.
+//! Pages of ResolveRoots.
 
 use super::plugin_message::{marketplace_message, plugin_message};
 use super::root_messages::{VisibleRoot, resolved_root};
@@ -10,12 +9,12 @@ use crate::domain::token::PageToken;
 use crate::proto::caproot::v1 as pb;
 use prost::Message as _;
 
-/// Kept free for the token, the epoch and the framing.
+/// Bytes reserved for the token, the epoch and the framing.
 const RESERVED_BYTES: usize = 1 << 10;
-/// What tells a token of these pages from one of `ListSkills`.
+/// Tag that distinguishes page tokens of ResolveRoots from those of ListSkills.
 const RESOLVE_TOKEN_TAG: u8 = 2;
 
-/// One thing that takes room on a page.
+/// Element of a page.
 enum ResolvedItem {
     Marketplace(Box<pb::Marketplace>),
     Plugin(Box<pb::Plugin>),
@@ -38,14 +37,14 @@ impl ResolvedItem {
 }
 
 impl ListQuery<'_> {
-    /// What a token of a page of resolved roots is bound to.
+    /// Returns the query that a page token of ResolveRoots must match.
     pub(super) fn resolve_token_binding(&self) -> Vec<u8> {
         let mut bytes = self.page_token_binding();
         bytes.insert(0, RESOLVE_TOKEN_TAG);
         bytes
     }
 
-    /// The page that begins at a root and at one of its marketplaces and plugins.
+    /// Builds the page that begins at a root and at one of its marketplaces and plugins.
     pub(super) fn resolved_page(
         &self,
         epoch: u64,
@@ -78,9 +77,9 @@ impl ListQuery<'_> {
             let plugins =
                 plugins.map(|p| ResolvedItem::Plugin(Box::new(plugin_message(&root.id, p))));
             for (item_at, item) in lists.chain(plugins).enumerate().skip(from) {
-                // The framing of the root's own length may grow by a few bytes.
+                // The length prefix of the root can grow by a few bytes.
                 let len = item.len() + 16;
-                // A later page has room for anything; the first may be full of diagnostics.
+                // On a later page, any item fits. Diagnostics can fill the first page.
                 let must_take = count == 0 && !first;
                 if count == self.page_size || (len > room && !must_take) {
                     let token = PageToken::at_item(epoch, view.revision, (root_at, item_at));

@@ -1,4 +1,4 @@
-//! A package's files in the words of the wire, and what a page token of theirs is bound to.
+//! Messages and page tokens for the files of a package.
 
 use super::encoded_body::{self, EncodedMessage};
 use crate::disk::{ListedFile, PageBody};
@@ -7,8 +7,8 @@ use crate::proto::caproot::v1 as pb;
 use prost::Message as _;
 use tonic::Status;
 
-/// What a page token is bound to: the request but for where it begins, how much it wants, and the
-/// authority, which is the root's or refused.
+/// Returns the query that a page token must match: the request without page size, page token and
+/// authority. The authority is validated separately.
 pub(super) fn page_token_binding(request: &pb::ListResourcesRequest) -> Vec<u8> {
     let pb::ListResourcesRequest { root, package, include_digests, .. } = request;
     let question = pb::ListResourcesRequest {
@@ -20,7 +20,7 @@ pub(super) fn page_token_binding(request: &pb::ListResourcesRequest) -> Vec<u8> 
     question.encode_to_vec()
 }
 
-/// A file under the id of its root.
+/// Builds the message of a file below the root with this id.
 pub(super) fn resource_message(
     root: &RootId,
     package: &RelPath,
@@ -37,17 +37,17 @@ pub(super) fn resource_message(
     }
 }
 
-/// Guessed from the name; where that says nothing, from whether it is text.
+/// Guesses the media type from the name, otherwise from whether the contents are text.
 pub(super) fn media_type(place: &RelPath, body: Option<&PageBody>) -> String {
     let is_text = matches!(body, Some(PageBody::Text(_)));
     media_type_of_name(place).unwrap_or_else(|| media_type_of_content(is_text)).to_owned()
 }
 
-/// The fields of `ReadResourceResponse` that hold a page's content, by its kind.
+/// Fields of `ReadResourceResponse` for text and binary contents.
 const CONTENTS_FIELD: u32 = 2;
 const DATA_FIELD: u32 = 3;
 
-/// A page with its content, which the message itself is without.
+/// Encodes a page with its contents, which `page` itself does not contain.
 pub(super) fn encode_page(
     page: &pb::ReadResourceResponse,
     body: Option<PageBody>,

@@ -1,5 +1,5 @@
-//! What the domain knows, in the words of the wire. Handles are made here, for the id under which a
-//! root was selected.
+//! Protobuf messages for roots, their counts and their diagnostics. Handles contain the id of the
+//! selected root.
 
 use crate::catalog::{CatalogView, PollReason, RootState, RootView, WatchMode};
 use crate::domain::catalog::{Catalog, RootCounts, RootKind};
@@ -12,7 +12,7 @@ use crate::domain::{
 use crate::proto::caproot::v1 as pb;
 use std::sync::Arc;
 
-/// One root as one answer shows it: what a caller of this product sees under this id.
+/// Root as visible in one response: to a caller, for a product, under an id.
 #[derive(Clone, Copy)]
 pub(super) struct VisibleRoot<'a> {
     pub(super) id: &'a RootId,
@@ -22,25 +22,25 @@ pub(super) struct VisibleRoot<'a> {
 }
 
 impl<'a> VisibleRoot<'a> {
-    /// `None` for a root that is not ready.
+    /// Returns `None` if the root is not ready.
     pub(super) fn new(root: &'a RootView, product: &'a str) -> Option<Self> {
         let RootState::Snapshot(held) = &root.state else { return None };
         let catalog = held.catalog.as_ref().ok()?;
         Some(Self { id: &root.id, catalog, watch_mode: held.watch_mode, product })
     }
 
-    /// The skills with their indices in the catalog, from the given one on.
+    /// Returns the visible skills with their indices in the catalog, starting at `from`.
     pub(super) fn skills(&self, from: usize) -> impl Iterator<Item = (usize, &'a Skill)> {
         let skills = (from..).zip(self.catalog.skills(from));
         skills.map(|(at, skill)| (at, &**skill)).filter(|(_, s)| self.is_listed(s))
     }
 
-    /// Whether a skill of the catalog is listed for this caller.
+    /// Whether a skill of the catalog is listed for this product and root id.
     pub(super) fn is_listed(&self, skill: &Skill) -> bool {
         self.has_valid_handle(skill) && skill.is_visible_to_product(self.product)
     }
 
-    /// The plugins, by package.
+    /// Returns the plugins with a valid handle, by package.
     pub(super) fn plugins(&self) -> impl Iterator<Item = &'a Arc<Plugin>> + use<'a> {
         let Self { id, catalog, .. } = *self;
         catalog.plugins().iter().filter(move |plugin| plugin.check_handle(id).is_ok())
@@ -50,7 +50,8 @@ impl<'a> VisibleRoot<'a> {
         skill.check_handle(self.id).is_ok()
     }
 
-    /// Diagnostics, most severe first: the catalog's, and those that only this id brings about.
+    /// Returns the diagnostics, most severe first: those of the catalog, and those that depend on
+    /// the root id.
     pub(super) fn diagnostics(&self) -> Vec<pb::Diagnostic> {
         let may_be_too_long = !self.catalog.lists_all(self.id, "");
         let skills = may_be_too_long.then(|| self.catalog.skills(0)).into_iter().flatten();
@@ -100,7 +101,7 @@ impl<'a> VisibleRoot<'a> {
     }
 }
 
-/// A root's state, reason and message.
+/// Returns the state, reason and message of a root.
 pub(super) fn root_state(state: &RootState) -> (pb::RootState, pb::RootReason, String) {
     if let Some(why) = state.reason() {
         return (pb::RootState::Unavailable, root_reason(why), why.message().to_owned());
@@ -159,7 +160,7 @@ pub(super) fn resolved_root(root: &RootView) -> pb::ResolvedRoot {
     }
 }
 
-/// The published roots, as a platform can select them.
+/// Builds the messages of the published roots.
 pub(super) fn published_roots(
     view: &CatalogView,
     roots: &[PublishedRoot],
@@ -205,13 +206,13 @@ fn diagnostic(root: &RootId, diagnostic: &Diagnostic) -> pb::Diagnostic {
     }
 }
 
-/// A handle for a place below a root; empty where it would be too long.
+/// Returns the handle of a path below a root, or an empty string if the handle would be too long.
 pub(super) fn handle_or_empty(root: &RootId, place: Option<&RelPath>) -> String {
     let text = place.map(|place| handle::format_handle(root, place));
     text.filter(|h| h.len() <= MAX_HANDLE_BYTES).unwrap_or_default()
 }
 
-/// Why a root is polled, and what to do about it.
+/// Returns the reason for polling a root, and the fix.
 fn polling_message(why: PollReason) -> String {
     let (why, cure) = match why {
         PollReason::WatchLimit => (

@@ -1,4 +1,4 @@
-//! The service: check, ask the keeper, answer. Leaves rules to `domain` and waiting to `keeper`.
+//! `CapabilityService`: validates requests, queries the catalog store and builds responses.
 
 use super::auth::{authenticated_caller, caller_credentials};
 use super::errors::{BadField, RpcError, shutting_down, too_many_streams};
@@ -27,56 +27,57 @@ use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status};
 
-/// Abilities that a client may rely on.
+/// Features that a client may rely on.
 const FEATURES: [&str; 5] = ["fresh", "file-uri", "published", "plugins", "gzip"];
 
-/// `caproot.v1.CapabilityService`.
+/// Implementation of `caproot.v1.CapabilityService`.
 #[derive(Debug)]
 pub struct GrpcService {
-    /// Bound to nothing: what is about roots goes by [`Self::keeper_of`].
+    /// Store without access restrictions. Requests about roots use [`Self::scoped_store`].
     store: CatalogStore,
     daemon_info: DaemonInfo,
-    /// Whether the daemon stops. A watch holds only the latest, so it is never full.
+    /// Whether the daemon is stopping. A watch channel keeps only the latest value, so it is never
+    /// full.
     shutdown: watch::Receiver<bool>,
-    /// Streams that may be open.
+    /// Quota of open streams.
     stream_quota: Quota,
-    /// Pages of lists.
+    /// Cached pages of ListSkills.
     page_cache: PageCache,
-    /// Events of streams.
+    /// Cached events of streams.
     event_cache: EventCache,
 }
 
-/// What the service says of its daemon.
+/// Facts about the daemon, for `GetExecutor`.
 #[derive(Debug)]
 pub struct DaemonInfo {
-    /// When it started.
+    /// Start time of the daemon.
     pub start_time: SystemTime,
-    /// Of what it was built.
+    /// Commit, profile and target of the build.
     pub build: &'static str,
-    /// What it denied itself.
+    /// Sandbox of the daemon.
     pub sandbox: SandboxStatus,
-    /// What became of its config file. A watch holds only the latest, so it is never full.
+    /// State of the config file. A watch channel keeps only the latest value, so it is never full.
     pub config_state: watch::Receiver<ConfigState>,
 }
 
 pub(super) type RpcResult<T> = Result<Response<T>, Status>;
-/// The events of one stream, made already.
+/// Encoded events of one stream.
 pub(super) type EventStream =
     Pin<Box<dyn futures_util::Stream<Item = Result<Arc<EncodedEvent>, Status>> + Send>>;
-/// The same as the generated code knows them.
+/// Stream type of the generated trait. Always empty: the events are sent by a [`BodyOverride`].
 pub(super) type WatchResponseStream =
     Pin<Box<dyn futures_util::Stream<Item = Result<pb::WatchSkillsResponse, Status>> + Send>>;
 
-/// Which page, and how recent the first must be.
+/// Page token and required freshness of a request for a page.
 struct PageRequest<'a> {
     token: &'a str,
-    /// What the token is bound to.
+    /// Query that the page token must match.
     token_binding: Vec<u8>,
     consistency: ConsistencyLevel,
 }
 
 impl GrpcService {
-    /// Serves what the keeper keeps, until `stopping` turns true.
+    /// Creates a service that serves the catalogs of `store` until `shutdown` is true.
     #[must_use]
     pub fn new(
         keeper: CatalogStore,
@@ -99,7 +100,7 @@ impl GrpcService {
         if *self.shutdown.borrow() { Err(shutting_down()) } else { Ok(()) }
     }
 
-    /// The keeper as whoever calls may see it.
+    /// Returns the store, restricted to the roots that the caller may access.
     fn scoped_store<T>(&self, request: &Request<T>) -> Result<CatalogStore, Status> {
         Ok(self.store.with_access_scope(&authenticated_caller(request.extensions())?.access_scope))
     }
@@ -108,7 +109,7 @@ impl GrpcService {
         skill_pages::format_epoch(self.store.epoch())
     }
 
-    /// What a page shows, and where in it the page begins.
+    /// Returns the view of a page and the position at which the page begins.
     async fn page_view(
         &self,
         keeper: &CatalogStore,
@@ -136,7 +137,7 @@ impl GrpcService {
         requests::parse_selection(roots, self.store.limits().max_roots)
     }
 
-    /// Begins a stream; whoever calls looks at its events.
+    /// Opens a stream and returns its encoded events.
     pub(super) fn open_watch_stream(
         &self,
         request: Request<pb::WatchSkillsRequest>,
@@ -168,9 +169,9 @@ impl GrpcService {
             synced_revision: None,
             next_bookmark: Instant::now() + bookmark,
         };
-        // Ends with its caller, or with the daemon.
+        // The task ends when the client disconnects or the daemon stops.
         tokio::spawn(stream.run(request.resume_token));
-        // Nothing else than a daemon that stops ends a stream that is still read, unless it says so.
+        // If the task drops the sender without a status, the daemon is stopping.
         let end = async { Err(ended.await.unwrap_or_else(|_| shutting_down())) };
         let end = futures_util::stream::once(end);
         let mut answer: Response<EventStream> = Response::new(Box::pin(sent.chain(end)));
@@ -285,7 +286,7 @@ impl CapabilityService for GrpcService {
             made
         };
         if may_be_compressed {
-            // By tonic, which takes it as a value.
+            // tonic compresses the response, so it needs the message as a value.
             return Ok(Response::new(encoded_body::decode_message(&message)?));
         }
         Ok(encoded_body::encoded_response(page, message.into()))
@@ -362,7 +363,7 @@ impl CapabilityService for GrpcService {
     }
 }
 
-/// Refuses an authority, if one is given, that is not the root's.
+/// Returns an error if the request has an authority and it is not the authority of the root.
 fn check_authority(given: Option<pb::Authority>, root: &RootId) -> Result<(), Status> {
     match given {
         Some(given) if given.kind != "executor" || given.id != root.as_str() => {

@@ -1,4 +1,4 @@
-//! A skill in the words of the wire.
+//! Protobuf messages for skills.
 
 use super::root_messages::{handle_or_empty, scope};
 use super::wire_format::{to_struct, write_message, write_repeated_text, write_struct, write_text};
@@ -7,7 +7,7 @@ use crate::domain::{ContentDigest, RootId, RootScope, Skill, handle};
 use crate::proto::caproot::v1 as pb;
 use prost::Message as _;
 
-/// A skill under the id of its root.
+/// Builds the message of a skill below the root with this id.
 pub(super) fn skill_message(
     root: &RootId,
     root_scope: Option<RootScope>,
@@ -19,7 +19,8 @@ pub(super) fn skill_message(
     pb::Skill::decode(&*bytes).expect("it is what was written")
 }
 
-/// The same as the bytes of its message: of what every skill has no value is made in between.
+/// Encodes the message of a skill. Most fields are written directly, without a value of the
+/// message.
 pub(super) fn encode_skill(
     root: &RootId,
     root_scope: Option<RootScope>,

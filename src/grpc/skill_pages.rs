@@ -1,5 +1,4 @@
-//! Pages of `ListSkills`: how much fits, and where the next one begins. Leaves those of `ResolveRoots`
-//! to `resolved`.
+//! Pages of ListSkills.
 
 use super::encoded_body::MessageBuf;
 use super::root_messages::{VisibleRoot, root_status};
@@ -14,18 +13,18 @@ use bytes::Bytes;
 use prost::Message as _;
 use tonic::Status;
 
-/// What diagnostics may take of an answer.
+/// Maximum bytes of diagnostics in a response.
 const MAX_DIAGNOSTIC_BYTES: usize = 512 << 10;
-/// Kept free for the token, the epoch and the framing.
+/// Bytes reserved for the token, the epoch and the framing.
 const RESERVED_BYTES: usize = 1 << 10;
-/// The number of the field `skills`.
+/// Number of the field `skills`.
 const SKILLS_FIELD: u32 = 1;
 const MAX_WARNINGS: usize = 16;
 const MAX_WARNING_BYTES: usize = 256;
 
-/// What is asked, apart from where to begin.
+/// Query of a list, without the position of the page.
 pub(super) struct ListQuery<'a> {
-    /// Of the caller: a token of one who may see less or more says nothing to this one.
+    /// Access scope of the caller. Tokens are only valid for callers with the same scope.
     pub(super) access_scope: &'a AccessScope,
     pub(super) selection: &'a [SelectedRoot],
     pub(super) product: &'a str,
@@ -34,16 +33,16 @@ pub(super) struct ListQuery<'a> {
 }
 
 impl ListQuery<'_> {
-    /// What a page token is bound to. Each text is preceded by its length, so that no two questions
-    /// give the same bytes.
+    /// Returns the query that a page token must match. A length precedes each text, so that
+    /// different queries have different bytes.
     pub(super) fn page_token_binding(&self) -> Vec<u8> {
         self.encode_with_roots(self.selection.iter())
     }
 
-    /// The bytes that a resume token is bound to. The order of the roots does not matter.
+    /// Returns the query that a resume token must match. The order of the roots does not matter.
     pub(super) fn resume_token_binding(&self) -> Vec<u8> {
         let mut roots: Vec<_> = self.selection.iter().collect();
-        // A selection has each id once.
+        // Ids are unique in a selection.
         roots.sort_unstable_by(|a, b| a.id.cmp(&b.id));
         self.encode_with_roots(roots.into_iter())
     }
@@ -56,12 +55,12 @@ impl ListQuery<'_> {
             bytes.extend((text.len() as u64).to_be_bytes());
             bytes.extend(text.as_bytes());
         }
-        // Nothing for a caller that is bound to nothing; else it begins with a byte of its own.
+        // Empty for an unrestricted caller; otherwise the first byte differs from a length.
         bytes.extend(self.access_scope.to_bytes());
         bytes
     }
 
-    /// What is on every page, whatever else is there: the states of the roots.
+    /// Builds the part that is on every page: the states of the roots.
     pub(super) fn page_header(&self, view: &CatalogView) -> pb::ListSkillsResponse {
         pb::ListSkillsResponse {
             roots: view.roots.iter().map(|r| root_status(r, self.product)).collect(),
@@ -69,7 +68,8 @@ impl ListQuery<'_> {
         }
     }
 
-    /// The page that begins at a root and a skill, as a message, and without its skills as a value.
+    /// Encodes the page that begins at a root and a skill. Also returns its message, without the
+    /// skills.
     pub(super) fn encode_page(
         &self,
         epoch: u64,
@@ -100,7 +100,7 @@ impl ListQuery<'_> {
         Ok((page, draft.finish()?))
     }
 
-    /// Writes the skills that fit; where the next page begins, if there is one.
+    /// Writes the skills that fit on the page. Returns the start of the next page, if there is one.
     fn write_skills(
         &self,
         draft: &mut MessageBuf,
@@ -117,7 +117,7 @@ impl ListQuery<'_> {
                 if taken == self.page_size {
                     return Some((root_at, skill_at));
                 }
-                // A later page has room for any skill; the first may be full of diagnostics.
+                // On a later page, any skill fits. Diagnostics can fill the first page.
                 let must_take = taken == 0 && begin != (0, 0);
                 let written =
                     draft.try_append_fields(if must_take { usize::MAX } else { room }, |out| {
@@ -134,13 +134,12 @@ impl ListQuery<'_> {
     }
 }
 
-/// The epoch in the words of the wire.
+/// Formats the epoch of a response.
 pub(super) fn format_epoch(epoch: u64) -> String {
     format!("{epoch:016x}")
 }
 
-/// The diagnostics of each root, most severe first; all together within their bound, of which each
-/// root has the same share.
+/// Returns the diagnostics of each root, most severe first. The roots share the byte limit equally.
 pub(super) fn root_diagnostics(view: &CatalogView, product: &str) -> Vec<Vec<pb::Diagnostic>> {
     let all = view.roots.iter().map(|root| VisibleRoot::new(root, product));
     let mut all: Vec<_> = all.map(|s| s.map(|s| s.diagnostics()).unwrap_or_default()).collect();
@@ -160,7 +159,7 @@ pub(super) fn root_diagnostics(view: &CatalogView, product: &str) -> Vec<Vec<pb:
     all
 }
 
-/// What a model or a person should know, one line a root.
+/// Returns warnings for a model or a person, one line for each root.
 fn root_warnings(roots: &[pb::RootStatus]) -> Vec<String> {
     let mut all: Vec<String> = roots.iter().filter_map(root_warning).collect();
     if all.len() > MAX_WARNINGS {

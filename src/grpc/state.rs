@@ -1,4 +1,3 @@
-//! What became of the configuration, and what is held, in the words of the wire.
 
 use crate::catalog::ScopeStats;
 use crate::domain::{ConfigState, RejectedReload};
@@ -6,7 +5,7 @@ use crate::proto::caproot::v1 as pb;
 use prost_types::Timestamp;
 use std::time::Duration;
 
-/// What became of the configuration.
+/// Builds the state of the configuration.
 pub(super) fn config_status(state: &ConfigState) -> pb::ConfigStatus {
     let ConfigState {
         read_at,
@@ -29,7 +28,7 @@ pub(super) fn config_status(state: &ConfigState) -> pb::ConfigStatus {
     }
 }
 
-/// What is held.
+/// Builds the counts of roots, skills and diagnostics.
 pub(super) fn catalog_stats(holdings: &ScopeStats) -> pb::CatalogStats {
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let ScopeStats { ready, pending, unavailable, skills, errors, warnings } = *holdings;

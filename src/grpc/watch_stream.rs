@@ -1,5 +1,6 @@
-//! One `WatchSkills` stream. A task of its own holds the view that was sent last, and sends the
-//! difference to now whenever there is room: a slow reader slows nobody and costs no more than that.
+//! Task of one `WatchSkills` stream. The task holds the last sent view, and sends the difference to
+//! the current view whenever the client has room for it. A slow reader delays no other stream and
+//! needs no more memory than this view.
 
 use super::auth::CallerCredentials;
 use super::change_events::change_events;
@@ -22,45 +23,45 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Status;
 
-/// What the audit log calls it by.
+/// Path of the method in the audit log.
 const WATCH_METHOD_PATH: &str = "/caproot.v1.CapabilityService/WatchSkills";
 
-/// What one stream shows, and to whom.
+/// State of one stream.
 pub(super) struct WatchStream {
     pub(super) store: CatalogStore,
-    /// By which its caller was let in.
+    /// Credentials of the caller.
     pub(super) credentials: CallerCredentials,
     pub(super) selection: Vec<SelectedRoot>,
-    /// Of the roots that are selected.
+    /// Lease of the selected roots.
     pub(super) lease: Option<RootLease>,
     pub(super) product: String,
     pub(super) view: pb::SkillView,
     pub(super) bookmark_interval: Duration,
-    /// While none is asked for, none is made.
+    /// Events are encoded only when the client requests them.
     pub(super) event_sender: PullSender<Result<Arc<EncodedEvent>, Status>>,
-    /// Events that other streams are sent, too.
+    /// Events shared with other streams.
     pub(super) event_cache: EventCache,
     pub(super) shutdown: watch::Receiver<bool>,
-    /// How the stream ends, if not because the daemon stops.
+    /// Status of the stream, if the stream ends for another reason than shutdown.
     pub(super) end_status: oneshot::Sender<Status>,
-    /// Of the streams that may be open.
+    /// Permit of the quota of open streams.
     pub(super) permit: QuotaPermit,
-    /// The revision that the caller holds whole; `None` in the middle of a state.
+    /// Revision that the client holds completely; `None` in the middle of a state.
     pub(super) synced_revision: Option<u64>,
-    /// When to say that the stream lives; changes that are not shown do not put it off.
+    /// Time of the next bookmark. Changes that the stream does not show do not delay it.
     pub(super) next_bookmark: Instant,
 }
 
-/// Why a stream does not go on as it was.
+/// Interruption of a transition.
 enum StreamInterruption {
-    /// Nobody reads any more, or the daemon stops.
+    /// The client disconnected, or the daemon is stopping.
     Closed,
-    /// The reader stopped in the middle of a state.
+    /// The client stopped reading in the middle of a state.
     ReaderStalled,
 }
 
 impl WatchStream {
-    /// Sends until the caller goes, may no longer ask, or the daemon stops.
+    /// Sends events until the client disconnects, the caller is denied, or the daemon stops.
     pub(super) async fn run(mut self, token: String) {
         let mut revisions = self.store.subscribe_revisions();
         let mut stopping = self.shutdown.clone();
@@ -68,17 +69,18 @@ impl WatchStream {
         tokio::select! {
             () = self.send_changes(&token, &mut revisions) => {}
             status = pass.wait_until_denied(WATCH_METHOD_PATH) => {
-                // A caller who is gone already is not to be told.
+                // The receiver is gone if the client disconnected.
                 drop(self.end_status.send(status));
             }
             _ = stopping.wait_for(|stop| *stop) => {
                 if let Some(revision) = self.synced_revision {
-                    // One who has not asked for more has the token of what came before.
+                    // If the client has not requested an event, it has the token of the previous
+                    // event.
                     self.event_sender.send(self.bookmark_event(revision));
                 }
             }
         }
-        // Whoever is refused for too many streams may come in now.
+        // Release the permit before the rest is dropped, so that another stream can start.
         drop(self.permit);
     }
 
@@ -88,12 +90,13 @@ impl WatchStream {
         loop {
             revisions.mark_unchanged();
             let is_first = self.synced_revision.is_none();
-            // What it takes goes when all is sent: most streams wait most of the time.
+            // Boxed, so that an idle stream does not keep its memory. Most streams are idle most of
+            // the time.
             match Box::pin(self.send_transition(held.as_ref(), reason, &now, is_first)).await {
                 Ok(()) => self.synced_revision = Some(now.revision),
                 Err(StreamInterruption::Closed) => return,
                 Err(StreamInterruption::ReaderStalled) => {
-                    // Holds nothing of what was sent, and waits until there is room.
+                    // Discard the client's state, and wait until the client reads again.
                     held = None;
                     drop(now);
                     reason = Some(pb::ResetReason::Resync);
@@ -114,13 +117,13 @@ impl WatchStream {
         }
     }
 
-    /// The roots as they are now, for whoever the caller is now.
+    /// Returns the current view for the current access scope of the caller.
     async fn current_view(&mut self) -> CatalogView {
         loop {
             if self.credentials.rules_changed() {
                 match self.credentials.reauthenticate().await {
                     Ok(caller) => self.store = self.store.with_access_scope(&caller.access_scope),
-                    // Ended elsewhere.
+                    // `wait_until_denied` ends the stream.
                     Err(_) => return pending().await,
                 }
             }
@@ -128,22 +131,22 @@ impl WatchStream {
             let view = if self.lease.as_ref().is_some_and(is_leased) {
                 self.store.current_view(&self.selection)
             } else {
-                // Whatever the roots' way, they are looked after while this stream lives.
+                // The lease keeps the roots watched while this stream is open.
                 self.lease = Some(self.store.lease_roots(&self.selection));
                 let patience = WaitBudget::new(None);
-                // Seldom needed, and larger than all the rest of a stream.
+                // Boxed because it is rarely needed and larger than the rest of the stream.
                 let first = self.store.view(&self.selection, ConsistencyLevel::Cached, patience);
                 let first = Box::pin(first).await;
                 first.unwrap_or_else(|_| self.store.current_view(&self.selection))
             };
-            // The rules come before what they are about.
+            // If the rules changed meanwhile, the view may show too much.
             if !self.credentials.rules_changed() {
                 return view;
             }
         }
     }
 
-    /// What the caller holds already, or why it begins anew.
+    /// Returns the view that the client holds, or the reason for a reset.
     fn resume_view(&self, token: &str) -> (Option<CatalogView>, Option<pb::ResetReason>) {
         let question = self.list_query().resume_token_binding();
         let anew = |reason| (None, Some(reason));
@@ -163,8 +166,8 @@ impl WatchStream {
         }
     }
 
-    /// Waits until the roots are no longer as they were sent and there is room for an event; sends
-    /// bookmarks meanwhile. `None` at the end.
+    /// Waits until the roots change and the client has room for an event. Sends bookmarks
+    /// meanwhile. Returns `None` at the end of the stream.
     async fn wait_for_change(
         &mut self,
         revisions: &mut watch::Receiver<u64>,
@@ -191,7 +194,7 @@ impl WatchStream {
         }
     }
 
-    /// Sends what leads from one view to the next, closed by `synced`.
+    /// Sends the events between two views, followed by `synced`.
     async fn send_transition(
         &mut self,
         held: Option<&CatalogView>,
@@ -211,7 +214,7 @@ impl WatchStream {
         let reset = reason.map(|reason| Event::Reset(pb::Reset { reason: reason.into() }));
         let changes = once_with(|| change_events(&question, held, now)).flatten();
         let mut changes = reset.into_iter().chain(changes).peekable();
-        // Nothing changed that this caller sees: no event is owed.
+        // Nothing visible changed, so there is nothing to send.
         if !is_first && shared(0).is_none() && changes.peek().is_none() {
             return Ok(());
         }
@@ -235,7 +238,7 @@ impl WatchStream {
                 passed_over += 1;
                 Ok(made)
             } else {
-                // Made only now, so that for one who is slow no event lies ready.
+                // Encoded only now, so that no event waits in memory for a slow reader.
                 let Some(event) = events.nth(passed_over) else { break };
                 passed_over = 0;
                 let made = encode_event(self.store.epoch(), now.revision, event);
@@ -253,8 +256,8 @@ impl WatchStream {
         Ok(())
     }
 
-    /// What leads from one view to another, for all who ask the same; `None` where a root is not known,
-    /// which may be another one the next time, though no revision lies between.
+    /// Returns the key of a transition. Returns `None` if the state of a root is unknown, because
+    /// it can change without a new revision.
     fn transition_key(
         &self,
         held: Option<&CatalogView>,
@@ -305,7 +308,7 @@ fn encode_event(epoch: u64, revision: u64, event: Event) -> Result<EncodedEvent,
     EncodedEvent::new(&pb::WatchSkillsResponse { epoch: format_epoch(epoch), revision, event })
 }
 
-/// Whether every root is the very same in both.
+/// Whether the states of all roots are identical.
 fn is_same_state(a: &CatalogView, b: &CatalogView) -> bool {
     a.roots.iter().zip(&b.roots).all(|(a, b)| a.state.is_same(&b.state))
 }

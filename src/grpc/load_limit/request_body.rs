@@ -1,4 +1,4 @@
-//! A request as it arrives: what is there of it is counted, and all of it must be there in time.
+//! Request body that counts its bytes against a quota and must arrive within a time limit.
 
 use crate::grpc::errors::{overloaded, request_timed_out};
 use crate::grpc::quota::QuotaPermit;
@@ -9,14 +9,14 @@ use std::task::{Context, Poll, ready};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::codegen::StdError;
 
-/// The body of a request.
+/// Request body with a quota.
 pub(super) struct CountedRequestBody<B> {
     pub(super) body: B,
-    /// What has arrived, until the method has the whole.
+    /// Permit for the received bytes, until the method has the whole request.
     pub(super) byte_permit: QuotaPermit,
-    /// When it must be whole; `None` where it has no end.
+    /// Deadline for the whole request; `None` for a request without an end.
     pub(super) deadline: Option<Instant>,
-    /// Waits for that, once there is something to wait for.
+    /// Timer of the deadline, created when the body is first pending.
     pub(super) deadline_timer: Option<Pin<Box<Sleep>>>,
 }
 

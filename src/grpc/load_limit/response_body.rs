@@ -1,5 +1,5 @@
-//! An answer as it is sent: counted from when it is made until the connection has sent it, so that for
-//! a caller who takes nothing only so much is made.
+//! Response body that counts its bytes against a quota until the connection has sent them. A caller
+//! that reads nothing can only buffer a limited number of bytes.
 
 use crate::domain::QuotaKey;
 use crate::grpc::errors::overloaded;
@@ -13,29 +13,29 @@ use std::task::{Context, Poll, ready};
 use tonic::Status;
 use tonic::body::Body;
 
-/// The body of an answer.
+/// Response body with a quota.
 pub(super) struct CountedResponseBody {
     body: Body,
-    /// Where its parts are counted; `None` for a stream, which has so few of them that they are none.
+    /// Quota of the chunks. `None` for a stream, which buffers only a few chunks.
     quota: Option<ResponseQuota>,
-    /// Whether a status took the place of the rest.
+    /// Whether an error status replaced the rest of the body.
     is_aborted: bool,
 }
 
-/// What an answer takes.
+/// Permits of one response.
 pub(super) struct ResponseQuota {
     pub(super) quota_key: QuotaKey,
     pub(super) byte_quota: Quota,
-    /// The bytes of all of it, where they are known: it is there from the beginning, whichever part is
-    /// on its way.
+    /// Total bytes of the response, if known. The whole message is in memory from the start, so the
+    /// first chunk acquires the permits for all bytes.
     pub(super) total_bytes: Option<usize>,
-    /// What was taken for all of it.
+    /// Permit for the total bytes.
     pub(super) total_permit: Option<Arc<QuotaPermit>>,
-    /// Held by every part, too.
+    /// Permit of the call, shared by all chunks.
     pub(super) call_permit: Arc<QuotaPermit>,
 }
 
-/// Part of an answer, with what it takes.
+/// Chunk of a response with its permits.
 struct CountedChunk {
     chunk: Bytes,
     _byte_permit: Arc<QuotaPermit>,

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use tonic::Code;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
-/// A body in parts; with `None` at the end it never ends.
+/// Body of several chunks. If the last chunk is `None`, the body never ends.
 struct ChunkedBody(Vec<Option<Bytes>>);
 
 impl http_body::Body for ChunkedBody {
@@ -44,7 +44,7 @@ fn request(body: Vec<Option<Bytes>>) -> Request<ChunkedBody> {
     request
 }
 
-/// Calls a method that takes all of its request and gives an answer of so many bytes.
+/// Calls a method that reads the whole request and responds with `answer` bytes.
 async fn call_method(
     door: &LoadLimitLayer,
     request: Request<ChunkedBody>,
@@ -77,7 +77,7 @@ async fn a_request_that_does_not_arrive() {
         status_code(&call_method(&test_layer(9, 99), half, 1).await),
         Code::DeadlineExceeded
     );
-    // A conversation goes on for as long as it likes.
+    // Reflection calls have no time limit for the request.
     let mut talk = request(vec![None]);
     *talk.uri_mut() = "/grpc.reflection.v1.ServerReflection/X".parse().expect("a path");
     let door = test_layer(9, 99);
