@@ -105,34 +105,31 @@ impl RuleTokens {
     /// Creates the token files of rules. Each rule has a name, and a file if it requires a token.
     #[must_use]
     pub fn new(rules: Vec<(Box<str>, Option<TokenFile>)>) -> Self {
-        let told = Mutex::new(vec![None; rules.len()]);
-        Self { rules, reported_errors: told }
+        let reported_errors = Mutex::new(vec![None; rules.len()]);
+        Self { rules, reported_errors }
     }
 
     /// Returns for each rule whether the token matches. Compares digests in constant time, so
     /// timing leaks neither the length nor a prefix of a token.
     #[must_use]
-    pub fn matching_rules(&self, shown: &TokenDigest) -> Vec<bool> {
-        let read = self.rules.iter().map(|(_, file)| file.as_ref().map(TokenFile::read_digest));
-        let sums: Vec<Option<Result<DigestBytes, TokenFileError>>> = read.collect();
-        self.report_errors(&sums);
-        sums.iter().map(|sum| matches!(sum, Some(Ok(sum)) if sum.ct_eq(&shown.0).into())).collect()
+    pub fn matching_rules(&self, presented: &TokenDigest) -> Vec<bool> {
+        let digests = self.rules.iter().map(|(_, file)| file.as_ref().map(TokenFile::read_digest));
+        let digests: Vec<Option<Result<DigestBytes, TokenFileError>>> = digests.collect();
+        self.report_errors(&digests);
+        let matches = |digest: &DigestBytes| digest.ct_eq(&presented.0).into();
+        digests.iter().map(|digest| matches!(digest, Some(Ok(digest)) if matches(digest))).collect()
     }
 
     /// Logs errors that are new since the last comparison.
-    fn report_errors(&self, sums: &[Option<Result<DigestBytes, TokenFileError>>]) {
-        let mut told = self.reported_errors.lock().unwrap_or_else(PoisonError::into_inner);
-        for (((rule, _), sum), told) in self.rules.iter().zip(sums).zip(told.iter_mut()) {
-            let fault = sum.as_ref().and_then(|sum| sum.err());
-            if let Some(fault) = fault.filter(|fault| *told != Some(*fault)) {
-                let (rule, why) = (&**rule, fault.to_string());
-                tracing::error!(
-                    rule,
-                    why,
-                    "nobody is let in by a rule whose token_file gives no token"
-                );
+    fn report_errors(&self, digests: &[Option<Result<DigestBytes, TokenFileError>>]) {
+        let mut reported = self.reported_errors.lock().unwrap_or_else(PoisonError::into_inner);
+        for (((rule, _), digest), reported) in self.rules.iter().zip(digests).zip(&mut *reported) {
+            let error = digest.as_ref().and_then(|digest| digest.err());
+            if let Some(error) = error.filter(|error| *reported != Some(*error)) {
+                let (rule, error) = (&**rule, error.to_string());
+                tracing::error!(rule, error, "invalid token_file; the rule matches no caller");
             }
-            *told = fault;
+            *reported = error;
         }
     }
 }
@@ -140,20 +137,20 @@ impl RuleTokens {
 impl fmt::Display for TokenFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable(ErrorKind::NotFound) => f.write_str("is not there"),
+            Self::Unreadable(ErrorKind::NotFound) => f.write_str("does not exist"),
             Self::Unreadable(ErrorKind::PermissionDenied) => {
-                f.write_str("may not be read by the daemon's user")
+                f.write_str("cannot be read by the daemon's user")
             }
             Self::Unreadable(kind) => write!(f, "cannot be read: {kind}"),
-            Self::NotRegular => f.write_str("is no regular file"),
+            Self::NotRegular => f.write_str("is not a regular file"),
             Self::WorldAccessible(mode) => {
-                write!(f, "is open to others, by its mode {mode:04o}; run `chmod 0600` on it")
+                write!(f, "is accessible to all users (mode {mode:04o}); run `chmod 0600` on it")
             }
             Self::TooLong => write!(f, "is over {MAX_FILE_BYTES} bytes, too long for a token"),
             Self::Empty => f.write_str("is empty; write a token into it"),
-            Self::InvalidToken => {
-                f.write_str("holds no token: one word of letters, digits and signs in ASCII")
-            }
+            Self::InvalidToken => f.write_str(
+                "does not contain a valid token: printable ASCII characters without white space",
+            ),
         }
     }
 }
@@ -168,22 +165,22 @@ mod tests {
 
     fn write(path: &Path, mode: u32, content: &[u8]) {
         drop(fs::remove_file(path));
-        fs::write(path, content).expect("a file");
-        fs::set_permissions(path, Permissions::from_mode(mode)).expect("a mode");
+        fs::write(path, content).expect("write file");
+        fs::set_permissions(path, Permissions::from_mode(mode)).expect("set mode");
     }
 
     #[test]
-    fn what_a_file_gives() {
-        let dir = tempfile::tempdir().expect("a directory");
+    fn token_file_is_checked() {
+        let dir = tempfile::tempdir().expect("temporary directory");
         let path = dir.path().join("token");
         let file = TokenFile::new(path.clone());
-        let of = |token: &str| {
+        let matching_rules = |token: &str| {
             let rules = vec![("a".into(), None), ("b".into(), Some(file.clone()))];
             RuleTokens::new(rules).matching_rules(&TokenDigest::new(token.as_bytes()))
         };
         assert_eq!(file.check(), Err(TokenFileError::Unreadable(ErrorKind::NotFound)));
-        assert_eq!(of(""), [false, false]);
-        for (mode, content, fault) in [
+        assert_eq!(matching_rules(""), [false, false]);
+        for (mode, content, error) in [
             (0o600, &b"s3cret"[..], None),
             (0o640, b"\n s3cret\r\n", None),
             (0o644, b"s3cret", Some(TokenFileError::WorldAccessible(0o644))),
@@ -195,10 +192,10 @@ mod tests {
             (0o600, &[b'x'; 4_097], Some(TokenFileError::TooLong)),
         ] {
             write(&path, mode, content);
-            assert_eq!(file.check().err(), fault);
-            assert_eq!(of("s3cret"), [false, fault.is_none()], "{fault:?}");
+            assert_eq!(file.check().err(), error);
+            assert_eq!(matching_rules("s3cret"), [false, error.is_none()], "{error:?}");
             for wrong in ["", "s3cre", "s3cret ", "S3cret", "s3cret\0"] {
-                assert_eq!(of(wrong), [false, false], "{wrong:?}");
+                assert_eq!(matching_rules(wrong), [false, false], "{wrong:?}");
             }
         }
         assert_eq!(TokenFile::new(dir.path().into()).check(), Err(TokenFileError::NotRegular));

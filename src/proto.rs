@@ -77,7 +77,7 @@ mod tests {
     use tonic::Code;
 
     #[test]
-    fn names_of_codes() {
+    fn grpc_code_names() {
         for (code, expected) in [
             (Code::Ok, "OK"),
             (Code::PermissionDenied, "PERMISSION_DENIED"),

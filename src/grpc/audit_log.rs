@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 /// Log target for filters. Audit lines have no parent span, so they stand alone.
 const TARGET: &str = "caproot::audit";
-/// Limit of lines about denied calls in a [`REFUSAL_WINDOW`]. Further lines are only counted, so
+/// Limit of lines target denied calls in a [`REFUSAL_WINDOW`]. Further lines are only counted, so
 /// that an unauthorized client cannot fill the disk.
 const MAX_REFUSALS_PER_WINDOW: u32 = 10;
 const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ struct AuditLogInner {
     refusal_limiter: Mutex<RefusalLimiter>,
 }
 
-/// Rate limit of lines about denied calls.
+/// Rate limit of lines target denied calls.
 #[derive(Debug, Default)]
 struct RefusalLimiter {
     window_start: Option<Instant>,
@@ -74,11 +74,8 @@ impl AuditLog {
     /// Creates an audit log of denied calls. If `every_call` is set, it includes all other calls.
     #[must_use]
     pub fn new(every_call: bool) -> Self {
-        let every_call = AtomicBool::new(every_call);
-        Self(Arc::new(AuditLogInner {
-            log_every_call: every_call,
-            refusal_limiter: Mutex::default(),
-        }))
+        let log_every_call = AtomicBool::new(every_call);
+        Self(Arc::new(AuditLogInner { log_every_call, refusal_limiter: Mutex::default() }))
     }
 
     /// Sets whether the log includes calls that were not denied.
@@ -95,15 +92,20 @@ impl AuditLog {
     ) {
         let method = path.strip_prefix("/caproot.v1.CapabilityService/").unwrap_or(path);
         let method = truncate_escaped(method, MAX_METHOD_BYTES);
-        let who = AuditSubject { peer: peer.cloned(), caller: None };
-        self.write_refusal(&who, &method, None, error_reason(status).as_deref());
+        let subject = AuditSubject { peer: peer.cloned(), caller: None };
+        self.write_refusal(&subject, &method, None, error_reason(status).as_deref());
     }
 
     /// Records a selected root that the caller may not use.
-    pub(super) fn record_denied_root(&self, who: &AuditSubject, about: &AuditTarget, root: &str) {
+    pub(super) fn record_denied_root(
+        &self,
+        subject: &AuditSubject,
+        target: &AuditTarget,
+        root: &str,
+    ) {
         self.write_refusal(
-            who,
-            about.method,
+            subject,
+            target.method,
             Some(&truncate_escaped(root, MAX_ROOT_ID_BYTES)),
             Some("NOT_ALLOWED"),
         );
@@ -112,41 +114,41 @@ impl AuditLog {
     /// Records the outcome of a call: the bytes of its response, or its error.
     pub(super) fn record_call(
         &self,
-        who: &AuditSubject,
-        about: &AuditTarget,
+        subject: &AuditSubject,
+        target: &AuditTarget,
         outcome: Result<Option<usize>, &Status>,
     ) {
-        let AuditTarget { method, root, package, resource } = about;
+        let AuditTarget { method, root, package, resource } = target;
         let (root, reason) = (root.as_deref(), outcome.err().and_then(error_reason));
         let code = outcome.err().map_or(Code::Ok, Status::code);
         if matches!(code, Code::PermissionDenied | Code::Unauthenticated) {
-            self.write_refusal(who, method, root, reason.as_deref());
+            self.write_refusal(subject, method, root, reason.as_deref());
         }
         if self.0.log_every_call.load(Ordering::Relaxed) {
-            let AuditFields { rules, uid, pid, address, certificate_names: names } =
-                who.audit_fields();
+            let AuditFields { rules, uid, pid, address, certificate_names } =
+                subject.audit_fields();
             info!(
                 target: TARGET, parent: None,
                 method,
-                caller = rules.as_deref(),
+                rules = rules.as_deref(),
                 uid,
                 pid,
                 address = address.as_deref(),
-                names = names.as_deref(),
+                certificate_names = certificate_names.as_deref(),
                 root,
                 package = package.as_deref(),
                 resource = resource.as_deref(),
                 outcome = grpc_code_name(code),
                 reason = reason.as_deref(),
                 bytes = outcome.ok().flatten(),
-                "called"
+                "call"
             );
         }
     }
 
     fn write_refusal(
         &self,
-        who: &AuditSubject,
+        subject: &AuditSubject,
         method: &str,
         root: Option<&str>,
         reason: Option<&str>,
@@ -154,18 +156,18 @@ impl AuditLog {
         if !self.check_refusal_limit() {
             return;
         }
-        let AuditFields { rules, uid, pid, address, certificate_names: names } = who.audit_fields();
+        let AuditFields { rules, uid, pid, address, certificate_names } = subject.audit_fields();
         warn!(
             target: TARGET, parent: None,
             method,
-            caller = rules.as_deref(),
+            rules = rules.as_deref(),
             uid,
             pid,
             address = address.as_deref(),
-            names = names.as_deref(),
+            certificate_names = certificate_names.as_deref(),
             root,
             reason,
-            "refused"
+            "access denied"
         );
     }
 
@@ -173,22 +175,22 @@ impl AuditLog {
     /// when the window ends.
     fn check_refusal_limit(&self) -> bool {
         let now = Instant::now();
-        let mut refusals = self.0.refusal_limiter();
-        if refusals.window_start.is_none_or(|since| now.duration_since(since) >= REFUSAL_WINDOW) {
-            refusals.window_start = Some(now);
-            refusals.logged = 0;
+        let mut limiter = self.0.lock_limiter();
+        if limiter.window_start.is_none_or(|since| now.duration_since(since) >= REFUSAL_WINDOW) {
+            limiter.window_start = Some(now);
+            limiter.logged = 0;
         }
-        if refusals.logged < MAX_REFUSALS_PER_WINDOW {
-            refusals.logged += 1;
+        if limiter.logged < MAX_REFUSALS_PER_WINDOW {
+            limiter.logged += 1;
             return true;
         }
-        refusals.suppressed += 1;
-        if refusals.suppressed == 1 {
+        limiter.suppressed += 1;
+        if limiter.suppressed == 1 {
             let inner = Arc::downgrade(&self.0);
             tokio::spawn(async move {
                 tokio::time::sleep(REFUSAL_WINDOW).await;
                 if let Some(inner) = inner.upgrade() {
-                    inner.refusal_limiter().log_suppressed();
+                    inner.lock_limiter().log_suppressed();
                 }
             });
         }
@@ -197,7 +199,7 @@ impl AuditLog {
 }
 
 impl AuditLogInner {
-    fn refusal_limiter(&self) -> MutexGuard<'_, RefusalLimiter> {
+    fn lock_limiter(&self) -> MutexGuard<'_, RefusalLimiter> {
         self.refusal_limiter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -205,9 +207,9 @@ impl AuditLogInner {
 impl RefusalLimiter {
     /// Logs how many lines were suppressed.
     fn log_suppressed(&mut self) {
-        let untold = std::mem::take(&mut self.suppressed);
-        if untold > 0 {
-            warn!(target: TARGET, parent: None, untold, "further calls were refused");
+        let suppressed = std::mem::take(&mut self.suppressed);
+        if suppressed > 0 {
+            warn!(target: TARGET, parent: None, suppressed, "further denied calls not logged");
         }
     }
 }
@@ -226,25 +228,25 @@ impl AuditSubject {
     }
 
     fn audit_fields(&self) -> AuditFields {
-        let listed = |names: &[&str]| {
+        let join = |names: &[&str]| {
             (!names.is_empty()).then(|| truncate_escaped(&names.join(","), MAX_LIST_BYTES))
         };
         let rules = self.caller.as_ref();
         let rules =
             rules.map(|caller| caller.matched_rules.iter().map(|name| &**name).collect::<Vec<_>>());
-        let who =
-            AuditFields { rules: rules.and_then(|rules| listed(&rules)), ..AuditFields::default() };
+        let fields =
+            AuditFields { rules: rules.and_then(|rules| join(&rules)), ..AuditFields::default() };
         match &self.peer {
-            None => who,
+            None => fields,
             Some(PeerIdentity::Local { pid, uid, .. }) => {
-                AuditFields { uid: Some(*uid), pid: Some(*pid), ..who }
+                AuditFields { uid: Some(*uid), pid: Some(*pid), ..fields }
             }
             Some(PeerIdentity::Remote { address, names }) => {
                 let names: Vec<&str> = names.iter().map(|name| &**name).collect();
                 AuditFields {
                     address: Some(address.to_string()),
-                    certificate_names: listed(&names),
-                    ..who
+                    certificate_names: join(&names),
+                    ..fields
                 }
             }
         }
@@ -252,7 +254,7 @@ impl AuditSubject {
 }
 
 impl AuditTarget {
-    /// Creates the target of a call about these roots.
+    /// Creates the target of a call target these roots.
     pub(super) fn for_roots<'a>(
         method: &'static str,
         ids: impl IntoIterator<Item = &'a str>,
@@ -275,10 +277,10 @@ impl AuditTarget {
 
     /// Adds the handles of a package and a resource. An empty handle is omitted.
     pub(super) fn with_handles(self, package: &str, resource: &str) -> Self {
-        let some = |handle: &str| {
+        let logged = |handle: &str| {
             (!handle.is_empty()).then(|| truncate_escaped(handle, MAX_LOGGED_HANDLE_BYTES))
         };
-        Self { package: some(package), resource: some(resource), ..self }
+        Self { package: logged(package), resource: logged(resource), ..self }
     }
 }
 
@@ -292,12 +294,12 @@ mod tests {
     use super::AuditTarget;
 
     #[test]
-    fn many_roots_are_cut() {
+    fn long_root_list_is_truncated() {
         let long = "x".repeat(400);
-        let about =
+        let target =
             AuditTarget::for_roots("M", ["a\n", &long, &long, "b", "c"]).root.expect("roots");
-        assert!(about.starts_with(r"a\u{a},xxx"), "{about}");
-        assert!(about.ends_with("x… and 2 more"), "{about}");
+        assert!(target.starts_with(r"a\u{a},xxx"), "{target}");
+        assert!(target.ends_with("x… and 2 more"), "{target}");
         assert_eq!(AuditTarget::for_roots("M", []).root, None);
     }
 }

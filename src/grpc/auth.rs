@@ -31,7 +31,7 @@ struct AuthInner {
     /// Active rules. A watch channel keeps only the latest value, so it is never full.
     rules: watch::Sender<Arc<AuthRules>>,
     comparison_permits: Semaphore,
-    audit: AuditLog,
+    audit_log: AuditLog,
 }
 
 /// Authentication rules.
@@ -61,25 +61,22 @@ pub struct CallerCredentials {
     auth: AuthLayer,
     peer: Option<PeerIdentity>,
     token: Option<TokenDigest>,
-    /// Rules of the last authentication, until the next one marks newer rules as seen.
+    /// Active rules. Rules that are newer than the last authentication count as changed.
     rules: watch::Receiver<Arc<AuthRules>>,
 }
 
 impl AuthLayer {
     /// Creates a layer with these rules.
     #[must_use]
-    pub fn new(entry: AuthRules, audit: AuditLog) -> Self {
-        let entry = watch::Sender::new(Arc::new(entry));
-        Self(Arc::new(AuthInner {
-            rules: entry,
-            comparison_permits: Semaphore::new(MAX_TOKEN_COMPARISONS),
-            audit,
-        }))
+    pub fn new(rules: AuthRules, audit_log: AuditLog) -> Self {
+        let rules = watch::Sender::new(Arc::new(rules));
+        let comparison_permits = Semaphore::new(MAX_TOKEN_COMPARISONS);
+        Self(Arc::new(AuthInner { rules, comparison_permits, audit_log }))
     }
 
     /// Replaces the rules. Open streams authenticate their callers again.
-    pub fn replace_rules(&self, entry: AuthRules) {
-        self.0.rules.send_replace(Arc::new(entry));
+    pub fn replace_rules(&self, rules: AuthRules) {
+        self.0.rules.send_replace(Arc::new(rules));
     }
 
     /// Adds authentication to a service.
@@ -90,10 +87,10 @@ impl AuthLayer {
     /// Adds authentication to a service, unless the rules make the service public.
     pub fn wrap_service_unless<S>(
         &self,
-        is_open: fn(&AuthRules) -> bool,
+        is_public: fn(&AuthRules) -> bool,
         inner: S,
     ) -> AuthService<S> {
-        AuthService { auth: self.clone(), is_public: is_open, inner }
+        AuthService { auth: self.clone(), is_public, inner }
     }
 
     /// Returns the credentials of a request.
@@ -116,23 +113,23 @@ impl AuthLayer {
 impl CallerCredentials {
     /// Authenticates the caller by the active rules.
     async fn authenticate(&mut self) -> Result<Caller, AuthDenial> {
-        let entry = self.rules.borrow_and_update().clone();
-        let Some((callers, tokens)) = &entry.callers else { return Ok(Caller::default()) };
+        let rules = self.rules.borrow_and_update().clone();
+        let Some((callers, tokens)) = &rules.callers else { return Ok(Caller::default()) };
         let Some(peer) = &self.peer else { return Err(AuthDenial::Unauthenticated) };
-        let Some(shown) = self.token.clone() else {
+        let Some(digest) = self.token.clone() else {
             return callers.authorize(peer, TokenCheck::Missing);
         };
         // The semaphore is never closed: it lives as long as `self`.
-        let Ok(_turn) = self.auth.0.comparison_permits.acquire().await else {
+        let Ok(_permit) = self.auth.0.comparison_permits.acquire().await else {
             return Err(AuthDenial::Unauthenticated);
         };
         let tokens = tokens.clone();
-        let whose = tokio::task::spawn_blocking(move || tokens.matching_rules(&shown)).await;
-        let whose = whose.unwrap_or_else(|panic| {
-            tracing::error!(%panic, "comparing a token ended by a defect");
+        let matching = tokio::task::spawn_blocking(move || tokens.matching_rules(&digest)).await;
+        let matching = matching.unwrap_or_else(|panic| {
+            tracing::error!(%panic, "internal error: a token comparison panicked");
             Vec::new()
         });
-        callers.authorize(peer, TokenCheck::Presented(&whose))
+        callers.authorize(peer, TokenCheck::Presented(&matching))
     }
 
     /// Whether the rules changed since the last authentication.
@@ -161,7 +158,7 @@ impl CallerCredentials {
                 return super::errors::shutting_down();
             }
             if let Err(status) = self.reauthenticate().await {
-                self.auth.0.audit.record_rejected_call(self.peer.as_ref(), path, &status);
+                self.auth.0.audit_log.record_rejected_call(self.peer.as_ref(), path, &status);
                 return status;
             }
         }
@@ -210,18 +207,23 @@ where
         if (self.is_public)(&self.auth.0.rules.borrow()) {
             return Box::pin(async move { inner.call(request).await });
         }
-        let mut pass = self.auth.request_credentials(request.extensions().get(), request.headers());
+        let mut credentials =
+            self.auth.request_credentials(request.extensions().get(), request.headers());
         Box::pin(async move {
-            match pass.authenticate().await {
+            match credentials.authenticate().await {
                 Ok(caller) => {
                     request.extensions_mut().insert(caller);
-                    request.extensions_mut().insert(pass);
+                    request.extensions_mut().insert(credentials);
                     inner.call(request).await
                 }
-                Err(refusal) => {
-                    let status = caller_denied(refusal);
+                Err(denial) => {
+                    let status = caller_denied(denial);
                     let path = request.uri().path();
-                    pass.auth.0.audit.record_rejected_call(pass.peer.as_ref(), path, &status);
+                    credentials.auth.0.audit_log.record_rejected_call(
+                        credentials.peer.as_ref(),
+                        path,
+                        &status,
+                    );
                     Ok(status.into_http())
                 }
             }
@@ -239,7 +241,7 @@ mod tests {
     use http::HeaderMap;
 
     #[test]
-    fn tokens_in_headers() {
+    fn bearer_token_is_parsed_from_header() {
         for (value, token) in [
             ("Bearer abc", Some("abc")),
             ("bearer abc", Some("abc")),

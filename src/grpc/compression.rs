@@ -34,8 +34,8 @@ impl ListCompression {
     /// Creates the service. It accepts compressed requests; the size limit applies to the
     /// decompressed request.
     #[must_use]
-    pub fn new(server: CapabilityServiceServer<AuditedService>, keeper: CatalogStore) -> Self {
-        Self { server: server.accept_compressed(Gzip).send_compressed(Gzip), store: keeper }
+    pub fn new(server: CapabilityServiceServer<AuditedService>, store: CatalogStore) -> Self {
+        Self { server: server.accept_compressed(Gzip).send_compressed(Gzip), store }
     }
 }
 
@@ -61,8 +61,8 @@ where
         if !method.is_some_and(|method| LIST_METHODS.contains(&method)) {
             request.headers_mut().remove(ACCEPT_ENCODING_HEADER);
         }
-        let most = self.store.limits().max_request_bytes();
-        self.server = self.server.clone().max_decoding_message_size(most);
+        let max_request_bytes = self.store.limits().max_request_bytes();
+        self.server = self.server.clone().max_decoding_message_size(max_request_bytes);
         self.server.call(request)
     }
 }

@@ -3,7 +3,8 @@
 //! buffer grows. A buffer of this module has the size of its message and is freed after the message
 //! is sent.
 
-use super::service::{EventStream, WatchResponseStream};
+use super::watch_stream::EventStream;
+use crate::proto::caproot::v1 as pb;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use http::HeaderMap;
@@ -25,6 +26,10 @@ const MAX_FIELD_HEADER_BYTES: usize = 15;
 /// Maximum length of contents that are copied into the message instead of sent as a chunk of their
 /// own.
 const MAX_COPIED_BYTES: usize = 16 << 10;
+
+/// Stream type of the generated trait. Always empty: a [`BodyOverride`] has the events.
+pub(super) type WatchResponseStream =
+    Pin<Box<dyn Stream<Item = Result<pb::WatchSkillsResponse, Status>> + Send>>;
 
 /// Response extension with the body to send instead of the message.
 #[derive(Clone)]
@@ -53,32 +58,33 @@ struct EncodedBody {
     is_ended: bool,
 }
 
-/// Creates a response with a stream of encoded events. Calls `refused` with each denied root when
+/// Creates a response with a stream of encoded events. Calls `record_denied` with each denied root when
 /// its event is sent.
 pub(super) fn encoded_event_response(
-    answer: Response<EventStream>,
-    refused: impl Fn(&str) + Send + 'static,
+    response: Response<EventStream>,
+    record_denied: impl Fn(&str) + Send + 'static,
 ) -> Response<WatchResponseStream> {
-    let (metadata, events, extensions) = answer.into_parts();
+    let (metadata, events, extensions) = response.into_parts();
     let messages = events.map(move |event| {
         event.map(|event| {
-            event.denied_root.iter().for_each(|root| refused(root));
+            event.denied_root.iter().for_each(|root| record_denied(root));
             event.into_bytes()
         })
     });
     let none: WatchResponseStream = Box::pin(stream::empty());
-    let mut answer = Response::from_parts(metadata, none, extensions);
-    answer.extensions_mut().insert(BodyOverride::new(messages, None));
-    answer
+    let mut response = Response::from_parts(metadata, none, extensions);
+    response.extensions_mut().insert(BodyOverride::new(messages, None));
+    response
 }
 
-/// Creates a response with an encoded message. `looked_at` is only for wrappers of the service.
-pub(super) fn encoded_response<T>(looked_at: T, made: EncodedMessage) -> Response<T> {
-    let bytes = made.message_len();
-    let mut answer = Response::new(looked_at);
-    let parts = stream::iter(made.into_chunks().map(Ok));
-    answer.extensions_mut().insert(BodyOverride::new(parts, Some(bytes)));
-    answer
+/// Creates a response with an encoded message. Only wrappers of the service see `message`; it is not
+/// sent.
+pub(super) fn encoded_response<T>(message: T, encoded: EncodedMessage) -> Response<T> {
+    let message_len = encoded.message_len();
+    let mut response = Response::new(message);
+    let chunks = stream::iter(encoded.into_chunks().map(Ok));
+    response.extensions_mut().insert(BodyOverride::new(chunks, Some(message_len)));
+    response
 }
 
 /// Encodes a message with its prefix, and appends text or bytes as field `number`. Long contents
@@ -86,37 +92,39 @@ pub(super) fn encoded_response<T>(looked_at: T, made: EncodedMessage) -> Respons
 pub(super) fn encode_with_field(
     message: &impl Message,
     number: u32,
-    content: impl AsRef<[u8]> + Send + 'static,
+    contents: impl AsRef<[u8]> + Send + 'static,
 ) -> Result<EncodedMessage, Status> {
-    let len = content.as_ref().len();
+    let len = contents.as_ref().len();
     let is_short = len <= MAX_COPIED_BYTES;
-    let copied = if is_short { len } else { 0 };
-    let mut draft =
-        MessageBuf::with_capacity(message.encoded_len() + MAX_FIELD_HEADER_BYTES + copied);
-    draft.append_message(message);
-    encode_key(number, WireType::LengthDelimited, &mut draft.0);
-    encode_varint(len as u64, &mut draft.0);
+    let copied_len = if is_short { len } else { 0 };
+    let mut buffer =
+        MessageBuf::with_capacity(message.encoded_len() + MAX_FIELD_HEADER_BYTES + copied_len);
+    buffer.append_message(message);
+    encode_key(number, WireType::LengthDelimited, &mut buffer.0);
+    encode_varint(len as u64, &mut buffer.0);
     if is_short {
-        draft.0.extend_from_slice(content.as_ref());
-        return Ok(draft.finish()?.into());
+        buffer.0.extend_from_slice(contents.as_ref());
+        return Ok(buffer.finish()?.into());
     }
     Ok(EncodedMessage {
-        head: draft.finish_with_tail(len)?,
-        tail: Some(Bytes::from_owner(content)),
+        head: buffer.finish_with_tail(len)?,
+        tail: Some(Bytes::from_owner(contents)),
     })
 }
 
 /// Encodes a message with its prefix.
 pub(super) fn encode_message(message: &impl Message) -> Result<Bytes, Status> {
-    let mut draft = MessageBuf::with_capacity(message.encoded_len());
-    draft.append_message(message);
-    draft.finish()
+    let mut buffer = MessageBuf::with_capacity(message.encoded_len());
+    buffer.append_message(message);
+    buffer.finish()
 }
 
 /// Decodes a message with its prefix.
 pub(super) fn decode_message<M: Message + Default>(message: &Bytes) -> Result<M, Status> {
     let value = M::decode(message.slice(PREFIX_BYTES..));
-    value.map_err(|error| Status::internal(format!("an answer cannot be read: {error}")))
+    value.map_err(|error| {
+        Status::internal(format!("internal error: cannot decode a response: {error}"))
+    })
 }
 
 impl MessageBuf {
@@ -128,8 +136,8 @@ impl MessageBuf {
     }
 
     /// Appends the fields of a message.
-    pub(super) fn append_message(&mut self, part: &impl Message) {
-        part.encode_raw(&mut self.0);
+    pub(super) fn append_message(&mut self, message: &impl Message) {
+        message.encode_raw(&mut self.0);
     }
 
     /// Appends fields if they fit into `room` bytes, and returns their length.
@@ -138,11 +146,11 @@ impl MessageBuf {
         room: usize,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Option<usize> {
-        let before = self.0.len();
+        let start = self.0.len();
         write(&mut self.0);
-        let len = self.0.len() - before;
+        let len = self.0.len() - start;
         if len > room {
-            self.0.truncate(before);
+            self.0.truncate(start);
             return None;
         }
         Some(len)
@@ -153,11 +161,13 @@ impl MessageBuf {
         self.finish_with_tail(0)
     }
 
-    /// Returns the message with its prefix, which counts a further chunk of `rest` bytes.
-    fn finish_with_tail(self, rest: usize) -> Result<Bytes, Status> {
+    /// Returns the message with its prefix, which also covers a further chunk of `tail_len` bytes.
+    fn finish_with_tail(self, tail_len: usize) -> Result<Bytes, Status> {
         let Self(mut buffer) = self;
-        let len = u32::try_from(buffer.len() - PREFIX_BYTES + rest);
-        let len = len.map_err(|_| Status::internal("an answer is too long to be sent"))?;
+        let len = u32::try_from(buffer.len() - PREFIX_BYTES + tail_len);
+        let len = len.map_err(|_| {
+            Status::internal("internal error: the response is too long for a gRPC message")
+        })?;
         buffer[1..PREFIX_BYTES].copy_from_slice(&len.to_be_bytes());
         Ok(buffer.into())
     }
@@ -183,9 +193,9 @@ impl From<Bytes> for EncodedMessage {
 impl BodyOverride {
     fn new(
         messages: impl Stream<Item = Result<Bytes, Status>> + Send + 'static,
-        bytes: Option<usize>,
+        message_len: Option<usize>,
     ) -> Self {
-        Self { messages: Arc::new(Mutex::new(Some(Box::pin(messages)))), message_len: bytes }
+        Self { messages: Arc::new(Mutex::new(Some(Box::pin(messages)))), message_len }
     }
 
     /// Returns the length of the message, if the body is a single message and the length is known.
@@ -212,7 +222,7 @@ impl http_body::Body for EncodedBody {
             return Poll::Ready(None);
         }
         let status = match ready!(self.messages.as_mut().poll_next(context)) {
-            Some(Ok(part)) => return Poll::Ready(Some(Ok(Frame::data(part)))),
+            Some(Ok(message)) => return Poll::Ready(Some(Ok(Frame::data(message)))),
             Some(Err(status)) => status,
             None => Status::ok(""),
         };
@@ -229,7 +239,7 @@ impl http_body::Body for EncodedBody {
 
 impl fmt::Debug for BodyOverride {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Parts").finish_non_exhaustive()
+        f.debug_struct("BodyOverride").finish_non_exhaustive()
     }
 }
 
@@ -237,7 +247,7 @@ impl fmt::Debug for BodyOverride {
 mod tests {
     use super::{BodyOverride, encode_message, encoded_event_response, encoded_response};
     use crate::grpc::event_cache::EncodedEvent;
-    use crate::grpc::service::EventStream;
+    use crate::grpc::watch_stream::EventStream;
     use crate::proto::caproot::v1 as pb;
     use http_body_util::BodyExt as _;
     use prost::Message as _;
@@ -245,37 +255,42 @@ mod tests {
     use tonic::{Response, Status};
 
     /// Returns the bytes of the body and its gRPC status.
-    async fn collect_body<T>(mut answer: Response<T>) -> (Vec<u8>, String) {
-        let parts = answer.extensions_mut().remove::<BodyOverride>().expect("parts");
-        let sent = parts.take_body().expect("a body").collect().await.expect("no error");
-        assert!(parts.take_body().is_none(), "taken once");
+    async fn collect_body<T>(mut response: Response<T>) -> (Vec<u8>, String) {
+        let body_override =
+            response.extensions_mut().remove::<BodyOverride>().expect("body override");
+        let sent =
+            body_override.take_body().expect("body").collect().await.expect("body without error");
+        assert!(body_override.take_body().is_none(), "the body can be taken once");
         let code = sent.trailers().and_then(|trailers| trailers.get("grpc-status"));
-        let code = code.expect("a status").to_str().expect("ASCII").to_owned();
+        let code = code.expect("gRPC status").to_str().expect("ASCII").to_owned();
         (sent.to_bytes().to_vec(), code)
     }
 
     fn event(revision: u64) -> Arc<EncodedEvent> {
         let event = pb::WatchSkillsResponse { revision, ..pb::WatchSkillsResponse::default() };
-        Arc::new(EncodedEvent::new(&event).expect("short enough"))
+        Arc::new(EncodedEvent::new(&event).expect("message below the size limit"))
     }
 
     #[tokio::test]
-    async fn an_answer_is_one_message() {
+    async fn encoded_response_is_one_message() {
         let epoch = "e".repeat(300);
         let page = pb::ListRootsResponse { epoch, ..pb::ListRootsResponse::default() };
-        let answer = encoded_response((), encode_message(&page).expect("short enough").into());
-        let bytes = answer.extensions().get::<BodyOverride>().and_then(BodyOverride::message_len);
+        let response = encoded_response(
+            (),
+            encode_message(&page).expect("message below the size limit").into(),
+        );
+        let bytes = response.extensions().get::<BodyOverride>().and_then(BodyOverride::message_len);
         assert_eq!(bytes, Some(page.encoded_len()));
-        let (sent, code) = collect_body(answer).await;
+        let (sent, code) = collect_body(response).await;
         let (prefix, rest) = sent.split_at(5);
-        assert_eq!(prefix, [0, 0, 0, 1, 47], "not compressed, and its length");
-        assert_eq!(pb::ListRootsResponse::decode(rest).expect("a message"), page);
+        assert_eq!(prefix, [0, 0, 0, 1, 47], "no compression, and the length");
+        assert_eq!(pb::ListRootsResponse::decode(rest).expect("valid message"), page);
         assert_eq!(code, "0");
     }
 
     #[tokio::test]
-    async fn a_stream_ends_as_its_events_end() {
-        for (end, expected) in [(None, "0"), (Some(Status::unavailable("it stops")), "14")] {
+    async fn stream_status_is_status_of_events() {
+        for (end, expected) in [(None, "0"), (Some(Status::unavailable("stopping")), "14")] {
             let events: Vec<_> = (1..=2).map(|n| Ok(event(n))).chain(end.map(Err)).collect();
             let events: EventStream = Box::pin(futures_util::stream::iter(events));
             let (sent, code) =

@@ -18,7 +18,6 @@ use response_body::{CountedResponseBody, ResponseQuota};
 use std::convert::Infallible;
 use std::future::ready;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
@@ -83,10 +82,10 @@ impl LoadLimitLayer {
         &self,
         extensions: &Extensions,
     ) -> Result<(QuotaKey, QuotaPermit, QuotaPermit), Status> {
-        let caller = request_quota_key(extensions)?;
-        let call = self.call_quota.acquire(&caller, 1).map_err(overloaded)?;
-        let bytes = self.byte_quota.acquire(&caller, 0).map_err(overloaded)?;
-        Ok((caller, call, bytes))
+        let quota_key = request_quota_key(extensions)?;
+        let call_permit = self.call_quota.acquire(&quota_key, 1).map_err(overloaded)?;
+        let byte_permit = self.byte_quota.acquire(&quota_key, 0).map_err(overloaded)?;
+        Ok((quota_key, call_permit, byte_permit))
     }
 }
 
@@ -114,49 +113,37 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (caller, call, held) = match self.layer.acquire_permits(request.extensions()) {
-            Ok(entered) => entered,
+        let permits = self.layer.acquire_permits(request.extensions());
+        let (quota_key, call_permit, byte_permit) = match permits {
+            Ok(permits) => permits,
             Err(status) => return Box::pin(ready(Ok(status.into_http()))),
         };
-        let has_end = !request.uri().path().starts_with(REFLECTION_PREFIX);
-        let until = has_end.then(|| Instant::now() + self.layer.request_timeout);
-        let deadline = request.headers().get(requests::TIMEOUT_HEADER);
-        let deadline = deadline.and_then(|text| requests::parse_grpc_timeout(text.to_str().ok()?));
-        let request = request.map(|body| {
-            Body::new(CountedRequestBody {
-                body,
-                byte_permit: held,
-                deadline: until,
-                deadline_timer: None,
-            })
-        });
-        let answer = self.inner.call(request);
-        let bytes = self.layer.byte_quota.clone();
+        let is_reflection = request.uri().path().starts_with(REFLECTION_PREFIX);
+        let request_deadline =
+            (!is_reflection).then(|| Instant::now() + self.layer.request_timeout);
+        let call_timeout = requests::grpc_timeout(request.headers());
+        let request = request
+            .map(|body| Body::new(CountedRequestBody::new(body, byte_permit, request_deadline)));
+        let response = self.inner.call(request);
+        let byte_quota = self.layer.byte_quota.clone();
         Box::pin(async move {
-            let mut answer = match deadline {
-                None => answer.await?,
-                Some(deadline) => match timeout(deadline, answer).await {
-                    Ok(answer) => answer?,
+            let mut response = match call_timeout {
+                None => response.await?,
+                Some(call_timeout) => match timeout(call_timeout, response).await {
+                    Ok(response) => response?,
                     // Dropping the future cancels the method.
                     Err(_) => return Ok(call_deadline_exceeded().into_http()),
                 },
             };
-            let is_stream = answer.extensions_mut().remove::<StreamMarker>().is_some();
-            let parts = answer.extensions_mut().remove::<BodyOverride>();
-            let whole = parts.as_ref().and_then(BodyOverride::message_len);
-            if let Some(body) = parts.and_then(|parts| parts.take_body()) {
-                *answer.body_mut() = body;
+            let is_stream = response.extensions_mut().remove::<StreamMarker>().is_some();
+            let body_override = response.extensions_mut().remove::<BodyOverride>();
+            let total_bytes = body_override.as_ref().and_then(BodyOverride::message_len);
+            if let Some(body) = body_override.and_then(|body| body.take_body()) {
+                *response.body_mut() = body;
             }
-            let call = Arc::new(call);
-            let count = ResponseQuota {
-                quota_key: caller,
-                byte_quota: bytes,
-                total_bytes: whole,
-                total_permit: None,
-                call_permit: call,
-            };
-            let count = (!is_stream).then_some(count);
-            Ok(answer.map(|body| Body::new(CountedResponseBody::new(body, count))))
+            let quota = ResponseQuota::new(quota_key, byte_quota, total_bytes, call_permit);
+            let quota = (!is_stream).then_some(quota);
+            Ok(response.map(|body| Body::new(CountedResponseBody::new(body, quota))))
         })
     }
 }

@@ -12,7 +12,7 @@ pub type QuotaLimit = (&'static str, usize);
 #[derive(Debug, Clone)]
 pub struct Quota(Arc<QuotaInner>);
 
-/// Permits of one caller. Dropping them returns them to the quota.
+/// Permits of one caller. Drop returns the permits to the quota.
 #[derive(Debug)]
 pub struct QuotaPermit {
     quota: Quota,
@@ -48,11 +48,11 @@ struct QuotaUsage {
 impl Quota {
     /// Creates an unused quota.
     #[must_use]
-    pub fn new(in_all: QuotaLimit, per_caller: QuotaLimit) -> Self {
-        let taken = QuotaUsage { limits: [in_all.1, per_caller.1], ..QuotaUsage::default() };
+    pub fn new(total: QuotaLimit, per_caller: QuotaLimit) -> Self {
+        let usage = QuotaUsage { limits: [total.1, per_caller.1], ..QuotaUsage::default() };
         Self(Arc::new(QuotaInner {
-            limit_names: [in_all.0, per_caller.0],
-            usage: Mutex::new(taken),
+            limit_names: [total.0, per_caller.0],
+            usage: Mutex::new(usage),
         }))
     }
 
@@ -66,15 +66,15 @@ impl Quota {
     }
 
     /// Changes the limits. Permits beyond a lower limit stay valid.
-    pub fn set_limits(&self, in_all: usize, per_caller: usize) {
-        self.lock_usage().limits = [in_all, per_caller];
+    pub fn set_limits(&self, total: usize, per_caller: usize) {
+        self.lock_usage().limits = [total, per_caller];
     }
 
     /// Acquires `amount` permits, or none.
-    pub fn acquire(&self, caller: &QuotaKey, amount: usize) -> Result<QuotaPermit, QuotaExceeded> {
-        let mut place = QuotaPermit { quota: self.clone(), key: caller.clone(), amount: 0 };
-        place.acquire_more(amount)?;
-        Ok(place)
+    pub fn acquire(&self, key: &QuotaKey, amount: usize) -> Result<QuotaPermit, QuotaExceeded> {
+        let mut permit = QuotaPermit { quota: self.clone(), key: key.clone(), amount: 0 };
+        permit.acquire_more(amount)?;
+        Ok(permit)
     }
 
     fn lock_usage(&self) -> MutexGuard<'_, QuotaUsage> {
@@ -85,19 +85,20 @@ impl Quota {
 impl QuotaPermit {
     /// Acquires `amount` further permits, or none.
     pub fn acquire_more(&mut self, amount: usize) -> Result<(), QuotaExceeded> {
-        let [in_all, per_caller] = self.quota.0.limit_names;
-        let mut taken = self.quota.lock_usage();
-        let own = taken.by_key.get(&self.key).copied().unwrap_or(0);
+        let [total_name, per_caller_name] = self.quota.0.limit_names;
+        let mut usage = self.quota.lock_usage();
+        let used = usage.by_key.get(&self.key).copied().unwrap_or(0);
         // The per-caller limit comes first because it is the more specific cause.
-        let [most_in_all, most_per_caller] = taken.limits;
-        let bounds = [(per_caller, most_per_caller, own), (in_all, most_in_all, taken.total)];
-        for (name, limit, now) in bounds {
-            if now.checked_add(amount).is_none_or(|after| after > limit) {
-                return Err(QuotaExceeded { limit_name: name, limit });
+        let [total_limit, per_caller_limit] = usage.limits;
+        let limits =
+            [(per_caller_name, per_caller_limit, used), (total_name, total_limit, usage.total)];
+        for (limit_name, limit, used) in limits {
+            if used.checked_add(amount).is_none_or(|after| after > limit) {
+                return Err(QuotaExceeded { limit_name, limit });
             }
         }
-        taken.total += amount;
-        *taken.by_key.entry(self.key.clone()).or_default() += amount;
+        usage.total += amount;
+        *usage.by_key.entry(self.key.clone()).or_default() += amount;
         self.amount += amount;
         Ok(())
     }
@@ -105,12 +106,12 @@ impl QuotaPermit {
 
 impl Drop for QuotaPermit {
     fn drop(&mut self) {
-        let mut taken = self.quota.lock_usage();
-        taken.total -= self.amount;
-        if let Some(own) = taken.by_key.get_mut(&self.key) {
-            *own -= self.amount;
-            if *own == 0 {
-                taken.by_key.remove(&self.key);
+        let mut usage = self.quota.lock_usage();
+        usage.total -= self.amount;
+        if let Some(used) = usage.by_key.get_mut(&self.key) {
+            *used -= self.amount;
+            if *used == 0 {
+                usage.by_key.remove(&self.key);
             }
         }
     }
@@ -122,34 +123,28 @@ mod tests {
     use crate::domain::QuotaKey;
 
     #[test]
-    fn nobody_takes_all_and_all_comes_back() {
-        let places = Quota::new(("all", 5), ("each", 3));
+    fn permits_are_limited_and_returned() {
+        let quota = Quota::new(("all", 5), ("each", 3));
         let [a, b] = [1, 2].map(QuotaKey::User);
-        let mut held = places.acquire(&a, 2).expect("room");
-        held.acquire_more(1).expect("room");
-        assert_eq!(held.acquire_more(1), Err(QuotaExceeded { limit_name: "each", limit: 3 }));
-        let other = places.acquire(&b, 2).expect("room for another");
+        let mut permit = quota.acquire(&a, 2).expect("permits are available");
+        permit.acquire_more(1).expect("permits are available");
+        assert_eq!(permit.acquire_more(1), Err(QuotaExceeded { limit_name: "each", limit: 3 }));
+        let other = quota.acquire(&b, 2).expect("permits are available");
+        assert_eq!(quota.acquire(&b, 1).err(), Some(QuotaExceeded { limit_name: "all", limit: 5 }));
         assert_eq!(
-            places.acquire(&b, 1).err(),
-            Some(QuotaExceeded { limit_name: "all", limit: 5 })
-        );
-        assert_eq!(
-            places.acquire(&b, usize::MAX).err(),
+            quota.acquire(&b, usize::MAX).err(),
             Some(QuotaExceeded { limit_name: "each", limit: 3 })
         );
-        drop(held);
-        assert!(places.acquire(&a, 3).is_ok());
-        places.set_limits(2, 1);
-        assert_eq!(
-            places.acquire(&a, 1).err(),
-            Some(QuotaExceeded { limit_name: "all", limit: 2 })
-        );
+        drop(permit);
+        assert!(quota.acquire(&a, 3).is_ok());
+        quota.set_limits(2, 1);
+        assert_eq!(quota.acquire(&a, 1).err(), Some(QuotaExceeded { limit_name: "all", limit: 2 }));
         drop(other);
         assert_eq!(
-            places.acquire(&a, 2).err(),
+            quota.acquire(&a, 2).err(),
             Some(QuotaExceeded { limit_name: "each", limit: 1 })
         );
-        let taken = places.lock_usage();
-        assert_eq!((taken.total, taken.by_key.len()), (0, 0));
+        let usage = quota.lock_usage();
+        assert_eq!((usage.total, usage.by_key.len()), (0, 0));
     }
 }

@@ -47,11 +47,11 @@ pub(super) fn write_struct(number: u32, value: ValueRef<'_>, out: &mut Vec<u8>) 
 
 /// Converts a mapping to a `google.protobuf.Struct`. Other values give an empty struct.
 pub(super) fn to_struct(value: &DynamicValue) -> Struct {
-    let (packed, mut bytes) = (encode(value), Vec::new());
-    if let ValueRef::Map(entries) = ValueRef::decode(&packed) {
+    let (compact, mut bytes) = (encode(value), Vec::new());
+    if let ValueRef::Map(entries) = ValueRef::decode(&compact) {
         write_struct_fields(entries, &mut bytes);
     }
-    Struct::decode(&*bytes).expect("it is what was written")
+    Struct::decode(&*bytes).expect("the encoder writes valid messages")
 }
 
 fn write_struct_fields(entries: CompactEntries<'_>, out: &mut Vec<u8>) {
@@ -110,9 +110,9 @@ mod tests {
     fn read_back(value: &DynamicValue) -> Struct {
         let mut bytes = Vec::new();
         write_struct(24, ValueRef::decode(&encode(value)), &mut bytes);
-        let holder = Holder::decode(&*bytes).expect("a message");
-        assert_eq!(holder.encoded_len(), bytes.len(), "nothing is skipped");
-        let held = holder.held.expect("always there");
+        let holder = Holder::decode(&*bytes).expect("valid message");
+        assert_eq!(holder.encoded_len(), bytes.len(), "no unknown fields");
+        let held = holder.held.expect("field is present");
         assert_eq!(held, to_struct(value));
         held
     }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mapping_is_an_empty_one() {
+    fn non_mapping_is_empty_struct() {
         assert_eq!(read_back(&DynamicValue::Null), Struct::default());
     }
 }
