@@ -58,8 +58,8 @@ struct EncodedBody {
     is_ended: bool,
 }
 
-/// Creates a response with a stream of encoded events. Calls `record_denied` with each denied root when
-/// its event is sent.
+/// Creates a response with a stream of encoded events. Calls `record_denied` with each denied root
+/// when its event is sent.
 pub(super) fn encoded_event_response(
     response: Response<EventStream>,
     record_denied: impl Fn(&str) + Send + 'static,
@@ -77,8 +77,8 @@ pub(super) fn encoded_event_response(
     response
 }
 
-/// Creates a response with an encoded message. Only wrappers of the service see `message`; it is not
-/// sent.
+/// Creates a response with an encoded message. `message` is not sent; only wrappers of the service
+/// read it.
 pub(super) fn encoded_response<T>(message: T, encoded: EncodedMessage) -> Response<T> {
     let message_len = encoded.message_len();
     let mut response = Response::new(message);

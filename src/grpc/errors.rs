@@ -84,12 +84,12 @@ impl RpcError {
             Self::CatalogChanged => (
                 Code::Aborted,
                 "CATALOG_CHANGED",
-                "the revision of the page token is no longer available; list again from the first page",
+                "the revision of the page token is no longer kept; list again from the first page",
             ),
             Self::DeadlineExceeded | Self::Read(PackageReadError::DeadlineExceeded) => (
                 Code::DeadlineExceeded,
                 "DEADLINE_EXCEEDED",
-                "the scan of the root did not finish in time; set a longer deadline, or request CACHED",
+                "the scan of the root did not finish in time; allow more time, or request CACHED",
             ),
             Self::Read(PackageReadError::RootPending) => (
                 Code::FailedPrecondition,
@@ -204,7 +204,7 @@ pub(super) fn too_many_streams(exceeded: QuotaExceeded) -> Status {
 pub(super) fn overloaded(exceeded: QuotaExceeded) -> Status {
     let QuotaExceeded { limit_name, limit } = exceeded;
     let message = format!(
-        "{limit_name} is {limit}, and calls in flight use all of it; read their responses, or retry later"
+        "{limit_name} is {limit}, and calls in flight use it up; read their responses, or retry later"
     );
     quota_exceeded("OVERLOADED", exceeded, &message, Duration::from_secs(1))
 }
