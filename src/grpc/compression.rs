@@ -1,7 +1,7 @@
 //! Compression of lists, for callers that accept it. Lists are long and repetitive. Events of
 //! streams are small, and would be compressed one by one, so they stay uncompressed. Files stay
-//! uncompressed because the length of a compressed page leaks contents to an attacker who can write
-//! into the file.
+//! uncompressed because of compression side channels: an attacker who writes into a file and sees
+//! the length of its compressed pages could guess its other contents.
 
 use super::AuditedService;
 use crate::catalog::CatalogStore;

@@ -1,4 +1,5 @@
-//! gRPC service of the daemon. The only daemon module that uses tonic and the generated types.
+//! gRPC service of the daemon: authentication, limits, audit log, and conversion between domain
+//! types and protobuf messages.
 
 mod audit_log;
 mod audited_service;

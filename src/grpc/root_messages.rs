@@ -224,11 +224,11 @@ fn polling_message(reason: PollReason) -> String {
             "raise fs.inotify.max_user_instances, or the daemon's limit of open files",
         ),
         PollReason::WatchRejected => (
-            "inotify rejected a directory".to_owned(),
+            "the kernel rejected an inotify watch of a directory".to_owned(),
             "give the daemon's user permission to read it",
         ),
         PollReason::NoInotifySupport(name) => (
-            format!("{name} does not report changes by other hosts or processes"),
+            format!("inotify does not report changes by others on {name}"),
             "move the root to a local filesystem for faster updates",
         ),
     };
