@@ -133,13 +133,13 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ("callers: [{name: a, sans: ['spiffe://a//b']}]", "expected a SPIFFE ID such as"),
     (
         "callers: [{name: a, token_file: /no/such}]",
-        "callers[0].token_file: \"/no/such\" is not there",
+        "callers[0].token_file: \"/no/such\" does not exist",
     ),
     (
         "callers: [{name: a, token_file: /etc/passwd}]",
-        "\"/etc/passwd\" is open to others, by its mode",
+        "\"/etc/passwd\" is accessible to all users (mode",
     ),
-    ("callers: [{name: a, token_file: /}]", "callers[0].token_file: \"/\" is no regular file"),
+    ("callers: [{name: a, token_file: /}]", "callers[0].token_file: \"/\" is not a regular file"),
     (
         "callers: [{name: a, uids: [1], roots: []}]",
         "f:1:39: callers[0].roots: a list names none, so that the rule would give nothing; leave",
