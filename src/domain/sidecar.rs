@@ -8,7 +8,6 @@ mod icon;
 use super::limits::MAX_MANIFEST_BYTES;
 use super::{DiagnosticCode, DynamicValue, FileProblem, position, yaml};
 
-use fields::SidecarReader;
 pub use icon::resolve_icon;
 
 /// What a sidecar says. Untrusted. The bounds of each text are those of the proto's messages.
@@ -87,11 +86,7 @@ impl SkillSidecar {
 #[must_use]
 pub fn read(bytes: &[u8]) -> (SkillSidecar, Vec<FileProblem>) {
     match parse_mapping(bytes) {
-        Ok((yaml, value)) => {
-            let mut fields = SidecarReader::new(yaml);
-            let sidecar = fields.read_sidecar(&value);
-            (sidecar, fields.into_problems())
-        }
+        Ok((yaml, value)) => fields::read(yaml, &value),
         Err(problem) => (SkillSidecar::fail_closed(), vec![problem]),
     }
 }

@@ -1,7 +1,7 @@
 //! Apps and connectors: which of a platform's the plugin asks for, by their ids.
 
 use super::fields::{LabeledMapping, MAX_NAME_CHARS, PluginFieldReader};
-use super::{component_limits, secret_filter};
+use super::secret_filter;
 use crate::domain::{DynamicValue, RelPath};
 
 /// One app or connector.
@@ -25,7 +25,7 @@ pub(super) fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> 
         fields.report_unknown_keys(LabeledMapping::root(value), &["apps"]);
     }
     let entries = inner.unwrap_or(value).as_map().unwrap_or_default();
-    let entries = component_limits::take_components(fields, "apps", entries).iter();
+    let entries = fields.take_components("apps", entries).iter();
     let entries = entries.filter(|(name, _)| &**name != "$schema");
     entries.filter_map(|(name, value)| read_app(fields, name, value)).collect()
 }
@@ -35,7 +35,7 @@ fn read_app(
     name: &str,
     value: &DynamicValue,
 ) -> Option<PluginApp> {
-    let name = component_limits::check_component_name(fields, "app", name)?;
+    let name = fields.check_component_name("app", name)?;
     let at = LabeledMapping::new(value, "apps", &name);
     let id = match value {
         DynamicValue::Text(id) => Some(&**id),

@@ -1,8 +1,8 @@
 //! Reads the fields of a plugin's JSON, one by one: a bad one costs itself and gives a problem. What is
 //! not known is named. Leaves what each field means to the kinds.
 
-use super::secret_filter;
-use crate::domain::{DiagnosticCode, DynamicValue, FileProblem, Severity, text};
+use super::{MAX_COMPONENTS, plugin_path, secret_filter};
+use crate::domain::{DiagnosticCode, DynamicValue, FileProblem, RelPath, Severity, text};
 
 /// Problems of one file that are kept, so that a hostile one costs a bounded time to report.
 const MAX_PROBLEMS: usize = 64;
@@ -22,7 +22,7 @@ pub(super) struct PluginFieldReader<'p> {
 /// A mapping, and how a message calls it.
 #[derive(Clone, Copy)]
 pub(super) struct LabeledMapping<'v> {
-    pub(super) value: &'v DynamicValue,
+    value: &'v DynamicValue,
     /// What the keys of this mapping are called after, such as `mcpServers`; empty for the document.
     key_prefix: &'v str,
     /// The component that it is part of, such as a server's name; empty for none.
@@ -255,5 +255,51 @@ impl<'p> PluginFieldReader<'p> {
         };
         let why = format!("not known{of}, and not reported: {named}");
         self.report_problem(DiagnosticCode::FieldUnknown, Severity::Note, why);
+    }
+
+    /// Takes the first `MAX_COMPONENTS` entries of a list of components; reports how many are omitted.
+    pub(super) fn take_components<'v>(
+        &mut self,
+        what: &str,
+        entries: &'v [(Box<str>, DynamicValue)],
+    ) -> &'v [(Box<str>, DynamicValue)] {
+        if entries.len() > MAX_COMPONENTS {
+            let more = entries.len() - MAX_COMPONENTS;
+            let why = format!("a file may declare {MAX_COMPONENTS} {what}; {more} are left out");
+            self.report_warning(DiagnosticCode::LimitReached, why);
+        }
+        &entries[..entries.len().min(MAX_COMPONENTS)]
+    }
+
+    /// Returns the name of a component with secrets redacted, or reports why the name is invalid.
+    pub(super) fn check_component_name(&mut self, what: &str, name: &str) -> Option<Box<str>> {
+        let name = text::collapse_whitespace(&secret_filter::redact_in_text(name));
+        let why = if name.is_empty() {
+            "has no name"
+        } else if text::exceeds_chars(&name, MAX_NAME_CHARS) || name.chars().any(char::is_control) {
+            "has a name that is too long, or holds control characters"
+        } else {
+            return Some(name);
+        };
+        self.report_unusable(what, &name, why);
+        None
+    }
+
+    /// Reads a URL with secrets redacted.
+    pub(super) fn read_url(&mut self, at: LabeledMapping<'_>, key: &str) -> Option<Box<str>> {
+        let url = self.read_verbatim(at, key, MAX_TEXT_CHARS)?;
+        Some(secret_filter::redact_in_url(url).0.into())
+    }
+
+    /// Parses the path of a file in the plugin; reports an invalid path.
+    pub(super) fn parse_plugin_path(&mut self, key: &str, text: &str) -> Option<RelPath> {
+        let path = plugin_path::parse_plugin_path(text);
+        if path.is_none() {
+            let text = secret_filter::redact_in_path(text);
+            let why =
+                format!("`{key}` names {text}, and must be `./` and a path inside the plugin");
+            self.report_warning(DiagnosticCode::PathInvalid, why);
+        }
+        path
     }
 }

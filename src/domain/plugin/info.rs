@@ -1,7 +1,7 @@
 //! What a manifest says of its plugin to people: words, links, colours and pictures.
 
 use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
-use super::{plugin_path, secret_filter};
+use super::secret_filter;
 use crate::domain::{DiagnosticCode, RelPath, text};
 
 /// Characters of a short text.
@@ -60,22 +60,11 @@ pub(super) fn read(fields: &mut PluginFieldReader<'_>, root: LabeledMapping<'_>)
         description: fields.read_line(root, "description", MAX_TEXT_CHARS),
         keywords: fields.read_lines(root, "keywords", MAX_SHORT_TEXT_CHARS),
         author: read_author(fields, root, "author"),
-        homepage: read_url(fields, root, "homepage"),
+        homepage: fields.read_url(root, "homepage"),
         repository: read_repository(fields, root),
         license: fields.read_line(root, "license", MAX_NAME_CHARS),
         interface: read_interface(fields, root),
     }
-}
-
-/// An address, with what may be secret in it taken out.
-pub(super) fn read_url(
-    fields: &mut PluginFieldReader<'_>,
-    at: LabeledMapping<'_>,
-    key: &str,
-) -> Option<Box<str>> {
-    fields
-        .read_verbatim(at, key, MAX_TEXT_CHARS)
-        .map(|url| secret_filter::redact_in_url(url).0.into())
 }
 
 /// An author: a name, or an object.
@@ -93,7 +82,7 @@ pub(super) fn read_author(
         PluginAuthor {
             name: fields.read_line(at, "name", MAX_NAME_CHARS),
             email: fields.read_line(at, "email", MAX_NAME_CHARS),
-            url: read_url(fields, at, "url"),
+            url: fields.read_url(at, "url"),
         }
     } else {
         fields.report_wrong_type(at, key, value, "text or an object");
@@ -109,9 +98,9 @@ fn read_repository(
 ) -> Option<Box<str>> {
     match root.non_null_value("repository") {
         Some(value) if value.as_map().is_some() => {
-            read_url(fields, LabeledMapping::new(value, "repository", ""), "url")
+            fields.read_url(LabeledMapping::new(value, "repository", ""), "url")
         }
-        _ => read_url(fields, root, "repository"),
+        _ => fields.read_url(root, "repository"),
     }
 }
 
@@ -157,7 +146,7 @@ fn read_interface(
         fields.report_unknown_keys(at, KEYS);
         let one_of = |fields: &mut PluginFieldReader<'_>, keys: [&str; 2]| {
             let key = keys.into_iter().find(|key| at.non_null_value(key).is_some())?;
-            read_url(fields, at, key)
+            fields.read_url(at, key)
         };
         let [_, top, _] = found.images;
         found = PluginInterface {
@@ -191,28 +180,13 @@ fn read_image(
     key: &str,
 ) -> Option<RelPath> {
     let text = fields.read_verbatim(at, key, MAX_TEXT_CHARS)?;
-    read_plugin_path(fields, key, text)
+    fields.parse_plugin_path(key, text)
 }
 
 fn read_screenshots(fields: &mut PluginFieldReader<'_>, at: LabeledMapping<'_>) -> Box<[RelPath]> {
     let texts = fields.read_verbatim_list(at, "screenshots", MAX_TEXT_CHARS);
     let texts = texts.into_iter().take(MAX_SCREENSHOTS);
-    texts.filter_map(|text| read_plugin_path(fields, "screenshots", text)).collect()
-}
-
-/// The place of a file that a manifest names.
-pub(super) fn read_plugin_path(
-    fields: &mut PluginFieldReader<'_>,
-    key: &str,
-    text: &str,
-) -> Option<RelPath> {
-    let found = plugin_path::parse_plugin_path(text);
-    if found.is_none() {
-        let text = secret_filter::redact_in_path(text);
-        let why = format!("`{key}` names {text}, and must be `./` and a path inside the plugin");
-        fields.report_warning(DiagnosticCode::PathInvalid, why);
-    }
-    found
+    texts.filter_map(|text| fields.parse_plugin_path("screenshots", text)).collect()
 }
 
 fn read_color(

@@ -1,7 +1,7 @@
 //! LSP servers: which command serves which files.
 
 use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
-use super::{component_limits, secret_filter};
+use super::secret_filter;
 use crate::domain::{DiagnosticCode, DynamicValue, RelPath, text};
 
 /// One LSP server.
@@ -26,7 +26,7 @@ pub(super) fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> 
         fields.report_unknown_keys(LabeledMapping::root(value), &["lspServers"]);
     }
     let entries = inner.unwrap_or(value).as_map().unwrap_or_default();
-    let entries = component_limits::take_components(fields, "LSP servers", entries).iter();
+    let entries = fields.take_components("LSP servers", entries).iter();
     let entries = entries.filter(|(name, _)| &**name != "$schema");
     entries.filter_map(|(name, value)| read_server(fields, name, value)).collect()
 }
@@ -51,7 +51,7 @@ fn read_server(
         "maxRestarts",
         "loggingConfig",
     ];
-    let name = component_limits::check_component_name(fields, "LSP server", name)?;
+    let name = fields.check_component_name("LSP server", name)?;
     if value.as_map().is_none() {
         fields.report_unusable(
             "LSP server",

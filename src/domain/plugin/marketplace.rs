@@ -3,7 +3,7 @@
 use super::component_limits::MAX_PLUGIN_BYTES;
 use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
 use super::info::{self, PluginAuthor};
-use super::{component_limits, plugin_path, secret_filter};
+use super::{plugin_path, secret_filter};
 use crate::domain::limits::MAX_MANIFEST_BYTES;
 use crate::domain::{DiagnosticCode, DynamicValue, FileProblem, RelPath, json};
 
@@ -158,7 +158,7 @@ fn read_entry(
 ) -> Option<MarketplaceEntry> {
     const WHAT: &str = "plugin";
     let name = value.get("name").and_then(DynamicValue::as_text).unwrap_or_default();
-    let name = component_limits::check_component_name(fields, WHAT, name)?;
+    let name = fields.check_component_name(WHAT, name)?;
     let at = LabeledMapping::new(value, "plugins", &name);
     let (mut place, mut source_kind, mut source) = (None, Box::default(), Box::<str>::default());
     match at.non_null_value("source") {

@@ -2,7 +2,7 @@
 //! that may be secret are left out.
 
 use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
-use super::{component_limits, plugin_path, secret_filter};
+use super::{plugin_path, secret_filter};
 use crate::domain::{DiagnosticCode, DynamicValue, RelPath, text};
 
 /// One MCP server.
@@ -106,11 +106,7 @@ pub(super) fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> 
         }
         None => value,
     };
-    let entries = component_limits::take_components(
-        fields,
-        "MCP servers",
-        inner.as_map().unwrap_or_default(),
-    );
+    let entries = fields.take_components("MCP servers", inner.as_map().unwrap_or_default());
     let entries = entries.iter().filter(|(name, _)| &**name != "$schema");
     entries.filter_map(|(name, value)| read_server(fields, name, value)).collect()
 }
@@ -125,7 +121,7 @@ fn read_server(
         fields.report_unusable(WHAT, name, &format!("is {}, and must be an object", value.kind()));
         return None;
     }
-    let name = component_limits::check_component_name(fields, WHAT, name)?;
+    let name = fields.check_component_name(WHAT, name)?;
     let at = LabeledMapping::new(value, "mcpServers", &name);
     let command = fields.read_verbatim(at, "command", MAX_TEXT_CHARS);
     let url = fields.read_verbatim(at, "url", MAX_TEXT_CHARS);

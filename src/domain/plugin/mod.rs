@@ -3,7 +3,6 @@
 //! `disk`, and the manifest's name, which skills go by, to `domain::manifest`.
 
 mod apps;
-mod component_file;
 mod component_limits;
 mod fields;
 mod hooks;
@@ -21,7 +20,6 @@ use super::{DiagnosticCode, FileProblem, PluginManifest, RelPath, RootId, handle
 use std::sync::Arc;
 
 pub use apps::PluginApp;
-pub use component_file::read as read_file;
 pub use component_limits::{
     MAX_COMPONENTS, MAX_PLUGIN_BYTES, MAX_ROOT_PLUGIN_BYTES, MAX_ROOT_PLUGINS,
 };
@@ -32,7 +30,7 @@ pub use marketplace::PluginMarketplace;
 pub use mcp_servers::{McpServer, McpTransport, NamedValue};
 pub use prompt::PluginPrompt;
 pub use secret_filter::may_hold_secret;
-pub use sources::{ComponentKind, ComponentSources};
+pub use sources::{ComponentKind, ComponentSources, read_file};
 
 /// What the manifest says beside the plugin's name. Untrusted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -107,6 +105,29 @@ impl Plugin {
         let mut prompts = prompts.map(|prompt| &prompt.file);
         let mut images = self.images.iter().flatten().chain(&self.screenshots);
         prompts.any(|known| known == file) || images.any(|known| known == file)
+    }
+
+    /// Omits the components that exceed the limits of one plugin, or `left`, the bytes that remain for
+    /// all plugins below the root. Subtracts the bytes of this plugin from `left`. The problem says how
+    /// many components were omitted.
+    #[must_use]
+    pub fn truncate_to_budget(mut self, left: &mut usize) -> (Self, Option<FileProblem>) {
+        let budget = MAX_PLUGIN_BYTES.min(*left);
+        let mut room = budget;
+        // Each component takes bytes for numbers, framing and a handle.
+        let overhead = 256 + self.handle_len();
+        let omitted =
+            component_limits::truncate_components(&mut self.components, &mut room, overhead);
+        *left -= budget - room;
+        if omitted == 0 {
+            return (self, None);
+        }
+        self.truncated = true;
+        let why = format!(
+            "a plugin may declare {MAX_COMPONENTS} components of a kind, and {MAX_PLUGIN_BYTES} \
+             bytes of them; {omitted} are left out"
+        );
+        (self, Some(FileProblem::warning(DiagnosticCode::LimitReached, why)))
     }
 }
 

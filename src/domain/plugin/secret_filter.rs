@@ -15,7 +15,7 @@ use std::borrow::Cow;
 pub(super) use command_line::{redact_in_arguments, redact_in_command, redact_in_url};
 
 /// What stands where something is redacted.
-pub(super) const WITHHELD_MARKER: &str = "<redacted>";
+const REDACTED_MARKER: &str = "<redacted>";
 
 /// What the names of secrets have in them.
 const SECRET_NAME_PARTS: [&str; 21] = [
@@ -123,7 +123,7 @@ pub(super) fn redact_in_text(text: &str) -> String {
             rest.split(['/', '?', '#']).next().is_some_and(|host| host.contains('@'))
         });
         match (has_token(word), has_user) {
-            (true, _) => WITHHELD_MARKER.to_owned(),
+            (true, _) => REDACTED_MARKER.to_owned(),
             (false, true) => redact_in_url(word).0,
             (false, false) => word.to_owned(),
         }

@@ -2,8 +2,9 @@
 //! or in the usual places. Leaves looking there to `disk`.
 
 use super::fields::{LabeledMapping, MAX_ITEMS, MAX_TEXT_CHARS, PluginFieldReader};
-use super::{PluginComponents, apps, hooks, info, lsp_servers, mcp_servers};
-use crate::domain::{DynamicValue, RelPath};
+use super::{PluginComponents, apps, hooks, lsp_servers, mcp_servers, secret_filter};
+use crate::domain::limits::MAX_MANIFEST_BYTES;
+use crate::domain::{DiagnosticCode, DynamicValue, FileProblem, RelPath, json};
 
 /// Every key of a manifest that is known, in any of the formats.
 pub(super) const MANIFEST_KEYS: &[&str] = &[
@@ -145,7 +146,7 @@ pub(super) fn read(
         for item in items {
             match item {
                 DynamicValue::Text(text) if text.chars().count() <= MAX_TEXT_CHARS => {
-                    if let Some(place) = info::read_plugin_path(fields, kind.manifest_key(), text) {
+                    if let Some(place) = fields.parse_plugin_path(kind.manifest_key(), text) {
                         sources.named_paths.push((kind, place));
                     }
                 }
@@ -165,8 +166,41 @@ pub(super) fn read(
     (sources, inline)
 }
 
+/// Reads a file of a kind that is declared in JSON: all its bytes, or `MAX_MANIFEST_BYTES` + 1 of them.
+/// `None` where it cannot be used at all, which the last problem says.
+#[must_use]
+pub fn read_file(
+    kind: ComponentKind,
+    bytes: &[u8],
+) -> (Option<PluginComponents>, Vec<FileProblem>) {
+    let invalid = |why: String| FileProblem::error(DiagnosticCode::PluginFileInvalid, why);
+    if bytes.len() > MAX_MANIFEST_BYTES {
+        let why = format!("the file is over {MAX_MANIFEST_BYTES} bytes; nothing of it is reported");
+        return (None, vec![invalid(why)]);
+    }
+    let value = match json::parse(bytes) {
+        Ok(value) => value,
+        Err(e) => {
+            return (
+                None,
+                vec![
+                    invalid(secret_filter::redact_in_text(&e.message))
+                        .with_position(e.line, e.column),
+                ],
+            );
+        }
+    };
+    if value.as_map().is_none() {
+        let why = format!("the file is {}, and must be an object", value.kind());
+        return (None, vec![invalid(why).with_position(1, 1)]);
+    }
+    let mut problems = Vec::new();
+    let components = read_components(&mut PluginFieldReader::new(&mut problems), kind, &value);
+    (Some(components), problems)
+}
+
 /// What an object of this kind declares, in a file or in the manifest.
-pub(super) fn read_components(
+fn read_components(
     fields: &mut PluginFieldReader<'_>,
     kind: ComponentKind,
     value: &DynamicValue,

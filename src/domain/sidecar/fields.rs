@@ -16,7 +16,7 @@ const MAX_MACOS_WIRE_BYTES: usize = 64 << 10;
 const MAX_PROBLEMS: usize = 64;
 
 /// What reads one field after another, and keeps what is wrong.
-pub(super) struct SidecarReader<'a> {
+struct SidecarReader<'a> {
     yaml: &'a str,
     problems: Vec<FileProblem>,
 }
@@ -37,17 +37,15 @@ impl SidecarMapping<'_> {
     }
 }
 
-impl<'a> SidecarReader<'a> {
-    /// `yaml` is the text of the whole file, for positions.
-    pub(super) fn new(yaml: &'a str) -> Self {
-        Self { yaml, problems: Vec::new() }
-    }
+/// Reads the sidecar from the value of its file. `yaml` is the text of the file, for positions.
+pub(super) fn read(yaml: &str, value: &DynamicValue) -> (SkillSidecar, Vec<FileProblem>) {
+    let mut reader = SidecarReader { yaml, problems: Vec::new() };
+    let sidecar = reader.read_sidecar(value);
+    (sidecar, reader.problems)
+}
 
-    pub(super) fn into_problems(self) -> Vec<FileProblem> {
-        self.problems
-    }
-
-    pub(super) fn read_sidecar(&mut self, value: &DynamicValue) -> SkillSidecar {
+impl SidecarReader<'_> {
+    fn read_sidecar(&mut self, value: &DynamicValue) -> SkillSidecar {
         let root = SidecarMapping { value, path: &[] };
         self.report_unknown_keys(root, &["interface", "dependencies", "policy", "permissions"]);
         // The policy comes first, so that no flood of other problems can hide that it is closed.

@@ -2,7 +2,7 @@
 //! secret to its parent.
 
 use super::{
-    AUTH_SCHEMES, WITHHELD_MARKER, find_placeholder, has_token, is_harmless_value,
+    AUTH_SCHEMES, REDACTED_MARKER, find_placeholder, has_token, is_harmless_value,
     is_placeholder_text, is_secret_name, is_switch_or_number, looks_random, reportable_value,
 };
 
@@ -46,7 +46,7 @@ struct SecretFilter {
 impl SecretFilter {
     fn redact(&mut self) -> String {
         self.redacted = true;
-        WITHHELD_MARKER.to_owned()
+        REDACTED_MARKER.to_owned()
     }
 
     /// One argument as the program gets it, white space and all.
