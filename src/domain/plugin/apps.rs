@@ -1,4 +1,4 @@
-//! Apps and connectors: which of a platform's the plugin asks for, by their ids.
+//! Apps and connectors of the platform that a plugin requires.
 
 use super::fields::{LabeledMapping, MAX_NAME_CHARS, PluginFieldReader};
 use super::secret_filter;
@@ -6,17 +6,17 @@ use crate::domain::{DynamicValue, RelPath};
 
 /// One app or connector.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)] // the proto's `App` says what each means
+#[allow(missing_docs)] // documented by the proto message `App`
 pub struct PluginApp {
     pub name: Box<str>,
     pub id: Box<str>,
     pub category: Option<Box<str>>,
     pub required: Option<bool>,
-    /// Where it is declared, below the plugin.
+    /// Path of the declaring file below the plugin.
     pub declared_by: RelPath,
 }
 
-/// Reads `{"apps": {NAME: {"id": …}}}`, or the inner object alone.
+/// Reads `{"apps": {NAME: {"id": …}}}` or only the inner object.
 pub(super) fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<PluginApp> {
     let inner = value.get("apps").filter(|inner| {
         inner.as_map().is_some() && inner.get("id").is_none_or(|id| id.as_text().is_none())
@@ -44,7 +44,7 @@ fn read_app(
     };
     let Some(id) = id.map(str::trim).filter(|id| !id.is_empty() && id.len() <= MAX_NAME_CHARS)
     else {
-        fields.report_unusable("app", &name, "has no `id` that can be used");
+        fields.report_unusable("app", &name, "has no valid `id`");
         return None;
     };
     let id = secret_filter::redact_in_text(id).into();

@@ -1,14 +1,14 @@
-//! How much of a plugin is reported: how many components, and how many bytes of them all.
+//! Limits on the number and size of the components of a plugin.
 
 use super::PluginComponents;
 
-/// Components of one kind that one file, and one plugin, may declare.
+/// Maximum number of components of one kind in one file, and in one plugin.
 pub const MAX_COMPONENTS: usize = 1_000;
-/// About how many bytes all components of a plugin may take on the wire.
+/// Approximate maximum size of all components of a plugin on the wire.
 pub const MAX_PLUGIN_BYTES: usize = 256 << 10;
-/// The same of all plugins below a root.
+/// Approximate maximum size of the components of all plugins below a root on the wire.
 pub const MAX_ROOT_PLUGIN_BYTES: usize = 32 << 20;
-/// Plugins below a root.
+/// Maximum number of plugins below a root.
 pub const MAX_ROOT_PLUGINS: usize = 5_000;
 
 /// Truncates each list of components to `MAX_COMPONENTS` and all of them together to `room` bytes on
@@ -76,20 +76,20 @@ fn optional_len(text: Option<&str>) -> usize {
     text.map_or(0, str::len)
 }
 
-/// Keeps what fits, and says how many did not.
+/// Truncates a list to the components that fit into `room`. Returns how many were omitted.
 fn truncate_list<T>(
     all: &mut Vec<T>,
     room: &mut usize,
-    spare: usize,
-    weight: impl Fn(&T) -> usize,
+    overhead: usize,
+    size: impl Fn(&T) -> usize,
 ) -> usize {
     let fit = all.iter().take(MAX_COMPONENTS).take_while(|component| {
-        let left = room.checked_sub(weight(component) + spare);
-        *room = left.unwrap_or(0);
-        left.is_some()
+        let rest = room.checked_sub(size(component) + overhead);
+        *room = rest.unwrap_or(0);
+        rest.is_some()
     });
     let fit = fit.count();
-    let left_out = all.len() - fit;
+    let omitted = all.len() - fit;
     all.truncate(fit);
-    left_out
+    omitted
 }
