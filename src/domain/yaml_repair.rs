@@ -81,7 +81,7 @@ fn key_end(text: &str) -> Option<usize> {
 fn count_continuation_lines(lines: &[&str]) -> usize {
     let BlockLine { indent, parent_indent, key, value } = split_line(lines[0]);
     let rest = &lines[1..];
-    let deeper = |line: &&&str| is_blank(line) || count_leading_spaces(line) > parent;
+    let deeper = |line: &&&str| is_blank(line) || count_leading_spaces(line) > parent_indent;
     match first_content_char(value) {
         Some('|' | '>') => rest.iter().take_while(deeper).count(),
         Some(quote @ ('"' | '\'')) => count_quoted_lines(quote, value, rest),
