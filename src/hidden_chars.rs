@@ -1,5 +1,5 @@
-//! Hidden characters: visible to models but not to readers, such as bidirectional controls, zero-width
-//! characters and tags. Texts for models have them escaped as `\u{…}`.
+//! Hidden characters: visible to models but not to readers, such as bidirectional controls,
+//! zero-width characters and tags. Texts for models have them escaped as `\u{…}`.
 
 use std::borrow::Cow;
 
@@ -51,9 +51,9 @@ pub(crate) fn is_always_hidden(c: char) -> bool {
     CharVisibility::of_char(c) == CharVisibility::Hidden
 }
 
-/// Whether a character is hidden between its neighbors. `before` is `None` if the preceding character is
-/// hidden. A joiner is visible between two characters that may need it. A selector is visible after a
-/// character that may have variants.
+/// Whether a character is hidden between its neighbors. `before` is `None` if the preceding
+/// character is hidden. A joiner is visible between two characters that may need it. A selector is
+/// visible after a character that may have variants.
 pub(crate) fn is_hidden_char(before: Option<char>, c: char, after: Option<char>) -> bool {
     match CharVisibility::of_char(c) {
         CharVisibility::Visible => false,

@@ -1,5 +1,5 @@
-//! YAML documents with the position of each value, for configuration files. JSON is valid input. Wraps
-//! `saphyr-parser`; time and memory are bounded.
+//! YAML documents with the position of each value, for configuration files. JSON is valid input.
+//! Wraps `saphyr-parser`; time and memory are bounded.
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
 

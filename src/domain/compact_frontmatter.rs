@@ -1,5 +1,5 @@
-//! Compact, shared frontmatter of a skill. Texts that also occur in the mapping of all fields are stored
-//! once.
+//! Compact, shared frontmatter of a skill. Texts that also occur in the mapping of all fields are
+//! stored once.
 
 use super::frontmatter::SkillMdFrontmatter;
 use super::value::compact::{self, CompactEntries, CompactItems, ValueRef};
@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 /// Compact form of a [`SkillMdFrontmatter`]. Untrusted. Clones share one allocation.
 ///
-/// Layout: a `u16` with one bit per present field and `WIDE_OFFSETS_BIT`; start and end offsets of the
-/// present fields, two bytes each, or four if the data is over 64 KiB; then the data. All numbers are
-/// little-endian.
+/// Layout: a `u16` with one bit per present field and `WIDE_OFFSETS_BIT`; start and end offsets of
+/// the present fields, two bytes each, or four if the data is over 64 KiB; then the data. All
+/// numbers are little-endian.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CompactFrontmatter(Arc<[u8]>);
 
@@ -33,8 +33,8 @@ const WIDE_OFFSETS_BIT: u16 = 1 << 15;
 const _: () = assert!(FIELD_COUNT < 15);
 
 impl CompactFrontmatter {
-    /// Returns the name without the plugin's name: 1 to 64 characters, white space collapsed, no control
-    /// characters.
+    /// Returns the name without the plugin's name: 1 to 64 characters, white space collapsed, no
+    /// control characters.
     #[must_use]
     pub fn name(&self) -> &str {
         self.field_text(FrontmatterField::Name).unwrap_or_default()

@@ -18,9 +18,9 @@ pub struct ParsedSkillMd {
     pub problems: Vec<FileProblem>,
 }
 
-/// Reads the frontmatter of a SKILL.md. `head` is the whole file if `is_whole`, else at least the first
-/// `MAX_FRONTMATTER_BYTES` + 4 KiB. Bytes after the closing fence are ignored. `dir_name` is the name
-/// of the directory, with links not resolved.
+/// Reads the frontmatter of a SKILL.md. `head` is the whole file if `is_whole`, else at least the
+/// first `MAX_FRONTMATTER_BYTES` + 4 KiB. Bytes after the closing fence are ignored. `dir_name` is
+/// the name of the directory, with links not resolved.
 #[must_use]
 pub fn read(head: &[u8], is_whole: bool, dir_name: Option<&[u8]>) -> ParsedSkillMd {
     let mut problems = Vec::new();
@@ -32,8 +32,8 @@ pub fn read(head: &[u8], is_whole: bool, dir_name: Option<&[u8]>) -> ParsedSkill
     ParsedSkillMd { frontmatter: skill, problems }
 }
 
-/// Reads the frontmatter of any Markdown file. Adds a problem to `problems` if the YAML was repaired.
-/// `head` and `is_whole` are as in [`read`].
+/// Reads the frontmatter of any Markdown file. Adds a problem to `problems` if the YAML was
+/// repaired. `head` and `is_whole` are as in [`read`].
 pub(super) fn read_mapping(
     head: &[u8],
     is_whole: bool,
@@ -42,8 +42,8 @@ pub(super) fn read_mapping(
     parse_mapping(extract_fenced(head, is_whole)?, problems)
 }
 
-/// Returns the text between the fences, with the newline before the closing fence. The text begins on
-/// line 2 of the file.
+/// Returns the text between the fences, with the newline before the closing fence. The text begins
+/// on line 2 of the file.
 fn extract_fenced(head: &[u8], is_whole: bool) -> Result<&str, FileProblem> {
     let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
     let mut lines = head.split_inclusive(|b| *b == b'\n');

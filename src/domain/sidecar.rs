@@ -1,5 +1,5 @@
-//! Sidecar `agents/openai.yaml` of a SKILL.md: the presentation, dependencies, policy and permissions of
-//! a skill. An invalid field is omitted, except that an invalid policy fails closed.
+//! Sidecar `agents/openai.yaml` of a SKILL.md: the presentation, dependencies, policy and
+//! permissions of a skill. An invalid field is omitted, except that an invalid policy fails closed.
 
 mod fields;
 mod icon;
@@ -27,8 +27,8 @@ pub struct SkillSidecar {
 pub struct SkillPolicy {
     /// Whether a model may use the skill without the user's request. `None` if not declared.
     pub allow_implicit_invocation: Option<bool>,
-    /// Products that may use the skill: at most 256 texts of 64 characters, not validated. Empty for
-    /// all products.
+    /// Products that may use the skill: at most 256 texts of 64 characters, not validated. Empty
+    /// for all products.
     pub products: Box<[Box<str>]>,
 }
 
@@ -82,8 +82,8 @@ impl SkillSidecar {
     }
 }
 
-/// Reads a sidecar. `bytes` is the whole file, or its first `MAX_MANIFEST_BYTES` + 1 bytes. An empty
-/// file is a sidecar without fields.
+/// Reads a sidecar. `bytes` is the whole file, or its first `MAX_MANIFEST_BYTES` + 1 bytes. An
+/// empty file is a sidecar without fields.
 #[must_use]
 pub fn read(bytes: &[u8]) -> (SkillSidecar, Vec<FileProblem>) {
     match parse_mapping(bytes) {

@@ -1,4 +1,5 @@
-//! YAML parser with limits on time and memory. Wraps `serde_yaml`; no other module of `domain` uses it.
+//! YAML parser with limits on time and memory. Wraps `serde_yaml`; no other module of `domain` uses
+//! it.
 
 mod bracket_depth;
 mod fast_path;
@@ -9,12 +10,14 @@ use super::limits::{MAX_ALIAS_BYTES, MAX_NESTING};
 use super::value::{DocumentBudget, DynamicValue};
 use super::{position, text};
 
-/// Upper limit of the estimated number of open `[` and `{`. The library visits each open bracket for
-/// each token, and reads the whole text before it can reject anything. Without this limit, the time
-/// grows with the square of the text. The limit is far above the brackets that prose leaves open.
+/// Upper limit of the estimated number of open `[` and `{`. The library visits each open bracket
+/// for each token, and reads the whole text before it can reject anything. Without this limit, the
+/// time grows with the square of the text. The limit is far above the brackets that prose leaves
+/// open.
 const MAX_OPEN_BRACKETS: usize = 4 * MAX_NESTING;
 
-/// Maximum number of `%TAG` directives. The library searches all of them for each directive and tag.
+/// Maximum number of `%TAG` directives. The library searches all of them for each directive and
+/// tag.
 const MAX_TAG_HANDLES: usize = 64;
 
 /// Error of [`parse`].
@@ -35,14 +38,14 @@ pub struct YamlError {
 pub enum YamlErrorKind {
     /// The text is not valid YAML.
     Syntax,
-    /// The text is valid YAML, but exceeds a limit, or has a duplicate key, an unknown anchor or a second
-    /// document. Such a text must not be repaired, because quotes would hide the error.
+    /// The text is valid YAML, but exceeds a limit, or has a duplicate key, an unknown anchor or a
+    /// second document. Such a text must not be repaired, because quotes would hide the error.
     Rejected,
 }
 
 /// Parses one document. An empty document is `Null`. The expansion of aliases may add
-/// `MAX_ALIAS_BYTES` to the size of the text. Texts up to that size exceed the limit only with mappings
-/// as keys of mappings.
+/// `MAX_ALIAS_BYTES` to the size of the text. Texts up to that size exceed the limit only with
+/// mappings as keys of mappings.
 pub fn parse(text: &str) -> Result<DynamicValue, YamlError> {
     if let Some(value) = fast_path::parse(text) {
         return Ok(value);
@@ -87,7 +90,8 @@ fn parse_with_library(text: &str) -> Result<DynamicValue, YamlError> {
     })
 }
 
-/// Finds a construct that takes the library more than linear time. Returns its offset and a message.
+/// Finds a construct that takes the library more than linear time. Returns its offset and a
+/// message.
 fn find_costly_construct(text: &str) -> Option<(usize, String)> {
     let nested = bracket_depth::find_bracket_deeper_than(MAX_OPEN_BRACKETS, text)
         .map(|index| (index, format!("nested over {MAX_NESTING} levels deep")));
@@ -106,8 +110,8 @@ fn is_yaml_char(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{7e}' | '\u{85}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..)
 }
 
-/// Returns the line and column of a quote that is not closed, which helps an author more than the end of
-/// the text. The library has this position only in its message.
+/// Returns the line and column of a quote that is not closed, which helps an author more than the
+/// end of the text. The library has this position only in its message.
 fn unclosed_quote_position(message: &str) -> Option<(usize, usize)> {
     let rest = message.strip_prefix("found unexpected end of stream")?;
     let (_, place) = rest.rsplit_once(", while scanning a quoted scalar at line ")?;
@@ -126,8 +130,8 @@ fn byte_index_of(text: &str, (line, column): (usize, usize)) -> usize {
     characters.nth(column.saturating_sub(1)).unwrap_or(text.len())
 }
 
-/// Removes ` at line 2 column 3` and ` at position 4` from a message. These positions are relative to the
-/// document; the caller reports the position in the file.
+/// Removes ` at line 2 column 3` and ` at position 4` from a message. These positions are relative
+/// to the document; the caller reports the position in the file.
 fn strip_positions(message: &str) -> String {
     let mut out = String::with_capacity(message.len());
     let mut rest = message;

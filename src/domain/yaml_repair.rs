@@ -1,15 +1,16 @@
-//! Repairs YAML with missing quotes, such as `description: Use when: x`. Works line by line; the caller
-//! parses the result again.
+//! Repairs YAML with missing quotes, such as `description: Use when: x`. Works line by line; the
+//! caller parses the result again.
 
 use super::yaml::{self, YamlErrorKind};
 
 /// Repaired text, and the line (from 1) and key of each quoted value.
 pub type RepairedYaml = (String, Vec<(u32, String)>);
 
-/// Puts single quotes around each unquoted value that is invalid YAML on its own and that contains `: `,
-/// ends with `:`, or begins with `[`, `{`, `@`, a backtick or `<`. Joins indented continuation lines to
-/// the value and leaves them blank, which preserves line numbers. Block scalars and quoted scalars are
-/// not changed. Returns `None` if there is nothing to quote. Intended for text that does not parse.
+/// Puts single quotes around each unquoted value that is invalid YAML on its own and that contains
+/// `: `, ends with `:`, or begins with `[`, `{`, `@`, a backtick or `<`. Joins indented
+/// continuation lines to the value and leaves them blank, which preserves line numbers. Block
+/// scalars and quoted scalars are not changed. Returns `None` if there is nothing to quote.
+/// Intended for text that does not parse.
 #[must_use]
 pub fn quote_broken_values(yaml: &str) -> Option<RepairedYaml> {
     let lines: Vec<&str> = yaml.split_inclusive('\n').collect();
@@ -143,8 +144,8 @@ fn closes_quote(quote: char, text: &str) -> bool {
     false
 }
 
-/// Returns the key and the repaired entry in one line, without its line ending. Returns `None` if the
-/// value needs no quotes.
+/// Returns the key and the repaired entry in one line, without its line ending. Returns `None` if
+/// the value needs no quotes.
 fn repair_entry<'a>(lines: &[&'a str]) -> Option<(&'a str, String)> {
     let first = lines[0].trim_end();
     let BlockLine { key, value, .. } = split_line(first);

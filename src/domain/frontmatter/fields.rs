@@ -46,8 +46,8 @@ struct FrontmatterReader<'a> {
     problems: &'a mut Vec<FileProblem>,
 }
 
-/// Reads the fields of `value`, parsed from `yaml`, which begins on line 2 of the file. Returns `None`
-/// if the name or the description is invalid.
+/// Reads the fields of `value`, parsed from `yaml`, which begins on line 2 of the file. Returns
+/// `None` if the name or the description is invalid.
 pub(super) fn read(
     value: DynamicValue,
     yaml: &str,

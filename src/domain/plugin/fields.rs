@@ -161,8 +161,8 @@ impl<'p> PluginFieldReader<'p> {
         }
     }
 
-    /// Reads a duration and returns milliseconds. `unit` is the number of milliseconds in the author's
-    /// unit.
+    /// Reads a duration and returns milliseconds. `unit` is the number of milliseconds in the
+    /// author's unit.
     pub(super) fn read_duration_ms(
         &mut self,
         at: LabeledMapping<'_>,

@@ -51,8 +51,9 @@ pub struct MarketplaceEntry {
     pub authentication: Option<Box<str>>,
 }
 
-/// Reads a marketplace file. `bytes` is the whole file, or its first `MAX_MANIFEST_BYTES` + 1 bytes;
-/// `file` is its path below the root. Returns `None` if the file is invalid; the last problem says why.
+/// Reads a marketplace file. `bytes` is the whole file, or its first `MAX_MANIFEST_BYTES` + 1
+/// bytes; `file` is its path below the root. Returns `None` if the file is invalid; the last
+/// problem says why.
 #[must_use]
 pub fn read(bytes: &[u8], file: &RelPath) -> (Option<PluginMarketplace>, Vec<FileProblem>) {
     let invalid = |why: String| FileProblem::error(DiagnosticCode::PluginFileInvalid, why);

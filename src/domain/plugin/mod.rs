@@ -1,5 +1,5 @@
-//! Plugins: the details of their manifests and the components that they declare. Components are parsed
-//! and reported; a host starts them.
+//! Plugins: the details of their manifests and the components that they declare. Components are
+//! parsed and reported; a host starts them.
 
 mod apps;
 mod component_limits;
@@ -96,8 +96,8 @@ impl Plugin {
         Err(FileProblem::error(DiagnosticCode::HandleTooLong, why))
     }
 
-    /// Whether a client may read this file of the plugin: an agent, a command, an output style or an
-    /// image.
+    /// Whether a client may read this file of the plugin: an agent, a command, an output style or
+    /// an image.
     #[must_use]
     pub fn may_read(&self, file: &RelPath) -> bool {
         let PluginComponents { agents, commands, output_styles, .. } = &self.components;
@@ -107,9 +107,9 @@ impl Plugin {
         prompts.any(|known| known == file) || images.any(|known| known == file)
     }
 
-    /// Omits the components that exceed the limits of one plugin, or `left`, the bytes that remain for
-    /// all plugins below the root. Subtracts the bytes of this plugin from `left`. The problem says how
-    /// many components were omitted.
+    /// Omits the components that exceed the limits of one plugin, or `left`, the bytes that remain
+    /// for all plugins below the root. Subtracts the bytes of this plugin from `left`. The problem
+    /// says how many components were omitted.
     #[must_use]
     pub fn truncate_to_budget(mut self, left: &mut usize) -> (Self, Option<FileProblem>) {
         let budget = MAX_PLUGIN_BYTES.min(*left);

@@ -23,10 +23,10 @@ pub struct PluginPrompt {
     pub file: RelPath,
 }
 
-/// Reads the frontmatter of a Markdown file of this kind. `head` is the whole file if `is_whole`, else
-/// its beginning, with the same minimum size as for [`frontmatter::read`]. `default_name` is used if
-/// the frontmatter has no name. Returns `None` and a problem if the file is invalid or not of this
-/// kind. The caller sets digest, size and path.
+/// Reads the frontmatter of a Markdown file of this kind. `head` is the whole file if `is_whole`,
+/// else its beginning, with the same minimum size as for [`frontmatter::read`]. `default_name` is
+/// used if the frontmatter has no name. Returns `None` and a problem if the file is invalid or not
+/// of this kind. The caller sets digest, size and path.
 #[must_use]
 pub fn read(
     kind: ComponentKind,

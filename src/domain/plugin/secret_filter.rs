@@ -1,7 +1,7 @@
 //! Redacts possible secrets in declarations. Text is redacted unless it is known to be harmless.
 //!
-//! - The value of an environment variable or header is reported only if it is a placeholder, a switch
-//!   or a small number, or a plain value of one of a few known names.
+//! - The value of an environment variable or header is reported only if it is a placeholder, a
+//!   switch or a small number, or a plain value of one of a few known names.
 //! - A word of a command is redacted if the preceding flag, variable or header has the name of a
 //!   secret, or if the word looks random or like a token.
 //! - User information, query and fragment of a URL are redacted unless they are placeholders.
@@ -203,8 +203,8 @@ fn is_harmless_value(text: &str) -> bool {
     is_placeholder_text(text) || SWITCHES.contains(&text) || is_plain_path(text)
 }
 
-/// Whether part of a text is a token or looks generated: letters mixed with digits, or a long run of
-/// either.
+/// Whether part of a text is a token or looks generated: letters mixed with digits, or a long run
+/// of either.
 fn looks_random(text: &str) -> bool {
     let mut pieces = text.split(|c: char| !c.is_ascii_alphanumeric());
     has_token(text)

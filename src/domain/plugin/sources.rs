@@ -117,8 +117,8 @@ impl ComponentSources {
         self.named_paths.iter().filter(move |(named, _)| *named == kind).map(|(_, path)| path)
     }
 
-    /// Returns the default paths of a kind, or none if the manifest declares this JSON kind. The first
-    /// existing path is used.
+    /// Returns the default paths of a kind, or none if the manifest declares this JSON kind. The
+    /// first existing path is used.
     #[must_use]
     pub fn default_paths(&self, kind: ComponentKind) -> Vec<RelPath> {
         if self.declared_json_kinds.contains(&kind) {
@@ -168,7 +168,8 @@ pub(super) fn read(
 }
 
 /// Reads a file that declares components of a JSON kind. `bytes` is the whole file, or its first
-/// `MAX_MANIFEST_BYTES` + 1 bytes. Returns `None` if the file is invalid; the last problem says why.
+/// `MAX_MANIFEST_BYTES` + 1 bytes. Returns `None` if the file is invalid; the last problem says
+/// why.
 #[must_use]
 pub fn read_file(
     kind: ComponentKind,

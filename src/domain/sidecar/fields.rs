@@ -48,8 +48,8 @@ impl SidecarReader<'_> {
     fn read_sidecar(&mut self, value: &DynamicValue) -> SkillSidecar {
         let root = SidecarMapping { value, path: &[] };
         self.report_unknown_keys(root, &["interface", "dependencies", "policy", "permissions"]);
-        // Problems are limited per file. Read the policy first so that other problems cannot hide that
-        // the policy failed closed.
+        // Problems are limited per file. Read the policy first so that other problems cannot hide
+        // that the policy failed closed.
         let policy = self.read_policy(root);
         SkillSidecar {
             policy,

@@ -2,8 +2,8 @@
 
 use crate::domain::RelPath;
 
-/// Resolves the path of an icon, which is relative to `package`: `./assets/x.svg`, `assets/x.svg`, or
-/// either after `../`. Returns the path below the root, or `None` unless the icon is below the
+/// Resolves the path of an icon, which is relative to `package`: `./assets/x.svg`, `assets/x.svg`,
+/// or either after `../`. Returns the path below the root, or `None` unless the icon is below the
 /// directory `assets` of the package or of its plugin.
 #[must_use]
 pub fn resolve_icon(package: &RelPath, plugin: Option<&RelPath>, text: &str) -> Option<RelPath> {

@@ -1,5 +1,5 @@
-//! Compact encoding of a value in one allocation, a few bytes larger than its text. The daemon keeps
-//! thousands of values for its whole lifetime and rarely reads them.
+//! Compact encoding of a value in one allocation, a few bytes larger than its text. The daemon
+//! keeps thousands of values for its whole lifetime and rarely reads them.
 
 use super::DynamicValue;
 
@@ -173,7 +173,8 @@ impl<'a> Iterator for CompactEntries<'a> {
     }
 }
 
-/// Decodes the first value of `bytes` and advances `bytes`. The input is always from [`encode_into`].
+/// Decodes the first value of `bytes` and advances `bytes`. The input is always from
+/// [`encode_into`].
 fn decode_value<'a>(bytes: &mut &'a [u8]) -> ValueRef<'a> {
     let tag = take_bytes(bytes, 1).first().copied().unwrap_or(NULL);
     match tag {

@@ -11,8 +11,8 @@ use super::DynamicValue;
 use crate::domain::limits::MAX_NESTING;
 use crate::domain::text;
 
-/// Memory budget of one document. A text costs its bytes + 1, any other value 1. A key that is not a
-/// text also costs its bytes as text, because the conversion of nested keys doubles their size.
+/// Memory budget of one document. A text costs its bytes + 1, any other value 1. A key that is not
+/// a text also costs its bytes as text, because the conversion of nested keys doubles their size.
 #[derive(Debug)]
 pub struct DocumentBudget {
     remaining: Cell<usize>,
@@ -26,8 +26,8 @@ impl DocumentBudget {
         Self { remaining: Cell::new(left), rejection: RefCell::default() }
     }
 
-    /// Returns the seed that deserializes the document. The seed rejects a document over this budget or
-    /// `MAX_NESTING`, and duplicate keys.
+    /// Returns the seed that deserializes the document. The seed rejects a document over this
+    /// budget or `MAX_NESTING`, and duplicate keys.
     #[must_use]
     pub fn seed(&self) -> ValueSeed<'_> {
         ValueSeed { budget: self, depth: 0, seen_keys: None }
@@ -83,8 +83,8 @@ impl ValueSeed<'_> {
         self.check_key(value())
     }
 
-    /// Rejects a duplicate key. The check is here and not in `visit_map` so that the deserializer reports
-    /// the position of the key.
+    /// Rejects a duplicate key. The check is here and not in `visit_map` so that the deserializer
+    /// reports the position of the key.
     fn check_key<E: de::Error>(self, value: DynamicValue) -> Result<DynamicValue, E> {
         let Some(keys) = self.seen_keys else { return Ok(value) };
         let key = value.to_text();

@@ -1,9 +1,9 @@
 //! Upper bound of the bracket depth of a YAML text, computed in one pass before parsing.
 //!
-//! Only a full parser knows whether a `[` opens a list or is part of prose. This module therefore treats
-//! each bracket as a possible start of a list and follows all possible readings at once. For each lexer
-//! state it keeps only the deepest reading. If a rule of YAML is not worth an exact check, both outcomes
-//! are followed. The result is never less than the real depth.
+//! Only a full parser knows whether a `[` opens a list or is part of prose. This module therefore
+//! treats each bracket as a possible start of a list and follows all possible readings at once. For
+//! each lexer state it keeps only the deepest reading. If a rule of YAML is not worth an exact
+//! check, both outcomes are followed. The result is never less than the real depth.
 
 /// State of a possible reading.
 #[derive(Clone, Copy)]
@@ -44,8 +44,8 @@ impl StateDepths {
     }
 }
 
-/// Returns the offset of the first bracket that may be inside more than `max` others, or `None` if there
-/// is certainly no such bracket.
+/// Returns the offset of the first bracket that may be inside more than `max` others, or `None` if
+/// there is certainly no such bracket.
 pub(super) fn find_bracket_deeper_than(max: usize, text: &str) -> Option<usize> {
     let opens = |b: &u8| matches!(b, b'[' | b'{');
     // Nearly every text ends here.

@@ -1,6 +1,6 @@
 //! Fast path for the simple YAML of most frontmatter: lines of `key: value`, and one nested level.
-//! Parses in one pass, at a tenth of the library's fixed cost. Returns the same value as the library, or
-//! `None` in case of doubt, so that the library parses the text. Tests compare both.
+//! Parses in one pass, at a tenth of the library's fixed cost. Returns the same value as the
+//! library, or `None` in case of doubt, so that the library parses the text. Tests compare both.
 
 use crate::domain::DynamicValue;
 use std::iter::Peekable;
@@ -102,7 +102,8 @@ mod tests {
     use crate::domain::yaml::parse_with_library;
     use proptest::prelude::*;
 
-    /// Checks that a parsed text has the value that the library returns. Returns whether it was parsed.
+    /// Checks that a parsed text has the value that the library returns. Returns whether it was
+    /// parsed.
     fn agrees(text: &str) -> Result<bool, TestCaseError> {
         let Some(read) = parse(text) else { return Ok(false) };
         prop_assert_eq!(parse_with_library(text).ok(), Some(read), "{:?}", text);

@@ -258,7 +258,7 @@ impl SecretFilter {
 
 fn split_at_char(text: &str, at: char) -> (&str, Option<&str>) {
     match text.split_once(at) {
-        Some((before, behind)) => (before, Some(behind)),
+        Some((before, after)) => (before, Some(after)),
         None => (text, None),
     }
 }

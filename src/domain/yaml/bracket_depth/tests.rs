@@ -17,8 +17,8 @@ struct DepthProbe<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum ProbePosition {
-    /// A document that begins with a bracket. If the document turns out to be a mapping, the bracket is
-    /// its first key.
+    /// A document that begins with a bracket. If the document turns out to be a mapping, the
+    /// bracket is its first key.
     Whole,
     /// A list in which only the item at this index begins with a bracket.
     List(usize),
