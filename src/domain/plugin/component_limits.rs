@@ -19,22 +19,14 @@ pub(super) fn truncate_components(
     room: &mut usize,
     overhead: usize,
 ) -> usize {
-    let PluginComponents {
-        mcp_servers: servers,
-        apps,
-        hooks,
-        agents,
-        commands,
-        output_styles,
-        lsp_servers,
-    } = components;
+    let PluginComponents { mcp_servers, apps, hooks, agents, commands, output_styles, lsp_servers } =
+        components;
     let omitted = [
-        truncate_list(servers, room, overhead, |c| {
-            let given = c.environment.iter().chain(&c.headers);
-            let given = given.map(|g| {
-                g.name.len()
-                    + optional_len(g.value.as_deref())
-                    + optional_len(g.from_variable.as_deref())
+        truncate_list(mcp_servers, room, overhead, |c| {
+            let named_values = c.environment.iter().chain(&c.headers).map(|v| {
+                v.name.len()
+                    + optional_len(v.value.as_deref())
+                    + optional_len(v.from_variable.as_deref())
             });
             let tools = c.enabled_tools.iter().flatten().chain(&c.disabled_tools);
             let texts = c.args.iter().chain(tools).map(|text| text.len() + 4);
@@ -42,7 +34,7 @@ pub(super) fn truncate_components(
                 + c.command.len()
                 + c.url.len()
                 + optional_len(c.description.as_deref())
-                + given.map(|n| n + 12).sum::<usize>()
+                + named_values.map(|n| n + 12).sum::<usize>()
                 + texts.sum::<usize>()
         }),
         truncate_list(apps, room, overhead, |c| {
