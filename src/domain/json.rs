@@ -73,7 +73,7 @@ mod tests {
         for (json, line, column, words) in [
             ("", 1, 1, "EOF"),
             ("{\n  \"ä\": x}", 2, 8, "expected value"),
-            ("{\"a\":1,\n\"a\":2}", 2, 3, "`a` is there twice"),
+            ("{\"a\":1,\n\"a\":2}", 2, 3, "duplicate key `a`"),
             ("[1] 2", 1, 5, "trailing"),
         ] {
             let error = parse(json.as_bytes()).expect_err(json);

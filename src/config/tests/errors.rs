@@ -217,7 +217,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ("- a", "f:1:1: a list is no mapping; its keys are environment_ids,"),
     ("a", "f:1:1: \"a\" is no mapping"),
     ("a: [1\nb: 2", "f:2:2: YAML: "),
-    ("a: &x 1", "f:1:4: anchors are not used here"),
+    ("a: &x 1", "f:1:4: anchors are not supported"),
     ("[[[[[[[[[[[[[[[[[[[[", "f:1:17: is nested too deep"),
     (
         "roots: []\ndisabled_skills: [{root: user, path: a}]",
