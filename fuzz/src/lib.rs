@@ -41,7 +41,7 @@ pub fn check_value(value: &DynamicValue) {
 
 /// A value that goes on the wire, in so many bytes.
 pub fn check_sent(value: &DynamicValue, bytes: usize) {
-    assert!(value.depth() <= MAX_WIRE_NESTING && value.encoded_len_bound() <= bytes);
+    assert!(value.depth() <= MAX_WIRE_NESTING && value.wire_size() <= bytes);
 }
 
 /// Whether two values are the same, but for the last digit of a number.
