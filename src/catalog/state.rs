@@ -10,11 +10,11 @@ use std::sync::Arc;
 pub struct RootSnapshot {
     /// Catalog, or the reason why the root cannot be used.
     pub catalog: Result<Arc<Catalog>, RootReason>,
-    /// How the daemon notices changes.
+    /// Mechanism by which the daemon notices changes.
     pub watch_mode: WatchMode,
 }
 
-/// How the daemon notices changes of a root.
+/// Mechanism by which the daemon notices changes of a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchMode {
     /// By inotify events.
