@@ -1,5 +1,4 @@
-//! One PEM file: reads it in bounded memory, and takes certificates or a key out of it. Leaves what they
-//! are good for to the room.
+//! Reads a PEM file of bounded size, and parses its certificates or its private key.
 
 use super::{CertFileError, CertFileKind};
 use rustls::pki_types::pem::{self, PemObject as _};
@@ -9,10 +8,10 @@ use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-/// The most bytes of a file; all authorities of a machine take a quarter of that.
+/// Maximum size of a file. The certificate bundle of a system is about a quarter of the limit.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// A file that was read.
+/// Content of a PEM file.
 pub(super) struct PemFile {
     kind: CertFileKind,
     display_path: String,
@@ -21,59 +20,61 @@ pub(super) struct PemFile {
 }
 
 impl PemFile {
-    pub(super) fn read(path: &Path, part: CertFileKind) -> Result<Self, CertFileError> {
-        let shown = path.display().to_string();
-        let problem = |reason: String| CertFileError { kind: part, subject: shown.clone(), reason };
-        let failed = |error: std::io::Error| {
-            problem(match error.kind() {
+    pub(super) fn read(path: &Path, kind: CertFileKind) -> Result<Self, CertFileError> {
+        let display_path = path.display().to_string();
+        let error = |reason: String| CertFileError { kind, subject: display_path.clone(), reason };
+        let io_error = |io_error: std::io::Error| {
+            error(match io_error.kind() {
                 ErrorKind::NotFound => "does not exist".to_owned(),
-                ErrorKind::PermissionDenied => "may not be read by this user".to_owned(),
-                _ => format!("cannot be read: {error}"),
+                ErrorKind::PermissionDenied => "is not readable by this user".to_owned(),
+                _ => format!("cannot be read: {io_error}"),
             })
         };
-        // Before it is opened: to open a pipe would be to wait for its writer.
-        let metadata = std::fs::metadata(path).map_err(failed)?;
+        // Checked before open(2), which blocks on a pipe without a writer.
+        let metadata = std::fs::metadata(path).map_err(io_error)?;
         if !metadata.is_file() {
-            return Err(problem("is no file".to_owned()));
+            return Err(error("is not a regular file".to_owned()));
         }
         let mut bytes = Vec::new();
         File::open(path)
             .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes))
-            .map_err(failed)?;
+            .map_err(io_error)?;
         if bytes.len() as u64 > MAX_FILE_BYTES {
-            return Err(problem("is over 1 MiB, too large for certificates".to_owned()));
+            return Err(error(
+                "is larger than 1 MiB, the limit for certificates and keys".to_owned(),
+            ));
         }
-        Ok(Self { kind: part, display_path: shown, bytes, metadata })
+        Ok(Self { kind, display_path, bytes, metadata })
     }
 
-    /// All certificates in it, at least one.
+    /// Returns all certificates of the file, at least one.
     pub(super) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, CertFileError> {
-        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
-        let all = all.map_err(|error| self.pem_error(&error))?;
-        if all.is_empty() {
-            return Err(self.error("holds no certificate in PEM"));
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
+        let certificates = certificates.map_err(|error| self.pem_error(&error))?;
+        if certificates.is_empty() {
+            return Err(self.error("contains no PEM certificate"));
         }
-        Ok(all)
+        Ok(certificates)
     }
 
-    /// The first private key in it.
+    /// Returns the first private key of the file.
     pub(super) fn key(&self) -> Result<PrivateKeyDer<'static>, CertFileError> {
         match PrivateKeyDer::pem_slice_iter(&self.bytes).next() {
             Some(Ok(key)) => Ok(key),
             Some(Err(error)) => Err(self.pem_error(&error)),
             None if self.is_encrypted() => {
-                Err(self.error("holds a key with a passphrase; give one without"))
+                Err(self.error("contains an encrypted key; use a key without a passphrase"))
             }
-            None => Err(self.error("holds no private key in PEM")),
+            None => Err(self.error("contains no PEM private key")),
         }
     }
 
-    /// In our words: the library's repeat bytes of the file, which may be a key's.
+    /// Converts a PEM error. The library's messages quote bytes of the file, which may be a key.
     fn pem_error(&self, error: &pem::Error) -> CertFileError {
         self.error(match error {
-            pem::Error::MissingSectionEnd { .. } => "ends in the middle of its PEM",
-            pem::Error::Base64Decode(_) => "holds PEM that is no base64",
-            _ => "is broken PEM",
+            pem::Error::MissingSectionEnd { .. } => "ends within a PEM section",
+            pem::Error::Base64Decode(_) => "contains invalid base64 in its PEM section",
+            _ => "is not valid PEM",
         })
     }
 
@@ -82,12 +83,11 @@ impl PemFile {
         self.bytes.windows(mark.len()).any(|bytes| bytes == mark)
     }
 
-    /// Whether users that are neither the owner nor of the group may read or write it.
+    /// Whether users other than the owner and the group may read or write the file.
     pub(super) fn is_world_accessible(&self) -> bool {
         self.metadata.permissions().mode() & 0o006 != 0
     }
 
-    /// The file as messages name it.
     pub(super) fn display_path(&self) -> &str {
         &self.display_path
     }

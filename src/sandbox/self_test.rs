@@ -36,8 +36,8 @@ impl SelfTest {
         let tcp_listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
         let name = format!("caproot-self-test-{}", std::process::id());
         let abstract_address = UnixAddr::from_abstract_name(name)?;
-        let _abstract_listener = UnixListener::bind_addr(&abstract_address)?;
-        Ok(Self { outside_file, tcp_listener, abstract_address, _abstract_listener })
+        let listener = UnixListener::bind_addr(&abstract_address)?;
+        Ok(Self { outside_file, tcp_listener, abstract_address, _abstract_listener: listener })
     }
 
     /// Attempts all actions that a sandbox with this Landlock ABI denies; `None` attempts all. `below`
