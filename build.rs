@@ -19,8 +19,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Sets `CAPROOT_BUILD` for the code: commit and date if known, profile, and target. A build of a
-/// package can set `CAPROOT_COMMIT` and `SOURCE_DATE_EPOCH`. A debug build does not ask git: otherwise
-/// each commit would cause a rebuild.
+/// package can set `CAPROOT_COMMIT` and `SOURCE_DATE_EPOCH`. A debug build does not ask git:
+/// otherwise each commit would cause a rebuild.
 fn emit_build_info() {
     for name in ["CAPROOT_COMMIT", "SOURCE_DATE_EPOCH"] {
         println!("cargo:rerun-if-env-changed={name}");

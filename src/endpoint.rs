@@ -16,7 +16,7 @@ pub struct ProcessEnv {
     pub etc: PathBuf,
     /// Runtime directory that systemd created for the unit: `RUNTIME_DIRECTORY`.
     pub unit_runtime_dir: Option<PathBuf>,
-    /// `XDG_RUNTIME_DIR`, if the path is absolute. The XDG specification requires to ignore other paths.
+    /// `XDG_RUNTIME_DIR`, if the path is absolute. The XDG specification says to ignore other paths.
     pub xdg_runtime_dir: Option<PathBuf>,
     /// Directory for temporary files: `TMPDIR`, else `/tmp`.
     pub temp_dir: PathBuf,
@@ -71,8 +71,9 @@ impl ProcessEnv {
     }
 }
 
-/// Returns the sockets that clients try in this order. A daemon without `--listen` binds one of these
-/// sockets. The first is the socket of the systemd unit, the last is for a user without a session.
+/// Returns the sockets that clients try in this order. A daemon without `--listen` binds one of
+/// these sockets. The first is the socket of the systemd unit, the last is for a user without a
+/// session.
 #[must_use]
 pub fn default_sockets(env: &ProcessEnv) -> Vec<PathBuf> {
     let mut sockets = vec![PathBuf::from("/run/caproot/caproot.sock")];

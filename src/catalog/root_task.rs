@@ -4,8 +4,9 @@
 
 use super::pending_changes::{DueWork, PendingChanges, WatchRegistrar};
 use super::policy::CatalogPolicy;
-use super::root_task_handle::{InFlightWork, RootTaskHandle};
+use super::root_task_handle::RootTaskHandle;
 use super::scope::{CatalogScope, RootKey};
+use super::wait_budget::InFlightWork;
 use super::{CatalogStore, PollReason, WatchMode};
 use crate::disk::{DirtyDirs, RootIndex, ScanOutcome, ScanProgress};
 use crate::domain::{Catalog, RootReason};
@@ -123,8 +124,8 @@ impl RootTask {
         }
     }
 
-    /// Returns whether a caller waits for a scan; `None` if the root was evicted or is idle. Removes
-    /// an idle root.
+    /// Returns whether a caller waits for a scan; `None` if the root was evicted or is idle.
+    /// Removes an idle root.
     fn check_demand(&self) -> Option<bool> {
         let mut state = self.store.lock_state();
         let idle_timeout = self.policy.timing.idle_timeout;

@@ -2,9 +2,8 @@
 
 use super::ConsistencyLevel;
 use super::pending_changes::PendingChanges;
-use super::wait_budget::RequestedScan;
-use crate::disk::ScanProgress;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use super::wait_budget::{InFlightWork, RequestedScan};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
@@ -108,34 +107,5 @@ impl RootTaskHandle {
 
     pub(super) fn is_scanning(&self) -> bool {
         self.started_scan > *self.completed_scan.borrow()
-    }
-}
-
-/// Progress of the disk work of one root. Cheap to clone; all clones share one state.
-#[derive(Debug, Clone, Default)]
-pub(super) struct InFlightWork(Arc<Mutex<Option<Arc<ScanProgress>>>>);
-
-impl InFlightWork {
-    pub(super) fn start(&self) -> Arc<ScanProgress> {
-        self.lock().insert(Arc::default()).clone()
-    }
-
-    pub(super) fn finish(&self) {
-        *self.lock() = None;
-    }
-
-    /// Whether the work started at least `age` ago and made no progress for `idle_time`.
-    pub(super) fn is_stuck_since(&self, age: Duration, idle_time: Duration) -> bool {
-        self.lock().as_ref().map_or(Duration::ZERO, |progress| progress.age()) >= age
-            && self.is_stuck(idle_time)
-    }
-
-    /// Whether the work made no progress for `idle_time`.
-    pub(super) fn is_stuck(&self, idle_time: Duration) -> bool {
-        self.lock().as_ref().map_or(Duration::ZERO, |progress| progress.idle_time()) >= idle_time
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<ScanProgress>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,9 +1,9 @@
 //! Directories and published roots within the access scope of a caller.
 //!
-//! A root is scanned, watched and read once per access scope. The allowed directories of a scope end
-//! at the scope, so the code that confines the daemon to its allowed directories also confines the
-//! caller: links, reads and file lists included. No response is filtered afterwards. The price is one
-//! catalog per root and scope. There are at most as many scopes as caller rules.
+//! A root is scanned, watched and read once per access scope. The allowed directories of a scope
+//! end at the scope, so the code that confines the daemon to its allowed directories also confines
+//! the caller: links, reads and file lists included. No response is filtered afterwards. The price
+//! is one catalog per root and scope. There are at most as many scopes as caller rules.
 
 use crate::disk::{AllowedDirs, OpenMethod};
 use crate::domain::{AccessScope, PublishedRoot, RootPath, RootReason, SelectedRoot};

@@ -95,8 +95,8 @@ impl<T> StoreState<T> {
         self.history_floor
     }
 
-    /// Starts a revision from which selections resolve to other roots. Clients cannot resume from an
-    /// earlier revision.
+    /// Starts a revision from which selections resolve to other roots. Clients cannot resume from
+    /// an earlier revision.
     pub(super) fn discard_resume_points(&mut self) {
         self.revision += 1;
         self.history_floor = self.revision;

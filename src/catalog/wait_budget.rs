@@ -1,9 +1,10 @@
 //! How long a call waits for scans, and the state of a root whose scan takes longer.
 
-use super::root_task_handle::InFlightWork;
 use super::{ConsistencyLevel, DeadlineExceeded, RootState};
+use crate::disk::ScanProgress;
 use crate::domain::RootReason;
 use crate::watch::InotifyWatcher;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -32,6 +33,35 @@ pub(super) struct RequestedScan {
     in_flight: InFlightWork,
     /// Whether the root has no snapshot yet.
     is_first: bool,
+}
+
+/// Progress of the disk work of one root. Cheap to clone; all clones share one state.
+#[derive(Debug, Clone, Default)]
+pub(super) struct InFlightWork(Arc<Mutex<Option<Arc<ScanProgress>>>>);
+
+impl InFlightWork {
+    pub(super) fn start(&self) -> Arc<ScanProgress> {
+        self.lock().insert(Arc::default()).clone()
+    }
+
+    pub(super) fn finish(&self) {
+        *self.lock() = None;
+    }
+
+    /// Whether the work started at least `age` ago and made no progress for `idle_time`.
+    fn is_stuck_since(&self, age: Duration, idle_time: Duration) -> bool {
+        self.lock().as_ref().map_or(Duration::ZERO, |progress| progress.age()) >= age
+            && self.is_stuck(idle_time)
+    }
+
+    /// Whether the work made no progress for `idle_time`.
+    fn is_stuck(&self, idle_time: Duration) -> bool {
+        self.lock().as_ref().map_or(Duration::ZERO, |progress| progress.idle_time()) >= idle_time
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<ScanProgress>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl RequestedScan {

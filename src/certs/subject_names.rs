@@ -1,5 +1,5 @@
-//! Names in the certificate of a client: DNS names, and URIs such as SPIFFE IDs. The certificate must
-//! be verified before.
+//! Names in the certificate of a client: DNS names, and URIs such as SPIFFE IDs. The certificate
+//! must be verified before.
 
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
@@ -24,9 +24,10 @@ pub enum SubjectNamesError {
     InvalidName,
 }
 
-/// Returns the DNS names (in lower case) and URIs of a certificate in their order. Skips other kinds
-/// of names. If one name is invalid, returns no names: a rule must not match some names of a bad
-/// certificate. A DNS name contains no `:` and every URI contains one, so the two are never confused.
+/// Returns the DNS names (in lower case) and URIs of a certificate in their order. Skips other
+/// kinds of names. If one name is invalid, returns no names: a rule must not match some names of a
+/// bad certificate. A DNS name contains no `:` and every URI contains one, so the two are never
+/// confused.
 pub fn subject_names(certificate: &[u8]) -> Result<Vec<String>, SubjectNamesError> {
     let (_, certificate) =
         X509Certificate::from_der(certificate).map_err(|_| SubjectNamesError::Unreadable)?;

@@ -30,7 +30,7 @@ const MAX_DEBOUNCE: Duration = Duration::from_secs(1);
 /// Prints or logs a message about the watcher.
 pub type ReportFn = fn(&str);
 
-/// Reason why [`FileHints::wait`] returned.
+/// Reason why [`FileHints::wait_for_hint`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HintCause {
     /// Something happened in a watched directory.
@@ -62,7 +62,8 @@ pub struct FileHints {
 
 /// Watcher of the `notify` crate that survives a panic of the crate's thread.
 ///
-/// notify 8.2.1 panics in its thread if poll(2) fails, and then in `watch` and `drop` of the caller.
+/// notify 8.2.1 panics in its thread if poll(2) fails, and then in `watch` and `drop` of the
+/// caller.
 #[derive(Debug)]
 struct WatcherGuard {
     watcher: Option<RecommendedWatcher>,
@@ -97,8 +98,8 @@ pub fn start_file_watcher(report: ReportFn) -> (WatchedDirs, FileHints) {
 }
 
 impl WatchedDirs {
-    /// Watches these directories and no others. Compare stamps after this call, not before it: earlier
-    /// events are not reported. Blocks on the disk.
+    /// Watches these directories and no others. Compare stamps after this call, not before it:
+    /// earlier events are not reported. Blocks on the disk.
     pub fn watch_only(&self, dirs: &BTreeSet<PathBuf>) {
         for dir in dirs {
             self.watch(dir);

@@ -16,8 +16,8 @@ pub struct FileStamp {
 }
 
 impl FileStamp {
-    /// Returns the stamp of the file at a path; `None` if the file does not exist. Follows links. Blocks
-    /// on the disk.
+    /// Returns the stamp of the file at a path; `None` if the file does not exist. Follows links.
+    /// Blocks on the disk.
     #[must_use]
     pub fn of_path(path: &Path) -> Option<Self> {
         std::fs::metadata(path).ok().as_ref().map(Self::new)

@@ -1,10 +1,10 @@
-//! Sandbox of the daemon process: Landlock rules and `no_new_privs`. The process can read below some
-//! directories and remove its sockets. It cannot open other files, execute programs, bind TCP ports,
-//! or connect to other TCP ports. Source: landlock(7).
+//! Sandbox of the daemon process: Landlock rules and `no_new_privs`. The process can read below
+//! some directories and remove its sockets. It cannot open other files, execute programs, bind TCP
+//! ports, or connect to other TCP ports. Source: landlock(7).
 //!
 //! Landlock applies to the calling thread and to threads that it starts later, so call
-//! [`restrict_process`] while the process has one thread, and bind listeners before. Landlock checks
-//! open(2), not lookups: stat(2), readlink(2), `O_PATH` and inotify(7) work on all paths.
+//! [`restrict_process`] while the process has one thread, and bind listeners before. Landlock
+//! checks open(2), not lookups: stat(2), readlink(2), `O_PATH` and inotify(7) work on all paths.
 
 mod paths;
 mod ruleset;
@@ -50,8 +50,8 @@ pub struct ProcessSandbox {
     pub warnings: Vec<String>,
     /// Directories below which the process can read; `None` if Landlock is not applied.
     readable_dirs: Option<BTreeSet<PathBuf>>,
-    /// Keeps the inodes alive: procfs creates a new inode, without a rule, for a file that no process
-    /// has open.
+    /// Keeps the inodes alive: procfs creates a new inode, without a rule, for a file that no
+    /// process has open.
     _procfs: Vec<OwnedFd>,
 }
 
@@ -115,8 +115,8 @@ impl ProcessSandbox {
         self.readable_dirs.is_some()
     }
 
-    /// Whether the process can read below a directory, or will be able to if the directory is created
-    /// later. Follows links as they are now. Blocks on the disk.
+    /// Whether the process can read below a directory, or will be able to if the directory is
+    /// created later. Follows links as they are now. Blocks on the disk.
     #[must_use]
     pub fn may_read(&self, dir: &Path) -> bool {
         let Some(readable_dirs) = &self.readable_dirs else { return true };

@@ -1,5 +1,5 @@
-//! Paths that need a Landlock rule. A rule applies to the inode, not to the path: a file or directory
-//! that may be created again needs a rule on its parent directory.
+//! Paths that need a Landlock rule. A rule applies to the inode, not to the path: a file or
+//! directory that may be created again needs a rule on its parent directory.
 
 use super::SandboxPolicy;
 use std::collections::BTreeSet;
@@ -87,8 +87,8 @@ fn is_filesystem_root(dir: &Path) -> bool {
     dir.parent().is_none()
 }
 
-/// Whether a directory holds files of other programs too: `/`, a directory directly below `/`, or the
-/// home directory.
+/// Whether a directory holds files of other programs too: `/`, a directory directly below `/`, or
+/// the home directory.
 fn is_shared_dir(dir: &Path, home: Option<&Path>) -> bool {
     let home = home.and_then(|home| home.canonicalize().ok());
     home.is_some_and(|home| home == dir) || dir.ancestors().count() <= 2

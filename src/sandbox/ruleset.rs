@@ -14,8 +14,8 @@ use std::path::PathBuf;
 /// truncation, ABI 4 TCP.
 pub(super) const REQUIRED_ABI: u32 = 4;
 
-/// Newest ABI whose rights are restricted if the kernel supports them. ABI 5 adds ioctl(2) of devices,
-/// ABI 6 signals and abstract Unix sockets.
+/// Newest ABI whose rights are restricted if the kernel supports them. ABI 5 adds ioctl(2) of
+/// devices, ABI 6 signals and abstract Unix sockets.
 const REQUESTED_ABI: ABI = ABI::V6;
 
 /// Restricts the calling thread. Returns the Landlock ABI of the kernel, 0 without Landlock.

@@ -40,8 +40,8 @@ impl SelfTest {
         Ok(Self { outside_file, tcp_listener, abstract_address, _abstract_listener: listener })
     }
 
-    /// Attempts all actions that a sandbox with this Landlock ABI denies; `None` attempts all. `below`
-    /// is a readable directory.
+    /// Attempts all actions that a sandbox with this Landlock ABI denies; `None` attempts all.
+    /// `below` is a readable directory.
     pub fn run(&self, below: &Path, abi: Option<u32>) -> io::Result<Vec<AttemptResult>> {
         let file = below.join(format!(".caproot-self-test-{}", std::process::id()));
         let address = self.tcp_listener.local_addr()?;

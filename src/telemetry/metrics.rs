@@ -1,5 +1,5 @@
-//! Metrics of the daemon in the `OpenMetrics` format, and their HTTP endpoint. The README has a table
-//! of all metrics.
+//! Metrics of the daemon in the `OpenMetrics` format, and their HTTP endpoint. The README has a
+//! table of all metrics.
 
 use super::call_metrics::{CallMetrics, CallMetricsLayer};
 use crate::catalog::{CatalogStats, CatalogStore};

@@ -2,8 +2,9 @@
 //! "this directory changed" and "a filesystem was mounted or unmounted here". Events are hints: a
 //! listener reads the directory to learn the change. Source: inotify(7).
 //!
-//! The daemon has one inotify instance. A watch is set through a descriptor of the directory, so the
-//! watch stays with the directory if its path changes. All listeners of a directory share one watch.
+//! The daemon has one inotify instance. A watch is set through a descriptor of the directory, so
+//! the watch stays with the directory if its path changes. All listeners of a directory share one
+//! watch.
 
 mod fault_injector;
 mod mount_table;
@@ -58,9 +59,9 @@ const ENTRY_REPLACED: EventMask = EventMask::CREATE
 /// Receives the events of watched directories. The watcher's task calls the methods, so they must
 /// not block.
 pub trait WatchListener: Send + Sync + std::fmt::Debug {
-    /// Called if the directory with this token changed. `name` is the changed entry, if the event has
-    /// a name. `moved` means that the directory was moved, or that the watched entry was replaced:
-    /// earlier reads by a path through the directory may have read other files.
+    /// Called if the directory with this token changed. `name` is the changed entry, if the event
+    /// has a name. `moved` means that the directory was moved, or that the watched entry was
+    /// replaced: earlier reads by a path through the directory may have read other files.
     fn on_dir_changed(&self, token: u64, name: Option<&[u8]>, moved: bool);
     /// Called if filesystems were mounted or unmounted at these absolute paths, in any directory.
     fn on_mounts_changed(&self, mount_points: &[Box<[u8]>]);
@@ -130,8 +131,8 @@ impl InotifyWatcher {
         Self(Arc::new(WatcherInner { state, add_lock, overflows, fault_injector }))
     }
 
-    /// Creates the inotify instance if there is no instance, and spawns a task that reads its events
-    /// until the instance fails. Call within the tokio runtime.
+    /// Creates the inotify instance if there is no instance, and spawns a task that reads its
+    /// events until the instance fails. Call within the tokio runtime.
     pub fn start(&self) -> io::Result<()> {
         let mut state = self.0.lock_state();
         if state.watches.is_some() {
@@ -175,8 +176,8 @@ impl InotifyWatcher {
     }
 
     /// Watches the directory behind a descriptor, without its subdirectories. With `only`, watches
-    /// only the directory itself and that entry. Earlier events are not reported: read the directory
-    /// after this call, not before.
+    /// only the directory itself and that entry. Earlier events are not reported: read the
+    /// directory after this call, not before.
     pub fn watch_dir(
         &self,
         dir: BorrowedFd<'_>,
@@ -227,11 +228,11 @@ impl InotifyWatcher {
         self.0.lock_state().report_mount_changes();
     }
 
-    /// Waits until all events that the kernel queued before this call are reported, and reports mount
-    /// changes at once. Returns `false` if the watcher has no inotify instance.
+    /// Waits until all events that the kernel queued before this call are reported, and reports
+    /// mount changes at once. Returns `false` if the watcher has no inotify instance.
     ///
-    /// The barrier adds and removes a watch on an anonymous file: the kernel queues `IN_IGNORED` for
-    /// the watch behind all other events.
+    /// The barrier adds and removes a watch on an anonymous file: the kernel queues `IN_IGNORED`
+    /// for the watch behind all other events.
     pub async fn barrier(&self) -> bool {
         let Ok(file) = rustix::fs::memfd_create("barrier", rustix::fs::MemfdFlags::CLOEXEC) else {
             return false;

@@ -38,8 +38,8 @@ pub(super) struct InterestId {
 }
 
 impl WatchRegistry {
-    /// Takes all interests of an instance that failed. The numbers continue, so that a key of the old
-    /// instance never removes an interest of the new instance with the same descriptor.
+    /// Takes all interests of an instance that failed. The numbers continue, so that a key of the
+    /// old instance never removes an interest of the new instance with the same descriptor.
     pub(super) fn take_all(&mut self) -> Self {
         let last_number = self.last_number;
         std::mem::replace(self, Self { last_number, ..Self::default() })
@@ -95,8 +95,8 @@ impl WatchRegistry {
         self.by_descriptor.remove(&descriptor);
     }
 
-    /// Returns the listeners of an event, each with its token and whether the interest is in a single
-    /// entry.
+    /// Returns the listeners of an event, each with its token and whether the interest is in a
+    /// single entry.
     pub(super) fn matching_listeners(
         &self,
         descriptor: i32,
