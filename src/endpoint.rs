@@ -16,7 +16,7 @@ pub struct ProcessEnv {
     pub etc: PathBuf,
     /// Runtime directory that systemd created for the unit: `RUNTIME_DIRECTORY`.
     pub unit_runtime_dir: Option<PathBuf>,
-    /// `XDG_RUNTIME_DIR`, if the path is absolute. The XDG specification says to ignore other paths.
+    /// `XDG_RUNTIME_DIR`, if the path is absolute. The specification says to ignore others.
     pub xdg_runtime_dir: Option<PathBuf>,
     /// Directory for temporary files: `TMPDIR`, else `/tmp`.
     pub temp_dir: PathBuf,

@@ -48,15 +48,14 @@ impl InFlightWork {
         *self.lock() = None;
     }
 
-    /// Whether the work started at least `age` ago and made no progress for `idle_time`.
-    fn is_stuck_since(&self, age: Duration, idle_time: Duration) -> bool {
-        self.lock().as_ref().map_or(Duration::ZERO, |progress| progress.age()) >= age
-            && self.is_stuck(idle_time)
+    /// How long ago the work started; zero if no work is in flight.
+    fn age(&self) -> Duration {
+        self.lock().as_ref().map_or(Duration::ZERO, |progress| progress.age())
     }
 
-    /// Whether the work made no progress for `idle_time`.
-    fn is_stuck(&self, idle_time: Duration) -> bool {
-        self.lock().as_ref().map_or(Duration::ZERO, |progress| progress.idle_time()) >= idle_time
+    /// How long the work made no progress; zero if no work is in flight.
+    fn idle_time(&self) -> Duration {
+        self.lock().as_ref().map_or(Duration::ZERO, |progress| progress.idle_time())
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Arc<ScanProgress>>> {
@@ -102,7 +101,7 @@ impl WaitBudget {
         consistency: ConsistencyLevel,
     ) -> Result<Option<RootState>, DeadlineExceeded> {
         let mut until = self.short_deadline;
-        if scan.in_flight.is_stuck_since(MAX_FIRST_WAIT, STUCK_AFTER) {
+        if scan.in_flight.age() >= MAX_FIRST_WAIT && scan.in_flight.idle_time() >= STUCK_AFTER {
             // Earlier calls waited long enough to know that the root is stuck.
             until = Instant::now();
         }
@@ -111,7 +110,7 @@ impl WaitBudget {
             // The channel closes when the root is evicted; the root then has no snapshot.
             match timeout_at(until, scan.completed.wait_for(|done| *done >= number)).await {
                 Ok(_) => return Ok(None),
-                Err(_) if scan.in_flight.is_stuck(STUCK_AFTER) => {
+                Err(_) if scan.in_flight.idle_time() >= STUCK_AFTER => {
                     return Ok(Some(RootState::Unavailable(RootReason::Timeout)));
                 }
                 Err(_) if consistency == ConsistencyLevel::Cached || scan.is_first => {
