@@ -1,5 +1,5 @@
-//! From what a search found to a catalog. A skill whose file and namespace are as they were is the
-//! very same value as before, so that comparing two catalogs costs little.
+//! Conversion of scan results to a catalog. A skill whose file and namespace did not change keeps
+//! its `Arc`, which makes the comparison of two catalogs cheap.
 
 use super::dir_lister::sidecar_path;
 use super::disabled_skills::SkillFilter;
@@ -12,7 +12,7 @@ use crate::domain::{Diagnostic, FileProblem, RelPath, RootScope, skill_file_name
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The skills of the last catalog, by package.
+/// Skills of the last catalog by package.
 #[derive(Debug, Default)]
 pub(super) struct CatalogBuilder(HashMap<RelPath, BuiltSkill>);
 
@@ -21,11 +21,11 @@ struct BuiltSkill {
     file: Arc<SkillFile>,
     namespace: Option<Arc<PluginNamespace>>,
     skill: Option<Arc<Skill>>,
-    /// What is wrong with it; nearly always nothing.
+    /// Problems of the skill; nearly always `None`.
     problems: Option<Box<SkillProblems>>,
 }
 
-/// What is wrong with a SKILL.md, and with its sidecar.
+/// Problems of a SKILL.md and of its sidecar.
 #[derive(Debug, PartialEq)]
 struct SkillProblems {
     skill_file_problems: Vec<FileProblem>,
@@ -40,8 +40,8 @@ impl SkillProblems {
 }
 
 impl CatalogBuilder {
-    /// The skill that comes of a package whose file alone changed; `None` where the catalog would
-    /// change in other ways too, or where the package was not made of the old file.
+    /// Returns the new skill of a package of which only the SKILL.md changed. Returns `None` if the
+    /// catalog would change in other ways too, or if the package was not built from `old`.
     pub(super) fn replace_skill(
         &mut self,
         package: &RelPath,
@@ -62,7 +62,7 @@ impl CatalogBuilder {
         assembled.skill.clone()
     }
 
-    /// Gives each skill its namespace, and joins all to a catalog.
+    /// Assigns the namespaces, removes the disabled skills, and builds the catalog.
     pub(super) fn build_catalog(
         &mut self,
         mut namespaces: NamespaceResolver<'_>,

@@ -1,4 +1,4 @@
-//! Reads and digests file contents in bounded memory.
+//! Reading and digesting of file contents in bounded memory.
 
 use super::cancellation::CancelToken;
 use super::page_bytes::PageBytes;
@@ -9,22 +9,23 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt as _;
 
-/// What of a SKILL.md is held while it is read: the frontmatter, its fences and a line more.
+/// Part of a SKILL.md that is kept in memory: the frontmatter, its fences, and one more line.
 pub(super) const HEAD_BYTES: usize = MAX_FRONTMATTER_BYTES + 4_096;
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// What is known of a file whose beginning was read.
+/// Result of reading the start of a file.
 pub(super) struct FileHead {
-    /// Whether its beginning is all of it.
+    /// Whether the start is the whole file.
     pub(super) is_complete: bool,
-    /// Of all of it; `None` where the file is over the bound.
+    /// Digest of the whole file; `None` if the file exceeds the limit.
     pub(super) digest: Option<ContentDigest>,
-    /// The problem with hidden characters in the file; in its beginning, if the file is over the bound.
+    /// Problem with hidden characters: in the whole file, or in its start if the file exceeds the
+    /// limit.
     pub(super) hidden: Option<FileProblem>,
 }
 
-/// Reads a file's head into `bytes`, in the place of what they were. Digests the whole file and looks for
-/// hidden characters in it, unless the file is over `max_bytes`.
+/// Replaces `bytes` by the start of a file. Unless the file exceeds `max_bytes`, digests the whole
+/// file and checks it for hidden characters.
 pub(super) fn read_head(
     mut file: &File,
     size: u64,
@@ -59,25 +60,26 @@ pub(super) fn read_head(
     Ok(FileHead { is_complete: whole, digest, hidden: hidden.finish() })
 }
 
-/// Reads a small file whole, and one byte more where it is over the bound, so that its reader sees
-/// that it is.
+/// Reads a small file. If the file exceeds the limit, reads one byte more than the limit, so that
+/// the parser reports the size.
 pub(super) fn read_small_file(file: &File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(MAX_MANIFEST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// A page of a file, with what there is to know of all of it.
+/// A page of a file, with the properties of the whole file.
 pub(super) struct DigestedPage {
-    /// One more than the bound where the file is over it, and nothing else counts.
+    /// Size of the file. If the file exceeds the limit, this is the limit plus one, and the other
+    /// fields have no meaning.
     pub(super) size: u64,
     pub(super) digest: ContentDigest,
     pub(super) utf8: bool,
     pub(super) page: Vec<u8>,
 }
 
-/// Reads a file to its end, whatever its size is said to be, but no further than a byte beyond
-/// `max_bytes`; holds up to `len` bytes of it from `offset` on.
+/// Reads a file to its end, whatever its reported size, but at most one byte beyond `max_bytes`.
+/// Keeps up to `len` bytes from `offset` on.
 pub(super) fn read_digested_page(
     file: &File,
     offset: u64,
@@ -106,8 +108,8 @@ pub(super) fn read_digested_page(
     Ok(DigestedPage { size: at, digest, utf8: utf8.is_valid(), page })
 }
 
-/// The digest of a file that is `size` bytes long, and whether it is UTF-8; `None` where it is
-/// shorter or longer. That nobody wants it any more is an error.
+/// Digests a file of `size` bytes. Returns the digest and whether the file is UTF-8; `None` if the
+/// file has another size. Cancellation is an error.
 pub(super) fn digest_file(
     file: &File,
     size: u64,
@@ -147,11 +149,11 @@ pub(super) fn read_range(file: &File, offset: u64, len: usize) -> io::Result<Pag
     })
 }
 
-/// Whether text that comes in pieces is UTF-8.
+/// Validator of UTF-8 text in chunks.
 #[derive(Default)]
 struct Utf8Validator {
     broken: bool,
-    /// The beginning of a character whose end is in the next piece.
+    /// Start of a character that continues in the next chunk.
     partial_char: Vec<u8>,
 }
 

@@ -1,9 +1,10 @@
-//! One page of a package's files, found by walking it now. Blocking.
+//! One page of a package's files. Each page walks the package again. Blocks.
 
-use super::allowed_dirs::{ResolvedRootDir, identity};
+use super::allowed_dirs::ResolvedRootDir;
 use super::cancellation::CancelToken;
 use super::digest_cache::DigestCache;
 use super::dir_lister::read_names;
+use super::dirs_snapshot::identity;
 use super::file_page::FileReadError;
 use super::open_file::{self, OpenError, resolve_error};
 use super::package::{ReadRules, ResolvedPackage};
@@ -12,56 +13,58 @@ use crate::domain::package_walk::{FileListToken, PackageWalk, WalkEntryKind, Wal
 use crate::domain::{ContentDigest, RelPath, ResolvedPath, handle, resource_filter};
 use rustix::fs::{FileType, OFlags, fstat};
 
-/// How often a file that changes while it is digested is tried again.
+/// Maximum number of attempts to digest a file that changes in the meantime.
 const TRIES: usize = 3;
 
-/// Which page of which package's files.
+/// Request for a page of a package's files.
 #[derive(Debug)]
 pub struct FileListRequest<'a> {
-    /// The package, as walked below the root.
+    /// Package, as walked from the root.
     pub package: &'a RelPath,
-    /// Where the page before ended.
+    /// End of the previous page.
     pub from: Option<&'a FileListToken>,
-    /// How far the walk goes.
+    /// Limits of the walk.
     pub limits: WalkLimits,
-    /// The most files.
+    /// Maximum number of files.
     pub max_files: usize,
-    /// The most bytes of all paths as they are spelled in handles, and `file_bytes` for each.
+    /// Maximum sum of the lengths of the encoded paths, plus `bytes_per_file` for each file.
     pub max_bytes: usize,
-    /// What a file takes of `max_bytes` beside its path below the package.
+    /// Bytes that a file takes of `max_bytes` in addition to its path.
     pub bytes_per_file: usize,
-    /// Whether files are digested, those of at most so many bytes. A page ends early once it has
-    /// digested so many bytes that no digest was known of.
+    /// Maximum size of files to digest; `None` to digest no file. A page ends early after it has
+    /// digested this many bytes of files without a cached digest.
     pub max_digest_bytes: Option<u64>,
-    /// What may be read.
+    /// Rules for reading files.
     pub rules: ReadRules<'a>,
 }
 
-/// The files of a page.
+/// Page of a package's files.
 #[derive(Debug)]
 pub struct FileListPage {
-    /// By the bytes of their handles.
+    /// Files in the byte order of their handles.
     pub files: Vec<ListedFile>,
-    /// Where the next page begins; `None` at the end.
+    /// Start of the next page; `None` at the end.
     pub next: Option<FileListToken>,
-    /// Whether a limit left something out, here or before.
+    /// Whether a limit omitted entries, on this page or an earlier page.
     pub truncated: bool,
 }
 
-/// One file that may be read.
+/// File that may be read.
 #[derive(Debug)]
 pub struct ListedFile {
-    /// Below the package.
+    /// Path below the package.
     pub path: RelPath,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Whether anybody may execute it.
+    /// Whether any user may execute the file.
     pub executable: bool,
-    /// Of the whole file, and whether that is UTF-8; `None` where it was not digested.
+    /// Digest of the whole file, and whether the file is UTF-8; `None` if the file was not
+    /// digested.
     pub digest: Option<(ContentDigest, bool)>,
 }
 
-/// Lists a page of a package's files; a list for nobody ends early. `NotFound` is the package itself.
+/// Lists a page of a package's files. Ends early if canceled. `NotFound` means that the package
+/// does not exist.
 pub fn list_files(
     root: &ResolvedRootDir,
     page: &FileListRequest<'_>,
@@ -89,7 +92,7 @@ pub fn list_files(
     Ok(FileListPage { files: listing.files, next, truncated })
 }
 
-/// A page under way.
+/// State of a page in progress.
 struct FileListWalk<'a> {
     package: &'a ResolvedPackage<'a>,
     page: &'a FileListRequest<'a>,
@@ -97,16 +100,16 @@ struct FileListWalk<'a> {
     cancel_token: &'a CancelToken,
     walk: PackageWalk<(ResolvedPath, DirIdentity)>,
     files: Vec<ListedFile>,
-    /// What is left of `max_bytes`.
+    /// Rest of `max_bytes`.
     remaining_bytes: usize,
-    /// Bytes that were read for digests.
+    /// Number of bytes that were read for digests.
     digested_bytes: u64,
-    /// Behind the last of `files`.
+    /// Position after the last of `files`.
     resume_after: Option<FileListToken>,
 }
 
 impl FileListWalk<'_> {
-    /// Walks until the page is full, or there is no more.
+    /// Walks until the page is full or the package ends.
     fn run(&mut self) -> Result<Option<FileListToken>, FileReadError> {
         while let Some((path, kind)) = self.walk.next() {
             self.cancel_token.check_cancelled().map_err(|_| FileReadError::Failed)?;
@@ -131,7 +134,7 @@ impl FileListWalk<'_> {
         Ok(None)
     }
 
-    /// Follows a link; gives whether it leads to a file for which the page has no room.
+    /// Follows a link. Returns whether the page is full.
     fn visit_link(&mut self, path: RelPath, kind: WalkEntryKind) -> Result<bool, FileReadError> {
         let found = open_file::find_target(self.package.snapshot, &self.package.real_path, &path);
         let Some(target) = skip_unavailable(found.map_err(FileReadError::from))? else {
@@ -154,7 +157,7 @@ impl FileListWalk<'_> {
         Ok(false)
     }
 
-    /// Goes into a directory, unless it is on the way already: then links go round in a circle.
+    /// Enters a directory, unless the directory is an ancestor of itself by a cycle of links.
     fn enter_dir(&mut self, spot: ResolvedPath, path: RelPath) -> Result<(), FileReadError> {
         let ReadRules { skipped_dirs: passed_over, follow_links, .. } = self.page.rules;
         let failed = |errno| FileReadError::from(OpenError::from(resolve_error(errno)));
@@ -179,7 +182,7 @@ impl FileListWalk<'_> {
         Ok(())
     }
 
-    /// Takes a file if it may be read; gives whether it is one too many.
+    /// Adds a file if it may be read. Returns whether the page is full.
     fn push_file(&mut self, path: RelPath) -> Result<bool, FileReadError> {
         let Some(mut opened) = skip_unavailable(self.package.open(&path))? else {
             return Ok(false);
@@ -202,7 +205,7 @@ impl FileListWalk<'_> {
             if digest.is_some() {
                 break;
             }
-            // It changed meanwhile.
+            // The file changed in the meantime.
             let Some(again) = skip_unavailable(self.package.open(&path))? else { return Ok(false) };
             opened = again;
         }
@@ -214,8 +217,8 @@ impl FileListWalk<'_> {
     }
 }
 
-/// `None` for what is not there, may not be read, or is no file. That the filesystem fails is an
-/// error: a list that it cuts short would look like a whole one.
+/// Returns `None` for a file that does not exist, may not be read, or is not regular. A failed
+/// filesystem is an error, because the list would look complete without the file.
 fn skip_unavailable<T>(done: Result<T, FileReadError>) -> Result<Option<T>, FileReadError> {
     match done {
         Ok(done) => Ok(Some(done)),

@@ -1,9 +1,9 @@
-//! Finds the plugin that a directory belongs to: the nearest valid manifest at or above it, never
-//! above its allowed root. Each manifest is read once a scan, and only where a skill asks for it.
+//! Plugin to which a directory belongs: the nearest valid manifest in the directory or above it, up
+//! to its allowed directory. Each manifest is read once per scan, and only if a skill needs it.
 
-use super::allowed_dirs::{AllowedDirsSnapshot, ResolveError};
 use super::content;
 use super::dir_lister::{READ_FAILED, is_transient, open_problem};
+use super::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use super::fingerprint::FileFingerprint;
 use super::open_file::{self, OpenError};
 use crate::domain::catalog::BoundedDiagnostics;
@@ -16,61 +16,61 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-/// What was read of the manifests of each directory that was asked for one.
+/// Manifests by directory.
 pub(super) type ManifestsByDir = HashMap<ResolvedPath, ManifestLookup>;
 
-/// What the places for a manifest in one directory hold.
+/// Manifest files of one directory.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct ManifestLookup {
     pub(super) manifest: Option<PluginManifest>,
-    /// The first of the places at which something is.
+    /// First manifest file that exists.
     pub(super) file: Option<RelPath>,
-    /// The others.
+    /// Other manifest files, which are ignored.
     pub(super) other_files: Vec<RelPath>,
     /// The fingerprint of the file, if the file could be opened.
     fingerprint: Option<FileFingerprint>,
-    /// About the file at a place below the directory.
+    /// Problems of files below the directory.
     problems: Vec<(RelPath, FileProblem)>,
 }
 
 impl ManifestLookup {
-    /// The manifest, and where it is below the directory.
+    /// Returns the manifest and its path below the directory.
     pub(super) fn usable_manifest(&self) -> Option<(PluginManifest, RelPath)> {
         Some((self.manifest.clone()?, self.file.clone()?))
     }
 
-    /// Whether there is a manifest that cannot be used.
+    /// Whether the manifest file cannot be used.
     pub(super) fn is_broken(&self) -> bool {
         self.manifest.is_none() && self.file.is_some()
     }
 
     /// Whether the manifest changed since it was read.
-    pub(super) fn is_outdated(&self, ground: &AllowedDirsSnapshot, dir: &ResolvedPath) -> bool {
+    pub(super) fn is_outdated(&self, snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> bool {
         let Some((read, file)) = self.fingerprint.zip(self.file.as_ref()) else { return false };
-        if ground.is_in_access_scope(dir) {
-            return read.is_outdated(ground, dir, file);
+        if snapshot.is_in_access_scope(dir) {
+            return read.is_outdated(snapshot, dir, file);
         }
-        read.is_outdated(&ground.without_access_scope(), dir, file)
+        read.is_outdated(&snapshot.without_access_scope(), dir, file)
     }
 
-    /// Whether a manifest could not be read, and may be by now.
+    /// Whether the manifest could not be read, and a new attempt may succeed.
     pub(super) fn has_transient_error(&self) -> bool {
         self.problems.iter().any(|(_, problem)| is_transient(problem))
     }
 }
 
-/// The plugins of the directories of one search.
+/// Resolver of the namespaces of one scan.
 pub(super) struct NamespaceResolver<'a> {
     pub(super) snapshot: &'a AllowedDirsSnapshot,
     pub(super) root: &'a ResolvedPath,
-    /// Directories that were searched, and whether they may hold a manifest.
+    /// Scanned directories, and whether they may hold a manifest.
     pub(super) entered_dirs: &'a HashMap<ResolvedPath, bool>,
     pub(super) manifests: &'a mut ManifestsByDir,
     pub(super) namespace_cache: HashMap<ResolvedPath, Option<Arc<PluginNamespace>>>,
 }
 
 impl NamespaceResolver<'_> {
-    /// The plugin of a directory.
+    /// Returns the namespace of a directory.
     pub(super) fn find_namespace(
         &mut self,
         dir: &ResolvedPath,
@@ -86,7 +86,7 @@ impl NamespaceResolver<'_> {
             }
             answer = self.namespace_at(&spot, diagnostics);
             here = spot.parent();
-            // A skill's own directory is hardly ever asked for again.
+            // The directory of a skill itself is rarely looked up again.
             if spot != *dir || self.entered_dirs.get(dir) != Some(&false) {
                 climbed.push(spot);
             }
@@ -100,7 +100,7 @@ impl NamespaceResolver<'_> {
         answer
     }
 
-    /// The manifest of the root itself, once [`Self::nearest`] was asked for the root.
+    /// Returns the manifest of the root, after a call of [`Self::find_namespace`] for the root.
     pub(super) fn root_manifest(&self) -> Option<PluginManifest> {
         self.manifests.get(self.root)?.manifest.clone()
     }
@@ -132,24 +132,25 @@ impl NamespaceResolver<'_> {
     }
 }
 
-/// Reads a directory's manifest. Above what a bound caller may be served it gives its plugin's name,
-/// as a skill has one name for every caller, and by it is switched off; and nothing is said of it.
-pub(super) fn read_manifest(ground: &AllowedDirsSnapshot, dir: &ResolvedPath) -> ManifestLookup {
-    if ground.is_in_access_scope(dir) {
-        return read_first_manifest(ground, dir);
+/// Reads the manifest of a directory. Above the caller's access scope, the manifest only provides
+/// the plugin's name: a skill has one name for every caller, and disable rules match this name. Its
+/// problems are not reported there.
+pub(super) fn read_manifest(snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> ManifestLookup {
+    if snapshot.is_in_access_scope(dir) {
+        return read_first_manifest(snapshot, dir);
     }
     ManifestLookup {
         problems: Vec::new(),
-        ..read_first_manifest(&ground.without_access_scope(), dir)
+        ..read_first_manifest(&snapshot.without_access_scope(), dir)
     }
 }
 
-/// Reads the first manifest that exists in a directory.
-fn read_first_manifest(ground: &AllowedDirsSnapshot, dir: &ResolvedPath) -> ManifestLookup {
+/// Reads the first manifest of a directory.
+fn read_first_manifest(snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> ManifestLookup {
     let paths = manifest::MANIFEST_PATHS.into_iter();
     let mut there = paths.filter_map(|path| {
         let path = RelPath::new(path.as_bytes())?;
-        match open_file::open_file(ground, dir, &path) {
+        match open_file::open_file(snapshot, dir, &path) {
             Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) => None,
             Err(e) => Some((path, Err(open_problem(e, Severity::Error)))),
             Ok(opened) => Some((path, Ok(opened))),
@@ -161,7 +162,7 @@ fn read_first_manifest(ground: &AllowedDirsSnapshot, dir: &ResolvedPath) -> Mani
     let read = opened.map(|opened| content::read_small_file(&opened.file));
     let others = there.map(|(path, _)| path).collect();
     let (manifest, problems) = match read {
-        Ok(Ok(bytes)) => manifest::read(&bytes, ground.dir_name(dir)),
+        Ok(Ok(bytes)) => manifest::read(&bytes, snapshot.dir_name(dir)),
         Ok(Err(_)) => {
             (None, vec![FileProblem::error(DiagnosticCode::ManifestInvalid, READ_FAILED)])
         }

@@ -1,4 +1,4 @@
-//! Lists many directories on a few threads.
+//! Listing of many directories on a few threads.
 
 use super::dir_lister::{DirLister, ListBuffers, ListedDir};
 use super::scan_progress::ScanProgress;
@@ -8,18 +8,17 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{available_parallelism, scope};
 
-/// More threads than this only wait for the disk.
+/// Maximum number of threads. More threads would only wait for the disk.
 const MAX_THREADS: usize = 8;
-/// A round of fewer directories is not worth a thread.
+/// Maximum number of directories that are listed without additional threads.
 const MAX_INLINE_DIRS: usize = 8;
 
-/// Where the listing of one visit waits until it is taken.
+/// Slot for the listing of one directory, with its token.
 #[derive(Default)]
 struct ListSlot(Mutex<Option<(u64, ListedDir)>>);
 
-/// Lists directories under new tokens, on a few threads where there are many, and hands each on in the
-/// order of the visits as soon as those before it are there. What `take` does with them is done on this
-/// thread while others list.
+/// Lists directories under new tokens. Uses several threads for many directories. Calls `take` on
+/// this thread in the order of `visits`, as soon as all earlier directories are listed.
 pub(super) fn list_dirs(
     lister: &DirLister<'_>,
     visits: &[DirToScan],
@@ -59,7 +58,7 @@ pub(super) fn list_dirs(
             take_ready();
         }
     });
-    // Those that were under way on other threads.
+    // Takes the listings that other threads finished last.
     take_ready();
 }
 

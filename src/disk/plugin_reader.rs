@@ -1,14 +1,13 @@
-//! Reads what one plugin declares: files of JSON and Markdown at the places that its manifest names,
-//! or at the usual ones. Nothing outside the plugin's directory is opened. Leaves what is in them to
-//! `domain::plugin`, directories of Markdown to `prompts`, and when to read to `plugins`.
+//! Reading of the JSON and Markdown files of one plugin, at the paths that its manifest names or at
+//! the default paths. No file outside the plugin's directory is opened.
 
-use super::allowed_dirs::{AllowedDirsSnapshot, ResolveError};
 use super::content;
-use super::dir_lister::{is_transient, open_problem};
+use super::dir_lister::{is_transient, open_problem, read_names};
 use super::dir_watcher::{DirWatcher, WatchGuard, watch_hard_links};
+use super::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use super::fingerprint::FileFingerprint;
 use super::open_file::{self, OpenError, OpenFile};
-use crate::domain::plugin::{ComponentKind, PluginComponents, read_file};
+use crate::domain::plugin::{ComponentKind, PluginComponents, PluginPrompt, prompt, read_file};
 use crate::domain::{
     DiagnosticCode, FileProblem, Limits, PluginManifest, RelPath, ResolvedPath, Severity,
     resource_filter,
@@ -16,7 +15,16 @@ use crate::domain::{
 use rustix::fs::{FileType, OFlags};
 use std::os::fd::AsFd as _;
 
-/// What reading needs to know.
+/// Maximum depth below a directory of agents, commands or output styles.
+const MAX_DEPTH: usize = 8;
+/// Maximum number of entries of such a directory.
+const MAX_ENTRIES: usize = 10_000;
+/// Maximum number of files of one kind.
+const MAX_FILES: usize = 1_000;
+/// Maximum number of directories of one kind.
+const MAX_DIRECTORIES: usize = 200;
+
+/// Parameters for reading a plugin.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PluginReader<'a> {
     pub(super) snapshot: &'a AllowedDirsSnapshot,
@@ -26,46 +34,46 @@ pub(super) struct PluginReader<'a> {
     pub(super) watcher: &'a dyn DirWatcher,
 }
 
-/// What was read of one plugin.
+/// Contents of a plugin's files.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct PluginContents {
-    /// Files that declare something, in the order of the kinds.
+    /// Files with components, in the order of the kinds.
     pub(super) files: Vec<PluginFile>,
-    /// About what is at a place below the plugin.
+    /// Problems by path below the plugin.
     pub(super) problems: Vec<(RelPath, FileProblem)>,
-    /// The images that are there.
+    /// Images that exist.
     pub(super) images: [Option<RelPath>; 3],
     pub(super) screenshots: Vec<RelPath>,
 }
 
-/// What was read of one file.
+/// Contents of one file.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PluginFile {
     pub(super) kind: ComponentKind,
-    /// As it is named, below the plugin.
+    /// Path below the plugin, as named in the manifest.
     pub(super) file: RelPath,
-    /// Where it really is.
+    /// Resolved path.
     pub(super) real_path: Option<ResolvedPath>,
     pub(super) fingerprint: FileFingerprint,
-    /// `None` where it cannot be used.
+    /// Components; `None` if the file cannot be used.
     pub(super) components: Option<PluginComponents>,
     pub(super) problems: Vec<FileProblem>,
-    /// Whether `components` are those of an earlier version, since this one cannot be used.
+    /// Whether `components` are the last good version of a file that can no longer be used.
     pub(super) stale: bool,
 }
 
-/// A plugin that is being read.
+/// State of reading one plugin.
 pub(super) struct PluginScan<'a> {
     pub(super) reader: PluginReader<'a>,
     pub(super) dir: &'a ResolvedPath,
-    /// Where its manifest is.
+    /// Path of the manifest below the plugin.
     manifest_file: &'a RelPath,
     pub(super) token: u64,
     pub(super) guards: Vec<WatchGuard>,
     pub(super) contents: PluginContents,
 }
 
-/// What is at a place that is named.
+/// File or directory at a path of the manifest.
 enum DeclaredTarget {
     Nothing,
     File(OpenFile),
@@ -74,14 +82,14 @@ enum DeclaredTarget {
 }
 
 impl PluginContents {
-    /// Whether something could not be read, and may be by now.
+    /// Whether a file could not be read, and a new attempt may succeed.
     pub(super) fn has_transient_error(&self) -> bool {
         let mut problems = self.files.iter().flat_map(|file| &file.problems);
         problems.any(is_transient) || self.problems.iter().any(|(_, problem)| is_transient(problem))
     }
 
-    /// Takes what files last said that could be used, where they cannot be any more; says whether
-    /// there were some.
+    /// Uses the last good version of files that can no longer be used. Returns whether there were
+    /// any.
     pub(super) fn keep_last_good(&mut self, last: &Self) -> bool {
         let mut kept = false;
         for file in self.files.iter_mut().filter(|file| file.components.is_none()) {
@@ -96,7 +104,7 @@ impl PluginContents {
 }
 
 impl PluginReader<'_> {
-    /// Watches and reads what a plugin declares; `manifest` is at the place `file` below it.
+    /// Watches and reads the files of a plugin. `file` is the path of its manifest.
     pub(super) fn read(
         &self,
         dir: &ResolvedPath,
@@ -119,7 +127,7 @@ impl PluginReader<'_> {
         (reading.contents, reading.guards)
     }
 
-    /// Watches the way to a place below a directory: each entry that leads there.
+    /// Watches each directory on a path below `dir`, for the entry of the next component.
     pub(super) fn watch_path(
         &self,
         dir: &ResolvedPath,
@@ -137,7 +145,7 @@ impl PluginReader<'_> {
         }
     }
 
-    /// Opens a regular file below a directory, if nothing leads out of that on the way.
+    /// Opens a regular file below a directory, if no link leads out of the directory.
     pub(super) fn open(
         &self,
         dir: &ResolvedPath,
@@ -159,9 +167,11 @@ impl PluginReader<'_> {
         let direct =
             ResolvedPath { dir_index: dir.dir_index, rel_path: dir.rel_path.join_path(place) };
         match real.strip_prefix(dir) {
-            None => invalid("a link leads out of the plugin, and is not followed; use a copy"),
+            None => invalid(
+                "a link leads out of the plugin and is not followed; replace it by a copy of the file",
+            ),
             Some(below) if !resource_filter::may_serve_path(&below, self.skipped_dirs) => {
-                invalid("it lies in a directory that is passed over, or is named `.env`")
+                invalid("the path is in a skipped directory, or is named `.env`")
             }
             Some(_) if !self.follow_links && *real != direct => Err(FileProblem::warning(
                 DiagnosticCode::OutsideRoot,
@@ -204,7 +214,7 @@ impl PluginScan<'_> {
                 DeclaredTarget::Directory(spot) if !kind.is_json() => {
                     self.read_prompt_dir(kind, &place, &spot)
                 }
-                // An unrelated file may be called so.
+                // An unrelated file may have a default name.
                 DeclaredTarget::Nothing
                 | DeclaredTarget::File(_)
                 | DeclaredTarget::Directory(_) => continue,
@@ -213,11 +223,11 @@ impl PluginScan<'_> {
         }
     }
 
-    /// Looks at a place, once it is watched.
+    /// Watches a path, then looks it up.
     fn watch_and_find(&mut self, place: &RelPath) -> DeclaredTarget {
         let Self { reader, dir, .. } = *self;
         if !resource_filter::may_serve_path(place, reader.skipped_dirs) {
-            let why = "it lies in a directory that is passed over, or is named `.env`";
+            let why = "the path is in a skipped directory, or is named `.env`";
             return DeclaredTarget::Problem(FileProblem::warning(DiagnosticCode::PathInvalid, why));
         }
         reader.watch_path(dir, place, self.token, &mut self.guards);
@@ -246,7 +256,7 @@ impl PluginScan<'_> {
     fn report_missing(&mut self, key: &str, place: &RelPath) {
         let place = place.to_string();
         let place: String = place.chars().take(64).collect();
-        let why = format!("`{key}` names `./{}`, and there is no such thing", place.escape_debug());
+        let why = format!("`{key}` names `./{}`, which does not exist", place.escape_debug());
         self.contents.problems.push((
             self.manifest_file.clone(),
             FileProblem::warning(DiagnosticCode::PathMissing, why),
@@ -304,7 +314,7 @@ impl PluginScan<'_> {
         self.contents.screenshots = there.cloned().collect();
     }
 
-    /// Whether there is a file for a picture.
+    /// Whether an image exists at a path. Reports a problem if not.
     fn has_image(&mut self, key: &str, place: &RelPath) -> bool {
         match self.watch_and_find(place) {
             DeclaredTarget::File(_) => return true,
@@ -316,5 +326,98 @@ impl PluginScan<'_> {
             }
         }
         false
+    }
+
+    pub(super) fn read_prompt(&mut self, kind: ComponentKind, place: &RelPath, file: &OpenFile) {
+        if self.is_read(kind, place) {
+            return;
+        }
+        self.watch_hard_links(file);
+        let size = file.version.size;
+        let mut bytes = Vec::new();
+        let most = self.reader.limits.max_file_bytes;
+        let head = content::read_head(&file.file, size, most, &mut bytes);
+        let Ok(head) = head else {
+            let failed = open_problem(OpenError::Resolve(ResolveError::Failed), Severity::Error);
+            return self.contents.problems.push((place.clone(), failed));
+        };
+        let name = place.file_name().unwrap_or_default();
+        let name = name.strip_suffix(b".md").unwrap_or(name);
+        let (prompt, mut problems) = prompt::read(kind, &bytes, head.is_complete, name);
+        problems.extend(head.hidden);
+        let components = prompt.map(|prompt| {
+            let size = if head.is_complete { bytes.len() as u64 } else { size };
+            let prompt = PluginPrompt { digest: head.digest, size, file: place.clone(), ..prompt };
+            let mut components = PluginComponents::default();
+            match kind {
+                ComponentKind::Agents => components.agents.push(prompt),
+                ComponentKind::Commands => components.commands.push(prompt),
+                _ => components.output_styles.push(prompt),
+            }
+            components
+        });
+        self.push_file(kind, place, file, components, problems);
+    }
+
+    /// Reads the Markdown files in a directory and below it, in byte order of their names. Links to
+    /// directories are not followed, and SKILL.md files are not read.
+    pub(super) fn read_prompt_dir(
+        &mut self,
+        kind: ComponentKind,
+        place: &RelPath,
+        spot: &ResolvedPath,
+    ) {
+        let Self { reader, dir, .. } = *self;
+        let mut queue = vec![(place.clone(), spot.clone(), 0)];
+        let (mut files, mut directories) = (0, 0);
+        let mut buffer = Vec::new();
+        while let Some((walked, spot, depth)) = queue.pop() {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            let Ok(fd) = reader.snapshot.open(&spot, flags) else { continue };
+            self.guards.extend(reader.watcher.watch_dir(fd.as_fd(), self.token, None));
+            let Ok(names) = read_names(&fd, MAX_ENTRIES, &mut buffer) else { continue };
+            directories += 1;
+            let mut below = Vec::new();
+            for (name, kind_of_entry) in names {
+                let Some(at) = walked.join(&name) else { continue };
+                if !resource_filter::may_serve_path(&at, reader.skipped_dirs) {
+                    continue;
+                }
+                let is_text = name.ends_with(b".md") && !name.eq_ignore_ascii_case(b"SKILL.md");
+                match kind_of_entry {
+                    FileType::Directory if depth < MAX_DEPTH => {
+                        if let Some(spot) = spot.join(&name) {
+                            below.push((at, spot, depth + 1));
+                        }
+                    }
+                    FileType::RegularFile | FileType::Symlink if is_text => {
+                        if files == MAX_FILES {
+                            return self.report_limit_reached(kind, &at);
+                        }
+                        files += 1;
+                        match reader.open(dir, &at) {
+                            Ok(file) => self.read_prompt(kind, &at, &file),
+                            Err(problem) => self.contents.problems.push((at, problem)),
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            if directories + queue.len() + below.len() > MAX_DIRECTORIES {
+                return self.report_limit_reached(kind, &walked);
+            }
+            queue.extend(below.into_iter().rev());
+        }
+    }
+
+    fn report_limit_reached(&mut self, kind: ComponentKind, at: &RelPath) {
+        let why = format!(
+            "a plugin may have {MAX_FILES} files of `{}`, in {MAX_DIRECTORIES} directories; \
+             further files are omitted",
+            kind.manifest_key()
+        );
+        self.contents
+            .problems
+            .push((at.clone(), FileProblem::warning(DiagnosticCode::LimitReached, why)));
     }
 }

@@ -31,8 +31,8 @@ fn snapshot(top: &Path, bound: &[&str]) -> Arc<AllowedDirsSnapshot> {
     allowed_dirs(top, bound).snapshot_for_path(b"/")
 }
 
-fn resolve(ground: &AllowedDirsSnapshot, path: &Path) -> Result<ResolvedPath, ResolveError> {
-    ground.resolve(path.as_os_str().as_bytes())
+fn resolve(snapshot: &AllowedDirsSnapshot, path: &Path) -> Result<ResolvedPath, ResolveError> {
+    snapshot.resolve(path.as_os_str().as_bytes())
 }
 
 #[test]
@@ -62,16 +62,16 @@ fn nothing_outside_the_access_scope_is_resolved_or_opened() {
         (&[], "a", Err(ResolveError::Outside)),
         (&["a/in", "b"], "b", Ok(())),
     ] {
-        let ground = snapshot(&top, bound);
-        let resolved = resolve(&ground, &top.join(path));
+        let snapshot = snapshot(&top, bound);
+        let resolved = resolve(&snapshot, &top.join(path));
         assert_eq!(resolved.clone().map(drop), expected, "{bound:?} {path}");
         // Whoever has a spot from elsewhere cannot open it either.
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         if let Ok(spot) = resolve(&whole, &top.join(path)) {
-            let opened = ground.open(&spot, flags).map(drop);
+            let opened = snapshot.open(&spot, flags).map(drop);
             let expected = if expected.is_ok() { Ok(()) } else { Err(Errno::XDEV) };
             assert_eq!(opened, expected, "{bound:?} {path}");
-            assert!(ground.without_access_scope().open(&spot, flags).is_ok(), "{bound:?} {path}");
+            assert!(snapshot.without_access_scope().open(&spot, flags).is_ok(), "{bound:?} {path}");
         }
     }
 }
@@ -83,34 +83,34 @@ fn a_path_is_located_among_directories_with_similar_names() {
         fs::create_dir_all(top.join(dir)).expect("a directory");
     }
     let given = ["a-b", "a/in", "b", "a", "a.b"].map(|dir| top.join(dir));
-    let ground = AllowedDirs::new(given.to_vec()).snapshot_for_path(b"/");
+    let snapshot = AllowedDirs::new(given.to_vec()).snapshot_for_path(b"/");
     for path in ["a", "a/in", "a/in/deep", "a/out", "a-b", "a-b/in", "a.b", "b"] {
-        let spot = resolve(&ground, &top.join(path)).expect(path);
-        assert_eq!(ground.absolute_path(&spot), top.join(path));
+        let spot = resolve(&snapshot, &top.join(path)).expect(path);
+        assert_eq!(snapshot.absolute_path(&spot), top.join(path));
     }
     for path in [".", "a-", "a-b.c", "aa", "c"] {
-        assert_eq!(resolve(&ground, &top.join(path)), Err(ResolveError::Outside), "{path}");
+        assert_eq!(resolve(&snapshot, &top.join(path)), Err(ResolveError::Outside), "{path}");
     }
     // The file system's own root holds everything.
-    let ground = AllowedDirs::new(vec![top.join("a"), "/".into()]).snapshot_for_path(b"/");
-    let spot = resolve(&ground, &top.join("b")).expect("inside");
-    assert_eq!(ground.absolute_path(&spot), top.join("b"));
+    let snapshot = AllowedDirs::new(vec![top.join("a"), "/".into()]).snapshot_for_path(b"/");
+    let spot = resolve(&snapshot, &top.join("b")).expect("inside");
+    assert_eq!(snapshot.absolute_path(&spot), top.join("b"));
 }
 
 #[test]
 fn a_directory_that_becomes_a_link_is_not_followed() {
     let (_tmp, top) = tree();
-    let ground = snapshot(&top, &["a/in"]);
-    let spot = resolve(&ground, &top.join("a/in/deep")).expect("inside");
+    let snapshot = snapshot(&top, &["a/in"]);
+    let spot = resolve(&snapshot, &top.join("a/in/deep")).expect("inside");
     fs::remove_dir(top.join("a/in/deep")).expect("removed");
     symlink("../out", top.join("a/in/deep")).expect("a link");
-    assert_eq!(ground.open(&spot, OFlags::PATH).map(drop), Err(Errno::LOOP));
+    assert_eq!(snapshot.open(&spot, OFlags::PATH).map(drop), Err(Errno::LOOP));
     // Nor where the bound itself becomes one.
     fs::rename(top.join("a/in"), top.join("a/was")).expect("renamed");
     symlink("out", top.join("a/in")).expect("a link");
     let bound =
         ResolvedPath { dir_index: spot.dir_index, rel_path: RelPath::new(b"in").expect("a path") };
-    assert_eq!(ground.open(&bound, OFlags::PATH).map(drop), Err(Errno::LOOP));
+    assert_eq!(snapshot.open(&bound, OFlags::PATH).map(drop), Err(Errno::LOOP));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn the_snapshot_is_replaced_when_a_scope_link_is_retargeted() {
 fn a_path_that_leaves_and_returns_does_not_leak_existence() {
     let (_tmp, top) = tree();
     fs::create_dir(top.join("there")).expect("a directory");
-    let ground = AllowedDirs::new(vec![top.join("a")]).snapshot_for_path(b"/");
+    let snapshot = AllowedDirs::new(vec![top.join("a")]).snapshot_for_path(b"/");
     for (path, expected) in [
         ("there/../a/in", Err(ResolveError::Outside)),
         ("gone/../a/in", Err(ResolveError::Outside)),
@@ -141,15 +141,15 @@ fn a_path_that_leaves_and_returns_does_not_leak_existence() {
         // A link outside is not the caller's text.
         ("to-in/deep", Ok(())),
     ] {
-        assert_eq!(resolve(&ground, &top.join(path)).map(drop), expected, "{path}");
+        assert_eq!(resolve(&snapshot, &top.join(path)).map(drop), expected, "{path}");
     }
-    let holder = resolve(&ground, &top.join("a/in")).expect("inside");
+    let holder = resolve(&snapshot, &top.join("a/in")).expect("inside");
     for (target, expected) in [
         ("../../there/../a/in", Err(ResolveError::Outside)),
         ("../../gone/../a/in", Err(ResolveError::Outside)),
         ("../../a/in/deep", Ok(())),
     ] {
-        let followed = ground.resolve_link(&holder, target.as_bytes());
+        let followed = snapshot.resolve_link(&holder, target.as_bytes());
         assert_eq!(followed.map(drop), expected, "{target}");
     }
     // What the operator wrote may take any way.
