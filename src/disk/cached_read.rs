@@ -25,17 +25,17 @@ pub fn read_page_cached(
     allowed: &AllowedDirs,
     root: &[u8],
     page: &FilePageRequest<'_>,
-    versions: &DigestCache,
+    digests: &DigestCache,
 ) -> Option<FilePage> {
     let resolved = allowed.cached_root(root)?;
     // The package is opened by its walked path, so that a link on the path fails the open.
     let package = ResolvedPackage::at_walked_path(&resolved, page.package, page.rules);
     package.check_walked_path(page.resource).ok()?;
-    let place = package.unlinked_path(page.resource);
-    package.check_real_path(page.resource, &place).ok()?;
-    let version = cached_version(&resolved, root, &place)?;
+    let file_path = package.unlinked_path(page.resource);
+    package.check_real_path(page.resource, &file_path).ok()?;
+    let version = cached_version(&resolved, root, &file_path)?;
     // On other filesystems even the open could block.
-    let known = versions.get(&version).filter(|known| known.is_on_local_disk)?;
+    let known = digests.get(&version).filter(|known| known.is_on_local_disk)?;
     if version.size > page.max_file_bytes {
         return None;
     }
@@ -47,7 +47,7 @@ pub fn read_page_cached(
         return None;
     }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = resolved.snapshot.open_cached(&place, flags).ok()?;
+    let file = resolved.snapshot.open_cached(&file_path, flags).ok()?;
     let bytes = read_bytes_cached(&file, offset, len)?;
     // Nothing is returned if the file is not regular or was replaced in the meantime.
     let is_still = file_version(&file) == Some(version);
@@ -59,37 +59,37 @@ pub fn read_page_cached(
 fn cached_version(
     root: &ResolvedRootDir,
     path: &[u8],
-    place: &ResolvedPath,
+    file_path: &ResolvedPath,
 ) -> Option<FileVersion> {
-    let (base, opener) = root.snapshot.dir_and_opener(&root.path);
-    if path == join_path(&base.path, &root.path.rel_path) {
+    let (dir, opener) = root.snapshot.dir_and_opener(&root.path);
+    if path == join_path(&dir.path, &root.path.rel_path) {
         // If no component is a link, the file lies below this path, and one call checks both.
         return file_version(
-            opener.stat_cached_no_links(&join_path(&base.path, &place.rel_path)).ok()?,
+            opener.stat_cached_no_links(&join_path(&dir.path, &file_path.rel_path)).ok()?,
         );
     }
     if !still_resolves(root, path)? {
         return None;
     }
-    file_version(root.snapshot.open_cached(place, OFlags::PATH | OFlags::NOFOLLOW).ok()?)
+    file_version(root.snapshot.open_cached(file_path, OFlags::PATH | OFlags::NOFOLLOW).ok()?)
 }
 
 /// Returns the absolute path of a file in an allowed directory.
-fn join_path(base: &[u8], place: &RelPath) -> Vec<u8> {
-    let slash: &[u8] = if place.is_root() { b"" } else { b"/" };
-    [base, slash, place.as_bytes()].concat()
+fn join_path(dir: &[u8], file_path: &RelPath) -> Vec<u8> {
+    let slash: &[u8] = if file_path.is_root() { b"" } else { b"/" };
+    [dir, slash, file_path.as_bytes()].concat()
 }
 
 /// Whether the root's path leads to the same directory as before, and the allowed directory is
 /// still at its path.
 fn still_resolves(root: &ResolvedRootDir, path: &[u8]) -> Option<bool> {
-    let (base, opener) = root.snapshot.dir_and_opener(&root.path);
+    let (dir, opener) = root.snapshot.dir_and_opener(&root.path);
     let at = |path: &[u8]| identity(opener.stat_cached(path).ok()?);
-    if at(path_or_slash(&base.path).as_os_str().as_encoded_bytes())? != base.identity? {
+    if at(path_or_slash(&dir.path).as_os_str().as_encoded_bytes())? != dir.identity? {
         return Some(false);
     }
-    let spot = root.snapshot.open_cached(&root.path, OFlags::PATH | OFlags::NOFOLLOW);
-    Some(at(path)? == identity(spot.ok()?)?)
+    let opened = root.snapshot.open_cached(&root.path, OFlags::PATH | OFlags::NOFOLLOW);
+    Some(at(path)? == identity(opened.ok()?)?)
 }
 
 fn identity(fd: OwnedFd) -> Option<(u64, u64)> {

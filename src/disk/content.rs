@@ -10,7 +10,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt as _;
 
 /// Part of a SKILL.md that is kept in memory: the frontmatter, its fences, and one more line.
-pub(super) const HEAD_BYTES: usize = MAX_FRONTMATTER_BYTES + 4_096;
+const HEAD_BYTES: usize = MAX_FRONTMATTER_BYTES + 4_096;
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Result of reading the start of a file.
@@ -46,13 +46,13 @@ pub(super) fn read_head(
         let mut rest = if whole { Vec::new() } else { vec![0; CHUNK_BYTES] };
         let mut seen = bytes.len() as u64;
         while !whole && seen <= max_bytes {
-            let n = file.read(&mut rest)?;
-            if n == 0 {
+            let count = file.read(&mut rest)?;
+            if count == 0 {
                 break;
             }
-            seen += n as u64;
-            hasher.update(&rest[..n]);
-            hidden.push(&rest[..n]);
+            seen += count as u64;
+            hasher.update(&rest[..count]);
+            hidden.push(&rest[..count]);
         }
         (seen <= max_bytes).then(|| ContentDigest(hasher.finalize().into()))
     };
@@ -78,31 +78,31 @@ pub(super) struct DigestedPage {
     pub(super) page: Vec<u8>,
 }
 
-/// Reads a file to its end, whatever its reported size, but at most one byte beyond `max_bytes`.
+/// Reads a file to its end, regardless of its reported size, but at most one byte beyond `max_bytes`.
 /// Keeps up to `len` bytes from `offset` on.
 pub(super) fn read_digested_page(
     file: &File,
     offset: u64,
     len: usize,
     max_bytes: u64,
-    wanted: &CancelToken,
+    cancel_token: &CancelToken,
 ) -> io::Result<DigestedPage> {
     let (mut hasher, mut utf8) = (Sha256::new(), Utf8Validator::default());
     let (mut buffer, mut page) = (vec![0; CHUNK_BYTES], Vec::new());
     let mut at = 0;
     while at <= max_bytes {
-        wanted.check_cancelled()?;
-        let room = usize::try_from(max_bytes + 1 - at).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
-        let n = file.read_at(&mut buffer[..room], at)?;
-        if n == 0 {
+        cancel_token.check_cancelled()?;
+        let max_len = usize::try_from(max_bytes + 1 - at).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+        let count = file.read_at(&mut buffer[..max_len], at)?;
+        if count == 0 {
             break;
         }
-        let read = &buffer[..n];
+        let read = &buffer[..count];
         hasher.update(read);
         utf8.push_chunk(read);
-        let skip = usize::try_from(offset.saturating_sub(at)).unwrap_or(n).min(n);
+        let skip = usize::try_from(offset.saturating_sub(at)).unwrap_or(count).min(count);
         page.extend(read[skip..].iter().take(len - page.len()));
-        at += n as u64;
+        at += count as u64;
     }
     let digest = ContentDigest(hasher.finalize().into());
     Ok(DigestedPage { size: at, digest, utf8: utf8.is_valid(), page })
@@ -113,22 +113,22 @@ pub(super) fn read_digested_page(
 pub(super) fn digest_file(
     file: &File,
     size: u64,
-    wanted: &CancelToken,
+    cancel_token: &CancelToken,
 ) -> io::Result<Option<(ContentDigest, bool)>> {
     let mut hasher = Sha256::new();
     let mut utf8 = Utf8Validator::default();
     let mut buffer = vec![0; CHUNK_BYTES.min(usize::try_from(size).unwrap_or(CHUNK_BYTES))];
     let mut at = 0;
     while at < size {
-        wanted.check_cancelled()?;
+        cancel_token.check_cancelled()?;
         let want = buffer.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
-        let n = file.read_at(&mut buffer[..want], at)?;
-        if n == 0 {
+        let count = file.read_at(&mut buffer[..want], at)?;
+        if count == 0 {
             return Ok(None);
         }
-        hasher.update(&buffer[..n]);
-        utf8.push_chunk(&buffer[..n]);
-        at += n as u64;
+        hasher.update(&buffer[..count]);
+        utf8.push_chunk(&buffer[..count]);
+        at += count as u64;
     }
     let is_longer = file.read_at(&mut [0], size)? > 0;
     Ok((!is_longer).then(|| (ContentDigest(hasher.finalize().into()), utf8.is_valid())))
@@ -136,14 +136,14 @@ pub(super) fn digest_file(
 
 /// Reads up to `len` bytes at `offset`.
 pub(super) fn read_range(file: &File, offset: u64, len: usize) -> io::Result<PageBytes> {
-    PageBytes::read(len, |room| {
+    PageBytes::read(len, |buffer| {
         let mut filled = 0;
         while filled < len {
-            let n = file.read_at(&mut room[filled..], offset + filled as u64)?;
-            if n == 0 {
+            let count = file.read_at(&mut buffer[filled..], offset + filled as u64)?;
+            if count == 0 {
                 break;
             }
-            filled += n;
+            filled += count;
         }
         Ok(filled)
     })
@@ -158,15 +158,15 @@ struct Utf8Validator {
 }
 
 impl Utf8Validator {
-    fn push_chunk(&mut self, piece: &[u8]) {
+    fn push_chunk(&mut self, chunk: &[u8]) {
         if self.broken {
             return;
         }
-        let mut piece = piece;
+        let mut chunk = chunk;
         while !self.partial_char.is_empty() {
-            let Some((first, rest)) = piece.split_first() else { return };
+            let Some((first, rest)) = chunk.split_first() else { return };
             self.partial_char.push(*first);
-            piece = rest;
+            chunk = rest;
             match std::str::from_utf8(&self.partial_char) {
                 Ok(_) => self.partial_char.clear(),
                 Err(e) if e.error_len().is_none() => {}
@@ -176,9 +176,9 @@ impl Utf8Validator {
                 }
             }
         }
-        if let Err(e) = std::str::from_utf8(piece) {
+        if let Err(e) = std::str::from_utf8(chunk) {
             match e.error_len() {
-                None => self.partial_char.extend(&piece[e.valid_up_to()..]),
+                None => self.partial_char.extend(&chunk[e.valid_up_to()..]),
                 Some(_) => self.broken = true,
             }
         }

@@ -43,17 +43,17 @@ impl DigestCache {
     pub(super) fn get_or_digest(
         &self,
         opened: &OpenFile,
-        wanted: &CancelToken,
+        cancel_token: &CancelToken,
     ) -> Result<Option<(ContentDigest, bool)>, FileReadError> {
         if let Some(KnownDigest { digest, utf8, .. }) = self.get(&opened.version) {
             return Ok(Some((digest, utf8)));
         }
-        match content::digest_file(&opened.file, opened.version.size, wanted) {
+        match content::digest_file(&opened.file, opened.version.size, cancel_token) {
             Ok(Some((digest, utf8))) if opened.is_unchanged()? => {
                 let known =
                     KnownDigest { digest, utf8, is_on_local_disk: is_on_local_disk(&opened.file) };
-                let mut versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-                versions.put(opened.version, known);
+                let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                cache.put(opened.version, known);
                 Ok(Some((digest, utf8)))
             }
             Ok(_) => Ok(None),

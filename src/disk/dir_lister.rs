@@ -53,67 +53,74 @@ impl DirLister<'_> {
     /// missed. Returns a problem if the directory cannot be listed.
     pub(super) fn list_dir(
         &self,
-        visit: &DirToScan,
+        to_scan: &DirToScan,
         token: u64,
-        scratch: &mut ListBuffers,
+        buffers: &mut ListBuffers,
     ) -> ListedDir {
         let (guards, files) = (Vec::with_capacity(1), SkillFileFingerprints::default());
         let mut record = ListingRecord { token, guards, fingerprints: files };
-        let listing = self.watch_and_list(visit, scratch, &mut record);
+        let listing = self.watch_and_list(to_scan, buffers, &mut record);
         ListedDir { listing, guards: record.guards.into(), fingerprints: record.fingerprints }
     }
 
     fn watch_and_list(
         &self,
-        visit: &DirToScan,
-        scratch: &mut ListBuffers,
+        to_scan: &DirToScan,
+        buffers: &mut ListBuffers,
         record: &mut ListingRecord,
     ) -> Result<DirListing, FileProblem> {
         let token = record.token;
         let unreadable = |error| unreadable_problem(resolve_error(error), Severity::Warning);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let dir = if let Ok(dir) = self.snapshot.open(&visit.resolved, flags) {
+        let dir = if let Ok(dir) = self.snapshot.open(&to_scan.resolved, flags) {
             record.guards.extend(self.watcher.watch_dir(dir.as_fd(), token, None));
             dir
         } else {
             // The watch may succeed without read permission. It reports when permission is granted.
-            match self.snapshot.open(&visit.resolved, OFlags::PATH | OFlags::DIRECTORY) {
+            match self.snapshot.open(&to_scan.resolved, OFlags::PATH | OFlags::DIRECTORY) {
                 Ok(dir) => record.guards.extend(self.watcher.watch_dir(dir.as_fd(), token, None)),
-                // Without a descriptor there is no watch, so a later attempt to list must not count
-                // as watched.
+                // There is no watch, so the listing below must not be tried: it would count as
+                // watched.
                 Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(unreadable(error)),
                 Err(_) => {}
             }
             // Permission may have been granted before the watch existed.
-            self.snapshot.open(&visit.resolved, flags).map_err(unreadable)?
+            self.snapshot.open(&to_scan.resolved, flags).map_err(unreadable)?
         };
         let stat = fstat(&dir).map_err(unreadable)?;
-        let names = read_names(&dir, self.limits.max_entries, &mut scratch.names);
+        let names = read_names(&dir, self.limits.max_entries, &mut buffers.names);
         let names = names.map_err(unreadable)?;
         let total = names.len();
         let has = |wanted: &[u8]| names.binary_search_by(|(n, _)| (**n).cmp(wanted)).is_ok();
         let may_hold_manifest = MANIFEST_DIRECTORIES.iter().any(|d| has(d.as_bytes()));
         let has_sidecar_directory = has(b"agents");
-        if is_manifest_directory(&visit.resolved) {
-            self.watch_manifest(&visit.resolved, record);
+        if is_manifest_directory(&to_scan.resolved) {
+            self.watch_manifest(&to_scan.resolved, record);
         }
         let mut entries = Vec::new();
         for (ordinal, (name, kind)) in names.into_iter().enumerate() {
-            let main = (&*name == b"SKILL.md").then_some(has_sidecar_directory);
+            let skill_file = (&*name == b"SKILL.md").then_some(has_sidecar_directory);
             let what = match kind {
-                FileType::RegularFile if main.is_some() || is_skill_like(&name) => {
-                    ListingEntryKind::File(main.map(|sidecar| {
-                        let spot = visit.resolved.join(&name).ok_or_else(vanished_problem)?;
-                        let opened = open_file::open_real_path(self.snapshot, spot);
-                        self.read_skill_file(visit, opened, sidecar, &mut scratch.head, record)
+                FileType::RegularFile if skill_file.is_some() || is_skill_like(&name) => {
+                    ListingEntryKind::File(skill_file.map(|sidecar| {
+                        let path = to_scan.resolved.join(&name).ok_or_else(vanished_problem)?;
+                        let opened = open_file::open_real_path(self.snapshot, path);
+                        self.read_skill_file(to_scan, opened, sidecar, &mut buffers.head, record)
                     }))
                 }
                 FileType::RegularFile => continue,
                 FileType::Directory => ListingEntryKind::Directory,
                 FileType::Symlink => {
                     // The watch comes before the read, as for the directory.
-                    self.watch_link_path(visit, &dir, &name, record);
-                    self.read_link_entry(visit, &dir, &name, main, &mut scratch.head, record)
+                    self.watch_link_path(to_scan, &dir, &name, record);
+                    self.read_link_entry(
+                        to_scan,
+                        &dir,
+                        &name,
+                        skill_file,
+                        &mut buffers.head,
+                        record,
+                    )
                 }
                 _ => ListingEntryKind::SpecialFile,
             };
@@ -132,13 +139,13 @@ impl DirLister<'_> {
     /// Changes outside the allowed directories are found by the periodic check.
     fn watch_link_path(
         &self,
-        visit: &DirToScan,
+        to_scan: &DirToScan,
         dir: &OwnedFd,
         name: &[u8],
         record: &mut ListingRecord,
     ) {
         let Ok(target) = readlinkat(dir, name, Vec::new()) else { return };
-        for (step, name) in self.snapshot.link_lookups(&visit.resolved, target.as_bytes()) {
+        for (step, name) in self.snapshot.link_lookups(&to_scan.resolved, target.as_bytes()) {
             let opened = self.snapshot.open(&step, OFlags::PATH | OFlags::DIRECTORY);
             if let Ok(fd) = opened {
                 let watch = self.watcher.watch_dir(fd.as_fd(), record.token, Some(&name));
@@ -157,26 +164,28 @@ impl DirLister<'_> {
     /// Reads the target of a link.
     fn read_link_entry(
         &self,
-        visit: &DirToScan,
+        to_scan: &DirToScan,
         dir: &OwnedFd,
         name: &[u8],
-        main: Option<bool>,
+        skill_file: Option<bool>,
         head: &mut Vec<u8>,
         record: &mut ListingRecord,
     ) -> ListingEntryKind {
-        let target = match open_file::follow_link(self.snapshot, &visit.resolved, dir, name) {
+        let target = match open_file::follow_link(self.snapshot, &to_scan.resolved, dir, name) {
             Ok(target) => target,
             Err(OpenError::NotRegular) => return ListingEntryKind::SpecialFile,
-            Err(OpenError::Resolve(why)) => return ListingEntryKind::BrokenLink(link_problem(why)),
+            Err(OpenError::Resolve(error)) => {
+                return ListingEntryKind::BrokenLink(link_problem(error));
+            }
         };
         match FileType::from_raw_mode(target.stat.st_mode) {
             FileType::Directory => {
                 ListingEntryKind::LinkedDirectory(target.real_path, identity(&target.stat))
             }
             FileType::RegularFile => {
-                let read = main.map(|sidecar| {
+                let read = skill_file.map(|sidecar| {
                     let opened = open_file::open_real_path(self.snapshot, target.real_path.clone());
-                    self.read_skill_file(visit, opened, sidecar, head, record)
+                    self.read_skill_file(to_scan, opened, sidecar, head, record)
                 });
                 ListingEntryKind::LinkedFile(target.real_path, read)
             }
@@ -186,7 +195,7 @@ impl DirLister<'_> {
 
     fn read_skill_file(
         &self,
-        visit: &DirToScan,
+        to_scan: &DirToScan,
         opened: Result<OpenFile, OpenError>,
         has_sidecar_directory: bool,
         bytes: &mut Vec<u8>,
@@ -194,14 +203,14 @@ impl DirLister<'_> {
     ) -> Result<Arc<SkillFile>, FileProblem> {
         let opened = opened.map_err(|e| open_problem(e, Severity::Error))?;
         record.fingerprints.skill_file = Some(record.record_file(&opened, self.watcher));
-        let (size, most) = (opened.version.size, self.limits.max_file_bytes);
-        let head = content::read_head(&opened.file, size, most, bytes)
+        let (size, max_bytes) = (opened.version.size, self.limits.max_file_bytes);
+        let head = content::read_head(&opened.file, size, max_bytes, bytes)
             .map_err(|_| unreadable_problem(ResolveError::Failed, Severity::Error))?;
         // Some filesystems report a wrong size.
         let size = if head.is_complete { bytes.len() as u64 } else { size };
-        let name = visit.path.file_name().or(self.root_name);
+        let name = to_scan.path.file_name().or(self.root_name);
         let reading = frontmatter::read(bytes, head.is_complete, name);
-        let sidecar = has_sidecar_directory.then(|| self.read_sidecar(&visit.resolved, record));
+        let sidecar = has_sidecar_directory.then(|| self.read_sidecar(&to_scan.resolved, record));
         let sidecar = sidecar.flatten();
         Ok(Arc::new(SkillFile {
             digest: head.digest,
@@ -220,8 +229,8 @@ impl DirLister<'_> {
         package: &ResolvedPath,
         record: &mut ListingRecord,
     ) -> Option<(SkillSidecar, Vec<FileProblem>)> {
-        let walked = sidecar_path();
-        let read = match open_file::open_file(self.snapshot, package, &walked) {
+        let path = sidecar_path();
+        let read = match open_file::open_file(self.snapshot, package, &path) {
             Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) => {
                 return None;
             }
@@ -277,7 +286,7 @@ fn is_skill_like(name: &[u8]) -> bool {
 /// entries, the first by name: the last shows that there are more. Overwrites `buffer`.
 pub(super) fn read_names(
     dir: &OwnedFd,
-    most: usize,
+    max_entries: usize,
     buffer: &mut Vec<u8>,
 ) -> rustix::io::Result<Vec<(Box<[u8]>, FileType)>> {
     let mut names: Vec<(Box<[u8]>, FileType)> = Vec::new();
@@ -299,13 +308,13 @@ pub(super) fn read_names(
             kind => kind,
         };
         names.push((name.into(), kind));
-        if names.len() > 2 * most + 2 {
+        if names.len() > 2 * max_entries + 2 {
             names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-            names.truncate(most + 1);
+            names.truncate(max_entries + 1);
         }
     }
     names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    names.truncate(most + 1);
+    names.truncate(max_entries + 1);
     Ok(names)
 }
 
@@ -322,14 +331,14 @@ pub(super) fn open_problem(error: OpenError, severity: Severity) -> FileProblem 
             "not a regular file; it was not opened",
         ),
         OpenError::Resolve(
-            why @ (ResolveError::Outside | ResolveError::Missing | ResolveError::Loop),
-        ) => FileProblem { severity, ..link_problem(why) },
-        OpenError::Resolve(why) => unreadable_problem(why, severity),
+            error @ (ResolveError::Outside | ResolveError::Missing | ResolveError::Loop),
+        ) => FileProblem { severity, ..link_problem(error) },
+        OpenError::Resolve(error) => unreadable_problem(error, severity),
     }
 }
 
-fn link_problem(why: ResolveError) -> FileProblem {
-    match why {
+fn link_problem(error: ResolveError) -> FileProblem {
+    match error {
         ResolveError::Outside => FileProblem::warning(
             DiagnosticCode::OutsideRoot,
             "leads outside the allowed directories; allow the target's directory, or replace the link",
@@ -343,13 +352,13 @@ fn link_problem(why: ResolveError) -> FileProblem {
             "the links form a cycle, or are more than 40; fix or remove the link",
         ),
         ResolveError::Denied | ResolveError::TooManyOpenFiles | ResolveError::Failed => {
-            unreadable_problem(why, Severity::Warning)
+            unreadable_problem(error, Severity::Warning)
         }
     }
 }
 
-fn unreadable_problem(why: ResolveError, severity: Severity) -> FileProblem {
-    let message = match why {
+fn unreadable_problem(error: ResolveError, severity: Severity) -> FileProblem {
+    let message = match error {
         ResolveError::Denied => "the daemon's user has no read permission; grant it",
         ResolveError::Missing => "removed while it was read",
         ResolveError::TooManyOpenFiles => TOO_MANY_OPEN_FILES,

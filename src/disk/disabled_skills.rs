@@ -35,17 +35,17 @@ impl<'a> DisabledSkills<'a> {
         snapshot: &AllowedDirsSnapshot,
         root: &'a ResolvedPath,
         package: &'a RelPath,
-        home: &ResolvedPath,
+        real_path: &ResolvedPath,
     ) -> DisabledFileFilter<'a> {
-        let places = resolve_rules(snapshot, self.published, self.rules);
-        let (home_below, home) = (home.strip_prefix(root), home.clone());
+        let rule_paths = resolve_rules(snapshot, self.published, self.rules);
+        let (real_below_root, real_path) = (real_path.strip_prefix(root), real_path.clone());
         DisabledFileFilter {
             packages: self.packages,
-            rule_paths: places,
+            rule_paths,
             root,
             package,
-            real_path: home,
-            real_below_root: home_below,
+            real_path,
+            real_below_root,
         }
     }
 }
@@ -54,9 +54,9 @@ impl DisabledFileFilter<'_> {
     /// Whether a file of the package belongs to a disabled skill by its walked path or its resolved
     /// path.
     pub(super) fn excludes(&self, resource: &RelPath, real: &ResolvedPath) -> bool {
-        let walked = self.package.join_path(resource);
+        let walked_path = self.package.join_path(resource);
         let below = real.strip_prefix(self.root);
-        self.packages.covers_path(&walked, self.package)
+        self.packages.covers_path(&walked_path, self.package)
             || below.is_some_and(|file| {
                 self.packages.covers_resolved_path(&file, self.real_below_root.as_ref())
             })
@@ -94,24 +94,26 @@ impl<'a> SkillFilter<'a> {
     pub(super) fn take_if_disabled(
         &mut self,
         package: &RelPath,
-        home: Option<&ResolvedPath>,
+        real_path: Option<&ResolvedPath>,
         name: Option<&str>,
     ) -> bool {
-        let by_place = || {
-            let walked = ResolvedPath {
+        let is_path_disabled = || {
+            let walked_path = ResolvedPath {
                 dir_index: self.root.dir_index,
                 rel_path: self.root.rel_path.join_path(package),
             };
-            self.rule_paths.matches_package(&walked)
-                || home.is_some_and(|home| self.rule_paths.matches_package(home))
+            self.rule_paths.matches_package(&walked_path)
+                || real_path.is_some_and(|real_path| self.rule_paths.matches_package(real_path))
         };
-        let off = !self.rule_paths.is_empty() && by_place()
+        let is_disabled = !self.rule_paths.is_empty() && is_path_disabled()
             || name.is_some_and(|name| self.rules.matches_name(name));
-        if off {
-            self.disabled_packages
-                .push((package.clone(), home.and_then(|home| home.strip_prefix(self.root))));
+        if is_disabled {
+            self.disabled_packages.push((
+                package.clone(),
+                real_path.and_then(|real_path| real_path.strip_prefix(self.root)),
+            ));
         }
-        off
+        is_disabled
     }
 
     /// Returns the disabled packages.

@@ -68,15 +68,15 @@ pub struct ListedFile {
 pub fn list_files(
     root: &ResolvedRootDir,
     page: &FileListRequest<'_>,
-    versions: &DigestCache,
-    wanted: &CancelToken,
+    digests: &DigestCache,
+    cancel_token: &CancelToken,
 ) -> Result<FileListPage, FileReadError> {
     let package = ResolvedPackage::resolve(root, page.package, page.rules)?;
     let mut listing = FileListWalk {
         package: &package,
         page,
-        versions,
-        cancel_token: wanted,
+        digests,
+        cancel_token,
         walk: PackageWalk::new(page.limits, page.from),
         files: Vec::new(),
         remaining_bytes: page.max_bytes,
@@ -96,7 +96,7 @@ pub fn list_files(
 struct FileListWalk<'a> {
     package: &'a ResolvedPackage<'a>,
     page: &'a FileListRequest<'a>,
-    versions: &'a DigestCache,
+    digests: &'a DigestCache,
     cancel_token: &'a CancelToken,
     walk: PackageWalk<(ResolvedPath, DirIdentity)>,
     files: Vec<ListedFile>,
@@ -119,10 +119,10 @@ impl FileListWalk<'_> {
                     self.visit_link(path, kind)?
                 }
                 WalkEntryKind::Directory => {
-                    let dir = self.walk.ancestor_dirs().next_back().map(|(spot, _)| spot);
+                    let dir = self.walk.ancestor_dirs().next_back().map(|(dir_path, _)| dir_path);
                     let name = path.file_name().unwrap_or_default();
-                    if let Some(spot) = dir.and_then(|dir| dir.join(name)) {
-                        skip_unavailable(self.enter_dir(spot, path))?;
+                    if let Some(dir_path) = dir.and_then(|dir| dir.join(name)) {
+                        skip_unavailable(self.enter_dir(dir_path, path))?;
                     }
                     false
                 }
@@ -158,16 +158,16 @@ impl FileListWalk<'_> {
     }
 
     /// Enters a directory, unless the directory is an ancestor of itself by a cycle of links.
-    fn enter_dir(&mut self, spot: ResolvedPath, path: RelPath) -> Result<(), FileReadError> {
+    fn enter_dir(&mut self, dir_path: ResolvedPath, path: RelPath) -> Result<(), FileReadError> {
         let ReadRules { skipped_dirs: passed_over, follow_links, .. } = self.page.rules;
-        let failed = |errno| FileReadError::from(OpenError::from(resolve_error(errno)));
+        let to_error = |errno| FileReadError::from(OpenError::from(resolve_error(errno)));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let fd = self.package.snapshot.open(&spot, flags).map_err(failed)?;
-        let identity = identity(&fstat(&fd).map_err(failed)?);
+        let fd = self.package.snapshot.open(&dir_path, flags).map_err(to_error)?;
+        let identity = identity(&fstat(&fd).map_err(to_error)?);
         if self.walk.ancestor_dirs().any(|(_, on_the_way)| *on_the_way == identity) {
             return Ok(());
         }
-        let names = read_names(&fd, self.page.limits.entries, &mut Vec::new()).map_err(failed)?;
+        let names = read_names(&fd, self.page.limits.entries, &mut Vec::new()).map_err(to_error)?;
         let entries = names.into_iter().filter_map(|(name, kind)| {
             let kind = match kind {
                 FileType::RegularFile => WalkEntryKind::File,
@@ -178,7 +178,7 @@ impl FileListWalk<'_> {
             resource_filter::may_serve_path(&RelPath::new(&name)?, passed_over)
                 .then_some((name, kind))
         });
-        self.walk.enter_dir((spot, identity), path, entries);
+        self.walk.enter_dir((dir_path, identity), path, entries);
         Ok(())
     }
 
@@ -188,20 +188,24 @@ impl FileListWalk<'_> {
             return Ok(false);
         };
         let bytes = handle::encoded_path_len(&path) + self.page.bytes_per_file;
-        let is_tired = self.page.max_digest_bytes.is_some_and(|most| self.digested_bytes > most);
-        if self.files.len() == self.page.max_files || bytes > self.remaining_bytes || is_tired {
+        let is_digest_budget_spent =
+            self.page.max_digest_bytes.is_some_and(|limit| self.digested_bytes > limit);
+        if self.files.len() == self.page.max_files
+            || bytes > self.remaining_bytes
+            || is_digest_budget_spent
+        {
             return Ok(true);
         }
         let mut digest = None;
         for _ in 0..TRIES {
             let version = opened.version;
-            if self.page.max_digest_bytes.is_none_or(|most| version.size > most) {
+            if self.page.max_digest_bytes.is_none_or(|limit| version.size > limit) {
                 break;
             }
-            if self.versions.get(&version).is_none() {
+            if self.digests.get(&version).is_none() {
                 self.digested_bytes += version.size;
             }
-            digest = self.versions.get_or_digest(&opened, self.cancel_token)?;
+            digest = self.digests.get_or_digest(&opened, self.cancel_token)?;
             if digest.is_some() {
                 break;
             }
@@ -219,10 +223,10 @@ impl FileListWalk<'_> {
 
 /// Returns `None` for a file that does not exist, may not be read, or is not regular. A failed
 /// filesystem is an error, because the list would look complete without the file.
-fn skip_unavailable<T>(done: Result<T, FileReadError>) -> Result<Option<T>, FileReadError> {
-    match done {
-        Ok(done) => Ok(Some(done)),
-        Err(failed @ (FileReadError::Failed | FileReadError::TooManyOpenFiles)) => Err(failed),
+fn skip_unavailable<T>(result: Result<T, FileReadError>) -> Result<Option<T>, FileReadError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error @ (FileReadError::Failed | FileReadError::TooManyOpenFiles)) => Err(error),
         Err(
             FileReadError::NotFound
             | FileReadError::Outside

@@ -81,10 +81,10 @@ const TRIES: usize = 3;
 pub fn read_page(
     root: &ResolvedRootDir,
     page: &FilePageRequest<'_>,
-    versions: &DigestCache,
-    wanted: &CancelToken,
+    digests: &DigestCache,
+    cancel_token: &CancelToken,
 ) -> Result<FilePage, FileReadError> {
-    wanted.check_cancelled().map_err(|_| FileReadError::Failed)?;
+    cancel_token.check_cancelled().map_err(|_| FileReadError::Failed)?;
     let package = ResolvedPackage::resolve(root, page.package, page.rules)?;
     for _ in 0..TRIES {
         let opened = package.open(page.resource)?;
@@ -92,10 +92,10 @@ pub fn read_page(
         if version.size > page.max_file_bytes {
             return Err(FileReadError::TooLarge { size: version.size });
         }
-        let Some((digest, utf8)) = versions.get_or_digest(&opened, wanted)? else {
+        let Some((digest, utf8)) = digests.get_or_digest(&opened, cancel_token)? else {
             // The file did not change, so its reported size is wrong.
             if opened.is_unchanged()? {
-                return read_page_of_unknown_size(&opened, page, wanted);
+                return read_page_of_unknown_size(&opened, page, cancel_token);
             }
             continue;
         };
@@ -119,7 +119,7 @@ pub fn read_page(
 fn read_page_of_unknown_size(
     opened: &OpenFile,
     page: &FilePageRequest<'_>,
-    wanted: &CancelToken,
+    cancel_token: &CancelToken,
 ) -> Result<FilePage, FileReadError> {
     let offset = page.from.map_or(0, |(_, offset)| offset);
     let whole = content::read_digested_page(
@@ -127,7 +127,7 @@ fn read_page_of_unknown_size(
         offset,
         page.max_bytes,
         page.max_file_bytes,
-        wanted,
+        cancel_token,
     );
     let whole = whole.map_err(|_| FileReadError::Failed)?;
     if whole.size > page.max_file_bytes {
@@ -152,7 +152,7 @@ impl FilePageRequest<'_> {
                 Err(FileReadError::Changed(Some(*digest)))
             }
             Some((_, offset)) => Ok(Some(offset)),
-            None if self.unless_digest.is_some_and(|held| held == digest.to_string()) => Ok(None),
+            None if self.unless_digest.is_some_and(|known| known == digest.to_string()) => Ok(None),
             None => Ok(Some(0)),
         }
     }
@@ -194,7 +194,7 @@ impl From<OpenError> for FileReadError {
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::NotRegular => Self::NotFound,
-            OpenError::Resolve(why) => match why {
+            OpenError::Resolve(error) => match error {
                 ResolveError::Outside => Self::Outside,
                 ResolveError::Missing | ResolveError::NotADirectory | ResolveError::Loop => {
                     Self::NotFound

@@ -32,9 +32,9 @@ impl FileFingerprint {
         self,
         snapshot: &AllowedDirsSnapshot,
         dir: &ResolvedPath,
-        walked: &RelPath,
+        path: &RelPath,
     ) -> bool {
-        let now = open_file::find_target(snapshot, dir, walked)
+        let now = open_file::find_target(snapshot, dir, path)
             .map(|t| Self::from_version(&open_file::version_from_stat(&t.stat)));
         now.ok() != Some(self)
     }
@@ -42,8 +42,8 @@ impl FileFingerprint {
 
 impl SkillFileFingerprints {
     pub(super) fn is_outdated(&self, snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> bool {
-        let is_other = |read: Option<FileFingerprint>, place: &RelPath| {
-            read.is_some_and(|read| read.is_outdated(snapshot, dir, place))
+        let is_other = |read: Option<FileFingerprint>, path: &RelPath| {
+            read.is_some_and(|read| read.is_outdated(snapshot, dir, path))
         };
         is_other(self.skill_file, &skill_file_name()) || is_other(self.sidecar, &sidecar_path())
     }

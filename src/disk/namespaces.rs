@@ -19,6 +19,9 @@ use std::sync::Arc;
 /// Manifests by directory.
 pub(super) type ManifestsByDir = HashMap<ResolvedPath, ManifestLookup>;
 
+/// Namespaces by directory.
+pub(super) type NamespaceCache = HashMap<ResolvedPath, Option<Arc<PluginNamespace>>>;
+
 /// Manifest files of one directory.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct ManifestLookup {
@@ -46,11 +49,11 @@ impl ManifestLookup {
 
     /// Whether the manifest changed since it was read.
     pub(super) fn is_outdated(&self, snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> bool {
-        let Some((read, file)) = self.fingerprint.zip(self.file.as_ref()) else { return false };
+        let Some((lookup, file)) = self.fingerprint.zip(self.file.as_ref()) else { return false };
         if snapshot.is_in_access_scope(dir) {
-            return read.is_outdated(snapshot, dir, file);
+            return lookup.is_outdated(snapshot, dir, file);
         }
-        read.is_outdated(&snapshot.without_access_scope(), dir, file)
+        lookup.is_outdated(&snapshot.without_access_scope(), dir, file)
     }
 
     /// Whether the manifest could not be read, and a new attempt may succeed.
@@ -61,41 +64,60 @@ impl ManifestLookup {
 
 /// Resolver of the namespaces of one scan.
 pub(super) struct NamespaceResolver<'a> {
-    pub(super) snapshot: &'a AllowedDirsSnapshot,
-    pub(super) root: &'a ResolvedPath,
+    snapshot: &'a AllowedDirsSnapshot,
+    root: &'a ResolvedPath,
     /// Scanned directories, and whether they may hold a manifest.
-    pub(super) entered_dirs: &'a HashMap<ResolvedPath, bool>,
-    pub(super) manifests: &'a mut ManifestsByDir,
-    pub(super) namespace_cache: HashMap<ResolvedPath, Option<Arc<PluginNamespace>>>,
+    entered_dirs: &'a HashMap<ResolvedPath, bool>,
+    manifests: &'a mut ManifestsByDir,
+    namespace_cache: NamespaceCache,
 }
 
-impl NamespaceResolver<'_> {
+impl<'a> NamespaceResolver<'a> {
+    /// Creates a resolver. `namespace_cache` has the namespaces of an earlier resolver of the scan.
+    pub(super) fn new(
+        snapshot: &'a AllowedDirsSnapshot,
+        root: &'a ResolvedPath,
+        entered_dirs: &'a HashMap<ResolvedPath, bool>,
+        manifests: &'a mut ManifestsByDir,
+        namespace_cache: NamespaceCache,
+    ) -> Self {
+        Self { snapshot, root, entered_dirs, manifests, namespace_cache }
+    }
+
+    pub(super) fn into_cache(self) -> NamespaceCache {
+        self.namespace_cache
+    }
+
+    pub(super) fn root(&self) -> &'a ResolvedPath {
+        self.root
+    }
+
     /// Returns the namespace of a directory.
     pub(super) fn find_namespace(
         &mut self,
         dir: &ResolvedPath,
         diagnostics: &mut BoundedDiagnostics,
     ) -> Option<Arc<PluginNamespace>> {
-        let mut climbed = Vec::new();
-        let mut here = Some(dir.clone());
+        let mut visited = Vec::new();
+        let mut next = Some(dir.clone());
         let mut answer = None;
-        while let Some(spot) = here {
-            if let Some(known) = self.namespace_cache.get(&spot) {
-                answer.clone_from(known);
+        while let Some(path) = next {
+            if let Some(cached) = self.namespace_cache.get(&path) {
+                answer.clone_from(cached);
                 break;
             }
-            answer = self.namespace_at(&spot, diagnostics);
-            here = spot.parent();
+            answer = self.namespace_at(&path, diagnostics);
+            next = path.parent();
             // The directory of a skill itself is rarely looked up again.
-            if spot != *dir || self.entered_dirs.get(dir) != Some(&false) {
-                climbed.push(spot);
+            if path != *dir || self.entered_dirs.get(dir) != Some(&false) {
+                visited.push(path);
             }
             if answer.is_some() {
                 break;
             }
         }
-        for spot in climbed {
-            self.namespace_cache.insert(spot, answer.clone());
+        for path in visited {
+            self.namespace_cache.insert(path, answer.clone());
         }
         answer
     }
@@ -116,18 +138,18 @@ impl NamespaceResolver<'_> {
             }
             return None;
         }
-        let read = match self.manifests.entry(dir.clone()) {
-            Entry::Occupied(known) => known.into_mut(),
+        let lookup = match self.manifests.entry(dir.clone()) {
+            Entry::Occupied(cached) => cached.into_mut(),
             Entry::Vacant(new) => new.insert(read_manifest(self.snapshot, dir)),
         };
         let below = (dir.dir_index == self.root.dir_index)
             .then(|| dir.rel_path.strip_prefix(&self.root.rel_path))
             .flatten();
-        for (path, problem) in &read.problems {
+        for (path, problem) in &lookup.problems {
             let resource = below.as_ref().map(|dir| dir.join_path(path));
             diagnostics.push(Diagnostic { resource, problem: problem.clone() });
         }
-        let name = (&*read.manifest.as_ref()?.name).into();
+        let name = (&*lookup.manifest.as_ref()?.name).into();
         Some(Arc::new(PluginNamespace { name, plugin_dir: below }))
     }
 }
@@ -148,7 +170,7 @@ pub(super) fn read_manifest(snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) 
 /// Reads the first manifest of a directory.
 fn read_first_manifest(snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> ManifestLookup {
     let paths = manifest::MANIFEST_PATHS.into_iter();
-    let mut there = paths.filter_map(|path| {
+    let mut existing = paths.filter_map(|path| {
         let path = RelPath::new(path.as_bytes())?;
         match open_file::open_file(snapshot, dir, &path) {
             Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) => None,
@@ -156,12 +178,12 @@ fn read_first_manifest(snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> Ma
             Ok(opened) => Some((path, Ok(opened))),
         }
     });
-    let Some((path, opened)) = there.next() else { return ManifestLookup::default() };
+    let Some((path, opened)) = existing.next() else { return ManifestLookup::default() };
     let fingerprint =
         opened.as_ref().ok().map(|opened| FileFingerprint::from_version(&opened.version));
-    let read = opened.map(|opened| content::read_small_file(&opened.file));
-    let others = there.map(|(path, _)| path).collect();
-    let (manifest, problems) = match read {
+    let lookup = opened.map(|opened| content::read_small_file(&opened.file));
+    let other_files = existing.map(|(path, _)| path).collect();
+    let (manifest, problems) = match lookup {
         Ok(Ok(bytes)) => manifest::read(&bytes, snapshot.dir_name(dir)),
         Ok(Err(_)) => {
             (None, vec![FileProblem::error(DiagnosticCode::ManifestInvalid, READ_FAILED)])
@@ -169,5 +191,5 @@ fn read_first_manifest(snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> Ma
         Err(problem) => (None, vec![problem]),
     };
     let problems = problems.into_iter().map(|p| (path.clone(), p)).collect();
-    ManifestLookup { manifest, file: Some(path), other_files: others, fingerprint, problems }
+    ManifestLookup { manifest, file: Some(path), other_files, fingerprint, problems }
 }

@@ -36,9 +36,9 @@ impl OpenMethod {
     /// detected.
     #[must_use]
     pub fn probe() -> Self {
-        let asked = openat(CWD, c"/", INTERMEDIATE_DIR, Mode::empty())
+        let opened = openat(CWD, c"/", INTERMEDIATE_DIR, Mode::empty())
             .and_then(|top| open_with_openat2(&top, b".", OFlags::PATH | OFlags::DIRECTORY));
-        match asked {
+        match opened {
             // Errors of exhausted resources show that the call exists.
             Ok(_) | Err(Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Self::Openat2,
             // ENOSYS comes from an old kernel or systemd. Other sandboxes return EPERM, EACCES, or
@@ -73,17 +73,17 @@ impl OpenMethod {
         if rel.is_empty() {
             return openat(base, c".", flags, Mode::empty());
         }
-        let once = || match self {
+        let attempt = || match self {
             Self::Openat2 => open_with_openat2(base, rel, flags),
             Self::Openat => open_with_openat(base, rel, flags),
         };
-        let mut opened = once();
+        let mut opened = attempt();
         for _ in 1..TRIES {
             // A component was replaced, or moved out of the directory.
             if !matches!(opened, Err(Errno::AGAIN | Errno::XDEV)) {
                 break;
             }
-            opened = once();
+            opened = attempt();
         }
         opened
     }
@@ -137,11 +137,11 @@ fn open_with_openat(base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<OwnedFd> {
     }
     let mut names = rel.split(|b| *b == b'/');
     let last = names.next_back().unwrap_or_default();
-    let mut passed: Option<OwnedFd> = None;
+    let mut parent: Option<OwnedFd> = None;
     for name in names {
-        passed = Some(open_component(passed.as_ref().unwrap_or(base), name, INTERMEDIATE_DIR)?);
+        parent = Some(open_component(parent.as_ref().unwrap_or(base), name, INTERMEDIATE_DIR)?);
     }
-    let opened = open_component(passed.as_ref().unwrap_or(base), last, flags)?;
+    let opened = open_component(parent.as_ref().unwrap_or(base), last, flags)?;
     check_beneath(&opened, base, last).map(|()| opened)
 }
 
@@ -157,7 +157,7 @@ fn open_component(dir: &OwnedFd, name: &[u8], flags: OFlags) -> Io<OwnedFd> {
                 _ => Errno::NOTDIR,
             })
         }
-        done => done,
+        result => result,
     }
 }
 
@@ -166,12 +166,12 @@ fn open_component(dir: &OwnedFd, name: &[u8], flags: OFlags) -> Io<OwnedFd> {
 /// reports only the last path, so the result is `EAGAIN`. If /proc is not mounted, the check is
 /// skipped.
 fn check_beneath(opened: &OwnedFd, base: &OwnedFd, name: &[u8]) -> Io<()> {
-    let place = |fd: &OwnedFd| {
+    let path_of = |fd: &OwnedFd| {
         let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
         readlinkat(CWD, link, Vec::new()).map(std::ffi::CString::into_bytes)
     };
-    let Ok(outer) = place(base) else { return Ok(()) };
-    let inner = place(opened)?;
+    let Ok(outer) = path_of(base) else { return Ok(()) };
+    let inner = path_of(opened)?;
     let outer = outer.strip_suffix(b"/").unwrap_or(&outer);
     if !inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with(b"/")) {
         return Err(Errno::XDEV);

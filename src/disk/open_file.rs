@@ -53,20 +53,20 @@ pub(super) fn find_target(
     dir: &ResolvedPath,
     walked: &RelPath,
 ) -> Result<PathTarget, OpenError> {
-    let direct =
+    let walked_path =
         ResolvedPath { dir_index: dir.dir_index, rel_path: dir.rel_path.join_path(walked) };
     for _ in 0..TRIES {
-        let spot = match stat_path(snapshot, &direct) {
+        let real_path = match stat_path(snapshot, &walked_path) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink => {
-                return Ok(PathTarget { real_path: direct, stat });
+                return Ok(PathTarget { real_path: walked_path, stat });
             }
             // The last component or another component is a link.
             Ok(_) | Err(Errno::LOOP) => snapshot.resolve_below(dir, walked)?,
             Err(error) => return Err(resolve_error(error).into()),
         };
-        match stat_path(snapshot, &spot) {
+        match stat_path(snapshot, &real_path) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink => {
-                return Ok(PathTarget { real_path: spot, stat });
+                return Ok(PathTarget { real_path, stat });
             }
             // The path was replaced after it was resolved.
             Ok(_) | Err(Errno::LOOP | Errno::AGAIN) => {}
@@ -90,7 +90,7 @@ pub(super) fn open_file(
         match open_real_path(snapshot, target.real_path) {
             // The file was replaced after its kind was checked.
             Err(OpenError::NotRegular | OpenError::Resolve(ResolveError::Loop)) => {}
-            done => return done,
+            result => return result,
         }
     }
     Err(ResolveError::Failed.into())
@@ -100,17 +100,17 @@ pub(super) fn open_file(
 /// again.
 pub(super) fn open_real_path(
     snapshot: &AllowedDirsSnapshot,
-    spot: ResolvedPath,
+    real_path: ResolvedPath,
 ) -> Result<OpenFile, OpenError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let fd = snapshot.open(&spot, flags).map_err(|e| match e {
+    let fd = snapshot.open(&real_path, flags).map_err(|e| match e {
         Errno::NXIO | Errno::NODEV => OpenError::NotRegular,
         e => resolve_error(e).into(),
     })?;
-    check_regular_file(fd, spot)
+    check_regular_file(fd, real_path)
 }
 
-pub(super) fn check_regular_file(fd: OwnedFd, spot: ResolvedPath) -> Result<OpenFile, OpenError> {
+fn check_regular_file(fd: OwnedFd, real_path: ResolvedPath) -> Result<OpenFile, OpenError> {
     let stat = fstat(&fd).map_err(resolve_error)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(OpenError::NotRegular);
@@ -122,7 +122,7 @@ pub(super) fn check_regular_file(fd: OwnedFd, spot: ResolvedPath) -> Result<Open
         version,
         executable,
         has_hard_links: has_other_names,
-        real_path: spot,
+        real_path,
     })
 }
 
@@ -134,9 +134,9 @@ pub(super) fn follow_link(
     name: &[u8],
 ) -> Result<PathTarget, OpenError> {
     let target = readlinkat(dir_fd, name, Vec::new()).map_err(resolve_error)?;
-    let spot = snapshot.resolve_link(dir, target.as_bytes())?;
-    let stat = stat_path(snapshot, &spot).map_err(resolve_error)?;
-    Ok(PathTarget { real_path: spot, stat })
+    let real_path = snapshot.resolve_link(dir, target.as_bytes())?;
+    let stat = stat_path(snapshot, &real_path).map_err(resolve_error)?;
+    Ok(PathTarget { real_path, stat })
 }
 
 /// Returns the current target of a link; `None` if the entry is not a link or its target does not
@@ -158,8 +158,8 @@ pub fn read_source(root: &ResolvedRootDir, path: &RelPath) -> Option<Vec<u8>> {
     content::read_small_file(&opened.file).ok()
 }
 
-fn stat_path(snapshot: &AllowedDirsSnapshot, spot: &ResolvedPath) -> rustix::io::Result<Stat> {
-    fstat(snapshot.open(spot, OFlags::PATH | OFlags::NOFOLLOW)?)
+fn stat_path(snapshot: &AllowedDirsSnapshot, real_path: &ResolvedPath) -> rustix::io::Result<Stat> {
+    fstat(snapshot.open(real_path, OFlags::PATH | OFlags::NOFOLLOW)?)
 }
 
 pub(super) fn version_from_stat(stat: &Stat) -> FileVersion {

@@ -35,49 +35,43 @@ pub(super) struct ResolvedPackage<'a> {
     walked_path: &'a RelPath,
     /// Resolved path.
     pub(super) real_path: ResolvedPath,
-    pub(super) rules: ReadRules<'a>,
+    rules: ReadRules<'a>,
     disabled_files: DisabledFileFilter<'a>,
 }
 
 impl<'a> ResolvedPackage<'a> {
     pub(super) fn resolve(
         root: &'a ResolvedRootDir,
-        walked: &'a RelPath,
-        rule: ReadRules<'a>,
+        walked_path: &'a RelPath,
+        rules: ReadRules<'a>,
     ) -> Result<Self, FileReadError> {
-        let spot = open_file::find_target(&root.snapshot, &root.path, walked)?.real_path;
-        Ok(Self::with_real_path(root, walked, spot, rule))
+        let real_path = open_file::find_target(&root.snapshot, &root.path, walked_path)?.real_path;
+        Ok(Self::with_real_path(root, walked_path, real_path, rules))
     }
 
     /// Returns the package at its walked path, without resolving links.
     pub(super) fn at_walked_path(
         root: &'a ResolvedRootDir,
-        walked: &'a RelPath,
-        rule: ReadRules<'a>,
+        walked_path: &'a RelPath,
+        rules: ReadRules<'a>,
     ) -> Self {
-        let spot = ResolvedPath {
+        let real_path = ResolvedPath {
             dir_index: root.path.dir_index,
-            rel_path: root.path.rel_path.join_path(walked),
+            rel_path: root.path.rel_path.join_path(walked_path),
         };
-        Self::with_real_path(root, walked, spot, rule)
+        Self::with_real_path(root, walked_path, real_path, rules)
     }
 
     fn with_real_path(
         root: &'a ResolvedRootDir,
-        walked: &'a RelPath,
-        spot: ResolvedPath,
-        rule: ReadRules<'a>,
+        walked_path: &'a RelPath,
+        real_path: ResolvedPath,
+        rules: ReadRules<'a>,
     ) -> Self {
         let ResolvedRootDir { snapshot, path: root } = root;
-        let off = rule.disabled_skills.file_filter(snapshot, root, walked, &spot);
-        Self {
-            snapshot,
-            root,
-            walked_path: walked,
-            real_path: spot,
-            rules: rule,
-            disabled_files: off,
-        }
+        let disabled_files =
+            rules.disabled_skills.file_filter(snapshot, root, walked_path, &real_path);
+        Self { snapshot, root, walked_path, real_path, rules, disabled_files }
     }
 
     /// Returns the path of a file if no component is a link.
@@ -98,11 +92,10 @@ impl<'a> ResolvedPackage<'a> {
 
     /// Checks whether a file may be read by its walked path.
     pub(super) fn check_walked_path(&self, resource: &RelPath) -> Result<(), FileReadError> {
-        let ReadRules { skipped_dirs: passed_over, manifest_files: declaring, plugin, .. } =
-            self.rules;
-        let is_hidden = !resource_filter::may_serve_path(resource, passed_over)
+        let ReadRules { skipped_dirs, manifest_files, plugin, .. } = self.rules;
+        let is_hidden = !resource_filter::may_serve_path(resource, skipped_dirs)
             || plugin.is_some_and(|plugin| !plugin.may_read(resource))
-            || declaring.contains(&self.walked_path.join_path(resource));
+            || manifest_files.contains(&self.walked_path.join_path(resource));
         if is_hidden { Err(FileReadError::NotFound) } else { Ok(()) }
     }
 
@@ -112,27 +105,22 @@ impl<'a> ResolvedPackage<'a> {
         resource: &RelPath,
         real: &ResolvedPath,
     ) -> Result<(), FileReadError> {
-        let ReadRules {
-            skipped_dirs: passed_over,
-            follow_links,
-            manifest_files: declaring,
-            plugin,
-            ..
-        } = self.rules;
-        if real.strip_prefix(self.root).is_some_and(|real| declaring.contains(&real)) {
+        let ReadRules { skipped_dirs, follow_links, manifest_files, plugin, .. } = self.rules;
+        if real.strip_prefix(self.root).is_some_and(|real| manifest_files.contains(&real)) {
             return Err(FileReadError::NotFound);
         }
         // Links out of a plugin are not followed.
         if plugin.is_some() && real.strip_prefix(&self.real_path).is_none() {
             return Err(FileReadError::Outside);
         }
-        let walked = self.root.rel_path.join_path(self.walked_path).join_path(resource);
-        let linked = *real != ResolvedPath { dir_index: self.root.dir_index, rel_path: walked };
+        let walked_path = self.root.rel_path.join_path(self.walked_path).join_path(resource);
+        let linked =
+            *real != ResolvedPath { dir_index: self.root.dir_index, rel_path: walked_path };
         if linked && !follow_links {
             return Err(FileReadError::Outside);
         }
         let is_main = *resource == skill_file_name();
-        if !is_main && !resource_filter::may_serve_path(&self.path_to_check(real), passed_over) {
+        if !is_main && !resource_filter::may_serve_path(&self.path_to_check(real), skipped_dirs) {
             return Err(FileReadError::NotFound);
         }
         if self.disabled_files.excludes(resource, real) {
@@ -152,13 +140,15 @@ impl<'a> ResolvedPackage<'a> {
 
     /// Returns the part of a resolved path that is checked against the names that are not read.
     /// Components behind a link are included.
-    fn path_to_check(&self, spot: &ResolvedPath) -> RelPath {
+    fn path_to_check(&self, real_path: &ResolvedPath) -> RelPath {
         let below = |dir: &ResolvedPath| {
-            (dir.dir_index == spot.dir_index)
-                .then(|| spot.rel_path.strip_prefix(&dir.rel_path))
+            (dir.dir_index == real_path.dir_index)
+                .then(|| real_path.rel_path.strip_prefix(&dir.rel_path))
                 .flatten()
         };
-        below(&self.real_path).or_else(|| below(self.root)).unwrap_or_else(|| spot.rel_path.clone())
+        below(&self.real_path)
+            .or_else(|| below(self.root))
+            .unwrap_or_else(|| real_path.rel_path.clone())
     }
 }
 

@@ -139,6 +139,6 @@ mod tests {
             }
         }
         let [one, other] = [1, 2].map(|byte| page(MAX_READ_BYTES, byte, MAX_READ_BYTES));
-        assert_ne!(one.as_ref(), other.as_ref(), "nobody has what another one has");
+        assert_ne!(one.as_ref(), other.as_ref(), "two live pages never share a buffer");
     }
 }

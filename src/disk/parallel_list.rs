@@ -21,40 +21,40 @@ struct ListSlot(Mutex<Option<(u64, ListedDir)>>);
 /// this thread in the order of `visits`, as soon as all earlier directories are listed.
 pub(super) fn list_dirs(
     lister: &DirLister<'_>,
-    visits: &[DirToScan],
+    dirs: &[DirToScan],
     next_token: &AtomicU64,
     progress: &ScanProgress,
     mut take: impl FnMut(&DirToScan, u64, ListedDir),
 ) {
-    let slots: Vec<ListSlot> = visits.iter().map(|_| ListSlot::default()).collect();
+    let slots: Vec<ListSlot> = dirs.iter().map(|_| ListSlot::default()).collect();
     let next = AtomicUsize::new(0);
-    let list_one = |scratch: &mut ListBuffers| {
+    let list_one = |buffers: &mut ListBuffers| {
         let at = next.fetch_add(1, Ordering::Relaxed);
-        let visit = visits.get(at)?;
+        let dir = dirs.get(at)?;
         let token = next_token.fetch_add(1, Ordering::Relaxed);
-        slots[at].store((token, lister.list_dir(visit, token, scratch)));
+        slots[at].store((token, lister.list_dir(dir, token, buffers)));
         progress.tick();
         Some(())
     };
-    let mut ready = visits.iter().zip(&slots).peekable();
+    let mut ready = dirs.iter().zip(&slots).peekable();
     let mut take_ready = || {
         while let Some((token, listed)) = ready.peek().and_then(|(_, slot)| slot.take()) {
-            if let Some((visit, _)) = ready.next() {
-                take(visit, token, listed);
+            if let Some((dir, _)) = ready.next() {
+                take(dir, token, listed);
             }
         }
     };
-    let is_much = visits.len() > MAX_INLINE_DIRS;
-    let threads = if is_much { available_parallelism().map_or(1, NonZero::get) } else { 1 };
+    let is_parallel = dirs.len() > MAX_INLINE_DIRS;
+    let threads = if is_parallel { available_parallelism().map_or(1, NonZero::get) } else { 1 };
     scope(|scope| {
         for _ in 1..threads.min(MAX_THREADS) {
             scope.spawn(|| {
-                let mut scratch = ListBuffers::default();
-                while list_one(&mut scratch).is_some() {}
+                let mut buffers = ListBuffers::default();
+                while list_one(&mut buffers).is_some() {}
             });
         }
-        let mut scratch = ListBuffers::default();
-        while list_one(&mut scratch).is_some() {
+        let mut buffers = ListBuffers::default();
+        while list_one(&mut buffers).is_some() {
             take_ready();
         }
     });

@@ -147,15 +147,19 @@ impl PluginDir {
     }
 
     /// Reports the problems of the files.
-    pub(super) fn report_problems(&self, walked: &RelPath, diagnostics: &mut BoundedDiagnostics) {
+    pub(super) fn report_problems(
+        &self,
+        walked_path: &RelPath,
+        diagnostics: &mut BoundedDiagnostics,
+    ) {
         let files = self.contents.files.iter().map(|file| (&file.file, &file.problems));
         let lists = self.marketplace_files.iter().map(|list| (&list.file, &list.problems));
         let of_files = files.chain(lists);
         let of_files =
             of_files.flat_map(|(file, all)| all.iter().map(move |problem| (file, problem)));
-        let of_places = self.contents.problems.iter().map(|(place, problem)| (place, problem));
-        for (place, problem) in of_files.chain(of_places) {
-            let resource = Some(walked.join_path(place));
+        let of_places = self.contents.problems.iter().map(|(path, problem)| (path, problem));
+        for (path, problem) in of_files.chain(of_places) {
+            let resource = Some(walked_path.join_path(path));
             diagnostics.push(Diagnostic { resource, problem: problem.clone() });
         }
     }
@@ -164,16 +168,16 @@ impl PluginDir {
     /// `Arc`. The problem reports components that exceed the budget.
     pub(super) fn build_plugin(
         &mut self,
-        walked: &RelPath,
-        others: &[RelPath],
-        room: &mut usize,
+        walked_path: &RelPath,
+        other_files: &[RelPath],
+        remaining_bytes: &mut usize,
     ) -> (Option<Arc<Plugin>>, Option<FileProblem>) {
         if let Some((same, taken)) = self.built_plugin.as_ref().filter(|_| self.is_unchanged)
-            && (&same.package, &*same.other_manifests) == (walked, others)
+            && (&same.package, &*same.other_manifests) == (walked_path, other_files)
             && !same.truncated
-            && let Some(left) = room.checked_sub(*taken)
+            && let Some(left) = remaining_bytes.checked_sub(*taken)
         {
-            *room = left;
+            *remaining_bytes = left;
             return (Some(same.clone()), None);
         }
         let Some((manifest, file)) = self.manifest.clone() else { return (None, None) };
@@ -183,21 +187,21 @@ impl PluginDir {
             components.extend(file.components.clone().unwrap_or_default());
         }
         let plugin = Plugin {
-            package: walked.clone(),
+            package: walked_path.clone(),
             manifest,
             manifest_file: file,
-            other_manifests: others.into(),
+            other_manifests: other_files.into(),
             images: self.contents.images.clone(),
             screenshots: self.contents.screenshots.clone().into(),
             components,
             stale: self.contents.files.iter().any(|file| file.stale),
             truncated: false,
         };
-        let before = *room;
-        let (plugin, problem) = plugin.truncate_to_budget(room);
+        let before = *remaining_bytes;
+        let (plugin, problem) = plugin.truncate_to_budget(remaining_bytes);
         let same = self.built_plugin.take().map(|(old, _)| old).filter(|old| **old == plugin);
         let plugin = same.unwrap_or_else(|| Arc::new(plugin));
-        self.built_plugin = Some((plugin.clone(), before - *room));
+        self.built_plugin = Some((plugin.clone(), before - *remaining_bytes));
         self.is_unchanged = true;
         (Some(plugin), problem)
     }

@@ -63,14 +63,14 @@ pub(super) struct PluginFile {
 }
 
 /// State of reading one plugin.
-pub(super) struct PluginScan<'a> {
-    pub(super) reader: PluginReader<'a>,
-    pub(super) dir: &'a ResolvedPath,
+struct PluginScan<'a> {
+    reader: PluginReader<'a>,
+    dir: &'a ResolvedPath,
     /// Path of the manifest below the plugin.
     manifest_file: &'a RelPath,
-    pub(super) token: u64,
-    pub(super) guards: Vec<WatchGuard>,
-    pub(super) contents: PluginContents,
+    token: u64,
+    guards: Vec<WatchGuard>,
+    contents: PluginContents,
 }
 
 /// File or directory at a path of the manifest.
@@ -131,12 +131,12 @@ impl PluginReader<'_> {
     pub(super) fn watch_path(
         &self,
         dir: &ResolvedPath,
-        place: &RelPath,
+        path: &RelPath,
         token: u64,
         guards: &mut Vec<WatchGuard>,
     ) {
         let mut here = dir.clone();
-        for name in place.segments() {
+        for name in path.segments() {
             let opened = self.snapshot.open(&here, OFlags::PATH | OFlags::DIRECTORY);
             let Ok(fd) = opened else { return };
             guards.extend(self.watcher.watch_dir(fd.as_fd(), token, Some(name)));
@@ -146,26 +146,22 @@ impl PluginReader<'_> {
     }
 
     /// Opens a regular file below a directory, if no link leads out of the directory.
-    pub(super) fn open(
-        &self,
-        dir: &ResolvedPath,
-        place: &RelPath,
-    ) -> Result<OpenFile, FileProblem> {
-        let opened = open_file::open_file(self.snapshot, dir, place);
+    pub(super) fn open(&self, dir: &ResolvedPath, path: &RelPath) -> Result<OpenFile, FileProblem> {
+        let opened = open_file::open_file(self.snapshot, dir, path);
         let opened = opened.map_err(|e| open_problem(e, Severity::Error))?;
-        self.check_path(dir, place, &opened.real_path)?;
+        self.check_path(dir, path, &opened.real_path)?;
         Ok(opened)
     }
 
     fn check_path(
         &self,
         dir: &ResolvedPath,
-        place: &RelPath,
+        path: &RelPath,
         real: &ResolvedPath,
     ) -> Result<(), FileProblem> {
-        let invalid = |why| Err(FileProblem::warning(DiagnosticCode::PathInvalid, why));
+        let invalid = |message| Err(FileProblem::warning(DiagnosticCode::PathInvalid, message));
         let direct =
-            ResolvedPath { dir_index: dir.dir_index, rel_path: dir.rel_path.join_path(place) };
+            ResolvedPath { dir_index: dir.dir_index, rel_path: dir.rel_path.join_path(path) };
         match real.strip_prefix(dir) {
             None => invalid(
                 "a link leads out of the plugin and is not followed; replace it by a copy of the file",
@@ -185,34 +181,34 @@ impl PluginReader<'_> {
 impl PluginScan<'_> {
     fn read_kind(&mut self, manifest: &PluginManifest, kind: ComponentKind) {
         let sources = &manifest.declarations.sources;
-        for place in sources.named_paths(kind) {
-            match self.watch_and_find(place) {
+        for path in sources.named_paths(kind) {
+            match self.watch_and_find(path) {
                 DeclaredTarget::Problem(problem) => {
-                    self.contents.problems.push((place.clone(), problem))
+                    self.contents.problems.push((path.clone(), problem))
                 }
-                DeclaredTarget::File(file) if kind.is_json() => self.read_json(kind, place, &file),
+                DeclaredTarget::File(file) if kind.is_json() => self.read_json(kind, path, &file),
                 DeclaredTarget::File(file) if kind != ComponentKind::Skills => {
-                    self.read_prompt(kind, place, &file)
+                    self.read_prompt(kind, path, &file)
                 }
-                DeclaredTarget::Directory(spot)
+                DeclaredTarget::Directory(resolved)
                     if kind != ComponentKind::Skills && !kind.is_json() =>
                 {
-                    self.read_prompt_dir(kind, place, &spot);
+                    self.read_prompt_dir(kind, path, &resolved);
                 }
                 DeclaredTarget::Directory(_) if kind == ComponentKind::Skills => {}
                 DeclaredTarget::Nothing
                 | DeclaredTarget::Directory(_)
                 | DeclaredTarget::File(_) => {
-                    self.report_missing(kind.manifest_key(), place);
+                    self.report_missing(kind.manifest_key(), path);
                 }
             }
         }
-        for place in sources.default_paths(kind) {
-            match self.watch_and_find(&place) {
-                DeclaredTarget::Problem(problem) => self.contents.problems.push((place, problem)),
-                DeclaredTarget::File(file) if kind.is_json() => self.read_json(kind, &place, &file),
-                DeclaredTarget::Directory(spot) if !kind.is_json() => {
-                    self.read_prompt_dir(kind, &place, &spot)
+        for path in sources.default_paths(kind) {
+            match self.watch_and_find(&path) {
+                DeclaredTarget::Problem(problem) => self.contents.problems.push((path, problem)),
+                DeclaredTarget::File(file) if kind.is_json() => self.read_json(kind, &path, &file),
+                DeclaredTarget::Directory(resolved) if !kind.is_json() => {
+                    self.read_prompt_dir(kind, &path, &resolved)
                 }
                 // An unrelated file may have a default name.
                 DeclaredTarget::Nothing
@@ -224,51 +220,54 @@ impl PluginScan<'_> {
     }
 
     /// Watches a path, then looks it up.
-    fn watch_and_find(&mut self, place: &RelPath) -> DeclaredTarget {
+    fn watch_and_find(&mut self, path: &RelPath) -> DeclaredTarget {
         let Self { reader, dir, .. } = *self;
-        if !resource_filter::may_serve_path(place, reader.skipped_dirs) {
-            let why = "the path is in a skipped directory, or is named `.env`";
-            return DeclaredTarget::Problem(FileProblem::warning(DiagnosticCode::PathInvalid, why));
+        if !resource_filter::may_serve_path(path, reader.skipped_dirs) {
+            let message = "the path is in a skipped directory, or is named `.env`";
+            return DeclaredTarget::Problem(FileProblem::warning(
+                DiagnosticCode::PathInvalid,
+                message,
+            ));
         }
-        reader.watch_path(dir, place, self.token, &mut self.guards);
-        let target = match open_file::find_target(reader.snapshot, dir, place) {
+        reader.watch_path(dir, path, self.token, &mut self.guards);
+        let target = match open_file::find_target(reader.snapshot, dir, path) {
             Ok(target) => target,
             Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) => {
                 return DeclaredTarget::Nothing;
             }
             Err(e) => return DeclaredTarget::Problem(open_problem(e, Severity::Warning)),
         };
-        if let Err(problem) = reader.check_path(dir, place, &target.real_path) {
+        if let Err(problem) = reader.check_path(dir, path, &target.real_path) {
             return DeclaredTarget::Problem(problem);
         }
-        if let Some(real) = target.real_path.strip_prefix(dir).filter(|real| real != place) {
+        if let Some(real) = target.real_path.strip_prefix(dir).filter(|real| real != path) {
             reader.watch_path(dir, &real, self.token, &mut self.guards);
         }
         match FileType::from_raw_mode(target.stat.st_mode) {
             FileType::Directory => DeclaredTarget::Directory(target.real_path),
-            _ => match reader.open(dir, place) {
+            _ => match reader.open(dir, path) {
                 Ok(file) => DeclaredTarget::File(file),
                 Err(problem) => DeclaredTarget::Problem(problem),
             },
         }
     }
 
-    fn report_missing(&mut self, key: &str, place: &RelPath) {
-        let place = place.to_string();
-        let place: String = place.chars().take(64).collect();
-        let why = format!("`{key}` names `./{}`, which does not exist", place.escape_debug());
+    fn report_missing(&mut self, key: &str, path: &RelPath) {
+        let path = path.to_string();
+        let path: String = path.chars().take(64).collect();
+        let message = format!("`{key}` names `./{}`, which does not exist", path.escape_debug());
         self.contents.problems.push((
             self.manifest_file.clone(),
-            FileProblem::warning(DiagnosticCode::PathMissing, why),
+            FileProblem::warning(DiagnosticCode::PathMissing, message),
         ));
     }
 
-    pub(super) fn is_read(&self, kind: ComponentKind, place: &RelPath) -> bool {
-        self.contents.files.iter().any(|known| known.kind == kind && known.file == *place)
+    fn is_read(&self, kind: ComponentKind, path: &RelPath) -> bool {
+        self.contents.files.iter().any(|read| read.kind == kind && read.file == *path)
     }
 
-    fn read_json(&mut self, kind: ComponentKind, place: &RelPath, file: &OpenFile) {
-        if self.is_read(kind, place) {
+    fn read_json(&mut self, kind: ComponentKind, path: &RelPath, file: &OpenFile) {
+        if self.is_read(kind, path) {
             return;
         }
         self.watch_hard_links(file);
@@ -278,25 +277,25 @@ impl PluginScan<'_> {
             let failed = OpenError::Resolve(ResolveError::Failed);
             (None, vec![open_problem(failed, Severity::Error)])
         };
-        let components = components.map(|components| components.with_declared_by(place));
-        self.push_file(kind, place, file, components, problems);
+        let components = components.map(|components| components.with_declared_by(path));
+        self.push_file(kind, path, file, components, problems);
     }
 
-    pub(super) fn watch_hard_links(&mut self, file: &OpenFile) {
+    fn watch_hard_links(&mut self, file: &OpenFile) {
         watch_hard_links(self.reader.watcher, file, self.token, &mut self.guards);
     }
 
-    pub(super) fn push_file(
+    fn push_file(
         &mut self,
         kind: ComponentKind,
-        place: &RelPath,
+        path: &RelPath,
         file: &OpenFile,
         components: Option<PluginComponents>,
         problems: Vec<FileProblem>,
     ) {
         let (fingerprint, real) =
             (FileFingerprint::from_version(&file.version), Some(file.real_path.clone()));
-        let (file, stale) = (place.clone(), false);
+        let (file, stale) = (path.clone(), false);
         let found =
             PluginFile { kind, file, real_path: real, fingerprint, components, problems, stale };
         self.contents.files.push(found);
@@ -306,48 +305,48 @@ impl PluginScan<'_> {
         let Some(interface) = &manifest.declarations.info.interface else { return };
         let keys = ["composerIcon", "logo", "logoDark"];
         for (at, key) in keys.into_iter().enumerate() {
-            let place = interface.images[at].as_ref();
-            self.contents.images[at] = place.filter(|place| self.has_image(key, place)).cloned();
+            let path = interface.images[at].as_ref();
+            self.contents.images[at] = path.filter(|path| self.has_image(key, path)).cloned();
         }
         let there: Vec<_> = interface.screenshots.iter().collect();
-        let there = there.into_iter().filter(|place| self.has_image("screenshots", place));
+        let there = there.into_iter().filter(|path| self.has_image("screenshots", path));
         self.contents.screenshots = there.cloned().collect();
     }
 
     /// Whether an image exists at a path. Reports a problem if not.
-    fn has_image(&mut self, key: &str, place: &RelPath) -> bool {
-        match self.watch_and_find(place) {
+    fn has_image(&mut self, key: &str, path: &RelPath) -> bool {
+        match self.watch_and_find(path) {
             DeclaredTarget::File(_) => return true,
             DeclaredTarget::Problem(problem) => {
-                self.contents.problems.push((place.clone(), problem))
+                self.contents.problems.push((path.clone(), problem))
             }
             DeclaredTarget::Nothing | DeclaredTarget::Directory(_) => {
-                self.report_missing(key, place)
+                self.report_missing(key, path)
             }
         }
         false
     }
 
-    pub(super) fn read_prompt(&mut self, kind: ComponentKind, place: &RelPath, file: &OpenFile) {
-        if self.is_read(kind, place) {
+    fn read_prompt(&mut self, kind: ComponentKind, path: &RelPath, file: &OpenFile) {
+        if self.is_read(kind, path) {
             return;
         }
         self.watch_hard_links(file);
         let size = file.version.size;
         let mut bytes = Vec::new();
-        let most = self.reader.limits.max_file_bytes;
-        let head = content::read_head(&file.file, size, most, &mut bytes);
+        let max_bytes = self.reader.limits.max_file_bytes;
+        let head = content::read_head(&file.file, size, max_bytes, &mut bytes);
         let Ok(head) = head else {
             let failed = open_problem(OpenError::Resolve(ResolveError::Failed), Severity::Error);
-            return self.contents.problems.push((place.clone(), failed));
+            return self.contents.problems.push((path.clone(), failed));
         };
-        let name = place.file_name().unwrap_or_default();
+        let name = path.file_name().unwrap_or_default();
         let name = name.strip_suffix(b".md").unwrap_or(name);
         let (prompt, mut problems) = prompt::read(kind, &bytes, head.is_complete, name);
         problems.extend(head.hidden);
         let components = prompt.map(|prompt| {
             let size = if head.is_complete { bytes.len() as u64 } else { size };
-            let prompt = PluginPrompt { digest: head.digest, size, file: place.clone(), ..prompt };
+            let prompt = PluginPrompt { digest: head.digest, size, file: path.clone(), ..prompt };
             let mut components = PluginComponents::default();
             match kind {
                 ComponentKind::Agents => components.agents.push(prompt),
@@ -356,24 +355,19 @@ impl PluginScan<'_> {
             }
             components
         });
-        self.push_file(kind, place, file, components, problems);
+        self.push_file(kind, path, file, components, problems);
     }
 
     /// Reads the Markdown files in a directory and below it, in byte order of their names. Links to
     /// directories are not followed, and SKILL.md files are not read.
-    pub(super) fn read_prompt_dir(
-        &mut self,
-        kind: ComponentKind,
-        place: &RelPath,
-        spot: &ResolvedPath,
-    ) {
+    fn read_prompt_dir(&mut self, kind: ComponentKind, path: &RelPath, resolved: &ResolvedPath) {
         let Self { reader, dir, .. } = *self;
-        let mut queue = vec![(place.clone(), spot.clone(), 0)];
+        let mut queue = vec![(path.clone(), resolved.clone(), 0)];
         let (mut files, mut directories) = (0, 0);
         let mut buffer = Vec::new();
-        while let Some((walked, spot, depth)) = queue.pop() {
+        while let Some((walked, resolved, depth)) = queue.pop() {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-            let Ok(fd) = reader.snapshot.open(&spot, flags) else { continue };
+            let Ok(fd) = reader.snapshot.open(&resolved, flags) else { continue };
             self.guards.extend(reader.watcher.watch_dir(fd.as_fd(), self.token, None));
             let Ok(names) = read_names(&fd, MAX_ENTRIES, &mut buffer) else { continue };
             directories += 1;
@@ -386,8 +380,8 @@ impl PluginScan<'_> {
                 let is_text = name.ends_with(b".md") && !name.eq_ignore_ascii_case(b"SKILL.md");
                 match kind_of_entry {
                     FileType::Directory if depth < MAX_DEPTH => {
-                        if let Some(spot) = spot.join(&name) {
-                            below.push((at, spot, depth + 1));
+                        if let Some(resolved) = resolved.join(&name) {
+                            below.push((at, resolved, depth + 1));
                         }
                     }
                     FileType::RegularFile | FileType::Symlink if is_text => {
@@ -411,13 +405,13 @@ impl PluginScan<'_> {
     }
 
     fn report_limit_reached(&mut self, kind: ComponentKind, at: &RelPath) {
-        let why = format!(
+        let message = format!(
             "a plugin may have {MAX_FILES} files of `{}`, in {MAX_DIRECTORIES} directories; \
              further files are omitted",
             kind.manifest_key()
         );
         self.contents
             .problems
-            .push((at.clone(), FileProblem::warning(DiagnosticCode::LimitReached, why)));
+            .push((at.clone(), FileProblem::warning(DiagnosticCode::LimitReached, message)));
     }
 }

@@ -200,18 +200,18 @@ impl ScannedRoot {
         let mut outcome = search.finish();
         let diagnostics = &mut outcome.findings.diagnostics;
         let candidates = self.plugin_dir_candidates();
-        let mut namespaces = NamespaceResolver {
-            snapshot: &self.snapshot,
-            root: &self.path,
-            entered_dirs: &outcome.entered_dirs,
-            manifests: &mut self.plugins.manifests,
-            namespace_cache: HashMap::new(),
-        };
+        let mut namespaces = NamespaceResolver::new(
+            &self.snapshot,
+            &self.path,
+            &outcome.entered_dirs,
+            &mut self.plugins.manifests,
+            HashMap::new(),
+        );
         // Reads the manifests that are not known yet, and reports their problems.
         for dir in &candidates {
             namespaces.find_namespace(&dir.resolved, diagnostics);
         }
-        let namespace_cache = namespaces.namespace_cache;
+        let namespace_cache = namespaces.into_cache();
         let reader = plugin_reader(&self.snapshot, &self.rules, watcher);
         let plugins = self.plugins.collect(
             &candidates,
@@ -223,13 +223,13 @@ impl ScannedRoot {
         );
         let tokens = self.plugins.tokens();
         watches.replace_plugins(tokens.map(|(token, dir)| (token, dir.clone())));
-        let namespaces = NamespaceResolver {
-            snapshot: &self.snapshot,
-            root: &self.path,
-            entered_dirs: &outcome.entered_dirs,
-            manifests: &mut self.plugins.manifests,
+        let namespaces = NamespaceResolver::new(
+            &self.snapshot,
+            &self.path,
+            &outcome.entered_dirs,
+            &mut self.plugins.manifests,
             namespace_cache,
-        };
+        );
         let rules = &self.rules;
         let filter =
             SkillFilter::new(&self.snapshot, &self.path, &target.published, &rules.disable_rules);
