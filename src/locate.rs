@@ -61,7 +61,7 @@ pub fn locate_handle(
     let allowed = AllowedDirs::new(std::iter::once(dir.to_owned()).chain(allow).collect());
     let root =
         allowed.resolve(dir.as_os_str().as_bytes()).map_err(|_| LocateError::RootUnavailable)?;
-    locate_resource(&root, &package.path, resource.as_ref()).map_err(|unread| match unread {
+    locate_resource(&root, &package.path, resource.as_ref()).map_err(|error| match error {
         FileReadError::NotFound | FileReadError::TooLarge { .. } | FileReadError::Changed(_) => {
             LocateError::NotFound
         }

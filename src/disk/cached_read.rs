@@ -65,7 +65,7 @@ fn cached_version(
     if path == join_path(&dir.path, &root.path.rel_path) {
         // If no component is a link, the file lies below this path, and one call checks both.
         return file_version(
-            opener.stat_cached_no_links(&join_path(&dir.path, &file_path.rel_path)).ok()?,
+            opener.open_path_cached_no_links(&join_path(&dir.path, &file_path.rel_path)).ok()?,
         );
     }
     if !still_resolves(root, path)? {
@@ -84,7 +84,7 @@ fn join_path(dir: &[u8], file_path: &RelPath) -> Vec<u8> {
 /// still at its path.
 fn still_resolves(root: &ResolvedRootDir, path: &[u8]) -> Option<bool> {
     let (dir, opener) = root.snapshot.dir_and_opener(&root.path);
-    let at = |path: &[u8]| identity(opener.stat_cached(path).ok()?);
+    let at = |path: &[u8]| identity(opener.open_path_cached(path).ok()?);
     if at(path_or_slash(&dir.path).as_os_str().as_encoded_bytes())? != dir.identity? {
         return Some(false);
     }

@@ -35,7 +35,7 @@ pub(super) fn read_head(
     bytes.clear();
     bytes.reserve(HEAD_BYTES.min(usize::try_from(size).unwrap_or(HEAD_BYTES)) + 1);
     file.take(HEAD_BYTES as u64 + 1).read_to_end(bytes)?;
-    let whole = bytes.len() <= HEAD_BYTES;
+    let is_complete = bytes.len() <= HEAD_BYTES;
     let mut hidden = HiddenTextScanner::default();
     hidden.push(bytes);
     let digest = if size > max_bytes {
@@ -43,9 +43,9 @@ pub(super) fn read_head(
     } else {
         let mut hasher = Sha256::new();
         hasher.update(&*bytes);
-        let mut rest = if whole { Vec::new() } else { vec![0; CHUNK_BYTES] };
+        let mut rest = if is_complete { Vec::new() } else { vec![0; CHUNK_BYTES] };
         let mut seen = bytes.len() as u64;
-        while !whole && seen <= max_bytes {
+        while !is_complete && seen <= max_bytes {
             let count = file.read(&mut rest)?;
             if count == 0 {
                 break;
@@ -57,7 +57,7 @@ pub(super) fn read_head(
         (seen <= max_bytes).then(|| ContentDigest(hasher.finalize().into()))
     };
     bytes.truncate(HEAD_BYTES);
-    Ok(FileHead { is_complete: whole, digest, hidden: hidden.finish() })
+    Ok(FileHead { is_complete, digest, hidden: hidden.finish() })
 }
 
 /// Reads a small file. If the file exceeds the limit, reads one byte more than the limit, so that

@@ -57,8 +57,8 @@ impl DirLister<'_> {
         token: u64,
         buffers: &mut ListBuffers,
     ) -> ListedDir {
-        let (guards, files) = (Vec::with_capacity(1), SkillFileFingerprints::default());
-        let mut record = ListingRecord { token, guards, fingerprints: files };
+        let (guards, fingerprints) = (Vec::with_capacity(1), SkillFileFingerprints::default());
+        let mut record = ListingRecord { token, guards, fingerprints };
         let listing = self.watch_and_list(to_scan, buffers, &mut record);
         ListedDir { listing, guards: record.guards.into(), fingerprints: record.fingerprints }
     }
@@ -341,7 +341,8 @@ fn link_problem(error: ResolveError) -> FileProblem {
     match error {
         ResolveError::Outside => FileProblem::warning(
             DiagnosticCode::OutsideRoot,
-            "leads outside the allowed directories; allow the target's directory, or replace the link",
+            "leads outside the allowed directories; allow the target's directory, or replace the \
+             link",
         ),
         ResolveError::Missing | ResolveError::NotADirectory => FileProblem::note(
             DiagnosticCode::DanglingLink,

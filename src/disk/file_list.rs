@@ -159,12 +159,12 @@ impl FileListWalk<'_> {
 
     /// Enters a directory, unless the directory is an ancestor of itself by a cycle of links.
     fn enter_dir(&mut self, dir_path: ResolvedPath, path: RelPath) -> Result<(), FileReadError> {
-        let ReadRules { skipped_dirs: passed_over, follow_links, .. } = self.page.rules;
+        let ReadRules { skipped_dirs, follow_links, .. } = self.page.rules;
         let to_error = |errno| FileReadError::from(OpenError::from(resolve_error(errno)));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = self.package.snapshot.open(&dir_path, flags).map_err(to_error)?;
         let identity = identity(&fstat(&fd).map_err(to_error)?);
-        if self.walk.ancestor_dirs().any(|(_, on_the_way)| *on_the_way == identity) {
+        if self.walk.ancestor_dirs().any(|(_, ancestor)| *ancestor == identity) {
             return Ok(());
         }
         let names = read_names(&fd, self.page.limits.entries, &mut Vec::new()).map_err(to_error)?;
@@ -175,7 +175,7 @@ impl FileListWalk<'_> {
                 FileType::Symlink if follow_links => WalkEntryKind::Link,
                 _ => return None,
             };
-            resource_filter::may_serve_path(&RelPath::new(&name)?, passed_over)
+            resource_filter::may_serve_path(&RelPath::new(&name)?, skipped_dirs)
                 .then_some((name, kind))
         });
         self.walk.enter_dir((dir_path, identity), path, entries);

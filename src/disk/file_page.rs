@@ -122,21 +122,23 @@ fn read_page_of_unknown_size(
     cancel_token: &CancelToken,
 ) -> Result<FilePage, FileReadError> {
     let offset = page.from.map_or(0, |(_, offset)| offset);
-    let whole = content::read_digested_page(
+    let page_read = content::read_digested_page(
         &opened.file,
         offset,
         page.max_bytes,
         page.max_file_bytes,
         cancel_token,
     );
-    let whole = whole.map_err(|_| FileReadError::Failed)?;
-    if whole.size > page.max_file_bytes {
-        return Err(FileReadError::TooLarge { size: whole.size });
+    let page_read = page_read.map_err(|_| FileReadError::Failed)?;
+    if page_read.size > page.max_file_bytes {
+        return Err(FileReadError::TooLarge { size: page_read.size });
     }
-    let version = opened.version.with_content_digest(whole.size, &whole.digest);
-    match page.start_offset(&version, &whole.digest)? {
-        Some(offset) => FilePage::new(version, whole.digest, whole.utf8, offset, whole.page.into()),
-        None => Ok(FilePage { version, digest: whole.digest, body: None, next: None }),
+    let version = opened.version.with_content_digest(page_read.size, &page_read.digest);
+    match page.start_offset(&version, &page_read.digest)? {
+        Some(offset) => {
+            FilePage::new(version, page_read.digest, page_read.utf8, offset, page_read.page.into())
+        }
+        None => Ok(FilePage { version, digest: page_read.digest, body: None, next: None }),
     }
 }
 

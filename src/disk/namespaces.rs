@@ -30,7 +30,7 @@ pub(super) struct ManifestLookup {
     pub(super) file: Option<RelPath>,
     /// Other manifest files, which are ignored.
     pub(super) other_files: Vec<RelPath>,
-    /// The fingerprint of the file, if the file could be opened.
+    /// Fingerprint of the file; `None` if the file could not be opened.
     fingerprint: Option<FileFingerprint>,
     /// Problems of files below the directory.
     problems: Vec<(RelPath, FileProblem)>,
@@ -49,11 +49,13 @@ impl ManifestLookup {
 
     /// Whether the manifest changed since it was read.
     pub(super) fn is_outdated(&self, snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> bool {
-        let Some((lookup, file)) = self.fingerprint.zip(self.file.as_ref()) else { return false };
+        let Some((fingerprint, file)) = self.fingerprint.zip(self.file.as_ref()) else {
+            return false;
+        };
         if snapshot.is_in_access_scope(dir) {
-            return lookup.is_outdated(snapshot, dir, file);
+            return fingerprint.is_outdated(snapshot, dir, file);
         }
-        lookup.is_outdated(&snapshot.without_access_scope(), dir, file)
+        fingerprint.is_outdated(&snapshot.without_access_scope(), dir, file)
     }
 
     /// Whether the manifest could not be read, and a new attempt may succeed.
@@ -100,26 +102,26 @@ impl<'a> NamespaceResolver<'a> {
     ) -> Option<Arc<PluginNamespace>> {
         let mut visited = Vec::new();
         let mut next = Some(dir.clone());
-        let mut answer = None;
+        let mut namespace = None;
         while let Some(path) = next {
             if let Some(cached) = self.namespace_cache.get(&path) {
-                answer.clone_from(cached);
+                namespace.clone_from(cached);
                 break;
             }
-            answer = self.namespace_at(&path, diagnostics);
+            namespace = self.namespace_at(&path, diagnostics);
             next = path.parent();
             // The directory of a skill itself is rarely looked up again.
             if path != *dir || self.entered_dirs.get(dir) != Some(&false) {
                 visited.push(path);
             }
-            if answer.is_some() {
+            if namespace.is_some() {
                 break;
             }
         }
         for path in visited {
-            self.namespace_cache.insert(path, answer.clone());
+            self.namespace_cache.insert(path, namespace.clone());
         }
-        answer
+        namespace
     }
 
     /// Returns the manifest of the root, after a call of [`Self::find_namespace`] for the root.
@@ -181,9 +183,9 @@ fn read_first_manifest(snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> Ma
     let Some((path, opened)) = existing.next() else { return ManifestLookup::default() };
     let fingerprint =
         opened.as_ref().ok().map(|opened| FileFingerprint::from_version(&opened.version));
-    let lookup = opened.map(|opened| content::read_small_file(&opened.file));
+    let bytes = opened.map(|opened| content::read_small_file(&opened.file));
     let other_files = existing.map(|(path, _)| path).collect();
-    let (manifest, problems) = match lookup {
+    let (manifest, problems) = match bytes {
         Ok(Ok(bytes)) => manifest::read(&bytes, snapshot.dir_name(dir)),
         Ok(Err(_)) => {
             (None, vec![FileProblem::error(DiagnosticCode::ManifestInvalid, READ_FAILED)])

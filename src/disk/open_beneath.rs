@@ -102,7 +102,7 @@ impl OpenMethod {
     }
 
     /// Opens an absolute path without links with `O_PATH`, if its components are cached.
-    pub(super) fn stat_cached_no_links(self, path: &[u8]) -> Io<OwnedFd> {
+    pub(super) fn open_path_cached_no_links(self, path: &[u8]) -> Io<OwnedFd> {
         match self {
             Self::Openat2 => {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -114,7 +114,7 @@ impl OpenMethod {
     }
 
     /// Opens an absolute path with `O_PATH`, following links, if its components are cached.
-    pub(super) fn stat_cached(self, path: &[u8]) -> Io<OwnedFd> {
+    pub(super) fn open_path_cached(self, path: &[u8]) -> Io<OwnedFd> {
         match self {
             Self::Openat2 => {
                 let flags = OFlags::PATH | OFlags::CLOEXEC;

@@ -114,13 +114,15 @@ impl<'a> ResolvedPackage<'a> {
             return Err(FileReadError::Outside);
         }
         let walked_path = self.root.rel_path.join_path(self.walked_path).join_path(resource);
-        let linked =
+        let is_linked =
             *real != ResolvedPath { dir_index: self.root.dir_index, rel_path: walked_path };
-        if linked && !follow_links {
+        if is_linked && !follow_links {
             return Err(FileReadError::Outside);
         }
-        let is_main = *resource == skill_file_name();
-        if !is_main && !resource_filter::may_serve_path(&self.path_to_check(real), skipped_dirs) {
+        let is_skill_file = *resource == skill_file_name();
+        if !is_skill_file
+            && !resource_filter::may_serve_path(&self.path_to_check(real), skipped_dirs)
+        {
             return Err(FileReadError::NotFound);
         }
         if self.disabled_files.excludes(resource, real) {

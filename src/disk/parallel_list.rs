@@ -18,7 +18,7 @@ const MAX_INLINE_DIRS: usize = 8;
 struct ListSlot(Mutex<Option<(u64, ListedDir)>>);
 
 /// Lists directories under new tokens. Uses several threads for many directories. Calls `take` on
-/// this thread in the order of `visits`, as soon as all earlier directories are listed.
+/// this thread in the order of `dirs`, as soon as all earlier directories are listed.
 pub(super) fn list_dirs(
     lister: &DirLister<'_>,
     dirs: &[DirToScan],

@@ -112,7 +112,7 @@ impl PluginReader<'_> {
         file: &RelPath,
         token: u64,
     ) -> (PluginContents, Vec<WatchGuard>) {
-        let mut reading = PluginScan {
+        let mut scan = PluginScan {
             reader: *self,
             dir,
             manifest_file: file,
@@ -121,10 +121,10 @@ impl PluginReader<'_> {
             contents: PluginContents::default(),
         };
         for kind in ComponentKind::ALL {
-            reading.read_kind(manifest, kind);
+            scan.read_kind(manifest, kind);
         }
-        reading.find_images(manifest);
-        (reading.contents, reading.guards)
+        scan.find_images(manifest);
+        (scan.contents, scan.guards)
     }
 
     /// Watches each directory on a path below `dir`, for the entry of the next component.
@@ -160,16 +160,17 @@ impl PluginReader<'_> {
         real: &ResolvedPath,
     ) -> Result<(), FileProblem> {
         let invalid = |message| Err(FileProblem::warning(DiagnosticCode::PathInvalid, message));
-        let direct =
+        let walked_path =
             ResolvedPath { dir_index: dir.dir_index, rel_path: dir.rel_path.join_path(path) };
         match real.strip_prefix(dir) {
             None => invalid(
-                "a link leads out of the plugin and is not followed; replace it by a copy of the file",
+                "a link leads out of the plugin and is not followed; replace it by a copy of the \
+                 file",
             ),
             Some(below) if !resource_filter::may_serve_path(&below, self.skipped_dirs) => {
                 invalid("the path is in a skipped directory, or is named `.env`")
             }
-            Some(_) if !self.follow_links && *real != direct => Err(FileProblem::warning(
+            Some(_) if !self.follow_links && *real != walked_path => Err(FileProblem::warning(
                 DiagnosticCode::OutsideRoot,
                 "links are not followed below this root",
             )),
@@ -184,11 +185,11 @@ impl PluginScan<'_> {
         for path in sources.named_paths(kind) {
             match self.watch_and_find(path) {
                 DeclaredTarget::Problem(problem) => {
-                    self.contents.problems.push((path.clone(), problem))
+                    self.contents.problems.push((path.clone(), problem));
                 }
                 DeclaredTarget::File(file) if kind.is_json() => self.read_json(kind, path, &file),
                 DeclaredTarget::File(file) if kind != ComponentKind::Skills => {
-                    self.read_prompt(kind, path, &file)
+                    self.read_prompt(kind, path, &file);
                 }
                 DeclaredTarget::Directory(resolved)
                     if kind != ComponentKind::Skills && !kind.is_json() =>
@@ -208,7 +209,7 @@ impl PluginScan<'_> {
                 DeclaredTarget::Problem(problem) => self.contents.problems.push((path, problem)),
                 DeclaredTarget::File(file) if kind.is_json() => self.read_json(kind, &path, &file),
                 DeclaredTarget::Directory(resolved) if !kind.is_json() => {
-                    self.read_prompt_dir(kind, &path, &resolved)
+                    self.read_prompt_dir(kind, &path, &resolved);
                 }
                 // An unrelated file may have a default name.
                 DeclaredTarget::Nothing
@@ -296,9 +297,9 @@ impl PluginScan<'_> {
         let (fingerprint, real) =
             (FileFingerprint::from_version(&file.version), Some(file.real_path.clone()));
         let (file, stale) = (path.clone(), false);
-        let found =
+        let file =
             PluginFile { kind, file, real_path: real, fingerprint, components, problems, stale };
-        self.contents.files.push(found);
+        self.contents.files.push(file);
     }
 
     fn find_images(&mut self, manifest: &PluginManifest) {
@@ -308,9 +309,9 @@ impl PluginScan<'_> {
             let path = interface.images[at].as_ref();
             self.contents.images[at] = path.filter(|path| self.has_image(key, path)).cloned();
         }
-        let there: Vec<_> = interface.screenshots.iter().collect();
-        let there = there.into_iter().filter(|path| self.has_image("screenshots", path));
-        self.contents.screenshots = there.cloned().collect();
+        let screenshots: Vec<_> = interface.screenshots.iter().collect();
+        let existing = screenshots.into_iter().filter(|path| self.has_image("screenshots", path));
+        self.contents.screenshots = existing.cloned().collect();
     }
 
     /// Whether an image exists at a path. Reports a problem if not.
@@ -318,10 +319,10 @@ impl PluginScan<'_> {
         match self.watch_and_find(path) {
             DeclaredTarget::File(_) => return true,
             DeclaredTarget::Problem(problem) => {
-                self.contents.problems.push((path.clone(), problem))
+                self.contents.problems.push((path.clone(), problem));
             }
             DeclaredTarget::Nothing | DeclaredTarget::Directory(_) => {
-                self.report_missing(key, path)
+                self.report_missing(key, path);
             }
         }
         false
