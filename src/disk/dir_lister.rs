@@ -19,11 +19,11 @@ use std::sync::Arc;
 /// Parameters of a listing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DirLister<'a> {
-    pub(super) snapshot: &'a AllowedDirsSnapshot,
-    pub(super) limits: &'a Limits,
+    snapshot: &'a AllowedDirsSnapshot,
+    limits: &'a Limits,
     /// Name for the root, if the root is a skill without a name.
-    pub(super) root_name: Option<&'a [u8]>,
-    pub(super) watcher: &'a dyn DirWatcher,
+    root_name: Option<&'a [u8]>,
+    watcher: &'a dyn DirWatcher,
 }
 
 /// Buffers that are reused for each listing.
@@ -48,7 +48,18 @@ struct ListingRecord {
     fingerprints: SkillFileFingerprints,
 }
 
-impl DirLister<'_> {
+impl<'a> DirLister<'a> {
+    /// Creates a lister for the root with this absolute path.
+    pub(super) fn new(
+        snapshot: &'a AllowedDirsSnapshot,
+        limits: &'a Limits,
+        root_path: &'a [u8],
+        watcher: &'a dyn DirWatcher,
+    ) -> Self {
+        let root_name = root_path.split(|b| *b == b'/').rfind(|s| !s.is_empty());
+        Self { snapshot, limits, root_name, watcher }
+    }
+
     /// Watches a directory under a token, then lists the directory: in this order no change is
     /// missed. Returns a problem if the directory cannot be listed.
     pub(super) fn list_dir(

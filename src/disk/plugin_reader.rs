@@ -8,6 +8,7 @@ use super::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use super::fingerprint::FileFingerprint;
 use super::open_file::{self, OpenError, OpenFile};
 use crate::domain::plugin::{ComponentKind, PluginComponents, PluginPrompt, prompt, read_file};
+use crate::domain::search::SearchRules;
 use crate::domain::{
     DiagnosticCode, FileProblem, Limits, PluginManifest, RelPath, ResolvedPath, Severity,
     resource_filter,
@@ -28,9 +29,9 @@ const MAX_DIRECTORIES: usize = 200;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PluginReader<'a> {
     pub(super) snapshot: &'a AllowedDirsSnapshot,
-    pub(super) limits: &'a Limits,
-    pub(super) skipped_dirs: &'a [Box<[u8]>],
-    pub(super) follow_links: bool,
+    limits: &'a Limits,
+    skipped_dirs: &'a [Box<[u8]>],
+    follow_links: bool,
     pub(super) watcher: &'a dyn DirWatcher,
 }
 
@@ -103,7 +104,21 @@ impl PluginContents {
     }
 }
 
-impl PluginReader<'_> {
+impl<'a> PluginReader<'a> {
+    pub(super) fn new(
+        snapshot: &'a AllowedDirsSnapshot,
+        rules: &'a SearchRules,
+        watcher: &'a dyn DirWatcher,
+    ) -> Self {
+        Self {
+            snapshot,
+            limits: &rules.limits,
+            skipped_dirs: &rules.skipped_dirs,
+            follow_links: rules.follow_links,
+            watcher,
+        }
+    }
+
     /// Watches and reads the files of a plugin. `file` is the path of its manifest.
     pub(super) fn read(
         &self,

@@ -161,12 +161,7 @@ impl ScannedRoot {
             }
             let new: Vec<_> =
                 round.iter().filter(|dir| !trusted || !dirs.can_reuse(dir)).cloned().collect();
-            let lister = DirLister {
-                snapshot: &self.snapshot,
-                limits: &self.rules.limits,
-                root_name: root_name(&target.path),
-                watcher,
-            };
+            let lister = DirLister::new(&self.snapshot, &self.rules.limits, &target.path, watcher);
             dirs.current.reserve(new.len());
             watches.reserve(new.len());
             let mut round = round.into_iter().peekable();
@@ -212,7 +207,7 @@ impl ScannedRoot {
             namespaces.find_namespace(&dir.resolved, diagnostics);
         }
         let namespace_cache = namespaces.into_cache();
-        let reader = plugin_reader(&self.snapshot, &self.rules, watcher);
+        let reader = PluginReader::new(&self.snapshot, &self.rules, watcher);
         let plugins = self.plugins.collect(
             &candidates,
             &self.path,
@@ -271,12 +266,7 @@ impl ScannedRoot {
     ) -> RelistOutcome {
         let ScanContext { target, watcher, progress, .. } = *context;
         let truncated = self.catalog.as_ref().is_some_and(|c| c.header.truncated);
-        let lister = DirLister {
-            snapshot: &self.snapshot,
-            limits: &self.rules.limits,
-            root_name: root_name(&target.path),
-            watcher,
-        };
+        let lister = DirLister::new(&self.snapshot, &self.rules.limits, &target.path, watcher);
         let mut buffers = ListBuffers::default();
         let mut outcome = RelistOutcome::default();
         let mut queue: Vec<_> = dirs.into_iter().collect();
@@ -310,7 +300,7 @@ impl ScannedRoot {
                 // must be in the same revision.
                 links_checked = true;
                 let changed = self.dirs.iter().filter(|(path, dir)| {
-                    dir.has_unreported_change(path, lister.snapshot, progress)
+                    dir.has_unreported_change(path, &self.snapshot, progress)
                 });
                 queue.extend(changed.map(|(path, _)| path.clone()));
             }
@@ -452,7 +442,7 @@ impl ScannedRoot {
         unstable: &mut Vec<u64>,
         context: &ScanContext<'_>,
     ) -> bool {
-        let reader = plugin_reader(&self.snapshot, &self.rules, context.watcher);
+        let reader = PluginReader::new(&self.snapshot, &self.rules, context.watcher);
         let mut has_changed = false;
         for dir in dirs {
             let is_root = *dir == self.path;
@@ -472,25 +462,6 @@ impl ScannedRoot {
         dirs.sort_by(|a, b| a.path.cmp(&b.path));
         dirs
     }
-}
-
-fn plugin_reader<'a>(
-    snapshot: &'a AllowedDirsSnapshot,
-    rules: &'a SearchRules,
-    watcher: &'a dyn DirWatcher,
-) -> PluginReader<'a> {
-    PluginReader {
-        snapshot,
-        limits: &rules.limits,
-        skipped_dirs: &rules.skipped_dirs,
-        follow_links: rules.follow_links,
-        watcher,
-    }
-}
-
-/// Returns the name for a root that is itself a skill without a name.
-fn root_name(path: &[u8]) -> Option<&[u8]> {
-    path.split(|b| *b == b'/').rfind(|s| !s.is_empty())
 }
 
 /// Returns the reason why a root cannot be opened. access(2) checks file permissions only: if it
