@@ -49,8 +49,8 @@ impl<'a> ResolvedPackage<'a> {
         Ok(Self::with_real_path(root, walked_path, real_path, rules))
     }
 
-    /// Returns the path of a file under the assumption that no component is a link. Returns `None` if
-    /// the file may not be read. Does not access the filesystem.
+    /// Returns the path of a file under the assumption that no component is a link. Returns `None`
+    /// if the file may not be read. Does not access the filesystem.
     pub(super) fn unlinked_file_path(
         root: &'a ResolvedRootDir,
         walked_path: &'a RelPath,

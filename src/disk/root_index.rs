@@ -207,9 +207,9 @@ impl RootIndex {
         ScanOutcome { catalog: catalog.map(Ok), unstable }
     }
 
-    /// Returns the tokens of directories that need a rescan although inotify reported nothing. In such
-    /// a directory a link target moved, a read failed, or a filesystem was mounted or unmounted at
-    /// one of `mounts`. Returns `None` if the root itself moved, or may exist now.
+    /// Returns the tokens of directories that need a rescan although inotify reported nothing. In
+    /// such a directory a link target moved, a read failed, or a filesystem was mounted or
+    /// unmounted at one of `mounts`. Returns `None` if the root itself moved, or may exist now.
     pub fn unreported_changes(
         &self,
         allowed: &AllowedDirs,
@@ -240,8 +240,8 @@ impl RootIndex {
     }
 
     /// Returns the tokens of outdated directories if a hard-linked file was listed since the last
-    /// call. Another name of the file may be in a directory that was listed before, for which inotify
-    /// reported nothing.
+    /// call. Another name of the file may be in a directory that was listed before, for which
+    /// inotify reported nothing.
     fn outdated_by_hard_links(&mut self, progress: &ScanProgress) -> HashSet<u64> {
         let root = self.scanned_root.as_mut();
         if root.is_some_and(ScannedRoot::take_new_hard_links) {
