@@ -15,7 +15,7 @@ const MAX_SNAPSHOT_AGE: Duration = Duration::from_millis(500);
 /// Maximum number of cached root paths. If the cache is full, it is cleared.
 const MAX_CACHED_PATHS: usize = 1_024;
 
-/// The directories that the operator allowed, by their configured paths. The paths are looked up
+/// Directories that the operator allowed, by their configured paths. The paths are looked up
 /// again for each snapshot, so that a directory may be re-created and a link may be retargeted.
 #[derive(Debug)]
 pub struct AllowedDirs {
@@ -47,9 +47,9 @@ type RefreshOutcome = (Arc<AllowedDirsSnapshot>, Arc<[usize]>);
 /// Directory of a root, with the snapshot in which it was resolved.
 #[derive(Debug, Clone)]
 pub struct ResolvedRootDir {
-    /// The snapshot.
+    /// Snapshot in which the path is valid.
     pub snapshot: Arc<AllowedDirsSnapshot>,
-    /// The directory, valid for this snapshot only.
+    /// Path of the directory.
     pub path: ResolvedPath,
 }
 

@@ -28,11 +28,9 @@ pub fn read_page_cached(
     digests: &DigestCache,
 ) -> Option<FilePage> {
     let resolved = allowed.cached_root(root)?;
-    // The package is opened by its walked path, so that a link on the path fails the open.
-    let package = ResolvedPackage::at_walked_path(&resolved, page.package, page.rules);
-    package.check_walked_path(page.resource).ok()?;
-    let file_path = package.unlinked_path(page.resource);
-    package.check_real_path(page.resource, &file_path).ok()?;
+    // If a component is a link, every open below fails.
+    let (package, resource) = (page.package, page.resource);
+    let file_path = ResolvedPackage::unlinked_file_path(&resolved, package, page.rules, resource)?;
     let version = cached_version(&resolved, root, &file_path)?;
     // On other filesystems even the open could block.
     let known = digests.get(&version).filter(|known| known.is_on_local_disk)?;

@@ -78,8 +78,8 @@ pub(super) struct DigestedPage {
     pub(super) page: Vec<u8>,
 }
 
-/// Reads a file to its end, regardless of its reported size, but at most one byte beyond `max_bytes`.
-/// Keeps up to `len` bytes from `offset` on.
+/// Reads a file to its end, regardless of its reported size, but at most one byte beyond
+/// `max_bytes`. Keeps up to `len` bytes from `offset` on.
 pub(super) fn read_digested_page(
     file: &File,
     offset: u64,

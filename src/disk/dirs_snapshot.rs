@@ -93,8 +93,8 @@ impl AllowedDirsSnapshot {
         Self { access_scope: Some(scope), ..self }
     }
 
-    /// Resolves the directories of an access scope. A directory above allowed directories stands for
-    /// these allowed directories.
+    /// Resolves the directories of an access scope. A directory above allowed directories stands
+    /// for these allowed directories.
     fn resolve_access_scope(&self, dirs: &[PathBuf]) -> Box<[ResolvedPath]> {
         let paths = dirs.iter().flat_map(|dir| {
             let real = resolve_path(dir.as_os_str().as_bytes()).real;
@@ -107,8 +107,8 @@ impl AllowedDirsSnapshot {
         paths.collect()
     }
 
-    /// Returns the snapshot without its access scope, for names and disable rules: they are the same
-    /// for every caller. Files that are read through this snapshot must not be served.
+    /// Returns the snapshot without its access scope, for names and disable rules: they are the
+    /// same for every caller. Files that are read through this snapshot must not be served.
     pub(super) fn without_access_scope(&self) -> Self {
         Self {
             opener: self.opener,
@@ -331,8 +331,8 @@ pub(super) fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-/// Compares absolute paths without trailing `/`. The contents of a directory sort directly after the
-/// directory.
+/// Compares absolute paths without trailing `/`. The contents of a directory sort directly after
+/// the directory.
 fn cmp_by_segments(a: &[u8], b: &[u8]) -> Ordering {
     let rank = |byte: &u8| if *byte == b'/' { 0 } else { *byte };
     a.iter().map(rank).cmp(b.iter().map(rank))

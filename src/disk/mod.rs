@@ -1,5 +1,5 @@
-//! Files below roots: the only module that resolves, opens, lists and reads them. All functions block,
-//! except [`read_page_cached`].
+//! Files below roots: the only module that resolves, opens, lists and reads them. All functions
+//! block, except [`read_page_cached`].
 
 mod allowed_dirs;
 mod cached_read;

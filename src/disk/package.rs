@@ -49,17 +49,22 @@ impl<'a> ResolvedPackage<'a> {
         Ok(Self::with_real_path(root, walked_path, real_path, rules))
     }
 
-    /// Returns the package at its walked path, without resolving links.
-    pub(super) fn at_walked_path(
+    /// Returns the path of a file under the assumption that no component is a link. Returns `None`
+    /// if the file may not be read. Does not access the filesystem.
+    pub(super) fn unlinked_file_path(
         root: &'a ResolvedRootDir,
         walked_path: &'a RelPath,
         rules: ReadRules<'a>,
-    ) -> Self {
-        let real_path = ResolvedPath {
-            dir_index: root.path.dir_index,
-            rel_path: root.path.rel_path.join_path(walked_path),
-        };
-        Self::with_real_path(root, walked_path, real_path, rules)
+        resource: &RelPath,
+    ) -> Option<ResolvedPath> {
+        let dir_index = root.path.dir_index;
+        let rel_path = root.path.rel_path.join_path(walked_path);
+        let real_path = ResolvedPath { dir_index, rel_path: rel_path.join_path(resource) };
+        let package_path = ResolvedPath { dir_index, rel_path };
+        let package = Self::with_real_path(root, walked_path, package_path, rules);
+        package.check_walked_path(resource).ok()?;
+        package.check_real_path(resource, &real_path).ok()?;
+        Some(real_path)
     }
 
     fn with_real_path(
@@ -74,14 +79,6 @@ impl<'a> ResolvedPackage<'a> {
         Self { snapshot, root, walked_path, real_path, rules, disabled_files }
     }
 
-    /// Returns the path of a file if no component is a link.
-    pub(super) fn unlinked_path(&self, resource: &RelPath) -> ResolvedPath {
-        ResolvedPath {
-            dir_index: self.real_path.dir_index,
-            rel_path: self.real_path.rel_path.join_path(resource),
-        }
-    }
-
     /// Opens a file by its path as walked from the package, if the file may be read.
     pub(super) fn open(&self, resource: &RelPath) -> Result<OpenFile, FileReadError> {
         self.check_walked_path(resource)?;
@@ -91,7 +88,7 @@ impl<'a> ResolvedPackage<'a> {
     }
 
     /// Checks whether a file may be read by its walked path.
-    pub(super) fn check_walked_path(&self, resource: &RelPath) -> Result<(), FileReadError> {
+    fn check_walked_path(&self, resource: &RelPath) -> Result<(), FileReadError> {
         let ReadRules { skipped_dirs, manifest_files, plugin, .. } = self.rules;
         let is_hidden = !resource_filter::may_serve_path(resource, skipped_dirs)
             || plugin.is_some_and(|plugin| !plugin.may_read(resource))
@@ -100,7 +97,7 @@ impl<'a> ResolvedPackage<'a> {
     }
 
     /// Checks whether a file may be read by its resolved path.
-    pub(super) fn check_real_path(
+    fn check_real_path(
         &self,
         resource: &RelPath,
         real: &ResolvedPath,

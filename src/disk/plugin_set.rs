@@ -72,8 +72,8 @@ impl PluginIndex {
         true
     }
 
-    /// Returns the directories whose manifest changed since it was read, with the manifest directory
-    /// of each.
+    /// Returns the directories whose manifest changed since it was read, with the manifest
+    /// directory of each.
     pub(super) fn outdated_manifests<'a>(
         &'a self,
         snapshot: &'a AllowedDirsSnapshot,
@@ -104,8 +104,8 @@ impl PluginIndex {
         outdated.map(|(_, dir)| dir.token())
     }
 
-    /// Reads a plugin again. Returns whether the plugin changed. If `settled` is false, a plugin with
-    /// files that no longer parse stays unchanged, and its token is added to `unstable`.
+    /// Reads a plugin again. Returns whether the plugin changed. If `settled` is false, a plugin
+    /// with files that no longer parse stays unchanged, and its token is added to `unstable`.
     pub(super) fn reread(
         &mut self,
         dir: &ResolvedPath,

@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicU64;
 /// Root to scan, and the rules for the scan.
 #[derive(Debug, Clone)]
 pub struct ScanTarget {
-    /// The root's absolute path, as selected.
+    /// Absolute path of the root, as selected.
     pub path: Box<[u8]>,
     /// Rules of the scan. `follow_links` and `nested_roots` are adapted to `published`.
     pub rules: SearchRules,
@@ -42,7 +42,7 @@ pub struct DirtyDirs {
 /// Result of scanning a root.
 #[derive(Debug)]
 pub struct ScanOutcome {
-    /// The new catalog or error; `None` if nothing changed.
+    /// New catalog or error; `None` if nothing changed.
     pub catalog: Option<Result<Arc<Catalog>, RootReason>>,
     /// Tokens of directories to rescan after the debounce time.
     pub unstable: Vec<u64>,
@@ -207,9 +207,9 @@ impl RootIndex {
         ScanOutcome { catalog: catalog.map(Ok), unstable }
     }
 
-    /// Returns the tokens of directories that need a rescan although inotify reported nothing: a
-    /// link target moved, a read failed, or a filesystem was mounted or unmounted at one of
-    /// `mounts`. Returns `None` if the root itself moved, or may exist now.
+    /// Returns the tokens of directories that need a rescan although inotify reported nothing. In
+    /// such a directory a link target moved, a read failed, or a filesystem was mounted or
+    /// unmounted at one of `mounts`. Returns `None` if the root itself moved, or may exist now.
     pub fn unreported_changes(
         &self,
         allowed: &AllowedDirs,
@@ -239,8 +239,9 @@ impl RootIndex {
         root.map_or_else(HashSet::new, |root| root.outdated_tokens(&self.watches, progress))
     }
 
-    /// Returns the same if a file with other names was listed since the last call: another name may
-    /// be in a directory that was listed before, and inotify reported nothing for that directory.
+    /// Returns the tokens of outdated directories if a hard-linked file was listed since the last
+    /// call. Another name of the file may be in a directory that was listed before, for which
+    /// inotify reported nothing.
     fn outdated_by_hard_links(&mut self, progress: &ScanProgress) -> HashSet<u64> {
         let root = self.scanned_root.as_mut();
         if root.is_some_and(ScannedRoot::take_new_hard_links) {

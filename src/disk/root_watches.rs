@@ -121,9 +121,9 @@ impl RootWatches {
         }
     }
 
-    /// Watches the places above the root again if one of them is dirty, because a manifest directory
-    /// may have been created. Forgets the manifests above the root. Returns whether a place was
-    /// dirty.
+    /// Watches the places above the root again if one of them is dirty, because a manifest
+    /// directory may have been created. Forgets the manifests above the root. Returns whether a
+    /// place was dirty.
     pub(super) fn rewatch_ancestors(
         &mut self,
         dirty: &HashSet<u64>,

@@ -137,8 +137,8 @@ impl ScannedDir {
         (change, is_stable)
     }
 
-    /// Whether a new listing may differ although inotify reported nothing: a link target moved, or a
-    /// read failed that may succeed now.
+    /// Whether a new listing may differ although inotify reported nothing: a link target moved, or
+    /// a read failed that may succeed now.
     pub(super) fn has_unreported_change(
         &self,
         path: &ResolvedPath,
@@ -231,9 +231,9 @@ fn reuse_unchanged(new: DirListing, last: Option<Arc<DirListing>>) -> Arc<DirLis
     last.filter(|last| **last == new).unwrap_or_else(|| Arc::new(new))
 }
 
-/// Replaces a SKILL.md that does not parse by its last good version. If `settled` is false, replaces
-/// it by its last version without reporting a problem. A file with the same content as before shares
-/// its memory. Returns the listing, and whether it was used as it is.
+/// Replaces a SKILL.md that does not parse by its last good version. If `settled` is false,
+/// replaces it by its last version without reporting a problem. A file with the same content as
+/// before shares its memory. Returns the listing, and whether it was used as it is.
 fn keep_last_good_skill(
     mut new: DirListing,
     last: Option<&DirListing>,

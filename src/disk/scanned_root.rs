@@ -142,8 +142,8 @@ impl ScannedRoot {
         self.catalog_builder = CatalogBuilder::default();
     }
 
-    /// Scans the root. Lists the directories that are not in `old`. If `trusted` is set, a directory
-    /// in `old` that is not stale is not listed again.
+    /// Scans the root. Lists the directories that are not in `old`. If `trusted` is set, a
+    /// directory in `old` that is not stale is not listed again.
     pub(super) fn scan(
         &mut self,
         old: ScannedDirs,
@@ -316,8 +316,8 @@ impl ScannedRoot {
         Some(catalog)
     }
 
-    /// Marks everything stale that was read in the directories of these tokens, below them, or below
-    /// the targets of their links. Returns whether there is such a directory.
+    /// Marks everything stale that was read in the directories of these tokens, below them, or
+    /// below the targets of their links. Returns whether there is such a directory.
     pub(super) fn invalidate_moved(&mut self, moved: &HashSet<u64>, watches: &RootWatches) -> bool {
         let listed = moved.iter().filter_map(|token| match watches.role(*token) {
             Some(WatchRole::Listed(dir)) => Some(dir),
@@ -401,7 +401,8 @@ impl ScannedRoot {
             dir.fingerprints().is_outdated(snapshot, path)
         };
         let dirs = self.dirs.iter().filter(is_outdated).map(|(_, dir)| dir.token());
-        // An event of the listed manifest directory, or of the ancestor, has the manifest read again.
+        // An event of the listed manifest directory, or of the ancestor, has the manifest read
+        // again.
         let manifests = self.plugins.outdated_manifests(snapshot).filter_map(|(dir, holder)| {
             let listed = self.dirs.get(&holder).map(ScannedDir::token);
             listed.or_else(|| watches.ancestor_token(dir))
@@ -426,8 +427,8 @@ impl ScannedRoot {
     }
 
     /// If a directory is a manifest directory, forgets its manifest. If `settled` is false, a good
-    /// manifest that no longer parses is kept. Returns whether the manifest was forgotten; `None` for
-    /// other directories.
+    /// manifest that no longer parses is kept. Returns whether the manifest was forgotten; `None`
+    /// for other directories.
     pub(super) fn reread_manifest_in(&mut self, dir: &ResolvedPath, settled: bool) -> Option<bool> {
         let parent = dir.parent().filter(|_| is_manifest_directory(dir))?;
         Some(self.plugins.reread_manifest(&parent, &self.snapshot, settled))
