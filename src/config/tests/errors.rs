@@ -33,7 +33,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ("sandbox: {landlock: true}", "f:1:21: sandbox.landlock: true is no text; put it in quotes"),
     (
         "sandbox: {landlock: on}",
-        "f:1:21: sandbox.landlock: \"on\" is none of best-effort, required, off",
+        "f:1:21: sandbox.landlock: \"on\" expected best-effort, required or off",
     ),
     ("sandbox: off", "f:1:10: sandbox: \"off\" is no mapping; its keys are landlock"),
     ("log: {filter: inof}", "f:1:15: log.filter: \"inof\" is no log filter:"),
@@ -128,18 +128,18 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "\"no-such-group\" is no group of this machine;",
     ),
     ("callers: [{name: a, gids: [[]]}]", "callers[0].gids[0]: a list is no text"),
-    ("callers: [{name: a, sans: ['*.b']}]", "callers[0].sans[0]: \"*.b\" has a `*`, which only"),
-    ("callers: [{name: a, sans: ['https://b']}]", "is no DNS name and no `spiffe://` URI"),
-    ("callers: [{name: a, sans: ['spiffe://a//b']}]", "is no SPIFFE ID, such as"),
+    ("callers: [{name: a, sans: ['*.b']}]", "callers[0].sans[0]: \"*.b\" only a SPIFFE ID"),
+    ("callers: [{name: a, sans: ['https://b']}]", "expected a DNS name or a `spiffe://` URI"),
+    ("callers: [{name: a, sans: ['spiffe://a//b']}]", "expected a SPIFFE ID such as"),
     (
         "callers: [{name: a, token_file: /no/such}]",
-        "callers[0].token_file: \"/no/such\" is not there",
+        "callers[0].token_file: \"/no/such\" does not exist",
     ),
     (
         "callers: [{name: a, token_file: /etc/passwd}]",
-        "\"/etc/passwd\" is open to others, by its mode",
+        "\"/etc/passwd\" is accessible to all users (mode",
     ),
-    ("callers: [{name: a, token_file: /}]", "callers[0].token_file: \"/\" is no regular file"),
+    ("callers: [{name: a, token_file: /}]", "callers[0].token_file: \"/\" is not a regular file"),
     (
         "callers: [{name: a, uids: [1], roots: []}]",
         "f:1:39: callers[0].roots: a list names none, so that the rule would give nothing; leave",
@@ -217,7 +217,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ("- a", "f:1:1: a list is no mapping; its keys are environment_ids,"),
     ("a", "f:1:1: \"a\" is no mapping"),
     ("a: [1\nb: 2", "f:2:2: YAML: "),
-    ("a: &x 1", "f:1:4: anchors are not used here"),
+    ("a: &x 1", "f:1:4: anchors are not supported"),
     ("[[[[[[[[[[[[[[[[[[[[", "f:1:17: is nested too deep"),
     (
         "roots: []\ndisabled_skills: [{root: user, path: a}]",
