@@ -233,7 +233,10 @@ async fn tokens_that_say_nothing() {
                     assert!(!changed && upserted.is_empty() && removed.is_empty());
                 }
                 ChangesSince::Unknown { reason, roots } => {
-                    assert!(changed && reason.contains(part) && *roots == ["x"], "{reason} {roots:?}");
+                    assert!(
+                        changed && reason.contains(part) && *roots == ["x"],
+                        "{reason} {roots:?}"
+                    );
                 }
             }
         }
