@@ -348,7 +348,7 @@ fn references_are_recognized() {
     assert_eq!(read("use crate::grpc::limits; my_crate::disk::x()"), [""; 0]);
     assert_eq!(
         read("use crate::{\n    disk::{read::{A, B}, Body},\n    catalog::{self, View},\n};"),
-        ["disk::Body", "disk::read", "catalog::View", "catalog::self"]
+        ["catalog::View", "catalog::self", "disk::Body", "disk::read"]
     );
     assert_eq!(read("let x = *y == crate::domain::main_file();"), ["domain::main_file"]);
 }
