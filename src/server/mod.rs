@@ -119,7 +119,8 @@ pub fn bind_listeners(
     inherited: InheritedSockets,
 ) -> Result<BoundListeners, StartError> {
     let bind = |address| BoundListener::bind(address, &config.socket_access);
-    let inherited_grpc = inherited.grpc.into_iter().map(|socket| Ok(BoundListener::Inherited(socket)));
+    let inherited_grpc =
+        inherited.grpc.into_iter().map(|socket| Ok(BoundListener::Inherited(socket)));
     let grpc = inherited_grpc.chain(config.listeners.iter().map(bind)).collect::<Result<_, _>>()?;
     // The configuration rejects `metrics.listen` next to an inherited socket for metrics.
     let inherited_metrics = inherited.metrics.map(BoundListener::Inherited);
@@ -150,8 +151,8 @@ pub async fn build_daemon_on(
     let grpc_listeners =
         listeners.grpc.into_iter().map(RuntimeListener::from_bound).collect::<Result<_, _>>()?;
     let metrics_listener = listeners.metrics.map(RuntimeListener::from_bound).transpose()?;
-    let epoch = random()
-        .map_err(|e| StartError::internal(format!("reading random bytes failed: {e}")))?;
+    let epoch =
+        random().map_err(|e| StartError::internal(format!("reading random bytes failed: {e}")))?;
     heap::set_mmap_threshold();
     let mut limits = config.limits.clone();
     open_file_limit::raise_open_file_limit(&mut limits);
@@ -173,12 +174,8 @@ pub async fn build_daemon_on(
     let state = ConfigState { read_at: reload::unix_time(), ..ConfigState::default() };
     let (state_sender, config_state) = watch::channel(state);
     let metrics = Metrics::new(store.clone(), start_time, config_state.clone());
-    let info = DaemonInfo {
-        start_time,
-        build: BUILD_INFO,
-        sandbox,
-        config_state: config_state.clone(),
-    };
+    let info =
+        DaemonInfo { start_time, build: BUILD_INFO, sandbox, config_state: config_state.clone() };
     let service = GrpcService::new(store.clone(), info, stream_quota.clone(), shutdown.subscribe());
     let service = CapabilityServiceServer::new(AuditedService::new(service, audit.clone()))
         .max_encoding_message_size(MAX_RESPONSE_BYTES);
@@ -202,7 +199,8 @@ pub async fn build_daemon_on(
     let mut routes = RoutesBuilder::default();
     routes.add_service(auth_layer.wrap_service(service));
     routes.add_service(auth_layer.wrap_service_unless(|auth| auth.public_health, health_service));
-    routes.add_service(auth_layer.wrap_service_unless(|auth| auth.public_reflection, reflection_v1));
+    routes
+        .add_service(auth_layer.wrap_service_unless(|auth| auth.public_reflection, reflection_v1));
     routes.add_service(
         auth_layer.wrap_service_unless(|auth| auth.public_reflection, reflection_v1alpha),
     );

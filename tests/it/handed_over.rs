@@ -254,9 +254,9 @@ fn what_is_no_listening_stream_is_refused() {
     let address = SocketAddr::from_abstract_name(&name);
     let nowhere = UnixListener::bind_addr(&address.expect("a name")).expect("a socket");
     for (starter, says) in [
-        (Starter::new().hand(file, "caproot"), "is no socket that listens"),
-        (Starter::new().hand(connected(), "caproot"), "is no socket that listens"),
-        (Starter::new().unix("a").hand(datagrams, "b"), "\"b\" that was handed over as 4 is no"),
+        (Starter::new().hand(file, "caproot"), "not a listening Unix or TCP stream socket"),
+        (Starter::new().hand(connected(), "caproot"), "not a listening Unix or TCP stream socket"),
+        (Starter::new().unix("a").hand(datagrams, "b"), "\"b\" (descriptor 4): not a listening"),
         (Starter::new().hand(nowhere, "caproot"), "has no path"),
     ] {
         let (code, said) = starter.refused(&["--root", DEMO]);
@@ -270,5 +270,5 @@ fn what_is_no_listening_stream_is_refused() {
         let output = output.expect("it runs");
         (output.status.code(), String::from_utf8(output.stderr).expect("text"))
     });
-    assert_eq!((code, said.contains("handed over")), (Some(73), true), "{said}");
+    assert_eq!((code, said.contains("inherited sockets")), (Some(73), true), "{said}");
 }

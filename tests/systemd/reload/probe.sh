@@ -90,7 +90,7 @@ starts_again() {
   grep -q triage-logs /run/listed || fail "the new directory is not served"
   until_true 20 runs && [[ $(property MainPID) != "$pid" && $(property NRestarts) == 1 ]] || fail "it was not started again"
   [[ $(property Result) == success ]] || fail "it counts as failed: $(property Result)"
-  journalctl -u caproot | grep -q 'starting again, as these keys need it: allow' || fail "it does not say why"
+  journalctl -u caproot | grep -q 'restarting to apply: allow' || fail "it does not say why"
   [[ $(stat -c %i /run/caproot/caproot.sock) == "$socket" ]] || fail "the socket is another"
   until_true 20 in_step 2 || fail "the stream does not come back"
   cat /run/first - <&5 >/run/read
