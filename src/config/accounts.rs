@@ -1,13 +1,13 @@
-//! Resolves users and groups, given by number or name. Error texts follow the text in question, as in
-//! `invalid value "x": ERROR`.
+//! Resolves users and groups, given by number or name. Error texts follow the text in question, as
+//! in `invalid value "x": ERROR`.
 
 use nix::errno::Errno;
 use nix::unistd::{Group, User};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Resolved names. Kept for the lifetime of the process, because the sandbox may deny a second lookup.
-/// The names in config files bound the size.
+/// Resolved names. Kept for the lifetime of the process, because the sandbox may deny a second
+/// lookup. The names in config files bound the size.
 static ID_CACHE: Mutex<BTreeMap<(&str, String), u32>> = Mutex::new(BTreeMap::new());
 
 /// Returns the number of a user.

@@ -5,7 +5,8 @@ use crate::endpoint::ProcessEnv;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
 
-/// Makes a path absolute; relative paths start at `base`. Keeps `..`, because a link may precede it.
+/// Makes a path absolute; relative paths start at `base`. Keeps `..`, because a link may precede
+/// it.
 pub(super) fn absolute_path(dir: &Path, base: Option<&Path>) -> Result<PathBuf, String> {
     if dir.as_os_str().is_empty() {
         return Err("must not be empty; give a path".to_owned());

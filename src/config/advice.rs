@@ -15,8 +15,8 @@ pub(super) const NOTHING_PUBLISHED: &str = "nothing is published, so callers fin
 /// User and group of the daemon in the system unit.
 const UNIT_USER: &str = "caproot";
 
-/// User that the daemon runs as: the user of the unit if root runs the check, otherwise the user who
-/// runs the check.
+/// User that the daemon runs as: the user of the unit if root runs the check, otherwise the user
+/// who runs the check.
 struct DaemonUser {
     uid: u32,
     gid: Option<u32>,

@@ -41,7 +41,8 @@ pub(super) struct RuleDraft {
 #[derive(Debug)]
 enum RuleRoot {
     Published(RootId),
-    /// Directory, and the error to report if the directory is neither inside nor above an allowed one.
+    /// Directory, and the error to report if the directory is neither inside nor above an allowed
+    /// one.
     Directory(PathBuf, ConfigError),
 }
 

@@ -1,5 +1,5 @@
-//! Reads `disabled_skills` of a config file: rules with the id of a root and a glob, or with a qualified
-//! name.
+//! Reads `disabled_skills` of a config file: rules with the id of a root and a glob, or with a
+//! qualified name.
 
 use super::section::{ConfigReader, ConfigValue};
 use crate::domain::disabled_skills::{DisableRules, parse_glob};

@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 /// Most errors that are reported for one configuration.
 const MAX_ERRORS: usize = 100;
 
-/// Error in a config file or a flag. Prints as `FILE:LINE:COLUMN: KEY: invalid value VALUE: REASON`, or
-/// as `FLAG: invalid value VALUE: REASON`.
+/// Error in a config file or a flag. Prints as `FILE:LINE:COLUMN: KEY: invalid value VALUE: REASON`
+/// or `FLAG: invalid value VALUE: REASON`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     /// Path of the file, spelled as in the command; `None` for a flag.
     pub file: Option<PathBuf>,
     /// Position in the file; `None` if the error is about the whole file.
     pub position: Option<TextPosition>,
-    /// Full key, such as `limits.max_depth` or `roots[0].id`, or the flag. Empty if the error is about
-    /// the whole file.
+    /// Full key, such as `limits.max_depth` or `roots[0].id`, or the flag. Empty if the error is
+    /// about the whole file.
     pub key: String,
     /// Invalid scalar, truncated if it is long; `None` for lists, mappings and absent values.
     pub value: Option<String>,
@@ -84,8 +84,8 @@ impl ConfigErrors {
         self.errors.iter().any(matches)
     }
 
-    /// Returns the errors of the file, sorted by position, and then the errors of flags. `Ok` if no error
-    /// was added.
+    /// Returns the errors of the file, sorted by position, and then the errors of flags. `Ok` if no
+    /// error was added.
     pub(super) fn into_result(mut self) -> Result<(), Vec<ConfigError>> {
         if self.errors.is_empty() {
             return Ok(());

@@ -24,7 +24,8 @@ pub struct ServeFlags {
     pub audit: bool,
     /// Flags of TLS.
     pub tls: TlsFlags,
-    /// Whether the daemon reloads the config file when the file changes. If false, the file decides.
+    /// Whether the daemon reloads the config file when the file changes. If false, the file
+    /// decides.
     pub watch_config: bool,
 }
 
@@ -149,7 +150,8 @@ fn unique_id(dir: &Path, taken: &HashSet<RootId>) -> RootId {
 
 fn root(id: RootId, dir: &Path, scope: RootScope) -> PublishedRoot {
     let path = dir.as_os_str().as_bytes().into();
-    // The agent installs this directory without links, so a link is not by the author of the skills.
+    // The agent installs this directory without links, so a link is not by the author of the
+    // skills.
     PublishedRoot { id, path, scope, follow_links: scope != RootScope::System }
 }
 

@@ -24,8 +24,8 @@ impl LimitBounds {
     }
 }
 
-/// Bounds of all limits. With a value outside of the bounds, the daemon would be useless or could use up
-/// the memory.
+/// Bounds of all limits. With a value outside of the bounds, the daemon would be useless or could
+/// use up the memory.
 pub(super) const ALL: [LimitBounds; KEYS.len()] = [
     count("max_roots", 1, 4_096),
     count("max_depth", 1, 1_000),

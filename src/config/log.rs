@@ -32,8 +32,8 @@ impl Default for LogConfig {
     }
 }
 
-/// Checks a log filter. A single word must be a level: `EnvFilter` takes a misspelt level for the name of
-/// a module, and then disables all other logs.
+/// Checks a log filter. A single word must be a level: `EnvFilter` takes a misspelt level for the
+/// name of a module, and then disables all other logs.
 pub fn parse_filter(text: &str) -> Result<String, String> {
     if !text.contains(['=', ',', '[']) {
         text.parse::<LevelFilter>().map_err(|error| error.to_string())?;

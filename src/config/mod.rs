@@ -1,5 +1,6 @@
-//! The configuration of the daemon, from a file, flags and the environment. Loading reports every error
-//! at once, binds no sockets, and opens only the file and the certificates and tokens that it names.
+//! The configuration of the daemon, from a file, flags and the environment. Loading reports every
+//! error at once, binds no sockets, and opens only the file and the certificates and tokens that it
+//! names.
 
 mod accounts;
 mod address;
@@ -123,8 +124,8 @@ pub enum ListenAddress {
     Unix(PathBuf),
     /// Unix socket in a directory that the daemon creates.
     UnixInOwnDir(PathBuf),
-    /// TCP address. Must be loopback, unless TLS or `insecure_tcp` is configured. Port 0 takes a free
-    /// port.
+    /// TCP address. Must be loopback, unless TLS or `insecure_tcp` is configured. Port 0 takes a
+    /// free port.
     Tcp(SocketAddr),
 }
 
@@ -266,8 +267,8 @@ impl Config {
         })
     }
 
-    /// Returns the roots that a config file publishes. Ignores errors in other keys: the user may have
-    /// access to the file and not to the certificates that the file names.
+    /// Returns the roots that a config file publishes. Ignores errors in other keys: the user may
+    /// have access to the file and not to the certificates that the file names.
     pub fn read_published_roots(
         file: &Path,
         env: &ProcessEnv,
@@ -300,16 +301,16 @@ impl Config {
         }
     }
 
-    /// Returns warnings about directories that the daemon cannot read, and about rules that deny the
-    /// operator. Blocks on the disk.
+    /// Returns warnings about directories that the daemon cannot read, and about rules that deny
+    /// the operator. Blocks on the disk.
     #[must_use]
     pub fn advice(&self, env: &ProcessEnv) -> Vec<String> {
         advice::warnings(self, env)
     }
 
-    /// Returns the part of this configuration that a daemon running under `old` can apply. All other
-    /// keys have the values of `old`. `may_read` returns whether the sandbox lets the daemon read below
-    /// a directory.
+    /// Returns the part of this configuration that a daemon running under `old` can apply. All
+    /// other keys have the values of `old`. `may_read` returns whether the sandbox lets the daemon
+    /// read below a directory.
     #[must_use]
     pub fn restrict_to_reloadable(
         self,

@@ -1,5 +1,5 @@
-//! Splits a new configuration into the part that a running daemon can apply and the part that needs a
-//! restart.
+//! Splits a new configuration into the part that a running daemon can apply and the part that needs
+//! a restart.
 
 use super::{Config, native_path};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Reads typed values out of a config file. Reports every value that does not fit, and goes on with the
-//! others.
+//! Reads typed values out of a config file. Reports every value that does not fit, and goes on with
+//! the others.
 
 use super::error::{ConfigError, ConfigErrors};
 use crate::yaml_document::{
@@ -269,8 +269,8 @@ impl ConfigReader<'_> {
         self.list(value)
     }
 
-    /// Reads a list of unique texts and parses each. Reports `if_empty`, if there is one, for an empty
-    /// list.
+    /// Reads a list of unique texts and parses each. Reports `if_empty`, if there is one, for an
+    /// empty list.
     pub(super) fn unique_texts<T: Clone + Eq + Hash, E: Display>(
         &mut self,
         value: &ConfigValue<'_>,
@@ -284,7 +284,8 @@ impl ConfigReader<'_> {
         self.unique_values(items, |reader, item| reader.parsed(item, &parse))
     }
 
-    /// Reads a list of unique numbers or texts and parses each. Reports `if_empty` for an empty list.
+    /// Reads a list of unique numbers or texts and parses each. Reports `if_empty` for an empty
+    /// list.
     pub(super) fn unique_numbers_or_texts<T: Clone + Eq + Hash, E: Display>(
         &mut self,
         value: &ConfigValue<'_>,

@@ -63,8 +63,8 @@ const METRICS: [&str; 1] = ["listen"];
 /// Longest time for which a change may be debounced.
 const MAX_DEBOUNCE: Duration = Duration::from_secs(10);
 
-/// Reads the document of a file. `by_flag` returns whether a flag publishes a root; `allow_remote` is
-/// set if a flag allows listeners that other machines can reach.
+/// Reads the document of a file. `by_flag` returns whether a flag publishes a root; `allow_remote`
+/// is set if a flag allows listeners that other machines can reach.
 pub(super) fn read(
     node: &DocumentNode,
     file: &Path,

@@ -23,8 +23,8 @@ pub struct SocketAccess {
     pub mode: u32,
     /// Group; `None` for the group of the daemon.
     pub group: Option<u32>,
-    /// Whether the daemon keeps the socket for its own user if setting the group is not permitted. Set
-    /// for the default group of the unit.
+    /// Whether the daemon keeps the socket for its own user if setting the group is not permitted.
+    /// Set for the default group of the unit.
     pub group_is_optional: bool,
 }
 

@@ -196,7 +196,8 @@ pub(super) fn merge_flags_and_file(
     }
 }
 
-/// Returns warnings about certificates, or about listeners that other machines can reach without TLS.
+/// Returns warnings about certificates, or about listeners that other machines can reach without
+/// TLS.
 pub(super) fn warnings(tls: Option<&TlsFiles>, listeners: &[ListenAddress]) -> Vec<String> {
     if let Some(files) = tls {
         let identity = certs::load_identity(&files.certificate, &files.key);

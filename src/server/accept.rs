@@ -1,5 +1,5 @@
-//! Accepts connections within the limits, and serves each in its own task, so that a slow client delays
-//! only itself.
+//! Accepts connections within the limits, and serves each in its own task, so that a slow client
+//! delays only itself.
 
 use super::connection::PeerConnection;
 use super::handshake;
@@ -124,7 +124,8 @@ impl ConnectionLimiter {
         }
     }
 
-    /// Acquires a permit from the quota of the caller. Returns `None` if the connection must be closed.
+    /// Acquires a permit from the quota of the caller. Returns `None` if the connection must be
+    /// closed.
     fn acquire_caller_permit(&self, accepted: &AcceptedConnection) -> Option<QuotaPermit> {
         let caller = accepted.quota_key().ok()?;
         match self.caller_quota.acquire(&caller, 1) {
@@ -150,8 +151,8 @@ impl ConnectionLimiter {
         self.heap_trimmer.schedule_trim();
     }
 
-    /// Serves connections until shutdown, and then drains calls in flight. Dropping the future aborts
-    /// the calls.
+    /// Serves connections until shutdown, and then drains calls in flight. Dropping the future
+    /// aborts the calls.
     pub(super) async fn serve_connections(
         self,
         source: ConnectionSource,
@@ -168,7 +169,8 @@ impl ConnectionLimiter {
                     Some(ended) = connections.join_next() => self.handle_connection_end(ended),
                     (accepted, permit) = &mut next => {
                         next.set(self.accept_with_permit(&source));
-                        let (server, shutdown_begun) = (server.clone(), wait_for_shutdown(shutdown.clone()));
+                        let server = server.clone();
+                        let shutdown_begun = wait_for_shutdown(shutdown.clone());
                         connections.spawn(async move {
                             let _permit = permit;
                             run_connection(accepted, server, shutdown_begun).await;

@@ -1,5 +1,6 @@
-//! Write buffer of a connection. HTTP/2 writes each part of a response separately, and a system call for
-//! each part costs more than its content. The buffer is sent when the connection task waits.
+//! Write buffer of a connection. HTTP/2 writes each part of a response separately, and a system
+//! call for each part costs more than its content. The buffer is sent when the connection task
+//! waits.
 
 use std::io;
 use std::pin::Pin;
@@ -7,11 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, BufWriter, ReadBuf};
 
-/// Size of the buffer: two frames of a long response. A client that does not read costs this memory.
+/// Size of the buffer: two frames of a long response. A client that does not read costs this
+/// memory.
 const BUFFER_BYTES: usize = 40 << 10;
 
-/// Connection with a write buffer. Clones share the buffer. The task that writes is also the task that
-/// sends, so nothing waits for the lock.
+/// Connection with a write buffer. Clones share the buffer. The task that writes is also the task
+/// that sends, so nothing waits for the lock.
 #[derive(Debug)]
 pub(super) struct CoalescingIo<T>(Arc<Mutex<BufWriter<T>>>);
 

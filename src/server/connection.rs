@@ -42,7 +42,8 @@ impl PeerConnection {
     }
 
     pub(super) fn tcp(stream: TcpStream, address: SocketAddr) -> io::Result<Self> {
-        // Without Nagle's algorithm, which delays small responses until the peer acknowledges earlier ones.
+        // Without Nagle's algorithm, which delays small responses until the peer acknowledges
+        // earlier ones.
         stream.set_nodelay(true)?;
         Ok(Self::new(stream, PeerIdentity::Remote { address, names: Arc::default() }))
     }

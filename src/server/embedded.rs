@@ -1,6 +1,6 @@
-//! Daemon inside another program. Only this process can connect: the daemon has no socket, notifies no
-//! service manager, and does not reload its configuration. Scans, limits and watches are those of every
-//! daemon.
+//! Daemon inside another program. Only this process can connect: the daemon has no socket, notifies
+//! no service manager, and does not reload its configuration. Scans, limits and watches are those
+//! of every daemon.
 
 use super::accept::ConnectionSource;
 use super::{BoundDaemon, BoundListeners, StartError, build_daemon_on};
@@ -28,8 +28,8 @@ pub struct EmbeddedDaemon {
 pub struct EmbeddedConnector(mpsc::Sender<UnixStream>);
 
 impl EmbeddedDaemon {
-    /// Starts a daemon. Ignores the listeners, callers and TLS files of the configuration. Needs a tokio
-    /// runtime.
+    /// Starts a daemon. Ignores the listeners, callers and TLS files of the configuration. Needs a
+    /// tokio runtime.
     ///
     /// # Errors
     ///

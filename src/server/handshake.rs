@@ -24,7 +24,8 @@ pub(super) async fn accept_tls(
     tls: &ReloadableTls,
     stream: TcpStream,
 ) -> io::Result<PeerConnection> {
-    // Without Nagle's algorithm, which delays small responses until the peer acknowledges earlier ones.
+    // Without Nagle's algorithm, which delays small responses until the peer acknowledges earlier
+    // ones.
     stream.set_nodelay(true)?;
     let address = stream.peer_addr()?;
     let handshake = tls.acceptor().accept(stream).into_fallible();
@@ -51,8 +52,8 @@ pub(super) async fn accept_tls(
     }
 }
 
-/// Closes a connection so that the peer receives the last bytes, which describe the error. Closing a socket
-/// with unread bytes resets the connection, and the peer may lose the last bytes.
+/// Closes a connection so that the peer receives the last bytes, which describe the error. Closing
+/// a socket with unread bytes resets the connection, and the peer may lose the last bytes.
 pub(super) async fn lingering_close(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let drain = async {
         if stream.shutdown().await.is_ok() {

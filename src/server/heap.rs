@@ -1,7 +1,7 @@
-//! Returns free memory to the system. glibc allocates large blocks with mmap and unmaps them when they are
-//! freed, but raises the threshold each time: after a few pages of a megabyte, glibc would keep hundreds of
-//! them. Setting the threshold keeps it fixed: mallopt(3). glibc does not return small free blocks between
-//! used ones, so the daemon trims the heap after connections were closed.
+//! Returns free memory to the system. glibc allocates large blocks with mmap and unmaps them when
+//! they are freed, but raises the threshold each time: after a few pages of a megabyte, glibc would
+//! keep hundreds of them. Setting the threshold keeps it fixed: mallopt(3). glibc does not return
+//! small free blocks between used ones, so the daemon trims the heap after connections were closed.
 #![cfg_attr(target_env = "gnu", allow(unsafe_code))]
 
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use tokio::time::sleep;
 #[cfg(target_env = "gnu")]
 const MMAP_THRESHOLD_BYTES: libc::c_int = 128 << 10;
 
-/// Pause between the end of a connection and trimming. More connections may end meanwhile, and calls end
-/// after their connection.
+/// Pause between the end of a connection and trimming. More connections may end meanwhile, and
+/// calls end after their connection.
 const TRIM_DELAY: Duration = Duration::from_secs(1);
 
-/// Trims the heap after connections were closed. Counts the closed connections since the last trim. Clones
-/// share their state.
+/// Trims the heap after connections were closed. Counts the closed connections since the last trim.
+/// Clones share their state.
 #[derive(Debug, Default, Clone)]
 pub(super) struct HeapTrimmer(Arc<AtomicUsize>);
 
@@ -60,8 +60,8 @@ pub(super) fn set_mmap_threshold() {
     #[cfg(target_env = "gnu")]
     {
         static ONCE: std::sync::Once = std::sync::Once::new();
-        // SAFETY: takes no pointers. Another thread that allocates meanwhile reads the old or the new
-        // threshold, and both are valid.
+        // SAFETY: takes no pointers. Another thread that allocates meanwhile reads the old or the
+        // new threshold, and both are valid.
         ONCE.call_once(|| {
             let is_set =
                 unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES) } == 1;

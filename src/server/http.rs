@@ -20,13 +20,14 @@ use tonic::service::Routes;
 use tower::{Layer as _, ServiceExt as _};
 use tower_http::catch_panic::{CatchPanic, CatchPanicLayer, ResponseForPanic};
 
-/// Concurrent calls on one connection. Suffices for a mirror of hundreds of roots with all reads that the
-/// daemon does concurrently.
+/// Concurrent calls on one connection. Suffices for a mirror of hundreds of roots with all reads
+/// that the daemon does concurrently.
 const MAX_CALLS: u32 = 1_024;
-/// Most bytes of the headers of a request, names and values together. Common clients send under 1 KiB.
+/// Most bytes of the headers of a request, names and values together. Common clients send under 1
+/// KiB.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
-/// Most calls that the client reset before the daemon accepted them, and most calls that the daemon reset for
-/// protocol errors. More resets count as an attack and end the connection.
+/// Most calls that the client reset before the daemon accepted them, and most calls that the daemon
+/// reset for protocol errors. More resets count as an attack and end the connection.
 const MAX_PENDING_RESETS: usize = 20;
 const MAX_PROTOCOL_ERRORS: usize = 64;
 /// Flow-control windows of one call and of a connection. Most requests are far smaller.
@@ -37,7 +38,8 @@ const MAX_FRAME_BYTES: u32 = 16 << 10;
 /// Most buffered bytes of a response that the client does not read.
 const MAX_SEND_BUFFER_BYTES: usize = 32 << 10;
 
-/// Prefix of the paths of the reflection services, whose clients end a request only after its response.
+/// Prefix of the paths of the reflection services, whose clients end a request only after its
+/// response.
 const REFLECTION: &str = "/grpc.reflection.";
 
 /// HTTP/2 server that is shared by all connections.
@@ -86,8 +88,8 @@ impl Http2Server {
             let mut request = Request::from_parts(head, body);
             request.extensions_mut().insert(peer.clone());
             let response = self.service.clone().oneshot(request);
-            // Boxed, because the task that sends the response of a stream lives on, and would keep the
-            // memory of this future.
+            // Boxed, because the task that sends the response of a stream lives on, and would keep
+            // the memory of this future.
             Box::pin(async move {
                 let response = response.await;
                 if is_reflection {

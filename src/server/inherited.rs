@@ -1,5 +1,5 @@
-//! Takes over listening sockets from the parent process, such as those of a systemd socket unit. Source:
-//! `sd_listen_fds(3)`.
+//! Takes over listening sockets from the parent process, such as those of a systemd socket unit.
+//! Source: `sd_listen_fds(3)`.
 
 use super::StartError;
 use crate::config::InheritedSocketInfo;
@@ -29,8 +29,8 @@ pub(super) enum InheritedListener {
     Tcp(TcpListener),
 }
 
-/// Takes over the inherited sockets, and returns them with their addresses. Changes the environment, so
-/// call this once, before the process has a second thread.
+/// Takes over the inherited sockets, and returns them with their addresses. Changes the
+/// environment, so call this once, before the process has a second thread.
 pub fn take_inherited_sockets() -> Result<(InheritedSockets, Vec<InheritedSocketInfo>), StartError>
 {
     let failed = |e| StartError::listener(format!("taking over the inherited sockets failed: {e}"));
@@ -95,8 +95,8 @@ impl InheritedListener {
             Self::Unix(listener) => {
                 let path = listener.local_addr().ok()?.as_pathname()?.to_owned();
                 let mode = symlink_metadata(&path).map(|meta| meta.permissions().mode());
-                // If the path is not visible, such as behind a mount, other users cannot connect by this
-                // path either.
+                // If the path is not visible, such as behind a mount, other users cannot connect by
+                // this path either.
                 let open_to_all = mode.is_ok_and(|mode| mode & 0o002 != 0);
                 InheritedSocketInfo::Unix { path, open_to_all, for_metrics }
             }

@@ -1,5 +1,5 @@
-//! Binds Unix sockets and TCP ports before the runtime starts. A Unix socket lies in a directory that other
-//! users cannot write, and never has more permissions than configured.
+//! Binds Unix sockets and TCP ports before the runtime starts. A Unix socket lies in a directory
+//! that other users cannot write, and never has more permissions than configured.
 
 use super::StartError;
 use super::inherited::InheritedListener;
@@ -44,8 +44,8 @@ pub(super) struct SocketLock {
     path: PathBuf,
     /// Device and inode of the socket file.
     file_id: (u64, u64),
-    /// Default group of the unit, if the user of the daemon is not a member and the socket is therefore
-    /// accessible to this user only.
+    /// Default group of the unit, if the user of the daemon is not a member and the socket is
+    /// therefore accessible to this user only.
     missing_group: Option<u32>,
     /// Locked file; the lock permits replacing a stale socket.
     _lock_file: File,
@@ -160,9 +160,9 @@ fn bind_unix(path: &Path, access: SocketAccess) -> Result<BoundListener, StartEr
     Ok(BoundListener::Unix(socket, socket_lock))
 }
 
-/// Sets group and mode of a socket file. This is only possible after bind, because of the umask. Only the
-/// user of the daemon and root can replace the file in its directory. Returns the group if setting an
-/// optional group is not permitted.
+/// Sets group and mode of a socket file. This is only possible after bind, because of the umask.
+/// Only the user of the daemon and root can replace the file in its directory. Returns the group if
+/// setting an optional group is not permitted.
 fn set_socket_access(
     path: &Path,
     SocketAccess { mode, group, group_is_optional }: SocketAccess,

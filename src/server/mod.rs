@@ -112,8 +112,9 @@ struct ReloadTargets {
     tls: Option<Arc<ReloadableTls>>,
 }
 
-/// Binds the listeners of the configuration and takes over the inherited sockets. Needs no runtime, so
-/// that a process can bind before it enters the sandbox, and enter the sandbox while it has one thread.
+/// Binds the listeners of the configuration and takes over the inherited sockets. Needs no runtime,
+/// so that a process can bind before it enters the sandbox, and enter the sandbox while it has one
+/// thread.
 pub fn bind_listeners(
     config: &Config,
     inherited: InheritedSockets,
@@ -243,7 +244,8 @@ impl BoundDaemon {
         self.metrics_listener.as_ref().map(RuntimeListener::address)
     }
 
-    /// Serves until `stop` completes, and then drains calls in flight for at most [`DRAIN_TIMEOUT`].
+    /// Serves until `stop` completes, and then drains calls in flight for at most
+    /// [`DRAIN_TIMEOUT`].
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), StartError> {
         self.run_with_reloads(stop, ReloadSource::default()).await.map(drop)
     }
@@ -302,8 +304,8 @@ impl BoundDaemon {
         tracing::info!("stopping");
         for service in ["", SERVICE_NAME] {
             health.set_service_status(service, ServingStatus::NotServing).await;
-            // Ends the Watch streams after they have sent NOT_SERVING. Setting the status again keeps
-            // answering Check calls.
+            // Ends the Watch streams after they have sent NOT_SERVING. Setting the status again
+            // keeps answering Check calls.
             health.clear_service_status(service).await;
             health.set_service_status(service, ServingStatus::NotServing).await;
         }
@@ -335,8 +337,9 @@ impl StartError {
         Self { message, exit_code: 78 }
     }
 
-    /// Returns the exit code for this error: 73 (`EX_CANTCREAT`) for a listener that cannot be bound, 78
-    /// (`EX_CONFIG`) for certificates that became unusable, 70 (`EX_SOFTWARE`) for an internal error.
+    /// Returns the exit code for this error: 73 (`EX_CANTCREAT`) for a listener that cannot be
+    /// bound, 78 (`EX_CONFIG`) for certificates that became unusable, 70 (`EX_SOFTWARE`) for an
+    /// internal error.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         self.exit_code

@@ -1,5 +1,5 @@
-//! Raises the limit of open files. Most systems start a process with a low soft limit below a high hard
-//! limit. If the hard limit is too low, the limit of connections is lowered.
+//! Raises the limit of open files. Most systems start a process with a low soft limit below a high
+//! hard limit. If the hard limit is too low, the limit of connections is lowered.
 
 use crate::domain::Limits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -7,8 +7,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Files in addition to connections: allowed directories, directories in a scan, files in a read.
 const RESERVED_FILES: usize = 512;
 
-/// Raises the soft limit to the hard limit. If that does not suffice, lowers `max_connections`, to half of
-/// the files or more.
+/// Raises the soft limit to the hard limit. If that does not suffice, lowers `max_connections`, to
+/// half of the files or more.
 pub(super) fn raise_open_file_limit(limits: &mut Limits) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {

@@ -21,7 +21,8 @@ struct LogInterval {
     event_count: u64,
 }
 
-/// Rate limit of messages about failed TLS handshakes: one per [`MIN_INTERVAL`] for each address and cause.
+/// Rate limit of messages about failed TLS handshakes: one per [`MIN_INTERVAL`] for each address
+/// and cause.
 #[derive(Debug, Default)]
 pub(super) struct HandshakeLog(Mutex<RecentMessages>);
 
@@ -33,8 +34,8 @@ struct RecentMessages {
 }
 
 impl RateLimitedLog {
-    /// Counts an event. Returns the number of events since the last message if a message may be logged
-    /// now.
+    /// Counts an event. Returns the number of events since the last message if a message may be
+    /// logged now.
     pub(super) fn record_event(&self) -> Option<u64> {
         self.record_event_at(Instant::now())
     }
@@ -52,8 +53,8 @@ impl RateLimitedLog {
 }
 
 impl HandshakeLog {
-    /// Records a failed handshake. Returns the number of suppressed messages if a message may be logged
-    /// now.
+    /// Records a failed handshake. Returns the number of suppressed messages if a message may be
+    /// logged now.
     pub(super) fn record_failure(&self, address: IpAddr, cause: &str) -> Option<u64> {
         self.record_failure_at(Instant::now(), address, cause)
     }

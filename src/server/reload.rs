@@ -1,5 +1,6 @@
-//! Reloads the configuration of a running daemon. A blocking task reads and checks the file. The result is
-//! applied, rejected, or left to a new process, always as a whole. Reloads run one at a time.
+//! Reloads the configuration of a running daemon. A blocking task reads and checks the file. The
+//! result is applied, rejected, or left to a new process, always as a whole. Reloads run one at a
+//! time.
 
 use super::tls::ReloadableTls;
 use super::{ReloadTargets, service_manager};
@@ -49,7 +50,8 @@ pub struct ReloadSource {
     pub logs: Option<Arc<LogHandle>>,
     /// File that `load_config` reads.
     pub config_file: Option<ConfigFile>,
-    /// Set if a service manager restarts the daemon. A reload that needs a new process then ends this one.
+    /// Set if a service manager restarts the daemon. A reload that needs a new process then ends
+    /// this one.
     pub check_file: Option<ConfigFileCheck>,
 }
 
@@ -97,8 +99,8 @@ impl ConfigReloader {
         Self { targets, config, max_connections, config_state }
     }
 
-    /// Reloads on request, and after changes of the file if `watch_config` is set. Returns when a new
-    /// process is needed.
+    /// Reloads on request, and after changes of the file if `watch_config` is set. Returns when a
+    /// new process is needed.
     pub(super) async fn run(mut self, mut reloads: ReloadSource) {
         let mut watch = None;
         loop {
@@ -304,8 +306,8 @@ fn plan_apply(
     Ok(ReloadPlan::Apply(Box::new(config), restart))
 }
 
-/// Waits until the file differs from the last one read. Never returns without a file. A missing file is not a
-/// change, because programs may remove a file before they replace it.
+/// Waits until the file differs from the last one read. Never returns without a file. A missing
+/// file is not a change, because programs may remove a file before they replace it.
 async fn wait_for_file_change(file: Option<&ConfigFile>, watch: &mut Option<ConfigFileWatch>) {
     let Some(ConfigFile { path, stamp }) = file else { return std::future::pending().await };
     let ConfigFileWatch { watched, hints } = watch.get_or_insert_with(|| {

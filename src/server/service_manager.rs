@@ -1,5 +1,5 @@
-//! Notifies the service manager of readiness, status, the watchdog, reloads and shutdown. Does nothing without
-//! a service manager. Source: `sd_notify(3)`.
+//! Notifies the service manager of readiness, status, the watchdog, reloads and shutdown. Does
+//! nothing without a service manager. Source: `sd_notify(3)`.
 
 use crate::catalog::{CatalogStats, CatalogStore, ConsistencyLevel, WaitBudget, WatchStats};
 use crate::domain::ConfigState;
@@ -97,8 +97,8 @@ async fn report_status(store: &CatalogStore, mut state: watch::Receiver<ConfigSt
     }
 }
 
-/// Pings the watchdog while the runtime and the inotify watcher respond. A scan that hangs in the kernel is
-/// reported as `TIMEOUT` of its root, and does not affect the watchdog.
+/// Pings the watchdog while the runtime and the inotify watcher respond. A scan that hangs in the
+/// kernel is reported as `TIMEOUT` of its root, and does not affect the watchdog.
 async fn ping_watchdog(store: &CatalogStore, limit: Duration) {
     let pause = limit / 3;
     let mut ticks = interval(pause);

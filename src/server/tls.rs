@@ -1,4 +1,5 @@
-//! TLS configuration of the daemon. When the certificate files change, new connections use the new files.
+//! TLS configuration of the daemon. When the certificate files change, new connections use the new
+//! files.
 
 use super::rate_limited_log::HandshakeLog;
 use crate::certs::{self, CertFileError, TlsIdentity, format_time};
@@ -13,8 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tokio_rustls::TlsAcceptor;
 
-/// Time for which unusable files are not reported, because a certificate and its key are written one after
-/// the other.
+/// Time for which unusable files are not reported, because a certificate and its key are written
+/// one after the other.
 const WRITE_GRACE: Duration = Duration::from_secs(2);
 
 /// ALPN name of HTTP/2, the only supported protocol.
@@ -56,8 +57,8 @@ impl ReloadableTls {
         Ok(Self { current: Mutex::new(current), read_lock: Mutex::default(), handshake_log: log })
     }
 
-    /// Replaces the files. Does nothing if the files are the last ones read. If the new files are unusable,
-    /// keeps the old configuration. Logs the result. Blocks on the disk.
+    /// Replaces the files. Does nothing if the files are the last ones read. If the new files are
+    /// unusable, keeps the old configuration. Logs the result. Blocks on the disk.
     pub(super) fn reload_files(&self, files: TlsFiles) -> Result<(), UnusableTlsFiles> {
         let _reading = self.read_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let new_stamps = file_stamps(&files);

@@ -1,5 +1,6 @@
-//! Drains the rest of a request that its method did not read. If the response ends before the request does,
-//! either side resets the stream, and HTTP/2 ends a connection with many resets and all its calls.
+//! Drains the rest of a request that its method did not read. If the response ends before the
+//! request does, either side resets the stream, and HTTP/2 ends a connection with many resets and
+//! all its calls.
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -10,8 +11,8 @@ use std::time::Duration;
 use tokio::sync::oneshot::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
-/// Most time and bytes of draining: enough for a request that the client has sent completely. Otherwise the
-/// stream is reset.
+/// Most time and bytes of draining: enough for a request that the client has sent completely.
+/// Otherwise the stream is reset.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_DRAIN_BYTES: usize = 64 << 10;
 

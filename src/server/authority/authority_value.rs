@@ -1,6 +1,6 @@
-//! Overwrites the characters that make a value of `:authority` a path, without changing its length. Values
-//! arrive in pieces, plain or in the Huffman code of RFC 7541, appendix B. Authorities that `h2` accepts
-//! stay unchanged, except for a percent sign in the user name.
+//! Overwrites the characters that make a value of `:authority` a path, without changing its length.
+//! Values arrive in pieces, plain or in the Huffman code of RFC 7541, appendix B. Authorities that
+//! `h2` accepts stay unchanged, except for a percent sign in the user name.
 
 /// Replacement of characters that no host name has.
 const REPLACEMENT: u8 = b'-';
@@ -69,15 +69,16 @@ impl PlainValueState {
 }
 
 impl HuffmanValueState {
-    /// Exclusive end of the codes of each length; 0 if no code has the length. The codes of one length are
-    /// consecutive, and longer codes start with larger bits. So a code below the end is complete.
+    /// Exclusive end of the codes of each length; 0 if no code has the length. The codes of one
+    /// length are consecutive, and longer codes start with larger bits. So a code below the end is
+    /// complete.
     const CODE_ENDS: [u32; 16] =
         [0, 0, 0, 0, 0, 0xa, 0x2e, 0x7c, 0xfe, 0, 0x3fd, 0x7fd, 0xffc, 0x1ffe, 0x3ffe, 0x7fff];
 
-    /// Sets a bit in the code of a percent sign (010101), which becomes a dot (010111), and in the code of a
-    /// slash (011000), which becomes a three (011001). The preceding bits identify both, so no byte has to
-    /// wait for the next one. The code of a space (010100), which is also invalid in an authority, becomes
-    /// a hyphen (010110).
+    /// Sets a bit in the code of a percent sign (010101), which becomes a dot (010111), and in the
+    /// code of a slash (011000), which becomes a three (011001). The preceding bits identify both,
+    /// so no byte has to wait for the next one. The code of a space (010100), which is also invalid
+    /// in an authority, becomes a hyphen (010110).
     fn rewrite(&mut self, byte: &mut u8) {
         for bit in (0..8).rev() {
             let is_invalid = matches!((self.bits, self.code), (4, 0b0101) | (5, 0b01100));

@@ -1,5 +1,6 @@
-//! Incremental parser of HTTP/2 frames that passes header blocks to [`HeaderBlock`]. After unexpected
-//! bytes, the parser leaves the rest of the connection unchanged. Layouts: RFC 9113, sections 3.4, 4 and 6.
+//! Incremental parser of HTTP/2 frames that passes header blocks to [`HeaderBlock`]. After
+//! unexpected bytes, the parser leaves the rest of the connection unchanged. Layouts: RFC 9113,
+//! sections 3.4, 4 and 6.
 
 use super::header_block::{HeaderBlock, Http2ParseError};
 

@@ -1,6 +1,6 @@
-//! Incremental parser of HPACK header blocks that rewrites literals of `:authority`. The parser only tracks
-//! where fields end. A dynamic table is not needed, because each field in the table was rewritten as a
-//! literal before. Layouts: RFC 7541, sections 5 and 6.
+//! Incremental parser of HPACK header blocks that rewrites literals of `:authority`. The parser
+//! only tracks where fields end. A dynamic table is not needed, because each field in the table was
+//! rewritten as a literal before. Layouts: RFC 7541, sections 5 and 6.
 
 use super::authority_value::AuthorityValue;
 
@@ -97,7 +97,8 @@ impl HeaderBlockState {
                 let huffman = byte & 0b1000_0000 != 0;
                 Ok(start_integer(byte, 0b0111_1111, StringLength { role, huffman }))
             }
-            // Integers of more than 28 bits are not supported. `rewrite` consumes the bytes of strings.
+            // Integers of more than 28 bits are not supported. `rewrite` consumes the bytes of
+            // strings.
             Self::Integer { shift: 28.., .. } | Self::StringBytes { .. } => Err(Http2ParseError),
             Self::Integer { value, shift, role } => {
                 let value = value + (u32::from(byte & 0b0111_1111) << shift);

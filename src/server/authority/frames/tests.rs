@@ -1,4 +1,5 @@
-//! Connections built field by field and frame by frame, each byte beside the one that must come out.
+//! Connections built field by field and frame by frame, each byte beside the one that must come
+//! out.
 
 use super::{AuthorityRewriter, CONTINUATION, END_HEADERS, HEADERS, PADDED, PREFACE, PRIORITY};
 use proptest::collection::vec;
