@@ -87,7 +87,7 @@ async fn a_key_that_needs_a_new_process_ends_the_daemon_with_75() {
         }
         hangup(&served, &config);
         let line = served.says(&["restarting to apply"]).await;
-        assert!(line.ends_with(&format!("these keys need it: {keys}")), "{line}");
+        assert!(line.ends_with(&format!("restarting to apply: {keys}")), "{line}");
         told(&socket, "RELOADING=1").await;
         let ready = told(&socket, "READY=1").await;
         assert!(ready.contains(&format!("STATUS=restarting for {keys}")), "{ready}");
@@ -110,7 +110,10 @@ async fn a_file_that_a_new_process_would_refuse_ends_nothing() {
         (of_token("../out/missing"), "callers[0].token_file"),
         ("allow: [../out]\nnonsense: 1".to_owned(), "nonsense: unknown key"),
         ("allow: [../out]\ncallers: [{name: a, uids: [no-such-user]}]".to_owned(), "uids"),
-        ("listen: ['tcp:127.0.0.1:0', 'unix:../open/c.sock']".to_owned(), "writable for every user"),
+        (
+            "listen: ['tcp:127.0.0.1:0', 'unix:../open/c.sock']".to_owned(),
+            "writable for every user",
+        ),
         ("listen: ['tcp:127.0.0.1:0', 'unix:../none/c.sock']".to_owned(), "No such file"),
     ] {
         hangup(&served, &format!("{plain}\n{more}"));

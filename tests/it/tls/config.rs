@@ -49,7 +49,9 @@ async fn every_mistake_with_its_place() {
         ),
         (
             "certificate: server.pem, key: client.key",
-            &["1:37: tls.key: invalid value \"client.key\": is not the key of the certificate in $TOP/server.pem"],
+            &[
+                "1:37: tls.key: invalid value \"client.key\": is not the key of the certificate in $TOP/server.pem",
+            ],
         ),
         (
             "certificate: broken, key: locked",
@@ -81,7 +83,10 @@ async fn every_mistake_with_its_place() {
     }
     let both = "tls: {certificate: server.pem, key: server.key}\ninsecure_tcp: true";
     let said = check(&pki, both, &[]).await;
-    assert!(text(&said).contains(":2:15: insecure_tcp: invalid value true: cannot be combined with `tls`"));
+    assert!(
+        text(&said)
+            .contains(":2:15: insecure_tcp: invalid value true: cannot be combined with `tls`")
+    );
     assert_eq!(said.code, Some(78));
 }
 

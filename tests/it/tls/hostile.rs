@@ -83,7 +83,7 @@ async fn who_leaves_in_the_middle_is_no_matter() {
     for _ in 0..20 {
         drop(open(&served).await);
     }
-    served.says("a TLS handshake failed").await;
+    served.says("TLS handshake failed").await;
     served.admitted(&pki.trusting()).await;
     served.stop().await;
 }

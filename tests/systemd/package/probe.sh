@@ -150,7 +150,7 @@ heals() {
   strace -f -qq -o /dev/null -p "$pid" -P anon_inode:inotify -e trace=read -e inject=read:error=EAGAIN &
   until_true 60 eval '[[ $(property MainPID) != $pid ]] && runs' || fail "the watchdog does not bite"
   wait $!
-  until_true 20 logs 'the watchdog goes hungry' || fail "it does not say why"
+  until_true 20 logs 'watchdog ping suppressed' || fail "it does not say why"
   until_true 20 logs 'Watchdog timeout' || fail "it was not the watchdog"
   rm $drop_ins/watchdog.conf
   systemctl daemon-reload
