@@ -1,6 +1,5 @@
-//! Bearer tokens that lie in files. A file is read anew for each comparison: one that is replaced or
-//! taken away counts at once, and the daemon holds no secret. Blocking. Leaves what a token is good
-//! for to `domain::callers`.
+//! Bearer tokens in files. A file is read for each comparison, so a replaced or deleted file takes
+//! effect at once, and the daemon keeps no secret in memory. Blocking.
 
 use sha2::{Digest as _, Sha256};
 use std::fmt;
@@ -11,47 +10,47 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use subtle::ConstantTimeEq as _;
 
-/// The most bytes of a token's file. Headers that hold more are refused by most servers and proxies.
+/// Maximum size of a token file. Most servers and proxies reject larger headers.
 const MAX_FILE_BYTES: u64 = 4_096;
 
-/// A file that holds one token, white space around it aside.
+/// File with one token. Surrounding white space is ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenFile(PathBuf);
 
-/// Why a file gives no token. Prints so that it goes on after the file's name.
+/// Error of a token file. The message continues after the name of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenFileError {
-    /// It is not there, or may not be read.
+    /// The file does not exist or cannot be read.
     Unreadable(ErrorKind),
-    /// A directory, or anything else but a regular file.
+    /// A directory, device, socket or fifo.
     NotRegular,
-    /// Others than its owner and group may use it; its mode.
+    /// Users other than its owner and group may access the file; its mode.
     WorldAccessible(u32),
-    /// Over the bound.
+    /// Larger than the limit.
     TooLong,
-    /// Nothing is in it.
+    /// Only white space.
     Empty,
-    /// What is in it is no token.
+    /// The contents are not a valid token.
     InvalidToken,
 }
 
-/// The tokens of some rules.
+/// Token files of the authentication rules.
 #[derive(Debug)]
 pub struct RuleTokens {
-    /// Of each rule its name, and the file if it wants a token.
+    /// Name of each rule, and its token file if the rule requires a token.
     rules: Vec<(Box<str>, Option<TokenFile>)>,
-    /// What is wrong with each rule's file, so that it is said once.
+    /// Last logged error of each rule, so that an error is logged once.
     reported_errors: Mutex<Vec<Option<TokenFileError>>>,
 }
 
-/// A token that somebody shows: its digest, so that it can be compared again and is no secret.
+/// Digest of a token that a caller presented. Not a secret, and can be compared again later.
 #[derive(Debug, Clone)]
 pub struct TokenDigest(DigestBytes);
 
 type DigestBytes = [u8; 32];
 
 impl TokenDigest {
-    /// This token.
+    /// Computes the digest of a token.
     #[must_use]
     pub fn new(token: &[u8]) -> Self {
         Self(Sha256::digest(token).into())
@@ -59,27 +58,27 @@ impl TokenDigest {
 }
 
 impl TokenFile {
-    /// By its absolute path.
+    /// Creates a token file from its absolute path.
     #[must_use]
     pub fn new(path: PathBuf) -> Self {
         Self(path)
     }
 
-    /// Where it is.
+    /// Path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Whether it gives a token now.
+    /// Checks that the file contains a token.
     pub fn check(&self) -> Result<(), TokenFileError> {
         self.read_digest().map(drop)
     }
 
-    /// The digest of its token.
+    /// Reads the token and returns its digest.
     fn read_digest(&self) -> Result<DigestBytes, TokenFileError> {
         let unreadable = |error: io::Error| TokenFileError::Unreadable(error.kind());
-        // One that is a fifo after all must not keep anybody waiting.
+        // Opening a fifo must not block.
         let open = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&self.0);
         let file = open.map_err(unreadable)?;
         let meta = file.metadata().map_err(unreadable)?;
@@ -103,37 +102,34 @@ impl TokenFile {
 }
 
 impl RuleTokens {
-    /// Of each rule its name, and the file if it wants a token.
+    /// Creates the token files of rules. Each rule has a name, and a file if it requires a token.
     #[must_use]
     pub fn new(rules: Vec<(Box<str>, Option<TokenFile>)>) -> Self {
-        let told = Mutex::new(vec![None; rules.len()]);
-        Self { rules, reported_errors: told }
+        let reported_errors = Mutex::new(vec![None; rules.len()]);
+        Self { rules, reported_errors }
     }
 
-    /// Of each rule, whether this is its token. Digests are compared, in a time that does not tell
-    /// where they differ; so neither a token's length nor its beginning can be found out.
+    /// Returns for each rule whether the token matches. Compares digests in constant time, so
+    /// timing leaks neither the length nor a prefix of a token.
     #[must_use]
-    pub fn matching_rules(&self, shown: &TokenDigest) -> Vec<bool> {
-        let read = self.rules.iter().map(|(_, file)| file.as_ref().map(TokenFile::read_digest));
-        let sums: Vec<Option<Result<DigestBytes, TokenFileError>>> = read.collect();
-        self.report_errors(&sums);
-        sums.iter().map(|sum| matches!(sum, Some(Ok(sum)) if sum.ct_eq(&shown.0).into())).collect()
+    pub fn matching_rules(&self, presented: &TokenDigest) -> Vec<bool> {
+        let digests = self.rules.iter().map(|(_, file)| file.as_ref().map(TokenFile::read_digest));
+        let digests: Vec<Option<Result<DigestBytes, TokenFileError>>> = digests.collect();
+        self.report_errors(&digests);
+        let matches = |digest: &DigestBytes| digest.ct_eq(&presented.0).into();
+        digests.iter().map(|digest| matches!(digest, Some(Ok(digest)) if matches(digest))).collect()
     }
 
-    /// Logs what is wrong with files now and was not before.
-    fn report_errors(&self, sums: &[Option<Result<DigestBytes, TokenFileError>>]) {
-        let mut told = self.reported_errors.lock().unwrap_or_else(PoisonError::into_inner);
-        for (((rule, _), sum), told) in self.rules.iter().zip(sums).zip(told.iter_mut()) {
-            let fault = sum.as_ref().and_then(|sum| sum.err());
-            if let Some(fault) = fault.filter(|fault| *told != Some(*fault)) {
-                let (rule, why) = (&**rule, fault.to_string());
-                tracing::error!(
-                    rule,
-                    why,
-                    "nobody is let in by a rule whose token_file gives no token"
-                );
+    /// Logs errors that are new since the last comparison.
+    fn report_errors(&self, digests: &[Option<Result<DigestBytes, TokenFileError>>]) {
+        let mut reported = self.reported_errors.lock().unwrap_or_else(PoisonError::into_inner);
+        for (((rule, _), digest), reported) in self.rules.iter().zip(digests).zip(&mut *reported) {
+            let error = digest.as_ref().and_then(|digest| digest.err());
+            if let Some(error) = error.filter(|error| *reported != Some(*error)) {
+                let (rule, error) = (&**rule, error.to_string());
+                tracing::error!(rule, error, "invalid token_file; the rule matches no caller");
             }
-            *told = fault;
+            *reported = error;
         }
     }
 }
@@ -141,20 +137,20 @@ impl RuleTokens {
 impl fmt::Display for TokenFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable(ErrorKind::NotFound) => f.write_str("is not there"),
+            Self::Unreadable(ErrorKind::NotFound) => f.write_str("does not exist"),
             Self::Unreadable(ErrorKind::PermissionDenied) => {
-                f.write_str("may not be read by the daemon's user")
+                f.write_str("cannot be read by the daemon's user")
             }
             Self::Unreadable(kind) => write!(f, "cannot be read: {kind}"),
-            Self::NotRegular => f.write_str("is no regular file"),
+            Self::NotRegular => f.write_str("is not a regular file"),
             Self::WorldAccessible(mode) => {
-                write!(f, "is open to others, by its mode {mode:04o}; run `chmod 0600` on it")
+                write!(f, "is accessible to all users (mode {mode:04o}); run `chmod 0600` on it")
             }
             Self::TooLong => write!(f, "is over {MAX_FILE_BYTES} bytes, too long for a token"),
             Self::Empty => f.write_str("is empty; write a token into it"),
-            Self::InvalidToken => {
-                f.write_str("holds no token: one word of letters, digits and signs in ASCII")
-            }
+            Self::InvalidToken => f.write_str(
+                "does not contain a valid token: printable ASCII characters without white space",
+            ),
         }
     }
 }
@@ -169,22 +165,22 @@ mod tests {
 
     fn write(path: &Path, mode: u32, content: &[u8]) {
         drop(fs::remove_file(path));
-        fs::write(path, content).expect("a file");
-        fs::set_permissions(path, Permissions::from_mode(mode)).expect("a mode");
+        fs::write(path, content).expect("write file");
+        fs::set_permissions(path, Permissions::from_mode(mode)).expect("set mode");
     }
 
     #[test]
-    fn what_a_file_gives() {
-        let dir = tempfile::tempdir().expect("a directory");
+    fn token_file_is_checked() {
+        let dir = tempfile::tempdir().expect("temporary directory");
         let path = dir.path().join("token");
         let file = TokenFile::new(path.clone());
-        let of = |token: &str| {
+        let matching_rules = |token: &str| {
             let rules = vec![("a".into(), None), ("b".into(), Some(file.clone()))];
             RuleTokens::new(rules).matching_rules(&TokenDigest::new(token.as_bytes()))
         };
         assert_eq!(file.check(), Err(TokenFileError::Unreadable(ErrorKind::NotFound)));
-        assert_eq!(of(""), [false, false]);
-        for (mode, content, fault) in [
+        assert_eq!(matching_rules(""), [false, false]);
+        for (mode, content, error) in [
             (0o600, &b"s3cret"[..], None),
             (0o640, b"\n s3cret\r\n", None),
             (0o644, b"s3cret", Some(TokenFileError::WorldAccessible(0o644))),
@@ -196,10 +192,10 @@ mod tests {
             (0o600, &[b'x'; 4_097], Some(TokenFileError::TooLong)),
         ] {
             write(&path, mode, content);
-            assert_eq!(file.check().err(), fault);
-            assert_eq!(of("s3cret"), [false, fault.is_none()], "{fault:?}");
+            assert_eq!(file.check().err(), error);
+            assert_eq!(matching_rules("s3cret"), [false, error.is_none()], "{error:?}");
             for wrong in ["", "s3cre", "s3cret ", "S3cret", "s3cret\0"] {
-                assert_eq!(of(wrong), [false, false], "{wrong:?}");
+                assert_eq!(matching_rules(wrong), [false, false], "{wrong:?}");
             }
         }
         assert_eq!(TokenFile::new(dir.path().into()).check(), Err(TokenFileError::NotRegular));

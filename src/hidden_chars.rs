@@ -1,24 +1,24 @@
-//! Characters that a reader does not see and a model reads: bidirectional controls, zero-width characters,
-//! tags and the like. A text that a model gets has them as `\u{…}`.
+//! Hidden characters: visible to models but not to readers, such as bidirectional controls,
+//! zero-width characters and tags. Texts for models have them escaped as `\u{…}`.
 
 use std::borrow::Cow;
 
-/// Characters by how they can hide something.
+/// Visibility of a character.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CharVisibility {
     Visible,
-    /// Never visible.
+    /// Hidden between any neighbors.
     Hidden,
-    /// Joins its neighbours or keeps them apart, which some scripts and emoji need.
+    /// Joins or separates its neighbors, which some scripts and emoji need.
     Joiner,
-    /// Selects a variant of the character before it, which ideographs and emoji need.
+    /// Selects a variant of the preceding character, which ideographs and emoji need.
     Selector,
 }
 
 impl CharVisibility {
     fn of_char(c: char) -> Self {
         match c {
-            // Nearly every character of nearly every text.
+            // Nearly all characters.
             '\0'..='\u{ac}' => Self::Visible,
             '\u{200c}' | '\u{200d}' => Self::Joiner,
             '\u{180b}'..='\u{180d}'
@@ -31,8 +31,8 @@ impl CharVisibility {
     }
 }
 
-/// Whether a renderer that does not know the character shows nothing for it: Unicode's
-/// `Default_Ignorable_Code_Point` (`DerivedCoreProperties.txt`), and the marks of interlinear annotation.
+/// Whether renderers without support for the character display nothing: Unicode's
+/// `Default_Ignorable_Code_Point` (`DerivedCoreProperties.txt`), and interlinear annotation marks.
 pub(crate) fn is_ignorable_char(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
@@ -41,20 +41,20 @@ pub(crate) fn is_ignorable_char(c: char) -> bool {
         | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
         | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
         | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
-        // Tags, which can hold whole sentences, and variation selectors.
+        // Tags, which can encode whole sentences, and variation selectors.
         | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Whether the character is hidden between any neighbours.
+/// Whether the character is hidden between any neighbors.
 #[cfg(feature = "daemon")]
 pub(crate) fn is_always_hidden(c: char) -> bool {
     CharVisibility::of_char(c) == CharVisibility::Hidden
 }
 
-/// Whether a character is hidden between its neighbours; `before` is `None` if the character before is
-/// hidden. A joiner is visible between two characters that may need one, and a selector behind a character
-/// that may have variants.
-pub(crate) fn is_hidden_char(before: Option<char>, c: char, behind: Option<char>) -> bool {
+/// Whether a character is hidden between its neighbors. `before` is `None` if the preceding
+/// character is hidden. A joiner is visible between two characters that may need it. A selector is
+/// visible after a character that may have variants.
+pub(crate) fn is_hidden_char(before: Option<char>, c: char, after: Option<char>) -> bool {
     match CharVisibility::of_char(c) {
         CharVisibility::Visible => false,
         CharVisibility::Hidden => true,
@@ -66,7 +66,7 @@ pub(crate) fn is_hidden_char(before: Option<char>, c: char, behind: Option<char>
             };
             // A heart on fire has a selector before its joiner.
             let begins = before.is_some_and(|c| joins(c, CharVisibility::Selector));
-            !begins || !behind.is_some_and(|c| joins(c, CharVisibility::Visible))
+            !begins || !after.is_some_and(|c| joins(c, CharVisibility::Visible))
         }
         CharVisibility::Selector => !before.is_some_and(|c| {
             let is_keycap = c.is_ascii_digit() || matches!(c, '#' | '*');
@@ -75,13 +75,13 @@ pub(crate) fn is_hidden_char(before: Option<char>, c: char, behind: Option<char>
     }
 }
 
-/// The text with each hidden character as `\u{…}`.
+/// Escapes each hidden character as `\u{…}`.
 pub(crate) fn escape_hidden_chars(text: &str) -> Cow<'_, str> {
     if text.is_ascii() {
         return Cow::Borrowed(text);
     }
     let mut escaped = String::new();
-    // How much of the text is in `escaped`.
+    // Offset of the text that is not in `escaped` yet.
     let mut done = 0;
     let mut before = None;
     let mut chars = text.char_indices().peekable();
@@ -114,13 +114,13 @@ mod tests {
             ("ig\u{200b}no\u{200d}re", r"ig\u{200b}no\u{200d}re"),
             ("x\u{e0041}\u{e007f}", r"x\u{e0041}\u{e007f}"),
             ("\u{feff}a\u{ad}\u{3164}", r"\u{feff}a\u{ad}\u{3164}"),
-            // What scripts and emoji need.
+            // Required by scripts and emoji.
             (
                 "👩\u{200d}🚀 ❤\u{fe0f}\u{200d}🔥 ⚠\u{fe0f} 1\u{fe0f}\u{20e3}",
                 "👩\u{200d}🚀 ❤\u{fe0f}\u{200d}🔥 ⚠\u{fe0f} 1\u{fe0f}\u{20e3}",
             ),
             ("می\u{200c}خواهم", "می\u{200c}خواهم"),
-            // The same characters, as nothing needs them.
+            // The same characters in other places.
             ("👩\u{200d}\u{200c}\u{200d}🚀", r"👩\u{200d}\u{200c}\u{200d}🚀"),
             ("😀\u{fe01}\u{fe02}\u{e0101}", "😀\u{fe01}\\u{fe02}\\u{e0101}"),
             ("a\u{fe01}b\u{fe02}", r"a\u{fe01}b\u{fe02}"),
@@ -132,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_hidden_is_left(text in "(a|é|1|👩|\\p{Cf}|\\p{Mn}|[\u{200b}-\u{200f}]|[\u{fe00}-\u{fe0f}]){0,20}") {
+        fn escaped_text_has_no_hidden_characters(text in "(a|é|1|👩|\\p{Cf}|\\p{Mn}|[\u{200b}-\u{200f}]|[\u{fe00}-\u{fe0f}]){0,20}") {
             let escaped = escape_hidden_chars(&text);
             let chars: Vec<char> = escaped.chars().collect();
             for (at, c) in chars.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The generated types of `proto/caproot/v1`. Only `rpc` and the orchestrator's side may use them.
+//! Generated types of `proto/caproot/v1`, for the gRPC service and for clients.
 #![allow(missing_docs, clippy::pedantic, unreachable_pub, unused_qualifications)]
 
 use prost::Message;
@@ -8,13 +8,13 @@ use tonic_prost::{ProstDecoder, ProstEncoder};
 
 include!(concat!(env!("OUT_DIR"), "/caproot.rs"));
 
-/// What a call's messages are read from and written to at first; it grows with them. Most requests are
-/// shorter, and most answers are made elsewhere, while tonic begins with 8 KiB for each.
+/// Initial size of the buffers of a call. They grow on demand. Most requests are shorter, and most
+/// responses are encoded elsewhere; the default of tonic is 8 KiB for each buffer.
 const BUFFER_BYTES: usize = 512;
-/// tonic's own: so many bytes of a stream's messages go on their way together.
+/// Bytes of messages of a stream that are sent together; the default of tonic.
 const YIELD_THRESHOLD_BYTES: usize = 32 << 10;
 
-/// Messages as prost makes and reads them.
+/// Codec of protobuf messages with small buffers.
 #[derive(Debug, Clone, Copy)]
 pub struct Codec<T, U>(PhantomData<(T, U)>);
 
@@ -43,10 +43,10 @@ where
     }
 }
 
-/// The serialized `FileDescriptorSet` of the service and everything it imports, comments included.
+/// Serialized `FileDescriptorSet` of the service and its imports, including comments.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/caproot.v1.bin"));
 
-/// The code's name as the gRPC specification spells it.
+/// Returns the name of a code in the gRPC specification.
 #[must_use]
 pub fn grpc_code_name(code: tonic::Code) -> &'static str {
     use tonic::Code;
@@ -77,7 +77,7 @@ mod tests {
     use tonic::Code;
 
     #[test]
-    fn names_of_codes() {
+    fn grpc_code_names() {
         for (code, expected) in [
             (Code::Ok, "OK"),
             (Code::PermissionDenied, "PERMISSION_DENIED"),

@@ -1,24 +1,23 @@
-//! YAML text, which JSON is too, to a tree that knows where each part of it stands, in bounded time and
-//! memory. Names the YAML library, and nothing else does that reads configuration. Leaves what keys mean
-//! to `config` and to the fleet of `client`.
+//! YAML documents with the position of each value, for configuration files. JSON is valid input.
+//! Wraps `saphyr-parser`; time and memory are bounded.
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
 
-/// Levels of nesting; a configuration has 4.
+/// Maximum nesting. The configuration needs 4 levels.
 const MAX_NESTING: usize = 16;
-/// The most characters of a value that are repeated.
+/// Maximum number of characters of a quoted value.
 const MAX_QUOTED_CHARS: usize = 80;
 
-/// A place in a text: line, and column in characters, both from 1.
+/// Position in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TextPosition {
-    /// From 1.
+    /// Line from 1.
     pub line: u32,
-    /// In characters from 1.
+    /// Column in characters from 1.
     pub column: u32,
 }
 
-/// A text in quotes, cut when it is long.
+/// Quotes a text and truncates it.
 pub(crate) fn quote_truncated(text: &str) -> String {
     match text.char_indices().nth(MAX_QUOTED_CHARS) {
         None => format!("{text:?}"),
@@ -26,26 +25,26 @@ pub(crate) fn quote_truncated(text: &str) -> String {
     }
 }
 
-/// A part of the document.
+/// A value and its position.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct DocumentNode {
     pub(crate) position: TextPosition,
     pub(crate) value: DocumentValue,
 }
 
-/// What a part is.
+/// A value of a document.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum DocumentValue {
     Null,
     Bool(bool),
-    /// A number, as it is written.
+    /// A number as written.
     Number(Box<str>),
     Text(Box<str>),
     List(Vec<DocumentNode>),
     Map(Vec<DocumentEntry>),
 }
 
-/// A key and what it says. A key may come twice.
+/// A key and its value. A mapping may have duplicate keys.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct DocumentEntry {
     pub(crate) key: Box<str>,
@@ -53,7 +52,7 @@ pub(crate) struct DocumentEntry {
     pub(crate) node: DocumentNode,
 }
 
-/// Why a text is no such tree.
+/// Error of [`parse`].
 #[derive(Debug, PartialEq)]
 pub(crate) struct SyntaxError {
     pub(crate) position: TextPosition,
@@ -61,7 +60,7 @@ pub(crate) struct SyntaxError {
 }
 
 impl DocumentNode {
-    /// The value as a message repeats it.
+    /// Formats the value for a message. Returns `None` for null.
     pub(crate) fn describe_value(&self) -> Option<String> {
         match &self.value {
             DocumentValue::Null => None,
@@ -74,18 +73,18 @@ impl DocumentNode {
     }
 }
 
-/// A list or mapping that is still open.
+/// A list or mapping that is not closed yet.
 enum OpenContainer {
     List(TextPosition, Vec<DocumentNode>),
-    /// The last key waits for its value.
+    /// The last field is a key without a value.
     Map(TextPosition, Vec<DocumentEntry>, Option<(TextPosition, Box<str>)>),
 }
 
-/// Reads one document; nothing, or comments alone, is `Null`.
+/// Parses one document. An empty document is `Null`.
 pub(crate) fn parse(text: &str) -> Result<DocumentNode, SyntaxError> {
-    // YAML 1.2, 5.2: a byte order mark is no part of the text.
+    // YAML 1.2, 5.2: a byte order mark is not part of the content.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    // The library puts the end of a text that ends without a line break on a line of its own.
+    // If the text ends without a line break, the library reports its end on an additional line.
     let end = end_position(text);
     let at = |mark: &Marker| marker_position(mark).min(end);
     let mut parser = Parser::new_from_str(text);
@@ -98,31 +97,33 @@ pub(crate) fn parse(text: &str) -> Result<DocumentNode, SyntaxError> {
             reason: format!("YAML: {}", error.info()),
         })?;
         let here = at(&span.start);
-        let refuse = |reason: &str| Err(SyntaxError { position: here, reason: reason.to_owned() });
+        let reject = |reason: &str| Err(SyntaxError { position: here, reason: reason.to_owned() });
         let done = match event {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => None,
             Event::DocumentStart(_) => {
                 documents += 1;
                 if documents > 1 {
-                    return refuse("a second document begins; a config file is one");
+                    return reject("a second document begins; only one document is supported");
                 }
                 None
             }
-            Event::Alias(_) => return refuse("aliases are not used here; write the value out"),
+            Event::Alias(_) => return reject("aliases are not supported; repeat the value"),
             Event::Scalar(_, _, anchor, _)
             | Event::SequenceStart(anchor, _)
             | Event::MappingStart(anchor, _)
                 if anchor != 0 =>
             {
-                return refuse("anchors are not used here; write the value out");
+                return reject("anchors are not supported; repeat the value");
             }
             Event::Scalar(_, _, _, Some(_))
             | Event::SequenceStart(_, Some(_))
             | Event::MappingStart(_, Some(_)) => {
-                return refuse("tags are not used here; leave it out");
+                return reject("tags are not supported; remove the tag");
             }
             Event::SequenceStart(..) | Event::MappingStart(..) if open.len() >= MAX_NESTING => {
-                return refuse("is nested too deep for a config file");
+                return reject(&format!(
+                    "is nested too deep; at most {MAX_NESTING} levels are supported"
+                ));
             }
             Event::SequenceStart(..) => {
                 open.push(OpenContainer::List(here, Vec::new()));
@@ -160,7 +161,7 @@ pub(crate) fn parse(text: &str) -> Result<DocumentNode, SyntaxError> {
     Ok(document.unwrap_or(DocumentNode { position: start, value: DocumentValue::Null }))
 }
 
-/// The text of a key.
+/// Converts a key to text.
 fn key_text(key: DocumentNode) -> Result<Box<str>, SyntaxError> {
     match key.value {
         DocumentValue::Text(text) | DocumentValue::Number(text) => Ok(text),
@@ -173,7 +174,7 @@ fn key_text(key: DocumentNode) -> Result<Box<str>, SyntaxError> {
     }
 }
 
-/// What a scalar is by YAML 1.2's core schema, 10.3.2; numbers keep their spelling.
+/// Resolves a scalar by the core schema of YAML 1.2, 10.3.2. Numbers keep their spelling.
 fn resolve_scalar(text: &str, style: ScalarStyle) -> DocumentValue {
     match (style, text) {
         (ScalarStyle::Plain, "" | "~" | "null" | "Null" | "NULL") => DocumentValue::Null,
@@ -199,7 +200,7 @@ fn marker_position(mark: &Marker) -> TextPosition {
     TextPosition { line: number(mark.line()), column: number(mark.col() + 1) }
 }
 
-/// Where a text ends.
+/// Returns the position of the end of a text.
 fn end_position(text: &str) -> TextPosition {
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let breaks = text.matches(['\n', '\r']).count() - text.matches("\r\n").count();
@@ -213,7 +214,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_scalars_are() {
+    fn scalars_follow_the_core_schema() {
         for (text, value) in [
             ("", DocumentValue::Null),
             ("# nothing\n", DocumentValue::Null),
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn places() {
+    fn nodes_have_positions() {
         let Ok(node) = parse("# c\r\nä: x\r\nb:\r\n  - {c: 1}\r\n") else { panic!("good YAML") };
         let DocumentValue::Map(top) = node.value else { panic!("a mapping") };
         let at = |line, column| TextPosition { line, column };
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_their_place() {
+    fn errors_have_positions() {
         for (text, line, column, reason) in [
             ("a: [1\nb: 2\n", 2, 2, "YAML: "),
             ("a:\n\t- b\n", 2, 2, "YAML: "),
@@ -278,7 +279,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
         #[test]
-        fn no_text_is_a_panic(
+        fn parse_never_panics_on_yaml_tokens(
             parts in prop::collection::vec(
                 prop::sample::select(vec![
                     "a", "1", ":", ": ", "-", "- ", "?", "? ", "[", "]", "{", "}", ",", "\n", "  ",
@@ -293,7 +294,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_are_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn parse_never_panics_on_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse(&String::from_utf8_lossy(&bytes));
         }
     }

@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use caproot::server::authority::Mender;
+use caproot::server::authority::AuthorityRewriter;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: (u16, &[u8])| {
@@ -11,7 +11,7 @@ fuzz_target!(|data: (u16, &[u8])| {
     let mended = |sent: &[u8], cuts: u16| {
         let mut bytes = sent.to_vec();
         let (mut mender, mut rest, mut state) =
-            (Mender::default(), &mut bytes[..], u32::from(cuts));
+            (AuthorityRewriter::default(), &mut bytes[..], u32::from(cuts));
         while !rest.is_empty() {
             state = state.wrapping_mul(1_103_515_245).wrapping_add(12_345);
             let most = if cuts == 0 { rest.len() } else { 1 + (state >> 16) as usize % 64 };

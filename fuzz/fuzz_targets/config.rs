@@ -4,14 +4,14 @@
 
 use std::path::Path;
 
-use caproot::config::{Config, Env, Flags};
+use caproot::config::{Config, ProcessEnv, Flags};
 use caproot_fuzz::{check_message, has_place};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     // A directory that is not there: what the file names is never found.
     let file = Path::new("/none/caproot.yaml");
-    match Config::from_bytes(Flags::default(), file, bytes.to_vec(), &Env::default()) {
+    match Config::from_bytes(Flags::default(), file, bytes.to_vec(), &ProcessEnv::default()) {
         Ok(config) => {
             assert!(!config.environment_ids.is_empty() && !config.listeners.is_empty());
             assert!(config.allowed.iter().all(|dir| dir.is_absolute()));

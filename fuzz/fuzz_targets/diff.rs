@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use caproot::domain::catalog::{Catalog, Counts, Diagnostics, Header, Kind};
-use caproot::domain::diff::{Diff, diff};
-use caproot::domain::skill::{MainFile, assemble};
-use caproot::domain::{Authored, Digest, OffPackages, RelPath, Skill};
+use caproot::domain::catalog::{Catalog, RootCounts, BoundedDiagnostics, CatalogHeader, Kind};
+use caproot::domain::diff::{CatalogDiff, diff};
+use caproot::domain::skill::{SkillFile, assemble};
+use caproot::domain::{SkillMdFrontmatter, ContentDigest, DisabledPackages, RelPath, Skill};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
@@ -30,7 +30,7 @@ type Held = BTreeMap<RelPath, Arc<Skill>>;
 fuzz_target!(|input: Input| {
     let off = input.off.iter().filter_map(|path| RelPath::new(path)).map(|path| (path, None));
     let old = catalog(&input.old, false);
-    let new = catalog(&input.new, input.truncated).without(OffPackages::new(off.collect()));
+    let new = catalog(&input.new, input.truncated).without(DisabledPackages::new(off.collect()));
     check(&old, &new);
     check(&new, &old);
 
@@ -48,7 +48,7 @@ fuzz_target!(|input: Input| {
 });
 
 fn check(old: &Catalog, new: &Catalog) {
-    let Diff { upserted, removed, .. } = diff(old, new);
+    let CatalogDiff { upserted, removed, .. } = diff(old, new);
     let mut held = held(old);
     for (package, _) in removed {
         assert!(held.remove(&package).is_some(), "{package:?} was not there");
@@ -66,7 +66,7 @@ fn held(catalog: &Catalog) -> Held {
 }
 
 fn skill(package: &RelPath, name: &str, content: u8) -> Option<Arc<Skill>> {
-    let authored = Authored {
+    let authored = SkillMdFrontmatter {
         name: name.into(),
         description: "A description.".into(),
         short_description: None,
@@ -76,8 +76,8 @@ fn skill(package: &RelPath, name: &str, content: u8) -> Option<Arc<Skill>> {
         allowed_tools: Box::default(),
         frontmatter: None,
     };
-    let file = MainFile {
-        digest: Some(Digest([content; 32])),
+    let file = SkillFile {
+        digest: Some(ContentDigest([content; 32])),
         size: 1,
         authored: Some(authored.into()),
         problems: Box::default(),
@@ -91,13 +91,13 @@ fn catalog(packages: &Packages, truncated: bool) -> Catalog {
     let skills = packages
         .iter()
         .filter_map(|(path, (name, content))| skill(&RelPath::new(path)?, name, *content));
-    let header = Header {
+    let header = CatalogHeader {
         scope: None,
         follow_links: true,
         kind: Kind::SkillSet,
         plugin: None,
-        counts: Counts::default(),
+        counts: RootCounts::default(),
         truncated,
     };
-    Catalog::new(skills.collect(), Diagnostics::keeping(10), header)
+    Catalog::new(skills.collect(), BoundedDiagnostics::keeping(10), header)
 }

@@ -2,11 +2,11 @@
 
 #![no_main]
 
-use caproot::endpoint::Endpoint;
+use caproot::endpoint::DaemonEndpoint;
 use caproot_fuzz::check_message;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|text: &str| match text.parse::<Endpoint>() {
+fuzz_target!(|text: &str| match text.parse::<DaemonEndpoint>() {
     Ok(endpoint) => {
         let printed = endpoint.to_string();
         assert_eq!(printed.parse(), Ok(endpoint), "{printed}");

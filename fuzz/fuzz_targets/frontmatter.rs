@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use caproot::domain::{Authored, Severity, frontmatter};
+use caproot::domain::{SkillMdFrontmatter, Severity, frontmatter};
 use caproot_fuzz::{check_problems, check_sent};
 use libfuzzer_sys::fuzz_target;
 
@@ -23,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-fn check_skill(skill: &Authored) {
+fn check_skill(skill: &SkillMdFrontmatter) {
     let is_line = |text: &str, most: usize| {
         let length = text.chars().count();
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 
-use caproot::domain::switched_off::{SwitchedOff, glob};
-use caproot::domain::{RelPath, RootId, Spot};
+use caproot::domain::disabled_skills::{DisableRules, glob};
+use caproot::domain::{RelPath, RootId, ResolvedPath};
 use libfuzzer_sys::fuzz_target;
 
 /// Bytes of a glob, as the config bounds them.
@@ -21,8 +21,8 @@ fuzz_target!(|bytes: &[u8]| {
     let (Ok(pattern), Some(package)) = (glob(text), RelPath::new(path)) else { return };
     let root = RootId::new("r").expect("an id");
     // Only a set that is too large to be held may be refused.
-    let Ok(off) = SwitchedOff::new([(root, pattern)], []) else { return };
-    let at = |rel| Spot { base: 0, rel };
+    let Ok(off) = DisableRules::new([(root, pattern)], []) else { return };
+    let at = |rel| ResolvedPath { base: 0, rel };
     let found = off.places(|_| Some(at(RelPath::root()))).hold(&at(package.clone()));
     let is_simple = !text.contains(['[', ']', '{', '}', '\\', '!']) && !text.contains("**");
     if is_simple && text.is_ascii() && path.is_ascii() {

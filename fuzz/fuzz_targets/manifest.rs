@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use caproot::domain::{Code, json, manifest};
+use caproot::domain::{DiagnosticCode, json, manifest};
 use caproot_fuzz::{are_alike, check_message, check_place, check_problems, check_value};
 use libfuzzer_sys::fuzz_target;
 
@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
     for dir_name in [None, Some(&b"dir"[..]), Some(bytes)] {
         let (found, problems) = manifest::read(bytes, dir_name);
         check_problems(&problems, 67, bytes);
-        let is_broken = problems.iter().any(|p| p.code == Code::ManifestInvalid);
+        let is_broken = problems.iter().any(|p| p.code == DiagnosticCode::ManifestInvalid);
         assert_eq!(found.is_none(), is_broken, "{problems:?}");
         if let Some(found) = found {
             let length = found.name.chars().count();

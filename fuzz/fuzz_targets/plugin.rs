@@ -4,7 +4,7 @@
 #![no_main]
 
 use caproot::domain::plugin::{Kind, MAX_COMPONENTS, marketplace, prompt, read_file};
-use caproot::domain::{Code, RelPath, manifest};
+use caproot::domain::{DiagnosticCode, RelPath, manifest};
 use caproot_fuzz::check_problems;
 use libfuzzer_sys::fuzz_target;
 
@@ -20,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
     for kind in Kind::ALL.into_iter().filter(|kind| kind.is_json()) {
         let (found, problems) = read_file(kind, bytes);
         check_problems(&problems, 64, bytes);
-        let is_broken = problems.iter().any(|p| p.code == Code::PluginFileInvalid);
+        let is_broken = problems.iter().any(|p| p.code == DiagnosticCode::PluginFileInvalid);
         assert_eq!(found.is_none(), is_broken, "{problems:?}");
         check_hidden(&(&found, &problems));
         if let Some(found) = found {

@@ -6,7 +6,7 @@ use caproot::domain::{repair, yaml};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    let Some((repaired, quoted)) = repair::repair(text) else { return };
+    let Some((repaired, quoted)) = yaml_repair::repair(text) else { return };
     let lines = text.split('\n').count();
     assert_eq!(repaired.split('\n').count(), lines);
     assert!(!quoted.is_empty() && quoted.is_sorted_by_key(|(line, _)| *line));
@@ -17,5 +17,5 @@ fuzz_target!(|text: &str| {
     assert!(repaired.len() <= 2 * text.len() + 2 * quoted.len());
     // Whether it parses now is up to what else is in it.
     let _ = yaml::parse(&repaired);
-    assert_eq!(repair::repair(&repaired), None, "{text:?} {repaired:?}");
+    assert_eq!(yaml_repair::repair(&repaired), None, "{text:?} {repaired:?}");
 });

@@ -24,7 +24,7 @@ fuzz_target!(|text: &str| {
             // Spelled out, it may be too long.
             assert!(uri.len() > 4_096 || RootPath::parse(&uri) == Some(RootPath::Native(path)));
         }
-        Some(RootPath::Published(id)) => assert_eq!(format!("published:{id}"), text),
+        Some(RootPath::PublishedRoot(id)) => assert_eq!(format!("published:{id}"), text),
         None => assert!(!text.starts_with('/') || text.contains('\0') || text.len() > 4_096),
     }
 });

@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use caproot::domain::listing::{Entry, Listing, Visit, What};
-use caproot::domain::search::{Found, Rules, Search};
-use caproot::domain::skill::MainFile;
-use caproot::domain::{Code, Limits, RelPath, Spot};
+use caproot::domain::listing::{Entry, DirListing, DirToScan, ListingEntryKind};
+use caproot::domain::search::{SearchOutcome, SearchRules, SkillSearch};
+use caproot::domain::skill::SkillFile;
+use caproot::domain::{DiagnosticCode, Limits, RelPath, ResolvedPath};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
@@ -61,26 +61,26 @@ impl Tree {
         tree
     }
 
-    fn spot(&self, number: u8) -> (Spot, (u64, u64)) {
+    fn spot(&self, number: u8) -> (ResolvedPath, (u64, u64)) {
         let at = usize::from(number) % self.paths.len();
-        (Spot { base: 0, rel: self.paths[at].clone() }, (0, at as u64))
+        (ResolvedPath { base: 0, rel: self.paths[at].clone() }, (0, at as u64))
     }
 
-    fn list(&self, visit: &Visit) -> Listing {
+    fn list(&self, visit: &DirToScan) -> DirListing {
         let at = self.paths.iter().position(|path| *path == visit.spot.rel).expect("a directory");
         let entries = self.held[at].iter().enumerate().map(|(ordinal, (name, thing))| {
             let what = match thing {
-                Thing::File => What::File((*name == "SKILL.md").then(|| Ok(main()))),
-                Thing::Directory => What::Directory,
+                Thing::File => ListingEntryKind::File((*name == "SKILL.md").then(|| Ok(main()))),
+                Thing::Directory => ListingEntryKind::Directory,
                 Thing::Link(to) => {
                     let (spot, identity) = self.spot(*to);
-                    What::LinkedDirectory(spot, identity)
+                    ListingEntryKind::LinkedDirectory(spot, identity)
                 }
-                Thing::Special => What::Special,
+                Thing::Special => ListingEntryKind::Special,
             };
             Entry { name: name.as_bytes().into(), ordinal, what }
         });
-        Listing {
+        DirListing {
             identity: (0, at as u64),
             total: self.held[at].len(),
             entries: entries.collect(),
@@ -89,8 +89,8 @@ impl Tree {
     }
 }
 
-fn main() -> Arc<MainFile> {
-    let file = MainFile {
+fn main() -> Arc<SkillFile> {
+    let file = SkillFile {
         digest: None,
         size: 0,
         authored: None,
@@ -110,7 +110,7 @@ fuzz_target!(|input: Input| {
         max_skills: usize::from(input.skills),
         ..Limits::default()
     };
-    let rules = Rules {
+    let rules = SearchRules {
         limits: limits.clone(),
         passed_over: vec![b"target"[..].into()],
         own_directories: vec![b"scripts"[..].into()],
@@ -124,15 +124,15 @@ fuzz_target!(|input: Input| {
     // links, which was too deep or too late, takes its name over.
     if !found.rest.truncated {
         let limits = Limits { max_depth: 100, ..Limits::default() };
-        let more = run(&tree, Rules { limits: limits.clone(), ..rules });
+        let more = run(&tree, SearchRules { limits: limits.clone(), ..rules });
         check(&more, &limits);
         assert_eq!(packages(&found), packages(&more));
     }
 });
 
-fn run(tree: &Tree, rules: Rules) -> Found {
-    let root = Spot { base: 0, rel: RelPath::root() };
-    let mut search = Search::new(root, rules);
+fn run(tree: &Tree, rules: SearchRules) -> SearchOutcome {
+    let root = ResolvedPath { base: 0, rel: RelPath::root() };
+    let mut search = SkillSearch::new(root, rules);
     let mut rounds = 0;
     loop {
         let round = search.round();
@@ -148,11 +148,11 @@ fn run(tree: &Tree, rules: Rules) -> Found {
     }
 }
 
-fn packages(found: &Found) -> Vec<&RelPath> {
+fn packages(found: &SearchOutcome) -> Vec<&RelPath> {
     found.rest.candidates.iter().map(|candidate| &candidate.package).collect()
 }
 
-fn check(found: &Found, limits: &Limits) {
+fn check(found: &SearchOutcome, limits: &Limits) {
     let rest = &found.rest;
     assert!(rest.candidates.len() <= limits.max_skills);
     assert!(rest.counts.directories as usize <= limits.max_directories);
@@ -162,6 +162,6 @@ fn check(found: &Found, limits: &Limits) {
     let spots: HashSet<_> = rest.candidates.iter().map(|candidate| &candidate.spot).collect();
     let names: HashSet<_> = packages(found).into_iter().collect();
     assert_eq!((spots.len(), names.len()), (rest.candidates.len(), rest.candidates.len()));
-    let is_said = rest.diagnostics.kept().iter().any(|d| d.problem.code == Code::LimitReached);
+    let is_said = rest.diagnostics.kept().iter().any(|d| d.problem.code == DiagnosticCode::LimitReached);
     assert_eq!(rest.truncated, is_said);
 }

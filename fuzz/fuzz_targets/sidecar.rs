@@ -3,7 +3,7 @@
 #![no_main]
 
 use caproot::domain::limits::MAX_MANIFEST_BYTES;
-use caproot::domain::{RelPath, Severity, Sidecar, sidecar};
+use caproot::domain::{RelPath, Severity, SkillSidecar, sidecar};
 use caproot_fuzz::{check_problems, check_sent};
 use libfuzzer_sys::fuzz_target;
 
@@ -11,7 +11,7 @@ fuzz_target!(|bytes: &[u8]| {
     let (sidecar, problems) = sidecar::read(bytes);
     check_problems(&problems, 64, bytes);
     if bytes.len() > MAX_MANIFEST_BYTES || problems.iter().any(|p| p.severity == Severity::Error) {
-        assert_eq!(sidecar, Sidecar::closed());
+        assert_eq!(sidecar, SkillSidecar::closed());
     }
     check_lists(&sidecar);
     let package = RelPath::new(b"p/skills/s").expect("a path");
@@ -27,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-fn check_lists(sidecar: &Sidecar) {
+fn check_lists(sidecar: &SkillSidecar) {
     let check = |texts: &[Box<str>], most: usize| {
         assert!(texts.len() <= 256 && texts.iter().all(|text| text.chars().count() <= most));
     };

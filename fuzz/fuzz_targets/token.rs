@@ -3,9 +3,9 @@
 
 #![no_main]
 
-use caproot::domain::files::Bookmark;
-use caproot::domain::token::{Cursor, PageToken, ResumeToken};
-use caproot::domain::{RelPath, RootId, Version};
+use caproot::domain::package_walk::FileListToken;
+use caproot::domain::token::{ReadCursor, PageToken, ResumeToken};
+use caproot::domain::{RelPath, RootId, FileVersion};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
@@ -29,9 +29,9 @@ fuzz_target!(|input: Input| {
     let root = RootId::new("r").expect("an id");
 
     let version =
-        Version { device: a, inode: b, size: c, mtime: input.times[0], ctime: input.times[1] };
-    let cursor = Cursor { version, offset: d.min(c) };
-    let parse = |text: &str| Cursor::parse(text, &root, &path);
+        FileVersion { device: a, inode: b, size: c, mtime: input.times[0], ctime: input.times[1] };
+    let cursor = ReadCursor { version, offset: d.min(c) };
+    let parse = |text: &str| ReadCursor::parse(text, &root, &path);
     check(&input, parse, |cursor| cursor.print(&root, &path), cursor);
 
     let page = PageToken { epoch: a, revision: b, root: input.times[0].1, skill: input.times[1].1 };
@@ -43,8 +43,8 @@ fuzz_target!(|input: Input| {
     check(&input, ResumeToken::parse, ResumeToken::print, resume);
 
     if !path.is_root() && input.path.len() <= 2_048 {
-        let bookmark = Bookmark { last: path.clone(), seen: a, truncated: input.truncated };
-        let parse = |text: &str| Bookmark::parse(text, question);
+        let bookmark = FileListToken { last: path.clone(), seen: a, truncated: input.truncated };
+        let parse = |text: &str| FileListToken::parse(text, question);
         check(&input, parse, |bookmark| bookmark.print(question), bookmark);
     }
 });

@@ -1,13 +1,13 @@
 //! What several targets hold against what a parser gave.
 
 use caproot::domain::limits::{MAX_NESTING, MAX_WIRE_NESTING};
-use caproot::domain::{Problem, Value};
+use caproot::domain::{FileProblem, DynamicValue};
 
 /// Bytes of a message, as `domain::diagnostic` bounds them.
 const MAX_MESSAGE_BYTES: usize = 512;
 
 /// Problems of one file: at most so many, each short, on one line, and at a place that the file has.
-pub fn check_problems(problems: &[Problem], most: usize, file: &[u8]) {
+pub fn check_problems(problems: &[FileProblem], most: usize, file: &[u8]) {
     assert!(problems.len() <= most, "{} problems", problems.len());
     for problem in problems {
         assert!(problem.message.len() <= MAX_MESSAGE_BYTES, "{problem:?}");
@@ -35,23 +35,23 @@ pub fn has_place(line: u32, column: u32, text: &[u8]) -> bool {
 }
 
 /// A value within the bounds of every parser.
-pub fn check_value(value: &Value) {
+pub fn check_value(value: &DynamicValue) {
     assert!(value.depth() <= MAX_NESTING);
 }
 
 /// A value that goes on the wire, in so many bytes.
-pub fn check_sent(value: &Value, bytes: usize) {
-    assert!(value.depth() <= MAX_WIRE_NESTING && value.weight() <= bytes);
+pub fn check_sent(value: &DynamicValue, bytes: usize) {
+    assert!(value.depth() <= MAX_WIRE_NESTING && value.wire_size() <= bytes);
 }
 
 /// Whether two values are the same, but for the last digit of a number.
-pub fn are_alike(a: &Value, b: &Value) -> bool {
+pub fn are_alike(a: &DynamicValue, b: &DynamicValue) -> bool {
     match (a, b) {
-        (Value::Float(a), Value::Float(b)) => (a - b).abs() <= a.abs() * 1e-15,
-        (Value::List(a), Value::List(b)) => {
+        (DynamicValue::Float(a), DynamicValue::Float(b)) => (a - b).abs() <= a.abs() * 1e-15,
+        (DynamicValue::List(a), DynamicValue::List(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| are_alike(a, b))
         }
-        (Value::Map(a), Value::Map(b)) => {
+        (DynamicValue::Map(a), DynamicValue::Map(b)) => {
             let same = |((k, v), (l, w)): (&(_, _), &(_, _))| k == l && are_alike(v, w);
             a.len() == b.len() && a.iter().zip(b).all(same)
         }

@@ -24,7 +24,7 @@ fn yaml_syntax_help(message: &str) -> Option<&'static str> {
     let often = [
         ("scanning a quoted scalar", "close the quote that opens here"),
         ("cannot start any token", "indent with spaces, and quote values that begin with a sign"),
-        ("there twice", "remove one of the two"),
+        ("duplicate key", "remove one of the two"),
         ("must be a mapping", "write a line `key: value` for each field"),
         ("bytes; shorten it", "move what is long into the text below the frontmatter"),
         ("levels deep", "nest less deeply, or quote the value"),

@@ -1,20 +1,19 @@
-//! The part of the allowed roots that a caller is bound to, as the operator gave it. Leaves where
-//! these directories really are, and what lies in them, to `disk`.
+//! Access scope: the directories that a caller may use, as the operator configured them.
 
 use std::collections::BTreeSet;
 
-/// What a caller may ask for.
+/// Directories that a caller may use.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum AccessScope {
-    /// All that the daemon may serve.
+    /// All allowed directories.
     #[default]
     All,
-    /// What lies in one of these directories, with all below it. Absolute, raw bytes.
+    /// These directories and everything below them. Absolute paths in raw bytes.
     Directories(BTreeSet<Box<[u8]>>),
 }
 
 impl AccessScope {
-    /// What either gives.
+    /// Returns the union of both scopes.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         match (self, other) {
@@ -26,8 +25,8 @@ impl AccessScope {
         }
     }
 
-    /// Whether a published root, by its path as the operator gave it, is offered. A question of
-    /// names only: what is served of it is decided where it really is.
+    /// Whether the path, as the operator configured it, lies in the scope. Compares names only: the
+    /// daemon checks the resolved path before it serves a file.
     #[must_use]
     pub fn contains_path(&self, path: &[u8]) -> bool {
         match self {
@@ -36,7 +35,8 @@ impl AccessScope {
         }
     }
 
-    /// The same for the same reach, after a restart too, and different for any other.
+    /// Returns bytes that identify the scope. Equal scopes have equal bytes, also after a restart,
+    /// and different scopes have different bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
@@ -50,8 +50,8 @@ impl AccessScope {
     }
 }
 
-/// Whether a path is a directory or lies in it, both absolute and taken as they are spelled. Where
-/// `..` leads is not known here, so what has one behind the directory is not in it.
+/// Whether `path` is `dir` or lies below it. Both are absolute and compared by name. A path with a
+/// `..` after the directory does not count, because the target of `..` is unknown without the disk.
 #[must_use]
 fn path_is_in(path: &[u8], dir: &[u8]) -> bool {
     let mut path = segments(path);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_a_directory() {
+    fn paths_are_compared_by_segment() {
         for (path, dir, expected) in [
             ("/a", "/a", true),
             ("/a/b", "/a", true),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_tell_reaches_apart() {
+    fn different_scopes_have_different_bytes() {
         let all = [
             AccessScope::All,
             below(&[]),
@@ -108,13 +108,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_union_offers_what_either_does(
+        fn a_union_contains_the_paths_of_both(
             a in proptest::collection::vec("(/[ab.]{1,2}){1,3}", 0..4),
             b in proptest::collection::vec("(/[ab.]{1,2}){1,3}", 0..4),
             path in "(/[ab.]{1,2}){1,4}",
         ) {
-            let reach = |dirs: &[String]| below(&dirs.iter().map(|d| &**d).collect::<Vec<_>>());
-            let (a, b) = (reach(&a), reach(&b));
+            let scope = |dirs: &[String]| below(&dirs.iter().map(|d| &**d).collect::<Vec<_>>());
+            let (a, b) = (scope(&a), scope(&b));
             let either = a.contains_path(path.as_bytes()) || b.contains_path(path.as_bytes());
             prop_assert_eq!(a.clone().union(b).contains_path(path.as_bytes()), either);
             prop_assert_eq!(a.union(AccessScope::All), AccessScope::All);

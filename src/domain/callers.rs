@@ -1,108 +1,107 @@
-//! Who may ask: the operator's rules, and what they make of whoever is at the other end. Leaves
-//! finding out who that is to `app`, and comparing tokens to `bearer`.
+//! Caller policy: the operator's rules that map a peer's identity and token to a caller.
 
 use super::{AccessScope, PeerIdentity};
 use std::sync::Arc;
 
-/// The most bytes of a DNS name: RFC 1035, 2.3.4.
+/// Maximum bytes of a DNS name: RFC 1035, 2.3.4.
 const MAX_DNS_BYTES: usize = 253;
-/// The most bytes of a SPIFFE ID: SPIFFE-ID, 2.3.
+/// Maximum bytes of a SPIFFE ID: SPIFFE-ID, 2.3.
 const MAX_SPIFFE_BYTES: usize = 2_048;
 
-/// The operator's rules. Several may match one caller, which then has what any of them gives.
+/// Operator's rules for callers. A caller that matches several rules has the union of their access.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CallerPolicy {
-    /// In no order that matters.
+    /// Rules. The order has no effect.
     pub rules: Vec<CallerRule>,
 }
 
-/// One rule. It matches a caller that has one of the identities that are listed, whichever, and
-/// shows the rule's token, if there is one. Where none is listed, the token is enough.
+/// One rule. The rule matches a peer that has one of the listed identities and presents the rule's
+/// token, if the rule has a token. If the rule lists no identity, the token is enough.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallerRule {
-    /// For the log.
+    /// Name for the log.
     pub name: Box<str>,
-    /// Of processes of this machine.
+    /// User ids of local processes.
     pub uids: Vec<u32>,
-    /// Primary or supplementary groups of processes of this machine.
+    /// Primary or supplementary group ids of local processes.
     pub gids: Vec<u32>,
-    /// Names in a verified client certificate.
+    /// Subject alternative names of a verified client certificate.
     pub sans: Vec<SanPattern>,
-    /// Whether the rule's token must be shown.
+    /// Whether the peer must present the rule's token.
     pub needs_token: bool,
-    /// What the rule gives.
+    /// Directories that the rule grants access to.
     pub access_scope: AccessScope,
 }
 
-/// A name that a certificate may carry.
+/// Pattern for a subject alternative name of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SanPattern {
-    /// A DNS name; letter case does not matter.
+    /// DNS name, compared without letter case.
     Dns(Box<str>),
-    /// One SPIFFE ID.
+    /// SPIFFE ID, compared in full.
     Spiffe(Box<str>),
-    /// Every SPIFFE ID below a path, which ends in `/`.
+    /// Prefix of SPIFFE IDs, ending in `/`.
     SpiffePrefix(Box<str>),
 }
 
-/// What a call carries as a token.
+/// Result of comparing a call's token with the tokens of all rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenCheck<'a> {
-    /// Nothing.
+    /// The call has no token.
     Missing,
-    /// A token; of each rule, whether it is the rule's.
+    /// The call has a token. Each entry tells whether the token is the rule's, in the order of the
+    /// rules.
     Presented(&'a [bool]),
 }
 
-/// Somebody who may ask. Cheap to clone.
+/// Authenticated caller. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Caller {
-    /// The rules that let it in; none where there are no rules.
+    /// Names of the rules that matched. Empty if no rules are configured.
     pub matched_rules: Arc<[Box<str>]>,
-    /// What it may ask for.
+    /// Directories that the caller has access to.
     pub access_scope: AccessScope,
 }
 
-/// Why somebody may not ask.
+/// Reason for denying a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthDenial {
-    /// It proved no identity, or not all that a rule wants: no certificate, no token, a wrong one.
+    /// The peer proved no identity, or lacks a token or certificate that a rule requires.
     Unauthenticated,
-    /// It proved one that no rule names.
+    /// The peer proved an identity that no rule lists.
     NotAllowed,
 }
 
 impl CallerPolicy {
-    /// Whether somebody may ask, and for what.
+    /// Returns the caller, with the access that all matching rules grant together.
     pub fn authorize(
         &self,
         peer: &PeerIdentity,
         token: TokenCheck<'_>,
     ) -> Result<Caller, AuthDenial> {
-        let token_of = |at: usize| match token {
+        let has_token_of = |at: usize| match token {
             TokenCheck::Missing => false,
-            TokenCheck::Presented(whose) => whose.get(at).copied().unwrap_or(false),
+            TokenCheck::Presented(matches) => matches.get(at).copied().unwrap_or(false),
         };
-        let matching =
-            self.rules.iter().enumerate().filter(|(at, rule)| {
-                rule.matches_peer(peer) && (!rule.needs_token || token_of(*at))
-            });
+        let matching = self.rules.iter().enumerate().filter(|(at, rule)| {
+            rule.matches_peer(peer) && (!rule.needs_token || has_token_of(*at))
+        });
         let matching: Vec<&CallerRule> = matching.map(|(_, rule)| rule).collect();
-        let Some(reach) =
+        let Some(access_scope) =
             matching.iter().map(|rule| rule.access_scope.clone()).reduce(AccessScope::union)
         else {
             return Err(self.denial_reason(peer, token));
         };
-        let rules = matching.iter().map(|rule| rule.name.clone()).collect();
-        Ok(Caller { matched_rules: rules, access_scope: reach })
+        let matched_rules = matching.iter().map(|rule| rule.name.clone()).collect();
+        Ok(Caller { matched_rules, access_scope })
     }
 
     fn denial_reason(&self, peer: &PeerIdentity, token: TokenCheck<'_>) -> AuthDenial {
         match token {
-            TokenCheck::Presented(whose) if !whose.contains(&true) => {
+            TokenCheck::Presented(matches) if !matches.contains(&true) => {
                 return AuthDenial::Unauthenticated;
             }
-            // It is somebody whom a rule names, and lacks the token.
+            // A rule lists the peer's identity, and only the token is missing.
             TokenCheck::Missing
                 if self.rules.iter().any(|r| r.has_identities() && r.matches_peer(peer)) =>
             {
@@ -119,7 +118,8 @@ impl CallerPolicy {
 }
 
 impl CallerRule {
-    /// Whether the rule lists anybody; one that does not is for whoever has its token.
+    /// Whether the rule lists an identity. A rule without identities matches every peer
+    /// with its token.
     #[must_use]
     pub fn has_identities(&self) -> bool {
         !(self.uids.is_empty() && self.gids.is_empty() && self.sans.is_empty())
@@ -141,19 +141,20 @@ impl CallerRule {
 }
 
 impl SanPattern {
-    /// Reads a DNS name, a SPIFFE ID, or one that ends in `/*`; the error says what is wrong.
+    /// Parses a DNS name, a SPIFFE ID, or a SPIFFE ID that ends in `/*`. The error states the rule
+    /// that the text violates.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let Some(rest) = text.strip_prefix("spiffe://") else {
             return match text {
-                _ if text.contains("://") => Err("is no DNS name and no `spiffe://` URI"),
+                _ if text.contains("://") => Err("expected a DNS name or a `spiffe://` URI"),
                 _ if text.contains('*') => {
-                    Err("has a `*`, which only a SPIFFE ID may end in; name each DNS name")
+                    Err("only a SPIFFE ID may end in `/*`; list each DNS name")
                 }
                 _ if is_dns_name(text) => Ok(Self::Dns(text.to_ascii_lowercase().into())),
-                _ => Err("is no DNS name and no `spiffe://` URI"),
+                _ => Err("expected a DNS name or a `spiffe://` URI"),
             };
         };
-        let bad = Err("is no SPIFFE ID, such as `spiffe://example.org/path` or `…/path/*`");
+        let bad = Err("expected a SPIFFE ID such as `spiffe://example.org/path` or `…/path/*`");
         if text.len() > MAX_SPIFFE_BYTES {
             return bad;
         }
@@ -182,7 +183,8 @@ fn is_dns_name(text: &str) -> bool {
     text.len() <= MAX_DNS_BYTES && text.split('.').all(is_label)
 }
 
-/// What is behind `spiffe://`: a trust domain, and a path if there is one. SPIFFE-ID, 2.1 and 2.2.
+/// Whether the text after `spiffe://` is a trust domain with an optional path: SPIFFE-ID, 2.1 and
+/// 2.2.
 fn is_spiffe_path(rest: &str) -> bool {
     let mut segments = rest.split('/');
     let is_domain = |domain: &str| {
@@ -192,7 +194,8 @@ fn is_spiffe_path(rest: &str) -> bool {
     segments.next().is_some_and(is_domain) && segments.all(is_segment)
 }
 
-/// No empty or dot segment, nothing encoded: so that a prefix is one of segments.
+/// Whether the segment is neither empty nor a dot segment and has no percent-encoding. A prefix of
+/// such segments cannot match a path outside the prefix.
 fn is_segment(segment: &str) -> bool {
     let ok = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
     !matches!(segment, "" | "." | "..") && segment.bytes().all(ok)

@@ -1,29 +1,29 @@
-//! Everything one search of one root found, sorted and immutable, so that it can be shared.
+//! Catalog: the result of one scan of one root, sorted and immutable, so that it can be shared.
 
-use super::diagnostic::{Diagnostic, DiagnosticCode};
+pub use super::diagnostic::BoundedDiagnostics;
 use super::limits::MAX_HANDLE_BYTES;
 use super::skill::Skill;
-use super::skill_chunks::SkillChunks;
 use super::{
     DisabledPackages, ManifestFiles, Plugin, PluginManifest, PluginMarketplace, RelPath, RootId,
     RootScope, handle,
 };
-use std::cmp::Ordering;
-use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What a root turned out to be; the first that fits.
+/// How many skills a chunk has. A replaced skill copies one chunk.
+const CHUNK_LEN: usize = 128;
+
+/// Kind of a root. The first kind that applies counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)] // the proto's `RootKind` says what each means
+#[allow(missing_docs)] // documented at `RootKind` in root.proto
 pub enum RootKind {
     Plugin,
     Skill,
     SkillSet,
 }
 
-/// What a search met, in numbers.
+/// Counts of one scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[allow(missing_docs)] // the proto's `RootCounts` says what each means
+#[allow(missing_docs)] // documented at `RootCounts` in root.proto
 pub struct RootCounts {
     pub omitted: u32,
     pub disabled: u32,
@@ -32,50 +32,51 @@ pub struct RootCounts {
     pub skipped: u32,
 }
 
-/// What is said of a root as a whole.
+/// Properties of a root as a whole.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CatalogHeader {
-    /// Who the root is for, where it is published.
+    /// Scope of the root, if it is published.
     pub scope: Option<RootScope>,
-    /// Whether links below it are followed.
+    /// Whether links below the root are followed.
     pub follow_links: bool,
-    /// What the root is.
+    /// Kind of the root.
     pub kind: RootKind,
-    /// The root's own manifest.
+    /// Manifest of the root itself, if the root is a plugin.
     pub plugin: Option<PluginManifest>,
-    /// What was met.
+    /// Counts of the scan.
     pub counts: RootCounts,
-    /// Whether a limit cut the search short.
+    /// Whether a limit ended the scan early.
     pub truncated: bool,
 }
 
-/// The catalog of one root. Handles are made from it for each id under which it was selected.
+/// Skills, plugins and diagnostics of one root. A root can be selected under several ids, so the
+/// catalog holds no handles: they are formatted for each id.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Catalog {
-    /// Of the root as a whole.
+    /// Properties of the root as a whole.
     pub header: CatalogHeader,
-    /// By qualified name, then package, in the byte order of its handle.
+    /// Skills by qualified name, then package in the byte order of its handle.
     skills: SkillChunks,
     /// Indices into `skills`, by package.
     by_package: Arc<[u32]>,
-    /// Packages that would be listed if the operator had not switched them off.
+    /// Packages that are not listed because the operator disabled them.
     disabled_packages: DisabledPackages,
-    /// By package, in the byte order of its handle.
+    /// Plugins by package, in the byte order of its handle.
     plugins: Arc<[Arc<Plugin>]>,
-    /// The lists of plugins that the root has.
+    /// Marketplace files of the root.
     marketplaces: Arc<[PluginMarketplace]>,
-    /// Files whose content is never handed out.
+    /// Files whose content is never served.
     manifest_files: Arc<ManifestFiles>,
-    /// The worst, ordered by severity, resource and line.
+    /// The worst diagnostics, by severity, resource and line.
     pub diagnostics: Arc<BoundedDiagnostics>,
-    /// At least what the longest handle of a skill or plugin takes behind the root's own.
+    /// Upper bound of the bytes that a skill's or plugin's handle adds to the handle of the root.
     longest_handle_len: usize,
-    /// Whether any skill may be for certain products only.
+    /// Whether a skill may be restricted to certain products.
     may_have_product_filters: bool,
 }
 
 impl Catalog {
-    /// Sorts skills and diagnostics.
+    /// Creates a catalog. Sorts the skills and the diagnostics.
     #[must_use]
     pub fn new(
         skills: Vec<Arc<Skill>>,
@@ -89,15 +90,15 @@ impl Catalog {
         let mut by_package: Vec<u32> = (0u32..).take(skills.len()).collect();
         by_package.sort_by(|a, b| skills[*a as usize].package.cmp(&skills[*b as usize].package));
         diagnostics.sort_and_truncate();
-        let longest_handle = skills.iter().map(|s| s.handle_len).max().unwrap_or(0);
-        let may_be_for_products = skills.iter().any(|s| s.has_product_filter());
+        let longest_handle_len = skills.iter().map(|s| s.handle_len).max().unwrap_or(0);
+        let may_have_product_filters = skills.iter().any(|s| s.has_product_filter());
         Self {
             header,
             skills: SkillChunks::new(&skills),
             by_package: by_package.into(),
             diagnostics: Arc::new(diagnostics),
-            longest_handle_len: longest_handle,
-            may_have_product_filters: may_be_for_products,
+            longest_handle_len,
+            may_have_product_filters,
             disabled_packages: DisabledPackages::default(),
             plugins: Arc::default(),
             marketplaces: Arc::default(),
@@ -105,62 +106,63 @@ impl Catalog {
         }
     }
 
-    /// The same catalog with what plugins are there, sorted.
+    /// Adds the plugins, marketplaces and manifest files. Sorts the plugins.
     #[must_use]
     pub fn with_plugins(
         mut self,
         mut plugins: Vec<Arc<Plugin>>,
         marketplaces: Vec<PluginMarketplace>,
-        declaring: ManifestFiles,
+        manifest_files: ManifestFiles,
     ) -> Self {
         plugins.sort_by(|a, b| handle::compare_encoded(&a.package, &b.package));
         let longest = plugins.iter().map(|plugin| plugin.handle_len()).max().unwrap_or(0);
         self.longest_handle_len = self.longest_handle_len.max(longest);
         self.plugins = plugins.into();
         self.marketplaces = marketplaces.into();
-        self.manifest_files = Arc::new(declaring);
+        self.manifest_files = Arc::new(manifest_files);
         self
     }
 
-    /// The plugins, by package.
+    /// Returns the plugins, by package.
     #[must_use]
     pub fn plugins(&self) -> &[Arc<Plugin>] {
         &self.plugins
     }
 
-    /// The plugin of a package.
+    /// Returns the plugin of a package.
     #[must_use]
     pub fn plugin(&self, package: &RelPath) -> Option<&Arc<Plugin>> {
         let at = self.plugins.binary_search_by(|p| handle::compare_encoded(&p.package, package));
         Some(&self.plugins[at.ok()?])
     }
 
-    /// The lists of plugins that the root has.
+    /// Returns the marketplace files of the root.
     #[must_use]
     pub fn marketplaces(&self) -> &[PluginMarketplace] {
         &self.marketplaces
     }
 
-    /// The files whose content is never handed out.
+    /// Returns the files whose content is never served.
     #[must_use]
     pub fn manifest_files(&self) -> &ManifestFiles {
         &self.manifest_files
     }
 
-    /// The same catalog with the packages that the operator switched off.
+    /// Sets the packages that the operator disabled.
     #[must_use]
-    pub fn with_disabled_packages(self, off: DisabledPackages) -> Self {
-        Self { disabled_packages: off, ..self }
+    pub fn with_disabled_packages(self, disabled_packages: DisabledPackages) -> Self {
+        Self { disabled_packages, ..self }
     }
 
-    /// The packages that the operator switched off.
+    /// Returns the packages that the operator disabled.
     #[must_use]
     pub fn disabled_packages(&self) -> &DisabledPackages {
         &self.disabled_packages
     }
 
-    /// The same catalog with some skills in the place of those of the same package and name. Costs
-    /// in proportion to these, and shares the rest.
+    /// Returns a copy in which each changed skill replaces the skill with the same package and
+    /// name. The cost is proportional to the number of changed skills. The copy shares all other
+    /// skills.
     #[must_use]
     pub fn with_replaced_skills(&self, changed: &[Arc<Skill>]) -> Self {
         let mut new = self.clone();
@@ -174,32 +176,32 @@ impl Catalog {
         new
     }
 
-    /// Whether every skill and plugin is listed under this id for this product, as far as can be said without
-    /// looking at each.
+    /// Whether all skills and plugins are known to be listed under this root id for this product.
+    /// If `false`, the caller must check each.
     #[must_use]
     pub fn lists_all(&self, root: &RootId, product: &str) -> bool {
         (product.is_empty() || !self.may_have_product_filters)
             && handle::formatted_len(root, self.longest_handle_len) <= MAX_HANDLE_BYTES
     }
 
-    /// How many skills there are.
+    /// How many skills the catalog has.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_package.len()
     }
 
-    /// Whether there is none.
+    /// Whether the catalog has no skill.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_package.is_empty()
     }
 
-    /// The skills from an index on, by qualified name, then package.
+    /// Iterates over the skills from an index on, by qualified name, then package.
     pub fn skills(&self, from: usize) -> impl Iterator<Item = &Arc<Skill>> {
         self.skills.iter(from)
     }
 
-    /// The skill of a package.
+    /// Returns the skill of a package.
     #[must_use]
     pub fn skill(&self, package: &RelPath) -> Option<&Arc<Skill>> {
         Some(self.skills.get(self.skill_position(package)?))
@@ -211,9 +213,9 @@ impl Catalog {
         Some(self.by_package[found.ok()?] as usize)
     }
 
-    /// The skills that are not the same in both, each with its counterpart in `old`, if they are at
-    /// the same places in both: what [`Catalog::with`] made of one another. Looks only at what is
-    /// not shared.
+    /// Iterates over the changed skills, each with the old skill, if one catalog was made of the
+    /// other by [`Catalog::with_replaced_skills`]; otherwise returns `None`. Skips all chunks that
+    /// the catalogs share.
     pub(super) fn replaced_skills<'a>(
         &'a self,
         old: &'a Self,
@@ -222,15 +224,15 @@ impl Catalog {
             .then(|| self.skills.replaced_pairs(&old.skills))
     }
 
-    /// Whether nothing that an author or a caller would call a change lies between the two: how many
-    /// unrelated files there are does not count.
+    /// Whether both catalogs look the same to callers. The numbers of scanned directories and
+    /// entries are ignored.
     #[must_use]
     pub fn is_equivalent(&self, other: &Self) -> bool {
-        let counted = |header: &CatalogHeader| {
+        let without_scan_counts = |header: &CatalogHeader| {
             let counts = RootCounts { directories: 0, entries: 0, ..header.counts };
             CatalogHeader { counts, ..header.clone() }
         };
-        counted(&self.header) == counted(&other.header)
+        without_scan_counts(&self.header) == without_scan_counts(&other.header)
             && (Arc::ptr_eq(&self.diagnostics, &other.diagnostics)
                 || self.diagnostics == other.diagnostics)
             && self.disabled_packages == other.disabled_packages
@@ -241,97 +243,45 @@ impl Catalog {
     }
 }
 
-/// Diagnostics under collection: counts all, keeps the worst in bounded memory. Which ones are kept
-/// does not depend on the order of arrival.
-#[derive(Debug, Clone, PartialEq)]
-pub struct BoundedDiagnostics {
-    limit: usize,
-    total: u32,
-    kept: Vec<Diagnostic>,
-}
+/// Skills in order, in chunks of [`CHUNK_LEN`]. Copies share the chunks in which they are equal.
+#[derive(Debug, Clone)]
+struct SkillChunks(Box<[Arc<[Arc<Skill>]>]>);
 
-impl BoundedDiagnostics {
-    /// Keeps at most so many.
-    #[must_use]
-    pub fn with_limit(most: usize) -> Self {
-        Self { limit: most, total: 0, kept: Vec::new() }
+impl SkillChunks {
+    fn new(skills: &[Arc<Skill>]) -> Self {
+        Self(skills.chunks(CHUNK_LEN).map(Into::into).collect())
     }
 
-    /// Takes one more.
-    pub fn push(&mut self, diagnostic: Diagnostic) {
-        self.total = self.total.saturating_add(1);
-        self.kept.push(diagnostic);
-        if self.kept.len() >= self.limit.saturating_mul(4).max(1) {
-            self.sort_and_truncate();
-        }
+    fn get(&self, at: usize) -> &Arc<Skill> {
+        &self.0[at / CHUNK_LEN][at % CHUNK_LEN]
     }
 
-    /// How many there are in all.
-    #[must_use]
-    pub fn total(&self) -> u32 {
-        self.total
+    fn replace_skill(&mut self, at: usize, skill: Arc<Skill>) {
+        let chunk = &mut self.0[at / CHUNK_LEN];
+        let mut copy = chunk.to_vec();
+        copy[at % CHUNK_LEN] = skill;
+        *chunk = copy.into();
     }
 
-    /// Those kept; sorted once they are in a catalog.
-    #[must_use]
-    pub fn kept(&self) -> &[Diagnostic] {
-        &self.kept
+    fn iter(&self, from: usize) -> impl Iterator<Item = &Arc<Skill>> {
+        let chunks = self.0.iter().skip(from / CHUNK_LEN);
+        chunks.flat_map(|chunk| chunk.iter()).skip(from % CHUNK_LEN)
     }
 
-    fn sort_and_truncate(&mut self) {
-        fn places(a: Option<&RelPath>, b: Option<&RelPath>) -> Ordering {
-            match (a, b) {
-                (Some(a), Some(b)) => handle::compare_encoded(a, b),
-                (a, b) => a.is_some().cmp(&b.is_some()),
-            }
-        }
-        self.kept.sort_by(|a, b| {
-            let (x, y) = (&a.problem, &b.problem);
-            (x.severity.cmp(&y.severity))
-                .then_with(|| places(a.resource.as_ref(), b.resource.as_ref()))
-                .then_with(|| (x.line, x.column, x.code).cmp(&(y.line, y.column, y.code)))
-                .then_with(|| x.message.cmp(&y.message))
-        });
-        // A link is met by the search and again by whoever needs the file behind it: said once, as
-        // its worst.
-        let mut said = HashSet::new();
-        let before = self.kept.len();
-        self.kept.retain(|d| {
-            let code = d.problem.code;
-            let once = matches!(
-                code,
-                DiagnosticCode::OutsideRoot
-                    | DiagnosticCode::DanglingLink
-                    | DiagnosticCode::Unreadable
-            );
-            !once || said.insert((code, d.resource.clone()))
-        });
-        let again = u32::try_from(before - self.kept.len()).unwrap_or_default();
-        self.total -= again;
-        self.kept.truncate(self.limit);
-        self.kept.shrink_to_fit();
+    /// Iterates over the skills that differ from the skill at the same index in `old`.
+    fn replaced_pairs<'a>(
+        &'a self,
+        old: &'a Self,
+    ) -> impl Iterator<Item = (&'a Arc<Skill>, &'a Arc<Skill>)> {
+        let chunks = self.0.iter().zip(&old.0).filter(|(new, old)| !Arc::ptr_eq(new, old));
+        let pairs = chunks.flat_map(|(new, old)| new.iter().zip(old.iter()));
+        pairs.filter(|(new, old)| !Arc::ptr_eq(new, old) && new != old)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::{BoundedDiagnostics, Diagnostic, DiagnosticCode};
-    use crate::domain::{FileProblem, Severity};
-
-    #[test]
-    fn keeps_the_worst_in_any_order() {
-        for turn in 0..4_u32 {
-            let mut diagnostics = BoundedDiagnostics::with_limit(2);
-            for n in 0..20_u32 {
-                let is_worst = n % 10 == turn;
-                let severity = if is_worst { Severity::Error } else { Severity::Note };
-                let problem =
-                    FileProblem::new(DiagnosticCode::NotUtf8, severity, "").with_position(n + 1, 1);
-                diagnostics.push(Diagnostic { resource: None, problem });
-            }
-            diagnostics.sort_and_truncate();
-            assert_eq!((diagnostics.total(), diagnostics.kept().len()), (20, 2));
-            assert!(diagnostics.kept().iter().all(|d| d.problem.severity == Severity::Error));
-        }
+impl PartialEq for SkillChunks {
+    fn eq(&self, other: &Self) -> bool {
+        let lens = |chunks: &Self| (chunks.0.len(), chunks.0.last().map(|chunk| chunk.len()));
+        lens(self) == lens(other) && self.replaced_pairs(other).next().is_none()
     }
 }

@@ -1,20 +1,20 @@
-//! What an author says of a skill, in one piece of memory that all who hold it share. Most of its
-//! texts are there twice, alone and among all fields: they are held once.
+//! Compact, shared frontmatter of a skill. Texts that also occur in the mapping of all fields are
+//! stored once.
 
 use super::frontmatter::SkillMdFrontmatter;
 use super::value::compact::{self, CompactEntries, CompactItems, ValueRef};
 use std::fmt;
 use std::sync::Arc;
 
-/// A skill as its author describes it, packed: see [`Authored`]. Untrusted. Cheap to clone; all clones
-/// are one.
+/// Compact form of a [`SkillMdFrontmatter`]. Untrusted. Clones share one allocation.
 ///
-/// Two bytes say what there is, a bit each; then comes where that is, from and to, as numbers of two
-/// bytes, or of four where there is much; then all of it.
+/// Layout: a `u16` with one bit per present field and `WIDE_OFFSETS_BIT`; start and end offsets of
+/// the present fields, two bytes each, or four if the data is over 64 KiB; then the data. All
+/// numbers are little-endian.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CompactFrontmatter(Arc<[u8]>);
 
-/// What there may be.
+/// Optional fields in the order of their bits.
 #[derive(Clone, Copy)]
 enum FrontmatterField {
     Name,
@@ -28,42 +28,43 @@ enum FrontmatterField {
 }
 
 const FIELD_COUNT: usize = FrontmatterField::AllFields as usize + 1;
-/// The bit for numbers of four bytes.
+/// Bit for offsets of four bytes.
 const WIDE_OFFSETS_BIT: u16 = 1 << 15;
 const _: () = assert!(FIELD_COUNT < 15);
 
 impl CompactFrontmatter {
-    /// 1 to 64 characters, white space collapsed, no control characters; not yet qualified.
+    /// Returns the name without the plugin's name: 1 to 64 characters, white space collapsed, no
+    /// control characters.
     #[must_use]
     pub fn name(&self) -> &str {
         self.field_text(FrontmatterField::Name).unwrap_or_default()
     }
 
-    /// 1 to 1,024 characters, white space collapsed.
+    /// Returns the description: 1 to 1,024 characters, white space collapsed.
     #[must_use]
     pub fn description(&self) -> &str {
         self.field_text(FrontmatterField::Description).unwrap_or_default()
     }
 
-    /// `metadata.short-description`, 1 to 1,024 characters, white space collapsed.
+    /// Returns `metadata.short-description`: 1 to 1,024 characters, white space collapsed.
     #[must_use]
     pub fn short_description(&self) -> Option<&str> {
         self.field_text(FrontmatterField::ShortDescription)
     }
 
-    /// Never empty.
+    /// Returns the license, which is not empty.
     #[must_use]
     pub fn license(&self) -> Option<&str> {
         self.field_text(FrontmatterField::License)
     }
 
-    /// Never empty.
+    /// Returns the compatibility, which is not empty.
     #[must_use]
     pub fn compatibility(&self) -> Option<&str> {
         self.field_text(FrontmatterField::Compatibility)
     }
 
-    /// In the author's order, values printed.
+    /// Returns the entries of `metadata` in the author's order, with values as text.
     pub fn metadata(&self) -> impl Iterator<Item = (&str, &str)> {
         let entries = CompactEntries::from_encoded(
             self.field_bytes(FrontmatterField::Metadata).unwrap_or_default(),
@@ -74,7 +75,7 @@ impl CompactFrontmatter {
         })
     }
 
-    /// One tool each.
+    /// Returns the tools of `allowed-tools`.
     pub fn allowed_tools(&self) -> impl Iterator<Item = &str> {
         let items = CompactItems::from_encoded(
             self.field_bytes(FrontmatterField::AllowedTools).unwrap_or_default(),
@@ -82,84 +83,86 @@ impl CompactFrontmatter {
         items.filter_map(|item| if let ValueRef::Text(text) = item { Some(text) } else { None })
     }
 
-    /// Every field, a mapping; `None` where it would be too large or too deep on the wire.
+    /// Returns the mapping of all fields, or `None` if it is too large or too deep for the wire.
     #[must_use]
     pub fn all_fields(&self) -> Option<ValueRef<'_>> {
         self.field_bytes(FrontmatterField::AllFields).map(ValueRef::decode)
     }
 
-    fn field_text(&self, at: FrontmatterField) -> Option<&str> {
-        std::str::from_utf8(self.field_bytes(at)?).ok()
+    fn field_text(&self, field: FrontmatterField) -> Option<&str> {
+        std::str::from_utf8(self.field_bytes(field)?).ok()
     }
 
-    fn field_bytes(&self, at: FrontmatterField) -> Option<&[u8]> {
-        let (there, rest) = self.0.split_first_chunk()?;
-        let there = u16::from_le_bytes(*there);
-        let bit = 1 << at as u16;
-        if there & bit == 0 {
+    fn field_bytes(&self, field: FrontmatterField) -> Option<&[u8]> {
+        let (present, rest) = self.0.split_first_chunk()?;
+        let present = u16::from_le_bytes(*present);
+        let bit = 1 << field as u16;
+        if present & bit == 0 {
             return None;
         }
-        let width = if there & WIDE_OFFSETS_BIT == 0 { 2 } else { 4 };
+        let width = if present & WIDE_OFFSETS_BIT == 0 { 2 } else { 4 };
         let ones = |bits: u16| bits.count_ones() as usize;
-        let (places, all) = rest.split_at_checked(ones(there & !WIDE_OFFSETS_BIT) * 2 * width)?;
-        let mut numbers = places.chunks(width).skip(ones(there & (bit - 1)) * 2);
+        let (offsets, data) =
+            rest.split_at_checked(ones(present & !WIDE_OFFSETS_BIT) * 2 * width)?;
+        let mut numbers = offsets.chunks(width).skip(ones(present & (bit - 1)) * 2);
         let mut next = || {
             let bytes = numbers.next()?.iter().rev();
             Some(bytes.fold(0, |number, byte| number << 8 | usize::from(*byte)))
         };
         let (from, to) = (next()?, next()?);
-        all.get(from..to)
+        data.get(from..to)
     }
 }
 
 impl From<SkillMdFrontmatter> for CompactFrontmatter {
-    fn from(authored: SkillMdFrontmatter) -> Self {
-        let SkillMdFrontmatter { metadata, allowed_tools, all_fields: frontmatter, .. } = &authored;
-        let mut pack = CompactFrontmatterBuilder {
+    fn from(frontmatter: SkillMdFrontmatter) -> Self {
+        let SkillMdFrontmatter { metadata, allowed_tools, all_fields, .. } = &frontmatter;
+        let mut builder = CompactFrontmatterBuilder {
             field_ranges: [None; FIELD_COUNT],
-            all: Vec::with_capacity(1 << 10),
+            data: Vec::with_capacity(1 << 10),
         };
-        if let Some(value) = frontmatter {
-            pack.append_field(FrontmatterField::AllFields, |out| compact::encode_into(value, out));
+        if let Some(value) = all_fields {
+            builder
+                .append_field(FrontmatterField::AllFields, |out| compact::encode_into(value, out));
         }
         let texts = [
-            (FrontmatterField::Name, Some(&authored.name), "name"),
-            (FrontmatterField::Description, Some(&authored.description), "description"),
-            (FrontmatterField::License, authored.license.as_ref(), "license"),
-            (FrontmatterField::Compatibility, authored.compatibility.as_ref(), "compatibility"),
+            (FrontmatterField::Name, Some(&frontmatter.name), "name"),
+            (FrontmatterField::Description, Some(&frontmatter.description), "description"),
+            (FrontmatterField::License, frontmatter.license.as_ref(), "license"),
+            (FrontmatterField::Compatibility, frontmatter.compatibility.as_ref(), "compatibility"),
         ];
-        for (at, text, key) in texts {
+        for (field, text, key) in texts {
             if let Some(text) = text {
-                pack.add_text(at, text, |all| all.find(key));
+                builder.add_text(field, text, |entries| entries.find(key));
             }
         }
-        if let Some(text) = &authored.short_description {
-            pack.add_text(FrontmatterField::ShortDescription, text, |all| {
-                all.find_in_metadata("short-description")
+        if let Some(text) = &frontmatter.short_description {
+            builder.add_text(FrontmatterField::ShortDescription, text, |entries| {
+                entries.find_in_metadata("short-description")
             });
         }
         if !metadata.is_empty() {
-            pack.add_metadata(metadata);
+            builder.add_metadata(metadata);
         }
         if !allowed_tools.is_empty() {
-            pack.append_field(FrontmatterField::AllowedTools, |out| {
+            builder.append_field(FrontmatterField::AllowedTools, |out| {
                 for tool in allowed_tools {
                     compact::encode_item(tool, out);
                 }
             });
         }
-        pack.finish()
+        builder.finish()
     }
 }
 
-/// One that is being made.
+/// Builder for a [`CompactFrontmatter`].
 struct CompactFrontmatterBuilder {
-    /// Where each is in all of it.
+    /// Ranges of the fields in `data`.
     field_ranges: [Option<(usize, usize)>; FIELD_COUNT],
-    all: Vec<u8>,
+    data: Vec<u8>,
 }
 
-/// The fields as the author wrote them, where they are packed already.
+/// Encoded entries of the mapping of all fields.
 struct FieldEntries<'a>(CompactEntries<'a>);
 
 impl<'a> FieldEntries<'a> {
@@ -180,49 +183,49 @@ impl<'a> FieldEntries<'a> {
 }
 
 impl CompactFrontmatterBuilder {
-    /// All fields, where they were put.
-    fn all(&self) -> Option<FieldEntries<'_>> {
+    /// Returns the entries of the mapping of all fields if it was appended.
+    fn field_entries(&self) -> Option<FieldEntries<'_>> {
         let (from, to) = self.field_ranges[FrontmatterField::AllFields as usize]?;
-        match ValueRef::decode(&self.all[from..to]) {
+        match ValueRef::decode(&self.data[from..to]) {
             ValueRef::Map(entries) => Some(FieldEntries(entries)),
             _ => None,
         }
     }
 
-    /// Puts something behind all that is there.
-    fn append_field(&mut self, at: FrontmatterField, fill: impl FnOnce(&mut Vec<u8>)) {
-        let from = self.all.len();
-        fill(&mut self.all);
-        self.record_range(at, from, self.all.len());
+    /// Appends the data of a field.
+    fn append_field(&mut self, field: FrontmatterField, fill: impl FnOnce(&mut Vec<u8>)) {
+        let from = self.data.len();
+        fill(&mut self.data);
+        self.record_range(field, from, self.data.len());
     }
 
-    /// Puts a text, unless it is there, as it is, where `find` finds it.
+    /// Adds a text field. Reuses the text that `find` returns if it is equal.
     fn add_text(
         &mut self,
-        at: FrontmatterField,
+        field: FrontmatterField,
         text: &str,
         find: impl for<'a> FnOnce(FieldEntries<'a>) -> Option<ValueRef<'a>>,
     ) {
-        let found = self.all().and_then(|all| match find(all)? {
+        let found = self.field_entries().and_then(|entries| match find(entries)? {
             ValueRef::Text(found) if found == text => Some(self.range_of(found.as_bytes())),
             _ => None,
         });
         match found {
-            Some((from, to)) => self.record_range(at, from, to),
-            None => self.append_field(at, |out| out.extend_from_slice(text.as_bytes())),
+            Some((from, to)) => self.record_range(field, from, to),
+            None => self.append_field(field, |out| out.extend_from_slice(text.as_bytes())),
         }
     }
 
-    /// Puts the metadata, unless all of it is text, and so is there as it is.
+    /// Adds the metadata. Reuses the encoded metadata if all of its values are text.
     fn add_metadata(&mut self, metadata: &[(Box<str>, Box<str>)]) {
-        let found = self.all().and_then(|all| {
-            let entries = all.metadata()?;
-            let mut left = metadata.iter();
-            let is_there = entries.clone().all(|(key, value)| {
-                let next = left.next().filter(|(k, _)| **k == *key);
+        let found = self.field_entries().and_then(|entries| {
+            let entries = entries.metadata()?;
+            let mut expected = metadata.iter();
+            let is_equal = entries.clone().all(|(key, value)| {
+                let next = expected.next().filter(|(k, _)| **k == *key);
                 next.is_some_and(|(_, v)| matches!(value, ValueRef::Text(text) if *text == **v))
             });
-            (is_there && left.next().is_none()).then(|| self.range_of(entries.bytes()))
+            (is_equal && expected.next().is_none()).then(|| self.range_of(entries.bytes()))
         });
         match found {
             Some((from, to)) => self.record_range(FrontmatterField::Metadata, from, to),
@@ -234,34 +237,34 @@ impl CompactFrontmatterBuilder {
         }
     }
 
-    /// Where a part of what was put is.
+    /// Returns the range of `part`, which is a slice of `data`.
     fn range_of(&self, part: &[u8]) -> (usize, usize) {
-        let from = part.as_ptr().addr() - self.all.as_ptr().addr();
+        let from = part.as_ptr().addr() - self.data.as_ptr().addr();
         (from, from + part.len())
     }
 
-    fn record_range(&mut self, at: FrontmatterField, from: usize, to: usize) {
-        self.field_ranges[at as usize] = Some((from, to));
+    fn record_range(&mut self, field: FrontmatterField, from: usize, to: usize) {
+        self.field_ranges[field as usize] = Some((from, to));
     }
 
     fn finish(self) -> CompactFrontmatter {
-        let is_large = u16::try_from(self.all.len()).is_err();
-        let (width, large) = if is_large { (4, WIDE_OFFSETS_BIT) } else { (2, 0) };
-        let there = (0..FIELD_COUNT).filter(|at| self.field_ranges[*at].is_some());
-        let there = there.fold(large, |there, at| there | 1 << at);
-        let mut bytes = Vec::with_capacity(2 + FIELD_COUNT * 2 * width + self.all.len());
-        bytes.extend(there.to_le_bytes());
+        let is_large = u16::try_from(self.data.len()).is_err();
+        let (width, flags) = if is_large { (4, WIDE_OFFSETS_BIT) } else { (2, 0) };
+        let present = (0..FIELD_COUNT).filter(|field| self.field_ranges[*field].is_some());
+        let present = present.fold(flags, |present, field| present | 1 << field);
+        let mut bytes = Vec::with_capacity(2 + FIELD_COUNT * 2 * width + self.data.len());
+        bytes.extend(present.to_le_bytes());
         for number in self.field_ranges.iter().flatten().flat_map(|(from, to)| [from, to]) {
             bytes.extend(&number.to_le_bytes()[..width]);
         }
-        bytes.extend(self.all);
+        bytes.extend(self.data);
         CompactFrontmatter(bytes.into())
     }
 }
 
 impl fmt::Debug for CompactFrontmatter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Packed")
+        f.debug_struct("CompactFrontmatter")
             .field("name", &self.name())
             .field("description", &self.description())
             .finish_non_exhaustive()
@@ -274,7 +277,7 @@ mod tests {
     use crate::domain::{SkillMdFrontmatter, frontmatter};
     use proptest::prelude::*;
 
-    fn unpacked(packed: &CompactFrontmatter) -> SkillMdFrontmatter {
+    fn expand(packed: &CompactFrontmatter) -> SkillMdFrontmatter {
         let text = |text: Option<&str>| text.map(Into::into);
         SkillMdFrontmatter {
             name: packed.name().into(),
@@ -290,7 +293,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_unpacked_is_what_was_packed(
+        fn parsed_frontmatter_round_trips(
             name in "[a-z]{1,8}", description in "[a-z ]{1,20}[a-z]", key in "[a-z-]{1,20}",
             value in prop_oneof!["[a-z ]{1,9}", "[0-9]{1,3}", Just("~".to_owned())],
             more in prop_oneof![
@@ -303,12 +306,12 @@ mod tests {
                  short-description: Brief\n  \"{key}\": {value}\n---\n"
             );
             if let Some(skill) = frontmatter::read(text.as_bytes(), true, Some(b"x")).frontmatter {
-                prop_assert_eq!(unpacked(&skill.clone().into()), skill);
+                prop_assert_eq!(expand(&skill.clone().into()), skill);
             }
         }
 
         #[test]
-        fn nothing_need_be_there_and_much_may(
+        fn absent_and_large_fields_round_trip(
             text: Option<String>, list: Vec<String>, pairs: Vec<(String, String)>,
             much in prop_oneof![Just(1_usize), 65_400..65_600_usize],
         ) {
@@ -323,7 +326,7 @@ mod tests {
                 allowed_tools: list.into_iter().map(Into::into).collect(),
                 all_fields: None,
             };
-            prop_assert_eq!(unpacked(&skill.clone().into()), skill);
+            prop_assert_eq!(expand(&skill.clone().into()), skill);
         }
     }
 }

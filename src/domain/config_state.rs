@@ -1,30 +1,30 @@
-//! What became of the operator's configuration since the daemon started, as data. Leaves reading and
-//! applying it to `app`.
+//! State of the daemon's configuration since the start: reloads, rejections and pending keys.
 
 use std::time::Duration;
 
-/// What is in force, and what is not. Times are since the Unix epoch.
+/// State of the configuration. Times are durations since the Unix epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ConfigState {
-    /// When what is in force was read.
+    /// Time when the applied configuration was read.
     pub read_at: Duration,
-    /// Reloads that were applied, as far as they could be.
+    /// How many reloads were applied, at least in part.
     pub applied_reloads: u64,
-    /// Reloads that were refused.
+    /// How many reloads were rejected.
     pub rejected_reloads: u64,
-    /// The last reload, if it was refused.
+    /// The last reload, if it was rejected.
     pub last_rejection: Option<RejectedReload>,
-    /// Keys whose new values wait for a restart, in the order of the file's reference.
+    /// Keys whose new values apply after a restart, in the order of the configuration reference.
     pub restart_required: Vec<&'static str>,
 }
 
-/// A configuration that was refused.
+/// Configuration that a reload rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejectedReload {
-    /// When.
+    /// Time of the reload.
     pub rejected_at: Duration,
-    /// Where each mistake is, as far as anybody may know: `LINE:COLUMN KEY`.
+    /// Position of each error as `LINE:COLUMN KEY`. Any caller may read the positions, so they hold
+    /// no values.
     pub error_positions: Vec<String>,
-    /// The first of them in full, for who runs the daemon.
+    /// Full message of the first error, for the operator only.
     pub first_error: String,
 }

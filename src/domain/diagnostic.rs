@@ -1,11 +1,13 @@
-//! Problems as data: what was met below a root, what it costs, where.
+//! Diagnostics: problems found below a root, with a severity and a position.
 
-use super::RelPath;
+use super::{RelPath, handle};
+use std::cmp::Ordering;
+use std::collections::HashSet;
 
-/// The most bytes of a message; a longer one is cut at a character.
+/// Maximum bytes of a message. A longer message is truncated at a character boundary.
 const MAX_MESSAGE_BYTES: usize = 512;
 
-/// What kind of problem. The proto's `DiagnosticCode` documents cause and cure of each.
+/// Kind of a problem. `DiagnosticCode` in `diagnostic.proto` documents cause and fix of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum DiagnosticCode {
@@ -38,7 +40,7 @@ pub enum DiagnosticCode {
 }
 
 impl DiagnosticCode {
-    /// Every code, in the order of the proto.
+    /// All codes, in the order of the protobuf enum.
     pub const ALL: [Self; 26] = [
         Self::OutsideRoot,
         Self::LimitReached,
@@ -68,7 +70,7 @@ impl DiagnosticCode {
         Self::HiddenText,
     ];
 
-    /// Its name in the proto, without the enum's prefix.
+    /// Returns the name in the protobuf enum, without its prefix.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -102,19 +104,19 @@ impl DiagnosticCode {
     }
 }
 
-/// What a problem costs. Orders from the worst.
+/// Effect of a problem. Orders the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
-    /// Something is left out.
+    /// A skill, file or field is omitted.
     Error,
-    /// It is used, but not as its author meant or as the format asks.
+    /// The content is used, but not as its author meant or not as the format requires.
     Warning,
-    /// Worth knowing.
+    /// Information without an effect.
     Note,
 }
 
 impl Severity {
-    /// Its name in the proto, without the enum's prefix.
+    /// Returns the name in the protobuf enum, without its prefix.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -125,23 +127,23 @@ impl Severity {
     }
 }
 
-/// A problem in one file.
+/// Problem in one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileProblem {
-    /// What kind.
+    /// Kind of the problem.
     pub code: DiagnosticCode,
-    /// What it costs.
+    /// Effect of the problem.
     pub severity: Severity,
-    /// Cause and cure for a person, at most 512 bytes.
+    /// Cause and fix in plain text, at most 512 bytes.
     pub message: Box<str>,
-    /// From 1; 0 for none.
+    /// Line from 1, or 0 if the problem has no position.
     pub line: u32,
-    /// In characters from 1; 0 for none.
+    /// Column in characters from 1, or 0 if the problem has no position.
     pub column: u32,
 }
 
 impl FileProblem {
-    /// A problem without a position.
+    /// Returns a problem without a position.
     #[must_use]
     pub fn new(code: DiagnosticCode, severity: Severity, message: impl Into<String>) -> Self {
         let mut message = message.into();
@@ -150,25 +152,25 @@ impl FileProblem {
         Self { code, severity, message: message.into(), line: 0, column: 0 }
     }
 
-    /// Something is left out.
+    /// Returns a problem with severity `Error` and no position.
     #[must_use]
     pub fn error(code: DiagnosticCode, message: impl Into<String>) -> Self {
         Self::new(code, Severity::Error, message)
     }
 
-    /// It is used, but not as meant.
+    /// Returns a problem with severity `Warning` and no position.
     #[must_use]
     pub fn warning(code: DiagnosticCode, message: impl Into<String>) -> Self {
         Self::new(code, Severity::Warning, message)
     }
 
-    /// Worth knowing.
+    /// Returns a problem with severity `Note` and no position.
     #[must_use]
     pub fn note(code: DiagnosticCode, message: impl Into<String>) -> Self {
         Self::new(code, Severity::Note, message)
     }
 
-    /// The same problem at a line and column, both from 1.
+    /// Sets the line and column, both from 1.
     #[must_use]
     pub fn with_position(mut self, line: u32, column: u32) -> Self {
         (self.line, self.column) = (line, column);
@@ -176,11 +178,108 @@ impl FileProblem {
     }
 }
 
-/// A problem at a place below a root.
+/// Problem with a file or directory below a root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The file or directory; `None` for the root as a whole, or where the place lies above it.
+    /// File or directory below the root. `None` if the problem is about the whole root or about a
+    /// directory above the root.
     pub resource: Option<RelPath>,
-    /// What is wrong with it.
+    /// Problem with the file or directory.
     pub problem: FileProblem,
+}
+
+/// Diagnostics of one root. Counts all and keeps the worst, up to a limit. The order of insertion
+/// does not change which diagnostics are kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BoundedDiagnostics {
+    limit: usize,
+    total: u32,
+    kept: Vec<Diagnostic>,
+}
+
+impl BoundedDiagnostics {
+    /// Creates an empty list that keeps at most `limit` diagnostics.
+    #[must_use]
+    pub fn with_limit(limit: usize) -> Self {
+        Self { limit, total: 0, kept: Vec::new() }
+    }
+
+    /// Counts a diagnostic and keeps it if it is among the worst.
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        self.total = self.total.saturating_add(1);
+        self.kept.push(diagnostic);
+        if self.kept.len() >= self.limit.saturating_mul(4).max(1) {
+            self.sort_and_truncate();
+        }
+    }
+
+    /// How many diagnostics were found, including those that were dropped.
+    #[must_use]
+    pub fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// Returns the diagnostics that are kept. They are sorted after
+    /// [`Catalog::new`](super::Catalog::new).
+    #[must_use]
+    pub fn kept(&self) -> &[Diagnostic] {
+        &self.kept
+    }
+
+    /// Sorts by severity, resource and position, drops duplicates and truncates to the limit.
+    pub(super) fn sort_and_truncate(&mut self) {
+        fn compare_resources(a: Option<&RelPath>, b: Option<&RelPath>) -> Ordering {
+            match (a, b) {
+                (Some(a), Some(b)) => handle::compare_encoded(a, b),
+                (a, b) => a.is_some().cmp(&b.is_some()),
+            }
+        }
+        self.kept.sort_by(|a, b| {
+            let (x, y) = (&a.problem, &b.problem);
+            (x.severity.cmp(&y.severity))
+                .then_with(|| compare_resources(a.resource.as_ref(), b.resource.as_ref()))
+                .then_with(|| (x.line, x.column, x.code).cmp(&(y.line, y.column, y.code)))
+                .then_with(|| x.message.cmp(&y.message))
+        });
+        // The scan reports a link, and the reader of the linked file reports it again. Only the
+        // worst of the two stays.
+        let mut reported = HashSet::new();
+        let before = self.kept.len();
+        self.kept.retain(|d| {
+            let code = d.problem.code;
+            let is_link_problem = matches!(
+                code,
+                DiagnosticCode::OutsideRoot
+                    | DiagnosticCode::DanglingLink
+                    | DiagnosticCode::Unreadable
+            );
+            !is_link_problem || reported.insert((code, d.resource.clone()))
+        });
+        let duplicates = u32::try_from(before - self.kept.len()).unwrap_or_default();
+        self.total -= duplicates;
+        self.kept.truncate(self.limit);
+        self.kept.shrink_to_fit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BoundedDiagnostics, Diagnostic, DiagnosticCode, FileProblem, Severity};
+
+    #[test]
+    fn the_worst_are_kept_in_any_order_of_insertion() {
+        for worst in 0..4_u32 {
+            let mut diagnostics = BoundedDiagnostics::with_limit(2);
+            for n in 0..20_u32 {
+                let is_worst = n % 10 == worst;
+                let severity = if is_worst { Severity::Error } else { Severity::Note };
+                let problem =
+                    FileProblem::new(DiagnosticCode::NotUtf8, severity, "").with_position(n + 1, 1);
+                diagnostics.push(Diagnostic { resource: None, problem });
+            }
+            diagnostics.sort_and_truncate();
+            assert_eq!((diagnostics.total(), diagnostics.kept().len()), (20, 2));
+            assert!(diagnostics.kept().iter().all(|d| d.problem.severity == Severity::Error));
+        }
+    }
 }

@@ -1,4 +1,5 @@
-//! The difference between two catalogs of one root. Law: `apply(old, diff(old, new)) == new`.
+//! Difference between two catalogs of one root. Applying the difference to the old catalog results
+//! in the new catalog.
 
 use super::catalog::Catalog;
 use super::skill::Skill;
@@ -6,22 +7,23 @@ use super::{Plugin, RelPath, Severity, skill_file_name};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What changed.
+/// Changes between two catalogs.
 #[derive(Debug, Default)]
 pub struct CatalogDiff {
-    /// New, or in the place of the one with the same package. In the new catalog's order.
+    /// Skills that are new or replace the skill of the same package, in the order of the new
+    /// catalog.
     pub upserted: Vec<Arc<Skill>>,
-    /// No longer listed. By package.
+    /// Skills that are no longer listed, by package.
     pub removed: Vec<(RelPath, RemovalReason)>,
-    /// Plugins that are new, or in the place of the one with the same package. By package.
+    /// Plugins that are new or replace the plugin of the same package, by package.
     pub upserted_plugins: Vec<Arc<Plugin>>,
-    /// Plugins that are no longer there. By package.
+    /// Plugins that no longer exist, by package.
     pub removed_plugins: Vec<RelPath>,
 }
 
-/// Why a skill is no longer listed.
+/// Reason why a skill is no longer listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)] // the proto's `RemovalReason` says what each means
+#[allow(missing_docs)] // documented at `RemovalReason` in capability_service.proto
 pub enum RemovalReason {
     Deleted,
     Invalid,
@@ -30,23 +32,26 @@ pub enum RemovalReason {
     Renamed,
 }
 
-/// Compares two catalogs of one root. Where one was made of the other by [`Catalog::with`], this
-/// costs in proportion to what was changed.
+/// Compares two catalogs of one root. If one was made of the other by
+/// [`Catalog::with_replaced_skills`], the cost is proportional to the number of changed skills.
 #[must_use]
 pub fn diff_catalogs(old: &Catalog, new: &Catalog) -> CatalogDiff {
     if let Some(replaced) = new.replaced_skills(old) {
-        let upserted = replaced.map(|(now, _)| now.clone()).collect();
+        let upserted = replaced.map(|(new, _)| new.clone()).collect();
         return CatalogDiff { upserted, ..CatalogDiff::default() };
     }
     let changed = |skill: &&Arc<Skill>| {
         old.skill(&skill.package).is_none_or(|o| !Arc::ptr_eq(o, skill) && o != *skill)
     };
     let upserted: Vec<_> = new.skills(0).filter(changed).cloned().collect();
-    let gone = old.skills(0).filter(|skill| new.skill(&skill.package).is_none());
-    let mut gone: Vec<_> = gone.collect();
-    gone.sort_by(|a, b| a.package.cmp(&b.package));
-    let removed =
-        if gone.is_empty() { Vec::new() } else { removal_reasons(&gone, &upserted, old, new) };
+    let removed_skills = old.skills(0).filter(|skill| new.skill(&skill.package).is_none());
+    let mut removed_skills: Vec<_> = removed_skills.collect();
+    removed_skills.sort_by(|a, b| a.package.cmp(&b.package));
+    let removed = if removed_skills.is_empty() {
+        Vec::new()
+    } else {
+        removal_reasons(&removed_skills, &upserted, old, new)
+    };
     let (upserted_plugins, removed_plugins) = diff_plugins(old, new);
     CatalogDiff { upserted, removed, upserted_plugins, removed_plugins }
 }
@@ -54,22 +59,22 @@ pub fn diff_catalogs(old: &Catalog, new: &Catalog) -> CatalogDiff {
 fn diff_plugins(old: &Catalog, new: &Catalog) -> (Vec<Arc<Plugin>>, Vec<RelPath>) {
     let changed = |plugin: &&Arc<Plugin>| old.plugin(&plugin.package) != Some(plugin);
     let upserted = new.plugins().iter().filter(changed).cloned().collect();
-    let gone = old.plugins().iter().filter(|plugin| new.plugin(&plugin.package).is_none());
-    (upserted, gone.map(|plugin| plugin.package.clone()).collect())
+    let removed = old.plugins().iter().filter(|plugin| new.plugin(&plugin.package).is_none());
+    (upserted, removed.map(|plugin| plugin.package.clone()).collect())
 }
 
 fn removal_reasons(
-    gone: &[&Arc<Skill>],
+    removed_skills: &[&Arc<Skill>],
     upserted: &[Arc<Skill>],
     old: &Catalog,
     new: &Catalog,
 ) -> Vec<(RelPath, RemovalReason)> {
-    let came = upserted.iter().filter(|skill| old.skill(&skill.package).is_none());
-    let came: HashSet<_> = came.filter_map(|skill| skill.digest()).collect();
+    let added = upserted.iter().filter(|skill| old.skill(&skill.package).is_none());
+    let added: HashSet<_> = added.filter_map(|skill| skill.digest()).collect();
     let errors = new.diagnostics.kept().iter().filter(|d| d.problem.severity == Severity::Error);
     let invalid: HashSet<_> = errors.filter_map(|d| d.resource.as_ref()).collect();
     let reason = |skill: &Skill| {
-        if skill.digest().is_some_and(|digest| came.contains(&digest)) {
+        if skill.digest().is_some_and(|digest| added.contains(&digest)) {
             RemovalReason::Renamed
         } else if new.disabled_packages().paths().binary_search(&skill.package).is_ok() {
             RemovalReason::Disabled
@@ -81,7 +86,7 @@ fn removal_reasons(
             RemovalReason::Deleted
         }
     };
-    gone.iter().map(|skill| (skill.package.clone(), reason(skill))).collect()
+    removed_skills.iter().map(|skill| (skill.package.clone(), reason(skill))).collect()
 }
 
 #[cfg(test)]
@@ -96,10 +101,10 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    /// A catalog of packages, each with a number that stands for its content.
+    /// Returns a catalog of packages, each with a number that stands for its content.
     fn catalog(skills: &BTreeMap<String, u8>) -> Catalog {
         let skill = |(package, content): (&String, &u8)| {
-            let authored = SkillMdFrontmatter {
+            let frontmatter = SkillMdFrontmatter {
                 name: package.as_str().into(),
                 description: format!("Content {content}.").into(),
                 short_description: None,
@@ -112,7 +117,7 @@ mod tests {
             let file = Arc::new(SkillFile {
                 digest: Some(ContentDigest([*content; 32])),
                 size: 1,
-                frontmatter: Some(authored.into()),
+                frontmatter: Some(frontmatter.into()),
                 problems: Box::default(),
                 sidecar: None,
                 stale: false,
@@ -139,19 +144,19 @@ mod tests {
         ) {
             let (from, to) = (catalog(&old), catalog(&new));
             let change = diff_catalogs(&from, &to);
-            let mut held: BTreeMap<_, _> =
+            let mut applied: BTreeMap<_, _> =
                 from.skills(0).map(|s| (s.package.clone(), s.clone())).collect();
             for (package, _) in &change.removed {
-                prop_assert!(held.remove(package).is_some());
+                prop_assert!(applied.remove(package).is_some());
             }
             for skill in &change.upserted {
-                let before = held.insert(skill.package.clone(), skill.clone());
-                prop_assert_ne!(before.as_ref(), Some(skill), "nothing is sent that did not change");
+                let before = applied.insert(skill.package.clone(), skill.clone());
+                prop_assert_ne!(before.as_ref(), Some(skill), "an unchanged skill is not in the diff");
             }
             let want: BTreeMap<_, _> =
                 to.skills(0).map(|s| (s.package.clone(), s.clone())).collect();
-            prop_assert_eq!(held, want);
-            // What is in both, replaced in place.
+            prop_assert_eq!(applied, want);
+            // Replaces the skills that are in both.
             let both: Vec<_> = to.skills(0).filter(|s| from.skill(&s.package).is_some()).cloned().collect();
             let replaced = from.with_replaced_skills(&both);
             prop_assert!(both.iter().all(|s| replaced.skill(&s.package) == Some(s)));
@@ -174,11 +179,11 @@ mod tests {
     }
 
     #[test]
-    fn a_package_that_moved_is_renamed() {
+    fn a_moved_package_is_renamed() {
         let old = catalog(&BTreeMap::from([("a".into(), 1), ("b".into(), 2)]));
         let new = catalog(&BTreeMap::from([("c".into(), 1)]));
         let reasons: Vec<_> =
-            diff_catalogs(&old, &new).removed.into_iter().map(|(_, why)| why).collect();
+            diff_catalogs(&old, &new).removed.into_iter().map(|(_, reason)| reason).collect();
         assert_eq!(reasons, [RemovalReason::Renamed, RemovalReason::Deleted]);
     }
 }

@@ -1,15 +1,15 @@
-//! Content digests as values. Leaves hashing to `disk`.
+//! Content digests and file versions as values.
 
 use std::fmt;
 
-/// The SHA-256 of a whole file. Prints as `sha256:` and 64 hex digits.
+/// SHA-256 of a whole file. Displays as `sha256:` and 64 hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ContentDigest(pub [u8; 32]);
 
 impl fmt::Display for ContentDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        // Thousands are printed for one list: not digit by digit.
+        // One list formats thousands of digests, so all digits are written at once.
         let mut text = [0; 64];
         for (two, byte) in text.as_chunks_mut::<2>().0.iter_mut().zip(self.0) {
             *two = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
@@ -19,21 +19,22 @@ impl fmt::Display for ContentDigest {
     }
 }
 
-/// One version of one file: what must stay the same for pages to belong together.
+/// Version of a file. All pages of a read come from the same version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub struct FileVersion {
     pub device: u64,
     pub inode: u64,
     pub size: u64,
-    /// Seconds and nanoseconds.
+    /// Modification time in seconds and nanoseconds.
     pub mtime: (i64, u32),
-    /// Seconds and nanoseconds.
+    /// Change time in seconds and nanoseconds.
     pub ctime: (i64, u32),
 }
 
 impl FileVersion {
-    /// The version of a file whose size and times say nothing of what it holds: that stands for them.
+    /// Replaces the times by parts of the digest, for files whose size and times do not change with
+    /// the content.
     #[must_use]
     pub fn with_content_digest(self, size: u64, digest: &ContentDigest) -> Self {
         let (parts, _) = digest.0.as_chunks::<8>();

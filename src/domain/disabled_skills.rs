@@ -1,29 +1,29 @@
-//! Skills that the operator switched off, by place or by name: which skills that is, and which files
-//! lie in them. Leaves finding out where roots are to `disk`.
+//! Skills that the operator disabled, by path or by name.
 
 use super::{RelPath, ResolvedPath, RootId};
 use globset::{Candidate, Error, Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use std::collections::{BTreeMap, HashSet};
 
-/// How many globs are matched as one. A thousand whose stars all go on matching take a thousand
-/// times as long together as one, and memory without end; a few share what they have in common.
+/// How many globs one set matches at once. A set of a thousand globs with many stars takes a
+/// thousand times as long as one glob, and unbounded memory. A small set shares the work of similar
+/// globs.
 const GLOBS_PER_SET: usize = 16;
 
-/// The operator's rules.
+/// Operator's rules that disable skills.
 #[derive(Debug, Clone, Default)]
 pub struct DisableRules {
     globs_by_root: Vec<(RootId, PackageGlobs)>,
     names: HashSet<Box<str>>,
 }
 
-/// A pattern for packages below a root: `*` stays within a segment, `**` does not. The root itself
-/// is `.`.
+/// Parses a pattern for packages below a root. `*` does not match `/`, and `**` does. The root
+/// itself is `.`.
 pub fn parse_glob(text: &str) -> Result<Glob, Error> {
     GlobBuilder::new(text).literal_separator(true).backslash_escape(true).build()
 }
 
 impl DisableRules {
-    /// From globs below published roots, and qualified names.
+    /// Creates rules from globs below published roots and from qualified names of skills.
     pub fn new(
         globs: impl IntoIterator<Item = (RootId, Glob)>,
         names: impl IntoIterator<Item = Box<str>>,
@@ -32,33 +32,34 @@ impl DisableRules {
         for (root, glob) in globs {
             by_root.entry(root).or_default().push(glob);
         }
-        let by_place =
+        let globs_by_root =
             by_root.into_iter().map(|(root, globs)| Ok((root, PackageGlobs::new(&globs)?)));
         Ok(Self {
-            globs_by_root: by_place.collect::<Result<_, Error>>()?,
+            globs_by_root: globs_by_root.collect::<Result<_, Error>>()?,
             names: names.into_iter().collect(),
         })
     }
 
-    /// How many rules there are.
+    /// How many rules the operator set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.names.len() + self.globs_by_root.iter().map(|(_, globs)| globs.len()).sum::<usize>()
     }
 
-    /// Whether there is no rule.
+    /// Whether the operator set no rule.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the skills of this qualified name are off, wherever they are.
+    /// Whether a rule disables the skills with this qualified name in all roots.
     #[must_use]
     pub fn matches_name(&self, name: &str) -> bool {
         self.names.contains(name)
     }
 
-    /// The globs, below those of their roots that are anywhere now.
+    /// Returns the globs with the resolved paths of their roots. Globs of roots that `find` does
+    /// not resolve are omitted.
     #[must_use]
     pub fn resolve_globs(
         &self,
@@ -70,7 +71,7 @@ impl DisableRules {
     }
 }
 
-/// The globs of one root.
+/// Globs of one root.
 #[derive(Debug, Clone)]
 struct PackageGlobs(Box<[GlobSet]>);
 
@@ -98,18 +99,18 @@ impl PackageGlobs {
     }
 }
 
-/// Globs whose roots were found on one ground.
+/// Globs with the resolved paths of their roots.
 #[derive(Debug)]
 pub struct ResolvedGlobs<'a>(Vec<(ResolvedPath, &'a PackageGlobs)>);
 
 impl ResolvedGlobs<'_> {
-    /// Whether there is no rule.
+    /// Whether no root of a glob was resolved.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the package at this place is off.
+    /// Whether the package at this path is disabled.
     #[must_use]
     pub fn matches_package(&self, package: &ResolvedPath) -> bool {
         self.0.iter().any(|(root, globs)| {
@@ -117,19 +118,19 @@ impl ResolvedGlobs<'_> {
         })
     }
 
-    /// Whether a file lies in a package that is off. What is above `reader`, the package that the
-    /// file is read from, does not count: that one is on.
+    /// Whether a file lies in a disabled package. Packages above `reader`, the package that the
+    /// file is read from, are ignored: `reader` itself is enabled.
     #[must_use]
     pub fn covers_file(&self, file: &ResolvedPath, reader: &ResolvedPath) -> bool {
         let same = file.dir_index == reader.dir_index;
         let reader = same.then_some(&reader.rel_path);
-        let at = |rel| ResolvedPath { dir_index: file.dir_index, rel_path: rel };
-        enclosing_packages(&file.rel_path, reader).any(|rel| self.matches_package(&at(rel)))
+        let resolve = |rel_path| ResolvedPath { dir_index: file.dir_index, rel_path };
+        enclosing_packages(&file.rel_path, reader).any(|rel| self.matches_package(&resolve(rel)))
     }
 }
 
-/// The directories that a file may belong to as a package, nearest first, up to and without the one
-/// that it is read from or any above it.
+/// Iterates over the directories that may be a package of the file, innermost first. Excludes
+/// `reader`, the package that the file is read from, and all directories above `reader`.
 fn enclosing_packages<'a>(
     file: &'a RelPath,
     reader: Option<&'a RelPath>,
@@ -138,7 +139,7 @@ fn enclosing_packages<'a>(
     up.take_while(move |dir| reader.is_none_or(|reader| reader.strip_prefix(dir).is_none()))
 }
 
-/// The packages of one root that are off: they would be listed otherwise.
+/// Packages of one root that are not listed because the operator disabled them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DisabledPackages {
     paths: Box<[RelPath]>,
@@ -146,30 +147,31 @@ pub struct DisabledPackages {
 }
 
 impl DisabledPackages {
-    /// From packages as walked, each with where it really is, if that is below the root.
+    /// Creates a list of packages. Each has its resolved path, if that is below the root.
     #[must_use]
     pub fn new(packages: Vec<(RelPath, Option<RelPath>)>) -> Self {
-        let (mut walked, real): (Vec<_>, Vec<_>) = packages.into_iter().unzip();
-        let mut real: Vec<_> = real.into_iter().flatten().collect();
-        walked.sort();
-        real.sort();
-        Self { paths: walked.into(), resolved_paths: real.into() }
+        let (mut paths, resolved_paths): (Vec<_>, Vec<_>) = packages.into_iter().unzip();
+        let mut resolved_paths: Vec<_> = resolved_paths.into_iter().flatten().collect();
+        paths.sort();
+        resolved_paths.sort();
+        Self { paths: paths.into(), resolved_paths: resolved_paths.into() }
     }
 
-    /// The packages as walked, in order.
+    /// Returns the paths of the packages, sorted, with links unresolved.
     #[must_use]
     pub fn paths(&self) -> &[RelPath] {
         &self.paths
     }
 
-    /// Whether a file of a listed package, both as walked below the root, lies in a package that is
-    /// off.
+    /// Whether a file of the package `reader` lies in a disabled package. Both paths have
+    /// unresolved links.
     #[must_use]
     pub fn covers_path(&self, file: &RelPath, reader: &RelPath) -> bool {
         is_in_package(&self.paths, file, Some(reader))
     }
 
-    /// The same of where they really are below the root; no reader where that lies elsewhere.
+    /// Whether a file of the package `reader` lies in a disabled package. Both paths are resolved.
+    /// `reader` is `None` if the package lies outside the root.
     #[must_use]
     pub fn covers_resolved_path(&self, file: &RelPath, reader: Option<&RelPath>) -> bool {
         is_in_package(&self.resolved_paths, file, reader)
@@ -191,7 +193,7 @@ mod tests {
         RelPath::new(text.as_bytes()).expect("a path")
     }
 
-    fn off(globs: &[&str]) -> DisableRules {
+    fn rules(globs: &[&str]) -> DisableRules {
         let id = RootId::new("r").expect("an id");
         let globs = globs.iter().map(|g| (id.clone(), parse_glob(g).expect("a glob")));
         DisableRules::new(globs, ["p:n".into()]).expect("rules")
@@ -216,20 +218,20 @@ mod tests {
             (r"\*", "*", true),
             (r"\*", "a", false),
         ] {
-            let off = off(&[pattern]);
-            let places =
-                off.resolve_globs(|_| Some(ResolvedPath { dir_index: 1, rel_path: path("top") }));
+            let rules = rules(&[pattern]);
+            let globs =
+                rules.resolve_globs(|_| Some(ResolvedPath { dir_index: 1, rel_path: path("top") }));
             let package = path("top").join_path(&path(package));
-            let at = |base| ResolvedPath { dir_index: base, rel_path: package.clone() };
-            assert_eq!(places.matches_package(&at(1)), expected, "{pattern} {package:?}");
-            assert!(!places.matches_package(&at(0)), "another ground");
+            let at = |dir_index| ResolvedPath { dir_index, rel_path: package.clone() };
+            assert_eq!(globs.matches_package(&at(1)), expected, "{pattern} {package:?}");
+            assert!(!globs.matches_package(&at(0)), "another allowed directory");
         }
-        assert!(off(&["a"]).resolve_globs(|_| None).0.is_empty());
-        assert!(off(&[]).matches_name("p:n") && !off(&[]).matches_name("n"));
+        assert!(rules(&["a"]).resolve_globs(|_| None).0.is_empty());
+        assert!(rules(&[]).matches_name("p:n") && !rules(&[]).matches_name("n"));
     }
 
     #[test]
-    fn files_belong_to_the_packages_between_them_and_their_reader() {
+    fn only_packages_below_the_reader_cover_a_file() {
         let packages = vec![(path("a/off"), Some(path("real/off"))), (path("out"), None)];
         let packages = DisabledPackages::new(packages);
         for (file, reader, expected) in [
@@ -252,18 +254,20 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
         #[test]
-        fn no_glob_is_a_panic(text in "[*?a/\\[\\]{},!\\\\é-]{0,30}", any: String, package in "[a/é*]{0,9}") {
+        fn globs_match_the_same_in_any_number_of_sets(text in "[*?a/\\[\\]{},!\\\\é-]{0,30}", any: String, package in "[a/é*]{0,9}") {
             for text in [text, any] {
                 let Ok(glob) = parse_glob(&text) else { continue };
                 let id = RootId::new("r").expect("an id");
-                // Together they are what each is alone, in however many sets.
+                // 40 copies of a glob are split into three sets.
                 let globs = |many| std::iter::repeat_n((id.clone(), glob.clone()), many);
-                let hold = |many| {
-                    let off = DisableRules::new(globs(many), []).expect("a set");
+                let matches = |many| {
+                    let rules = DisableRules::new(globs(many), []).expect("a set");
                     let rel_path = RelPath::new(package.as_bytes()).unwrap_or_default();
-                    off.resolve_globs(|_| Some(ResolvedPath { dir_index: 0, rel_path: RelPath::root() })).matches_package(&ResolvedPath { dir_index: 0, rel_path })
+                    let root = ResolvedPath { dir_index: 0, rel_path: RelPath::root() };
+                    let globs = rules.resolve_globs(|_| Some(root.clone()));
+                    globs.matches_package(&ResolvedPath { dir_index: 0, rel_path })
                 };
-                prop_assert_eq!(hold(1), hold(40));
+                prop_assert_eq!(matches(1), matches(40));
             }
         }
     }

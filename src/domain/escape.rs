@@ -1,10 +1,10 @@
-//! Makes text from strangers safe to show: one line, and no way to command a terminal, to turn the
-//! reading order round or to hide.
+//! Escapes untrusted text for display: on one line, and without characters that control a terminal,
+//! change the reading order or are invisible.
 
 use crate::hidden_chars::is_always_hidden;
 use std::fmt;
 
-/// A text that prints with whatever could mislead escaped as `\u{…}`.
+/// Text that displays with misleading characters escaped as `\u{…}`.
 #[derive(Debug, Clone, Copy)]
 pub struct EscapedText<'a>(pub &'a str);
 
@@ -22,39 +22,41 @@ impl fmt::Display for EscapedText<'_> {
     }
 }
 
-/// [`Shown`], as a string.
+/// Escapes misleading characters as [`EscapedText`] does.
 #[must_use]
 pub fn escape_text(text: &str) -> String {
     EscapedText(text).to_string()
 }
 
-/// [`Shown`], cut to at most so many bytes, and `…` where that is not all.
+/// Escapes misleading characters and truncates the result to at most `max_bytes` bytes, followed by
+/// `…` if the text was longer.
 #[must_use]
-pub fn truncate_escaped(text: &str, most: usize) -> String {
-    if text.len() <= most && text.bytes().all(|b| matches!(b, b' '..=b'~')) {
+pub fn truncate_escaped(text: &str, max_bytes: usize) -> String {
+    if text.len() <= max_bytes && text.bytes().all(|b| matches!(b, b' '..=b'~')) {
         return text.to_owned();
     }
-    let mut brief = String::new();
+    let mut escaped = String::new();
     for c in text.chars() {
-        let before = brief.len();
+        let before = escaped.len();
         if is_misleading(c) {
-            brief.extend(c.escape_unicode());
+            escaped.extend(c.escape_unicode());
         } else {
-            brief.push(c);
+            escaped.push(c);
         }
-        if brief.len() > most {
-            brief.truncate(before);
-            brief.push('…');
+        if escaped.len() > max_bytes {
+            escaped.truncate(before);
+            escaped.push('…');
             break;
         }
     }
-    brief
+    escaped
 }
 
-/// Whether a character could mislead a reader.
+/// Whether a character could mislead a reader: control characters, line separators and characters
+/// that are always hidden.
 #[must_use]
 pub fn is_misleading(c: char) -> bool {
-    // The separators break lines.
+    // U+2028 and U+2029 break lines.
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') || is_always_hidden(c)
 }
 
@@ -64,7 +66,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_misleads_is_escaped() {
+    fn misleading_characters_are_escaped() {
         for (text, safe) in [
             ("plain é 漢字 👩\u{200d}🚀", "plain é 漢字 👩\u{200d}🚀"),
             ("a\u{202e}b", r"a\u{202e}b"),
@@ -79,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_is_cut() {
+    fn long_text_is_truncated() {
         assert_eq!(
             (&*truncate_escaped("äb\n", 8), &*truncate_escaped("äb\n", 7)),
             (r"äb\u{a}", "äb…")
@@ -90,11 +92,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_is_shown_misleads(text: String, odd in "[a\\PC\\p{Cc}\\p{Cf}]{0,20}") {
+        fn escaped_text_has_no_misleading_character(text: String, odd in "[a\\PC\\p{Cc}\\p{Cf}]{0,20}") {
             for text in [text, odd] {
                 let safe = escape_text(&text);
                 prop_assert!(!safe.chars().any(is_misleading));
-                // The longest character that is escaped: `\u{e0041}` for four bytes.
+                // The longest escape is `\u{e0041}` for four bytes.
                 prop_assert!(safe.len() <= 9 * text.len());
             }
         }

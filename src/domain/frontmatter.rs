@@ -1,5 +1,4 @@
-//! The head of a SKILL.md: from bytes to what its author says of the skill, and what is wrong with
-//! it. Leaves the fields to `fields`, and where the file lies and what else is beside it to others.
+//! Parser for the frontmatter of a SKILL.md.
 
 mod fields;
 
@@ -10,22 +9,22 @@ use super::{DiagnosticCode, DynamicValue, FileProblem, position, text, yaml_repa
 pub(super) use fields::split_tools;
 pub use fields::{STANDARD_FIELDS, SkillMdFrontmatter};
 
-/// What reading a SKILL.md gave.
+/// Result of [`read`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParsedSkillMd {
-    /// The skill; `None` where a problem of severity `Error` leaves it out.
+    /// Frontmatter of the skill; `None` if a problem has the severity `Error`.
     pub frontmatter: Option<SkillMdFrontmatter>,
-    /// What is wrong, positions in the file, in the order in which it was met.
+    /// Problems in the order of detection, with positions in the file.
     pub problems: Vec<FileProblem>,
 }
 
-/// Reads the beginning of a SKILL.md. `head` is all of it (`whole`) or at least
-/// `MAX_FRONTMATTER_BYTES` + 4 KiB; nothing behind the closing fence is looked at. `dir_name` is the
-/// directory's name as it was walked to.
+/// Reads the frontmatter of a SKILL.md. `head` is the whole file if `is_whole`, else at least the
+/// first `MAX_FRONTMATTER_BYTES` + 4 KiB. Bytes after the closing fence are ignored. `dir_name` is
+/// the name of the directory, with links not resolved.
 #[must_use]
-pub fn read(head: &[u8], whole: bool, dir_name: Option<&[u8]>) -> ParsedSkillMd {
+pub fn read(head: &[u8], is_whole: bool, dir_name: Option<&[u8]>) -> ParsedSkillMd {
     let mut problems = Vec::new();
-    let skill = extract_fenced(head, whole)
+    let skill = extract_fenced(head, is_whole)
         .and_then(|yaml| parse_mapping(yaml, &mut problems).map(|fields| (yaml, fields)))
         .map_err(|problem| problems.push(problem))
         .ok()
@@ -33,22 +32,23 @@ pub fn read(head: &[u8], whole: bool, dir_name: Option<&[u8]>) -> ParsedSkillMd 
     ParsedSkillMd { frontmatter: skill, problems }
 }
 
-/// The fields of any Markdown file's frontmatter, as written or after a repair, which is said in
-/// `problems`. `head` and `whole` as for [`read`].
+/// Reads the frontmatter of any Markdown file. Adds a problem to `problems` if the YAML was
+/// repaired. `head` and `is_whole` are as in [`read`].
 pub(super) fn read_mapping(
     head: &[u8],
-    whole: bool,
+    is_whole: bool,
     problems: &mut Vec<FileProblem>,
 ) -> Result<DynamicValue, FileProblem> {
-    parse_mapping(extract_fenced(head, whole)?, problems)
+    parse_mapping(extract_fenced(head, is_whole)?, problems)
 }
 
-/// The text between the fences, the newline before the closing one included. It begins on line 2.
-fn extract_fenced(head: &[u8], whole: bool) -> Result<&str, FileProblem> {
+/// Returns the text between the fences, with the newline before the closing fence. The text begins
+/// on line 2 of the file.
+fn extract_fenced(head: &[u8], is_whole: bool) -> Result<&str, FileProblem> {
     let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
     let mut lines = head.split_inclusive(|b| *b == b'\n');
     let first = lines.next().filter(|line| is_fence(line)).ok_or_else(|| {
-        let why = "the file does not begin with a `---` line; a skill begins with YAML between two";
+        let why = "the file must begin with YAML frontmatter between two `---` lines";
         FileProblem::error(DiagnosticCode::NoFrontmatter, why).with_position(1, 1)
     })?;
     let start = first.len();
@@ -58,8 +58,8 @@ fn extract_fenced(head: &[u8], whole: bool) -> Result<&str, FileProblem> {
         end += if closes { 0 } else { line.len() };
         closes
     });
-    if !is_closed && whole {
-        let why = "the frontmatter is never closed; add a second `---` line behind it";
+    if !is_closed && is_whole {
+        let why = "the frontmatter is not closed; add a `---` line after it";
         return Err(FileProblem::error(DiagnosticCode::NoFrontmatter, why).with_position(1, 1));
     }
     if !is_closed || end - start > MAX_FRONTMATTER_BYTES {
@@ -77,13 +77,13 @@ fn is_fence(line: &[u8]) -> bool {
     line.strip_prefix(b"---").is_some_and(|rest| rest.trim_ascii().is_empty())
 }
 
-/// The fields, as written or after a repair, which is said in `problems`.
+/// Parses the YAML of the frontmatter. Repairs it if necessary and adds a problem to `problems`.
 fn parse_mapping(yaml: &str, problems: &mut Vec<FileProblem>) -> Result<DynamicValue, FileProblem> {
     let value = match yaml::parse(yaml) {
         Ok(value) => value,
         Err(error) => parse_repaired(yaml, &error, problems).ok_or_else(|| {
             let YamlError { line, column, message, .. } = error;
-            // The opening fence is a line, too.
+            // Count the line of the opening fence.
             let (line, column) = if line == 0 { (1, 1) } else { (line + 1, column) };
             FileProblem::error(DiagnosticCode::YamlSyntax, message).with_position(line, column)
         })?,
@@ -91,11 +91,11 @@ fn parse_mapping(yaml: &str, problems: &mut Vec<FileProblem>) -> Result<DynamicV
     match value {
         DynamicValue::Map(_) => Ok(value),
         DynamicValue::Null => {
-            let why = "the frontmatter is empty; a skill needs a description";
+            let why = "the frontmatter is empty; add a `description`";
             Err(FileProblem::error(DiagnosticCode::MissingDescription, why).with_position(1, 1))
         }
         other => {
-            let why = format!("the frontmatter is {}, and must be a mapping", other.kind());
+            let why = format!("the frontmatter must be a mapping, but is {}", other.kind());
             Err(FileProblem::error(DiagnosticCode::YamlSyntax, why).with_position(2, 1))
         }
     }
@@ -112,7 +112,7 @@ fn parse_repaired(
     let (repaired, quoted) = yaml_repair::quote_broken_values(yaml)?;
     let value = yaml::parse(&repaired).ok()?;
     let keys = text::quote_words(quoted.iter().map(|(_, key)| key.as_str()));
-    let why = format!("read after quoting the values of {keys}; quote them in the file");
+    let why = format!("repaired by quoting the values of {keys}; quote them in the file");
     let line = quoted.first().map_or(0, |(line, _)| line + 1);
     problems.push(FileProblem::warning(DiagnosticCode::YamlRepaired, why).with_position(line, 1));
     Some(value)

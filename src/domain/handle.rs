@@ -1,5 +1,4 @@
-//! Handles: `skill://<root id>/<relative path>`, in exactly one spelling. Leaves what a handle
-//! points at to the catalog and to `disk`.
+//! Handles: `skill://<root id>/<relative path>`, with exactly one valid form for each path.
 
 use super::limits::MAX_HANDLE_BYTES;
 use super::{RelPath, RootId};
@@ -8,24 +7,24 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 
 const SCHEME: &str = "skill://";
-/// Everything but the unreserved characters of RFC 3986.
+/// Characters to percent-encode in a segment: all but the unreserved characters of RFC 3986.
 const SEGMENT_ENCODE_SET: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// The same for several segments at once, whose `/` stay.
+/// Characters to percent-encode in a path, whose `/` stay.
 const PATH_ENCODE_SET: &AsciiSet = &SEGMENT_ENCODE_SET.remove(b'/');
 
-/// A package or resource of one root. Law: `parse(print(h)) == h`, and `print(parse(s)) == s` for
-/// every `s` that parses.
+/// Package or resource of one root. Parsing the formatted handle returns the same handle, and
+/// formatting a parsed handle returns the same text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceHandle {
-    /// The root that listed it.
+    /// Id of the root that lists the resource.
     pub root: RootId,
-    /// Where it is below that root.
+    /// Path below the root.
     pub path: RelPath,
 }
 
 impl ResourceHandle {
-    /// Reads the canonical spelling and no other; the error says what is wrong.
+    /// Parses a handle in canonical form. The error states the rule that the text violates.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         if text.len() > MAX_HANDLE_BYTES {
             return Err("is over 2,048 bytes");
@@ -36,25 +35,25 @@ impl ResourceHandle {
             Some((id, path)) => (id, Some(path)),
         };
         let id = Cow::from(percent_decode(id.as_bytes()));
-        let id = std::str::from_utf8(&id).map_err(|_| "its root id is not UTF-8")?;
-        let root = RootId::new(id).map_err(|_| "its root id is not one")?;
+        let id = std::str::from_utf8(&id).map_err(|_| "has a root id that is not UTF-8")?;
+        let root = RootId::new(id).map_err(|_| "has an invalid root id")?;
         let path = match path {
             None => RelPath::root(),
             Some(path) => decode_path(path).ok_or("has an empty, `.`, `..` or NUL segment")?,
         };
         let handle = Self { root, path };
-        // One spelling only: whatever a lenient reader let through prints differently.
+        // A non-canonical form was parsed too, but is formatted differently.
         let left = handle_pieces(&handle.root, &handle.path)
             .try_fold(text, |left, piece| left.strip_prefix(piece));
         if left == Some("") {
             Ok(handle)
         } else {
-            Err("is not in its canonical spelling; send it back exactly as it was listed")
+            Err("is not in canonical form; send the handle exactly as listed")
         }
     }
 }
 
-/// The canonical spelling of a place below a root.
+/// Formats the handle of a path below a root in canonical form.
 #[must_use]
 pub fn format_handle(root: &RootId, path: &RelPath) -> String {
     let mut text = String::with_capacity(formatted_len(root, encoded_path_len(path)));
@@ -62,7 +61,7 @@ pub fn format_handle(root: &RootId, path: &RelPath) -> String {
     text
 }
 
-/// What [`print()`] puts together.
+/// Iterates over the pieces that form a handle.
 fn handle_pieces<'a>(root: &'a RootId, path: &'a RelPath) -> impl Iterator<Item = &'a str> {
     let id = percent_encode(root.as_str().as_bytes(), SEGMENT_ENCODE_SET);
     let slash = (!path.is_root()).then_some("/");
@@ -70,13 +69,13 @@ fn handle_pieces<'a>(root: &'a RootId, path: &'a RelPath) -> impl Iterator<Item 
     [SCHEME].into_iter().chain(id).chain(slash).chain(path)
 }
 
-/// How a path is spelled in a handle, without a `/` before it.
+/// Encodes a path as in a handle, without a leading `/`.
 #[must_use]
 pub fn encode_path(path: &RelPath) -> String {
     percent_encode(path.as_bytes(), PATH_ENCODE_SET).to_string()
 }
 
-/// The order of two handles of one root, as bytes.
+/// Compares the handles of two paths of one root as bytes.
 #[must_use]
 pub fn compare_encoded(a: &RelPath, b: &RelPath) -> Ordering {
     let bytes =
@@ -84,13 +83,13 @@ pub fn compare_encoded(a: &RelPath, b: &RelPath) -> Ordering {
     bytes(a).cmp(bytes(b))
 }
 
-/// How many bytes [`print()`] gives for a path of this [`encoded_len`].
+/// How many bytes the handle of a path with this [`encoded_path_len`] has.
 #[must_use]
 pub fn formatted_len(root: &RootId, encoded_path_len: usize) -> usize {
     SCHEME.len() + percent_encoded_len(root.as_str().as_bytes()) + encoded_path_len
 }
 
-/// How many bytes a path takes in a handle, each segment's `/` included.
+/// How many bytes a path has in a handle, including a `/` before each segment.
 #[must_use]
 pub fn encoded_path_len(path: &RelPath) -> usize {
     path.segments().map(|s| 1 + percent_encoded_len(s)).sum()
@@ -101,7 +100,7 @@ fn percent_encoded_len(raw: &[u8]) -> usize {
 }
 
 fn decode_path(text: &str) -> Option<RelPath> {
-    // An encoded `/` is found out by how the path prints.
+    // `ResourceHandle::parse` rejects an encoded `/` when it compares with the canonical form.
     let raw = Cow::from(percent_decode(text.as_bytes()));
     RelPath::new(&raw).filter(|path| !path.is_root())
 }
@@ -113,7 +112,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn spellings() {
+    fn only_canonical_handles_parse() {
         for good in [
             "skill://r",
             "skill://r/a",
@@ -164,7 +163,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn print_then_parse(id in "[^\\p{Cc}]{1,20}", raw in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn a_formatted_handle_parses_to_itself(id in "[^\\p{Cc}]{1,20}", raw in proptest::collection::vec(any::<u8>(), 0..60)) {
             if let (Ok(root), Some(path)) = (RootId::new(&id), RelPath::new(&raw)) {
                 let text = format_handle(&root, &path);
                 prop_assert_eq!(text.len(), formatted_len(&root, encoded_path_len(&path)));
@@ -173,7 +172,7 @@ mod tests {
         }
 
         #[test]
-        fn parse_then_print(text in "skill://[a-z%0-9A-F./?#:@-]{0,40}") {
+        fn a_parsed_handle_formats_to_the_same_text(text in "skill://[a-z%0-9A-F./?#:@-]{0,40}") {
             if let Ok(handle) = ResourceHandle::parse(&text) {
                 prop_assert_eq!(format_handle(&handle.root, &handle.path), text);
             }

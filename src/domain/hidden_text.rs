@@ -1,23 +1,23 @@
-//! Finds hidden characters in a file that comes in pieces.
+//! Scanner for hidden characters in a file that is read in chunks.
 
 use super::{DiagnosticCode, FileProblem};
 use crate::hidden_chars::is_hidden_char;
 
-/// Looks through a file that is read piece by piece. Bytes that are not UTF-8 are passed over.
+/// Scanner for hidden characters. Ignores bytes that are not UTF-8.
 #[derive(Debug)]
 pub struct HiddenTextScanner {
-    /// The beginning of a character whose end is in the next piece.
+    /// First bytes of a character that ends in the next chunk.
     partial_char: Vec<u8>,
-    /// Whether anything came yet.
+    /// Whether a character was read.
     has_started: bool,
-    /// The character before `current`; `None` at the start, and behind a hidden character.
+    /// Character before `current`. `None` at the start and after a hidden character.
     previous: Option<char>,
-    /// The last character, not yet judged: the character behind it has a say.
+    /// Last character. The next character decides whether it is hidden.
     current: Option<char>,
-    /// The place of `current`, from 1.
+    /// Position of `current`, from 1.
     line: u32,
     column: u32,
-    /// The first hidden character and its place.
+    /// First hidden character with its line and column.
     first_hidden: Option<(char, u32, u32)>,
     hidden_count: u64,
 }
@@ -38,12 +38,12 @@ impl Default for HiddenTextScanner {
 }
 
 impl HiddenTextScanner {
-    /// Looks through the next piece.
-    pub fn push(&mut self, piece: &[u8]) {
+    /// Scans the next chunk.
+    pub fn push(&mut self, chunk: &[u8]) {
         if self.partial_char.is_empty() {
-            return self.push_bytes(piece);
+            return self.push_bytes(chunk);
         }
-        let joined = [&self.partial_char, piece].concat();
+        let joined = [&self.partial_char, chunk].concat();
         self.partial_char.clear();
         self.push_bytes(&joined);
     }
@@ -72,7 +72,7 @@ impl HiddenTextScanner {
             self.push_char(c);
             rest = &rest[c.len_utf8()..];
             if c.is_ascii() {
-                // Nothing is hidden in a run of ASCII characters, and most of a text is one.
+                // ASCII characters are never hidden, and most of a text is ASCII.
                 let bytes = rest.as_bytes();
                 let chunks = bytes.chunks(64).take_while(|chunk| chunk.is_ascii());
                 let whole: usize = chunks.map(<[u8]>::len).sum();
@@ -83,11 +83,11 @@ impl HiddenTextScanner {
         }
     }
 
-    /// Passes over ASCII text behind an ASCII character.
+    /// Skips ASCII text after an ASCII character.
     fn skip_ascii_run(&mut self, run: &str) {
         let Some(end) = run.len().checked_sub(1) else { return };
         let (before, last) = run.split_at(end);
-        // The current character ends here: no ASCII character is hidden.
+        // The current character is ASCII, so it needs no check.
         self.advance_position();
         if let Some(end) = before.rfind('\n') {
             let lines = before.matches('\n').count();
@@ -101,7 +101,7 @@ impl HiddenTextScanner {
     }
 
     fn push_char(&mut self, next: char) {
-        // A byte order mark is how some editors begin a file. It takes no column.
+        // Some editors begin a file with a byte order mark, which takes no column.
         if !std::mem::replace(&mut self.has_started, true) && next == '\u{feff}' {
             return;
         }
@@ -110,7 +110,7 @@ impl HiddenTextScanner {
         self.current = Some(next);
     }
 
-    /// Judges the current character.
+    /// Counts the current character if it is hidden.
     fn check_current_char(&mut self, next: Option<char>) {
         let Some(c) = self.current else { return };
         let is_hidden = is_hidden_char(self.previous, c, next);
@@ -121,7 +121,7 @@ impl HiddenTextScanner {
         self.previous = Some(c).filter(|_| !is_hidden);
     }
 
-    /// Moves the place behind the current character.
+    /// Moves the position past the current character.
     fn advance_position(&mut self) {
         if self.current == Some('\n') {
             self.line = self.line.saturating_add(1);
@@ -130,20 +130,20 @@ impl HiddenTextScanner {
         self.column = self.column.saturating_add(1);
     }
 
-    /// The problem with the file, if it has hidden characters.
+    /// Returns a problem if the file has hidden characters.
     #[must_use]
     pub fn finish(mut self) -> Option<FileProblem> {
         self.check_current_char(None);
         let (c, line, column) = self.first_hidden?;
         let code = u32::from(c);
-        let why = match self.hidden_count {
-            1 => format!("U+{code:04X} is hidden from readers, and not from models; remove it"),
+        let message = match self.hidden_count {
+            1 => format!("U+{code:04X} is hidden from readers but not from models; remove it"),
             count => format!(
-                "{count} characters are hidden from readers, and not from models, the first is \
+                "{count} characters are hidden from readers but not from models, the first is \
                  U+{code:04X}; remove them"
             ),
         };
-        Some(FileProblem::warning(DiagnosticCode::HiddenText, why).with_position(line, column))
+        Some(FileProblem::warning(DiagnosticCode::HiddenText, message).with_position(line, column))
     }
 }
 
@@ -157,16 +157,16 @@ mod tests {
     use crate::hidden_chars::escape_hidden_chars;
     use proptest::prelude::*;
 
-    /// Line, column and count of hidden characters.
-    fn scan_in_pieces(bytes: &[u8], piece: usize) -> Option<(u32, u32, String)> {
+    /// Returns the line, column and message of the problem.
+    fn scan_in_pieces(bytes: &[u8], chunk: usize) -> Option<(u32, u32, String)> {
         let mut scan = HiddenTextScanner::default();
-        bytes.chunks(piece).for_each(|piece| scan.push(piece));
+        bytes.chunks(chunk).for_each(|chunk| scan.push(chunk));
         scan.finish().map(|problem| (problem.line, problem.column, problem.message.into()))
     }
 
     #[test]
-    fn the_first_has_a_place() {
-        for (text, place) in [
+    fn the_first_hidden_character_is_located() {
+        for (text, position) in [
             ("plain\ntext, é 👩\u{200d}🚀 ⚠\u{fe0f}\n", None),
             ("", None),
             ("\u{feff}---\nname: a\n", None),
@@ -176,15 +176,15 @@ mod tests {
             ("é\r\nlong line\n  é x\u{e0041}", Some((3, 6, "U+E0041 is hidden"))),
             ("end\u{200d}", Some((1, 4, "U+200D is hidden"))),
         ] {
-            for piece in 1..9 {
-                let found = scan_in_pieces(text.as_bytes(), piece);
-                match (&found, place) {
+            for chunk in 1..9 {
+                let found = scan_in_pieces(text.as_bytes(), chunk);
+                match (&found, position) {
                     (None, None) => {}
-                    (Some((line, column, message)), Some((at, in_line, part))) => {
+                    (Some((line, column, message)), Some((at, in_line, words))) => {
                         assert_eq!((*line, *column), (at, in_line), "{text:?}");
-                        assert!(message.contains(part), "{message}");
+                        assert!(message.contains(words), "{message}");
                     }
-                    _ => panic!("{text:?} {piece}: {found:?}"),
+                    _ => panic!("{text:?} {chunk}: {found:?}"),
                 }
             }
         }
@@ -197,16 +197,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_are_judged_like_the_whole(
+        fn chunks_are_scanned_like_the_whole_text(
             text in "(plain text|a|\n|é|1|👩|\\p{Cf}|[\u{200b}-\u{200f}]|[\u{fe00}-\u{fe0f}]){0,30}",
-            piece in 1_usize..9,
+            chunk in 1_usize..9,
         ) {
             let whole = scan_in_pieces(text.as_bytes(), usize::MAX);
-            prop_assert_eq!(&scan_in_pieces(text.as_bytes(), piece), &whole);
+            prop_assert_eq!(&scan_in_pieces(text.as_bytes(), chunk), &whole);
             let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
             let escaped = escape_hidden_chars(text);
             if let Some((line, column, _)) = whole {
-                // The place is where the escaped text begins to differ.
+                // The escaped text differs from the text at this position.
                 let same = text.chars().zip(escaped.chars()).take_while(|(a, b)| a == b).count();
                 let before: String = text.chars().take(same).collect();
                 prop_assert_eq!(line as usize, before.matches('\n').count() + 1);

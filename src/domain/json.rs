@@ -1,27 +1,27 @@
-//! JSON bytes to a `Value`, under the same bounds as YAML. Leaves what keys mean to others.
+//! Parser of JSON to a [`DynamicValue`], with the same limits as for YAML.
 
 use serde::de::DeserializeSeed;
 
 use super::value::{DocumentBudget, DynamicValue};
 use super::{position, text};
 
-/// Why bytes have no value.
+/// Error of parsing JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonError {
-    /// From 1.
+    /// Line from 1.
     pub line: u32,
-    /// In characters from 1.
+    /// Column in characters from 1.
     pub column: u32,
-    /// For a person, without the position.
+    /// Message without the position.
     pub message: String,
 }
 
-/// Reads one document of UTF-8; a byte order mark before it is passed over.
+/// Parses one document of UTF-8. Skips a byte order mark before the document.
 pub fn parse(bytes: &[u8]) -> Result<DynamicValue, JsonError> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let (line, column) = position::position_of_byte(bytes, error.valid_up_to());
-        JsonError { line, column, message: "it is not UTF-8".into() }
+        JsonError { line, column, message: "the file is not UTF-8".into() }
     })?;
     let budget = DocumentBudget::new(text.len());
     let mut deserializer = serde_json::Deserializer::from_str(text);
@@ -31,7 +31,8 @@ pub fn parse(bytes: &[u8]) -> Result<DynamicValue, JsonError> {
         .map_err(|error| json_error(text, &error))
 }
 
-/// The library counts columns in bytes, up to and with the one that it stopped at.
+/// Converts an error of `serde_json`, which counts columns in bytes up to and including the byte at
+/// which it stopped.
 fn json_error(text: &str, error: &serde_json::Error) -> JsonError {
     let line_start = text
         .split_inclusive('\n')
@@ -52,7 +53,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_json_with_or_without_a_mark() {
+    fn json_parses_with_or_without_a_byte_order_mark() {
         for (json, printed) in [
             (
                 "{\"b\":1,\"a\":[true,null,-1.5,18446744073709551615]}",
@@ -68,11 +69,11 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_say_where() {
+    fn errors_have_a_position() {
         for (json, line, column, words) in [
             ("", 1, 1, "EOF"),
             ("{\n  \"ä\": x}", 2, 8, "expected value"),
-            ("{\"a\":1,\n\"a\":2}", 2, 3, "`a` is there twice"),
+            ("{\"a\":1,\n\"a\":2}", 2, 3, "duplicate key `a`"),
             ("[1] 2", 1, 5, "trailing"),
         ] {
             let error = parse(json.as_bytes()).expect_err(json);
@@ -93,7 +94,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_printed_reads_the_same(json in "(\\[|\\{\"a\":|1|,|\"b\\\\n\"|\\]|\\}|null){1,20}") {
+        fn printed_values_parse_to_themselves(json in "(\\[|\\{\"a\":|1|,|\"b\\\\n\"|\\]|\\}|null){1,20}") {
             if let Ok(value) = parse(json.as_bytes()) {
                 let list = DynamicValue::List([value].into());
                 prop_assert_eq!(parse(list.to_text().as_bytes()), Ok(list));

@@ -1,8 +1,8 @@
-//! Every bound in force, in one value. Leaves enforcing to whoever meets one.
+//! Limits of the daemon.
 
-/// The bounds of one daemon. `Default` gives what the contract names.
+/// Configurable limits. `Default` returns the documented defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)] // the proto's `Limits` says what each means and what happens beyond it
+#[allow(missing_docs)] // documented at `Limits` in capability_service.proto
 pub struct Limits {
     pub max_roots: usize,
     pub max_depth: usize,
@@ -23,8 +23,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Bytes of a request: room for as many roots as may be selected, each with the longest id,
-    /// environment id and path, and for the rest.
+    /// Maximum bytes of a request: `max_roots` roots, each with the longest id, environment id and
+    /// path, and all other fields.
     #[must_use]
     pub fn max_request_bytes(&self) -> usize {
         const ROOT_BYTES: usize = 5 << 10;
@@ -56,32 +56,32 @@ impl Default for Limits {
     }
 }
 
-/// Bytes of frontmatter between its fences.
+/// Maximum bytes of frontmatter between its fences.
 pub const MAX_FRONTMATTER_BYTES: usize = 64 << 10;
-/// Bytes of a sidecar or a manifest.
+/// Maximum bytes of a sidecar or a manifest.
 pub const MAX_MANIFEST_BYTES: usize = 256 << 10;
-/// What YAML aliases may expand to in one document, in bytes of the text they stand for.
+/// Maximum bytes that all YAML aliases of a document expand to.
 pub const MAX_ALIAS_BYTES: usize = 256 << 10;
-/// Levels of nesting in YAML and JSON.
+/// Maximum levels of nesting in YAML and JSON.
 pub const MAX_NESTING: usize = 64;
-/// Levels of nesting in what an author's fields are on the wire: readers of protobuf refuse a message
-/// over 100 deep, and a mapping is three.
+/// Maximum levels of nesting of an author's fields on the wire. Protobuf parsers reject messages
+/// over 100 levels deep, and a mapping takes three levels.
 pub const MAX_WIRE_NESTING: usize = 30;
-/// Bytes of a handle.
+/// Maximum bytes of a handle.
 pub const MAX_HANDLE_BYTES: usize = 2_048;
-/// Bytes of a page of a read.
+/// Maximum bytes of a page of a read.
 pub const MAX_READ_BYTES: usize = 1 << 20;
-/// Bytes of a page of a read where the caller does not say.
+/// Default bytes of a page of a read.
 pub const DEFAULT_READ_BYTES: usize = 8_192;
-/// Skills on a page of a list.
+/// Maximum skills on a page of a list.
 pub const MAX_PAGE_SIZE: usize = 1_000;
-/// Bytes of a page of a list.
+/// Maximum bytes of a page of a list.
 pub const MAX_PAGE_BYTES: usize = 1 << 20;
-/// Diagnostics of one root in one answer.
+/// Maximum diagnostics of one root in one response.
 pub const MAX_DIAGNOSTICS: usize = 1_000;
-/// Bytes of an answer: what stock clients take.
+/// Maximum bytes of a response: the default limit of gRPC clients.
 pub const MAX_RESPONSE_BYTES: usize = 4 << 20;
-/// Bytes of requests that are not whole yet, and of answers that are not taken yet, of all callers.
+/// Maximum bytes of all incomplete requests and unsent responses of all callers.
 pub const MAX_BUFFERED_BYTES: usize = 512 << 20;
-/// The same of one caller.
+/// Maximum bytes of all incomplete requests and unsent responses of one caller.
 pub const MAX_BUFFERED_BYTES_PER_CALLER: usize = 128 << 20;

@@ -1,40 +1,41 @@
-//! What `disk` tells a search of one directory. Leaves what to do with it to `search`.
+//! Directory listings: the input of [`SkillSearch`](super::search::SkillSearch), one for each
+//! scanned directory.
 
 use super::diagnostic::FileProblem;
 use super::skill::SkillFile;
 use super::{RelPath, ResolvedPath};
 use std::sync::Arc;
 
-/// Device and inode: two paths with the same are one directory.
+/// Device and inode number. Two paths with equal numbers are the same directory.
 pub type DirIdentity = (u64, u64);
 
-/// One directory to list.
+/// Directory that the scan has to list.
 #[derive(Debug, Clone)]
 pub struct DirToScan {
-    /// As walked from the root: what it is called.
+    /// Path below the root, with links unresolved. The path names the skills in the directory.
     pub path: RelPath,
-    /// Where it really is: what is opened.
+    /// Resolved path, which is opened.
     pub resolved: ResolvedPath,
-    /// Whether a link was followed on the way.
+    /// Whether the path goes through a link.
     pub via_link: bool,
 }
 
-/// What a directory holds, names in byte order.
+/// Content of a directory, in byte order of the names.
 #[derive(Debug, PartialEq)]
 pub struct DirListing {
-    /// Of the directory itself.
+    /// Identity of the directory itself.
     pub identity: DirIdentity,
-    /// How many entries it has, those that do not matter here included.
+    /// How many entries the directory has, including entries that the scan ignores.
     pub total_entries: usize,
-    /// Those that matter: directories, links, special files and spellings of `SKILL.md`.
+    /// Relevant entries: directories, links, special files, and `SKILL.md` in any letter case.
     pub entries: Vec<ListingEntry>,
-    /// Whether one of the places for a plugin manifest may be in it.
+    /// Whether the directory may contain a plugin manifest.
     pub may_hold_manifest: bool,
 }
 
 impl DirListing {
-    /// Whether a search would make the same of both: how many unrelated entries there are does not
-    /// count, as long as no limit is near.
+    /// Whether a scan would produce the same result from both. The number of irrelevant entries is
+    /// ignored, so the caller must know that `max_entries` is not near.
     #[must_use]
     pub fn is_equivalent(&self, other: &Self) -> bool {
         let same = |(a, b): (&ListingEntry, &ListingEntry)| a.name == b.name && a.kind == b.kind;
@@ -44,11 +45,11 @@ impl DirListing {
             && self.entries.iter().zip(&other.entries).all(same)
     }
 
-    /// The SKILL.md of `old` and of this, where that is all that is not the same.
+    /// Returns the SKILL.md of `old` and of `self`, if the listings differ in nothing else.
     #[must_use]
     pub fn skill_file_only_change(&self, old: &Self) -> Option<(Arc<SkillFile>, Arc<SkillFile>)> {
         let is_same = |(a, b): (&ListingEntry, &ListingEntry)| {
-            let what = match (&a.kind, &b.kind) {
+            let is_same_kind = match (&a.kind, &b.kind) {
                 (ListingEntryKind::File(Some(Ok(_))), ListingEntryKind::File(Some(Ok(_)))) => true,
                 (
                     ListingEntryKind::LinkedFile(a, Some(Ok(_))),
@@ -56,16 +57,18 @@ impl DirListing {
                 ) => a == b,
                 (a, b) => a == b,
             };
-            what && a.name == b.name
+            is_same_kind && a.name == b.name
         };
-        let alike = self.identity == old.identity
+        let is_only_change = self.identity == old.identity
             && self.may_hold_manifest == old.may_hold_manifest
             && self.entries.len() == old.entries.len()
             && self.entries.iter().zip(&old.entries).all(is_same);
-        alike.then(|| Some((old.skill_file()?.clone(), self.skill_file()?.clone()))).flatten()
+        is_only_change
+            .then(|| Some((old.skill_file()?.clone(), self.skill_file()?.clone())))
+            .flatten()
     }
 
-    /// The SKILL.md, if there is one that could be read.
+    /// Returns the SKILL.md, if the directory has one and the read succeeded.
     #[must_use]
     pub fn skill_file(&self) -> Option<&Arc<SkillFile>> {
         self.entries.iter().find_map(|entry| match &entry.kind {
@@ -75,7 +78,7 @@ impl DirListing {
         })
     }
 
-    /// The same, to be replaced.
+    /// Returns a mutable reference to the SKILL.md, if the read succeeded.
     pub fn skill_file_mut(&mut self) -> Option<&mut Arc<SkillFile>> {
         self.entries.iter_mut().find_map(|entry| match &mut entry.kind {
             ListingEntryKind::File(Some(Ok(file)))
@@ -85,36 +88,36 @@ impl DirListing {
     }
 }
 
-/// An entry that matters.
+/// Relevant entry of a directory.
 #[derive(Debug, PartialEq)]
 pub struct ListingEntry {
-    /// Raw bytes.
+    /// Name in raw bytes.
     pub name: Box<[u8]>,
-    /// Its index among all entries of the directory, in byte order.
+    /// Index among all entries of the directory, in byte order.
     pub ordinal: usize,
-    /// What it is.
+    /// Kind of the entry.
     pub kind: ListingEntryKind,
 }
 
-/// What an entry is.
+/// Kind of a directory entry.
 #[derive(Debug, PartialEq)]
 pub enum ListingEntryKind {
-    /// A directory.
+    /// Directory.
     Directory,
-    /// A regular file; what it holds where it is a `SKILL.md`.
+    /// Regular file, with its content if the file is a `SKILL.md`.
     File(Option<Result<Arc<SkillFile>, FileProblem>>),
-    /// A link to a directory.
+    /// Link to a directory.
     LinkedDirectory(ResolvedPath, DirIdentity),
-    /// A link to a regular file; what it holds where it is a `SKILL.md`.
+    /// Link to a regular file, with the content if the link is a `SKILL.md`.
     LinkedFile(ResolvedPath, Option<Result<Arc<SkillFile>, FileProblem>>),
-    /// A link that leads outside, nowhere or in circles: the problem says which.
+    /// Link that leads out of the allowed directories, to nothing or in a cycle, with the problem.
     BrokenLink(FileProblem),
-    /// A fifo, socket or device, or a link to one. Never opened.
+    /// FIFO, socket or device, or a link to one. Never opened.
     SpecialFile,
 }
 
 impl ListingEntry {
-    /// Whether it is named like `SKILL.md`, letter case aside.
+    /// Whether the entry is a file named `SKILL.md` in any letter case.
     #[must_use]
     pub fn is_skill_file_in_any_case(&self) -> bool {
         self.name.eq_ignore_ascii_case(b"SKILL.md")

@@ -1,32 +1,32 @@
-//! A plugin's manifest, `plugin.json`: the name that its skills go by. Leaves finding it, and asking
-//! further up where it cannot be used, to others, and what else it declares to `plugin`.
+//! Parser of a plugin's manifest, `plugin.json`.
 
 use super::limits::MAX_MANIFEST_BYTES;
 use super::plugin::{self, ManifestDetails};
 use super::{DiagnosticCode, DynamicValue, FileProblem, json, names, text};
 use std::sync::Arc;
 
-/// Where a manifest lies below its plugin, in order: the first that exists decides.
+/// Paths of the manifest below its plugin. The first path that exists is used.
 pub const MANIFEST_PATHS: [&str; 3] =
     [".codex-plugin/plugin.json", ".claude-plugin/plugin.json", ".cursor-plugin/plugin.json"];
 
-/// Characters of a version.
+/// Maximum characters of a version.
 const MAX_VERSION_CHARS: usize = 64;
 
-/// What a manifest says. Untrusted.
+/// Parsed manifest. The content is untrusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginManifest {
-    /// 1 to 64 characters, white space collapsed, no control characters.
+    /// Name of 1 to 64 characters, with collapsed white space and without control characters. The
+    /// plugin's skills have the name as their namespace.
     pub name: Box<str>,
-    /// At most 64 characters; empty if there is none.
+    /// Version of at most 64 characters, or empty.
     pub version: Box<str>,
-    /// What it says beside.
+    /// Other fields of the manifest.
     pub declarations: Arc<ManifestDetails>,
 }
 
-/// Reads a manifest: all its bytes, or `MAX_MANIFEST_BYTES` + 1 of them. `dir_name` is the name of the
-/// plugin's directory, which stands in for a name that is absent or blank. `None` where a problem
-/// `MANIFEST_INVALID` says why the manifest cannot be used.
+/// Parses a manifest from all its bytes, or from the first `MAX_MANIFEST_BYTES` + 1 bytes.
+/// `dir_name`, the name of the plugin's directory, replaces an absent or blank name. Returns `None`
+/// and a problem `MANIFEST_INVALID` if the manifest is unusable.
 #[must_use]
 pub fn read(bytes: &[u8], dir_name: Option<&[u8]>) -> (Option<PluginManifest>, Vec<FileProblem>) {
     let mut problems = Vec::new();
@@ -39,7 +39,7 @@ fn parse_manifest(
     dir_name: Option<&[u8]>,
     problems: &mut Vec<FileProblem>,
 ) -> Result<PluginManifest, FileProblem> {
-    let invalid = |why: String| FileProblem::error(DiagnosticCode::ManifestInvalid, why);
+    let invalid = |message: String| FileProblem::error(DiagnosticCode::ManifestInvalid, message);
     if bytes.len() > MAX_MANIFEST_BYTES {
         return Err(invalid(format!("the manifest is over {MAX_MANIFEST_BYTES} bytes")));
     }
@@ -47,8 +47,8 @@ fn parse_manifest(
         invalid(plugin::redact_in_message(&e.message)).with_position(e.line, e.column)
     })?;
     if value.as_map().is_none() {
-        let why = format!("the manifest is {}, and must be an object", value.kind());
-        return Err(invalid(why).with_position(1, 1));
+        let message = format!("the manifest is {}, and must be an object", value.kind());
+        return Err(invalid(message).with_position(1, 1));
     }
     let name = plugin_name(&value, dir_name, problems).map_err(invalid)?;
     let version = plugin_version(&value, problems);
@@ -81,18 +81,18 @@ fn plugin_name(
 }
 
 fn plugin_version(value: &DynamicValue, problems: &mut Vec<FileProblem>) -> Box<str> {
-    let why = match value.get("version") {
+    let message = match value.get("version") {
         None | Some(DynamicValue::Null) => return Box::default(),
         Some(DynamicValue::Text(version)) => {
             let version = text::collapse_whitespace(version);
             if !text::exceeds_chars(&version, MAX_VERSION_CHARS) {
                 return version;
             }
-            format!("`version` is over {MAX_VERSION_CHARS} characters; left out")
+            format!("`version` is over {MAX_VERSION_CHARS} characters; omitted")
         }
-        Some(other) => format!("`version` is {}, and must be text; left out", other.kind()),
+        Some(other) => format!("`version` is {}, and must be text; omitted", other.kind()),
     };
-    problems.push(FileProblem::warning(DiagnosticCode::FieldInvalid, why));
+    problems.push(FileProblem::warning(DiagnosticCode::FieldInvalid, message));
     Box::default()
 }
 

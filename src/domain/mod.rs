@@ -1,4 +1,5 @@
-//! The rules, as functions of plain data. Knows no tokio, tonic, notify, clock or file system.
+//! Types and rules of skills, plugins and roots, as pure functions of plain data. The module does
+//! no I/O, reads no clock and uses no runtime.
 
 mod access_scope;
 pub mod callers;
@@ -17,7 +18,6 @@ pub mod json;
 pub mod limits;
 pub mod listing;
 pub mod manifest;
-pub mod manifest_files;
 mod names;
 pub mod package_walk;
 mod path;
@@ -31,7 +31,6 @@ mod sandbox;
 pub mod search;
 pub mod sidecar;
 pub mod skill;
-mod skill_chunks;
 mod text;
 pub mod token;
 pub mod value;
@@ -51,18 +50,18 @@ pub use handle::ResourceHandle;
 pub use hidden_text::HiddenTextScanner;
 pub use limits::Limits;
 pub use manifest::PluginManifest;
-pub use manifest_files::ManifestFiles;
 pub use path::RelPath;
 pub use peer::{PeerIdentity, QuotaKey};
 pub use plugin::{Plugin, PluginMarketplace};
 pub use resolved_path::ResolvedPath;
+pub use resource_filter::ManifestFiles;
 pub use root::{PublishedRoot, RootId, RootPath, RootReason, RootScope, SelectedRoot};
 pub use sandbox::{LandlockMode, LandlockState, SandboxStatus};
 pub use sidecar::{SkillInterface, SkillPermissions, SkillPolicy, SkillSidecar, ToolDependency};
 pub use skill::Skill;
 pub use value::DynamicValue;
 
-/// The file that makes a directory a skill.
+/// Returns the name of the file that makes a directory a skill, `SKILL.md`.
 #[must_use]
 pub fn skill_file_name() -> RelPath {
     RelPath::root().join(b"SKILL.md").unwrap_or_default()

@@ -1,27 +1,28 @@
-//! What a skill or a plugin may be called. Leaves qualifying a skill's name by its plugin's to others.
+//! Rules for the names of skills and plugins.
 
 use super::{DiagnosticCode, FileProblem, text};
 
-/// Characters of a name.
+/// Maximum characters of a name.
 const MAX_NAME_CHARS: usize = 64;
 
-/// A directory's name as a name: white space collapsed, and a problem where it is not UTF-8.
+/// Returns the name of a directory with collapsed white space, and a problem if the name is not
+/// UTF-8.
 pub(super) fn name_from_directory(dir_name: &[u8]) -> (Box<str>, Option<FileProblem>) {
     let name = String::from_utf8_lossy(dir_name);
     let problem = std::str::from_utf8(dir_name).is_err().then(|| {
-        let why = "the directory's name is not UTF-8; its bytes that are not are replaced";
-        FileProblem::warning(DiagnosticCode::NotUtf8, why)
+        let message = "the directory's name is not UTF-8; invalid bytes are replaced";
+        FileProblem::warning(DiagnosticCode::NotUtf8, message)
     });
     (text::collapse_whitespace(&name), problem)
 }
 
-/// Says why a name cannot be used at all.
+/// Checks that a name can be used. The error states the violated rule.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() {
-        return Err("no name, and the directory has none either".into());
+        return Err("no name is set, and the directory has no name to use instead".into());
     }
     if name.chars().any(char::is_control) {
-        return Err(format!("the name {} holds control characters", text::quote_word(name)));
+        return Err(format!("the name {} contains control characters", text::quote_word(name)));
     }
     if text::exceeds_chars(name, MAX_NAME_CHARS) {
         return Err(format!(
@@ -32,24 +33,26 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Each rule of the Agent Skills format that a usable name breaks.
+/// Returns a message for each rule of the Agent Skills format that a usable name violates.
 pub(super) fn format_violations(name: &str) -> Vec<String> {
-    let shown = text::quote_word(name);
-    let mut breaches = Vec::new();
+    let quoted = text::quote_word(name);
+    let mut violations = Vec::new();
     if !name.chars().all(is_allowed_char) {
-        let why = "should hold lower-case letters, digits and hyphens only";
-        breaches.push(format!("the name {shown} {why}"));
+        violations.push(format!(
+            "the name {quoted} should contain only lower-case letters, digits and hyphens"
+        ));
     }
     if name.starts_with('-') || name.ends_with('-') {
-        breaches.push(format!("the name {shown} should not begin or end with a hyphen"));
+        violations.push(format!("the name {quoted} should not begin or end with a hyphen"));
     }
     if name.contains("--") {
-        breaches.push(format!("the name {shown} should not hold two hyphens in a row"));
+        violations.push(format!("the name {quoted} should not contain two hyphens in a row"));
     }
-    breaches
+    violations
 }
 
-/// Letters without case, as in Chinese, are fine; so is any letter that is its own lower case.
+/// Whether the format allows the character. Allows letters without case, as in Chinese, and letters
+/// that equal their own lower case.
 fn is_allowed_char(c: char) -> bool {
     c == '-' || c.is_alphanumeric() && c.to_lowercase().eq([c])
 }
@@ -59,7 +62,7 @@ mod tests {
     use super::{check_name, format_violations};
 
     #[test]
-    fn breaches_of_the_format() {
+    fn format_violations_are_reported() {
         for (name, count) in [
             ("deploy", 0),
             ("a-1", 0),
@@ -80,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_cannot_be() {
+    fn unusable_names_are_rejected() {
         for name in ["", "a\u{1}", "\u{1b}[2J", &"ä".repeat(65)] {
             assert!(check_name(name).is_err(), "{name:?}");
         }

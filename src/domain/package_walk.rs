@@ -1,53 +1,43 @@
-//! The walk through a package's files, as a state machine over plain names: in the byte order of
-//! handles, so that a page can go on after any name, whether that still exists or not. Leaves
-//! opening directories, following links and judging files to `disk`.
+//! Walk over the files of a package, as a state machine over plain names. The walk visits files in
+//! the byte order of their handles, so that a page can continue after a file that no longer exists.
 
+pub use super::token::FileListToken;
 use super::{RelPath, handle};
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 
-/// Where a list goes on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileListToken {
-    /// The last file that was listed, below the package.
-    pub last_file: RelPath,
-    /// The entries that were looked at up to it.
-    pub entries_seen: u64,
-    /// Whether a limit left something out up to it.
-    pub truncated: bool,
-}
-
-/// What an entry is, as its directory says.
+/// Kind of a directory entry, as `readdir` reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WalkEntryKind {
-    /// A regular file.
+    /// Regular file.
     File,
-    /// A directory.
+    /// Directory.
     Directory,
-    /// A link, which may lead to either.
+    /// Link to a file or a directory.
     Link,
-    /// A link that leads to a directory, or did when it was last looked at.
+    /// Link to a directory, as of the last time that the link was resolved.
     LinkedDirectory,
 }
 
-/// How far a walk goes.
+/// Limits of a walk.
 #[derive(Debug, Clone, Copy)]
 pub struct WalkLimits {
-    /// Entries below the package.
+    /// Maximum entries below the package.
     pub entries: usize,
-    /// Levels of directories below the package.
+    /// Maximum levels of directories below the package.
     pub depth: usize,
-    /// Bytes of a path below the package as it is spelled in a handle.
+    /// Maximum bytes of a path below the package, as encoded in a handle.
     pub path_bytes: usize,
 }
 
-/// A walk under way. [`Walk::enter`] the package's own directory, then do what [`Walk::next`] asks
-/// until it asks no more. `D` is what the caller keeps of each directory on the way.
+/// Walk in progress. Call [`enter_dir`](Self::enter_dir) with the package's own directory, then
+/// handle each entry that [`next`](Self::next) returns, until it returns `None`. `D` is the
+/// caller's data for each open directory, such as its descriptor.
 #[derive(Debug)]
 pub struct PackageWalk<D> {
     limits: WalkLimits,
     resume_after: Option<RelPath>,
-    /// The directories on the way, outermost first.
+    /// Open directories, outermost first.
     levels: Vec<WalkLevel<D>>,
     entries_seen: usize,
     truncated: bool,
@@ -57,23 +47,23 @@ pub struct PackageWalk<D> {
 struct WalkLevel<D> {
     dir: D,
     path: RelPath,
-    /// By what decides the order: the name in its handle, with a `/` behind a directory's.
+    /// Entries to visit, by sort key: the encoded name, with a trailing `/` for a directory.
     pending: BTreeMap<Box<str>, WalkEntry>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct WalkEntry {
     kind: WalkEntryKind,
-    /// Whether it is among those seen, on this page or before it.
+    /// Whether the entry is counted in `entries_seen` already, on this page or an earlier page.
     counted: bool,
 }
 
 impl<D> PackageWalk<D> {
-    /// A walk that begins at the beginning, or goes on behind a bookmark.
+    /// Creates a walk from the start, or a walk that continues after a page token.
     #[must_use]
-    pub fn new(bounds: WalkLimits, from: Option<&FileListToken>) -> Self {
+    pub fn new(limits: WalkLimits, from: Option<&FileListToken>) -> Self {
         Self {
-            limits: bounds,
+            limits,
             resume_after: from.map(|from| from.last_file.clone()),
             levels: Vec::new(),
             entries_seen: from
@@ -82,15 +72,16 @@ impl<D> PackageWalk<D> {
         }
     }
 
-    /// Goes into a directory, which holds these entries. Their kind may be any but
-    /// [`Kind::LinkedDirectory`]. One that is too deep is not entered.
+    /// Enters a directory with these entries, unless the directory is too deep. The kind of an
+    /// entry must not be [`WalkEntryKind::LinkedDirectory`].
     pub fn enter_dir(
         &mut self,
         dir: D,
         path: RelPath,
         entries: impl IntoIterator<Item = (Box<[u8]>, WalkEntryKind)>,
     ) {
-        // Of a link it is only known here that it leads to a directory.
+        // `next` checks the depth of plain directories. A link is known to lead to a directory only
+        // here.
         if path.depth() > self.limits.depth {
             self.truncated = true;
             return;
@@ -104,12 +95,13 @@ impl<D> PackageWalk<D> {
         self.drop_unreachable_entries();
     }
 
-    /// Forgets what the bound on entries keeps from being reached, so that memory is bounded too.
+    /// Drops the entries that the entry limit makes unreachable, so that memory is bounded too.
     fn drop_unreachable_entries(&mut self) {
-        let held: usize = self.levels.iter().map(|level| level.pending.len()).sum();
-        // One to show that there are more, and those that count no more: less than a path has bytes.
-        let most = self.remaining_entries().saturating_add(1 + self.limits.path_bytes);
-        let mut excess = held.saturating_sub(most);
+        let pending: usize = self.levels.iter().map(|level| level.pending.len()).sum();
+        // One more entry shows that the list is truncated. Entries that are counted already are
+        // fewer than a path has bytes.
+        let max_pending = self.remaining_entries().saturating_add(1 + self.limits.path_bytes);
+        let mut excess = pending.saturating_sub(max_pending);
         for level in &mut self.levels {
             while excess > 0 && level.pending.pop_last().is_some() {
                 excess -= 1;
@@ -121,9 +113,12 @@ impl<D> PackageWalk<D> {
         self.limits.entries.saturating_sub(self.entries_seen)
     }
 
-    /// What to look at next, below the package: a file to judge; a link to follow, and to hand back
-    /// to [`Walk::leads_to_directory`] or to treat as a file; a directory to enter.
-    #[allow(clippy::should_implement_trait)] // needs the walk itself between two steps
+    /// Returns the path below the package and the kind of the next entry. The caller:
+    /// - lists a file,
+    /// - resolves a link, and passes the link to
+    ///   [`requeue_link_as_dir`](Self::requeue_link_as_dir) or treats the link as a file,
+    /// - enters a directory or a linked directory.
+    #[allow(clippy::should_implement_trait)] // the caller needs `&mut self` between two steps
     pub fn next(&mut self) -> Option<(RelPath, WalkEntryKind)> {
         loop {
             let level = self.levels.last_mut()?;
@@ -151,59 +146,61 @@ impl<D> PackageWalk<D> {
         }
     }
 
-    /// The link that came last leads to a directory: it comes again in its turn.
+    /// Queues the last returned link again as a directory, because the two sort differently.
     pub fn requeue_link_as_dir(&mut self, link: &RelPath) {
         let (Some(level), Some(name)) = (self.levels.last_mut(), link.file_name()) else { return };
         let entry = WalkEntry { kind: WalkEntryKind::LinkedDirectory, counted: true };
         level.pending.insert(with_trailing_slash(&encode_name(name)), entry);
     }
 
-    /// The directories on the way to what came last, outermost first.
+    /// Iterates over the open directories that contain the last returned entry, outermost first.
     #[must_use]
     pub fn ancestor_dirs(&self) -> impl DoubleEndedIterator<Item = &D> {
         self.levels.iter().map(|level| &level.dir)
     }
 
-    /// Where a list goes on whose last file is the one that came last.
+    /// Returns the token for a page that ends with `last_file`, the last returned entry.
     #[must_use]
-    pub fn token_after(&self, last: RelPath) -> FileListToken {
+    pub fn token_after(&self, last_file: RelPath) -> FileListToken {
         FileListToken {
-            last_file: last,
+            last_file,
             entries_seen: self.entries_seen as u64,
             truncated: self.truncated,
         }
     }
 
-    /// Whether a limit has left something out so far.
+    /// Whether a limit has omitted an entry so far.
     #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.truncated
     }
 }
 
-/// An entry's key, unless all of it comes before `after`, a path below the same directory.
+/// Returns the entry with its sort key, or `None` if the entry and all files below the entry sort
+/// before `after`, an encoded path below the same directory.
 fn pending_entry(
     name: &[u8],
     kind: WalkEntryKind,
     after: Option<&str>,
 ) -> Option<(Box<str>, WalkEntry)> {
-    let bare = encode_name(name);
-    let is_on_the_way = |key: &str| after.is_some_and(|after| after.starts_with(key));
-    let comes = |key: &str| after.is_none_or(|after| key > after);
+    let encoded = encode_name(name);
+    let contains_after = |key: &str| after.is_some_and(|after| after.starts_with(key));
+    let is_after = |key: &str| after.is_none_or(|after| key > after);
     let entry = |kind, counted| WalkEntry { kind, counted };
     match kind {
-        WalkEntryKind::File => comes(&bare).then(|| (bare, entry(kind, false))),
+        WalkEntryKind::File => is_after(&encoded).then(|| (encoded, entry(kind, false))),
         WalkEntryKind::Directory | WalkEntryKind::LinkedDirectory => {
-            let key = with_trailing_slash(&bare);
-            let on_the_way = is_on_the_way(&key);
-            (on_the_way || comes(&key)).then(|| (key, entry(kind, on_the_way)))
+            let key = with_trailing_slash(&encoded);
+            let is_counted = contains_after(&key);
+            (is_counted || is_after(&key)).then(|| (key, entry(kind, is_counted)))
         }
-        WalkEntryKind::Link if comes(&bare) => Some((bare, entry(kind, false))),
-        // As a file it came already; as a directory it is on the way, or its turn is yet to come.
+        WalkEntryKind::Link if is_after(&encoded) => Some((encoded, entry(kind, false))),
+        // Listed already if the link leads to a file. If the link leads to a directory, `after` is
+        // below the directory or the directory sorts after `after`.
         WalkEntryKind::Link => {
-            let key = with_trailing_slash(&bare);
-            let due = is_on_the_way(&key) || comes(&key);
-            due.then(|| (key, entry(WalkEntryKind::LinkedDirectory, true)))
+            let key = with_trailing_slash(&encoded);
+            let is_pending = contains_after(&key) || is_after(&key);
+            is_pending.then(|| (key, entry(WalkEntryKind::LinkedDirectory, true)))
         }
     }
 }

@@ -1,29 +1,29 @@
-//! A place below a root: raw bytes, relative, never leaving it. Leaves resolving to `disk`.
+//! Relative paths below a root, in raw bytes.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A path relative to a root: segments joined by `/`, each non-empty, without NUL or `/`, and
-/// neither `.` nor `..`. The root itself is the empty path. Orders by bytes, segment by segment. Cheap
-/// to clone: a search holds each path in several places.
+/// Path relative to a root: segments joined by `/`. A segment is not empty, is neither `.` nor
+/// `..`, and contains no NUL. The root itself is the empty path. Orders by bytes, segment by
+/// segment. Cheap to clone, because a scan keeps each path several times.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct RelPath(Arc<[u8]>);
 
 impl RelPath {
-    /// The root itself.
+    /// Returns the root itself.
     #[must_use]
     pub fn root() -> Self {
         Self::default()
     }
 
-    /// Checks raw bytes; `None` where they break a rule of the type.
+    /// Creates a path from raw bytes, or returns `None` if they are not a valid path.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let ok = bytes.is_empty() || bytes.split(|b| *b == b'/').all(is_segment);
         ok.then(|| Self(bytes.into()))
     }
 
-    /// This path and one segment more; `None` where `name` is no segment.
+    /// Appends a segment, or returns `None` if `name` is not a valid segment.
     #[must_use]
     pub fn join(&self, name: &[u8]) -> Option<Self> {
         if !is_segment(name) {
@@ -38,7 +38,7 @@ impl RelPath {
         Some(Self(bytes.into()))
     }
 
-    /// This path with all of `below` behind it.
+    /// Appends all segments of `below`.
     #[must_use]
     pub fn join_path(&self, below: &Self) -> Self {
         if self.is_root() {
@@ -50,47 +50,47 @@ impl RelPath {
         Self([&*self.0, b"/", &*below.0].concat().into())
     }
 
-    /// Whether this is the root itself.
+    /// Whether the path is the root itself.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The raw bytes, without a leading `/`.
+    /// Returns the raw bytes, without a leading `/`.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The segments, outermost first; none for the root.
+    /// Iterates over the segments, outermost first.
     #[must_use]
     pub fn segments(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.0.split(|b| *b == b'/').filter(|s| !s.is_empty())
     }
 
-    /// How many segments: 0 for the root.
+    /// How many segments the path has.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.segments().count()
     }
 
-    /// The last segment; `None` for the root.
+    /// Returns the last segment, or `None` for the root.
     #[must_use]
     pub fn file_name(&self) -> Option<&[u8]> {
         self.segments().next_back()
     }
 
-    /// All but the last segment; `None` for the root.
+    /// Returns the path without the last segment, or `None` for the root.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         if self.is_root() {
             return None;
         }
-        let cut = self.0.iter().rposition(|b| *b == b'/').unwrap_or(0);
-        Some(Self(self.0[..cut].into()))
+        let end = self.0.iter().rposition(|b| *b == b'/').unwrap_or(0);
+        Some(Self(self.0[..end].into()))
     }
 
-    /// What is left of this path below `dir`; `None` where it is not `dir` or below it.
+    /// Returns the path below `dir`, or `None` if the path is neither `dir` nor below `dir`.
     #[must_use]
     pub fn strip_prefix(&self, dir: &Self) -> Option<Self> {
         if dir.is_root() {
@@ -116,16 +116,18 @@ impl PartialOrd for RelPath {
 }
 
 impl Ord for RelPath {
-    /// By segments, so that siblings stay together: `a/b` comes before `a-b`.
+    /// Compares by segment, so that the entries of a directory stay together: `a/b` is less than
+    /// `a-b`.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        // No other byte is below the one that separates segments: there is no NUL.
+        // A path contains no NUL, so that no byte ranks below the separator.
         let rank = |byte: &u8| if *byte == b'/' { 0 } else { *byte };
         self.0.iter().map(rank).cmp(other.0.iter().map(rank))
     }
 }
 
 impl fmt::Display for RelPath {
-    /// For people: `.` for the root, bytes that are not UTF-8 replaced, control characters escaped.
+    /// Formats the path for people: `.` for the root, with invalid UTF-8 replaced and control
+    /// characters escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_root() {
             return f.write_str(".");
@@ -157,14 +159,14 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_could_leave_or_confuse() {
+    fn invalid_paths_are_rejected() {
         for bad in ["/", "/a", "a/", "a//b", ".", "..", "a/..", "a/./b", "a\0b"] {
             assert_eq!(RelPath::new(bad.as_bytes()), None, "{bad:?}");
         }
     }
 
     #[test]
-    fn parents_and_remainders() {
+    fn paths_split_and_join() {
         assert_eq!(rel("a/b").parent(), Some(rel("a")));
         assert_eq!(rel("a").parent(), Some(RelPath::root()));
         assert_eq!(RelPath::root().parent(), None);
@@ -175,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn orders_by_segment() {
+    fn entries_of_a_directory_stay_together() {
         assert!(rel("a/b") < rel("a-b"));
         assert!(RelPath::root() < rel("a"));
     }
 
     proptest! {
         #[test]
-        fn orders_as_its_segments(a in "[a\u{1}~é/-]{0,8}", b in "[a\u{1}~é/-]{0,8}") {
+        fn paths_order_like_their_segments(a in "[a\u{1}~é/-]{0,8}", b in "[a\u{1}~é/-]{0,8}") {
             if let (Some(a), Some(b)) = (RelPath::new(a.as_bytes()), RelPath::new(b.as_bytes())) {
                 prop_assert_eq!(a.cmp(&b), a.segments().cmp(b.segments()));
             }

@@ -1,47 +1,48 @@
-//! Who is at the other end of a connection: as the kernel or a certificate says it, never as a message
-//! does.
+//! Identity of a peer, as the kernel or a verified certificate states it. Request contents never
+//! count.
 
-// Of `core`, which has the plain data only.
+// From `core`, because the module must not use `std::net`, which does I/O.
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::fmt;
 use std::sync::Arc;
 
-/// The other end of one connection.
+/// Identity of a connection's peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PeerIdentity {
-    /// A process of this machine, as the kernel knew it when it connected to a Unix socket.
+    /// Local process, as the kernel identified it when it connected to a Unix socket.
     Local {
-        /// Its process id, for the log only: another process may have it by now. 0 if the kernel
-        /// cannot say it in the daemon's namespace.
+        /// Process id, for the log only, because the id may be reused. 0 if the process is not
+        /// visible in the daemon's PID namespace.
         pid: i32,
-        /// Its effective user id.
+        /// Effective user id.
         uid: u32,
-        /// Its effective group id, then its supplementary groups.
+        /// Effective group id, then the supplementary group ids.
         gids: Arc<[u32]>,
     },
-    /// Whoever connected over TCP.
+    /// Peer that connected over TCP.
     Remote {
-        /// Where from.
+        /// Address of the peer.
         address: SocketAddr,
-        /// The names in the certificate that it proved to hold: DNS names, and URIs such as
-        /// SPIFFE IDs. Empty where it showed none.
+        /// Names in the peer's verified certificate: DNS names, and URIs such as SPIFFE IDs. Empty
+        /// if the peer presented no certificate.
         names: Arc<[String]>,
     },
 }
 
-/// Whom a bound is counted for: all that one of them has open or under way shares it.
+/// Key of a quota. All connections, streams and calls with the same key share a quota.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum QuotaKey {
-    /// A user of this machine.
+    /// Local user.
     User(u32),
-    /// Whoever holds a certificate for these names.
+    /// Names of a verified certificate.
     CertificateNames(Arc<[String]>),
-    /// An address; of IPv6 the network of 64 bits, of which one host may have every address.
+    /// IPv4 address, or the /64 network of an IPv6 address, because one host may use the whole
+    /// network.
     Address(IpAddr),
 }
 
 impl PeerIdentity {
-    /// Whom it counts as.
+    /// Returns the key of the peer's quota.
     #[must_use]
     pub fn quota_key(&self) -> QuotaKey {
         match self {
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_are_told_apart_by_what_they_cannot_choose() {
+    fn quota_keys_ignore_ids_that_a_peer_can_choose() {
         let local = |pid, uid| PeerIdentity::Local { pid, uid, gids: Arc::default() }.quota_key();
         assert_eq!(local(1, 7), local(2, 7));
         assert_ne!(local(1, 7), local(1, 8));

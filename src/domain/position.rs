@@ -1,6 +1,7 @@
-//! Where in a text something is, in lines and characters from 1, as editors count them.
+//! Positions in a text as lines and characters from 1, as editors count.
 
-/// The line and column of the byte at `index`; beyond the end, those of the end.
+/// Returns the line and column of the byte at `index`, or of the end of the text if `index` is
+/// beyond the end.
 pub(super) fn position_of_byte(text: &[u8], index: usize) -> (u32, u32) {
     let before = &text[..index.min(text.len())];
     let start = before.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
@@ -9,9 +10,9 @@ pub(super) fn position_of_byte(text: &[u8], index: usize) -> (u32, u32) {
     (saturating_u32(line), saturating_u32(column))
 }
 
-/// The line and column of a key in block-style YAML: the first key of `path` begins its line, each
-/// further one is looked for in the lines below it, up to the next line that is not indented.
-/// (0, 0) where it is not found, as in flow style.
+/// Returns the line and column of a key in block-style YAML. The first key of `path` must begin a
+/// line. Each next key is searched in the lines below, up to the next line that is not indented.
+/// Returns (0, 0) if the key is not found, for example in flow style.
 pub(super) fn position_of_key(yaml: &str, path: &[&str]) -> (u32, u32) {
     let mut lines = yaml.lines().zip(1..).peekable();
     let mut found = (0, 0);
@@ -55,7 +56,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn counts_lines_and_characters_from_one() {
+    fn lines_and_characters_count_from_one() {
         for (text, index, expected) in [
             ("", 0, (1, 1)),
             ("ab", 1, (1, 2)),
@@ -69,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_keys_by_their_path() {
+    fn keys_are_found_by_their_path() {
         let yaml = "a: 1\n\"b\" :\n  # x\n  c: 2\n\n  - d: 3\ne: 4\n";
         for (path, expected) in [
             (vec!["a"], (1, 1)),
@@ -86,7 +87,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn places_are_in_the_text(text in "[ab:é\r\n -]{0,40}", index in 0_usize..90) {
+        fn positions_are_in_the_text(text in "[ab:é\r\n -]{0,40}", index in 0_usize..90) {
             let lines: Vec<&str> = text.split('\n').collect();
             let (line, column) = position_of_byte(text.as_bytes(), index);
             let found = lines[line as usize - 1].chars().count();

@@ -1,31 +1,32 @@
-//! Where something really is, with every link resolved, as opposed to how it was walked to.
+//! Resolved paths: paths below an allowed directory in which all links are resolved.
 
 use super::RelPath;
 
-/// A place below one of the allowed roots, no link in it. Two spots of one resolution are the same
-/// place exactly when they are equal; spots of different resolutions do not compare.
+/// Path below an allowed directory without a link in it. Two resolved paths from the same snapshot
+/// of the allowed directories are equal exactly if they are the same place. Paths from different
+/// snapshots must not be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ResolvedPath {
-    /// The index of the allowed root.
+    /// Index of the allowed directory.
     pub dir_index: usize,
-    /// The path below it.
+    /// Path below the allowed directory.
     pub rel_path: RelPath,
 }
 
 impl ResolvedPath {
-    /// The place of an entry of this directory; `None` where `name` is no segment.
+    /// Returns the path of an entry of this directory, or `None` if `name` is not a valid segment.
     #[must_use]
     pub fn join(&self, name: &[u8]) -> Option<Self> {
         Some(Self { dir_index: self.dir_index, rel_path: self.rel_path.join(name)? })
     }
 
-    /// The directory that holds this place; `None` for the allowed root itself.
+    /// Returns the parent directory, or `None` for the allowed directory itself.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         Some(Self { dir_index: self.dir_index, rel_path: self.rel_path.parent()? })
     }
 
-    /// What is left of this place below `dir`; `None` where it is not `dir` or below it.
+    /// Returns the path below `dir`, or `None` if the path is neither `dir` nor below `dir`.
     #[must_use]
     pub fn strip_prefix(&self, dir: &Self) -> Option<RelPath> {
         if self.dir_index == dir.dir_index {

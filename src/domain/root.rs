@@ -1,19 +1,18 @@
-//! Selected roots as the platform names them, and what can be said of one. Leaves looking at the
-//! disk to `disk`.
+//! Roots as the operator publishes them and as a platform selects them.
 
 use percent_encoding::percent_decode_str;
 
-/// The most bytes of a root id.
+/// Maximum bytes of a root id.
 const MAX_ID_BYTES: usize = 256;
-/// The most bytes of a root's path as given: Linux's `PATH_MAX`.
+/// Maximum bytes of a root's path in a request: Linux's `PATH_MAX`.
 const MAX_PATH_BYTES: usize = 4_096;
 
-/// A selected root's id: 1 to 256 bytes, no control characters, not `.` or `..`.
+/// Id of a root: 1 to 256 bytes, without control characters, and neither `.` nor `..`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RootId(Box<str>);
 
 impl RootId {
-    /// Checks the text of an id; the error says what is wrong with it.
+    /// Creates an id. The error states the rule that the text violates.
     pub fn new(text: &str) -> Result<Self, &'static str> {
         if text.is_empty() {
             return Err("is empty; an id has 1 to 256 bytes");
@@ -22,7 +21,7 @@ impl RootId {
             return Err("is over 256 bytes");
         }
         if text.chars().any(char::is_control) {
-            return Err("holds a control character");
+            return Err("contains a control character");
         }
         if matches!(text, "." | "..") {
             return Err("must not be `.` or `..`");
@@ -30,16 +29,16 @@ impl RootId {
         Ok(Self(text.into()))
     }
 
-    /// The id as given.
+    /// Returns the text of the id.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Who a published root is for. Orders as `ListRoots` does.
+/// Scope of a published root. Orders like `ListRoots`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)] // the proto's `Scope` says what each means
+#[allow(missing_docs)] // documented at `Scope` in root.proto
 pub enum RootScope {
     Repo,
     User,
@@ -47,21 +46,21 @@ pub enum RootScope {
     Admin,
 }
 
-/// A root that the operator offers to platforms.
+/// Root that the operator publishes to platforms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedRoot {
-    /// Its id on this executor.
+    /// Id of the root on this executor.
     pub id: RootId,
-    /// Absolute, raw bytes, as the operator gave it.
+    /// Absolute path in raw bytes, as configured.
     pub path: Box<[u8]>,
-    /// Who it is for.
+    /// Scope of the root.
     pub scope: RootScope,
-    /// Whether links below it are followed.
+    /// Whether links below the root are followed.
     pub follow_links: bool,
 }
 
 impl PublishedRoot {
-    /// The root as a caller selects it in an environment.
+    /// Returns the selection of this root that a caller in the environment sends.
     #[must_use]
     pub fn to_selected_root(&self, environment: &str) -> SelectedRoot {
         SelectedRoot {
@@ -73,21 +72,21 @@ impl PublishedRoot {
     }
 }
 
-/// A root as a platform selected it, its location not yet judged.
+/// Root as a platform selected it, with an unverified location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelectedRoot {
-    /// The platform's name for it.
+    /// Id that the platform chose.
     pub id: RootId,
-    /// The location's `type`.
+    /// Type of the location.
     pub location_type: Box<str>,
-    /// The location's environment.
+    /// Environment of the location.
     pub environment: Box<str>,
-    /// The location's path.
+    /// Path of the location.
     pub path: Box<str>,
 }
 
 impl SelectedRoot {
-    /// Where the root is said to be, for an executor of these environments.
+    /// Returns the path of the root, if the location belongs to one of the executor's environments.
     pub fn root_path(&self, environments: &[String]) -> Result<RootPath, RootReason> {
         if !matches!(&*self.location_type, "" | "environment") {
             return Err(RootReason::UnsupportedLocation);
@@ -105,21 +104,21 @@ impl SelectedRoot {
     }
 }
 
-/// Why a root cannot be used. The proto's `RootReason` documents cause and cure of each.
+/// Reason why a root is unavailable. `RootReason` in `root.proto` documents cause and fix of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum RootReason {
     NotFound,
     NotADirectory,
     PermissionDenied,
-    /// Permissions would let the daemon in, but not the walls that it built when it started.
+    /// The daemon's sandbox denies access, although the file permissions allow it.
     SandboxDenied,
     NotAllowed,
     WrongEnvironment,
-    /// The selection has no environment id, or no location at all.
+    /// The selection has no environment id or no location.
     MissingEnvironment,
     InvalidPath,
-    /// The path as given is longer than any path that Linux opens.
+    /// The path is longer than `PATH_MAX`, the longest path that Linux opens.
     PathTooLong,
     UnsupportedLocation,
     Timeout,
@@ -127,7 +126,7 @@ pub enum RootReason {
 }
 
 impl RootReason {
-    /// One of each name, in the order of the proto.
+    /// One reason for each name, in the order of the protobuf enum.
     pub const ALL: [Self; 9] = [
         Self::NotFound,
         Self::NotADirectory,
@@ -140,7 +139,7 @@ impl RootReason {
         Self::IoError,
     ];
 
-    /// Its name in the proto, without the enum's prefix.
+    /// Returns the name in the protobuf enum, without its prefix.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -156,19 +155,19 @@ impl RootReason {
         }
     }
 
-    /// The cause and what to do next, for a person. Never names a path: the caller has its own
-    /// spelling, and the daemon's stays here.
+    /// Returns the cause and the fix. The message never contains a path, so that the daemon's paths
+    /// stay private.
     #[must_use]
     pub fn message(self) -> &'static str {
         match self {
-            Self::NotFound => "nothing is at the root's path; create the directory",
+            Self::NotFound => "the root's path does not exist; create the directory",
             Self::NotADirectory => "the root's path is not a directory; select a directory",
             Self::PermissionDenied => {
                 "the daemon's user may not open the root; give it read and search permission"
             }
             Self::SandboxDenied => {
-                "the daemon may not open the root: what is there now came after the daemon \
-                 restricted itself; have the executor's operator restart it"
+                "the daemon's sandbox does not allow the root: the directory was created after the \
+                 daemon started; have the executor's operator restart the daemon"
             }
             Self::NotAllowed => {
                 "the root lies outside every allowed root; have the executor's operator allow it"
@@ -182,31 +181,31 @@ impl RootReason {
             }
             Self::PathTooLong => "the root's path is over 4,096 bytes; select a shorter path",
             Self::InvalidPath => {
-                "the root's path is no absolute path, `file:` URI or known `published:` name"
+                "the root's path is not an absolute path, a `file:` URI or a known `published:` name"
             }
             Self::UnsupportedLocation => {
                 "the root's location type is not `environment`; select an environment location"
             }
-            Self::Timeout => "the filesystem below the root does not answer; look at its mount",
+            Self::Timeout => "the filesystem below the root does not respond; check its mount",
             Self::IoError => {
                 "the filesystem below the root failed, or the daemon has no file descriptor left; \
-                 look at the disk or mount, and at the daemon's limit of open files"
+                 check the disk or mount, and the daemon's limit of open files"
             }
         }
     }
 }
 
-/// Where a selected root is, in the caller's words.
+/// Path of a selected root, as the caller wrote it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RootPath {
-    /// An absolute path: raw bytes that begin with `/` and hold no NUL.
+    /// Absolute path in raw bytes, without NUL.
     Native(Box<[u8]>),
-    /// The id of a published root.
+    /// Id of a published root.
     Published(Box<str>),
 }
 
 impl RootPath {
-    /// Reads a native absolute path, a `file:` URI (RFC 8089, of this host) or `published:<id>`.
+    /// Parses an absolute path, a `file:` URI of this host (RFC 8089) or `published:<id>`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() > MAX_PATH_BYTES {
@@ -224,7 +223,7 @@ impl RootPath {
     }
 }
 
-/// The path of a `file:` URI whose scheme is cut off, decoded.
+/// Returns the decoded path of a `file:` URI, given the text after the scheme.
 fn file_uri_path(rest: &str) -> Option<Vec<u8>> {
     if rest.contains(['?', '#']) {
         return None;
@@ -240,7 +239,7 @@ fn file_uri_path(rest: &str) -> Option<Vec<u8>> {
             path
         }
     };
-    // A `%` that begins no escape makes it no URI; a lenient reader would take it as it is.
+    // `percent_decode_str` keeps a `%` that begins no escape, which is not valid in a URI.
     let is_escape = |at: usize| {
         let digits = path.as_bytes().get(at + 1..at + 3);
         digits.is_some_and(|d| d.iter().all(u8::is_ascii_hexdigit))
@@ -255,7 +254,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn ids() {
+    fn root_ids_are_checked() {
         for good in ["a", "deploy-plugin@1", "a/b", "ü", &"x".repeat(256)] {
             assert!(RootId::new(good).is_ok(), "{good:?}");
         }
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn paths() {
+    fn root_paths_parse() {
         let native = |s: &[u8]| Some(RootPath::Native(s.into()));
         for (text, want) in [
             ("/opt/x", native(b"/opt/x")),
@@ -294,11 +293,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_path_and_its_uri_are_the_same(path in "/[^\0]{0,60}", any: String, uri in "file:(//|/|localhost|%|%2F|%00|a|é|\\?|#){0,9}") {
+        fn a_path_and_its_uri_parse_to_the_same_path(path in "/[^\0]{0,60}", any: String, uri in "file:(//|/|localhost|%|%2F|%00|a|é|\\?|#){0,9}") {
             let native = RootPath::parse(&path);
             prop_assert_eq!(&native, &Some(RootPath::Native(path.as_bytes().into())));
             let spelled = path.bytes().map(|byte| format!("%{byte:02X}")).collect::<Vec<_>>().concat();
-            // Its first slash ends the host.
+            // The first `/` is not encoded, because it ends the host.
             prop_assert_eq!(RootPath::parse(&format!("file:///{}", &spelled[3..])), native);
             for text in [any, uri] {
                 if let Some(RootPath::Native(path)) = RootPath::parse(&text) {

@@ -1,61 +1,61 @@
-//! What the daemon denies itself, as data. Leaves doing it to the room `sandbox`.
+//! Mode and status of the daemon's sandbox, as data.
 
-/// What is asked of the kernel's Landlock.
+/// Whether the daemon uses Landlock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LandlockMode {
-    /// As much as the kernel can do, and on without it.
+    /// Use all that the kernel supports, and start without Landlock if the kernel has none.
     #[default]
     BestEffort,
-    /// All that is needed, or no start.
+    /// Do not start unless the kernel supports all needed restrictions.
     Required,
-    /// Nothing.
+    /// Do not use Landlock.
     Off,
 }
 
-/// What Landlock holds the daemon to.
+/// Restrictions that Landlock enforces on the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LandlockState {
-    /// All that is needed: what is read, written, executed and reached by TCP.
+    /// All needed restrictions: on reading, writing, executing and TCP.
     Enforced,
-    /// Less than that; the kernel is too old for the rest.
+    /// Some restrictions. The kernel is too old for the others.
     Partial,
-    /// Nothing; nobody asked for it.
+    /// No restrictions, because Landlock is switched off.
     #[default]
     Off,
-    /// Nothing; the kernel cannot.
+    /// No restrictions, because the kernel does not support Landlock.
     Unavailable,
 }
 
-/// What the daemon denied itself when it started.
+/// Sandbox that the daemon entered when it started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SandboxStatus {
-    /// What Landlock does.
+    /// Restrictions that Landlock enforces.
     pub landlock: LandlockState,
-    /// The kernel's Landlock ABI; 0 where it has none or was not asked.
+    /// Landlock ABI version of the kernel. 0 if the kernel has no Landlock or was not asked.
     pub landlock_abi: u32,
-    /// Whether nothing that the daemon would execute could gain privileges.
+    /// Whether `no_new_privs` is set, so that no executed program gains privileges.
     pub no_new_privs: bool,
-    /// Directories below which may be read; 0 where nothing keeps it to them.
+    /// How many directories the daemon may read below. 0 if reading is not restricted.
     pub readable_dirs: u32,
 }
 
 impl LandlockMode {
-    /// As they are written.
+    /// Names of the modes in the configuration.
     pub const NAMES: [&str; 3] = ["best-effort", "required", "off"];
 
-    /// Reads the name of one.
+    /// Parses the name of a mode.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         match text {
             "best-effort" => Ok(Self::BestEffort),
             "required" => Ok(Self::Required),
             "off" => Ok(Self::Off),
-            _ => Err("is none of best-effort, required, off"),
+            _ => Err("expected best-effort, required or off"),
         }
     }
 }
 
 impl LandlockState {
-    /// One word for it.
+    /// Returns the name of the state.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ mod tests {
     use super::LandlockMode;
 
     #[test]
-    fn names() {
+    fn all_mode_names_parse() {
         let [best_effort, required, off] = LandlockMode::NAMES.map(LandlockMode::parse);
         assert_eq!(best_effort, Ok(LandlockMode::default()));
         assert_eq!((required, off), (Ok(LandlockMode::Required), Ok(LandlockMode::Off)));

@@ -1,9 +1,10 @@
-//! The search for skills below one root, as a state machine over plain listings: breadth first,
-//! names in byte order, so that limits cut at the same place every time. Leaves listing and reading
-//! to `disk`, which may do the visits of one round in any order and in parallel.
+//! Scan for skills below one root, as a state machine over directory listings. The scan goes
+//! breadth first and by names in byte order, so that a limit ends every scan at the same entry. The
+//! caller lists the directories of one round in any order and in parallel.
 //!
-//! A directory is entered once. Directories that are reached without a link are all entered first,
-//! so that they name what they hold; links follow, shallow before deep.
+//! A directory is entered once. Directories that are reached without a link are entered first, so
+//! that their skills are named by the path without a link. Linked directories follow, shallow
+//! before deep.
 
 use super::catalog::{BoundedDiagnostics, RootCounts};
 use super::diagnostic::{Diagnostic, DiagnosticCode, FileProblem};
@@ -15,84 +16,88 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// What a search may do.
+/// Rules of a scan.
 #[derive(Debug, Clone)]
 pub struct SearchRules {
-    /// How far it may go.
+    /// Limits of the scan.
     pub limits: Limits,
-    /// Directories that are never entered, by name.
+    /// Names of directories that are never entered.
     pub skipped_dirs: Vec<Box<[u8]>>,
-    /// Directories that are not entered directly inside a skill, by name.
+    /// Names of directories that are not entered directly inside a skill.
     pub resource_dirs: Vec<Box<[u8]>>,
-    /// Whether links are followed at all.
+    /// Whether links are followed.
     pub follow_links: bool,
-    /// Published roots, which are searched as themselves only. The root may be one of them.
+    /// Published roots, which only their own scans enter. The scanned root may be one of them.
     pub nested_roots: Arc<HashSet<ResolvedPath>>,
-    /// Skills that are found and not listed.
+    /// Rules for skills that are found and not listed.
     pub disable_rules: Arc<DisableRules>,
 }
 
-/// The names that are passed over unless the operator says otherwise.
+/// Default of [`SearchRules::skipped_dirs`].
 pub const DEFAULT_SKIPPED_DIRS: [&str; 7] =
     [".git", ".hg", ".svn", "node_modules", "target", "__pycache__", ".venv"];
-/// The names that are passed over directly inside a skill unless the operator says otherwise.
+/// Default of [`SearchRules::resource_dirs`].
 pub const DEFAULT_RESOURCE_DIRS: [&str; 3] = ["scripts", "references", "assets"];
 
-/// A SKILL.md, named by the path that won.
+/// SKILL.md with the path that names the skill.
 #[derive(Debug)]
 pub struct SkillCandidate {
-    /// Its directory, as walked.
+    /// Directory of the skill below the root, with links unresolved.
     pub package: RelPath,
-    /// Where the file really is.
+    /// Resolved path of the file.
     pub resolved: ResolvedPath,
-    /// What it holds.
+    /// Parsed content of the file.
     pub file: Arc<SkillFile>,
 }
 
-/// All that a search found.
+/// Result of a scan.
 #[derive(Debug)]
 pub struct SearchOutcome {
-    /// What it found.
+    /// Skills and diagnostics.
     pub findings: SearchFindings,
-    /// Each directory that was entered, and whether it may hold a manifest.
+    /// Whether each entered directory may contain a plugin manifest, by resolved path.
     pub entered_dirs: HashMap<ResolvedPath, bool>,
 }
 
-/// What a search found, but for where it has been.
+/// Skills and diagnostics of a scan.
 #[derive(Debug)]
 pub struct SearchFindings {
-    /// Every SKILL.md that could be read.
+    /// Every SKILL.md whose read succeeded.
     pub candidates: Vec<SkillCandidate>,
-    /// What was wrong on the way.
+    /// Diagnostics of the scan.
     pub diagnostics: BoundedDiagnostics,
-    /// What was met; `left_out` so far.
+    /// Counts of the scan. The caller adds to `omitted`.
     pub counts: RootCounts,
-    /// Whether a limit cut the search short.
+    /// Whether a limit ended the scan early.
     pub truncated: bool,
 }
 
-/// A search under way. Ask [`Search::round`], list what it gives, hand it to [`Search::absorb`] one by one in
-/// the same order, until a round is empty; then [`Search::finish`].
+/// Scan in progress. Call [`next_round`](Self::next_round), list the directories that the call
+/// returns, and pass the listings to [`add_listing`](Self::add_listing) in the same order. Repeat
+/// until a round is empty, then call [`finish`](Self::finish).
 #[derive(Debug)]
 pub struct SkillSearch {
     rules: SearchRules,
     root: ResolvedPath,
+    /// Directories of the next round.
     pending_dirs: Vec<DirToScan>,
-    /// By depth.
+    /// Linked directories by depth, entered after all directories without a link.
     pending_linked_dirs: BTreeMap<usize, Vec<(DirToScan, Option<DirIdentity>)>>,
     entered_identities: HashMap<DirIdentity, RelPath>,
     entered_dirs: HashMap<ResolvedPath, bool>,
+    /// Candidates, each with whether its path goes through a link.
     candidates: Vec<(SkillCandidate, bool)>,
     diagnostics: BoundedDiagnostics,
     counts: RootCounts,
     skipped_names: BTreeMap<Box<[u8]>, u32>,
+    /// First directory over `max_depth`, and how many there are.
     first_too_deep: Option<(RelPath, u32)>,
     stopped: bool,
     truncated: bool,
 }
 
 impl SkillSearch {
-    /// A search that begins at `root`.
+    /// Creates a scan that begins at `root`.
     #[must_use]
     pub fn new(root: ResolvedPath, rules: SearchRules) -> Self {
         let first = DirToScan { path: RelPath::root(), resolved: root.clone(), via_link: false };
@@ -114,7 +119,7 @@ impl SkillSearch {
         }
     }
 
-    /// The directories to list next; none when the search is over.
+    /// Returns the directories to list next, or none if the scan is complete.
     pub fn next_round(&mut self) -> Vec<DirToScan> {
         while !self.stopped {
             let mut round = std::mem::take(&mut self.pending_dirs);
@@ -124,7 +129,7 @@ impl SkillSearch {
                 round =
                     level.into_iter().filter_map(|(v, id)| self.skip_if_entered(v, id)).collect();
             }
-            // One more than fits, so that reaching the limit is seen by absorbing it.
+            // One directory more than the limit, so that `add_listing` reports the limit.
             let room = self.rules.limits.max_directories - self.counts.directories as usize;
             round.truncate(room + 1);
             if !round.is_empty() {
@@ -136,44 +141,45 @@ impl SkillSearch {
         Vec::new()
     }
 
+    /// Returns the directory, or reports an alias if the directory was entered by another path.
     fn skip_if_entered(
         &mut self,
-        visit: DirToScan,
+        dir: DirToScan,
         identity: Option<DirIdentity>,
     ) -> Option<DirToScan> {
         let Some(first) = identity.and_then(|id| self.entered_identities.get(&id)) else {
-            return Some(visit);
+            return Some(dir);
         };
-        let note = alias_problem(first);
-        self.add_diagnostic(visit.path, note);
+        let alias = alias_problem(first);
+        self.add_diagnostic(dir.path, alias);
         None
     }
 
-    /// Takes the listing of the next visit of a round.
-    pub fn add_listing(&mut self, visit: DirToScan, listing: Result<Arc<DirListing>, FileProblem>) {
+    /// Adds the listing of the next directory of the round.
+    pub fn add_listing(&mut self, dir: DirToScan, listing: Result<Arc<DirListing>, FileProblem>) {
         if self.stopped {
             return;
         }
         if self.counts.directories as usize >= self.rules.limits.max_directories {
             let value = self.rules.limits.max_directories;
-            return self.stop_at_limit("max_directories", value, visit.path);
+            return self.stop_at_limit("max_directories", value, dir.path);
         }
         match listing {
-            Ok(listing) => self.enter_dir(visit, &listing),
-            Err(problem) => self.add_diagnostic(visit.path, problem),
+            Ok(listing) => self.enter_dir(dir, &listing),
+            Err(problem) => self.add_diagnostic(dir.path, problem),
         }
     }
 
-    fn enter_dir(&mut self, visit: DirToScan, listing: &DirListing) {
-        if let Some(visit) = self.skip_if_entered(visit, Some(listing.identity)) {
-            self.entered_identities.insert(listing.identity, visit.path.clone());
-            self.entered_dirs.insert(visit.resolved.clone(), listing.may_hold_manifest);
+    fn enter_dir(&mut self, dir: DirToScan, listing: &DirListing) {
+        if let Some(dir) = self.skip_if_entered(dir, Some(listing.identity)) {
+            self.entered_identities.insert(listing.identity, dir.path.clone());
+            self.entered_dirs.insert(dir.resolved.clone(), listing.may_hold_manifest);
             self.counts.directories += 1;
-            self.process_entries(&visit, listing);
+            self.process_entries(&dir, listing);
         }
     }
 
-    fn process_entries(&mut self, visit: &DirToScan, listing: &DirListing) {
+    fn process_entries(&mut self, dir: &DirToScan, listing: &DirListing) {
         let room = self.rules.limits.max_entries - self.counts.entries as usize;
         let seen = listing.total_entries.min(room);
         self.counts.entries += u32::try_from(seen).unwrap_or(u32::MAX);
@@ -182,32 +188,34 @@ impl SkillSearch {
             &*e.name == b"SKILL.md"
                 && matches!(e.kind, ListingEntryKind::File(_) | ListingEntryKind::LinkedFile(..))
         });
-        let named = entries().any(|e| &*e.name == b"SKILL.md");
+        let has_skill_file = entries().any(|e| &*e.name == b"SKILL.md");
         for entry in entries() {
-            // Only a name that holds no `/` or NUL can come from a directory.
-            let Some(walked) = visit.path.join(&entry.name) else { continue };
+            // `readdir` returns no name with a `/` or NUL.
+            let Some(path) = dir.path.join(&entry.name) else { continue };
             if self.skip_dir_by_name(entry, is_skill) {
                 continue;
             }
-            if !named && entry.is_skill_file_in_any_case() {
+            if !has_skill_file && entry.is_skill_file_in_any_case() {
                 self.add_diagnostic(
-                    walked.clone(),
+                    path.clone(),
                     FileProblem::note(
                         DiagnosticCode::WrongCase,
-                        "not a skill: did you mean `SKILL.md`? The name must be in that letter case",
+                        "not a skill: the file name is case-sensitive; rename the file to `SKILL.md`",
                     ),
                 );
             }
-            self.process_entry(visit, walked, entry);
+            self.process_entry(dir, path, entry);
             if self.stopped {
                 return;
             }
         }
         if listing.total_entries > room {
-            self.stop_at_limit("max_entries", self.rules.limits.max_entries, visit.path.clone());
+            self.stop_at_limit("max_entries", self.rules.limits.max_entries, dir.path.clone());
         }
     }
 
+    /// Counts the entry as skipped if it is a directory whose name is skipped. Returns whether the
+    /// entry is skipped.
     fn skip_dir_by_name(&mut self, entry: &ListingEntry, is_skill: bool) -> bool {
         if !matches!(
             entry.kind,
@@ -216,18 +224,18 @@ impl SkillSearch {
             return false;
         }
         if entry.name.starts_with(b"..") {
-            // How Kubernetes keeps the versions of a mounted ConfigMap: what is meant to be seen are
-            // links into these.
+            // Kubernetes keeps the versions of a mounted ConfigMap in such directories, and links
+            // to their files from the volume's directory.
             self.count_skipped(b"..*");
             return true;
         }
         let names = &self.rules.skipped_dirs;
-        let own = &self.rules.resource_dirs;
-        let passed = names.contains(&entry.name) || is_skill && own.contains(&entry.name);
-        if passed {
+        let resources = &self.rules.resource_dirs;
+        let is_skipped = names.contains(&entry.name) || is_skill && resources.contains(&entry.name);
+        if is_skipped {
             self.count_skipped(&entry.name);
         }
-        passed
+        is_skipped
     }
 
     fn count_skipped(&mut self, name: &[u8]) {
@@ -235,52 +243,46 @@ impl SkillSearch {
         *self.skipped_names.entry(name.into()).or_default() += 1;
     }
 
-    fn process_entry(&mut self, visit: &DirToScan, walked: RelPath, entry: &ListingEntry) {
-        let is_main = &*entry.name == b"SKILL.md";
+    fn process_entry(&mut self, dir: &DirToScan, path: RelPath, entry: &ListingEntry) {
+        let is_skill_file = &*entry.name == b"SKILL.md";
         match &entry.kind {
             ListingEntryKind::Directory => {
-                if is_main {
-                    self.report_omitted(walked.clone(), not_regular_problem());
+                if is_skill_file {
+                    self.report_omitted(path.clone(), not_regular_problem());
                 }
-                let spot = if visit.path == visit.resolved.rel_path {
-                    // Held once, not twice.
-                    Some(ResolvedPath {
-                        dir_index: visit.resolved.dir_index,
-                        rel_path: walked.clone(),
-                    })
+                let resolved = if dir.path == dir.resolved.rel_path {
+                    // Shares the path's memory.
+                    Some(ResolvedPath { dir_index: dir.resolved.dir_index, rel_path: path.clone() })
                 } else {
-                    visit.resolved.join(&entry.name)
+                    dir.resolved.join(&entry.name)
                 };
-                let Some(spot) = spot else { return };
-                self.queue_dir(
-                    DirToScan { path: walked, resolved: spot, via_link: visit.via_link },
-                    None,
-                );
+                let Some(resolved) = resolved else { return };
+                self.queue_dir(DirToScan { path, resolved, via_link: dir.via_link }, None);
             }
             ListingEntryKind::File(Some(read)) => {
-                let Some(spot) = visit.resolved.join(&entry.name) else { return };
-                self.add_candidate(visit, walked, spot, visit.via_link, read);
+                let Some(resolved) = dir.resolved.join(&entry.name) else { return };
+                self.add_candidate(dir, path, resolved, dir.via_link, read);
             }
             ListingEntryKind::LinkedFile(_, Some(_)) | ListingEntryKind::LinkedDirectory(..)
                 if !self.rules.follow_links =>
             {
-                self.report_broken_link(walked, is_main, link_not_followed_problem());
+                self.report_broken_link(path, is_skill_file, link_not_followed_problem());
             }
-            ListingEntryKind::LinkedFile(spot, Some(read)) => {
-                self.add_candidate(visit, walked, spot.clone(), true, read);
+            ListingEntryKind::LinkedFile(resolved, Some(read)) => {
+                self.add_candidate(dir, path, resolved.clone(), true, read);
             }
-            ListingEntryKind::LinkedDirectory(spot, identity) => {
-                if is_main {
-                    self.report_omitted(walked.clone(), not_regular_problem());
+            ListingEntryKind::LinkedDirectory(resolved, identity) => {
+                if is_skill_file {
+                    self.report_omitted(path.clone(), not_regular_problem());
                 }
-                let visit = DirToScan { path: walked, resolved: spot.clone(), via_link: true };
-                self.queue_dir(visit, Some(*identity));
+                let dir = DirToScan { path, resolved: resolved.clone(), via_link: true };
+                self.queue_dir(dir, Some(*identity));
             }
             ListingEntryKind::BrokenLink(problem) => {
-                self.report_broken_link(walked, is_main, problem.clone())
+                self.report_broken_link(path, is_skill_file, problem.clone());
             }
-            ListingEntryKind::SpecialFile if is_main => {
-                self.report_omitted(walked, not_regular_problem())
+            ListingEntryKind::SpecialFile if is_skill_file => {
+                self.report_omitted(path, not_regular_problem());
             }
             ListingEntryKind::SpecialFile
             | ListingEntryKind::File(None)
@@ -288,69 +290,66 @@ impl SkillSearch {
         }
     }
 
-    fn report_broken_link(&mut self, walked: RelPath, is_main: bool, mut problem: FileProblem) {
-        if is_main {
+    fn report_broken_link(&mut self, path: RelPath, is_skill_file: bool, mut problem: FileProblem) {
+        if is_skill_file {
             problem.severity = super::Severity::Error;
-            self.report_omitted(walked, problem);
+            self.report_omitted(path, problem);
         } else {
-            self.add_diagnostic(walked, problem);
+            self.add_diagnostic(path, problem);
         }
     }
 
-    fn queue_dir(&mut self, visit: DirToScan, identity: Option<DirIdentity>) {
-        if visit.resolved != self.root && self.rules.nested_roots.contains(&visit.resolved) {
-            let name = visit.path.file_name().unwrap_or_default().to_vec();
+    fn queue_dir(&mut self, dir: DirToScan, identity: Option<DirIdentity>) {
+        if dir.resolved != self.root && self.rules.nested_roots.contains(&dir.resolved) {
+            let name = dir.path.file_name().unwrap_or_default().to_vec();
             return self.count_skipped(&name);
         }
-        let depth = visit.path.depth();
+        let depth = dir.path.depth();
         if depth > self.rules.limits.max_depth {
-            let (_, more) = self.first_too_deep.get_or_insert((visit.path, 0));
+            let (_, more) = self.first_too_deep.get_or_insert((dir.path, 0));
             *more += 1;
-        } else if visit.via_link {
-            self.pending_linked_dirs.entry(depth).or_default().push((visit, identity));
+        } else if dir.via_link {
+            self.pending_linked_dirs.entry(depth).or_default().push((dir, identity));
         } else {
-            self.pending_dirs.push(visit);
+            self.pending_dirs.push(dir);
         }
     }
 
     fn add_candidate(
         &mut self,
-        visit: &DirToScan,
-        walked: RelPath,
-        spot: ResolvedPath,
-        linked: bool,
+        dir: &DirToScan,
+        path: RelPath,
+        resolved: ResolvedPath,
+        via_link: bool,
         read: &Result<Arc<SkillFile>, FileProblem>,
     ) {
         match read {
-            Err(problem) => self.report_omitted(walked, problem.clone()),
-            // Links may yet turn out to be other names of the same, so only these surely count.
-            Ok(_) if !linked && self.candidates.len() >= self.rules.limits.max_skills => {
-                self.stop_at_limit("max_skills", self.rules.limits.max_skills, walked);
+            Err(problem) => self.report_omitted(path, problem.clone()),
+            // A linked SKILL.md may be an alias, so that only `finish` can count it.
+            Ok(_) if !via_link && self.candidates.len() >= self.rules.limits.max_skills => {
+                self.stop_at_limit("max_skills", self.rules.limits.max_skills, path);
             }
             Ok(file) => {
-                let package = visit.path.clone();
+                let package = dir.path.clone();
                 let file = file.clone();
-                self.candidates.push((SkillCandidate { package, resolved: spot, file }, linked));
+                self.candidates.push((SkillCandidate { package, resolved, file }, via_link));
             }
         }
     }
 
-    /// Settles which path names what, and closes the counts.
+    /// Resolves aliases, reports skipped and too deep directories, and returns the result.
     #[must_use]
     pub fn finish(mut self) -> SearchOutcome {
         let mut all = std::mem::take(&mut self.candidates);
-        all.sort_by_cached_key(|(c, linked)| (*linked, c.package.depth(), c.package.clone()));
-        let walked = |candidate: &SkillCandidate| candidate.package.join_path(&skill_file_name());
+        all.sort_by_cached_key(|(c, via_link)| (*via_link, c.package.depth(), c.package.clone()));
+        let path = |candidate: &SkillCandidate| candidate.package.join_path(&skill_file_name());
         let mut first: HashMap<ResolvedPath, usize> = HashMap::with_capacity(all.len());
         let mut candidates: Vec<SkillCandidate> = Vec::with_capacity(all.len());
         for (candidate, _) in all {
             if let Some(first) = first.get(&candidate.resolved) {
-                self.report_omitted(
-                    walked(&candidate),
-                    alias_problem(&walked(&candidates[*first])),
-                );
+                self.report_omitted(path(&candidate), alias_problem(&path(&candidates[*first])));
             } else if candidates.len() >= self.rules.limits.max_skills {
-                self.stop_at_limit("max_skills", self.rules.limits.max_skills, walked(&candidate));
+                self.stop_at_limit("max_skills", self.rules.limits.max_skills, path(&candidate));
                 break;
             } else {
                 first.insert(candidate.resolved.clone(), candidates.len());
@@ -362,11 +361,11 @@ impl SkillSearch {
             let more = if dirs > 1 { format!(", nor {} more", dirs - 1) } else { String::new() };
             self.report_limit(
                 at,
-                &format!("max_depth is {limit}: this directory was not searched{more}"),
+                &format!("max_depth is {limit}: this directory was not scanned{more}"),
             );
         }
         if self.counts.skipped > 0 {
-            let mut text = String::from("directories that were not searched, by name:");
+            let mut text = String::from("skipped directories, by name:");
             for (name, count) in &self.skipped_names {
                 let name = String::from_utf8_lossy(name);
                 let _ = write!(text, " `{}` ({count})", name.escape_debug());
@@ -376,18 +375,18 @@ impl SkillSearch {
                 FileProblem::note(DiagnosticCode::DirectoriesSkipped, text),
             );
         }
-        let rest = SearchFindings {
+        let findings = SearchFindings {
             candidates,
             diagnostics: self.diagnostics,
             counts: self.counts,
             truncated: self.truncated,
         };
-        SearchOutcome { findings: rest, entered_dirs: self.entered_dirs }
+        SearchOutcome { findings: findings, entered_dirs: self.entered_dirs }
     }
 
     fn stop_at_limit(&mut self, name: &str, value: usize, at: RelPath) {
         self.stopped = true;
-        self.report_limit(at, &format!("{name} is {value}: the search stopped here"));
+        self.report_limit(at, &format!("{name} is {value}: the scan stopped here"));
     }
 
     fn report_limit(&mut self, at: RelPath, text: &str) {
@@ -409,7 +408,7 @@ impl SkillSearch {
 fn alias_problem(first: &RelPath) -> FileProblem {
     FileProblem::note(
         DiagnosticCode::Alias,
-        format!("another path to `{first}`, which names what it holds"),
+        format!("another path to `{first}`; only that path is used"),
     )
 }
 

@@ -1,6 +1,5 @@
-//! `agents/openai.yaml`, beside a SKILL.md: how a skill presents itself, what it needs, who may use
-//! it. Read field by field, so that a bad field costs that field alone, except for the policy: what
-//! cannot be read of that closes. Leaves whether an icon exists to others.
+//! Sidecar `agents/openai.yaml` of a SKILL.md: the presentation, dependencies, policy and
+//! permissions of a skill. An invalid field is omitted, except that an invalid policy fails closed.
 
 mod fields;
 mod icon;
@@ -8,50 +7,50 @@ mod icon;
 use super::limits::MAX_MANIFEST_BYTES;
 use super::{DiagnosticCode, DynamicValue, FileProblem, position, yaml};
 
-use fields::SidecarReader;
 pub use icon::resolve_icon;
 
-/// What a sidecar says. Untrusted. The bounds of each text are those of the proto's messages.
+/// Content of a sidecar. Untrusted. The proto messages document the limits of each text.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SkillSidecar {
-    /// How the skill presents itself; `None` if it does not say.
+    /// Presentation of the skill.
     pub interface: Option<SkillInterface>,
-    /// The tools it needs, at most 256.
+    /// Required tools, at most 256.
     pub dependencies: Box<[ToolDependency]>,
-    /// Who may use it.
+    /// Restrictions on the use of the skill.
     pub policy: SkillPolicy,
-    /// What it asks for; `None` if nothing.
+    /// Requested permissions; `None` if the sidecar requests none.
     pub permissions: Option<SkillPermissions>,
 }
 
-/// When a model may use a skill, and in which products.
+/// Restrictions on the use of a skill by models and products.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SkillPolicy {
-    /// `None`: the author did not say.
+    /// Whether a model may use the skill without the user's request. `None` if not declared.
     pub allow_implicit_invocation: Option<bool>,
-    /// As written, known or not, at most 256 of 64 characters; empty means all.
+    /// Products that may use the skill: at most 256 texts of 64 characters, not validated. Empty
+    /// for all products.
     pub products: Box<[Box<str>]>,
 }
 
-/// How a skill presents itself to people. A text that is there is not empty.
+/// Presentation of a skill in a user interface. Texts are not empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[allow(missing_docs)] // the proto's `SkillInterface` says what each means
+#[allow(missing_docs)] // documented by the proto message `SkillInterface`
 pub struct SkillInterface {
     pub display_name: Option<Box<str>>,
     pub short_description: Option<Box<str>>,
-    /// As written; [`icon`] says what it means.
+    /// Path as written; [`resolve_icon`] resolves it.
     pub icon_small: Option<Box<str>>,
-    /// As written; [`icon`] says what it means.
+    /// Path as written; [`resolve_icon`] resolves it.
     pub icon_large: Option<Box<str>>,
     pub brand_color: Option<Box<str>>,
     pub default_prompt: Option<Box<str>>,
 }
 
-/// One tool that a skill needs. A text that is there is not empty.
+/// One tool that a skill requires. Texts are not empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)] // the proto's `ToolDependency` says what each means
+#[allow(missing_docs)] // documented by the proto message `ToolDependency`
 pub struct ToolDependency {
-    /// The author's `type`.
+    /// Value of the key `type`.
     pub kind: Box<str>,
     pub value: Box<str>,
     pub description: Option<Box<str>>,
@@ -60,21 +59,21 @@ pub struct ToolDependency {
     pub url: Option<Box<str>>,
 }
 
-/// The permissions that a skill asks for.
+/// Permissions that a skill requests.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SkillPermissions {
-    /// Whether it asks for the network; `None` if it does not say.
+    /// Whether the skill requests network access; `None` if not declared.
     pub network: Option<bool>,
     /// Paths to read, as written, at most 256 of 1,024 characters.
     pub file_system_read: Box<[Box<str>]>,
     /// Paths to write, as written, at most 256 of 1,024 characters.
     pub file_system_write: Box<[Box<str>]>,
-    /// A mapping as written, at most 64 KiB and 30 levels deep on the wire.
+    /// Mapping as written, at most 64 KiB and 30 levels deep on the wire.
     pub macos: Option<DynamicValue>,
 }
 
 impl SkillSidecar {
-    /// What counts for a sidecar that is there and cannot be read.
+    /// Returns the sidecar that replaces an unreadable one: implicit invocation is disabled.
     #[must_use]
     pub fn fail_closed() -> Self {
         let policy =
@@ -83,21 +82,18 @@ impl SkillSidecar {
     }
 }
 
-/// Reads a sidecar: all its bytes, or `MAX_MANIFEST_BYTES` + 1 of them. Nothing in it is nothing said.
+/// Reads a sidecar. `bytes` is the whole file, or its first `MAX_MANIFEST_BYTES` + 1 bytes. An
+/// empty file is a sidecar without fields.
 #[must_use]
 pub fn read(bytes: &[u8]) -> (SkillSidecar, Vec<FileProblem>) {
     match parse_mapping(bytes) {
-        Ok((yaml, value)) => {
-            let mut fields = SidecarReader::new(yaml);
-            let sidecar = fields.read_sidecar(&value);
-            (sidecar, fields.into_problems())
-        }
+        Ok((yaml, value)) => fields::read(yaml, &value),
         Err(problem) => (SkillSidecar::fail_closed(), vec![problem]),
     }
 }
 
 fn parse_mapping(bytes: &[u8]) -> Result<(&str, DynamicValue), FileProblem> {
-    const CLOSED: &str = "the skill is used only when a person names it";
+    const CLOSED: &str = "implicit invocation is disabled";
     if bytes.len() > MAX_MANIFEST_BYTES {
         let why = format!("the file is over {MAX_MANIFEST_BYTES} bytes; {CLOSED}");
         return Err(FileProblem::error(DiagnosticCode::FieldTooLong, why));
@@ -111,7 +107,7 @@ fn parse_mapping(bytes: &[u8]) -> Result<(&str, DynamicValue), FileProblem> {
     match yaml::parse(yaml) {
         Ok(value @ (DynamicValue::Map(_) | DynamicValue::Null)) => Ok((yaml, value)),
         Ok(other) => {
-            let why = format!("the file is {}, and must be a mapping; {CLOSED}", other.kind());
+            let why = format!("the file must be a mapping, but is {}; {CLOSED}", other.kind());
             Err(FileProblem::error(DiagnosticCode::YamlSyntax, why).with_position(1, 1))
         }
         Err(error) => {

@@ -1,4 +1,4 @@
-//! A skill as it is listed: what its author wrote, joined with where it lies and whose it is.
+//! Skill as it is listed: frontmatter, sidecar, path and namespace.
 
 use super::diagnostic::{DiagnosticCode, FileProblem};
 use super::limits::MAX_HANDLE_BYTES;
@@ -6,53 +6,54 @@ use super::sidecar::{self, SkillSidecar};
 use super::{CompactFrontmatter, ContentDigest, RelPath, RootId, handle};
 use std::sync::Arc;
 
-/// The most characters of a qualified name.
+/// Maximum characters of a qualified name.
 const MAX_QUALIFIED_NAME_CHARS: usize = 128;
 
-/// One listed skill. There are thousands: what it has in common with its file is held once.
+/// Listed skill. A catalog has thousands of skills, so each shares the content of its file.
 #[derive(Debug, Clone)]
 pub struct Skill {
-    /// Its directory as walked, below the root.
+    /// Directory of the skill below the root, with links unresolved.
     pub package: RelPath,
-    /// The namespace in its name.
+    /// Namespace of the qualified name.
     pub plugin: Option<Arc<str>>,
-    /// What its frontmatter says.
+    /// Frontmatter of the SKILL.md.
     pub frontmatter: CompactFrontmatter,
-    /// The bytes that the handle of its SKILL.md takes behind the root's own.
+    /// How many bytes the handle of the SKILL.md adds to the handle of the root.
     pub handle_len: usize,
-    /// `<plugin>:<name>`, where it has a namespace.
+    /// `<plugin>:<name>`, if the skill has a namespace.
     qualified_name: Option<Box<str>>,
     file: Arc<SkillFile>,
     icons: Option<Box<IconPaths>>,
 }
 
-/// Places below the root.
+/// Paths of a skill's icons below the root.
 #[derive(Debug, Clone, PartialEq)]
 struct IconPaths {
     small: Option<RelPath>,
     large: Option<RelPath>,
 }
 
-/// What was read of one SKILL.md and its sidecar.
+/// Parsed content of a SKILL.md and its sidecar.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SkillFile {
-    /// Of the whole file; `None` where it is over `max_file_bytes`.
+    /// Digest of the whole file. `None` if the file is larger than `max_file_bytes`.
     pub digest: Option<ContentDigest>,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// What the frontmatter says; `None` where a problem says why it says nothing.
+    /// Frontmatter. `None` if the frontmatter is unusable, for the reason in `problems`.
     pub frontmatter: Option<CompactFrontmatter>,
-    /// What is wrong with the frontmatter.
+    /// Problems with the frontmatter.
     pub problems: Box<[FileProblem]>,
-    /// What agents/openai.yaml says, and what is wrong with it.
+    /// Content of agents/openai.yaml, and its problems.
     pub sidecar: Option<Box<(SkillSidecar, Vec<FileProblem>)>>,
-    /// Whether `authored`, `digest` and `size` are those of an earlier version, since this one does
-    /// not parse.
+    /// Whether `frontmatter`, `digest` and `size` are from an earlier version, because the current
+    /// version does not parse.
     pub stale: bool,
 }
 
 impl SkillFile {
-    /// This file, as it last could be used: a half-written save must not empty a catalog.
+    /// Falls back to the last usable version if this version is unusable, so that a half-written
+    /// save does not remove the skill from the catalog.
     #[must_use]
     pub fn or_last_good(self, last: Option<&Self>) -> Self {
         match last {
@@ -68,17 +69,18 @@ impl SkillFile {
     }
 }
 
-/// The plugin that a skill belongs to.
+/// Plugin that a skill belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginNamespace {
-    /// The plugin's name.
+    /// Name of the plugin.
     pub name: Arc<str>,
-    /// Where the plugin lies below the selected root; `None` for one at or above it elsewhere.
+    /// Directory of the plugin below the selected root. `None` if the plugin's directory lies
+    /// outside the root.
     pub plugin_dir: Option<RelPath>,
 }
 
-/// Joins what was read to a skill; `None` where a problem says why it is left out. Problems are
-/// about the SKILL.md (first list) and its sidecar (second list).
+/// Creates a skill from its file, or returns `None` if a problem makes the file unusable. The first
+/// list has the problems of the SKILL.md, the second list those of the sidecar.
 #[must_use]
 pub fn assemble_skill(
     package: &RelPath,
@@ -87,41 +89,41 @@ pub fn assemble_skill(
 ) -> (Option<Skill>, Vec<FileProblem>, Vec<FileProblem>) {
     let mut problems = file.problems.to_vec();
     let sidecar = file.sidecar.as_deref();
-    let mut sidecar_problems = sidecar.map(|(_, wrong)| wrong.clone()).unwrap_or_default();
-    let Some(authored) = file.frontmatter.clone() else {
+    let mut sidecar_problems = sidecar.map(|(_, problems)| problems.clone()).unwrap_or_default();
+    let Some(frontmatter) = file.frontmatter.clone() else {
         return (None, problems, sidecar_problems);
     };
-    let qualified = namespace.map(|ns| format!("{}:{}", ns.name, authored.name()));
-    // One without a namespace is shorter than that by itself.
-    if qualified.as_ref().is_some_and(|name| name.chars().count() > MAX_QUALIFIED_NAME_CHARS) {
+    let qualified_name = namespace.map(|ns| format!("{}:{}", ns.name, frontmatter.name()));
+    // A name without a namespace is never over the limit.
+    if qualified_name.as_ref().is_some_and(|name| name.chars().count() > MAX_QUALIFIED_NAME_CHARS) {
         problems.push(FileProblem::error(
             DiagnosticCode::NameInvalid,
-            "the plugin's name and the skill's are over 128 characters together; shorten one",
+            "the qualified name is over 128 characters; shorten the plugin's or the skill's name",
         ));
         return (None, problems, sidecar_problems);
     }
-    let icons = sidecar.and_then(|(said, _)| said.interface.as_ref());
+    let interface = sidecar.and_then(|(sidecar, _)| sidecar.interface.as_ref());
     let mut icon = |text: Option<&str>, key: &str| {
         let text = text?;
-        let place =
+        let path =
             sidecar::resolve_icon(package, namespace.and_then(|ns| ns.plugin_dir.as_ref()), text);
-        if place.is_none() {
+        if path.is_none() {
             sidecar_problems.push(FileProblem::warning(
                 DiagnosticCode::FieldInvalid,
                 format!("`interface.{key}` must lie in `assets` of the skill or its plugin"),
             ));
         }
-        place
+        path
     };
-    let small = icon(icons.and_then(|i| i.icon_small.as_deref()), "icon_small");
-    let large = icon(icons.and_then(|i| i.icon_large.as_deref()), "icon_large");
+    let small = icon(interface.and_then(|i| i.icon_small.as_deref()), "icon_small");
+    let large = icon(interface.and_then(|i| i.icon_large.as_deref()), "icon_large");
     let has_icons = small.is_some() || large.is_some();
     let skill = Skill {
         package: package.clone(),
         plugin: namespace.map(|ns| ns.name.clone()),
-        frontmatter: authored,
+        frontmatter,
         handle_len: handle::encoded_path_len(package) + "/SKILL.md".len(),
-        qualified_name: qualified.map(Into::into),
+        qualified_name: qualified_name.map(Into::into),
         file: file.clone(),
         icons: has_icons.then(|| Box::new(IconPaths { small, large })),
     };
@@ -129,55 +131,56 @@ pub fn assemble_skill(
 }
 
 impl Skill {
-    /// `<plugin>:<name>`, or the bare name.
+    /// Returns the qualified name, `<plugin>:<name>`, or the name without a namespace.
     #[must_use]
     pub fn name(&self) -> &str {
         self.qualified_name.as_deref().unwrap_or_else(|| self.frontmatter.name())
     }
 
-    /// Of the whole SKILL.md; `None` where it is over `max_file_bytes`.
+    /// Returns the digest of the whole SKILL.md, or `None` if the file is larger than
+    /// `max_file_bytes`.
     #[must_use]
     pub fn digest(&self) -> Option<ContentDigest> {
         self.file.digest
     }
 
-    /// The size of the SKILL.md in bytes.
+    /// Returns the size of the SKILL.md in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.file.size
     }
 
-    /// What its agents/openai.yaml says; `None` where it has none.
+    /// Returns the content of agents/openai.yaml, if the skill has one.
     #[must_use]
     pub fn sidecar(&self) -> Option<&SkillSidecar> {
-        self.file.sidecar.as_deref().map(|(said, _)| said)
+        self.file.sidecar.as_deref().map(|(sidecar, _)| sidecar)
     }
 
-    /// Whether the file no longer parses, and this is what it last said.
+    /// Whether the file no longer parses and the skill shows its last usable version.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.file.stale
     }
 
-    /// The place of the small icon below the root.
+    /// Returns the path of the small icon below the root.
     #[must_use]
     pub fn icon_small(&self) -> Option<&RelPath> {
         self.icons.as_ref()?.small.as_ref()
     }
 
-    /// The place of the large icon below the root.
+    /// Returns the path of the large icon below the root.
     #[must_use]
     pub fn icon_large(&self) -> Option<&RelPath> {
         self.icons.as_ref()?.large.as_ref()
     }
 
-    /// Whether it is for certain products only.
+    /// Whether the skill is restricted to certain products.
     #[must_use]
     pub fn has_product_filter(&self) -> bool {
         self.sidecar().is_some_and(|s| !s.policy.products.is_empty())
     }
 
-    /// Whether a caller of this product sees the skill; an empty product sees all.
+    /// Whether a caller of this product sees the skill. An empty product sees all skills.
     #[must_use]
     pub fn is_visible_to_product(&self, product: &str) -> bool {
         let products = self.sidecar().map_or(&[][..], |s| &s.policy.products);
@@ -186,17 +189,18 @@ impl Skill {
             || products.iter().any(|p| p.eq_ignore_ascii_case(product))
     }
 
-    /// Whether its handles below a root of this id keep to their bound; the problem is for one that is
-    /// left out because they do not.
+    /// Checks that the skill's handle below a root with this id is not too long. The problem is for
+    /// a skill that is omitted because its handle is too long.
     pub fn check_handle(&self, root: &RootId) -> Result<(), FileProblem> {
         if handle::formatted_len(root, self.handle_len) <= MAX_HANDLE_BYTES {
             return Ok(());
         }
-        let why = "a skill's handle would be over 2,048 bytes; shorten its path or the root's id";
-        Err(FileProblem::error(DiagnosticCode::HandleTooLong, why))
+        let message =
+            "a skill's handle would be over 2,048 bytes; shorten its path or the root's id";
+        Err(FileProblem::error(DiagnosticCode::HandleTooLong, message))
     }
 
-    /// Where its SKILL.md is, as walked.
+    /// Returns the path of the SKILL.md below the root, with links unresolved.
     #[must_use]
     pub fn skill_file_path(&self) -> RelPath {
         self.package.join_path(&super::skill_file_name())
@@ -204,22 +208,14 @@ impl Skill {
 }
 
 impl PartialEq for Skill {
-    /// Whether both are listed as the same: what is wrong with their files is said elsewhere.
+    /// Whether both are listed the same. The problems of their files are ignored.
     fn eq(&self, other: &Self) -> bool {
-        let Self {
-            package,
-            plugin,
-            frontmatter: authored,
-            handle_len,
-            qualified_name: qualified,
-            file,
-            icons,
-        } = self;
+        let Self { package, plugin, frontmatter, handle_len, qualified_name, file, icons } = self;
         let is_same_file = || {
             let listed = |file: &SkillFile| (file.digest, file.size, file.stale);
             listed(file) == listed(&other.file) && self.sidecar() == other.sidecar()
         };
-        (package, plugin, qualified, icons, handle_len)
+        (package, plugin, qualified_name, icons, handle_len)
             == (
                 &other.package,
                 &other.plugin,
@@ -227,7 +223,7 @@ impl PartialEq for Skill {
                 &other.icons,
                 &other.handle_len,
             )
-            && *authored == other.frontmatter
+            && *frontmatter == other.frontmatter
             && (Arc::ptr_eq(file, &other.file) || is_same_file())
     }
 }

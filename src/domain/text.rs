@@ -1,11 +1,11 @@
-//! Small rules about text: white space, lengths, and how a foreign word is shown in a message.
+//! Text helpers: white space, lengths, and quoting of untrusted words in messages.
 
 use super::escape::is_misleading;
 
-/// The most characters of a foreign word in a message.
+/// Maximum characters of an untrusted word in a message.
 const MAX_QUOTED_CHARS: usize = 64;
 
-/// The words with one space between them, none around them.
+/// Joins the words with one space, without white space around them.
 pub(super) fn collapse_whitespace(text: &str) -> Box<str> {
     if is_whitespace_collapsed(text.as_bytes()) {
         return text.into();
@@ -20,7 +20,7 @@ pub(super) fn collapse_whitespace(text: &str) -> Box<str> {
     out.into()
 }
 
-/// Whether this is so already, as far as can be said of ASCII alone: nearly every text.
+/// Whether the text is surely collapsed already. Returns `false` for any text that is not ASCII.
 fn is_whitespace_collapsed(text: &[u8]) -> bool {
     let is_between = |(at, byte): (usize, &u8)| match byte {
         b' ' => at > 0 && text.get(at + 1).is_some_and(|next| *next != b' '),
@@ -29,18 +29,18 @@ fn is_whitespace_collapsed(text: &[u8]) -> bool {
     text.iter().enumerate().all(is_between)
 }
 
-/// Whether `text` has more than `max` characters.
+/// Whether the text has more than `max` characters.
 pub(super) fn exceeds_chars(text: &str, max: usize) -> bool {
     text.len() > max && text.chars().nth(max).is_some()
 }
 
-/// The first `max` characters.
+/// Returns the first `max` characters.
 pub(super) fn truncate_chars(text: &str, max: usize) -> &str {
     text.char_indices().nth(max).map_or(text, |(end, _)| &text[..end])
 }
 
-/// A foreign word in back quotes: cut, control characters and hidden ones escaped, so that it cannot pose as more
-/// than a word of the message.
+/// Quotes an untrusted word with backticks. Truncates the word and escapes misleading characters,
+/// so that the word cannot pose as a part of the message.
 pub(super) fn quote_word(text: &str) -> String {
     let mut out = String::from("`");
     out.push_str(&escape_misleading(truncate_chars(text, MAX_QUOTED_CHARS)));
@@ -48,7 +48,7 @@ pub(super) fn quote_word(text: &str) -> String {
     out
 }
 
-/// `text` with its control characters and hidden characters escaped.
+/// Escapes control characters and hidden characters.
 pub(super) fn escape_misleading(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -57,12 +57,12 @@ pub(super) fn escape_misleading(text: &str) -> String {
     out
 }
 
-/// Foreign words for a message: at most eight of them, then how many more.
+/// Quotes at most eight untrusted words and appends the number of the others.
 pub(super) fn quote_words<'a>(words: impl ExactSizeIterator<Item = &'a str>) -> String {
     const MAX: usize = 8;
     let more = words.len().saturating_sub(MAX);
-    let shown = words.take(MAX).map(quote_word).collect::<Vec<_>>().join(", ");
-    if more > 0 { format!("{shown} and {more} more") } else { shown }
+    let quoted = words.take(MAX).map(quote_word).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{quoted} and {more} more") } else { quoted }
 }
 
 #[cfg(test)]
@@ -70,7 +70,7 @@ mod tests {
     use super::{collapse_whitespace, exceeds_chars, quote_word, quote_words, truncate_chars};
 
     #[test]
-    fn collapses_cuts_and_shows() {
+    fn text_is_collapsed_truncated_and_quoted() {
         assert_eq!(&*collapse_whitespace(" a \r\n\tb\u{a0}c "), "a b c");
         for text in ["a b c", " a", "a ", "a  b", "a\tb", "a\u{b}b", "ä  b", "ä b", "", " "] {
             let words: Vec<_> = text.split_whitespace().collect();

@@ -1,7 +1,7 @@
-//! Cursors and page tokens: opaque to callers, checked in full when they come back. No secret:
-//! whatever is in one is verified again, so a forged one gains nothing.
+//! Cursors and page tokens: opaque to callers and validated in full when a caller sends one back.
+//! Tokens are not secret and not signed: the daemon verifies all contents again, so that a forged
+//! token gains nothing.
 
-use super::package_walk::FileListToken;
 use super::{FileVersion, RelPath, RootId, handle};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,22 +12,22 @@ const READ_CURSOR_TAG: u8 = 1;
 const PAGE_TOKEN_TAG: u8 = 2;
 const RESUME_TOKEN_TAG: u8 = 3;
 const FILE_LIST_TOKEN_TAG: u8 = 4;
-/// Those that hold only numbers.
+/// Maximum characters of a token that holds only numbers.
 const MAX_TOKEN_CHARS: usize = 256;
-/// Those that hold a path, which is shorter than its handle.
+/// Maximum characters of a token that holds a path. A path is shorter than its handle.
 const MAX_PATH_TOKEN_CHARS: usize = 4_096;
 
-/// Where a paged read goes on: which version of which resource, and from which byte.
+/// Position in a paged read: a file version and a byte offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadCursor {
-    /// The version that the pages before came from.
+    /// Version of the file that the earlier pages were read from.
     pub version: FileVersion,
-    /// The first byte of the next page.
+    /// Offset of the first byte of the next page.
     pub offset: u64,
 }
 
 impl ReadCursor {
-    /// The text for the caller, bound to the resource.
+    /// Encodes the cursor for the caller, bound to the resource.
     #[must_use]
     pub fn encode(&self, root: &RootId, resource: &RelPath) -> String {
         let v = &self.version;
@@ -42,7 +42,7 @@ impl ReadCursor {
         encode_with_checksum(body, handle::format_handle(root, resource).as_bytes())
     }
 
-    /// `None` for a text that no caproot made, or that it made for another resource.
+    /// Decodes a cursor. Returns `None` if the text is invalid or belongs to another resource.
     #[must_use]
     pub fn decode(text: &str, root: &RootId, resource: &RelPath) -> Option<Self> {
         let body = decode_checked(
@@ -68,42 +68,43 @@ impl ReadCursor {
     }
 }
 
-/// Where a paged list goes on: which revision of which daemon, and from which skill.
+/// Position in a paged list: a revision of one daemon and an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageToken {
-    /// The daemon's epoch.
+    /// Epoch of the daemon.
     pub epoch: u64,
-    /// The revision that all pages show.
+    /// Revision that all pages show.
     pub revision: u64,
-    /// The index in the request of the root to go on with.
+    /// Index of the next root in the request.
     pub root: u32,
-    /// The index of the skill in that root's catalog.
+    /// Index of the next item in the root's catalog.
     pub item: u32,
 }
 
 impl PageToken {
-    /// Goes on at an index of a root in the request, and one of what that root has.
+    /// Returns a token for the index of a root in the request and the index of an item of that
+    /// root.
     #[must_use]
     pub fn at_item(epoch: u64, revision: u64, (root, item): (usize, usize)) -> Self {
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Self { epoch, revision, root: number(root), item: number(item) }
     }
 
-    /// The text for the caller, bound to the request by its `question` bytes.
+    /// Encodes the token for the caller, bound to the bytes of the request's query.
     #[must_use]
-    pub fn encode(&self, question: &[u8]) -> String {
+    pub fn encode(&self, query: &[u8]) -> String {
         let mut body = vec![PAGE_TOKEN_TAG];
         body.extend(self.epoch.to_be_bytes());
         body.extend(self.revision.to_be_bytes());
         body.extend(self.root.to_be_bytes());
         body.extend(self.item.to_be_bytes());
-        encode_with_checksum(body, question)
+        encode_with_checksum(body, query)
     }
 
-    /// `None` for a text that no caproot made, or that it made for another question.
+    /// Decodes a token. Returns `None` if the text is invalid or belongs to another query.
     #[must_use]
-    pub fn decode(text: &str, question: &[u8]) -> Option<Self> {
-        let body = decode_checked(text, question, MAX_TOKEN_CHARS)?;
+    pub fn decode(text: &str, query: &[u8]) -> Option<Self> {
+        let body = decode_checked(text, query, MAX_TOKEN_CHARS)?;
         let mut fields = TokenReader(&body);
         if fields.take_bytes::<1>()? != [PAGE_TOKEN_TAG] {
             return None;
@@ -118,25 +119,26 @@ impl PageToken {
     }
 }
 
-/// Where a stream goes on: which revision of which daemon, of which question.
+/// Position in a stream: a revision of one daemon and a checksum of the query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResumeToken {
-    /// The daemon's epoch.
+    /// Epoch of the daemon.
     pub epoch: u64,
-    /// The revision that the caller holds.
+    /// Revision that the caller has.
     pub revision: u64,
-    /// Of the question: the caller may have another by now, which is no mistake.
+    /// Checksum of the request's query. The caller may resume with a different query, which is no
+    /// error.
     pub query_checksum: [u8; CHECKSUM_BYTES],
 }
 
 impl ResumeToken {
-    /// A token for a question, by its bytes.
+    /// Creates a token for a query, given the bytes that identify the query.
     #[must_use]
-    pub fn new(epoch: u64, revision: u64, question: &[u8]) -> Self {
-        Self { epoch, revision, query_checksum: checksum(question, b"question") }
+    pub fn new(epoch: u64, revision: u64, query: &[u8]) -> Self {
+        Self { epoch, revision, query_checksum: checksum(query, b"question") }
     }
 
-    /// The text for the caller.
+    /// Encodes the token for the caller.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut body = vec![RESUME_TOKEN_TAG];
@@ -146,7 +148,7 @@ impl ResumeToken {
         encode_with_checksum(body, b"")
     }
 
-    /// `None` for a text that no caproot made.
+    /// Decodes a token. Returns `None` if the text is invalid.
     #[must_use]
     pub fn decode(text: &str) -> Option<Self> {
         let body = decode_checked(text, b"", MAX_TOKEN_CHARS)?;
@@ -163,20 +165,31 @@ impl ResumeToken {
     }
 }
 
+/// Position in a paged list of files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileListToken {
+    /// Last listed file, below the package.
+    pub last_file: RelPath,
+    /// How many entries were visited up to the last file.
+    pub entries_seen: u64,
+    /// Whether a limit omitted an entry up to the last file.
+    pub truncated: bool,
+}
+
 impl FileListToken {
-    /// The text for the caller, bound to the request by its `question` bytes.
+    /// Encodes the token for the caller, bound to the bytes of the request's query.
     #[must_use]
-    pub fn encode(&self, question: &[u8]) -> String {
+    pub fn encode(&self, query: &[u8]) -> String {
         let mut body = vec![FILE_LIST_TOKEN_TAG, u8::from(self.truncated)];
         body.extend(self.entries_seen.to_be_bytes());
         body.extend(self.last_file.as_bytes());
-        encode_with_checksum(body, question)
+        encode_with_checksum(body, query)
     }
 
-    /// `None` for a text that no caproot made, or that it made for another question.
+    /// Decodes a token. Returns `None` if the text is invalid or belongs to another query.
     #[must_use]
-    pub fn decode(text: &str, question: &[u8]) -> Option<Self> {
-        let body = decode_checked(text, question, MAX_PATH_TOKEN_CHARS)?;
+    pub fn decode(text: &str, query: &[u8]) -> Option<Self> {
+        let body = decode_checked(text, query, MAX_PATH_TOKEN_CHARS)?;
         let mut fields = TokenReader(&body);
         let [tag, truncated @ (0 | 1)] = fields.take_bytes()? else { return None };
         let seen = u64::from_be_bytes(fields.take_bytes()?);
@@ -189,6 +202,7 @@ impl FileListToken {
     }
 }
 
+/// Reader of a token's fixed-size fields.
 struct TokenReader<'a>(&'a [u8]);
 
 impl TokenReader<'_> {
@@ -214,7 +228,7 @@ fn decode_checked(text: &str, bound_to: &[u8], max_chars: usize) -> Option<Vec<u
     (stated == checksum(&body, bound_to)).then_some(body)
 }
 
-/// Tells a slip from a token; not a signature.
+/// Returns a checksum that detects corrupted tokens. The checksum is not a signature.
 fn checksum(body: &[u8], bound_to: &[u8]) -> [u8; CHECKSUM_BYTES] {
     let whole = Sha256::new().chain_update(body).chain_update(bound_to).finalize();
     let mut check = [0; CHECKSUM_BYTES];
@@ -228,26 +242,26 @@ mod tests {
     use crate::domain::{FileVersion, RelPath, RootId};
     use proptest::prelude::*;
 
-    fn place(text: &str) -> (RootId, RelPath) {
+    fn resource(text: &str) -> (RootId, RelPath) {
         (RootId::new("r").expect("id"), RelPath::new(text.as_bytes()).expect("path"))
     }
 
     proptest! {
         #[test]
-        fn cursors_come_back(device: u64, inode: u64, size: u64, cut: u64, s: i64, n: u32) {
+        fn cursors_round_trip(device: u64, inode: u64, size: u64, cut: u64, s: i64, n: u32) {
             let version = FileVersion { device, inode, size, mtime: (s, n), ctime: (!s, !n) };
             let cursor = ReadCursor { version, offset: cut.min(size) };
-            let (root, path) = place("a/b");
+            let (root, path) = resource("a/b");
             let text = cursor.encode(&root, &path);
             prop_assert_eq!(ReadCursor::decode(&text, &root, &path), Some(cursor));
-            let (root, other) = place("a/c");
+            let (root, other) = resource("a/c");
             prop_assert_eq!(ReadCursor::decode(&text, &root, &other), None);
         }
 
         #[test]
         fn corrupted_tokens_are_rejected(at in 0usize..80, flip in 1u8..128) {
             let version = FileVersion { device: 1, inode: 2, size: 3, mtime: (4, 5), ctime: (6, 7) };
-            let (root, path) = place("a");
+            let (root, path) = resource("a");
             let mut text = ReadCursor { version, offset: 1 }.encode(&root, &path).into_bytes();
             let at = at % text.len();
             text[at] = (text[at] ^ flip) & 0x7f;
@@ -256,20 +270,20 @@ mod tests {
         }
 
         #[test]
-        fn bookmarks_come_back(
+        fn file_list_tokens_round_trip(
             raw in proptest::collection::vec(any::<u8>(), 1..2_048), seen: u64, truncated: bool
         ) {
             if let Some(last_file) = RelPath::new(&raw) {
-                let bookmark = FileListToken { last_file, entries_seen: seen, truncated };
-                let text = bookmark.encode(b"q");
+                let token = FileListToken { last_file, entries_seen: seen, truncated };
+                let text = token.encode(b"q");
                 prop_assert_eq!(FileListToken::decode(&text, b"p"), None);
                 prop_assert_eq!(PageToken::decode(&text, b"q"), None);
-                prop_assert_eq!(FileListToken::decode(&text, b"q"), Some(bookmark));
+                prop_assert_eq!(FileListToken::decode(&text, b"q"), Some(token));
             }
         }
 
         #[test]
-        fn pages_come_back(epoch: u64, revision: u64, root: u32, skill: u32, garbage: String) {
+        fn page_and_resume_tokens_round_trip(epoch: u64, revision: u64, root: u32, skill: u32, garbage: String) {
             let token = PageToken { epoch, revision, root, item: skill };
             prop_assert_eq!(PageToken::decode(&token.encode(b"q"), b"q"), Some(token));
             prop_assert_eq!(PageToken::decode(&token.encode(b"q"), b"p"), None);

@@ -1,5 +1,4 @@
-//! What an author wrote, as plain data, and what can be asked of it. Leaves building it from a format
-//! to `seed`, and the formats, and where their mistakes lie, to `yaml` and `json`.
+//! Dynamic value of YAML or JSON.
 
 pub mod compact;
 mod seed;
@@ -8,59 +7,59 @@ use std::fmt::{self, Write as _};
 
 pub use seed::{DocumentBudget, ValueSeed};
 
-/// One value of YAML or JSON. Maps keep the author's order and hold no key twice.
+/// Value of YAML or JSON. Mappings keep the author's order and have no duplicate keys.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DynamicValue {
-    /// Nothing: `null`, `~`, or left out.
+    /// `null`, `~`, or no value.
     Null,
     /// `true` or `false`.
     Bool(bool),
-    /// A whole number that fits.
+    /// An integer that fits into `i64`.
     Int(i64),
-    /// A whole number beyond `i64::MAX`; one beyond `u64` is text.
+    /// An integer above `i64::MAX`. An integer above `u64::MAX` is text.
     UInt(u64),
-    /// Any other number, always finite: `.inf` and `.nan` are text, so that values equal themselves.
+    /// Another finite number. `.inf` and `.nan` are text, so that each value equals itself.
     Float(f64),
-    /// Text as the author means it, unescaped.
+    /// Text, unescaped.
     Text(Box<str>),
     /// A list.
     List(Box<[DynamicValue]>),
-    /// A mapping. Keys that are no text are printed.
+    /// A mapping. Keys of other types are converted to text.
     Map(Box<[(Box<str>, DynamicValue)]>),
 }
 
 impl DynamicValue {
-    /// The value under `key`; `None` where there is none or this is no mapping.
+    /// Returns the value of `key`, or `None` if the key is absent or `self` is not a mapping.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {
         self.as_map()?.iter().find(|(k, _)| &**k == key).map(|(_, v)| v)
     }
 
-    /// The text, if it is one.
+    /// Returns the text if `self` is a text.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         if let Self::Text(text) = self { Some(text) } else { None }
     }
 
-    /// The entries, if it is a mapping.
+    /// Returns the entries if `self` is a mapping.
     #[must_use]
     pub fn as_map(&self) -> Option<&[(Box<str>, Self)]> {
         if let Self::Map(entries) = self { Some(entries) } else { None }
     }
 
-    /// The items, if it is a list.
+    /// Returns the items if `self` is a list.
     #[must_use]
     pub fn as_list(&self) -> Option<&[Self]> {
         if let Self::List(items) = self { Some(items) } else { None }
     }
 
-    /// Whether it is neither list nor mapping.
+    /// Whether `self` is neither a list nor a mapping.
     #[must_use]
     pub fn is_scalar(&self) -> bool {
         !matches!(self, Self::List(_) | Self::Map(_))
     }
 
-    /// What it is, for a message: `a list`, `a number`, …
+    /// Returns the type for a message: `a list`, `a number`, …
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -73,7 +72,7 @@ impl DynamicValue {
         }
     }
 
-    /// As text: a scalar as itself (`null` for nothing), a list or mapping as compact JSON.
+    /// Converts a scalar to its text, and a list or mapping to compact JSON.
     #[must_use]
     pub fn to_text(&self) -> Box<str> {
         match self {
@@ -82,7 +81,7 @@ impl DynamicValue {
         }
     }
 
-    /// About how many bytes it takes on the wire as a `google.protobuf.Value`.
+    /// Returns the approximate size on the wire as a `google.protobuf.Value`.
     #[must_use]
     pub fn wire_size(&self) -> usize {
         match self {
@@ -96,7 +95,7 @@ impl DynamicValue {
         }
     }
 
-    /// How many lists and mappings are within each other at most; 0 for a scalar.
+    /// Returns the maximum nesting of lists and mappings; 0 for a scalar.
     #[must_use]
     pub fn depth(&self) -> usize {
         match self {
@@ -107,7 +106,7 @@ impl DynamicValue {
     }
 }
 
-/// Compact JSON.
+/// Formats a value as compact JSON.
 struct JsonDisplay<'a>(&'a DynamicValue);
 
 impl fmt::Display for JsonDisplay<'_> {
@@ -118,7 +117,7 @@ impl fmt::Display for JsonDisplay<'_> {
             DynamicValue::Bool(b) => write!(f, "{b}"),
             DynamicValue::Int(n) => write!(f, "{n}"),
             DynamicValue::UInt(n) => write!(f, "{n}"),
-            // Debug keeps `1.0` apart from `1`, and a large number short.
+            // `Debug` distinguishes `1.0` from `1` and keeps large numbers short.
             DynamicValue::Float(n) => write!(f, "{n:?}"),
             DynamicValue::Text(text) => write_json_string(text, f),
             DynamicValue::List(items) => {

@@ -1,5 +1,5 @@
-//! YAML text to a `Value`, in bounded time and memory. Names the YAML library, and nothing else does;
-//! leaves what keys mean, and quoting what is broken, to others.
+//! YAML parser with limits on time and memory. Wraps `serde_yaml`; no other module of `domain` uses
+//! it.
 
 mod bracket_depth;
 mod fast_path;
@@ -10,41 +10,42 @@ use super::limits::{MAX_ALIAS_BYTES, MAX_NESTING};
 use super::value::{DocumentBudget, DynamicValue};
 use super::{position, text};
 
-/// How many `[` and `{` may be open at once, as far as can be told without reading the text. The
-/// library looks at each one that is open at each token, and has read all of the text before anything
-/// can be refused: without a bound here, time would grow with the square of the text. Far over what
-/// prose leaves open.
+/// Upper limit of the estimated number of open `[` and `{`. The library visits each open bracket
+/// for each token, and reads the whole text before it can reject anything. Without this limit, the
+/// time grows with the square of the text. The limit is far above the brackets that prose leaves
+/// open.
 const MAX_OPEN_BRACKETS: usize = 4 * MAX_NESTING;
 
-/// How many `%TAG` there may be: the library looks at all of them for each one, and for each tag.
+/// Maximum number of `%TAG` directives. The library searches all of them for each directive and
+/// tag.
 const MAX_TAG_HANDLES: usize = 64;
 
-/// Why a text has no value.
+/// Error of [`parse`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct YamlError {
-    /// From 1; 0 where the whole document is meant.
+    /// Line from 1; 0 for the whole document.
     pub line: u32,
-    /// In characters from 1; 0 where the whole document is meant.
+    /// Column in characters from 1; 0 for the whole document.
     pub column: u32,
-    /// For a person, without the position.
+    /// Message without the position.
     pub message: String,
-    /// Whether it can be read at all.
+    /// Kind of the error.
     pub kind: YamlErrorKind,
 }
 
-/// What a `YamlError` is about.
+/// Kind of a [`YamlError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum YamlErrorKind {
-    /// It is no YAML.
+    /// The text is not valid YAML.
     Syntax,
-    /// It is YAML, over a bound or with a key, an anchor or a document that it cannot have: quoting
-    /// would hide that.
+    /// The text is valid YAML, but exceeds a limit, or has a duplicate key, an unknown anchor or a
+    /// second document. Such a text must not be repaired, because quotes would hide the error.
     Rejected,
 }
 
-/// Reads one document; nothing, or comments alone, is `Null`. Aliases may add `MAX_ALIAS_BYTES` to
-/// what the text itself holds; texts up to that size meet the bound by nothing else but mappings as
-/// keys of mappings.
+/// Parses one document. An empty document is `Null`. The expansion of aliases may add
+/// `MAX_ALIAS_BYTES` to the size of the text. Texts up to that size exceed the limit only with
+/// mappings as keys of mappings.
 pub fn parse(text: &str) -> Result<DynamicValue, YamlError> {
     if let Some(value) = fast_path::parse(text) {
         return Ok(value);
@@ -64,7 +65,7 @@ fn parse_with_library(text: &str) -> Result<DynamicValue, YamlError> {
         let message = error.to_string();
         let unreadable = text.find(|c: char| !is_yaml_char(c));
         let index = match error.location() {
-            // The library gives no place for a character that YAML does not allow.
+            // The library has no position for a character that YAML does not allow.
             _ if message.starts_with("control characters") => unreadable,
             found => found.map(|at| at.index()),
         };
@@ -72,7 +73,7 @@ fn parse_with_library(text: &str) -> Result<DynamicValue, YamlError> {
         let (line, column) =
             index.map_or((0, 0), |at| position::position_of_byte(text.as_bytes(), at));
         if let Some(message) = budget.into_rejection() {
-            // Without the way there that the library puts before it, which can be long.
+            // Drop the path that the library prepends to the message, which can be long.
             return YamlError { line, column, message, kind: YamlErrorKind::Rejected };
         }
         let kind = if is_rejection_message(&message) {
@@ -89,7 +90,8 @@ fn parse_with_library(text: &str) -> Result<DynamicValue, YamlError> {
     })
 }
 
-/// What would take the library more than time in proportion, where it is, and why it is refused.
+/// Finds a construct that takes the library more than linear time. Returns its offset and a
+/// message.
 fn find_costly_construct(text: &str) -> Option<(usize, String)> {
     let nested = bracket_depth::find_bracket_deeper_than(MAX_OPEN_BRACKETS, text)
         .map(|index| (index, format!("nested over {MAX_NESTING} levels deep")));
@@ -97,19 +99,19 @@ fn find_costly_construct(text: &str) -> Option<(usize, String)> {
     nested.or_else(|| Some((handles()?.0, format!("over {MAX_TAG_HANDLES} `%TAG` lines"))))
 }
 
-/// The library's own words for what is well-formed and yet has no value.
+/// Whether a message of the library means that the text is well-formed but has no value.
 fn is_rejection_message(message: &str) -> bool {
     ["unknown anchor", "more than one document", "repetition limit", "recursion limit"]
         .iter()
-        .any(|words| message.contains(words))
+        .any(|phrase| message.contains(phrase))
 }
 
 fn is_yaml_char(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{7e}' | '\u{85}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..)
 }
 
-/// Where that begins which the end of the text cuts off: the end itself tells its author nothing. The
-/// library says it only in its words.
+/// Returns the line and column of a quote that is not closed, which helps an author more than the
+/// end of the text. The library has this position only in its message.
 fn unclosed_quote_position(message: &str) -> Option<(usize, usize)> {
     let rest = message.strip_prefix("found unexpected end of stream")?;
     let (_, place) = rest.rsplit_once(", while scanning a quoted scalar at line ")?;
@@ -117,7 +119,8 @@ fn unclosed_quote_position(message: &str) -> Option<(usize, usize)> {
     Some((line.parse().ok()?, column.parse().ok()?))
 }
 
-/// The byte at a line and column of the library's, for which more ends a line than for an editor.
+/// Converts a line and column of the library into an offset. The library has more line breaks than
+/// editors do.
 fn byte_index_of(text: &str, (line, column): (usize, usize)) -> usize {
     let ends = ['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'];
     let ends = text.match_indices(ends).filter(|(at, _)| !text[*at..].starts_with("\r\n"));
@@ -127,8 +130,8 @@ fn byte_index_of(text: &str, (line, column): (usize, usize)) -> usize {
     characters.nth(column.saturating_sub(1)).unwrap_or(text.len())
 }
 
-/// Drops the library's ` at line 2 column 3` and ` at position 4`: they count within the document,
-/// and the caller says where in the file it is.
+/// Removes ` at line 2 column 3` and ` at position 4` from a message. These positions are relative
+/// to the document; the caller reports the position in the file.
 fn strip_positions(message: &str) -> String {
     let mut out = String::with_capacity(message.len());
     let mut rest = message;
@@ -144,6 +147,7 @@ fn strip_positions(message: &str) -> String {
     out
 }
 
+/// Returns the rest of a text after a position at its start.
 fn strip_position_prefix(text: &str) -> Option<&str> {
     let digits =
         |text: &'_ str| text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();

@@ -1,15 +1,16 @@
-//! Quotes values in YAML that does not parse, where authors forget to: `description: Use when: x`.
-//! Works line by line and leaves judging the outcome to the caller, who parses it again.
+//! Repairs YAML with missing quotes, such as `description: Use when: x`. Works line by line; the
+//! caller parses the result again.
 
 use super::yaml::{self, YamlErrorKind};
 
-/// What a repair did: the text, and the line (from 1) and key of each value that it quoted.
+/// Repaired text, and the line (from 1) and key of each quoted value.
 pub type RepairedYaml = (String, Vec<(u32, String)>);
 
-/// Puts single quotes around each unquoted value that is no YAML on its own and that contains `: `,
-/// ends with `:`, or begins with `[`, `{`, `@`, a backtick or `<`. Indented lines that go on with the
-/// value are joined to it, and left blank, so that line numbers stay. `None` where there is nothing
-/// to quote. Meant for text that does not parse; text in block scalars and quotes is not touched.
+/// Puts single quotes around each unquoted value that is invalid YAML on its own and that contains
+/// `: `, ends with `:`, or begins with `[`, `{`, `@`, a backtick or `<`. Joins indented
+/// continuation lines to the value and leaves them blank, which preserves line numbers. Block
+/// scalars and quoted scalars are not changed. Returns `None` if there is nothing to quote.
+/// Intended for text that does not parse.
 #[must_use]
 pub fn quote_broken_values(yaml: &str) -> Option<RepairedYaml> {
     let lines: Vec<&str> = yaml.split_inclusive('\n').collect();
@@ -32,11 +33,11 @@ pub fn quote_broken_values(yaml: &str) -> Option<RepairedYaml> {
     (!quoted.is_empty()).then_some((out, quoted))
 }
 
-/// A line of a block: where its entry begins, its key if it has one, its value.
+/// One line of block-style YAML.
 struct BlockLine<'a> {
-    /// The column, from 0, of the key, or else of the value.
+    /// Column (from 0) of the key, or of the value if there is no key.
     indent: usize,
-    /// The column, from 0, of the innermost dash before it, or else `indent`.
+    /// Column (from 0) of the innermost preceding dash, or `indent` if there is no dash.
     parent_indent: usize,
     key: Option<&'a str>,
     value: &'a str,
@@ -45,9 +46,9 @@ struct BlockLine<'a> {
 fn split_line(line: &str) -> BlockLine<'_> {
     let line = line.trim_end();
     let mut indent = count_leading_spaces(line);
-    let mut parent = indent;
+    let mut parent_indent = indent;
     while let Some(rest) = line[indent..].strip_prefix('-').filter(|r| r.starts_with(' ')) {
-        parent = indent;
+        parent_indent = indent;
         indent += 1 + count_leading_spaces(rest);
     }
     let text = &line[indent..];
@@ -56,7 +57,7 @@ fn split_line(line: &str) -> BlockLine<'_> {
             let (key, value) = (text[..end].trim_end(), text[end + 1..].trim_start());
             BlockLine { indent, parent_indent: indent, key: Some(key), value }
         }
-        None => BlockLine { indent, parent_indent: parent, key: None, value: text },
+        None => BlockLine { indent, parent_indent, key: None, value: text },
     }
 }
 
@@ -64,7 +65,7 @@ fn count_leading_spaces(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
 }
 
-/// Where the `:` behind a plain key is.
+/// Returns the offset of the `:` after a plain key.
 fn key_end(text: &str) -> Option<usize> {
     if text.starts_with(|c| "#\"'[]{}&*!|>%@`,<".contains(c)) {
         return None;
@@ -77,11 +78,11 @@ fn key_end(text: &str) -> Option<usize> {
     (!key.is_empty() && !text[..end].contains(" #")).then_some(end)
 }
 
-/// How many of the lines behind the first belong to its value.
+/// Returns the number of lines after the first that belong to its value.
 fn count_continuation_lines(lines: &[&str]) -> usize {
-    let BlockLine { indent, parent_indent: parent, key, value } = split_line(lines[0]);
+    let BlockLine { indent, parent_indent, key, value } = split_line(lines[0]);
     let rest = &lines[1..];
-    let deeper = |line: &&&str| is_blank(line) || count_leading_spaces(line) > parent;
+    let deeper = |line: &&&str| is_blank(line) || count_leading_spaces(line) > parent_indent;
     match first_content_char(value) {
         Some('|' | '>') => rest.iter().take_while(deeper).count(),
         Some(quote @ ('"' | '\'')) => count_quoted_lines(quote, value, rest),
@@ -101,7 +102,7 @@ fn count_continuation_lines(lines: &[&str]) -> usize {
     }
 }
 
-/// The first character of a value behind its anchor and tag.
+/// Returns the first character of a value after its anchor and tag.
 fn first_content_char(mut value: &str) -> Option<char> {
     while value.starts_with(['&', '!']) {
         value = value.split_once([' ', '\t']).map_or("", |(_, rest)| rest.trim_start());
@@ -113,12 +114,12 @@ fn is_blank(line: &str) -> bool {
     line.trim().is_empty()
 }
 
-/// Whether a line ends a list or mapping in brackets, and so may stand as far left as its key.
+/// Whether a line closes a list or mapping in brackets. Such a line may have the indent of its key.
 fn starts_with_closing_bracket(line: &str) -> bool {
     line.trim_start().starts_with([']', '}'])
 }
 
-/// How many more lines a quoted scalar takes that begins in `value`.
+/// Returns the number of continuation lines of a quoted scalar that begins in `value`.
 fn count_quoted_lines(quote: char, value: &str, rest: &[&str]) -> usize {
     let start = value.find(quote).map_or(value.len(), |at| at + 1);
     let mut open = !closes_quote(quote, &value[start..]);
@@ -143,7 +144,8 @@ fn closes_quote(quote: char, text: &str) -> bool {
     false
 }
 
-/// The key, and the entry in one line without its end, if its value has to be quoted.
+/// Returns the key and the repaired entry in one line, without its line ending. Returns `None` if
+/// the value needs no quotes.
 fn repair_entry<'a>(lines: &[&'a str]) -> Option<(&'a str, String)> {
     let first = lines[0].trim_end();
     let BlockLine { key, value, .. } = split_line(first);
@@ -156,10 +158,10 @@ fn repair_entry<'a>(lines: &[&'a str]) -> Option<(&'a str, String)> {
         joined.push(' ');
         joined.push_str(line.trim());
     }
-    let is_ours = joined.contains(": ")
+    let is_repairable = joined.contains(": ")
         || joined.ends_with(':')
         || joined.starts_with(['[', '{', '@', '`', '<']);
-    if !is_ours || !is_invalid_yaml(&joined) {
+    if !is_repairable || !is_invalid_yaml(&joined) {
         return None;
     }
     let before = &first[..first.len() - value.len()];
@@ -170,7 +172,7 @@ fn is_invalid_yaml(value: &str) -> bool {
     yaml::parse(&format!("x: {value}")).is_err_and(|error| error.kind == YamlErrorKind::Syntax)
 }
 
-/// The end of a line: nothing, `\n` or `\r\n`.
+/// Returns the line ending: `\n`, `\r\n` or empty.
 fn line_ending(line: &str) -> &str {
     let text = line.strip_suffix('\n').unwrap_or(line);
     &line[text.strip_suffix('\r').unwrap_or(text).len()..]

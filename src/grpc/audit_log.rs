@@ -1,6 +1,5 @@
-//! The audit log: who was refused, and where the operator wants it, who asked for what. Never a body,
-//! a token or a path. What strangers wrote is escaped and cut here, and passed on as text, which the
-//! log's writers quote. Leaves finding out what a call is about to `audited`.
+//! Audit log of denied calls, and of all calls if the operator enables it. Never logs bodies,
+//! tokens or paths. Untrusted text is escaped and truncated here; the log formatter quotes it.
 
 use crate::domain::escape::truncate_escaped;
 use crate::domain::{Caller, PeerIdentity};
@@ -14,21 +13,20 @@ use tonic::{Code, Extensions, Status};
 use tonic_types::StatusExt as _;
 use tracing::{info, warn};
 
-/// What a log filter names it by.
-/// Lines of it stand alone, and not in the span of a call.
+/// Log target for filters. Audit lines have no parent span, so they stand alone.
 const TARGET: &str = "caproot::audit";
-/// Lines about refused calls in a [`SPAN`]; further ones are counted, so that nobody who may not ask
-/// can fill a disk.
+/// Limit of lines target denied calls in a [`REFUSAL_WINDOW`]. Further lines are only counted, so
+/// that an unauthorized client cannot fill the disk.
 const MAX_REFUSALS_PER_WINDOW: u32 = 10;
 const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
 
-/// The most bytes of each: as many as a good one has, or of names enough to tell whose they are.
+/// Maximum bytes of each logged text, enough for every valid value.
 const MAX_METHOD_BYTES: usize = 128;
 const MAX_ROOT_ID_BYTES: usize = 256;
 const MAX_LOGGED_HANDLE_BYTES: usize = 2_048;
 const MAX_LIST_BYTES: usize = 512;
 
-/// Writes the audit log. Cheap to clone; all clones are one.
+/// Audit log. All clones share the same settings and rate limit.
 #[derive(Debug, Clone)]
 pub struct AuditLog(Arc<AuditLogInner>);
 
@@ -38,7 +36,7 @@ struct AuditLogInner {
     refusal_limiter: Mutex<RefusalLimiter>,
 }
 
-/// How many lines were written lately.
+/// Rate limit of lines target denied calls.
 #[derive(Debug, Default)]
 struct RefusalLimiter {
     window_start: Option<Instant>,
@@ -46,14 +44,14 @@ struct RefusalLimiter {
     suppressed: u64,
 }
 
-/// Who calls, as far as that is known. Cheap to clone.
+/// Caller of a call, as far as known.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AuditSubject {
     peer: Option<PeerIdentity>,
     caller: Option<Caller>,
 }
 
-/// The same in words.
+/// Log fields of an [`AuditSubject`].
 #[derive(Debug, Default)]
 struct AuditFields {
     rules: Option<String>,
@@ -63,7 +61,7 @@ struct AuditFields {
     certificate_names: Option<String>,
 }
 
-/// What a call is about.
+/// Method and resources of a call.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AuditTarget {
     method: &'static str,
@@ -73,22 +71,19 @@ pub(super) struct AuditTarget {
 }
 
 impl AuditLog {
-    /// One that tells refused calls, and with `every_call` the others too.
+    /// Creates an audit log of denied calls. If `every_call` is set, it includes all other calls.
     #[must_use]
     pub fn new(every_call: bool) -> Self {
-        let every_call = AtomicBool::new(every_call);
-        Self(Arc::new(AuditLogInner {
-            log_every_call: every_call,
-            refusal_limiter: Mutex::default(),
-        }))
+        let log_every_call = AtomicBool::new(every_call);
+        Self(Arc::new(AuditLogInner { log_every_call, refusal_limiter: Mutex::default() }))
     }
 
-    /// Whether the calls are told that are not refused, from now on.
+    /// Sets whether the log includes calls that were not denied.
     pub fn set_log_every_call(&self, every_call: bool) {
         self.0.log_every_call.store(every_call, Ordering::Relaxed);
     }
 
-    /// A call that the door did not let in, by its path.
+    /// Records a call that the authentication layer denied.
     pub(super) fn record_rejected_call(
         &self,
         peer: Option<&PeerIdentity>,
@@ -97,58 +92,63 @@ impl AuditLog {
     ) {
         let method = path.strip_prefix("/caproot.v1.CapabilityService/").unwrap_or(path);
         let method = truncate_escaped(method, MAX_METHOD_BYTES);
-        let who = AuditSubject { peer: peer.cloned(), caller: None };
-        self.write_refusal(&who, &method, None, error_reason(status).as_deref());
+        let subject = AuditSubject { peer: peer.cloned(), caller: None };
+        self.write_refusal(&subject, &method, None, error_reason(status).as_deref());
     }
 
-    /// A root that was asked for, and is none that the caller may use.
-    pub(super) fn record_denied_root(&self, who: &AuditSubject, about: &AuditTarget, root: &str) {
+    /// Records a selected root that the caller may not use.
+    pub(super) fn record_denied_root(
+        &self,
+        subject: &AuditSubject,
+        target: &AuditTarget,
+        root: &str,
+    ) {
         self.write_refusal(
-            who,
-            about.method,
+            subject,
+            target.method,
             Some(&truncate_escaped(root, MAX_ROOT_ID_BYTES)),
             Some("NOT_ALLOWED"),
         );
     }
 
-    /// A call that was answered by `bytes`, or by a status.
+    /// Records the outcome of a call: the bytes of its response, or its error.
     pub(super) fn record_call(
         &self,
-        who: &AuditSubject,
-        about: &AuditTarget,
+        subject: &AuditSubject,
+        target: &AuditTarget,
         outcome: Result<Option<usize>, &Status>,
     ) {
-        let AuditTarget { method, root, package, resource } = about;
+        let AuditTarget { method, root, package, resource } = target;
         let (root, reason) = (root.as_deref(), outcome.err().and_then(error_reason));
         let code = outcome.err().map_or(Code::Ok, Status::code);
         if matches!(code, Code::PermissionDenied | Code::Unauthenticated) {
-            self.write_refusal(who, method, root, reason.as_deref());
+            self.write_refusal(subject, method, root, reason.as_deref());
         }
         if self.0.log_every_call.load(Ordering::Relaxed) {
-            let AuditFields { rules, uid, pid, address, certificate_names: names } =
-                who.audit_fields();
+            let AuditFields { rules, uid, pid, address, certificate_names } =
+                subject.audit_fields();
             info!(
                 target: TARGET, parent: None,
                 method,
-                caller = rules.as_deref(),
+                rules = rules.as_deref(),
                 uid,
                 pid,
                 address = address.as_deref(),
-                names = names.as_deref(),
+                certificate_names = certificate_names.as_deref(),
                 root,
                 package = package.as_deref(),
                 resource = resource.as_deref(),
                 outcome = grpc_code_name(code),
                 reason = reason.as_deref(),
                 bytes = outcome.ok().flatten(),
-                "called"
+                "call"
             );
         }
     }
 
     fn write_refusal(
         &self,
-        who: &AuditSubject,
+        subject: &AuditSubject,
         method: &str,
         root: Option<&str>,
         reason: Option<&str>,
@@ -156,41 +156,41 @@ impl AuditLog {
         if !self.check_refusal_limit() {
             return;
         }
-        let AuditFields { rules, uid, pid, address, certificate_names: names } = who.audit_fields();
+        let AuditFields { rules, uid, pid, address, certificate_names } = subject.audit_fields();
         warn!(
             target: TARGET, parent: None,
             method,
-            caller = rules.as_deref(),
+            rules = rules.as_deref(),
             uid,
             pid,
             address = address.as_deref(),
-            names = names.as_deref(),
+            certificate_names = certificate_names.as_deref(),
             root,
             reason,
-            "refused"
+            "access denied"
         );
     }
 
-    /// Whether a line more may be written; those that may not are counted, and the count is written
-    /// when the span is over.
+    /// Whether the rate limit allows another line. Otherwise counts the line; the count is logged
+    /// when the window ends.
     fn check_refusal_limit(&self) -> bool {
         let now = Instant::now();
-        let mut refusals = self.0.refusal_limiter();
-        if refusals.window_start.is_none_or(|since| now.duration_since(since) >= REFUSAL_WINDOW) {
-            refusals.window_start = Some(now);
-            refusals.logged = 0;
+        let mut limiter = self.0.lock_limiter();
+        if limiter.window_start.is_none_or(|since| now.duration_since(since) >= REFUSAL_WINDOW) {
+            limiter.window_start = Some(now);
+            limiter.logged = 0;
         }
-        if refusals.logged < MAX_REFUSALS_PER_WINDOW {
-            refusals.logged += 1;
+        if limiter.logged < MAX_REFUSALS_PER_WINDOW {
+            limiter.logged += 1;
             return true;
         }
-        refusals.suppressed += 1;
-        if refusals.suppressed == 1 {
+        limiter.suppressed += 1;
+        if limiter.suppressed == 1 {
             let inner = Arc::downgrade(&self.0);
             tokio::spawn(async move {
                 tokio::time::sleep(REFUSAL_WINDOW).await;
                 if let Some(inner) = inner.upgrade() {
-                    inner.refusal_limiter().log_suppressed();
+                    inner.lock_limiter().log_suppressed();
                 }
             });
         }
@@ -199,54 +199,54 @@ impl AuditLog {
 }
 
 impl AuditLogInner {
-    fn refusal_limiter(&self) -> MutexGuard<'_, RefusalLimiter> {
+    fn lock_limiter(&self) -> MutexGuard<'_, RefusalLimiter> {
         self.refusal_limiter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl RefusalLimiter {
-    /// Says how many lines were not written.
+    /// Logs how many lines were suppressed.
     fn log_suppressed(&mut self) {
-        let untold = std::mem::take(&mut self.suppressed);
-        if untold > 0 {
-            warn!(target: TARGET, parent: None, untold, "further calls were refused");
+        let suppressed = std::mem::take(&mut self.suppressed);
+        if suppressed > 0 {
+            warn!(target: TARGET, parent: None, suppressed, "further denied calls not logged");
         }
     }
 }
 
 impl Drop for AuditLogInner {
-    /// A daemon that ends tells what it still has to tell.
+    /// Logs the last count when the daemon stops.
     fn drop(&mut self) {
         self.refusal_limiter.get_mut().unwrap_or_else(PoisonError::into_inner).log_suppressed();
     }
 }
 
 impl AuditSubject {
-    /// From what the connection and the door left with a request.
+    /// Reads the peer and the caller from the extensions of a request.
     pub(super) fn from_extensions(extensions: &Extensions) -> Self {
         Self { peer: extensions.get().cloned(), caller: extensions.get().cloned() }
     }
 
     fn audit_fields(&self) -> AuditFields {
-        let listed = |names: &[&str]| {
+        let join = |names: &[&str]| {
             (!names.is_empty()).then(|| truncate_escaped(&names.join(","), MAX_LIST_BYTES))
         };
         let rules = self.caller.as_ref();
         let rules =
             rules.map(|caller| caller.matched_rules.iter().map(|name| &**name).collect::<Vec<_>>());
-        let who =
-            AuditFields { rules: rules.and_then(|rules| listed(&rules)), ..AuditFields::default() };
+        let fields =
+            AuditFields { rules: rules.and_then(|rules| join(&rules)), ..AuditFields::default() };
         match &self.peer {
-            None => who,
+            None => fields,
             Some(PeerIdentity::Local { pid, uid, .. }) => {
-                AuditFields { uid: Some(*uid), pid: Some(*pid), ..who }
+                AuditFields { uid: Some(*uid), pid: Some(*pid), ..fields }
             }
             Some(PeerIdentity::Remote { address, names }) => {
                 let names: Vec<&str> = names.iter().map(|name| &**name).collect();
                 AuditFields {
                     address: Some(address.to_string()),
-                    certificate_names: listed(&names),
-                    ..who
+                    certificate_names: join(&names),
+                    ..fields
                 }
             }
         }
@@ -254,7 +254,7 @@ impl AuditSubject {
 }
 
 impl AuditTarget {
-    /// A call about these roots, by their ids.
+    /// Creates the target of a call target these roots.
     pub(super) fn for_roots<'a>(
         method: &'static str,
         ids: impl IntoIterator<Item = &'a str>,
@@ -275,16 +275,16 @@ impl AuditTarget {
         Self { method, root: (!root.is_empty()).then_some(root), ..Self::default() }
     }
 
-    /// The same about a package, and a resource of it if it is not the main one.
+    /// Adds the handles of a package and a resource. An empty handle is omitted.
     pub(super) fn with_handles(self, package: &str, resource: &str) -> Self {
-        let some = |handle: &str| {
+        let logged = |handle: &str| {
             (!handle.is_empty()).then(|| truncate_escaped(handle, MAX_LOGGED_HANDLE_BYTES))
         };
-        Self { package: some(package), resource: some(resource), ..self }
+        Self { package: logged(package), resource: logged(resource), ..self }
     }
 }
 
-/// The reason in the status's `google.rpc.ErrorInfo`.
+/// Returns the reason in the `google.rpc.ErrorInfo` of a status.
 fn error_reason(status: &Status) -> Option<String> {
     status.get_details_error_info().map(|info| info.reason)
 }
@@ -294,12 +294,12 @@ mod tests {
     use super::AuditTarget;
 
     #[test]
-    fn many_roots_are_cut() {
+    fn long_root_list_is_truncated() {
         let long = "x".repeat(400);
-        let about =
+        let target =
             AuditTarget::for_roots("M", ["a\n", &long, &long, "b", "c"]).root.expect("roots");
-        assert!(about.starts_with(r"a\u{a},xxx"), "{about}");
-        assert!(about.ends_with("x… and 2 more"), "{about}");
+        assert!(target.starts_with(r"a\u{a},xxx"), "{target}");
+        assert!(target.ends_with("x… and 2 more"), "{target}");
         assert_eq!(AuditTarget::for_roots("M", []).root, None);
     }
 }

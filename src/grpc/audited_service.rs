@@ -1,21 +1,21 @@
-//! The service, with every call of it told to the audit log: what it is about, and how it ended.
+//! Wrapper of the service that records every call in the audit log.
 
 use super::audit_log::{AuditLog, AuditSubject, AuditTarget};
-use super::encoded_body::{self, BodyOverride};
-use super::service::{GrpcService, RpcResult, WatchResponseStream};
+use super::encoded_body::{self, BodyOverride, WatchResponseStream};
+use super::service::{GrpcService, RpcResult};
 use crate::proto::caproot::v1 as pb;
 use pb::capability_service_server::CapabilityService;
 use prost::Message;
 use tonic::{Request, Response};
 
-/// `caproot.v1.CapabilityService`, audited.
+/// `caproot.v1.CapabilityService` with an audit log.
 #[derive(Debug)]
 pub struct AuditedService {
     service: GrpcService,
     audit_log: AuditLog,
 }
 
-/// A call under way.
+/// Call in flight.
 struct AuditedCall {
     audit_log: AuditLog,
     subject: AuditSubject,
@@ -23,34 +23,34 @@ struct AuditedCall {
 }
 
 impl AuditedService {
-    /// Tells the calls of a service.
+    /// Wraps a service.
     #[must_use]
-    pub fn new(service: GrpcService, audit: AuditLog) -> Self {
-        Self { service, audit_log: audit }
+    pub fn new(service: GrpcService, audit_log: AuditLog) -> Self {
+        Self { service, audit_log }
     }
 
-    fn begin_call<T>(&self, request: &Request<T>, about: AuditTarget) -> AuditedCall {
+    fn begin_call<T>(&self, request: &Request<T>, target: AuditTarget) -> AuditedCall {
         AuditedCall {
             audit_log: self.audit_log.clone(),
             subject: AuditSubject::from_extensions(request.extensions()),
-            target: about,
+            target,
         }
     }
 }
 
 impl AuditedCall {
-    /// Tells how the call ended.
-    fn record_outcome<T: Message>(&self, answer: &RpcResult<T>) {
-        let bytes = |answer: &Response<T>| {
-            let made =
-                answer.extensions().get::<BodyOverride>().and_then(BodyOverride::message_len);
-            Some(made.unwrap_or_else(|| answer.get_ref().encoded_len()))
+    /// Records the outcome of the call.
+    fn record_outcome<T: Message>(&self, response: &RpcResult<T>) {
+        let bytes = |response: &Response<T>| {
+            let encoded =
+                response.extensions().get::<BodyOverride>().and_then(BodyOverride::message_len);
+            Some(encoded.unwrap_or_else(|| response.get_ref().encoded_len()))
         };
-        let outcome = answer.as_ref().map(bytes);
+        let outcome = response.as_ref().map(bytes);
         self.audit_log.record_call(&self.subject, &self.target, outcome);
     }
 
-    /// Tells a root that the caller may not use.
+    /// Records a root if the caller may not use it.
     fn record_root(&self, id: &str, reason: pb::RootReason) {
         if reason == pb::RootReason::NotAllowed {
             self.audit_log.record_denied_root(&self.subject, &self.target, id);
@@ -69,9 +69,9 @@ impl CapabilityService for AuditedService {
         request: Request<pb::GetExecutorRequest>,
     ) -> RpcResult<pb::GetExecutorResponse> {
         let call = self.begin_call(&request, AuditTarget::for_roots("GetExecutor", []));
-        let answer = self.service.get_executor(request).await;
-        call.record_outcome(&answer);
-        answer
+        let response = self.service.get_executor(request).await;
+        call.record_outcome(&response);
+        response
     }
 
     async fn list_roots(
@@ -79,9 +79,9 @@ impl CapabilityService for AuditedService {
         request: Request<pb::ListRootsRequest>,
     ) -> RpcResult<pb::ListRootsResponse> {
         let call = self.begin_call(&request, AuditTarget::for_roots("ListRoots", []));
-        let answer = self.service.list_roots(request).await;
-        call.record_outcome(&answer);
-        answer
+        let response = self.service.list_roots(request).await;
+        call.record_outcome(&response);
+        response
     }
 
     async fn resolve_roots(
@@ -90,12 +90,12 @@ impl CapabilityService for AuditedService {
     ) -> RpcResult<pb::ResolveRootsResponse> {
         let roots = root_ids(&request.get_ref().selected_capability_roots);
         let call = self.begin_call(&request, AuditTarget::for_roots("ResolveRoots", roots));
-        let answer = self.service.resolve_roots(request).await;
-        for root in answer.iter().flat_map(|answer| &answer.get_ref().roots) {
+        let response = self.service.resolve_roots(request).await;
+        for root in response.iter().flat_map(|response| &response.get_ref().roots) {
             call.record_root(&root.id, root.reason());
         }
-        call.record_outcome(&answer);
-        answer
+        call.record_outcome(&response);
+        response
     }
 
     async fn list_skills(
@@ -104,28 +104,28 @@ impl CapabilityService for AuditedService {
     ) -> RpcResult<pb::ListSkillsResponse> {
         let roots = root_ids(&request.get_ref().selected_capability_roots);
         let call = self.begin_call(&request, AuditTarget::for_roots("ListSkills", roots));
-        let answer = self.service.list_skills(request).await;
-        for root in answer.iter().flat_map(|answer| &answer.get_ref().roots) {
+        let response = self.service.list_skills(request).await;
+        for root in response.iter().flat_map(|response| &response.get_ref().roots) {
             call.record_root(&root.id, root.reason());
         }
-        call.record_outcome(&answer);
-        answer
+        call.record_outcome(&response);
+        response
     }
 
     type WatchSkillsStream = WatchResponseStream;
 
-    /// Told when it begins; of what it sends, only the roots that are refused.
+    /// Records the call when the stream begins. Later records only cover denied roots.
     async fn watch_skills(
         &self,
         request: Request<pb::WatchSkillsRequest>,
     ) -> RpcResult<Self::WatchSkillsStream> {
         let roots = root_ids(&request.get_ref().selected_capability_roots);
         let call = self.begin_call(&request, AuditTarget::for_roots("WatchSkills", roots));
-        let answer = self.service.open_watch_stream(request);
-        call.audit_log.record_call(&call.subject, &call.target, answer.as_ref().map(|_| None));
-        let refused =
+        let response = self.service.open_watch_stream(request);
+        call.audit_log.record_call(&call.subject, &call.target, response.as_ref().map(|_| None));
+        let record_denied =
             move |root: &str| call.audit_log.record_denied_root(&call.subject, &call.target, root);
-        answer.map(|events| encoded_body::encoded_event_response(events, refused))
+        response.map(|events| encoded_body::encoded_event_response(events, record_denied))
     }
 
     async fn list_resources(
@@ -133,12 +133,12 @@ impl CapabilityService for AuditedService {
         request: Request<pb::ListResourcesRequest>,
     ) -> RpcResult<pb::ListResourcesResponse> {
         let pb::ListResourcesRequest { root, package, .. } = request.get_ref();
-        let about = AuditTarget::for_roots("ListResources", root_ids(root.as_slice()))
+        let target = AuditTarget::for_roots("ListResources", root_ids(root.as_slice()))
             .with_handles(package, "");
-        let call = self.begin_call(&request, about);
-        let answer = self.service.list_resources(request).await;
-        call.record_outcome(&answer);
-        answer
+        let call = self.begin_call(&request, target);
+        let response = self.service.list_resources(request).await;
+        call.record_outcome(&response);
+        response
     }
 
     async fn read_resource(
@@ -146,11 +146,11 @@ impl CapabilityService for AuditedService {
         request: Request<pb::ReadResourceRequest>,
     ) -> RpcResult<pb::ReadResourceResponse> {
         let pb::ReadResourceRequest { root, package, resource, .. } = request.get_ref();
-        let about = AuditTarget::for_roots("ReadResource", root_ids(root.as_slice()))
+        let target = AuditTarget::for_roots("ReadResource", root_ids(root.as_slice()))
             .with_handles(package, resource);
-        let call = self.begin_call(&request, about);
-        let answer = self.service.read_resource(request).await;
-        call.record_outcome(&answer);
-        answer
+        let call = self.begin_call(&request, target);
+        let response = self.service.read_resource(request).await;
+        call.record_outcome(&response);
+        response
     }
 }

@@ -1,6 +1,5 @@
-//! The door's keeper: every call comes by here before it is looked at, and goes on with the caller
-//! that it is from, or not at all. Leaves the rules to `domain::callers`, and what a caller may see to
-//! the keeper of its bound.
+//! Authentication layer. Attaches the authenticated [`Caller`] to each request, or rejects the
+//! request.
 
 use super::audit_log::AuditLog;
 use super::errors::caller_denied;
@@ -19,84 +18,82 @@ use tonic::server::NamedService;
 use tonic::{Extensions, Status};
 use tower::Service;
 
-/// Tokens that are compared at once: should their files hang, the calls that show one do, and no more
-/// threads than these.
+/// Maximum number of concurrent token comparisons. If a token file hangs, it blocks at most this
+/// many threads, and only calls with a token wait.
 const MAX_TOKEN_COMPARISONS: usize = 8;
 
-/// Lets callers in. Cheap to clone; all clones are one.
+/// Factory of authenticated services. All clones share the same rules.
 #[derive(Debug, Clone)]
 pub struct AuthLayer(Arc<AuthInner>);
 
 #[derive(Debug)]
 struct AuthInner {
-    /// Those in force. A watch holds only the latest, so it is never full.
+    /// Active rules. A watch channel keeps only the latest value, so it is never full.
     rules: watch::Sender<Arc<AuthRules>>,
     comparison_permits: Semaphore,
-    audit: AuditLog,
+    audit_log: AuditLog,
 }
 
-/// The rules at the door.
+/// Authentication rules.
 #[derive(Debug)]
 pub struct AuthRules {
-    /// None where whoever can connect may ask for everything.
+    /// Rules for callers and their tokens. `None`: every client that can connect may call
+    /// everything.
     pub callers: Option<(CallerPolicy, Arc<RuleTokens>)>,
-    /// Whether health is told to whoever can connect, all the same.
+    /// Whether the health service needs no authentication.
     pub public_health: bool,
-    /// The same of reflection.
+    /// Whether the reflection service needs no authentication.
     pub public_reflection: bool,
 }
 
-/// A service behind the door.
+/// Service that requires authentication.
 #[derive(Debug, Clone)]
 pub struct AuthService<S> {
     auth: AuthLayer,
-    /// Whether it is for whoever can connect.
+    /// Whether the rules make this service public.
     is_public: fn(&AuthRules) -> bool,
     inner: S,
 }
 
-/// What somebody was let in by, for whoever stays while the rules change.
+/// Identity proofs of a caller, kept to authenticate the caller again after the rules change.
 #[derive(Debug, Clone)]
 pub struct CallerCredentials {
     auth: AuthLayer,
     peer: Option<PeerIdentity>,
     token: Option<TokenDigest>,
-    /// Those by which it was let in, until they are looked at again.
+    /// Active rules. Rules that are newer than the last authentication count as changed.
     rules: watch::Receiver<Arc<AuthRules>>,
 }
 
 impl AuthLayer {
-    /// A door with these rules.
+    /// Creates a layer with these rules.
     #[must_use]
-    pub fn new(entry: AuthRules, audit: AuditLog) -> Self {
-        let entry = watch::Sender::new(Arc::new(entry));
-        Self(Arc::new(AuthInner {
-            rules: entry,
-            comparison_permits: Semaphore::new(MAX_TOKEN_COMPARISONS),
-            audit,
-        }))
+    pub fn new(rules: AuthRules, audit_log: AuditLog) -> Self {
+        let rules = watch::Sender::new(Arc::new(rules));
+        let comparison_permits = Semaphore::new(MAX_TOKEN_COMPARISONS);
+        Self(Arc::new(AuthInner { rules, comparison_permits, audit_log }))
     }
 
-    /// Goes by other rules from now on. Whoever has a stream is judged again.
-    pub fn replace_rules(&self, entry: AuthRules) {
-        self.0.rules.send_replace(Arc::new(entry));
+    /// Replaces the rules. Open streams authenticate their callers again.
+    pub fn replace_rules(&self, rules: AuthRules) {
+        self.0.rules.send_replace(Arc::new(rules));
     }
 
-    /// Puts a service behind the door.
+    /// Adds authentication to a service.
     pub fn wrap_service<S>(&self, inner: S) -> AuthService<S> {
         self.wrap_service_unless(|_| false, inner)
     }
 
-    /// Puts a service behind the door unless the rules leave it open.
+    /// Adds authentication to a service, unless the rules make the service public.
     pub fn wrap_service_unless<S>(
         &self,
-        is_open: fn(&AuthRules) -> bool,
+        is_public: fn(&AuthRules) -> bool,
         inner: S,
     ) -> AuthService<S> {
-        AuthService { auth: self.clone(), is_public: is_open, inner }
+        AuthService { auth: self.clone(), is_public, inner }
     }
 
-    /// What somebody shows who knocks.
+    /// Returns the credentials of a request.
     #[must_use]
     pub fn request_credentials(
         &self,
@@ -114,66 +111,67 @@ impl AuthLayer {
 }
 
 impl CallerCredentials {
-    /// Who that is, by the rules in force.
+    /// Authenticates the caller by the active rules.
     async fn authenticate(&mut self) -> Result<Caller, AuthDenial> {
-        let entry = self.rules.borrow_and_update().clone();
-        let Some((callers, tokens)) = &entry.callers else { return Ok(Caller::default()) };
+        let rules = self.rules.borrow_and_update().clone();
+        let Some((callers, tokens)) = &rules.callers else { return Ok(Caller::default()) };
         let Some(peer) = &self.peer else { return Err(AuthDenial::Unauthenticated) };
-        let Some(shown) = self.token.clone() else {
+        let Some(digest) = self.token.clone() else {
             return callers.authorize(peer, TokenCheck::Missing);
         };
-        // Closed never: the semaphore lives as long as this.
-        let Ok(_turn) = self.auth.0.comparison_permits.acquire().await else {
+        // The semaphore is never closed: it lives as long as `self`.
+        let Ok(_permit) = self.auth.0.comparison_permits.acquire().await else {
             return Err(AuthDenial::Unauthenticated);
         };
         let tokens = tokens.clone();
-        let whose = tokio::task::spawn_blocking(move || tokens.matching_rules(&shown)).await;
-        let whose = whose.unwrap_or_else(|panic| {
-            tracing::error!(%panic, "comparing a token ended by a defect");
+        let matching = tokio::task::spawn_blocking(move || tokens.matching_rules(&digest)).await;
+        let matching = matching.unwrap_or_else(|panic| {
+            tracing::error!(%panic, "internal error: a token comparison panicked");
             Vec::new()
         });
-        callers.authorize(peer, TokenCheck::Presented(&whose))
+        callers.authorize(peer, TokenCheck::Presented(&matching))
     }
 
-    /// Whether there are other rules than those by which it was judged.
+    /// Whether the rules changed since the last authentication.
     pub(super) fn rules_changed(&self) -> bool {
         self.rules.has_changed().unwrap_or_default()
     }
 
-    /// Waits until there are.
+    /// Waits until the rules change.
     pub(super) async fn wait_for_new_rules(&self) {
         if self.rules.clone().changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Who that is, by rules that were not there before.
+    /// Authenticates the caller by the new rules.
     pub(super) async fn reauthenticate(&mut self) -> Result<Caller, Status> {
         self.authenticate().await.map_err(caller_denied)
     }
 
-    /// Waits for rules by which it is let in no more, and says so as to one who knocks.
+    /// Waits until new rules deny the caller. Records the denial in the audit log and returns its
+    /// status.
     pub(super) async fn wait_until_denied(mut self, path: &str) -> Status {
         loop {
-            // An error means that the daemon is gone already.
+            // The sender is gone, so the daemon is stopping.
             if self.rules.changed().await.is_err() {
                 return super::errors::shutting_down();
             }
             if let Err(status) = self.reauthenticate().await {
-                self.auth.0.audit.record_rejected_call(self.peer.as_ref(), path, &status);
+                self.auth.0.audit_log.record_rejected_call(self.peer.as_ref(), path, &status);
                 return status;
             }
         }
     }
 }
 
-/// The caller that a call was let in for. A call without one did not come by the door: it is
-/// nobody's.
+/// Returns the authenticated caller of a request. A request without a caller bypassed this layer
+/// and is denied.
 pub(super) fn authenticated_caller(extensions: &Extensions) -> Result<&Caller, Status> {
     extensions.get::<Caller>().ok_or_else(|| caller_denied(AuthDenial::Unauthenticated))
 }
 
-/// What it was let in by.
+/// Returns the credentials of a request.
 pub(super) fn caller_credentials(extensions: &Extensions) -> Result<CallerCredentials, Status> {
     extensions
         .get::<CallerCredentials>()
@@ -181,7 +179,7 @@ pub(super) fn caller_credentials(extensions: &Extensions) -> Result<CallerCreden
         .ok_or_else(|| caller_denied(AuthDenial::Unauthenticated))
 }
 
-/// The token of `authorization: Bearer TOKEN`: RFC 6750, 2.1. Another scheme is none of ours.
+/// Returns the token of `authorization: Bearer TOKEN` (RFC 6750, 2.1). Other schemes are ignored.
 fn bearer_token(headers: &HeaderMap) -> Option<Box<[u8]>> {
     let value = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, token) = value.split_at_checked(b"Bearer ".len())?;
@@ -203,24 +201,29 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        // The one that was asked whether it is ready is the one to call.
+        // Call the instance that was polled for readiness, not its clone.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         if (self.is_public)(&self.auth.0.rules.borrow()) {
             return Box::pin(async move { inner.call(request).await });
         }
-        let mut pass = self.auth.request_credentials(request.extensions().get(), request.headers());
+        let mut credentials =
+            self.auth.request_credentials(request.extensions().get(), request.headers());
         Box::pin(async move {
-            match pass.authenticate().await {
+            match credentials.authenticate().await {
                 Ok(caller) => {
                     request.extensions_mut().insert(caller);
-                    request.extensions_mut().insert(pass);
+                    request.extensions_mut().insert(credentials);
                     inner.call(request).await
                 }
-                Err(refusal) => {
-                    let status = caller_denied(refusal);
+                Err(denial) => {
+                    let status = caller_denied(denial);
                     let path = request.uri().path();
-                    pass.auth.0.audit.record_rejected_call(pass.peer.as_ref(), path, &status);
+                    credentials.auth.0.audit_log.record_rejected_call(
+                        credentials.peer.as_ref(),
+                        path,
+                        &status,
+                    );
                     Ok(status.into_http())
                 }
             }
@@ -238,7 +241,7 @@ mod tests {
     use http::HeaderMap;
 
     #[test]
-    fn tokens_in_headers() {
+    fn bearer_token_is_parsed_from_header() {
         for (value, token) in [
             ("Bearer abc", Some("abc")),
             ("bearer abc", Some("abc")),

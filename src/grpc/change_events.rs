@@ -1,25 +1,24 @@
-//! From what a caller holds to what is now, in events of at most about 64 KiB. Leaves sending to
-//! `stream`.
+//! Events between two views of the same roots. An event has at most about 64 KiB.
 
-use super::plugin_changes::PluginChanges;
+use super::list_pages::{ListQuery, root_diagnostics};
+use super::plugin_message::{marketplace_message, plugin_message};
 use super::root_messages::{VisibleRoot, handle_or_empty, removal_reason, root_status};
 use super::skill_message::skill_message;
-use super::skill_pages::{ListQuery, root_diagnostics};
 use crate::catalog::{CatalogView, RootView};
 use crate::domain::diff::diff_catalogs;
-use crate::domain::{RelPath, RootId, Skill};
+use crate::domain::{Plugin, RelPath, RootId, Skill};
 use crate::proto::caproot::v1 as pb;
 use pb::watch_skills_response::Event;
 use prost::Message as _;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The size at which an event is full.
-pub(super) const MAX_FRAGMENT_BYTES: usize = 60 << 10;
+/// Size at which an event is full.
+const MAX_FRAGMENT_BYTES: usize = 60 << 10;
 
-/// The events that lead from one view of a question's roots to another, in order. Lazy: only what
-/// is asked for is made.
+/// Returns the events that lead from one view to another, in order. Each event is built on demand.
 pub(super) fn change_events<'a>(
-    question: &'a ListQuery<'a>,
+    query: &'a ListQuery<'a>,
     old: Option<&'a CatalogView>,
     new: &'a CatalogView,
 ) -> impl Iterator<Item = Event> + Send + 'a {
@@ -28,11 +27,11 @@ pub(super) fn change_events<'a>(
         new.roots.iter().enumerate().map(move |(at, root)| (before(at), root))
     };
     let statuses = pairs().filter_map(|(before, now)| {
-        let status = root_status(now, question.product);
-        let is_same = before.is_some_and(|before| root_status(before, question.product) == status);
+        let status = root_status(now, query.product);
+        let is_same = before.is_some_and(|before| root_status(before, query.product) == status);
         (!is_same).then_some(Event::RootStatus(status))
     });
-    let skills = pairs().flat_map(|(before, now)| RootDeltas::new(question, before, now));
+    let skills = pairs().flat_map(|(before, now)| RootDeltas::new(query, before, now));
     let may_differ =
         pairs().any(|(before, now)| match (before, before.map(|b| b.state.catalog())) {
             (Some(before), Some(Some(old))) if !before.state.is_same(&now.state) => {
@@ -40,13 +39,13 @@ pub(super) fn change_events<'a>(
                 new.is_none_or(|new| {
                     !Arc::ptr_eq(&new.diagnostics, &old.diagnostics)
                         && new.diagnostics != old.diagnostics
-                }) || root_status(before, question.product) != root_status(now, question.product)
+                }) || root_status(before, query.product) != root_status(now, query.product)
             }
             (before, _) => before.is_none_or(|before| !before.state.is_same(&now.state)),
         });
     let problems = may_differ.then(|| {
-        let now = root_diagnostics(new, question.product);
-        let before = old.map(|old| root_diagnostics(old, question.product));
+        let now = root_diagnostics(new, query.product);
+        let before = old.map(|old| root_diagnostics(old, query.product));
         let differs = now.into_iter().enumerate().filter(move |(at, list)| match &before {
             Some(before) => before[*at] != *list,
             None => !list.is_empty(),
@@ -79,33 +78,33 @@ fn diagnostic_events(root: &RootId, list: Vec<pb::Diagnostic>) -> Vec<Event> {
     lists.into_iter().map(Event::Diagnostics).collect()
 }
 
-/// The deltas of one root.
+/// Iterator over the deltas of one root.
 struct RootDeltas<'a> {
     root: &'a RootView,
     removed: std::vec::IntoIter<pb::RemovedSkill>,
     upserted: Box<dyn Iterator<Item = pb::Skill> + Send + 'a>,
-    /// One that did not fit the fragment before.
+    /// Skill that did not fit into the previous fragment.
     deferred_skill: Option<pb::Skill>,
     plugins: PluginChanges<'a>,
 }
 
 impl<'a> RootDeltas<'a> {
-    fn new(question: &'a ListQuery<'a>, before: Option<&'a RootView>, now: &'a RootView) -> Self {
-        let shown = |root: &'a RootView| VisibleRoot::new(root, question.product);
-        let (old, new) = (before.and_then(shown), shown(now));
+    fn new(query: &'a ListQuery<'a>, before: Option<&'a RootView>, now: &'a RootView) -> Self {
+        let visible = |root: &'a RootView| VisibleRoot::new(root, query.product);
+        let (old, new) = (before.and_then(visible), visible(now));
         let (removed, upserted): (_, Box<dyn Iterator<Item = pb::Skill> + Send>) = match (old, new)
         {
             (None, None) => (Vec::new(), Box::new(std::iter::empty())),
             (Some(old), None) => {
-                let gone = |(_, skill): (_, &Skill)| {
+                let to_removed = |(_, skill): (_, &Skill)| {
                     removed_skill(old.id, &skill.package, pb::RemovalReason::RootUnavailable)
                 };
-                (old.skills(0).map(gone).collect(), Box::new(std::iter::empty()))
+                (old.skills(0).map(to_removed).collect(), Box::new(std::iter::empty()))
             }
-            (None, Some(new)) => (Vec::new(), Box::new(all_skills(question, new))),
-            (Some(old), Some(new)) => skill_changes(question, &old, &new),
+            (None, Some(new)) => (Vec::new(), Box::new(all_skills(query, new))),
+            (Some(old), Some(new)) => skill_changes(query, &old, &new),
         };
-        let plugins = match question.view {
+        let plugins = match query.view {
             pb::SkillView::Basic => PluginChanges::default(),
             _ => PluginChanges::between(old, new),
         };
@@ -113,19 +112,19 @@ impl<'a> RootDeltas<'a> {
     }
 }
 
-/// Every skill of a root, each made when it is asked for.
+/// Returns every listed skill of a root. Each message is built on demand.
 fn all_skills<'a>(
-    question: &'a ListQuery<'a>,
+    query: &'a ListQuery<'a>,
     new: VisibleRoot<'a>,
 ) -> impl Iterator<Item = pb::Skill> + Send + use<'a> {
     let listed = new.catalog.skills(0).filter(move |skill| new.is_listed(skill));
-    listed.map(move |s| skill_message(new.id, new.catalog.header.scope, s, question.view))
+    listed.map(move |s| skill_message(new.id, new.catalog.header.scope, s, query.view))
 }
 
 type SkillChanges<'a> = (Vec<pb::RemovedSkill>, Box<dyn Iterator<Item = pb::Skill> + Send + 'a>);
 
 fn skill_changes<'a>(
-    question: &'a ListQuery<'a>,
+    query: &'a ListQuery<'a>,
     old: &VisibleRoot<'a>,
     new: &VisibleRoot<'a>,
 ) -> SkillChanges<'a> {
@@ -137,33 +136,33 @@ fn skill_changes<'a>(
     let was_listed = |package: &RelPath| {
         old.catalog.skill(package).filter(|skill| old.is_listed(skill)).map(|skill| &**skill)
     };
-    let mut gone: Vec<_> = (change.removed.iter())
+    let mut removed: Vec<_> = (change.removed.iter())
         .filter(|(package, _)| was_listed(package).is_some())
-        .map(|(package, why)| removed_skill(new.id, package, removal_reason(*why)))
+        .map(|(package, reason)| removed_skill(new.id, package, removal_reason(*reason)))
         .collect();
     if scopes.0 != scopes.1 {
-        return (gone, Box::new(all_skills(question, *new)));
+        return (removed, Box::new(all_skills(query, *new)));
     }
     let mut upserted = Vec::new();
     for now in &change.upserted {
         let before = was_listed(&now.package);
         if !new.is_listed(now) {
             if before.is_some() {
-                gone.push(removed_skill(new.id, &now.package, pb::RemovalReason::Disabled));
+                removed.push(removed_skill(new.id, &now.package, pb::RemovalReason::Disabled));
             }
             continue;
         }
-        let sent = skill_message(new.id, scopes.1, now, question.view);
-        // What changed may be nothing that this view shows.
-        if before.is_none_or(|b| skill_message(old.id, scopes.0, b, question.view) != sent) {
-            upserted.push(sent);
+        let message = skill_message(new.id, scopes.1, now, query.view);
+        // The change may be invisible in this view.
+        if before.is_none_or(|b| skill_message(old.id, scopes.0, b, query.view) != message) {
+            upserted.push(message);
         }
     }
-    (gone, Box::new(upserted.into_iter()))
+    (removed, Box::new(upserted.into_iter()))
 }
 
-fn removed_skill(root: &RootId, package: &RelPath, why: pb::RemovalReason) -> pb::RemovedSkill {
-    pb::RemovedSkill { package: handle_or_empty(root, Some(package)), reason: why.into() }
+fn removed_skill(root: &RootId, package: &RelPath, reason: pb::RemovalReason) -> pb::RemovedSkill {
+    pb::RemovedSkill { package: handle_or_empty(root, Some(package)), reason: reason.into() }
 }
 
 impl Iterator for RootDeltas<'_> {
@@ -194,5 +193,83 @@ impl Iterator for RootDeltas<'_> {
         }
         self.plugins.append_to_delta(self.root, &mut delta, &mut size);
         (size > 0).then_some(Event::Delta(delta))
+    }
+}
+
+/// Changes of the plugins and marketplaces of a root that are not sent yet. Each message is built
+/// when it is sent.
+#[derive(Default)]
+struct PluginChanges<'a> {
+    removed: VecDeque<String>,
+    upserted: VecDeque<Arc<Plugin>>,
+    /// Changed marketplaces.
+    marketplaces: Option<MarketplaceUpdate<'a>>,
+}
+
+/// Root whose marketplaces changed; `None` if the root cannot be used.
+struct MarketplaceUpdate<'a>(Option<VisibleRoot<'a>>);
+
+impl<'a> PluginChanges<'a> {
+    /// Returns the changes between two versions of a root.
+    fn between(old: Option<VisibleRoot<'a>>, new: Option<VisibleRoot<'a>>) -> Self {
+        let handle = |id: &RootId, plugin: &Plugin| handle_or_empty(id, Some(&plugin.package));
+        let lists = |root: Option<VisibleRoot<'a>>| {
+            root.map_or(&[][..], |root| root.catalog.marketplaces())
+        };
+        let differs = lists(old) != lists(new);
+        let mut changes =
+            Self { marketplaces: differs.then_some(MarketplaceUpdate(new)), ..Self::default() };
+        match (old, new) {
+            (Some(old), None) => {
+                changes.removed = old.plugins().map(|plugin| handle(old.id, plugin)).collect();
+            }
+            (None, Some(new)) => changes.upserted = new.plugins().cloned().collect(),
+            (Some(old), Some(new)) if !std::ptr::eq(old.catalog, new.catalog) => {
+                let change = diff_catalogs(old.catalog, new.catalog);
+                let is_listed = |plugin: &Arc<Plugin>| plugin.check_handle(new.id).is_ok();
+                let old_plugin = |package| old.catalog.plugin(package).cloned();
+                let removed = change.removed_plugins.iter().filter_map(old_plugin);
+                let removed = removed.filter(is_listed).map(|plugin| handle(new.id, &plugin));
+                changes.removed = removed.collect();
+                changes.upserted = change.upserted_plugins.into_iter().filter(is_listed).collect();
+            }
+            _ => {}
+        }
+        changes
+    }
+
+    /// Appends changes to a delta until its size reaches the limit.
+    fn append_to_delta(&mut self, root: &RootView, delta: &mut pb::SkillDelta, size: &mut usize) {
+        while *size < MAX_FRAGMENT_BYTES {
+            let Some(removed) = self.removed.pop_front() else { break };
+            *size += removed.len() + 4;
+            delta.removed_plugins.push(removed);
+        }
+        while *size < MAX_FRAGMENT_BYTES {
+            let Some(plugin) = self.upserted.front() else { break };
+            let message = plugin_message(&root.id, plugin);
+            let len = message.encoded_len() + 4;
+            if *size > 0 && *size + len > MAX_FRAGMENT_BYTES {
+                return;
+            }
+            self.upserted.pop_front();
+            *size += len;
+            delta.upserted_plugins.push(message);
+        }
+        if !self.upserted.is_empty() || *size >= MAX_FRAGMENT_BYTES {
+            return;
+        }
+        let Some(MarketplaceUpdate(visible)) = &self.marketplaces else { return };
+        let lists = visible.map_or(&[][..], |root| root.catalog.marketplaces());
+        let list = pb::MarketplaceList {
+            marketplaces: lists.iter().map(|list| marketplace_message(&root.id, list)).collect(),
+        };
+        let len = list.encoded_len() + 4;
+        if *size > 0 && *size + len > MAX_FRAGMENT_BYTES {
+            return;
+        }
+        self.marketplaces = None;
+        *size += len;
+        delta.marketplaces = Some(list);
     }
 }

@@ -1,7 +1,7 @@
-//! Which answers are compressed: lists, for callers that offer to take them so. They are long, and
-//! say the same words again and again. Not streams: their events are many and mostly small, and each
-//! would be compressed by itself. Not files: a page is small by default, and whoever sees how long
-//! compressed pages are could tell what is in a file that repeats what they wrote into it.
+//! Compression of lists, for callers that accept it. Lists are long and repetitive. Events of
+//! streams are small, and would be compressed one by one, so they stay uncompressed. Files stay
+//! uncompressed because of compression side channels: an attacker who writes into a file and sees
+//! the length of its compressed pages could guess its other contents.
 
 use super::AuditedService;
 use crate::catalog::CatalogStore;
@@ -12,30 +12,30 @@ use tonic::codec::CompressionEncoding::Gzip;
 use tonic::metadata::MetadataMap;
 use tonic::server::NamedService;
 
-/// How a caller says what it can decompress.
+/// Request header with the encodings that the caller accepts.
 const ACCEPT_ENCODING_HEADER: &str = "grpc-accept-encoding";
-/// The methods whose answers are lists.
+/// Methods with compressed responses.
 const LIST_METHODS: [&str; 4] = ["ListRoots", "ResolveRoots", "ListSkills", "ListResources"];
 
-/// Whether a caller may be sent a compressed list.
+/// Whether the caller accepts a compressed list.
 pub(super) fn accepts_compression(metadata: &MetadataMap) -> bool {
     metadata.contains_key(ACCEPT_ENCODING_HEADER)
 }
 
-/// The service, which hears an offer only with calls for lists.
+/// Service that removes the header from requests for other methods than lists.
 #[derive(Debug, Clone)]
 pub struct ListCompression {
     server: CapabilityServiceServer<AuditedService>,
-    /// Knows the limits in force.
+    /// Source of the current limits.
     store: CatalogStore,
 }
 
 impl ListCompression {
-    /// Requests may come compressed, too; the limit on their size holds for what they are decompressed
-    /// to.
+    /// Creates the service. It accepts compressed requests; the size limit applies to the
+    /// decompressed request.
     #[must_use]
-    pub fn new(server: CapabilityServiceServer<AuditedService>, keeper: CatalogStore) -> Self {
-        Self { server: server.accept_compressed(Gzip).send_compressed(Gzip), store: keeper }
+    pub fn new(server: CapabilityServiceServer<AuditedService>, store: CatalogStore) -> Self {
+        Self { server: server.accept_compressed(Gzip).send_compressed(Gzip), store }
     }
 }
 
@@ -61,8 +61,8 @@ where
         if !method.is_some_and(|method| LIST_METHODS.contains(&method)) {
             request.headers_mut().remove(ACCEPT_ENCODING_HEADER);
         }
-        let most = self.store.limits().max_request_bytes();
-        self.server = self.server.clone().max_decoding_message_size(most);
+        let max_request_bytes = self.store.limits().max_request_bytes();
+        self.server = self.server.clone().max_decoding_message_size(max_request_bytes);
         self.server.call(request)
     }
 }

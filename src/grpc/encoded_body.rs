@@ -1,9 +1,10 @@
-//! Messages that are made into bytes here, and not by tonic, which keeps for each stream a buffer as
-//! large as its largest event was, for as long as the stream lives, and copies a long page again and
-//! again while that grows. What is made here takes the room it needs, and goes when it is sent. Leaves
-//! counting to `door`.
+//! Responses that the daemon encodes itself. tonic keeps an encoding buffer for each stream, as
+//! large as its largest event, until the stream ends, and copies a long page repeatedly while the
+//! buffer grows. A buffer of this module has the size of its message and is freed after the message
+//! is sent.
 
-use super::service::{EventStream, WatchResponseStream};
+use super::watch_stream::EventStream;
+use crate::proto::caproot::v1 as pb;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use http::HeaderMap;
@@ -17,154 +18,163 @@ use std::task::{Context, Poll, ready};
 use tonic::body::Body;
 use tonic::{Response, Status};
 
-/// Bytes before each message: whether it is compressed, and how long it is. Source: gRPC over HTTP/2,
+/// Length of the prefix of a message: compression flag and length. Source: gRPC over HTTP/2,
 /// "Length-Prefixed-Message".
 const PREFIX_BYTES: usize = 5;
-/// The most that the number and the length of a field take.
+/// Maximum length of the tag and length of a field.
 const MAX_FIELD_HEADER_BYTES: usize = 15;
-/// What is copied rather than sent apart.
+/// Maximum length of contents that are copied into the message instead of sent as a chunk of their
+/// own.
 const MAX_COPIED_BYTES: usize = 16 << 10;
 
-/// In the extensions of an answer: what is sent in the place of its message. Taken once.
+/// Stream type of the generated trait. Always empty: a [`BodyOverride`] has the events.
+pub(super) type WatchResponseStream =
+    Pin<Box<dyn Stream<Item = Result<pb::WatchSkillsResponse, Status>> + Send>>;
+
+/// Response extension with the body to send instead of the message.
 #[derive(Clone)]
 pub(super) struct BodyOverride {
     messages: Arc<Mutex<Option<MessageStream>>>,
-    /// The bytes of the one message, where it is one.
+    /// Length of the message, if the body is a single message.
     message_len: Option<usize>,
 }
 
-/// A message that is made, in one piece or two.
+/// Encoded message, in one or two chunks.
 pub(super) struct EncodedMessage {
     head: Bytes,
-    /// What is too long to be copied behind it.
+    /// Contents that are too long to copy.
     tail: Option<Bytes>,
 }
 
-/// A message that is put together of fields and of messages of its kind, as protobuf allows: a long
-/// one is never there as a value.
+/// Buffer for an encoded message. Protobuf merges concatenated encodings, so a message can be
+/// encoded field by field.
 pub(super) struct MessageBuf(Vec<u8>);
 
 type MessageStream = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
 
-/// Messages, and how they ended.
+/// Body of encoded messages, followed by the status as trailers.
 struct EncodedBody {
     messages: MessageStream,
     is_ended: bool,
 }
 
-/// A stream of events that are bytes already; `refused` is told the roots that the caller may not use,
-/// when that is sent.
+/// Creates a response with a stream of encoded events. Calls `record_denied` with each denied root
+/// when its event is sent.
 pub(super) fn encoded_event_response(
-    answer: Response<EventStream>,
-    refused: impl Fn(&str) + Send + 'static,
+    response: Response<EventStream>,
+    record_denied: impl Fn(&str) + Send + 'static,
 ) -> Response<WatchResponseStream> {
-    let (metadata, events, extensions) = answer.into_parts();
+    let (metadata, events, extensions) = response.into_parts();
     let messages = events.map(move |event| {
         event.map(|event| {
-            event.denied_root.iter().for_each(|root| refused(root));
+            event.denied_root.iter().for_each(|root| record_denied(root));
             event.into_bytes()
         })
     });
     let none: WatchResponseStream = Box::pin(stream::empty());
-    let mut answer = Response::from_parts(metadata, none, extensions);
-    answer.extensions_mut().insert(BodyOverride::new(messages, None));
-    answer
+    let mut response = Response::from_parts(metadata, none, extensions);
+    response.extensions_mut().insert(BodyOverride::new(messages, None));
+    response
 }
 
-/// An answer that is sent as these bytes; its message is for whoever looks at it on the way.
-pub(super) fn encoded_response<T>(looked_at: T, made: EncodedMessage) -> Response<T> {
-    let bytes = made.message_len();
-    let mut answer = Response::new(looked_at);
-    let parts = stream::iter(made.into_chunks().map(Ok));
-    answer.extensions_mut().insert(BodyOverride::new(parts, Some(bytes)));
-    answer
+/// Creates a response with an encoded message. `message` is not sent; only wrappers of the service
+/// read it.
+pub(super) fn encoded_response<T>(message: T, encoded: EncodedMessage) -> Response<T> {
+    let message_len = encoded.message_len();
+    let mut response = Response::new(message);
+    let chunks = stream::iter(encoded.into_chunks().map(Ok));
+    response.extensions_mut().insert(BodyOverride::new(chunks, Some(message_len)));
+    response
 }
 
-/// A message with its prefix, and a field behind the others that is not in it: text or bytes, of this
-/// number. That is sent from where it is, unless it is short.
+/// Encodes a message with its prefix, and appends text or bytes as field `number`. Long contents
+/// become a chunk of their own.
 pub(super) fn encode_with_field(
     message: &impl Message,
     number: u32,
-    content: impl AsRef<[u8]> + Send + 'static,
+    contents: impl AsRef<[u8]> + Send + 'static,
 ) -> Result<EncodedMessage, Status> {
-    let len = content.as_ref().len();
+    let len = contents.as_ref().len();
     let is_short = len <= MAX_COPIED_BYTES;
-    let copied = if is_short { len } else { 0 };
-    let mut draft =
-        MessageBuf::with_capacity(message.encoded_len() + MAX_FIELD_HEADER_BYTES + copied);
-    draft.append_message(message);
-    encode_key(number, WireType::LengthDelimited, &mut draft.0);
-    encode_varint(len as u64, &mut draft.0);
+    let copied_len = if is_short { len } else { 0 };
+    let mut buffer =
+        MessageBuf::with_capacity(message.encoded_len() + MAX_FIELD_HEADER_BYTES + copied_len);
+    buffer.append_message(message);
+    encode_key(number, WireType::LengthDelimited, &mut buffer.0);
+    encode_varint(len as u64, &mut buffer.0);
     if is_short {
-        draft.0.extend_from_slice(content.as_ref());
-        return Ok(draft.finish()?.into());
+        buffer.0.extend_from_slice(contents.as_ref());
+        return Ok(buffer.finish()?.into());
     }
     Ok(EncodedMessage {
-        head: draft.finish_with_tail(len)?,
-        tail: Some(Bytes::from_owner(content)),
+        head: buffer.finish_with_tail(len)?,
+        tail: Some(Bytes::from_owner(contents)),
     })
 }
 
-/// A message with its prefix.
+/// Encodes a message with its prefix.
 pub(super) fn encode_message(message: &impl Message) -> Result<Bytes, Status> {
-    let mut draft = MessageBuf::with_capacity(message.encoded_len());
-    draft.append_message(message);
-    draft.finish()
+    let mut buffer = MessageBuf::with_capacity(message.encoded_len());
+    buffer.append_message(message);
+    buffer.finish()
 }
 
-/// What a message with its prefix says.
+/// Decodes a message with its prefix.
 pub(super) fn decode_message<M: Message + Default>(message: &Bytes) -> Result<M, Status> {
     let value = M::decode(message.slice(PREFIX_BYTES..));
-    value.map_err(|error| Status::internal(format!("an answer cannot be read: {error}")))
+    value.map_err(|error| {
+        Status::internal(format!("internal error: cannot decode a response: {error}"))
+    })
 }
 
 impl MessageBuf {
-    /// Room for a message of so many bytes; it grows.
+    /// Creates a buffer with room for `bytes` bytes; it can grow.
     pub(super) fn with_capacity(bytes: usize) -> Self {
         let mut buffer = Vec::with_capacity(PREFIX_BYTES + bytes);
         buffer.resize(PREFIX_BYTES, 0);
         Self(buffer)
     }
 
-    /// Merges a message into it.
-    pub(super) fn append_message(&mut self, part: &impl Message) {
-        part.encode_raw(&mut self.0);
+    /// Appends the fields of a message.
+    pub(super) fn append_message(&mut self, message: &impl Message) {
+        message.encode_raw(&mut self.0);
     }
 
-    /// Has fields written behind what is there, unless they take more bytes than there is room for;
-    /// says how many they took.
+    /// Appends fields if they fit into `room` bytes, and returns their length.
     pub(super) fn try_append_fields(
         &mut self,
         room: usize,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Option<usize> {
-        let before = self.0.len();
+        let start = self.0.len();
         write(&mut self.0);
-        let len = self.0.len() - before;
+        let len = self.0.len() - start;
         if len > room {
-            self.0.truncate(before);
+            self.0.truncate(start);
             return None;
         }
         Some(len)
     }
 
-    /// With its prefix.
+    /// Returns the message with its prefix.
     pub(super) fn finish(self) -> Result<Bytes, Status> {
         self.finish_with_tail(0)
     }
 
-    /// The same where so many bytes of it are sent behind this.
-    fn finish_with_tail(self, rest: usize) -> Result<Bytes, Status> {
+    /// Returns the message with its prefix, which also covers a further chunk of `tail_len` bytes.
+    fn finish_with_tail(self, tail_len: usize) -> Result<Bytes, Status> {
         let Self(mut buffer) = self;
-        let len = u32::try_from(buffer.len() - PREFIX_BYTES + rest);
-        let len = len.map_err(|_| Status::internal("an answer is too long to be sent"))?;
+        let len = u32::try_from(buffer.len() - PREFIX_BYTES + tail_len);
+        let len = len.map_err(|_| {
+            Status::internal("internal error: the response is too long for a gRPC message")
+        })?;
         buffer[1..PREFIX_BYTES].copy_from_slice(&len.to_be_bytes());
         Ok(buffer.into())
     }
 }
 
 impl EncodedMessage {
-    /// Its length without the prefix.
+    /// Returns the length without the prefix.
     pub(super) fn message_len(&self) -> usize {
         self.head.len() + self.tail.as_ref().map_or(0, Bytes::len) - PREFIX_BYTES
     }
@@ -183,17 +193,17 @@ impl From<Bytes> for EncodedMessage {
 impl BodyOverride {
     fn new(
         messages: impl Stream<Item = Result<Bytes, Status>> + Send + 'static,
-        bytes: Option<usize>,
+        message_len: Option<usize>,
     ) -> Self {
-        Self { messages: Arc::new(Mutex::new(Some(Box::pin(messages)))), message_len: bytes }
+        Self { messages: Arc::new(Mutex::new(Some(Box::pin(messages)))), message_len }
     }
 
-    /// The bytes of the one message, where it is one and they are known.
+    /// Returns the length of the message, if the body is a single message and the length is known.
     pub(super) fn message_len(&self) -> Option<usize> {
         self.message_len
     }
 
-    /// What is sent; `None` where that was taken.
+    /// Returns the body, or `None` if it was taken before.
     pub(super) fn take_body(&self) -> Option<Body> {
         let messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner).take();
         messages.map(|messages| Body::new(EncodedBody { messages, is_ended: false }))
@@ -212,7 +222,7 @@ impl http_body::Body for EncodedBody {
             return Poll::Ready(None);
         }
         let status = match ready!(self.messages.as_mut().poll_next(context)) {
-            Some(Ok(part)) => return Poll::Ready(Some(Ok(Frame::data(part)))),
+            Some(Ok(message)) => return Poll::Ready(Some(Ok(Frame::data(message)))),
             Some(Err(status)) => status,
             None => Status::ok(""),
         };
@@ -229,7 +239,7 @@ impl http_body::Body for EncodedBody {
 
 impl fmt::Debug for BodyOverride {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Parts").finish_non_exhaustive()
+        f.debug_struct("BodyOverride").finish_non_exhaustive()
     }
 }
 
@@ -237,45 +247,50 @@ impl fmt::Debug for BodyOverride {
 mod tests {
     use super::{BodyOverride, encode_message, encoded_event_response, encoded_response};
     use crate::grpc::event_cache::EncodedEvent;
-    use crate::grpc::service::EventStream;
+    use crate::grpc::watch_stream::EventStream;
     use crate::proto::caproot::v1 as pb;
     use http_body_util::BodyExt as _;
     use prost::Message as _;
     use std::sync::Arc;
     use tonic::{Response, Status};
 
-    /// What is sent of an answer, and the code it ends with.
-    async fn collect_body<T>(mut answer: Response<T>) -> (Vec<u8>, String) {
-        let parts = answer.extensions_mut().remove::<BodyOverride>().expect("parts");
-        let sent = parts.take_body().expect("a body").collect().await.expect("no error");
-        assert!(parts.take_body().is_none(), "taken once");
+    /// Returns the bytes of the body and its gRPC status.
+    async fn collect_body<T>(mut response: Response<T>) -> (Vec<u8>, String) {
+        let body_override =
+            response.extensions_mut().remove::<BodyOverride>().expect("body override");
+        let sent =
+            body_override.take_body().expect("body").collect().await.expect("body without error");
+        assert!(body_override.take_body().is_none(), "the body can be taken once");
         let code = sent.trailers().and_then(|trailers| trailers.get("grpc-status"));
-        let code = code.expect("a status").to_str().expect("ASCII").to_owned();
+        let code = code.expect("gRPC status").to_str().expect("ASCII").to_owned();
         (sent.to_bytes().to_vec(), code)
     }
 
     fn event(revision: u64) -> Arc<EncodedEvent> {
         let event = pb::WatchSkillsResponse { revision, ..pb::WatchSkillsResponse::default() };
-        Arc::new(EncodedEvent::new(&event).expect("short enough"))
+        Arc::new(EncodedEvent::new(&event).expect("message below the size limit"))
     }
 
     #[tokio::test]
-    async fn an_answer_is_one_message() {
+    async fn encoded_response_is_one_message() {
         let epoch = "e".repeat(300);
         let page = pb::ListRootsResponse { epoch, ..pb::ListRootsResponse::default() };
-        let answer = encoded_response((), encode_message(&page).expect("short enough").into());
-        let bytes = answer.extensions().get::<BodyOverride>().and_then(BodyOverride::message_len);
+        let response = encoded_response(
+            (),
+            encode_message(&page).expect("message below the size limit").into(),
+        );
+        let bytes = response.extensions().get::<BodyOverride>().and_then(BodyOverride::message_len);
         assert_eq!(bytes, Some(page.encoded_len()));
-        let (sent, code) = collect_body(answer).await;
+        let (sent, code) = collect_body(response).await;
         let (prefix, rest) = sent.split_at(5);
-        assert_eq!(prefix, [0, 0, 0, 1, 47], "not compressed, and its length");
-        assert_eq!(pb::ListRootsResponse::decode(rest).expect("a message"), page);
+        assert_eq!(prefix, [0, 0, 0, 1, 47], "no compression, and the length");
+        assert_eq!(pb::ListRootsResponse::decode(rest).expect("valid message"), page);
         assert_eq!(code, "0");
     }
 
     #[tokio::test]
-    async fn a_stream_ends_as_its_events_end() {
-        for (end, expected) in [(None, "0"), (Some(Status::unavailable("it stops")), "14")] {
+    async fn stream_status_is_status_of_events() {
+        for (end, expected) in [(None, "0"), (Some(Status::unavailable("stopping")), "14")] {
             let events: Vec<_> = (1..=2).map(|n| Ok(event(n))).chain(end.map(Err)).collect();
             let events: EventStream = Box::pin(futures_util::stream::iter(events));
             let (sent, code) =

@@ -1,5 +1,5 @@
-//! The one table that turns an error into a status with `google.rpc` details. No wildcard arm: a new
-//! error does not compile until it is placed.
+//! Conversion of errors to gRPC statuses with `google.rpc` details. No match has a wildcard arm, so
+//! a new error does not compile without a status.
 
 use super::quota::QuotaExceeded;
 use crate::catalog::{DeadlineExceeded, PackageReadError};
@@ -13,31 +13,35 @@ use tonic_types::{BadRequest, ErrorDetail, ErrorInfo, RetryInfo, StatusExt as _}
 
 const ERROR_DOMAIN: &str = "caproot";
 
-/// Builds a status whose message begins with its reason, for clients that do not decode details. The
-/// order of the details is always `ErrorInfo`, then `BadRequest` or `RetryInfo`.
+/// Builds a status. Its message begins with the reason, for clients that do not decode details. The
+/// details are `ErrorInfo`, then `BadRequest` or `RetryInfo`.
 fn error_status(
     code: Code,
     reason: &str,
     message: &str,
     metadata: HashMap<String, String>,
-    cure: Option<ErrorDetail>,
+    detail: Option<ErrorDetail>,
 ) -> Status {
     let info = ErrorInfo::new(reason, ERROR_DOMAIN, metadata).into();
-    let details = std::iter::once(info).chain(cure);
+    let details = std::iter::once(info).chain(detail);
     Status::with_error_details_vec(code, format!("{reason}: {message}"), details)
 }
 
-/// An argument that breaks a rule.
+/// Invalid field of a request.
 #[derive(Debug)]
 pub(super) struct BadField {
-    pub(super) field: String,
-    pub(super) problem: String,
-    pub(super) reason: &'static str,
+    field: String,
+    problem: String,
+    reason: &'static str,
 }
 
 impl BadField {
     pub(super) fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self { field: field.into(), problem: problem.into(), reason: "INVALID_ARGUMENT" }
+    }
+
+    pub(super) fn with_reason(self, reason: &'static str) -> Self {
+        Self { reason, ..self }
     }
 }
 
@@ -45,12 +49,12 @@ impl From<BadField> for Status {
     fn from(bad: BadField) -> Self {
         let BadField { field, problem, reason } = bad;
         let message = format!("`{field}` {problem}");
-        let cure = Some(BadRequest::with_violation(field, problem).into());
-        error_status(Code::InvalidArgument, reason, &message, HashMap::new(), cure)
+        let detail = Some(BadRequest::with_violation(field, problem).into());
+        error_status(Code::InvalidArgument, reason, &message, HashMap::new(), detail)
     }
 }
 
-/// A failure that is about one root, or about none.
+/// Error of a method, with or without a root.
 #[derive(Debug)]
 pub(super) enum RpcError {
     AuthorityMismatch,
@@ -75,22 +79,22 @@ impl RpcError {
             Self::AuthorityMismatch => (
                 Code::FailedPrecondition,
                 "AUTHORITY_MISMATCH",
-                "the authority is not the root's; send it back as it was listed",
+                "the authority does not match the root; send it back as listed",
             ),
             Self::CatalogChanged => (
                 Code::Aborted,
                 "CATALOG_CHANGED",
-                "the revision of the page token is gone; list again from the first page",
+                "the revision of the page token is no longer kept; list again from the first page",
             ),
             Self::DeadlineExceeded | Self::Read(PackageReadError::DeadlineExceeded) => (
                 Code::DeadlineExceeded,
                 "DEADLINE_EXCEEDED",
-                "the root could not be searched in time; allow more time, or ask for CACHED",
+                "the scan of the root did not finish in time; allow more time, or request CACHED",
             ),
             Self::Read(PackageReadError::RootPending) => (
                 Code::FailedPrecondition,
                 "ROOT_UNAVAILABLE",
-                "the first search of the root goes on; try again later",
+                "the first scan of the root is running; try again later",
             ),
             Self::Read(PackageReadError::RootUnavailable(reason)) => root_error(reason),
             Self::Read(PackageReadError::PackageNotFound) => (
@@ -134,7 +138,7 @@ fn read_error(
         FileReadError::Outside => (
             Code::PermissionDenied,
             "OUTSIDE_ROOT",
-            "a link leads outside the allowed roots, or may not be followed below this root",
+            "a link leads outside the allowed roots, or must not be followed below this root",
         ),
         FileReadError::TooLarge { size } => {
             metadata.insert("size_bytes".to_owned(), size.to_string());
@@ -154,75 +158,76 @@ fn read_error(
         FileReadError::TooManyOpenFiles => (
             Code::FailedPrecondition,
             "ROOT_UNAVAILABLE",
-            "the daemon has no file descriptor left to read with; raise its limit of open files",
+            "the daemon has no free file descriptor; raise its limit of open files",
         ),
         FileReadError::Failed => (
             Code::FailedPrecondition,
             "ROOT_UNAVAILABLE",
-            "the file could not be read; look at the filesystem below the root",
+            "the file cannot be read; check the filesystem below the root",
         ),
     }
 }
 
-/// Whoever calls may not. Says nothing of what there would be to see.
-pub(super) fn caller_denied(refusal: AuthDenial) -> Status {
-    let (code, reason, message) = match refusal {
+/// Returns the status of a denied caller. It is independent of the request, so the caller learns
+/// nothing about the roots.
+pub(super) fn caller_denied(denial: AuthDenial) -> Status {
+    let (code, reason, message) = match denial {
         AuthDenial::Unauthenticated => (
             Code::Unauthenticated,
             "CALLER_UNKNOWN",
-            "the caller proves no identity that lets it in; show a client certificate, or the right \
-             token as `authorization: Bearer TOKEN`",
+            "the caller has no valid credentials; present a client certificate, or the right token \
+             as `authorization: Bearer TOKEN`",
         ),
         AuthDenial::NotAllowed => (
             Code::PermissionDenied,
             "CALLER_NOT_ALLOWED",
-            "no rule lets this caller in; have the executor's operator add it to `callers`",
+            "no rule matches this caller; ask the executor's operator to add a rule to `callers`",
         ),
     };
     error_status(code, reason, message, HashMap::new(), None)
 }
 
-/// The daemon stops; worth a retry elsewhere or later.
+/// Returns the status of a call during shutdown.
 pub(super) fn shutting_down() -> Status {
-    let cure = Some(retry_after(Duration::from_secs(1)));
-    error_status(Code::Unavailable, "SHUTTING_DOWN", "the daemon stops", HashMap::new(), cure)
+    let detail = Some(retry_after(Duration::from_secs(1)));
+    error_status(Code::Unavailable, "SHUTTING_DOWN", "the daemon stops", HashMap::new(), detail)
 }
 
-/// As many streams are open as may be.
-pub(super) fn too_many_streams(full: QuotaExceeded) -> Status {
-    let QuotaExceeded { limit_name: name, limit } = full;
-    let message = format!("{name} is {limit}, and so many are open; close one, or retry later");
-    quota_exceeded("TOO_MANY_STREAMS", full, &message, Duration::from_secs(5))
+/// Returns the status of a stream over the quota of open streams.
+pub(super) fn too_many_streams(exceeded: QuotaExceeded) -> Status {
+    let QuotaExceeded { limit_name, limit } = exceeded;
+    let message = format!("{limit_name} is {limit}, and all are open; close one, or retry later");
+    quota_exceeded("TOO_MANY_STREAMS", exceeded, &message, Duration::from_secs(5))
 }
 
-/// As many calls are under way as may be, or as many bytes of them are held.
-pub(super) fn overloaded(full: QuotaExceeded) -> Status {
-    let QuotaExceeded { limit_name: name, limit } = full;
+/// Returns the status of a call over the quota of calls in flight or of buffered bytes.
+pub(super) fn overloaded(exceeded: QuotaExceeded) -> Status {
+    let QuotaExceeded { limit_name, limit } = exceeded;
     let message = format!(
-        "{name} is {limit}, and calls under way take all of it; take their answers, or retry later"
+        "{limit_name} is {limit}, and calls in flight use it up; read their responses, or retry later"
     );
-    quota_exceeded("OVERLOADED", full, &message, Duration::from_secs(1))
+    quota_exceeded("OVERLOADED", exceeded, &message, Duration::from_secs(1))
 }
 
-fn quota_exceeded(reason: &str, full: QuotaExceeded, message: &str, delay: Duration) -> Status {
+fn quota_exceeded(reason: &str, exceeded: QuotaExceeded, message: &str, delay: Duration) -> Status {
     let metadata = HashMap::from([
-        ("limit_name".to_owned(), full.limit_name.to_owned()),
-        ("limit".to_owned(), full.limit.to_string()),
+        ("limit_name".to_owned(), exceeded.limit_name.to_owned()),
+        ("limit".to_owned(), exceeded.limit.to_string()),
     ]);
-    let cure = Some(retry_after(delay));
-    error_status(Code::ResourceExhausted, reason, message, metadata, cure)
+    let detail = Some(retry_after(delay));
+    error_status(Code::ResourceExhausted, reason, message, metadata, detail)
 }
 
 fn retry_after(delay: Duration) -> ErrorDetail {
     RetryInfo::new(Some(delay)).into()
 }
 
-/// The deadline that the caller set is over.
+/// Returns the status of a call whose deadline passed.
 pub(super) fn call_deadline_exceeded() -> Status {
-    deadline_exceeded("the call did not end within its deadline; allow more time")
+    deadline_exceeded("the call did not finish before its deadline; set a longer deadline")
 }
 
-/// The request did not arrive in time.
+/// Returns the status of a call whose request did not arrive in time.
 pub(super) fn request_timed_out() -> Status {
     deadline_exceeded("the request did not arrive in time; send all of it at once")
 }
@@ -231,7 +236,8 @@ fn deadline_exceeded(message: &str) -> Status {
     error_status(Code::DeadlineExceeded, "DEADLINE_EXCEEDED", message, HashMap::new(), None)
 }
 
-/// A request without a connection, which only a defect can make.
+/// Returns the status of a request without the peer of its connection, which is a bug of the
+/// daemon.
 pub(super) fn missing_peer() -> Status {
-    Status::internal("a defect in the daemon: a request came from nowhere")
+    Status::internal("internal error: the request has no peer address")
 }

@@ -1,6 +1,5 @@
-//! Events of streams that show the same. Each is made once for all who are sent it at about the same
-//! time, and held once however many have not taken it. Leaves what leads where to `changes`, and who is
-//! sent it to `stream`.
+//! Cache of encoded events, shared by all streams that send the same change at about the same time.
+//! An event is encoded once, and its bytes are in memory once until all streams have sent them.
 
 use super::encoded_body::encode_message;
 use crate::proto::caproot::v1 as pb;
@@ -11,86 +10,81 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tonic::Status;
 
-/// What those that were made last may take, for streams that come a little later.
+/// Limit of recent events that stay cached for streams that are a little late.
 const MAX_RECENT_BYTES: usize = 256 << 10;
-/// Below so many, those that nobody holds any more are not looked for.
+/// Minimum number of entries before unused entries are removed.
 const MIN_SWEEP_LEN: usize = 64;
 
-/// Where one that was made is found. Cheap to clone; all clones are one.
+/// Cache of encoded events. All clones share the same entries.
 #[derive(Debug, Clone, Default)]
 pub(super) struct EventCache(Arc<Mutex<CachedEvents>>);
 
-/// From what to what the events of a stream lead. Of equal ones every event is the same.
+/// Key of the events between two views. Streams with equal keys send the same events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct TransitionKey {
     query_digest: [u8; 32],
     from_revision: Option<u64>,
     to_revision: u64,
     reset: Option<i32>,
-    /// Whether `synced` is owed even where nothing changed.
+    /// Whether `synced` is sent even if nothing changed.
     is_first: bool,
 }
 
-/// An event as it is sent.
+/// Encoded event.
 #[derive(Debug)]
 pub(super) struct EncodedEvent {
-    /// With its prefix.
-    into_bytes: Bytes,
-    /// The root of which it says that the caller may not use it.
+    /// Message with its prefix.
+    bytes: Bytes,
+    /// Root in the event that the caller may not use.
     pub(super) denied_root: Option<String>,
-    /// Whether it closes a state.
+    /// Whether the event ends a state.
     pub(super) is_synced: bool,
 }
 
-/// Bytes that are there for as long as any of them waits to be sent.
+/// Owner of the bytes. An event is cached as long as a part of its bytes is not sent.
 struct SharedBytes(Arc<EncodedEvent>);
 
 #[derive(Debug, Default)]
 struct CachedEvents {
     by_key: HashMap<(TransitionKey, usize), Weak<EncodedEvent>>,
-    /// The latest, oldest first.
+    /// Recent events, oldest first.
     recent: VecDeque<Arc<EncodedEvent>>,
     bytes: usize,
-    /// How many there were that somebody held, when that was looked for.
+    /// Number of entries in use at the last sweep.
     live_count: usize,
 }
 
 impl TransitionKey {
-    /// By the bytes of the question, and the revisions of two views that answer it, of which every root
-    /// is known.
+    /// Creates a key from the bytes of a query and the revisions of two views. Every root of both
+    /// views must be known.
     pub(super) fn new(
-        question: &[u8],
-        from: Option<u64>,
-        to: u64,
+        query: &[u8],
+        from_revision: Option<u64>,
+        to_revision: u64,
         reset: Option<pb::ResetReason>,
         is_first: bool,
     ) -> Self {
-        // Whole, and not a part of it: who could find another question of the same hash would be
-        // sent what answers that one.
-        let question = Sha256::digest(question).into();
-        Self {
-            query_digest: question,
-            from_revision: from,
-            to_revision: to,
-            reset: reset.map(Into::into),
-            is_first,
-        }
+        // A full SHA-256 digest: if an attacker could find another query with the same digest, the
+        // attacker would receive its events.
+        let query_digest = Sha256::digest(query).into();
+        let reset = reset.map(Into::into);
+        Self { query_digest, from_revision, to_revision, reset, is_first }
     }
 }
 
 impl EncodedEvent {
     pub(super) fn new(event: &pb::WatchSkillsResponse) -> Result<Self, Status> {
-        let refused = match &event.event {
+        let denied_root = match &event.event {
             Some(Event::RootStatus(root)) if root.reason() == pb::RootReason::NotAllowed => {
                 Some(root.id.clone())
             }
             _ => None,
         };
-        let is_last = matches!(event.event, Some(Event::Synced(_)));
-        Ok(Self { into_bytes: encode_message(event)?, denied_root: refused, is_synced: is_last })
+        let is_synced = matches!(event.event, Some(Event::Synced(_)));
+        Ok(Self { bytes: encode_message(event)?, denied_root, is_synced })
     }
 
-    /// What is sent.
+    /// Returns the message with its prefix.
     pub(super) fn into_bytes(self: Arc<Self>) -> Bytes {
         Bytes::from_owner(SharedBytes(self))
     }
@@ -98,41 +92,45 @@ impl EncodedEvent {
 
 impl AsRef<[u8]> for SharedBytes {
     fn as_ref(&self) -> &[u8] {
-        &self.0.into_bytes
+        &self.0.bytes
     }
 }
 
 impl EventCache {
-    /// The event of that number on a way, if it was made and somebody holds it.
-    pub(super) fn get(&self, way: &TransitionKey, number: usize) -> Option<Arc<EncodedEvent>> {
-        self.lock().by_key.get(&(*way, number))?.upgrade()
+    /// Returns event `number` of a transition, if it is cached.
+    pub(super) fn get(
+        &self,
+        transition: &TransitionKey,
+        number: usize,
+    ) -> Option<Arc<EncodedEvent>> {
+        self.lock().by_key.get(&(*transition, number))?.upgrade()
     }
 
-    /// Shares an event; gives the one that another stream made meanwhile, if it did.
+    /// Adds an event. If another stream added the event first, returns the existing event.
     pub(super) fn insert(
         &self,
-        way: &TransitionKey,
+        transition: &TransitionKey,
         number: usize,
-        made: EncodedEvent,
+        event: EncodedEvent,
     ) -> Arc<EncodedEvent> {
         let mut events = self.lock();
-        let key = (*way, number);
-        if let Some(made) = events.by_key.get(&key).and_then(Weak::upgrade) {
-            return made;
+        let key = (*transition, number);
+        if let Some(event) = events.by_key.get(&key).and_then(Weak::upgrade) {
+            return event;
         }
-        let made = Arc::new(made);
-        events.by_key.insert(key, Arc::downgrade(&made));
-        events.bytes += made.into_bytes.len();
-        events.recent.push_back(made.clone());
+        let event = Arc::new(event);
+        events.by_key.insert(key, Arc::downgrade(&event));
+        events.bytes += event.bytes.len();
+        events.recent.push_back(event.clone());
         while events.bytes > MAX_RECENT_BYTES {
             let Some(oldest) = events.recent.pop_front() else { break };
-            events.bytes -= oldest.into_bytes.len();
+            events.bytes -= oldest.bytes.len();
         }
         if events.by_key.len() > MIN_SWEEP_LEN.max(2 * events.live_count) {
-            events.by_key.retain(|_, made| made.strong_count() > 0);
+            events.by_key.retain(|_, event| event.strong_count() > 0);
             events.live_count = events.by_key.len();
         }
-        made
+        event
     }
 
     fn lock(&self) -> MutexGuard<'_, CachedEvents> {
@@ -151,64 +149,65 @@ mod tests {
     fn synced_event(token: &str) -> EncodedEvent {
         let synced = Event::Synced(pb::Synced { resume_token: token.to_owned() });
         let event = pb::WatchSkillsResponse { event: Some(synced), ..Default::default() };
-        EncodedEvent::new(&event).expect("short enough")
+        EncodedEvent::new(&event).expect("message below the size limit")
     }
 
     fn transition_key(to: u64) -> TransitionKey {
-        TransitionKey::new(b"question", Some(1), to, None, false)
+        TransitionKey::new(b"query", Some(1), to, None, false)
     }
 
     #[test]
-    fn one_is_made_for_all_who_go_the_same_way() {
-        let shared = EventCache::default();
-        assert!(shared.get(&transition_key(2), 0).is_none());
-        let first = shared.insert(&transition_key(2), 0, synced_event("a"));
-        let second = shared.insert(&transition_key(2), 0, synced_event("made meanwhile"));
+    fn event_is_shared_by_equal_transitions() {
+        let cache = EventCache::default();
+        assert!(cache.get(&transition_key(2), 0).is_none());
+        let first = cache.insert(&transition_key(2), 0, synced_event("a"));
+        let second = cache.insert(&transition_key(2), 0, synced_event("from another stream"));
         assert!(Arc::ptr_eq(&first, &second));
-        assert!(shared.get(&transition_key(2), 0).is_some_and(|made| Arc::ptr_eq(&made, &first)));
+        assert!(cache.get(&transition_key(2), 0).is_some_and(|event| Arc::ptr_eq(&event, &first)));
         let reset = Some(pb::ResetReason::Initial);
         let others = [
             transition_key(3),
-            TransitionKey::new(b"question", Some(0), 2, None, false),
-            TransitionKey::new(b"question", None, 2, None, false),
-            TransitionKey::new(b"question", Some(1), 2, reset, false),
-            TransitionKey::new(b"question", Some(1), 2, None, true),
+            TransitionKey::new(b"query", Some(0), 2, None, false),
+            TransitionKey::new(b"query", None, 2, None, false),
+            TransitionKey::new(b"query", Some(1), 2, reset, false),
+            TransitionKey::new(b"query", Some(1), 2, None, true),
             TransitionKey::new(b"another", Some(1), 2, None, false),
         ];
         for other in others {
-            assert!(shared.get(&other, 0).is_none(), "{other:?}");
+            assert!(cache.get(&other, 0).is_none(), "{other:?}");
         }
-        assert!(shared.get(&transition_key(2), 1).is_none());
-        let event = pb::WatchSkillsResponse::decode(&first.into_bytes()[5..]).expect("a message");
+        assert!(cache.get(&transition_key(2), 1).is_none());
+        let event =
+            pb::WatchSkillsResponse::decode(&first.into_bytes()[5..]).expect("valid message");
         assert!(matches!(event.event, Some(Event::Synced(synced)) if synced.resume_token == "a"));
     }
 
     #[test]
-    fn what_nobody_holds_is_forgotten() {
-        let shared = EventCache::default();
+    fn unused_events_are_dropped() {
+        let cache = EventCache::default();
         let long = "x".repeat(MAX_RECENT_BYTES / 4);
-        let held =
-            shared.insert(&transition_key(0), 0, synced_event(&long)).into_bytes().slice(7..9);
+        let unsent =
+            cache.insert(&transition_key(0), 0, synced_event(&long)).into_bytes().slice(7..9);
         for to in 1..1_000 {
-            shared.insert(&transition_key(to), 0, synced_event(&long));
+            cache.insert(&transition_key(to), 0, synced_event(&long));
         }
-        let is_there = |to| shared.get(&transition_key(to), 0).is_some();
-        assert!(is_there(0), "a piece of it waits to be sent");
-        assert_eq!([995, 996, 997, 998, 999].map(is_there), [false, false, true, true, true]);
-        drop(held);
-        assert!(!is_there(0));
-        let events = shared.0.lock().expect("not poisoned");
+        let is_cached = |to| cache.get(&transition_key(to), 0).is_some();
+        assert!(is_cached(0), "part of the event is not sent yet");
+        assert_eq!([995, 996, 997, 998, 999].map(is_cached), [false, false, true, true, true]);
+        drop(unsent);
+        assert!(!is_cached(0));
+        let events = cache.0.lock().expect("lock is not poisoned");
         assert!(events.by_key.len() <= 2 * MIN_SWEEP_LEN && events.bytes <= MAX_RECENT_BYTES);
     }
 
     #[test]
-    fn roots_that_may_not_be_used_are_told() {
+    fn denied_root_is_recorded() {
         let status = |reason: pb::RootReason| {
             let status =
                 pb::RootStatus { id: "r".into(), reason: reason.into(), ..Default::default() };
             let event = Some(Event::RootStatus(status));
             let event = pb::WatchSkillsResponse { event, ..Default::default() };
-            EncodedEvent::new(&event).expect("short enough").denied_root
+            EncodedEvent::new(&event).expect("message below the size limit").denied_root
         };
         assert_eq!(status(pb::RootReason::NotAllowed).as_deref(), Some("r"));
         assert_eq!(status(pb::RootReason::NotFound), None);

@@ -1,15 +1,55 @@
-//! The limits in force, in the words of the wire.
+//! Response of `GetExecutor`: limits, change detection, sandbox, configuration and catalog counts.
 
-use crate::catalog::WatchStats;
+use super::list_pages::format_epoch;
+use crate::catalog::{CatalogStore, ScopeStats, WatchStats};
 use crate::domain::limits::{
     DEFAULT_READ_BYTES, Limits, MAX_DIAGNOSTICS, MAX_FRONTMATTER_BYTES, MAX_HANDLE_BYTES,
     MAX_MANIFEST_BYTES, MAX_PAGE_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES,
 };
-use crate::domain::{LandlockState, SandboxStatus};
+use crate::domain::{ConfigState, LandlockState, RejectedReload, SandboxStatus};
 use crate::proto::caproot::v1 as pb;
+use prost_types::Timestamp;
+use std::time::{Duration, SystemTime};
+use tokio::sync::watch;
 
-pub(super) fn limits_message(limits: &Limits) -> pb::Limits {
-    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+/// Features that a client may rely on.
+const FEATURES: [&str; 5] = ["fresh", "file-uri", "published", "plugins", "gzip"];
+
+/// Facts about the daemon, for `GetExecutor`.
+#[derive(Debug)]
+pub struct DaemonInfo {
+    /// Start time of the daemon.
+    pub start_time: SystemTime,
+    /// Commit, profile and target of the build.
+    pub build: &'static str,
+    /// Sandbox of the daemon.
+    pub sandbox: SandboxStatus,
+    /// State of the config file. A watch channel keeps only the latest value, so it is never full.
+    pub config_state: watch::Receiver<ConfigState>,
+}
+
+impl DaemonInfo {
+    /// Builds the response for a caller with the access scope of `store`.
+    pub(super) fn executor_response(&self, store: &CatalogStore) -> pb::GetExecutorResponse {
+        pb::GetExecutorResponse {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            environment_ids: store.environments().to_vec(),
+            start_time: Some(self.start_time.into()),
+            limits: Some(limits_message(&store.limits())),
+            features: FEATURES.map(str::to_owned).to_vec(),
+            epoch: format_epoch(store.epoch()),
+            revision: store.revision(),
+            watch: Some(watch_status(store.watch_stats())),
+            sandbox: Some(sandbox_status(&self.sandbox)),
+            resolver: store.opener().name().to_owned(),
+            build: self.build.to_owned(),
+            config: Some(config_status(&self.config_state.borrow())),
+            catalog_stats: Some(catalog_stats(&store.scope_stats())),
+        }
+    }
+}
+
+fn limits_message(limits: &Limits) -> pb::Limits {
     let Limits {
         max_roots,
         max_depth,
@@ -56,9 +96,8 @@ pub(super) fn limits_message(limits: &Limits) -> pb::Limits {
     }
 }
 
-/// How changes are noticed.
-pub(super) fn watch_status(watching: WatchStats) -> pb::WatchStatus {
-    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+/// Builds the state of change detection.
+fn watch_status(watching: WatchStats) -> pb::WatchStatus {
     let backend = if watching.has_inotify { "inotify" } else { "polling" };
     pb::WatchStatus {
         backend: backend.to_owned(),
@@ -71,8 +110,8 @@ pub(super) fn watch_status(watching: WatchStats) -> pb::WatchStatus {
     }
 }
 
-/// What the daemon denied itself.
-pub(super) fn sandbox_status(sandbox: &SandboxStatus) -> pb::SandboxStatus {
+/// Builds the state of the sandbox.
+fn sandbox_status(sandbox: &SandboxStatus) -> pb::SandboxStatus {
     let landlock = match sandbox.landlock {
         LandlockState::Enforced => pb::LandlockState::Enforced,
         LandlockState::Partial => pb::LandlockState::Partial,
@@ -84,5 +123,54 @@ pub(super) fn sandbox_status(sandbox: &SandboxStatus) -> pb::SandboxStatus {
         landlock_abi: sandbox.landlock_abi,
         no_new_privs: sandbox.no_new_privs,
         readable_dirs: sandbox.readable_dirs,
+    }
+}
+
+/// Builds the state of the configuration.
+fn config_status(state: &ConfigState) -> pb::ConfigStatus {
+    let ConfigState {
+        read_at,
+        applied_reloads,
+        rejected_reloads,
+        last_rejection,
+        restart_required,
+    } = state;
+    let last_rejection = last_rejection.as_ref().map(
+        |RejectedReload { rejected_at, error_positions, first_error: _ }| pb::ConfigRejection {
+            time: Some(timestamp(*rejected_at)),
+            errors: error_positions.clone(),
+        },
+    );
+    pb::ConfigStatus {
+        load_time: Some(timestamp(*read_at)),
+        applied_reloads: *applied_reloads,
+        rejected_reloads: *rejected_reloads,
+        last_rejection,
+        restart_required: restart_required.iter().map(|key| (*key).to_owned()).collect(),
+    }
+}
+
+/// Builds the counts of roots, skills and diagnostics.
+fn catalog_stats(stats: &ScopeStats) -> pb::CatalogStats {
+    let ScopeStats { ready, pending, unavailable, skills, errors, warnings } = *stats;
+    pb::CatalogStats {
+        ready_roots: number(ready),
+        pending_roots: number(pending),
+        unavailable_roots: number(unavailable),
+        skills: number(skills),
+        errors: number(errors),
+        warnings: number(warnings),
+    }
+}
+
+/// Converts a number to the type of the message, saturating.
+fn number(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+fn timestamp(since_epoch: Duration) -> Timestamp {
+    Timestamp {
+        seconds: i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX),
+        nanos: i32::try_from(since_epoch.subsec_nanos()).unwrap_or_default(),
     }
 }

@@ -1,6 +1,6 @@
-//! What every call passes before and after its method: it takes one of the places for calls, its
-//! request must arrive in time, it ends at its deadline, and what the daemon holds of requests and
-//! answers is counted. Leaves what a call may do to its method.
+//! Limits of load, a tower layer around all services. Each call needs a permit, its request must
+//! arrive in time, and its method ends at the deadline of the caller. Buffered bytes of requests
+//! and responses count against a quota.
 
 mod request_body;
 mod response_body;
@@ -18,7 +18,6 @@ use response_body::{CountedResponseBody, ResponseQuota};
 use std::convert::Infallible;
 use std::future::ready;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
@@ -26,12 +25,13 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
 
-/// How long the whole of a request may take to arrive.
+/// Time limit for a whole request to arrive.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// The services whose calls go on asking, so that their requests have no end.
+/// Path prefix of the reflection services. Their calls are bidirectional streams without a time
+/// limit.
 const REFLECTION_PREFIX: &str = "/grpc.reflection.";
 
-/// What all calls share.
+/// Layer that applies the load limits. All clones share the same quotas.
 #[derive(Debug, Clone)]
 pub struct LoadLimitLayer {
     call_quota: Quota,
@@ -39,24 +39,24 @@ pub struct LoadLimitLayer {
     request_timeout: Duration,
 }
 
-/// A service behind the door.
+/// Service with load limits.
 #[derive(Debug, Clone)]
 pub struct LoadLimit<S> {
     layer: LoadLimitLayer,
     inner: S,
 }
 
-/// Says, in the extensions of an answer, that it is a stream with a place of its own.
+/// Response extension that marks a stream. A stream has a permit of the stream quota instead.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StreamMarker;
 
-/// Whom a request counts for. Every request carries its connection's peer.
+/// Returns the quota key of a request. Every request carries the peer of its connection.
 pub(super) fn request_quota_key(extensions: &Extensions) -> Result<QuotaKey, Status> {
     extensions.get::<PeerIdentity>().map(PeerIdentity::quota_key).ok_or_else(missing_peer)
 }
 
 impl LoadLimitLayer {
-    /// Nobody is inside yet.
+    /// Creates a layer with unused quotas.
     #[must_use]
     pub fn new(limits: &Limits) -> Self {
         Self {
@@ -72,20 +72,20 @@ impl LoadLimitLayer {
         }
     }
 
-    /// Lets so many in from now on.
+    /// Sets the limits of calls in flight. Existing calls continue.
     pub fn set_limits(&self, limits: &Limits) {
         self.call_quota.set_limits(limits.max_calls, limits.max_calls_per_caller);
     }
 
-    /// Places for one call, and for the bytes of its request.
+    /// Acquires the permits for one call and for the bytes of its request.
     fn acquire_permits(
         &self,
         extensions: &Extensions,
     ) -> Result<(QuotaKey, QuotaPermit, QuotaPermit), Status> {
-        let caller = request_quota_key(extensions)?;
-        let call = self.call_quota.acquire(&caller, 1).map_err(overloaded)?;
-        let bytes = self.byte_quota.acquire(&caller, 0).map_err(overloaded)?;
-        Ok((caller, call, bytes))
+        let quota_key = request_quota_key(extensions)?;
+        let call_permit = self.call_quota.acquire(&quota_key, 1).map_err(overloaded)?;
+        let byte_permit = self.byte_quota.acquire(&quota_key, 0).map_err(overloaded)?;
+        Ok((quota_key, call_permit, byte_permit))
     }
 }
 
@@ -113,49 +113,37 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (caller, call, held) = match self.layer.acquire_permits(request.extensions()) {
-            Ok(entered) => entered,
+        let permits = self.layer.acquire_permits(request.extensions());
+        let (quota_key, call_permit, byte_permit) = match permits {
+            Ok(permits) => permits,
             Err(status) => return Box::pin(ready(Ok(status.into_http()))),
         };
-        let has_end = !request.uri().path().starts_with(REFLECTION_PREFIX);
-        let until = has_end.then(|| Instant::now() + self.layer.request_timeout);
-        let deadline = request.headers().get(requests::TIMEOUT_HEADER);
-        let deadline = deadline.and_then(|text| requests::parse_grpc_timeout(text.to_str().ok()?));
-        let request = request.map(|body| {
-            Body::new(CountedRequestBody {
-                body,
-                byte_permit: held,
-                deadline: until,
-                deadline_timer: None,
-            })
-        });
-        let answer = self.inner.call(request);
-        let bytes = self.layer.byte_quota.clone();
+        let is_reflection = request.uri().path().starts_with(REFLECTION_PREFIX);
+        let request_deadline =
+            (!is_reflection).then(|| Instant::now() + self.layer.request_timeout);
+        let call_timeout = requests::grpc_timeout(request.headers());
+        let request = request
+            .map(|body| Body::new(CountedRequestBody::new(body, byte_permit, request_deadline)));
+        let response = self.inner.call(request);
+        let byte_quota = self.layer.byte_quota.clone();
         Box::pin(async move {
-            let mut answer = match deadline {
-                None => answer.await?,
-                Some(deadline) => match timeout(deadline, answer).await {
-                    Ok(answer) => answer?,
-                    // The method ends with its future.
+            let mut response = match call_timeout {
+                None => response.await?,
+                Some(call_timeout) => match timeout(call_timeout, response).await {
+                    Ok(response) => response?,
+                    // Dropping the future cancels the method.
                     Err(_) => return Ok(call_deadline_exceeded().into_http()),
                 },
             };
-            let is_stream = answer.extensions_mut().remove::<StreamMarker>().is_some();
-            let parts = answer.extensions_mut().remove::<BodyOverride>();
-            let whole = parts.as_ref().and_then(BodyOverride::message_len);
-            if let Some(body) = parts.and_then(|parts| parts.take_body()) {
-                *answer.body_mut() = body;
+            let is_stream = response.extensions_mut().remove::<StreamMarker>().is_some();
+            let body_override = response.extensions_mut().remove::<BodyOverride>();
+            let total_bytes = body_override.as_ref().and_then(BodyOverride::message_len);
+            if let Some(body) = body_override.and_then(|body| body.take_body()) {
+                *response.body_mut() = body;
             }
-            let call = Arc::new(call);
-            let count = ResponseQuota {
-                quota_key: caller,
-                byte_quota: bytes,
-                total_bytes: whole,
-                total_permit: None,
-                call_permit: call,
-            };
-            let count = (!is_stream).then_some(count);
-            Ok(answer.map(|body| Body::new(CountedResponseBody::new(body, count))))
+            let quota = ResponseQuota::new(quota_key, byte_quota, total_bytes, call_permit);
+            let quota = (!is_stream).then_some(quota);
+            Ok(response.map(|body| Body::new(CountedResponseBody::new(body, quota))))
         })
     }
 }

@@ -1,4 +1,5 @@
-//! The door: the only daemon room that knows tonic and the generated types.
+//! gRPC service of the daemon: authentication, limits, audit log, and conversion between domain
+//! types and protobuf messages.
 
 mod audit_log;
 mod audited_service;
@@ -9,20 +10,17 @@ mod encoded_body;
 mod errors;
 mod event_cache;
 mod executor_info;
+mod list_pages;
 mod load_limit;
 mod page_cache;
-mod plugin_changes;
 mod plugin_message;
 mod pull_channel;
 mod quota;
 mod requests;
-mod resolve_pages;
 mod resources;
 mod root_messages;
 mod service;
 mod skill_message;
-mod skill_pages;
-mod state;
 mod watch_stream;
 mod wire_format;
 
@@ -30,6 +28,7 @@ pub use audit_log::AuditLog;
 pub use audited_service::AuditedService;
 pub use auth::{AuthLayer, AuthRules, AuthService, CallerCredentials};
 pub use compression::ListCompression;
+pub use executor_info::DaemonInfo;
 pub use load_limit::{LoadLimit, LoadLimitLayer};
 pub use quota::{Quota, QuotaExceeded, QuotaLimit, QuotaPermit};
-pub use service::{DaemonInfo, GrpcService};
+pub use service::GrpcService;

@@ -1,7 +1,6 @@
-//! Pages of lists as they were sent, for whoever asks for the same again: a list whose roots have not
-//! changed is not made anew for each caller. Kept from the second time on, so that what is asked for
-//! once costs no memory; and no longer than somebody asks, since they are as large as all that is held
-//! of the skills.
+//! Cache of encoded pages of ListSkills, shared by all callers with the same query. A page is
+//! cached on its second request, so that a page that is requested once costs no memory. The cache
+//! can be as large as all catalogs, so it is dropped when idle.
 
 use crate::catalog::{CatalogView, RootState};
 use bytes::Bytes;
@@ -10,19 +9,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// What all pages may take: a whole catalog as large as it may be by default.
+/// Limit of all cached pages: the size of a maximal catalog with the default limits.
 const MAX_BYTES: usize = 16 << 20;
-/// Questions that are remembered, and the longest that is.
+/// Limits of remembered pages and of the length of a query.
 const MAX_PAGES: usize = 64;
 const MAX_QUERY_BYTES: usize = 64 << 10;
-/// For how long pages are kept of which nobody asks for any; at most twice as long.
+/// Idle time after which all pages are dropped. The check runs at this interval, so pages live at
+/// most twice as long.
 const IDLE_EXPIRY: Duration = Duration::from_secs(30);
 
-/// Pages that were sent.
+/// Cache of encoded pages.
 #[derive(Debug, Default)]
 pub(super) struct PageCache(Arc<Mutex<CachedPages>>);
 
-/// Which page: of equal ones every byte is the same.
+/// Key of a page. Pages with equal keys are byte-identical.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PageKey {
     revision: u64,
@@ -33,59 +33,59 @@ pub(super) struct PageKey {
 
 #[derive(Debug, Default)]
 struct CachedPages {
-    /// Used last first.
+    /// Entries, most recently used first. A page that was requested once has no bytes yet.
     entries: VecDeque<(PageKey, Option<Bytes>)>,
     bytes: usize,
-    /// Whether one was asked for since the last look.
+    /// Whether the cache was used since the last check.
     used_since_check: bool,
-    /// Whether somebody looks.
+    /// Whether the expiry task is running.
     has_expiry_task: bool,
 }
 
 impl PageKey {
-    /// `None` for a page that says something else the next time, though no revision lies between.
+    /// Returns `None` if the page can change without a new revision, or if the query is too long.
     pub(super) fn new(
-        question: &[u8],
+        query: &[u8],
         page_size: usize,
         view: &CatalogView,
         begin: (usize, usize),
     ) -> Option<Self> {
-        let is_held = view.roots.iter().all(|root| matches!(root.state, RootState::Snapshot(_)));
-        let is_kept = is_held && question.len() <= MAX_QUERY_BYTES;
-        let question = question.to_vec();
-        is_kept.then_some(Self { revision: view.revision, begin, page_size, query: question })
+        let is_known = view.roots.iter().all(|root| matches!(root.state, RootState::Snapshot(_)));
+        let is_cacheable = is_known && query.len() <= MAX_QUERY_BYTES;
+        let query = query.to_vec();
+        is_cacheable.then_some(Self { revision: view.revision, begin, page_size, query })
     }
 }
 
 impl PageCache {
-    /// The page, if it is kept.
+    /// Returns a cached page.
     pub(super) fn get(&self, key: &PageKey) -> Option<Bytes> {
         let mut pages = lock(&self.0);
         pages.used_since_check = true;
-        let at = pages.entries.iter().position(|(kept, _)| kept == key)?;
+        let at = pages.entries.iter().position(|(cached, _)| cached == key)?;
         let page = pages.entries.remove(at)?;
         let bytes = page.1.clone();
         pages.entries.push_front(page);
         bytes
     }
 
-    /// Keeps a page that was asked for before; else remembers that it was.
+    /// Caches a page on its second request. On the first request, only remembers its key.
     pub(super) fn insert(&self, key: PageKey, page: &Bytes) {
         let mut pages = lock(&self.0);
         if !std::mem::replace(&mut pages.has_expiry_task, true) {
-            // Ends when nothing is kept any more.
+            // The task ends when the cache is idle.
             tokio::spawn(clear_when_idle(self.0.clone()));
         }
-        let is_new = pages.entries.iter().all(|(kept, _)| kept.revision < key.revision);
+        let is_new = pages.entries.iter().all(|(cached, _)| cached.revision < key.revision);
         if is_new {
-            // Nobody begins a list of an older revision any more.
+            // Pages of older revisions are not requested again.
             (pages.entries, pages.bytes) = (VecDeque::new(), 0);
         }
-        let before = pages.entries.iter().position(|(kept, _)| *kept == key);
-        let before = before.and_then(|at| pages.entries.remove(at));
+        let previous = pages.entries.iter().position(|(cached, _)| *cached == key);
+        let previous = previous.and_then(|at| pages.entries.remove(at));
         pages.bytes -=
-            before.iter().filter_map(|(_, page)| page.as_ref()).map(Bytes::len).sum::<usize>();
-        let page = before.map(|_| page.clone());
+            previous.iter().filter_map(|(_, page)| page.as_ref()).map(Bytes::len).sum::<usize>();
+        let page = previous.map(|_| page.clone());
         pages.bytes += page.as_ref().map_or(0, Bytes::len);
         pages.entries.push_front((key, page));
         while pages.bytes > MAX_BYTES || pages.entries.len() > MAX_PAGES {
@@ -95,7 +95,7 @@ impl PageCache {
     }
 }
 
-/// Forgets all pages once nobody asks.
+/// Drops all pages as soon as the cache was idle for [`IDLE_EXPIRY`].
 async fn clear_when_idle(pages: Arc<Mutex<CachedPages>>) {
     loop {
         sleep(IDLE_EXPIRY).await;
@@ -122,13 +122,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keeps_what_is_asked_for_twice() {
-        let kept = PageCache::default();
+    async fn page_is_cached_on_second_request() {
+        let cache = PageCache::default();
         let page = Bytes::from_static(b"page");
-        kept.insert(key(1, 0), &page);
-        assert_eq!(kept.get(&key(1, 0)), None);
-        kept.insert(key(1, 0), &page);
-        assert_eq!(kept.get(&key(1, 0)), Some(page.clone()));
+        cache.insert(key(1, 0), &page);
+        assert_eq!(cache.get(&key(1, 0)), None);
+        cache.insert(key(1, 0), &page);
+        assert_eq!(cache.get(&key(1, 0)), Some(page.clone()));
         let others = [
             key(1, 1),
             key(2, 0),
@@ -136,42 +136,42 @@ mod tests {
             PageKey { query: vec![2], ..key(1, 0) },
         ];
         for other in others {
-            assert_eq!(kept.get(&other), None, "{other:?} is another page");
+            assert_eq!(cache.get(&other), None, "{other:?} is another page");
         }
-        kept.insert(key(2, 0), &page);
-        assert_eq!(kept.get(&key(1, 0)), None, "older revisions are gone");
+        cache.insert(key(2, 0), &page);
+        assert_eq!(cache.get(&key(1, 0)), None, "older revisions are gone");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn keeps_nothing_for_which_nobody_asks() {
-        let kept = PageCache::default();
+    async fn idle_pages_are_dropped() {
+        let cache = PageCache::default();
         let page = Bytes::from_static(b"page");
         for _ in 0..2 {
-            kept.insert(key(1, 0), &page);
-            kept.insert(key(1, 0), &page);
+            cache.insert(key(1, 0), &page);
+            cache.insert(key(1, 0), &page);
             for _ in 0..5 {
                 sleep(IDLE_EXPIRY / 2).await;
-                assert_eq!(kept.get(&key(1, 0)), Some(page.clone()));
+                assert_eq!(cache.get(&key(1, 0)), Some(page.clone()));
             }
             sleep(IDLE_EXPIRY * 2).await;
-            assert_eq!(lock(&kept.0).entries.len(), 0);
+            assert_eq!(lock(&cache.0).entries.len(), 0);
         }
     }
 
     #[tokio::test]
-    async fn keeps_no_more_than_it_may() {
-        let kept = PageCache::default();
+    async fn cache_size_is_limited() {
+        let cache = PageCache::default();
         let page = Bytes::from(vec![0; MAX_BYTES / 4]);
         for number in 0..6 {
-            kept.insert(key(1, number), &page);
-            kept.insert(key(1, number), &page);
+            cache.insert(key(1, number), &page);
+            cache.insert(key(1, number), &page);
         }
-        let is_kept = |number| kept.get(&key(1, number)).is_some();
-        assert_eq!([0, 1, 2, 3, 4, 5].map(is_kept), [false, false, true, true, true, true]);
+        let is_cached = |number| cache.get(&key(1, number)).is_some();
+        assert_eq!([0, 1, 2, 3, 4, 5].map(is_cached), [false, false, true, true, true, true]);
         for number in 0..2 * MAX_PAGES {
-            kept.insert(key(1, 100 + number), &page);
+            cache.insert(key(1, 100 + number), &page);
         }
-        let pages = lock(&kept.0);
+        let pages = lock(&cache.0);
         assert_eq!((pages.entries.len(), pages.bytes), (MAX_PAGES, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! A plugin, and a marketplace, in the words of the wire.
+//! Protobuf messages for plugins and marketplaces.
 
 use super::root_messages::handle_or_empty;
 use crate::domain::plugin::{
@@ -8,9 +8,9 @@ use crate::domain::plugin::{
 use crate::domain::{ContentDigest, Plugin, PluginMarketplace, RelPath, RootId};
 use crate::proto::caproot::v1 as pb;
 
-/// A plugin under the id of its root.
+/// Builds the message of a plugin below the root with this id.
 pub(super) fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
-    let words = PluginEncoder { root, package: &plugin.package };
+    let encoder = PluginEncoder { root, package: &plugin.package };
     let PluginInfo { description, keywords, author, homepage, repository, license, interface } =
         &plugin.manifest.declarations.info;
     pb::Plugin {
@@ -19,8 +19,8 @@ pub(super) fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
             id: root.as_str().to_owned(),
         }),
         package: handle_or_empty(root, Some(&plugin.package)),
-        manifest: words.handle(&plugin.manifest_file),
-        other_manifests: plugin.other_manifests.iter().map(|file| words.handle(file)).collect(),
+        manifest: encoder.handle(&plugin.manifest_file),
+        other_manifests: plugin.other_manifests.iter().map(|file| encoder.handle(file)).collect(),
         name: (*plugin.manifest.name).to_owned(),
         version: (*plugin.manifest.version).to_owned(),
         description: text(description.as_deref()),
@@ -29,15 +29,15 @@ pub(super) fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
         homepage: text(homepage.as_deref()),
         repository: text(repository.as_deref()),
         license: text(license.as_deref()),
-        interface: interface.as_ref().map(|interface| words.interface(interface, plugin)),
+        interface: interface.as_ref().map(|interface| encoder.interface(interface, plugin)),
         required_capabilities: required_capabilities(&plugin.components).map(Into::into).collect(),
-        components: Some(words.components(&plugin.components)),
+        components: Some(encoder.components(&plugin.components)),
         stale: plugin.stale,
         truncated: plugin.truncated,
     }
 }
 
-/// A marketplace under the id of its root.
+/// Builds the message of a marketplace below the root with this id.
 pub(super) fn marketplace_message(root: &RootId, list: &PluginMarketplace) -> pb::Marketplace {
     pb::Marketplace {
         declared_by: handle_or_empty(root, Some(&list.declared_by)),
@@ -51,14 +51,14 @@ pub(super) fn marketplace_message(root: &RootId, list: &PluginMarketplace) -> pb
     }
 }
 
-/// The words of one plugin.
+/// Builder of the messages of one plugin.
 struct PluginEncoder<'a> {
     root: &'a RootId,
     package: &'a RelPath,
 }
 
 impl PluginEncoder<'_> {
-    /// A handle of a file of the plugin.
+    /// Returns the handle of a file of the plugin.
     fn handle(&self, file: &RelPath) -> String {
         handle_or_empty(self.root, Some(&self.package.join_path(file)))
     }
@@ -67,20 +67,20 @@ impl PluginEncoder<'_> {
         file.map(|file| self.handle(file)).unwrap_or_default()
     }
 
-    fn interface(&self, said: &PluginInterface, plugin: &Plugin) -> pb::PluginInterface {
+    fn interface(&self, interface: &PluginInterface, plugin: &Plugin) -> pb::PluginInterface {
         let [composer_icon, logo, logo_dark] = &plugin.images;
         pb::PluginInterface {
-            display_name: text(said.display_name.as_deref()),
-            short_description: text(said.short_description.as_deref()),
-            long_description: text(said.long_description.as_deref()),
-            developer_name: text(said.developer_name.as_deref()),
-            category: text(said.category.as_deref()),
-            capabilities: texts(&said.capabilities),
-            website_url: text(said.website_url.as_deref()),
-            privacy_policy_url: text(said.privacy_policy_url.as_deref()),
-            terms_of_service_url: text(said.terms_of_service_url.as_deref()),
-            default_prompts: texts(&said.default_prompts),
-            brand_color: text(said.brand_color.as_deref()),
+            display_name: text(interface.display_name.as_deref()),
+            short_description: text(interface.short_description.as_deref()),
+            long_description: text(interface.long_description.as_deref()),
+            developer_name: text(interface.developer_name.as_deref()),
+            category: text(interface.category.as_deref()),
+            capabilities: texts(&interface.capabilities),
+            website_url: text(interface.website_url.as_deref()),
+            privacy_policy_url: text(interface.privacy_policy_url.as_deref()),
+            terms_of_service_url: text(interface.terms_of_service_url.as_deref()),
+            default_prompts: texts(&interface.default_prompts),
+            brand_color: text(interface.brand_color.as_deref()),
             composer_icon: self.image_handle(composer_icon.as_ref()),
             logo: self.image_handle(logo.as_ref()),
             logo_dark: self.image_handle(logo_dark.as_ref()),
@@ -88,15 +88,15 @@ impl PluginEncoder<'_> {
         }
     }
 
-    fn components(&self, all: &PluginComponents) -> pb::PluginComponents {
+    fn components(&self, components: &PluginComponents) -> pb::PluginComponents {
         pb::PluginComponents {
-            mcp_servers: all.mcp_servers.iter().map(|c| self.server(c)).collect(),
-            apps: all.apps.iter().map(|c| self.app(c)).collect(),
-            hooks: all.hooks.iter().map(|c| self.hook(c)).collect(),
-            agents: all.agents.iter().map(|c| self.agent(c)).collect(),
-            commands: all.commands.iter().map(|c| self.command(c)).collect(),
-            output_styles: all.output_styles.iter().map(|c| self.output_style(c)).collect(),
-            lsp_servers: all.lsp_servers.iter().map(|c| self.lsp_server(c)).collect(),
+            mcp_servers: components.mcp_servers.iter().map(|c| self.server(c)).collect(),
+            apps: components.apps.iter().map(|c| self.app(c)).collect(),
+            hooks: components.hooks.iter().map(|c| self.hook(c)).collect(),
+            agents: components.agents.iter().map(|c| self.agent(c)).collect(),
+            commands: components.commands.iter().map(|c| self.command(c)).collect(),
+            output_styles: components.output_styles.iter().map(|c| self.output_style(c)).collect(),
+            lsp_servers: components.lsp_servers.iter().map(|c| self.lsp_server(c)).collect(),
         }
     }
 
@@ -202,25 +202,27 @@ impl PluginEncoder<'_> {
     }
 }
 
-/// What a host must be able to do, in the order of the enum.
-fn required_capabilities(all: &PluginComponents) -> impl Iterator<Item = pb::HostCapability> {
+/// Returns the capabilities that a host needs, in the order of the enum.
+fn required_capabilities(
+    components: &PluginComponents,
+) -> impl Iterator<Item = pb::HostCapability> {
     use pb::HostCapability as Host;
     let has = |transport| {
-        let servers = all.mcp_servers.iter().filter(|server| server.enabled != Some(false));
+        let servers = components.mcp_servers.iter().filter(|server| server.enabled != Some(false));
         servers.map(|server| server.transport).any(|found| found == transport)
     };
-    let asked = [
+    let capabilities = [
         (has(McpTransport::Stdio), Host::McpStdio),
         (has(McpTransport::StreamableHttp), Host::McpStreamableHttp),
         (has(McpTransport::Sse), Host::McpSse),
-        (!all.apps.is_empty(), Host::Apps),
-        (!all.hooks.is_empty(), Host::Hooks),
-        (!all.agents.is_empty(), Host::Agents),
-        (!all.commands.is_empty(), Host::Commands),
-        (!all.output_styles.is_empty(), Host::OutputStyles),
-        (!all.lsp_servers.is_empty(), Host::Lsp),
+        (!components.apps.is_empty(), Host::Apps),
+        (!components.hooks.is_empty(), Host::Hooks),
+        (!components.agents.is_empty(), Host::Agents),
+        (!components.commands.is_empty(), Host::Commands),
+        (!components.output_styles.is_empty(), Host::OutputStyles),
+        (!components.lsp_servers.is_empty(), Host::Lsp),
     ];
-    asked.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, host)| host)
+    capabilities.into_iter().filter(|(is_required, _)| *is_required).map(|(_, host)| host)
 }
 
 fn marketplace_entry(root: &RootId, entry: &MarketplaceEntry) -> pb::MarketplaceEntry {
@@ -245,11 +247,11 @@ fn author(author: &PluginAuthor) -> pb::Author {
     }
 }
 
-fn named_value(given: &NamedValue) -> pb::NamedValue {
+fn named_value(value: &NamedValue) -> pb::NamedValue {
     pb::NamedValue {
-        name: (*given.name).to_owned(),
-        value: given.value.as_ref().map(ToString::to_string),
-        from_variable: text(given.from_variable.as_deref()),
+        name: (*value.name).to_owned(),
+        value: value.value.as_ref().map(ToString::to_string),
+        from_variable: text(value.from_variable.as_deref()),
     }
 }
 

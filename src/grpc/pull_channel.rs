@@ -1,6 +1,6 @@
-//! The way of a stream's events from the task that makes them to the connection that sends them. One is
-//! made only when the connection asks for it, so that none lies in between for a reader that is slow. A
-//! channel of tokio's would do, but takes room for 32 events where one is ever in it.
+//! Channel with one slot in which the receiver requests each value. The sender encodes an event
+//! only when the connection has room for it, so no events queue up for a slow reader. A tokio
+//! channel allocates room for 32 values.
 
 use futures_util::Stream;
 use std::future::poll_fn;
@@ -8,96 +8,96 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Where events are made.
+/// Sending end.
 #[derive(Debug)]
 pub(super) struct PullSender<T>(Arc<Mutex<PullSlot<T>>>);
 
-/// Where events are sent from.
+/// Receiving end, a stream of values.
 #[derive(Debug)]
 pub(super) struct PullReceiver<T>(Arc<Mutex<PullSlot<T>>>);
 
-/// Nobody reads any more.
+/// The receiver was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReceiverClosed;
 
-/// What both ends share.
+/// State that both ends share.
 #[derive(Debug)]
 struct PullSlot<T> {
-    event: Option<T>,
-    /// Whether the next one is asked for.
+    value: Option<T>,
+    /// Whether the receiver waits for a value.
     is_requested: bool,
-    /// Whether no more is made, or no more is read.
+    /// Whether one of the ends was dropped.
     is_closed: bool,
-    /// Woken when an event is asked for, or nobody reads any more.
+    /// Woken when the receiver requests a value or is dropped.
     sender_waker: Option<Waker>,
-    /// Woken when there is an event, or no more will be made.
+    /// Woken when a value arrives or the sender is dropped.
     receiver_waker: Option<Waker>,
 }
 
-/// Both ends.
+/// Creates a channel.
 pub(super) fn pull_channel<T>() -> (PullSender<T>, PullReceiver<T>) {
-    let between = PullSlot {
-        event: None,
+    let slot = PullSlot {
+        value: None,
         is_requested: false,
         is_closed: false,
         sender_waker: None,
         receiver_waker: None,
     };
-    let between = Arc::new(Mutex::new(between));
-    (PullSender(between.clone()), PullReceiver(between))
+    let slot = Arc::new(Mutex::new(slot));
+    (PullSender(slot.clone()), PullReceiver(slot))
 }
 
-fn lock<T>(between: &Mutex<PullSlot<T>>) -> MutexGuard<'_, PullSlot<T>> {
-    between.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(slot: &Mutex<PullSlot<T>>) -> MutexGuard<'_, PullSlot<T>> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Wakes whoever waits, once nothing is locked any more.
-fn close_slot<T>(between: &Mutex<PullSlot<T>>) {
-    let mut between = lock(between);
-    between.is_closed = true;
-    let wakers = (between.sender_waker.take(), between.receiver_waker.take());
-    drop(between);
+/// Closes the slot and wakes both ends. The lock is released before waking.
+fn close_slot<T>(slot: &Mutex<PullSlot<T>>) {
+    let mut slot = lock(slot);
+    slot.is_closed = true;
+    let wakers = (slot.sender_waker.take(), slot.receiver_waker.take());
+    drop(slot);
     wakers.0.into_iter().chain(wakers.1).for_each(Waker::wake);
 }
 
 impl<T> PullSender<T> {
-    /// Waits until an event is asked for.
+    /// Waits until the receiver requests a value.
     pub(super) async fn wait_for_demand(&mut self) -> Result<(), ReceiverClosed> {
         poll_fn(|context| {
-            let mut between = lock(&self.0);
-            if between.is_closed {
+            let mut slot = lock(&self.0);
+            if slot.is_closed {
                 return Poll::Ready(Err(ReceiverClosed));
             }
-            if between.is_requested {
+            if slot.is_requested {
                 return Poll::Ready(Ok(()));
             }
-            between.sender_waker = Some(context.waker().clone());
+            slot.sender_waker = Some(context.waker().clone());
             Poll::Pending
         })
         .await
     }
 
-    /// Sends an event. One that was not asked for is lost if another one waits.
-    pub(super) fn send(&mut self, event: T) {
-        let mut between = lock(&self.0);
-        if between.event.is_some() || between.is_closed {
+    /// Sends a value. Discards the value if the slot is full.
+    pub(super) fn send(&mut self, value: T) {
+        let mut slot = lock(&self.0);
+        if slot.value.is_some() || slot.is_closed {
             return;
         }
-        between.event = Some(event);
-        between.is_requested = false;
-        let reader = between.receiver_waker.take();
-        drop(between);
-        reader.into_iter().for_each(Waker::wake);
+        slot.value = Some(value);
+        slot.is_requested = false;
+        let waker = slot.receiver_waker.take();
+        drop(slot);
+        waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits until nobody reads any more.
+    /// Waits until the receiver is dropped.
     pub(super) async fn wait_for_close(&mut self) {
         poll_fn(|context| {
-            let mut between = lock(&self.0);
-            if between.is_closed {
+            let mut slot = lock(&self.0);
+            if slot.is_closed {
                 return Poll::Ready(());
             }
-            between.sender_waker = Some(context.waker().clone());
+            slot.sender_waker = Some(context.waker().clone());
             Poll::Pending
         })
         .await;
@@ -112,9 +112,9 @@ impl<T> Drop for PullSender<T> {
 
 impl<T> Drop for PullReceiver<T> {
     fn drop(&mut self) {
-        // An event that lies there is not sent any more.
-        let event = lock(&self.0).event.take();
-        drop(event);
+        // Drop the value outside the lock.
+        let value = lock(&self.0).value.take();
+        drop(value);
         close_slot(&self.0);
     }
 }
@@ -123,18 +123,18 @@ impl<T> Stream for PullReceiver<T> {
     type Item = T;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
-        let mut between = lock(&self.0);
-        if let Some(event) = between.event.take() {
-            return Poll::Ready(Some(event));
+        let mut slot = lock(&self.0);
+        if let Some(value) = slot.value.take() {
+            return Poll::Ready(Some(value));
         }
-        if between.is_closed {
+        if slot.is_closed {
             return Poll::Ready(None);
         }
-        between.receiver_waker = Some(context.waker().clone());
-        between.is_requested = true;
-        let maker = between.sender_waker.take();
-        drop(between);
-        maker.into_iter().for_each(Waker::wake);
+        slot.receiver_waker = Some(context.waker().clone());
+        slot.is_requested = true;
+        let waker = slot.sender_waker.take();
+        drop(slot);
+        waker.into_iter().for_each(Waker::wake);
         Poll::Pending
     }
 }
@@ -145,50 +145,53 @@ mod tests {
     use futures_util::{FutureExt as _, StreamExt as _};
 
     #[tokio::test]
-    async fn nothing_is_made_before_it_is_asked_for() {
-        let (mut offer, mut offered) = pull_channel();
-        assert!(offer.wait_for_demand().now_or_never().is_none());
-        assert!(offered.next().now_or_never().is_none());
-        offer.wait_for_demand().await.expect("asked for");
-        offer.wait_for_demand().await.expect("still asked for");
-        offer.send(1);
-        assert!(offer.wait_for_demand().now_or_never().is_none());
-        assert_eq!(offered.next().await, Some(1));
-        assert!(offer.wait_for_demand().now_or_never().is_none(), "taken is not asked");
-        offer.send(2);
-        offer.send(3);
-        assert_eq!(offered.next().await, Some(2));
-        assert!(offered.next().now_or_never().is_none(), "the third was lost");
-        offer.wait_for_demand().await.expect("asked for");
-        drop(offered);
-        assert_eq!(offer.wait_for_demand().await.err(), Some(ReceiverClosed));
-        offer.wait_for_close().await;
+    async fn sender_waits_for_demand() {
+        let (mut sender, mut receiver) = pull_channel();
+        assert!(sender.wait_for_demand().now_or_never().is_none());
+        assert!(receiver.next().now_or_never().is_none());
+        sender.wait_for_demand().await.expect("receiver requested a value");
+        sender.wait_for_demand().await.expect("request is still pending");
+        sender.send(1);
+        assert!(sender.wait_for_demand().now_or_never().is_none());
+        assert_eq!(receiver.next().await, Some(1));
+        assert!(
+            sender.wait_for_demand().now_or_never().is_none(),
+            "taking a value is not a request"
+        );
+        sender.send(2);
+        sender.send(3);
+        assert_eq!(receiver.next().await, Some(2));
+        assert!(receiver.next().now_or_never().is_none(), "third value was discarded");
+        sender.wait_for_demand().await.expect("receiver requested a value");
+        drop(receiver);
+        assert_eq!(sender.wait_for_demand().await.err(), Some(ReceiverClosed));
+        sender.wait_for_close().await;
     }
 
     #[tokio::test]
-    async fn whoever_waits_is_woken() {
-        let (mut offer, mut offered) = pull_channel();
-        let made = tokio::spawn(async move {
+    async fn waiting_ends_are_woken() {
+        let (mut sender, mut receiver) = pull_channel();
+        let sending = tokio::spawn(async move {
             for n in 0..100 {
-                offer.wait_for_demand().await.expect("asked for");
-                offer.send(n);
+                sender.wait_for_demand().await.expect("receiver requested a value");
+                sender.send(n);
             }
         });
-        let read: Vec<_> = (&mut offered).collect().await;
-        assert_eq!(read, (0..100).collect::<Vec<_>>(), "then nothing more is made");
-        made.await.expect("made");
-        let (mut offer, offered) = pull_channel::<()>();
-        let left = tokio::spawn(async move { offer.wait_for_close().await });
+        let received: Vec<_> = (&mut receiver).collect().await;
+        assert_eq!(received, (0..100).collect::<Vec<_>>(), "all values in order");
+        sending.await.expect("sender task");
+        let (mut sender, receiver) = pull_channel::<()>();
+        let closing = tokio::spawn(async move { sender.wait_for_close().await });
         tokio::task::yield_now().await;
-        drop(offered);
-        left.await.expect("told");
+        drop(receiver);
+        closing.await.expect("sender is woken");
     }
 
     #[tokio::test]
-    async fn the_last_event_outlives_its_maker() {
-        let (mut offer, offered) = pull_channel();
-        offer.send(1);
-        drop(offer);
-        assert_eq!(offered.collect::<Vec<_>>().await, [1]);
+    async fn last_event_outlives_sender() {
+        let (mut sender, receiver) = pull_channel();
+        sender.send(1);
+        drop(sender);
+        assert_eq!(receiver.collect::<Vec<_>>().await, [1]);
     }
 }

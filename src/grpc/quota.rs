@@ -1,18 +1,18 @@
-//! Bounds that callers share: so many in all, and so many of one caller, so that nobody takes all of
-//! them. Leaves what is counted, and what is done beyond, to whoever asks for places.
+//! Quotas with two limits: a total, and a limit for each caller, so that a single caller cannot use
+//! up the total.
 
 use crate::domain::{Limits, QuotaKey};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A bound by the name under which it is told.
+/// Name and value of a limit. Errors report the name.
 pub type QuotaLimit = (&'static str, usize);
 
-/// Places of one kind. Cheap to clone; all clones are one.
+/// Quota of one resource. All clones share the same usage.
 #[derive(Debug, Clone)]
 pub struct Quota(Arc<QuotaInner>);
 
-/// Places that one caller has taken. Dropped, it gives them back.
+/// Permits of one caller. Drop returns the permits to the quota.
 #[derive(Debug)]
 pub struct QuotaPermit {
     quota: Quota,
@@ -20,43 +20,43 @@ pub struct QuotaPermit {
     amount: usize,
 }
 
-/// No place is left: the bound that was met.
+/// Limit that a request for permits exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuotaExceeded {
-    /// Its name.
+    /// Name of the limit.
     pub limit_name: &'static str,
-    /// How many there are.
+    /// Value of the limit.
     pub limit: usize,
 }
 
 #[derive(Debug)]
 struct QuotaInner {
-    /// Those under which the bounds are told.
+    /// Names of the total limit and the per-caller limit.
     limit_names: [&'static str; 2],
     usage: Mutex<QuotaUsage>,
 }
 
-/// A caller is in the map only while it has a place, so that the map is no larger than the bound.
+/// Usage of a quota. The map contains only keys with permits, so the total limits its size.
 #[derive(Debug, Default)]
 struct QuotaUsage {
-    /// How many there are in all, and how many of one caller.
+    /// Total limit and per-caller limit.
     limits: [usize; 2],
     total: usize,
     by_key: HashMap<QuotaKey, usize>,
 }
 
 impl Quota {
-    /// None is taken yet.
+    /// Creates an unused quota.
     #[must_use]
-    pub fn new(in_all: QuotaLimit, per_caller: QuotaLimit) -> Self {
-        let taken = QuotaUsage { limits: [in_all.1, per_caller.1], ..QuotaUsage::default() };
+    pub fn new(total: QuotaLimit, per_caller: QuotaLimit) -> Self {
+        let usage = QuotaUsage { limits: [total.1, per_caller.1], ..QuotaUsage::default() };
         Self(Arc::new(QuotaInner {
-            limit_names: [in_all.0, per_caller.0],
-            usage: Mutex::new(taken),
+            limit_names: [total.0, per_caller.0],
+            usage: Mutex::new(usage),
         }))
     }
 
-    /// Of streams that are open.
+    /// Creates the quota of open streams.
     #[must_use]
     pub fn for_streams(limits: &Limits) -> Self {
         Self::new(
@@ -65,16 +65,16 @@ impl Quota {
         )
     }
 
-    /// There are so many from now on, in all and of one caller. Those beyond that are taken stay taken.
-    pub fn set_limits(&self, in_all: usize, per_caller: usize) {
-        self.lock_usage().limits = [in_all, per_caller];
+    /// Changes the limits. Permits beyond a lower limit stay valid.
+    pub fn set_limits(&self, total: usize, per_caller: usize) {
+        self.lock_usage().limits = [total, per_caller];
     }
 
-    /// Takes so many places, or none.
-    pub fn acquire(&self, caller: &QuotaKey, amount: usize) -> Result<QuotaPermit, QuotaExceeded> {
-        let mut place = QuotaPermit { quota: self.clone(), key: caller.clone(), amount: 0 };
-        place.acquire_more(amount)?;
-        Ok(place)
+    /// Acquires `amount` permits, or none.
+    pub fn acquire(&self, key: &QuotaKey, amount: usize) -> Result<QuotaPermit, QuotaExceeded> {
+        let mut permit = QuotaPermit { quota: self.clone(), key: key.clone(), amount: 0 };
+        permit.acquire_more(amount)?;
+        Ok(permit)
     }
 
     fn lock_usage(&self) -> MutexGuard<'_, QuotaUsage> {
@@ -83,21 +83,22 @@ impl Quota {
 }
 
 impl QuotaPermit {
-    /// Takes so many more, or none.
+    /// Acquires `amount` further permits, or none.
     pub fn acquire_more(&mut self, amount: usize) -> Result<(), QuotaExceeded> {
-        let [in_all, per_caller] = self.quota.0.limit_names;
-        let mut taken = self.quota.lock_usage();
-        let own = taken.by_key.get(&self.key).copied().unwrap_or(0);
-        // What one caller may have is looked at first: it is the nearer cause.
-        let [most_in_all, most_per_caller] = taken.limits;
-        let bounds = [(per_caller, most_per_caller, own), (in_all, most_in_all, taken.total)];
-        for (name, limit, now) in bounds {
-            if now.checked_add(amount).is_none_or(|after| after > limit) {
-                return Err(QuotaExceeded { limit_name: name, limit });
+        let [total_name, per_caller_name] = self.quota.0.limit_names;
+        let mut usage = self.quota.lock_usage();
+        let used = usage.by_key.get(&self.key).copied().unwrap_or(0);
+        // The per-caller limit comes first because it is the more specific cause.
+        let [total_limit, per_caller_limit] = usage.limits;
+        let limits =
+            [(per_caller_name, per_caller_limit, used), (total_name, total_limit, usage.total)];
+        for (limit_name, limit, used) in limits {
+            if used.checked_add(amount).is_none_or(|after| after > limit) {
+                return Err(QuotaExceeded { limit_name, limit });
             }
         }
-        taken.total += amount;
-        *taken.by_key.entry(self.key.clone()).or_default() += amount;
+        usage.total += amount;
+        *usage.by_key.entry(self.key.clone()).or_default() += amount;
         self.amount += amount;
         Ok(())
     }
@@ -105,12 +106,12 @@ impl QuotaPermit {
 
 impl Drop for QuotaPermit {
     fn drop(&mut self) {
-        let mut taken = self.quota.lock_usage();
-        taken.total -= self.amount;
-        if let Some(own) = taken.by_key.get_mut(&self.key) {
-            *own -= self.amount;
-            if *own == 0 {
-                taken.by_key.remove(&self.key);
+        let mut usage = self.quota.lock_usage();
+        usage.total -= self.amount;
+        if let Some(used) = usage.by_key.get_mut(&self.key) {
+            *used -= self.amount;
+            if *used == 0 {
+                usage.by_key.remove(&self.key);
             }
         }
     }
@@ -122,34 +123,28 @@ mod tests {
     use crate::domain::QuotaKey;
 
     #[test]
-    fn nobody_takes_all_and_all_comes_back() {
-        let places = Quota::new(("all", 5), ("each", 3));
+    fn permits_are_limited_and_returned() {
+        let quota = Quota::new(("all", 5), ("each", 3));
         let [a, b] = [1, 2].map(QuotaKey::User);
-        let mut held = places.acquire(&a, 2).expect("room");
-        held.acquire_more(1).expect("room");
-        assert_eq!(held.acquire_more(1), Err(QuotaExceeded { limit_name: "each", limit: 3 }));
-        let other = places.acquire(&b, 2).expect("room for another");
+        let mut permit = quota.acquire(&a, 2).expect("permits are available");
+        permit.acquire_more(1).expect("permits are available");
+        assert_eq!(permit.acquire_more(1), Err(QuotaExceeded { limit_name: "each", limit: 3 }));
+        let other = quota.acquire(&b, 2).expect("permits are available");
+        assert_eq!(quota.acquire(&b, 1).err(), Some(QuotaExceeded { limit_name: "all", limit: 5 }));
         assert_eq!(
-            places.acquire(&b, 1).err(),
-            Some(QuotaExceeded { limit_name: "all", limit: 5 })
-        );
-        assert_eq!(
-            places.acquire(&b, usize::MAX).err(),
+            quota.acquire(&b, usize::MAX).err(),
             Some(QuotaExceeded { limit_name: "each", limit: 3 })
         );
-        drop(held);
-        assert!(places.acquire(&a, 3).is_ok());
-        places.set_limits(2, 1);
-        assert_eq!(
-            places.acquire(&a, 1).err(),
-            Some(QuotaExceeded { limit_name: "all", limit: 2 })
-        );
+        drop(permit);
+        assert!(quota.acquire(&a, 3).is_ok());
+        quota.set_limits(2, 1);
+        assert_eq!(quota.acquire(&a, 1).err(), Some(QuotaExceeded { limit_name: "all", limit: 2 }));
         drop(other);
         assert_eq!(
-            places.acquire(&a, 2).err(),
+            quota.acquire(&a, 2).err(),
             Some(QuotaExceeded { limit_name: "each", limit: 1 })
         );
-        let taken = places.lock_usage();
-        assert_eq!((taken.total, taken.by_key.len()), (0, 0));
+        let usage = quota.lock_usage();
+        assert_eq!((usage.total, usage.by_key.len()), (0, 0));
     }
 }

@@ -1,28 +1,27 @@
-//! What callers send, checked and turned into the domain's types.
+//! Validation of requests and conversion to domain types.
 
 use super::errors::BadField;
+use super::list_pages::ListQuery;
 use super::resources;
 use crate::catalog::{self, FilesRequest, ReadRequest};
 use crate::domain::limits::{DEFAULT_READ_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES};
 use crate::domain::package_walk::FileListToken;
 use crate::domain::token::ReadCursor;
-use crate::domain::{RelPath, ResourceHandle, RootId, SelectedRoot, skill_file_name};
+use crate::domain::{AccessScope, RelPath, ResourceHandle, RootId, SelectedRoot, skill_file_name};
 use crate::proto::caproot::v1 as pb;
+use http::HeaderMap;
 use std::collections::HashMap;
 use std::time::Duration;
-use tonic::metadata::MetadataMap;
 
-/// Checks a selection. A root that comes again with the same location is answered once.
+/// Validates a selection. A root that the request repeats with the same location is kept once.
 pub(super) fn parse_selection(
     roots: Vec<pb::SelectedCapabilityRoot>,
     max_roots: usize,
 ) -> Result<Vec<SelectedRoot>, BadField> {
     const FIELD: &str = "selected_capability_roots";
     if roots.len() > max_roots {
-        return Err(BadField {
-            reason: "TOO_MANY_ROOTS",
-            ..BadField::new(FIELD, format!("has {} roots; the limit is {max_roots}", roots.len()))
-        });
+        let problem = format!("has {} roots; the limit is {max_roots}", roots.len());
+        return Err(BadField::new(FIELD, problem).with_reason("TOO_MANY_ROOTS"));
     }
     let mut seen: HashMap<RootId, usize> = HashMap::new();
     let mut selection: Vec<SelectedRoot> = Vec::with_capacity(roots.len());
@@ -37,7 +36,7 @@ pub(super) fn parse_selection(
             Some(_) => {
                 return Err(BadField::new(
                     format!("{FIELD}[{index}].id"),
-                    "names two roots with different locations; give each its own id",
+                    "is used for two different locations; give each root its own id",
                 ));
             }
         }
@@ -56,49 +55,83 @@ fn parse_root(root: pb::SelectedCapabilityRoot, field: &str) -> Result<SelectedR
     })
 }
 
-/// How many skills or files a page may have.
-pub(super) fn parse_page_size(asked: i32) -> Result<usize, BadField> {
-    match usize::try_from(asked) {
+/// Returns the maximum number of skills or files on a page.
+pub(super) fn parse_page_size(requested: i32) -> Result<usize, BadField> {
+    match usize::try_from(requested) {
         Ok(0) => Ok(MAX_PAGE_SIZE),
-        Ok(asked) => Ok(asked.min(MAX_PAGE_SIZE)),
-        Err(_) => Err(BadField::new("page_size", "is negative; 0 means 1,000")),
+        Ok(requested) => Ok(requested.min(MAX_PAGE_SIZE)),
+        Err(_) => Err(BadField::new("page_size", "is negative; use 0 for 1,000")),
     }
 }
 
-pub(super) fn parse_consistency(asked: i32) -> Result<catalog::ConsistencyLevel, BadField> {
-    match pb::Consistency::try_from(asked) {
+pub(super) fn parse_consistency(requested: i32) -> Result<catalog::ConsistencyLevel, BadField> {
+    match pb::Consistency::try_from(requested) {
         Ok(pb::Consistency::Unspecified | pb::Consistency::Cached) => {
             Ok(catalog::ConsistencyLevel::Cached)
         }
         Ok(pb::Consistency::Fresh) => Ok(catalog::ConsistencyLevel::Fresh),
-        Err(_) => Err(BadField::new("consistency", "is no value of Consistency")),
+        Err(_) => Err(BadField::new("consistency", "is not a value of Consistency")),
     }
 }
 
-pub(super) fn parse_view(asked: i32) -> Result<pb::SkillView, BadField> {
-    match pb::SkillView::try_from(asked) {
+pub(super) fn parse_view(requested: i32) -> Result<pb::SkillView, BadField> {
+    match pb::SkillView::try_from(requested) {
         Ok(pb::SkillView::Unspecified) => Ok(pb::SkillView::Full),
         Ok(view) => Ok(view),
-        Err(_) => Err(BadField::new("view", "is no value of SkillView")),
+        Err(_) => Err(BadField::new("view", "is not a value of SkillView")),
     }
 }
 
-/// How often an idle stream says that it lives.
-pub(super) fn parse_bookmark_interval(
-    asked: Option<prost_types::Duration>,
-) -> Result<Duration, BadField> {
+/// Returns the interval of keep-alive events on an idle stream.
+fn parse_bookmark_interval(requested: Option<prost_types::Duration>) -> Result<Duration, BadField> {
     const DEFAULT: Duration = Duration::from_secs(30);
-    const LEAST: Duration = Duration::from_secs(1);
-    const MOST: Duration = Duration::from_mins(5);
-    let asked = asked.map_or(Ok(Duration::ZERO), Duration::try_from);
-    match asked {
+    const MIN: Duration = Duration::from_secs(1);
+    const MAX: Duration = Duration::from_mins(5);
+    let requested = requested.map_or(Ok(Duration::ZERO), Duration::try_from);
+    match requested {
         Ok(Duration::ZERO) => Ok(DEFAULT),
-        Ok(asked) => Ok(asked.clamp(LEAST, MOST)),
-        Err(_) => Err(BadField::new("bookmark_interval", "is negative or no duration")),
+        Ok(requested) => Ok(requested.clamp(MIN, MAX)),
+        Err(_) => Err(BadField::new("bookmark_interval", "is negative or not a valid duration")),
     }
 }
 
-/// Checks a read; the authority is compared by the caller of this.
+/// Validated request of a stream.
+pub(super) struct WatchRequest {
+    pub(super) selection: Vec<SelectedRoot>,
+    pub(super) resume_token: String,
+    pub(super) bookmark_interval: Duration,
+    product: String,
+    view: pb::SkillView,
+}
+
+impl WatchRequest {
+    /// Returns the query that the stream shows to a caller with this access scope.
+    pub(super) fn list_query<'a>(&'a self, access_scope: &'a AccessScope) -> ListQuery<'a> {
+        ListQuery {
+            access_scope,
+            selection: &self.selection,
+            product: &self.product,
+            view: self.view,
+            page_size: 0,
+        }
+    }
+}
+
+/// Validates the request of a stream.
+pub(super) fn parse_watch_request(
+    request: pb::WatchSkillsRequest,
+    max_roots: usize,
+) -> Result<WatchRequest, BadField> {
+    Ok(WatchRequest {
+        selection: parse_selection(request.selected_capability_roots, max_roots)?,
+        view: parse_view(request.view)?,
+        bookmark_interval: parse_bookmark_interval(request.bookmark_interval)?,
+        resume_token: request.resume_token,
+        product: request.product,
+    })
+}
+
+/// Validates a read, except its authority.
 pub(super) fn parse_read_request(
     request: pb::ReadResourceRequest,
 ) -> Result<ReadRequest, BadField> {
@@ -110,23 +143,28 @@ pub(super) fn parse_read_request(
     };
     let max_bytes = match usize::try_from(request.max_bytes) {
         Ok(0) => DEFAULT_READ_BYTES,
-        Ok(asked @ 4..) => asked.min(MAX_READ_BYTES),
+        Ok(requested @ 4..) => requested.min(MAX_READ_BYTES),
         Ok(1..=3) => {
-            return Err(BadField::new("max_bytes", "is under 4, which may not hold a character"));
+            return Err(BadField::new("max_bytes", "is below 4, too small for some characters"));
         }
-        Err(_) => return Err(BadField::new("max_bytes", "is negative; 0 means 8,192")),
+        Err(_) => return Err(BadField::new("max_bytes", "is negative; use 0 for 8,192")),
     };
     let from = match &*request.cursor {
         "" => None,
         text => {
-            let place = resource.clone().unwrap_or_else(|| package.join_path(&skill_file_name()));
-            let cursor = ReadCursor::decode(text, &root.id, &place);
-            let none = || BadField::new("cursor", "is no cursor of this resource; start again");
-            Some(cursor.ok_or_else(none)?)
+            let path = resource.clone().unwrap_or_else(|| package.join_path(&skill_file_name()));
+            let cursor = ReadCursor::decode(text, &root.id, &path);
+            let invalid = || {
+                BadField::new(
+                    "cursor",
+                    "is not a cursor of this resource; start again without a cursor",
+                )
+            };
+            Some(cursor.ok_or_else(invalid)?)
         }
     };
     Ok(ReadRequest {
-        // One that is in no package is not found later, like one that does not exist.
+        // A resource outside the package gives the same "not found" error as a missing file.
         resource: resource.map(|r| r.strip_prefix(&package).unwrap_or_else(RelPath::root)),
         root,
         package,
@@ -137,7 +175,7 @@ pub(super) fn parse_read_request(
     })
 }
 
-/// Checks a list of files; the authority is compared by the caller of this.
+/// Validates a list of files, except its authority.
 pub(super) fn parse_files_request(
     request: &pb::ListResourcesRequest,
 ) -> Result<FilesRequest, BadField> {
@@ -147,9 +185,14 @@ pub(super) fn parse_files_request(
     let from = match &*request.page_token {
         "" => None,
         text => {
-            let bookmark = FileListToken::decode(text, &resources::page_token_binding(request));
-            let none = || BadField::new("page_token", "was not given for this list; start again");
-            Some(bookmark.ok_or_else(none)?)
+            let token = FileListToken::decode(text, &resources::page_token_binding(request));
+            let invalid = || {
+                BadField::new(
+                    "page_token",
+                    "belongs to another list; start again without a page token",
+                )
+            };
+            Some(token.ok_or_else(invalid)?)
         }
     };
     Ok(FilesRequest {
@@ -169,17 +212,10 @@ fn parse_handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadFi
     Ok(handle.path)
 }
 
-/// The time that the caller gives the call: the `grpc-timeout` header, up to 8 digits and a unit.
-/// Source: gRPC over HTTP/2, "Timeout".
-pub(super) fn grpc_timeout(metadata: &MetadataMap) -> Option<Duration> {
-    parse_grpc_timeout(metadata.get(TIMEOUT_HEADER)?.to_str().ok()?)
-}
-
-/// The name of that header.
-pub(super) const TIMEOUT_HEADER: &str = "grpc-timeout";
-
-/// A span of time as that header spells it.
-pub(super) fn parse_grpc_timeout(text: &str) -> Option<Duration> {
+/// Returns the timeout in the `grpc-timeout` header: up to 8 digits and a unit. Source: gRPC over
+/// HTTP/2, "Timeout".
+pub(super) fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.len() > 8 {
         return None;

@@ -1,4 +1,4 @@
-//! A package's files in the words of the wire, and what a page token of theirs is bound to.
+//! Messages and page tokens for the files of a package.
 
 use super::encoded_body::{self, EncodedMessage};
 use crate::disk::{ListedFile, PageBody};
@@ -7,47 +7,47 @@ use crate::proto::caproot::v1 as pb;
 use prost::Message as _;
 use tonic::Status;
 
-/// What a page token is bound to: the request but for where it begins, how much it wants, and the
-/// authority, which is the root's or refused.
+/// Fields of `ReadResourceResponse` for text and binary contents.
+const CONTENTS_FIELD: u32 = 2;
+const DATA_FIELD: u32 = 3;
+
+/// Returns the query that a page token must match: the request without page size, page token and
+/// authority. The authority is validated separately.
 pub(super) fn page_token_binding(request: &pb::ListResourcesRequest) -> Vec<u8> {
     let pb::ListResourcesRequest { root, package, include_digests, .. } = request;
-    let question = pb::ListResourcesRequest {
+    let query = pb::ListResourcesRequest {
         root: root.clone(),
         package: package.clone(),
         include_digests: *include_digests,
         ..pb::ListResourcesRequest::default()
     };
-    question.encode_to_vec()
+    query.encode_to_vec()
 }
 
-/// A file under the id of its root.
+/// Builds the message of a file below the root with this id.
 pub(super) fn resource_message(
     root: &RootId,
     package: &RelPath,
-    found: &ListedFile,
+    file: &ListedFile,
 ) -> pb::Resource {
-    let place = package.join_path(&found.path);
-    let by_content = found.digest.map(|(_, utf8)| media_type_of_content(utf8));
+    let path = package.join_path(&file.path);
+    let by_content = file.digest.map(|(_, utf8)| media_type_of_content(utf8));
     pb::Resource {
-        media_type: media_type_of_name(&place).or(by_content).unwrap_or_default().to_owned(),
-        resource: handle::format_handle(root, &place),
-        size_bytes: found.size,
-        executable: found.executable,
-        digest: found.digest.map(|(digest, _)| digest.to_string()).unwrap_or_default(),
+        media_type: media_type_of_name(&path).or(by_content).unwrap_or_default().to_owned(),
+        resource: handle::format_handle(root, &path),
+        size_bytes: file.size,
+        executable: file.executable,
+        digest: file.digest.map(|(digest, _)| digest.to_string()).unwrap_or_default(),
     }
 }
 
-/// Guessed from the name; where that says nothing, from whether it is text.
-pub(super) fn media_type(place: &RelPath, body: Option<&PageBody>) -> String {
+/// Guesses the media type from the name, otherwise from whether the contents are text.
+pub(super) fn media_type(path: &RelPath, body: Option<&PageBody>) -> String {
     let is_text = matches!(body, Some(PageBody::Text(_)));
-    media_type_of_name(place).unwrap_or_else(|| media_type_of_content(is_text)).to_owned()
+    media_type_of_name(path).unwrap_or_else(|| media_type_of_content(is_text)).to_owned()
 }
 
-/// The fields of `ReadResourceResponse` that hold a page's content, by its kind.
-const CONTENTS_FIELD: u32 = 2;
-const DATA_FIELD: u32 = 3;
-
-/// A page with its content, which the message itself is without.
+/// Encodes a page with its contents, which `page` itself does not contain.
 pub(super) fn encode_page(
     page: &pb::ReadResourceResponse,
     body: Option<PageBody>,
@@ -59,8 +59,8 @@ pub(super) fn encode_page(
     }
 }
 
-fn media_type_of_name(place: &RelPath) -> Option<&'static str> {
-    let name = place.file_name().unwrap_or_default();
+fn media_type_of_name(path: &RelPath) -> Option<&'static str> {
+    let name = path.file_name().unwrap_or_default();
     mime_guess::from_path(&*String::from_utf8_lossy(name)).first_raw()
 }
 
@@ -77,7 +77,7 @@ mod tests {
     use prost::Message as _;
 
     #[test]
-    fn a_page_is_sent_as_it_would_be_in_one_piece() {
+    fn split_page_equals_encoded_message() {
         let head = |body| pb::ReadResourceResponse {
             resource: "skill://r/a/SKILL.md".to_owned(),
             total_bytes: 1 << 40,
@@ -96,13 +96,19 @@ mod tests {
                 (Some(PageBody::Bytes(vec![255; len].into())), Some(Sent::Data(vec![255; len]))),
             ] {
                 let expected = head(sent);
-                let made = encode_page(&head(None), body).expect("short enough");
-                assert_eq!(made.message_len(), expected.encoded_len());
-                let bytes = made.into_chunks().collect::<Vec<_>>().concat();
+                let encoded = encode_page(&head(None), body).expect("message below the size limit");
+                assert_eq!(encoded.message_len(), expected.encoded_len());
+                let bytes = encoded.into_chunks().collect::<Vec<_>>().concat();
                 let (prefix, message) = bytes.split_at(5);
-                assert_eq!(prefix[0], 0, "not compressed");
-                assert_eq!(prefix[1..], u32::try_from(message.len()).expect("short").to_be_bytes());
-                assert_eq!(pb::ReadResourceResponse::decode(message).expect("whole"), expected);
+                assert_eq!(prefix[0], 0, "no compression");
+                assert_eq!(
+                    prefix[1..],
+                    u32::try_from(message.len()).expect("length fits").to_be_bytes()
+                );
+                assert_eq!(
+                    pb::ReadResourceResponse::decode(message).expect("valid message"),
+                    expected
+                );
             }
         }
     }

@@ -1,5 +1,5 @@
-//! What the domain knows, in the words of the wire. Handles are made here, for the id under which a
-//! root was selected.
+//! Protobuf messages for roots, their counts and their diagnostics. Handles contain the id of the
+//! selected root.
 
 use crate::catalog::{CatalogView, PollReason, RootState, RootView, WatchMode};
 use crate::domain::catalog::{Catalog, RootCounts, RootKind};
@@ -12,7 +12,7 @@ use crate::domain::{
 use crate::proto::caproot::v1 as pb;
 use std::sync::Arc;
 
-/// One root as one answer shows it: what a caller of this product sees under this id.
+/// Root as visible in one response: to a caller, for a product, under an id.
 #[derive(Clone, Copy)]
 pub(super) struct VisibleRoot<'a> {
     pub(super) id: &'a RootId,
@@ -22,25 +22,25 @@ pub(super) struct VisibleRoot<'a> {
 }
 
 impl<'a> VisibleRoot<'a> {
-    /// `None` for a root that is not ready.
+    /// Returns `None` if the root is not ready.
     pub(super) fn new(root: &'a RootView, product: &'a str) -> Option<Self> {
-        let RootState::Snapshot(held) = &root.state else { return None };
-        let catalog = held.catalog.as_ref().ok()?;
-        Some(Self { id: &root.id, catalog, watch_mode: held.watch_mode, product })
+        let RootState::Snapshot(snapshot) = &root.state else { return None };
+        let catalog = snapshot.catalog.as_ref().ok()?;
+        Some(Self { id: &root.id, catalog, watch_mode: snapshot.watch_mode, product })
     }
 
-    /// The skills with their indices in the catalog, from the given one on.
+    /// Returns the visible skills with their indices in the catalog, starting at `from`.
     pub(super) fn skills(&self, from: usize) -> impl Iterator<Item = (usize, &'a Skill)> {
         let skills = (from..).zip(self.catalog.skills(from));
         skills.map(|(at, skill)| (at, &**skill)).filter(|(_, s)| self.is_listed(s))
     }
 
-    /// Whether a skill of the catalog is listed for this caller.
+    /// Whether a skill of the catalog is listed for this product and root id.
     pub(super) fn is_listed(&self, skill: &Skill) -> bool {
         self.has_valid_handle(skill) && skill.is_visible_to_product(self.product)
     }
 
-    /// The plugins, by package.
+    /// Returns the plugins with a valid handle, by package.
     pub(super) fn plugins(&self) -> impl Iterator<Item = &'a Arc<Plugin>> + use<'a> {
         let Self { id, catalog, .. } = *self;
         catalog.plugins().iter().filter(move |plugin| plugin.check_handle(id).is_ok())
@@ -50,7 +50,8 @@ impl<'a> VisibleRoot<'a> {
         skill.check_handle(self.id).is_ok()
     }
 
-    /// Diagnostics, most severe first: the catalog's, and those that only this id brings about.
+    /// Returns the diagnostics, most severe first: those of the catalog, and those that depend on
+    /// the root id.
     pub(super) fn diagnostics(&self) -> Vec<pb::Diagnostic> {
         let may_be_too_long = !self.catalog.lists_all(self.id, "");
         let skills = may_be_too_long.then(|| self.catalog.skills(0)).into_iter().flatten();
@@ -66,8 +67,8 @@ impl<'a> VisibleRoot<'a> {
     }
 
     fn polling_diagnostic(&self) -> Option<Diagnostic> {
-        let WatchMode::Polling(why) = self.watch_mode else { return None };
-        let problem = FileProblem::warning(DiagnosticCode::WatchDegraded, polling_message(why));
+        let WatchMode::Polling(reason) = self.watch_mode else { return None };
+        let problem = FileProblem::warning(DiagnosticCode::WatchDegraded, polling_message(reason));
         Some(Diagnostic { resource: None, problem })
     }
 
@@ -82,16 +83,16 @@ impl<'a> VisibleRoot<'a> {
         };
         let plugins = self.plugins().count();
         let plugins_too_long = self.catalog.plugins().len() - plugins;
-        let RootCounts { omitted: left_out, disabled, directories, entries, skipped: passed_over } =
+        let RootCounts { omitted, disabled, directories, entries, skipped } =
             self.catalog.header.counts;
         pb::RootCounts {
             skills: number(listed),
             other_product: number(all - too_long - listed),
-            omitted: left_out + number(too_long),
+            omitted: omitted + number(too_long),
             disabled,
             directories,
             entries,
-            skipped_directories: passed_over,
+            skipped_directories: skipped,
             plugins: number(plugins),
             diagnostics: self.catalog.diagnostics.total()
                 + number(too_long + plugins_too_long)
@@ -100,25 +101,25 @@ impl<'a> VisibleRoot<'a> {
     }
 }
 
-/// A root's state, reason and message.
-pub(super) fn root_state(state: &RootState) -> (pb::RootState, pb::RootReason, String) {
-    if let Some(why) = state.reason() {
-        return (pb::RootState::Unavailable, root_reason(why), why.message().to_owned());
+/// Returns the state, reason and message of a root.
+fn root_state(state: &RootState) -> (pb::RootState, pb::RootReason, String) {
+    if let Some(reason) = state.reason() {
+        return (pb::RootState::Unavailable, root_reason(reason), reason.message().to_owned());
     }
     let (state, message) = match state.catalog() {
         Some(_) => (pb::RootState::Ready, ""),
-        None => (pb::RootState::Pending, "the first search of the root goes on; ask again"),
+        None => (pb::RootState::Pending, "the first scan of the root is running; ask again"),
     };
     (state, pb::RootReason::Unspecified, message.to_owned())
 }
 
 pub(super) fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
     let (state, reason, message) = root_state(&root.state);
-    let shown = VisibleRoot::new(root, product);
+    let visible = VisibleRoot::new(root, product);
     let (watch_mode, watch_message) = match &root.state {
-        RootState::Snapshot(held) => match held.watch_mode {
+        RootState::Snapshot(snapshot) => match snapshot.watch_mode {
             WatchMode::Events => (pb::WatchMode::Events, String::new()),
-            WatchMode::Polling(why) => (pb::WatchMode::Polling, polling_message(why)),
+            WatchMode::Polling(reason) => (pb::WatchMode::Polling, polling_message(reason)),
         },
         RootState::Pending | RootState::Unavailable(_) => {
             (pb::WatchMode::Unspecified, String::new())
@@ -129,8 +130,8 @@ pub(super) fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
         state: state.into(),
         reason: reason.into(),
         message,
-        counts: shown.as_ref().map(VisibleRoot::counts),
-        truncated: shown.is_some_and(|s| s.catalog.header.truncated),
+        counts: visible.as_ref().map(VisibleRoot::counts),
+        truncated: visible.is_some_and(|s| s.catalog.header.truncated),
         watch_mode: watch_mode.into(),
         watch_message,
     }
@@ -138,8 +139,8 @@ pub(super) fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
 
 pub(super) fn resolved_root(root: &RootView) -> pb::ResolvedRoot {
     let status = root_status(root, "");
-    let shown = VisibleRoot::new(root, "");
-    let header = shown.as_ref().map(|s| &s.catalog.header);
+    let visible = VisibleRoot::new(root, "");
+    let header = visible.as_ref().map(|s| &s.catalog.header);
     pb::ResolvedRoot {
         id: status.id,
         state: status.state,
@@ -159,14 +160,14 @@ pub(super) fn resolved_root(root: &RootView) -> pb::ResolvedRoot {
     }
 }
 
-/// The published roots, as a platform can select them.
+/// Builds the messages of the published roots.
 pub(super) fn published_roots(
     view: &CatalogView,
     roots: &[PublishedRoot],
     environment: &str,
 ) -> Vec<pb::PublishedRoot> {
-    let roots = roots.iter().zip(&view.roots).map(|(published, seen)| {
-        let (state, reason, message) = root_state(&seen.state);
+    let roots = roots.iter().zip(&view.roots).map(|(published, root)| {
+        let (state, reason, message) = root_state(&root.state);
         pb::PublishedRoot {
             id: published.id.as_str().to_owned(),
             scope: scope(published.scope).into(),
@@ -188,7 +189,7 @@ pub(super) fn published_roots(
 
 fn diagnostic(root: &RootId, diagnostic: &Diagnostic) -> pb::Diagnostic {
     let FileProblem { code, severity, message, line, column } = &diagnostic.problem;
-    let resource = diagnostic.resource.as_ref().map(|place| handle::format_handle(root, place));
+    let resource = diagnostic.resource.as_ref().map(|path| handle::format_handle(root, path));
     pb::Diagnostic {
         code: diagnostic_code(*code).into(),
         severity: match severity {
@@ -205,37 +206,37 @@ fn diagnostic(root: &RootId, diagnostic: &Diagnostic) -> pb::Diagnostic {
     }
 }
 
-/// A handle for a place below a root; empty where it would be too long.
-pub(super) fn handle_or_empty(root: &RootId, place: Option<&RelPath>) -> String {
-    let text = place.map(|place| handle::format_handle(root, place));
+/// Returns the handle of a path below a root, or an empty string if the handle would be too long.
+pub(super) fn handle_or_empty(root: &RootId, path: Option<&RelPath>) -> String {
+    let text = path.map(|path| handle::format_handle(root, path));
     text.filter(|h| h.len() <= MAX_HANDLE_BYTES).unwrap_or_default()
 }
 
-/// Why a root is polled, and what to do about it.
-fn polling_message(why: PollReason) -> String {
-    let (why, cure) = match why {
+/// Returns the reason for polling a root, and the fix.
+fn polling_message(reason: PollReason) -> String {
+    let (cause, fix) = match reason {
         PollReason::WatchLimit => (
             "the limit of inotify watches is reached".to_owned(),
             "raise fs.inotify.max_user_watches",
         ),
         PollReason::NoInotifyInstance => (
-            "no inotify instance can be had".to_owned(),
+            "no inotify instance is available".to_owned(),
             "raise fs.inotify.max_user_instances, or the daemon's limit of open files",
         ),
         PollReason::WatchRejected => (
-            "the kernel refused to watch a directory".to_owned(),
+            "the kernel rejected an inotify watch of a directory".to_owned(),
             "give the daemon's user permission to read it",
         ),
         PollReason::NoInotifySupport(name) => (
-            format!("{name} tells no events of what others change"),
-            "keep the root on a local filesystem for faster news",
+            format!("inotify does not report changes by others on {name}"),
+            "move the root to a local filesystem for faster updates",
         ),
     };
-    format!("polled every few seconds, since {why}; {cure}")
+    format!("polled every few seconds: {cause}; {fix}")
 }
 
-pub(super) fn removal_reason(why: RemovalReason) -> pb::RemovalReason {
-    match why {
+pub(super) fn removal_reason(reason: RemovalReason) -> pb::RemovalReason {
+    match reason {
         RemovalReason::Deleted => pb::RemovalReason::Deleted,
         RemovalReason::Invalid => pb::RemovalReason::Invalid,
         RemovalReason::Disabled => pb::RemovalReason::Disabled,

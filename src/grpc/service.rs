@@ -1,97 +1,66 @@
-//! The service: check, ask the keeper, answer. Leaves rules to `domain` and waiting to `keeper`.
+//! `CapabilityService`: validates requests, queries the catalog store and builds responses.
 
 use super::auth::{authenticated_caller, caller_credentials};
+use super::encoded_body::WatchResponseStream;
 use super::errors::{BadField, RpcError, shutting_down, too_many_streams};
-use super::event_cache::{EncodedEvent, EventCache};
+use super::event_cache::EventCache;
+use super::executor_info::DaemonInfo;
 use super::load_limit::{StreamMarker, request_quota_key};
 use super::page_cache::{PageCache, PageKey};
-use super::pull_channel::pull_channel;
 use super::quota::Quota;
-use super::watch_stream::WatchStream;
-use super::{
-    compression, encoded_body, executor_info, requests, resources, root_messages, skill_pages,
-    state,
-};
+use super::watch_stream::{EventStream, WatchStream};
+use super::{compression, encoded_body, list_pages, requests, resources, root_messages};
 use crate::catalog::{CatalogStore, CatalogView, ConsistencyLevel, WaitBudget};
 use crate::domain::token::{PageToken, ReadCursor};
-use crate::domain::{
-    ConfigState, PublishedRoot, RootId, SandboxStatus, SelectedRoot, handle, skill_file_name,
-};
+use crate::domain::{PublishedRoot, RootId, SelectedRoot, handle, skill_file_name};
 use crate::proto::caproot::v1 as pb;
 use pb::capability_service_server::CapabilityService;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::time::SystemTime;
-use tokio::sync::{oneshot, watch};
-use tokio::time::Instant;
-use tokio_stream::StreamExt as _;
+use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-/// Abilities that a client may rely on.
-const FEATURES: [&str; 5] = ["fresh", "file-uri", "published", "plugins", "gzip"];
-
-/// `caproot.v1.CapabilityService`.
+/// Implementation of `caproot.v1.CapabilityService`.
 #[derive(Debug)]
 pub struct GrpcService {
-    /// Bound to nothing: what is about roots goes by [`Self::keeper_of`].
+    /// Store without access restrictions. Requests about roots use [`Self::scoped_store`].
     store: CatalogStore,
     daemon_info: DaemonInfo,
-    /// Whether the daemon stops. A watch holds only the latest, so it is never full.
+    /// Whether the daemon is stopping. A watch channel keeps only the latest value, so it is never
+    /// full.
     shutdown: watch::Receiver<bool>,
-    /// Streams that may be open.
+    /// Quota of open streams.
     stream_quota: Quota,
-    /// Pages of lists.
+    /// Cached pages of ListSkills.
     page_cache: PageCache,
-    /// Events of streams.
+    /// Cached events of streams.
     event_cache: EventCache,
 }
 
-/// What the service says of its daemon.
-#[derive(Debug)]
-pub struct DaemonInfo {
-    /// When it started.
-    pub start_time: SystemTime,
-    /// Of what it was built.
-    pub build: &'static str,
-    /// What it denied itself.
-    pub sandbox: SandboxStatus,
-    /// What became of its config file. A watch holds only the latest, so it is never full.
-    pub config_state: watch::Receiver<ConfigState>,
-}
-
 pub(super) type RpcResult<T> = Result<Response<T>, Status>;
-/// The events of one stream, made already.
-pub(super) type EventStream =
-    Pin<Box<dyn futures_util::Stream<Item = Result<Arc<EncodedEvent>, Status>> + Send>>;
-/// The same as the generated code knows them.
-pub(super) type WatchResponseStream =
-    Pin<Box<dyn futures_util::Stream<Item = Result<pb::WatchSkillsResponse, Status>> + Send>>;
 
-/// Which page, and how recent the first must be.
+/// Page token and required freshness of a request for a page.
 struct PageRequest<'a> {
     token: &'a str,
-    /// What the token is bound to.
+    /// Query that the page token must match.
     token_binding: Vec<u8>,
     consistency: ConsistencyLevel,
 }
 
 impl GrpcService {
-    /// Serves what the keeper keeps, until `stopping` turns true.
+    /// Creates a service that serves the catalogs of `store` until `shutdown` is true.
     #[must_use]
     pub fn new(
-        keeper: CatalogStore,
-        facts: DaemonInfo,
-        streams: Quota,
-        stopping: watch::Receiver<bool>,
+        store: CatalogStore,
+        daemon_info: DaemonInfo,
+        stream_quota: Quota,
+        shutdown: watch::Receiver<bool>,
     ) -> Self {
-        let (kept, shared) = (PageCache::default(), EventCache::default());
         Self {
-            store: keeper,
-            daemon_info: facts,
-            shutdown: stopping,
-            stream_quota: streams,
-            page_cache: kept,
-            event_cache: shared,
+            store,
+            daemon_info,
+            shutdown,
+            stream_quota,
+            page_cache: PageCache::default(),
+            event_cache: EventCache::default(),
         }
     }
 
@@ -99,32 +68,34 @@ impl GrpcService {
         if *self.shutdown.borrow() { Err(shutting_down()) } else { Ok(()) }
     }
 
-    /// The keeper as whoever calls may see it.
+    /// Returns the store, restricted to the roots that the caller may access.
     fn scoped_store<T>(&self, request: &Request<T>) -> Result<CatalogStore, Status> {
         Ok(self.store.with_access_scope(&authenticated_caller(request.extensions())?.access_scope))
     }
 
     fn epoch(&self) -> String {
-        skill_pages::format_epoch(self.store.epoch())
+        list_pages::format_epoch(self.store.epoch())
     }
 
-    /// What a page shows, and where in it the page begins.
+    /// Returns the view of a page and the position at which the page begins.
     async fn page_view(
         &self,
-        keeper: &CatalogStore,
+        store: &CatalogStore,
         selection: &[SelectedRoot],
-        asked: &PageRequest<'_>,
-        patience: WaitBudget,
+        page_request: &PageRequest<'_>,
+        wait_budget: WaitBudget,
     ) -> Result<(CatalogView, (usize, usize)), Status> {
-        if asked.token.is_empty() {
-            let view = keeper.view(selection, asked.consistency, patience).await;
-            return Ok((view.map_err(|late| RpcError::from(late).into_status(None))?, (0, 0)));
+        if page_request.token.is_empty() {
+            let view = store.view(selection, page_request.consistency, wait_budget).await;
+            return Ok((view.map_err(|error| RpcError::from(error).into_status(None))?, (0, 0)));
         }
-        let token = PageToken::decode(asked.token, &asked.token_binding);
-        let refuse = || BadField::new("page_token", "was not given for this list; start again");
-        let token = token.ok_or_else(refuse)?;
-        let is_here = token.epoch == self.store.epoch();
-        let view = is_here.then(|| keeper.view_at(selection, token.revision)).flatten();
+        let token = PageToken::decode(page_request.token, &page_request.token_binding);
+        let invalid = || {
+            BadField::new("page_token", "belongs to another list; start again without a page token")
+        };
+        let token = token.ok_or_else(invalid)?;
+        let is_same_epoch = token.epoch == self.store.epoch();
+        let view = is_same_epoch.then(|| store.view_at(selection, token.revision)).flatten();
         let view = view.ok_or_else(|| RpcError::CatalogChanged.into_status(None))?;
         Ok((view, (token.root as usize, token.item as usize)))
     }
@@ -136,46 +107,29 @@ impl GrpcService {
         requests::parse_selection(roots, self.store.limits().max_roots)
     }
 
-    /// Begins a stream; whoever calls looks at its events.
+    /// Opens a stream and returns its encoded events.
     pub(super) fn open_watch_stream(
         &self,
         request: Request<pb::WatchSkillsRequest>,
     ) -> RpcResult<EventStream> {
         self.ensure_running()?;
-        let account = request_quota_key(request.extensions())?;
-        let keeper = self.scoped_store(&request)?;
-        let pass = caller_credentials(request.extensions())?;
-        let request = request.into_inner();
-        let selection = self.parse_selection(request.selected_capability_roots)?;
-        let view = requests::parse_view(request.view)?;
-        let bookmark = requests::parse_bookmark_interval(request.bookmark_interval)?;
-        let place = self.stream_quota.acquire(&account, 1).map_err(too_many_streams)?;
-        let (events, sent) = pull_channel();
-        let (end, ended) = oneshot::channel();
-        let stream = WatchStream {
-            store: keeper,
-            credentials: pass,
-            selection,
-            lease: None,
-            product: request.product,
-            view,
-            bookmark_interval: bookmark,
-            event_sender: events,
-            event_cache: self.event_cache.clone(),
-            shutdown: self.shutdown.clone(),
-            end_status: end,
-            permit: place,
-            synced_revision: None,
-            next_bookmark: Instant::now() + bookmark,
-        };
-        // Ends with its caller, or with the daemon.
-        tokio::spawn(stream.run(request.resume_token));
-        // Nothing else than a daemon that stops ends a stream that is still read, unless it says so.
-        let end = async { Err(ended.await.unwrap_or_else(|_| shutting_down())) };
-        let end = futures_util::stream::once(end);
-        let mut answer: Response<EventStream> = Response::new(Box::pin(sent.chain(end)));
-        answer.extensions_mut().insert(StreamMarker);
-        Ok(answer)
+        let quota_key = request_quota_key(request.extensions())?;
+        let store = self.scoped_store(&request)?;
+        let credentials = caller_credentials(request.extensions())?;
+        let max_roots = self.store.limits().max_roots;
+        let request = requests::parse_watch_request(request.into_inner(), max_roots)?;
+        let permit = self.stream_quota.acquire(&quota_key, 1).map_err(too_many_streams)?;
+        let events = WatchStream::spawn(
+            store,
+            credentials,
+            request,
+            self.event_cache.clone(),
+            self.shutdown.clone(),
+            permit,
+        );
+        let mut response = Response::new(events);
+        response.extensions_mut().insert(StreamMarker);
+        Ok(response)
     }
 }
 
@@ -186,23 +140,8 @@ impl CapabilityService for GrpcService {
         request: Request<pb::GetExecutorRequest>,
     ) -> RpcResult<pb::GetExecutorResponse> {
         self.ensure_running()?;
-        let holdings = self.scoped_store(&request)?.scope_stats();
-        let limits = self.store.limits();
-        Ok(Response::new(pb::GetExecutorResponse {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            environment_ids: self.store.environments().to_vec(),
-            start_time: Some(self.daemon_info.start_time.into()),
-            limits: Some(executor_info::limits_message(&limits)),
-            features: FEATURES.map(str::to_owned).to_vec(),
-            epoch: self.epoch(),
-            revision: self.store.revision(),
-            watch: Some(executor_info::watch_status(self.store.watch_stats())),
-            sandbox: Some(executor_info::sandbox_status(&self.daemon_info.sandbox)),
-            resolver: self.store.opener().name().to_owned(),
-            build: self.daemon_info.build.to_owned(),
-            config: Some(state::config_status(&self.daemon_info.config_state.borrow())),
-            catalog_stats: Some(state::catalog_stats(&holdings)),
-        }))
+        let scoped_store = self.scoped_store(&request)?;
+        Ok(Response::new(self.daemon_info.executor_response(&scoped_store)))
     }
 
     async fn list_roots(
@@ -210,14 +149,14 @@ impl CapabilityService for GrpcService {
         request: Request<pb::ListRootsRequest>,
     ) -> RpcResult<pb::ListRootsResponse> {
         self.ensure_running()?;
-        let patience = WaitBudget::new(requests::grpc_timeout(request.metadata()));
-        let keeper = self.scoped_store(&request)?;
-        let published = keeper.published_roots();
-        let environment = &keeper.environments()[0];
+        let wait_budget = wait_budget(&request);
+        let store = self.scoped_store(&request)?;
+        let published = store.published_roots();
+        let environment = &store.environments()[0];
         let select = |p: &PublishedRoot| p.to_selected_root(environment);
         let selection: Vec<_> = published.iter().map(select).collect();
-        let view = keeper.view(&selection, ConsistencyLevel::Cached, patience).await;
-        let view = view.map_err(|late| RpcError::from(late).into_status(None))?;
+        let view = store.view(&selection, ConsistencyLevel::Cached, wait_budget).await;
+        let view = view.map_err(|error| RpcError::from(error).into_status(None))?;
         Ok(Response::new(pb::ListRootsResponse {
             roots: root_messages::published_roots(&view, &published, environment),
             epoch: self.epoch(),
@@ -230,24 +169,24 @@ impl CapabilityService for GrpcService {
         request: Request<pb::ResolveRootsRequest>,
     ) -> RpcResult<pb::ResolveRootsResponse> {
         self.ensure_running()?;
-        let patience = WaitBudget::new(requests::grpc_timeout(request.metadata()));
-        let keeper = self.scoped_store(&request)?;
+        let wait_budget = wait_budget(&request);
+        let store = self.scoped_store(&request)?;
         let request = request.into_inner();
         let selection = self.parse_selection(request.selected_capability_roots)?;
-        let question = skill_pages::ListQuery {
-            access_scope: keeper.access_scope(),
+        let query = list_pages::ListQuery {
+            access_scope: store.access_scope(),
             selection: &selection,
             product: "",
             view: pb::SkillView::Full,
             page_size: requests::parse_page_size(request.page_size)?,
         };
-        let asked = PageRequest {
+        let page_request = PageRequest {
             token: &request.page_token,
-            token_binding: question.resolve_token_binding(),
+            token_binding: query.resolve_token_binding(),
             consistency: requests::parse_consistency(request.consistency)?,
         };
-        let (view, begin) = self.page_view(&keeper, &selection, &asked, patience).await?;
-        Ok(Response::new(question.resolved_page(self.store.epoch(), &view, begin)))
+        let (view, begin) = self.page_view(&store, &selection, &page_request, wait_budget).await?;
+        Ok(Response::new(query.resolved_page(self.store.epoch(), &view, begin)))
     }
 
     async fn list_skills(
@@ -255,37 +194,37 @@ impl CapabilityService for GrpcService {
         request: Request<pb::ListSkillsRequest>,
     ) -> RpcResult<pb::ListSkillsResponse> {
         self.ensure_running()?;
-        let patience = WaitBudget::new(requests::grpc_timeout(request.metadata()));
-        let keeper = self.scoped_store(&request)?;
-        let may_be_compressed = compression::accepts_compression(request.metadata());
+        let wait_budget = wait_budget(&request);
+        let store = self.scoped_store(&request)?;
+        let accepts_compression = compression::accepts_compression(request.metadata());
         let request = request.into_inner();
         let selection = self.parse_selection(request.selected_capability_roots)?;
-        let question = skill_pages::ListQuery {
-            access_scope: keeper.access_scope(),
+        let query = list_pages::ListQuery {
+            access_scope: store.access_scope(),
             selection: &selection,
             product: &request.product,
             view: requests::parse_view(request.view)?,
             page_size: requests::parse_page_size(request.page_size)?,
         };
-        let asked = PageRequest {
+        let page_request = PageRequest {
             token: &request.page_token,
-            token_binding: question.page_token_binding(),
+            token_binding: query.page_token_binding(),
             consistency: requests::parse_consistency(request.consistency)?,
         };
-        let (view, begin) = self.page_view(&keeper, &selection, &asked, patience).await?;
-        let key = PageKey::new(&asked.token_binding, question.page_size, &view, begin);
-        let kept = key.as_ref().and_then(|key| self.page_cache.get(key));
-        let (page, message) = if let Some(message) = kept {
-            (question.page_header(&view), message)
+        let (view, begin) = self.page_view(&store, &selection, &page_request, wait_budget).await?;
+        let key = PageKey::new(&page_request.token_binding, query.page_size, &view, begin);
+        let cached = key.as_ref().and_then(|key| self.page_cache.get(key));
+        let (page, message) = if let Some(message) = cached {
+            (query.page_header(&view), message)
         } else {
-            let made = question.encode_page(self.store.epoch(), &view, begin)?;
+            let encoded = query.encode_page(self.store.epoch(), &view, begin)?;
             if let Some(key) = key {
-                self.page_cache.insert(key, &made.1);
+                self.page_cache.insert(key, &encoded.1);
             }
-            made
+            encoded
         };
-        if may_be_compressed {
-            // By tonic, which takes it as a value.
+        if accepts_compression {
+            // tonic compresses the response, so it needs the message as a value.
             return Ok(Response::new(encoded_body::decode_message(&message)?));
         }
         Ok(encoded_body::encoded_response(page, message.into()))
@@ -305,18 +244,17 @@ impl CapabilityService for GrpcService {
         request: Request<pb::ListResourcesRequest>,
     ) -> RpcResult<pb::ListResourcesResponse> {
         self.ensure_running()?;
-        let patience = WaitBudget::new(requests::grpc_timeout(request.metadata()));
-        let keeper = self.scoped_store(&request)?;
+        let wait_budget = wait_budget(&request);
+        let store = self.scoped_store(&request)?;
         let mut request = request.into_inner();
-        let wanted = requests::parse_files_request(&request)?;
-        let (root, package) = (wanted.root.id.clone(), wanted.package.clone());
+        let files_request = requests::parse_files_request(&request)?;
+        let (root, package) = (files_request.root.id.clone(), files_request.package.clone());
         check_authority(request.authority.take(), &root)?;
         let fail = |e| RpcError::Read(e).into_status(Some(root.as_str()));
-        let found = keeper.list_files(wanted, patience).await.map_err(fail)?;
+        let found = store.list_files(files_request, wait_budget).await.map_err(fail)?;
         let resources =
             found.files.iter().map(|file| resources::resource_message(&root, &package, file));
-        let next =
-            found.next.map(|bookmark| bookmark.encode(&resources::page_token_binding(&request)));
+        let next = found.next.map(|token| token.encode(&resources::page_token_binding(&request)));
         Ok(Response::new(pb::ListResourcesResponse {
             resources: resources.collect(),
             next_page_token: next.unwrap_or_default(),
@@ -331,41 +269,46 @@ impl CapabilityService for GrpcService {
         request: Request<pb::ReadResourceRequest>,
     ) -> RpcResult<pb::ReadResourceResponse> {
         self.ensure_running()?;
-        let patience = WaitBudget::new(requests::grpc_timeout(request.metadata()));
-        let keeper = self.scoped_store(&request)?;
+        let wait_budget = wait_budget(&request);
+        let store = self.scoped_store(&request)?;
         let mut request = request.into_inner();
         let authority = request.authority.take();
         let read = requests::parse_read_request(request)?;
         let root = read.root.id.clone();
         check_authority(authority, &root)?;
-        let fail = |failure: RpcError| failure.into_status(Some(root.as_str()));
+        let fail = |error: RpcError| error.into_status(Some(root.as_str()));
         let resource = read.resource.clone().unwrap_or_else(skill_file_name);
-        let place = read.package.join_path(&resource);
-        let done = keeper.read(read, patience).await.map_err(|e| fail(RpcError::Read(e)))?;
-        let next = done.next.map(|offset| ReadCursor { version: done.version, offset });
+        let path = read.package.join_path(&resource);
+        let read_page = store.read(read, wait_budget).await.map_err(|e| fail(RpcError::Read(e)))?;
+        let next = read_page.next.map(|offset| ReadCursor { version: read_page.version, offset });
         let page = pb::ReadResourceResponse {
-            resource: handle::format_handle(&root, &place),
-            not_modified: done.body.is_none(),
-            digest: done.digest.to_string(),
-            total_bytes: done.version.size,
+            resource: handle::format_handle(&root, &path),
+            not_modified: read_page.body.is_none(),
+            digest: read_page.digest.to_string(),
+            total_bytes: read_page.version.size,
             truncated: next.is_some(),
-            next_cursor: next.map(|c| c.encode(&root, &place)).unwrap_or_default(),
-            media_type: resources::media_type(&place, done.body.as_ref()),
+            next_cursor: next.map(|c| c.encode(&root, &path)).unwrap_or_default(),
+            media_type: resources::media_type(&path, read_page.body.as_ref()),
             body: None,
             epoch: self.epoch(),
             revision: self.store.revision(),
         };
         Ok(encoded_body::encoded_response(
             pb::ReadResourceResponse::default(),
-            resources::encode_page(&page, done.body)?,
+            resources::encode_page(&page, read_page.body)?,
         ))
     }
 }
 
-/// Refuses an authority, if one is given, that is not the root's.
-fn check_authority(given: Option<pb::Authority>, root: &RootId) -> Result<(), Status> {
-    match given {
-        Some(given) if given.kind != "executor" || given.id != root.as_str() => {
+/// Returns the wait budget of a call with this deadline.
+fn wait_budget<T>(request: &Request<T>) -> WaitBudget {
+    WaitBudget::new(requests::grpc_timeout(request.metadata().as_ref()))
+}
+
+/// Returns an error if the request has an authority and it is not the authority of the root.
+fn check_authority(authority: Option<pb::Authority>, root: &RootId) -> Result<(), Status> {
+    match authority {
+        Some(authority) if authority.kind != "executor" || authority.id != root.as_str() => {
             Err(RpcError::AuthorityMismatch.into_status(Some(root.as_str())))
         }
         _ => Ok(()),

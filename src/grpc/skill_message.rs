@@ -1,4 +1,4 @@
-//! A skill in the words of the wire.
+//! Protobuf messages for skills.
 
 use super::root_messages::{handle_or_empty, scope};
 use super::wire_format::{to_struct, write_message, write_repeated_text, write_struct, write_text};
@@ -7,7 +7,7 @@ use crate::domain::{ContentDigest, RootId, RootScope, Skill, handle};
 use crate::proto::caproot::v1 as pb;
 use prost::Message as _;
 
-/// A skill under the id of its root.
+/// Builds the message of a skill below the root with this id.
 pub(super) fn skill_message(
     root: &RootId,
     root_scope: Option<RootScope>,
@@ -16,10 +16,11 @@ pub(super) fn skill_message(
 ) -> pb::Skill {
     let mut bytes = Vec::new();
     encode_skill(root, root_scope, skill, view, &mut bytes);
-    pb::Skill::decode(&*bytes).expect("it is what was written")
+    pb::Skill::decode(&*bytes).expect("the encoder writes valid messages")
 }
 
-/// The same as the bytes of its message: of what every skill has no value is made in between.
+/// Encodes the message of a skill. Most fields are written directly, without a value of the
+/// message.
 pub(super) fn encode_skill(
     root: &RootId,
     root_scope: Option<RootScope>,
@@ -27,19 +28,19 @@ pub(super) fn encode_skill(
     view: pb::SkillView,
     out: &mut Vec<u8>,
 ) {
-    let authored = &skill.frontmatter;
+    let frontmatter = &skill.frontmatter;
     let sidecar = skill.sidecar();
     write_message(1, out, |out| {
         write_text(1, "executor", out);
         write_text(2, root.as_str(), out);
     });
-    let mut place = handle::format_handle(root, &skill.package);
-    write_text(2, &place, out);
-    place.push_str("/SKILL.md");
-    write_text(3, &place, out);
+    let mut handle = handle::format_handle(root, &skill.package);
+    write_text(2, &handle, out);
+    handle.push_str("/SKILL.md");
+    write_text(3, &handle, out);
     write_text(4, skill.name(), out);
-    write_text(5, authored.description(), out);
-    write_text(6, authored.short_description().unwrap_or_default(), out);
+    write_text(5, frontmatter.description(), out);
+    write_text(6, frontmatter.short_description().unwrap_or_default(), out);
     write_text(7, skill.plugin.as_deref().unwrap_or_default(), out);
     write_text(9, &skill.digest().as_ref().map(ContentDigest::to_string).unwrap_or_default(), out);
     let rest = pb::Skill {
@@ -52,18 +53,18 @@ pub(super) fn encode_skill(
     if view == pb::SkillView::Basic {
         return rest.encode_raw(out);
     }
-    write_text(20, authored.license().unwrap_or_default(), out);
-    write_text(21, authored.compatibility().unwrap_or_default(), out);
-    for (key, value) in authored.metadata() {
+    write_text(20, frontmatter.license().unwrap_or_default(), out);
+    write_text(21, frontmatter.compatibility().unwrap_or_default(), out);
+    for (key, value) in frontmatter.metadata() {
         write_message(22, out, |out| {
             write_text(1, key, out);
             write_text(2, value, out);
         });
     }
-    for tool in authored.allowed_tools() {
+    for tool in frontmatter.allowed_tools() {
         write_repeated_text(23, tool, out);
     }
-    if let Some(fields) = authored.all_fields() {
+    if let Some(fields) = frontmatter.all_fields() {
         write_struct(24, fields, out);
     }
     let permissions = sidecar.and_then(|s| s.permissions.as_ref());
@@ -111,18 +112,18 @@ fn tool_dependency(tool: &ToolDependency) -> pb::ToolDependency {
     }
 }
 
-fn permissions(asked: &SkillPermissions) -> pb::SkillPermissions {
+fn permissions(requested: &SkillPermissions) -> pb::SkillPermissions {
     let texts = |list: &[Box<str>]| list.iter().map(ToString::to_string).collect();
-    let sandbox = if asked.file_system_write.is_empty() {
+    let sandbox = if requested.file_system_write.is_empty() {
         pb::Sandbox::ReadOnly
     } else {
         pb::Sandbox::WorkspaceWrite
     };
     pb::SkillPermissions {
-        network: asked.network,
-        file_system_read: texts(&asked.file_system_read),
-        file_system_write: texts(&asked.file_system_write),
-        macos: asked.macos.as_ref().map(to_struct),
+        network: requested.network,
+        file_system_read: texts(&requested.file_system_read),
+        file_system_write: texts(&requested.file_system_write),
+        macos: requested.macos.as_ref().map(to_struct),
         sandbox: sandbox.into(),
     }
 }

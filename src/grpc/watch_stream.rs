@@ -1,170 +1,210 @@
-//! One `WatchSkills` stream. A task of its own holds the view that was sent last, and sends the
-//! difference to now whenever there is room: a slow reader slows nobody and costs no more than that.
+//! Task of one `WatchSkills` stream. The task holds the last sent view, and sends the difference to
+//! the current view whenever the client has room for it. A slow reader delays no other stream and
+//! needs no more memory than this view.
 
 use super::auth::CallerCredentials;
 use super::change_events::change_events;
+use super::errors::shutting_down;
 use super::event_cache::{EncodedEvent, EventCache, TransitionKey};
-use super::pull_channel::{PullSender, ReceiverClosed};
+use super::list_pages::{ListQuery, format_epoch};
+use super::pull_channel::{PullSender, ReceiverClosed, pull_channel};
 use super::quota::QuotaPermit;
-use super::skill_pages::{ListQuery, format_epoch};
+use super::requests::WatchRequest;
 use crate::catalog::{
     CatalogStore, CatalogView, ConsistencyLevel, RootLease, RootState, WaitBudget,
 };
-use crate::domain::SelectedRoot;
 use crate::domain::token::ResumeToken;
 use crate::proto::caproot::v1 as pb;
+use futures_util::{Stream, StreamExt as _, stream};
 use pb::watch_skills_response::Event;
 use std::future::pending;
 use std::iter::once_with;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Status;
 
-/// What the audit log calls it by.
+/// Path of the method in the audit log.
 const WATCH_METHOD_PATH: &str = "/caproot.v1.CapabilityService/WatchSkills";
 
-/// What one stream shows, and to whom.
+/// Encoded events of one stream.
+pub(super) type EventStream = Pin<Box<dyn Stream<Item = Result<Arc<EncodedEvent>, Status>> + Send>>;
+
+/// State of one stream.
 pub(super) struct WatchStream {
-    pub(super) store: CatalogStore,
-    /// By which its caller was let in.
-    pub(super) credentials: CallerCredentials,
-    pub(super) selection: Vec<SelectedRoot>,
-    /// Of the roots that are selected.
-    pub(super) lease: Option<RootLease>,
-    pub(super) product: String,
-    pub(super) view: pb::SkillView,
-    pub(super) bookmark_interval: Duration,
-    /// While none is asked for, none is made.
-    pub(super) event_sender: PullSender<Result<Arc<EncodedEvent>, Status>>,
-    /// Events that other streams are sent, too.
-    pub(super) event_cache: EventCache,
-    pub(super) shutdown: watch::Receiver<bool>,
-    /// How the stream ends, if not because the daemon stops.
-    pub(super) end_status: oneshot::Sender<Status>,
-    /// Of the streams that may be open.
-    pub(super) permit: QuotaPermit,
-    /// The revision that the caller holds whole; `None` in the middle of a state.
-    pub(super) synced_revision: Option<u64>,
-    /// When to say that the stream lives; changes that are not shown do not put it off.
-    pub(super) next_bookmark: Instant,
+    store: CatalogStore,
+    /// Credentials of the caller.
+    credentials: CallerCredentials,
+    request: WatchRequest,
+    /// Lease of the selected roots.
+    lease: Option<RootLease>,
+    /// Events are encoded only when the client requests them.
+    event_sender: PullSender<Result<Arc<EncodedEvent>, Status>>,
+    /// Events shared with other streams.
+    event_cache: EventCache,
+    /// Whether the daemon is stopping.
+    shutdown: watch::Receiver<bool>,
+    /// Status of the stream, if the stream ends for another reason than shutdown.
+    end_status: oneshot::Sender<Status>,
+    /// Permit of the quota of open streams.
+    permit: QuotaPermit,
+    /// Revision that the client holds completely; `None` in the middle of a state.
+    synced_revision: Option<u64>,
+    /// Time of the next bookmark. Changes that the stream does not show do not delay it.
+    next_bookmark: Instant,
 }
 
-/// Why a stream does not go on as it was.
+/// Interruption of a transition.
 enum StreamInterruption {
-    /// Nobody reads any more, or the daemon stops.
+    /// The client disconnected, or the daemon is stopping.
     Closed,
-    /// The reader stopped in the middle of a state.
+    /// The client stopped reading in the middle of a state.
     ReaderStalled,
 }
 
 impl WatchStream {
-    /// Sends until the caller goes, may no longer ask, or the daemon stops.
-    pub(super) async fn run(mut self, token: String) {
+    /// Starts the task of a stream and returns its events. The task ends when the client
+    /// disconnects, the caller is denied, or the daemon stops.
+    pub(super) fn spawn(
+        store: CatalogStore,
+        credentials: CallerCredentials,
+        request: WatchRequest,
+        event_cache: EventCache,
+        shutdown: watch::Receiver<bool>,
+        permit: QuotaPermit,
+    ) -> EventStream {
+        let (event_sender, events) = pull_channel();
+        let (end_status, ended) = oneshot::channel();
+        let next_bookmark = Instant::now() + request.bookmark_interval;
+        let stream = Self {
+            store,
+            credentials,
+            request,
+            lease: None,
+            event_sender,
+            event_cache,
+            shutdown,
+            end_status,
+            permit,
+            synced_revision: None,
+            next_bookmark,
+        };
+        tokio::spawn(stream.run());
+        // If the task drops the sender without a status, the daemon is stopping.
+        let end = async { Err(ended.await.unwrap_or_else(|_| shutting_down())) };
+        Box::pin(events.chain(stream::once(end)))
+    }
+
+    async fn run(mut self) {
         let mut revisions = self.store.subscribe_revisions();
-        let mut stopping = self.shutdown.clone();
-        let pass = self.credentials.clone();
+        let mut shutdown = self.shutdown.clone();
+        let credentials = self.credentials.clone();
         tokio::select! {
-            () = self.send_changes(&token, &mut revisions) => {}
-            status = pass.wait_until_denied(WATCH_METHOD_PATH) => {
-                // A caller who is gone already is not to be told.
+            () = self.send_changes(&mut revisions) => {}
+            status = credentials.wait_until_denied(WATCH_METHOD_PATH) => {
+                // The receiver is gone if the client disconnected.
                 drop(self.end_status.send(status));
             }
-            _ = stopping.wait_for(|stop| *stop) => {
+            _ = shutdown.wait_for(|is_stopping| *is_stopping) => {
                 if let Some(revision) = self.synced_revision {
-                    // One who has not asked for more has the token of what came before.
+                    // If the client has not requested an event, it has the token of the previous
+                    // event.
                     self.event_sender.send(self.bookmark_event(revision));
                 }
             }
         }
-        // Whoever is refused for too many streams may come in now.
+        // Release the permit before the rest is dropped, so that another stream can start.
         drop(self.permit);
     }
 
-    async fn send_changes(&mut self, token: &str, revisions: &mut watch::Receiver<u64>) {
-        let (mut held, mut reason) = self.resume_view(token);
-        let mut now = self.current_view().await;
+    async fn send_changes(&mut self, revisions: &mut watch::Receiver<u64>) {
+        let (mut client_view, mut reason) = self.resume_view();
+        let mut view = self.current_view().await;
         loop {
             revisions.mark_unchanged();
             let is_first = self.synced_revision.is_none();
-            // What it takes goes when all is sent: most streams wait most of the time.
-            match Box::pin(self.send_transition(held.as_ref(), reason, &now, is_first)).await {
-                Ok(()) => self.synced_revision = Some(now.revision),
+            // Boxed, so that an idle stream does not keep its memory. Most streams are idle most of
+            // the time.
+            match Box::pin(self.send_transition(client_view.as_ref(), reason, &view, is_first))
+                .await
+            {
+                Ok(()) => self.synced_revision = Some(view.revision),
                 Err(StreamInterruption::Closed) => return,
                 Err(StreamInterruption::ReaderStalled) => {
-                    // Holds nothing of what was sent, and waits until there is room.
-                    held = None;
-                    drop(now);
+                    // Discard the client's state, and wait until the client reads again.
+                    client_view = None;
+                    drop(view);
                     reason = Some(pb::ResetReason::Resync);
                     if self.event_sender.wait_for_demand().await.is_err() {
                         return;
                     }
-                    now = self.current_view().await;
+                    view = self.current_view().await;
                     continue;
                 }
             }
             reason = None;
-            let sent = now;
-            now = match self.wait_for_change(revisions, &sent).await {
+            let sent = view;
+            view = match self.wait_for_change(revisions, &sent).await {
                 Some(view) => view,
                 None => return,
             };
-            held = Some(sent);
+            client_view = Some(sent);
         }
     }
 
-    /// The roots as they are now, for whoever the caller is now.
+    /// Returns the current view for the current access scope of the caller.
     async fn current_view(&mut self) -> CatalogView {
         loop {
             if self.credentials.rules_changed() {
                 match self.credentials.reauthenticate().await {
                     Ok(caller) => self.store = self.store.with_access_scope(&caller.access_scope),
-                    // Ended elsewhere.
+                    // `wait_until_denied` ends the stream.
                     Err(_) => return pending().await,
                 }
             }
-            let is_leased = |lease| self.store.is_lease_current(lease, &self.selection);
+            let is_leased = |lease| self.store.is_lease_current(lease, &self.request.selection);
             let view = if self.lease.as_ref().is_some_and(is_leased) {
-                self.store.current_view(&self.selection)
+                self.store.current_view(&self.request.selection)
             } else {
-                // Whatever the roots' way, they are looked after while this stream lives.
-                self.lease = Some(self.store.lease_roots(&self.selection));
-                let patience = WaitBudget::new(None);
-                // Seldom needed, and larger than all the rest of a stream.
-                let first = self.store.view(&self.selection, ConsistencyLevel::Cached, patience);
-                let first = Box::pin(first).await;
-                first.unwrap_or_else(|_| self.store.current_view(&self.selection))
+                // The lease keeps the roots watched while this stream is open.
+                self.lease = Some(self.store.lease_roots(&self.request.selection));
+                let wait_budget = WaitBudget::new(None);
+                // Boxed because it is rarely needed and larger than the rest of the stream.
+                let view =
+                    self.store.view(&self.request.selection, ConsistencyLevel::Cached, wait_budget);
+                let view = Box::pin(view).await;
+                view.unwrap_or_else(|_| self.store.current_view(&self.request.selection))
             };
-            // The rules come before what they are about.
+            // If the rules changed meanwhile, the view may show too much.
             if !self.credentials.rules_changed() {
                 return view;
             }
         }
     }
 
-    /// What the caller holds already, or why it begins anew.
-    fn resume_view(&self, token: &str) -> (Option<CatalogView>, Option<pb::ResetReason>) {
-        let question = self.list_query().resume_token_binding();
-        let anew = |reason| (None, Some(reason));
-        let Some(token) = ResumeToken::decode(token) else {
-            return anew(pb::ResetReason::Initial);
+    /// Returns the view that the client holds, or the reason for a reset.
+    fn resume_view(&self) -> (Option<CatalogView>, Option<pb::ResetReason>) {
+        let query = self.list_query().resume_token_binding();
+        let reset = |reason| (None, Some(reason));
+        let Some(token) = ResumeToken::decode(&self.request.resume_token) else {
+            return reset(pb::ResetReason::Initial);
         };
-        let here = ResumeToken::new(self.store.epoch(), token.revision, &question);
-        if token.epoch != here.epoch {
-            return anew(pb::ResetReason::EpochChanged);
+        let expected = ResumeToken::new(self.store.epoch(), token.revision, &query);
+        if token.epoch != expected.epoch {
+            return reset(pb::ResetReason::EpochChanged);
         }
-        if token != here {
-            return anew(pb::ResetReason::SelectionChanged);
+        if token != expected {
+            return reset(pb::ResetReason::SelectionChanged);
         }
-        match self.store.view_at(&self.selection, token.revision) {
-            None => anew(pb::ResetReason::Compacted),
+        match self.store.view_at(&self.request.selection, token.revision) {
+            None => reset(pb::ResetReason::Compacted),
             Some(view) => (Some(view), None),
         }
     }
 
-    /// Waits until the roots are no longer as they were sent and there is room for an event; sends
-    /// bookmarks meanwhile. `None` at the end.
+    /// Waits until the roots change and the client has room for an event. Sends bookmarks
+    /// meanwhile. Returns `None` at the end of the stream.
     async fn wait_for_change(
         &mut self,
         revisions: &mut watch::Receiver<u64>,
@@ -179,96 +219,91 @@ impl WatchStream {
             };
             self.event_sender.wait_for_demand().await.ok()?;
             revisions.mark_unchanged();
-            let now = self.current_view().await;
-            if !is_same_state(sent, &now) {
-                return Some(now);
+            let view = self.current_view().await;
+            if !is_same_state(sent, &view) {
+                return Some(view);
             }
             if is_idle {
-                self.event_sender.send(self.bookmark_event(now.revision));
-                self.synced_revision = Some(now.revision);
-                self.next_bookmark = Instant::now() + self.bookmark_interval;
+                self.event_sender.send(self.bookmark_event(view.revision));
+                self.synced_revision = Some(view.revision);
+                self.next_bookmark = Instant::now() + self.request.bookmark_interval;
             }
         }
     }
 
-    /// Sends what leads from one view to the next, closed by `synced`.
+    /// Sends the events between two views, followed by `synced`.
     async fn send_transition(
         &mut self,
-        held: Option<&CatalogView>,
+        client_view: Option<&CatalogView>,
         reason: Option<pb::ResetReason>,
-        now: &CatalogView,
+        view: &CatalogView,
         is_first: bool,
     ) -> Result<(), StreamInterruption> {
-        let way = self.transition_key(held, reason, now, is_first);
-        let shared = |number| way.as_ref().and_then(|way| self.event_cache.get(way, number));
-        let question = ListQuery {
-            access_scope: self.store.access_scope(),
-            selection: &self.selection,
-            product: &self.product,
-            view: self.view,
-            page_size: 0,
-        };
+        let key = self.transition_key(client_view, reason, view, is_first);
+        let cached = |number| key.as_ref().and_then(|key| self.event_cache.get(key, number));
+        // Borrows only these two fields, because the event sender is borrowed mutably below.
+        let query = self.request.list_query(self.store.access_scope());
         let reset = reason.map(|reason| Event::Reset(pb::Reset { reason: reason.into() }));
-        let changes = once_with(|| change_events(&question, held, now)).flatten();
+        let changes = once_with(|| change_events(&query, client_view, view)).flatten();
         let mut changes = reset.into_iter().chain(changes).peekable();
-        // Nothing changed that this caller sees: no event is owed.
-        if !is_first && shared(0).is_none() && changes.peek().is_none() {
+        // Nothing visible changed, so there is nothing to send.
+        if !is_first && cached(0).is_none() && changes.peek().is_none() {
             return Ok(());
         }
         let synced = once_with(|| {
-            let bytes = question.resume_token_binding();
-            let token = ResumeToken::new(self.store.epoch(), now.revision, &bytes);
+            let bytes = query.resume_token_binding();
+            let token = ResumeToken::new(self.store.epoch(), view.revision, &bytes);
             Event::Synced(pb::Synced { resume_token: token.encode() })
         });
         let mut events = changes.chain(synced);
         self.synced_revision = None;
-        self.next_bookmark = Instant::now() + self.bookmark_interval;
-        let stuck = self.store.timing().stalled_reader_timeout;
-        let mut passed_over = 0;
+        self.next_bookmark = Instant::now() + self.request.bookmark_interval;
+        let stall_timeout = self.store.timing().stalled_reader_timeout;
+        let mut skipped = 0;
         for number in 0.. {
-            match timeout(stuck, self.event_sender.wait_for_demand()).await {
+            match timeout(stall_timeout, self.event_sender.wait_for_demand()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(ReceiverClosed)) => return Err(StreamInterruption::Closed),
                 Err(_) => return Err(StreamInterruption::ReaderStalled),
             }
-            let made = if let Some(made) = shared(number) {
-                passed_over += 1;
-                Ok(made)
+            let event = if let Some(event) = cached(number) {
+                skipped += 1;
+                Ok(event)
             } else {
-                // Made only now, so that for one who is slow no event lies ready.
-                let Some(event) = events.nth(passed_over) else { break };
-                passed_over = 0;
-                let made = encode_event(self.store.epoch(), now.revision, event);
-                made.map(|made| match &way {
-                    Some(way) => self.event_cache.insert(way, number, made),
-                    None => Arc::new(made),
+                // Encoded only now, so that no event waits in memory for a slow reader.
+                let Some(event) = events.nth(skipped) else { break };
+                skipped = 0;
+                let event = encode_event(self.store.epoch(), view.revision, event);
+                event.map(|event| match &key {
+                    Some(key) => self.event_cache.insert(key, number, event),
+                    None => Arc::new(event),
                 })
             };
-            let is_last = made.as_ref().is_ok_and(|made| made.is_synced);
-            self.event_sender.send(made);
-            if is_last {
+            let is_synced = event.as_ref().is_ok_and(|event| event.is_synced);
+            self.event_sender.send(event);
+            if is_synced {
                 break;
             }
         }
         Ok(())
     }
 
-    /// What leads from one view to another, for all who ask the same; `None` where a root is not known,
-    /// which may be another one the next time, though no revision lies between.
+    /// Returns the key of a transition. Returns `None` if the state of a root is unknown, because
+    /// it can change without a new revision.
     fn transition_key(
         &self,
-        held: Option<&CatalogView>,
+        client_view: Option<&CatalogView>,
         reason: Option<pb::ResetReason>,
-        now: &CatalogView,
+        view: &CatalogView,
         is_first: bool,
     ) -> Option<TransitionKey> {
         let is_known = |view: &CatalogView| {
             view.roots.iter().all(|root| matches!(root.state, RootState::Snapshot(_)))
         };
-        if !is_known(now) || held.is_some_and(|held| !is_known(held)) {
+        if !is_known(view) || client_view.is_some_and(|client_view| !is_known(client_view)) {
             return None;
         }
-        let (from, to) = (held.map(|held| held.revision), now.revision);
+        let (from, to) = (client_view.map(|client_view| client_view.revision), view.revision);
         Some(TransitionKey::new(
             &self.list_query().page_token_binding(),
             from,
@@ -279,18 +314,12 @@ impl WatchStream {
     }
 
     fn list_query(&self) -> ListQuery<'_> {
-        ListQuery {
-            access_scope: self.store.access_scope(),
-            selection: &self.selection,
-            product: &self.product,
-            view: self.view,
-            page_size: 0,
-        }
+        self.request.list_query(self.store.access_scope())
     }
 
     fn resume_token(&self, revision: u64) -> String {
-        let question = self.list_query().resume_token_binding();
-        ResumeToken::new(self.store.epoch(), revision, &question).encode()
+        let query = self.list_query().resume_token_binding();
+        ResumeToken::new(self.store.epoch(), revision, &query).encode()
     }
 
     fn bookmark_event(&self, revision: u64) -> Result<Arc<EncodedEvent>, Status> {
@@ -305,7 +334,7 @@ fn encode_event(epoch: u64, revision: u64, event: Event) -> Result<EncodedEvent,
     EncodedEvent::new(&pb::WatchSkillsResponse { epoch: format_epoch(epoch), revision, event })
 }
 
-/// Whether every root is the very same in both.
+/// Whether the states of all roots are identical.
 fn is_same_state(a: &CatalogView, b: &CatalogView) -> bool {
     a.roots.iter().zip(&b.roots).all(|(a, b)| a.state.is_same(&b.state))
 }

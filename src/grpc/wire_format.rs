@@ -1,6 +1,5 @@
-//! Fields of a message as bytes, written without a value of its type in between: a list of thousands
-//! of skills is made in a fraction of the time. Leaves which field has which number to its callers,
-//! whose tests read back what they wrote. Source: protobuf.dev, "Encoding".
+//! Encoding of protobuf fields without an intermediate message, which is several times faster for
+//! lists of thousands of skills. Source: protobuf.dev, "Encoding".
 
 use crate::domain::DynamicValue;
 use crate::domain::value::compact::{CompactEntries, ValueRef, encode};
@@ -8,36 +7,36 @@ use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use prost_types::Struct;
 
-/// The largest integer up to which every one is a double.
+/// Largest integer up to which all integers are exact in an `f64`.
 const MAX_EXACT_INTEGER: u64 = 1 << 53;
 
-/// A text that is not there when it is empty.
+/// Writes a text, unless it is empty.
 pub(super) fn write_text(number: u32, text: &str, out: &mut Vec<u8>) {
     if !text.is_empty() {
         write_repeated_text(number, text, out);
     }
 }
 
-/// A text that is there in any case, as one of several.
+/// Writes a text even if it is empty, as an element of a repeated field.
 pub(super) fn write_repeated_text(number: u32, text: &str, out: &mut Vec<u8>) {
     encode_key(number, WireType::LengthDelimited, out);
     encode_varint(text.len() as u64, out);
     out.extend_from_slice(text.as_bytes());
 }
 
-/// A message, of what `fill` writes.
+/// Writes a message with the fields that `fill` writes.
 pub(super) fn write_message(number: u32, out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     encode_key(number, WireType::LengthDelimited, out);
     let start = out.len();
     fill(out);
-    // Its length goes before it, and is known only now.
+    // The length precedes the fields but is known only after writing them.
     let len = out.len() - start;
     encode_varint(len as u64, out);
     let prefix = out.len() - start - len;
     out[start..].rotate_right(prefix);
 }
 
-/// A mapping as a `google.protobuf.Struct`; anything else gives an empty one.
+/// Writes a mapping as a `google.protobuf.Struct`. Other values give an empty struct.
 pub(super) fn write_struct(number: u32, value: ValueRef<'_>, out: &mut Vec<u8>) {
     write_message(number, out, |out| {
         if let ValueRef::Map(entries) = value {
@@ -46,13 +45,13 @@ pub(super) fn write_struct(number: u32, value: ValueRef<'_>, out: &mut Vec<u8>) 
     });
 }
 
-/// The same as a value.
+/// Converts a mapping to a `google.protobuf.Struct`. Other values give an empty struct.
 pub(super) fn to_struct(value: &DynamicValue) -> Struct {
-    let (packed, mut bytes) = (encode(value), Vec::new());
-    if let ValueRef::Map(entries) = ValueRef::decode(&packed) {
+    let (compact, mut bytes) = (encode(value), Vec::new());
+    if let ValueRef::Map(entries) = ValueRef::decode(&compact) {
         write_struct_fields(entries, &mut bytes);
     }
-    Struct::decode(&*bytes).expect("it is what was written")
+    Struct::decode(&*bytes).expect("the encoder writes valid messages")
 }
 
 fn write_struct_fields(entries: CompactEntries<'_>, out: &mut Vec<u8>) {
@@ -64,7 +63,7 @@ fn write_struct_fields(entries: CompactEntries<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// A `google.protobuf.Value`.
+/// Writes a `google.protobuf.Value`.
 fn write_value(value: ValueRef<'_>, out: &mut Vec<u8>) {
     let varint = |number, value, out: &mut Vec<u8>| {
         encode_key(number, WireType::Varint, out);
@@ -77,7 +76,7 @@ fn write_value(value: ValueRef<'_>, out: &mut Vec<u8>) {
     match value {
         ValueRef::Null => varint(1, 0, out),
         ValueRef::Bool(b) => varint(4, b.into(), out),
-        // Up to 2^53 every integer is a double.
+        // Integers up to 2^53 are exact in an `f64`.
         #[allow(clippy::cast_precision_loss)]
         ValueRef::Int(n) if n.unsigned_abs() <= MAX_EXACT_INTEGER => double(n as f64, out),
         ValueRef::Int(n) => write_repeated_text(3, &n.to_string(), out),
@@ -111,9 +110,9 @@ mod tests {
     fn read_back(value: &DynamicValue) -> Struct {
         let mut bytes = Vec::new();
         write_struct(24, ValueRef::decode(&encode(value)), &mut bytes);
-        let holder = Holder::decode(&*bytes).expect("a message");
-        assert_eq!(holder.encoded_len(), bytes.len(), "nothing is skipped");
-        let held = holder.held.expect("always there");
+        let holder = Holder::decode(&*bytes).expect("valid message");
+        assert_eq!(holder.encoded_len(), bytes.len(), "no unknown fields");
+        let held = holder.held.expect("field is present");
         assert_eq!(held, to_struct(value));
         held
     }
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mapping_is_an_empty_one() {
+    fn non_mapping_is_empty_struct() {
         assert_eq!(read_back(&DynamicValue::Null), Struct::default());
     }
 }

@@ -148,7 +148,7 @@ fn read_directly(opener: OpenMethod, arena: &Arena, score: &Score, goes_on: &dyn
                         }
                     }
                     Err(FileReadError::Outside) => {
-                        drop(score.refused.fetch_add(1, Ordering::Relaxed))
+                        score.refused.fetch_add(1, Ordering::Relaxed);
                     }
                     Err(_) => {}
                 }

@@ -1,10 +1,10 @@
-//! Who is let in by which rules.
+//! Tests of the caller policy.
 
 use super::{AuthDenial, Caller, CallerPolicy, CallerRule, SanPattern, TokenCheck};
 use crate::domain::{AccessScope, PeerIdentity};
 use proptest::prelude::*;
 
-/// A rule in short: `uid 7`, `gid 7`, `san NAME`, `token` and `in DIR`, whichever there are.
+/// Parses a rule such as `uid 7 gid 7 san NAME token in DIR`, in which each part is optional.
 fn rule(name: &str, text: &str) -> CallerRule {
     let mut rule = CallerRule {
         name: name.into(),
@@ -45,13 +45,13 @@ fn remote(names: &[&str]) -> PeerIdentity {
     PeerIdentity::Remote { address: ([127, 0, 0, 1], 1).into(), names }
 }
 
-/// The names of the rules that let somebody in.
+/// Returns the names of the rules that match the peer.
 fn matched_rule_names(
     rules: &[&str],
     peer: &PeerIdentity,
-    shown: TokenCheck<'_>,
+    token: TokenCheck<'_>,
 ) -> Result<String, AuthDenial> {
-    let caller = callers(rules).authorize(peer, shown)?;
+    let caller = callers(rules).authorize(peer, token)?;
     Ok(caller.matched_rules.iter().map(|name| &**name).collect::<Vec<_>>().join(" "))
 }
 
@@ -61,18 +61,18 @@ fn rules_authorize_matching_peers() {
         (TokenCheck::Missing, Err(AuthDenial::Unauthenticated), Err(AuthDenial::NotAllowed));
     let in_by = |rules: &str| Ok(rules.to_owned());
     let (user, group) = (local(7, &[8]), local(9, &[1, 2, 8]));
-    for (rules, peer, shown, expected) in [
+    for (rules, peer, token, expected) in [
         // The kinds of identity are alternatives.
         (&["uid 7"][..], &user, none, in_by("0")),
         (&["gid 8"], &user, none, in_by("0")),
         (&["gid 8"], &group, none, in_by("0")),
         (&["uid 7 gid 5 san a"], &user, none, in_by("0")),
         (&["uid 6 gid 5 san a"], &user, none, not_allowed.clone()),
-        // A uid is no gid.
+        // Uids and gids are not mixed up.
         (&["uid 8", "gid 7"], &user, none, not_allowed.clone()),
         // Every rule that matches counts.
         (&["uid 7", "uid 1", "gid 8"], &user, none, in_by("0 2")),
-        // A token is needed beside what else a rule lists, and enough where it lists nothing.
+        // A token is required in addition to a listed identity, and enough without one.
         (&["uid 7 token"], &user, none, unknown.clone()),
         (&["uid 7 token"], &user, TokenCheck::Presented(&[false]), unknown.clone()),
         (&["uid 7 token"], &user, TokenCheck::Presented(&[true]), in_by("0")),
@@ -85,7 +85,7 @@ fn rules_authorize_matching_peers() {
         (&["token"], &remote(&[]), none, unknown.clone()),
         (&["token", "uid 7"], &user, TokenCheck::Presented(&[false, false]), in_by("1")),
         (&["token", "token"], &remote(&[]), TokenCheck::Presented(&[false, true]), in_by("1")),
-        // Whoever connects by TCP has no uid, and whoever by a Unix socket no certificate.
+        // A TCP peer has no uid, and a peer of a Unix socket has no certificate.
         (&["uid 0", "gid 0"], &remote(&[]), none, unknown.clone()),
         (&["san a"], &user, none, not_allowed.clone()),
         (&["san a.b"], &remote(&["x", "A.b"]), none, in_by("0")),
@@ -95,9 +95,9 @@ fn rules_authorize_matching_peers() {
         (&[], &remote(&[]), none, unknown),
     ] {
         assert_eq!(
-            matched_rule_names(rules, peer, shown),
+            matched_rule_names(rules, peer, token),
             expected,
-            "{rules:?} {peer:?} {shown:?}"
+            "{rules:?} {peer:?} {token:?}"
         );
     }
 }
@@ -153,7 +153,7 @@ fn san_patterns_match_certificate_names() {
     }
 }
 
-/// Uids, gids, whether there is a name, whether a token is wanted, and a directory.
+/// Uids, gids, whether the rule lists a name, whether it requires a token, and a directory.
 type RuleSpec = (Vec<u32>, Vec<u32>, bool, bool, Option<u8>);
 
 fn rule_specs() -> impl Strategy<Value = Vec<RuleSpec>> {
@@ -196,45 +196,51 @@ fn peers() -> impl Strategy<Value = PeerIdentity> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
-    /// Whatever is offered was given by a rule that matches by itself: rules join, and nothing else
-    /// comes of it. The order of rules does not matter.
+    /// The policy grants exactly the access that each matching rule grants alone. The order of the
+    /// rules has no effect.
     #[test]
     fn access_is_the_union_of_matching_rules(
         rules in rule_specs(),
         peer in peers(),
-        shown in prop::option::of(prop::collection::vec(any::<bool>(), 5)),
+        token in prop::option::of(prop::collection::vec(any::<bool>(), 5)),
         path in "/[a-e](/x)?",
     ) {
-        let shown = shown.as_deref().map_or(TokenCheck::Missing, TokenCheck::Presented);
+        let token = token.as_deref().map_or(TokenCheck::Missing, TokenCheck::Presented);
         let all = policy_from_specs(&rules);
         let alone = |at: usize| {
-            let token = match shown {
+            let token = match token {
                 TokenCheck::Missing => TokenCheck::Missing,
-                TokenCheck::Presented(whose) => TokenCheck::Presented(&whose[at..=at]),
+                TokenCheck::Presented(matches) => TokenCheck::Presented(&matches[at..=at]),
             };
             CallerPolicy { rules: vec![all.rules[at].clone()] }.authorize(&peer, token).ok()
         };
         let each: Vec<Caller> = (0..all.rules.len()).filter_map(alone).collect();
-        let together = all.authorize(&peer, shown);
+        let together = all.authorize(&peer, token);
         prop_assert_eq!(together.is_ok(), !each.is_empty());
         if let Ok(caller) = together {
             let by_one = each.iter().any(|one| one.access_scope.contains_path(path.as_bytes()));
             prop_assert_eq!(caller.access_scope.contains_path(path.as_bytes()), by_one);
             prop_assert_eq!(caller.matched_rules.len(), each.len());
             let backwards = CallerPolicy { rules: all.rules.iter().rev().cloned().collect() };
-            let whose: Vec<bool> = match shown {
+            let matches: Vec<bool> = match token {
                 TokenCheck::Missing => Vec::new(),
-                TokenCheck::Presented(whose) => whose[..rules.len()].iter().rev().copied().collect(),
+                TokenCheck::Presented(matches) => {
+                    matches[..rules.len()].iter().rev().copied().collect()
+                }
             };
-            let shown = if shown == TokenCheck::Missing { shown } else { TokenCheck::Presented(&whose) };
-            prop_assert_eq!(backwards.authorize(&peer, shown).map(|c| c.access_scope), Ok(caller.access_scope));
+            let token = match token {
+                TokenCheck::Missing => token,
+                TokenCheck::Presented(_) => TokenCheck::Presented(&matches),
+            };
+            let reversed = backwards.authorize(&peer, token);
+            prop_assert_eq!(reversed.map(|c| c.access_scope), Ok(caller.access_scope));
         }
     }
 
-    /// Who shows nothing and has no identity is in nobody's rule.
+    /// A peer without identity and token matches no rule.
     #[test]
     fn anonymous_peers_are_unauthenticated(rules in rule_specs()) {
-        let refused = policy_from_specs(&rules).authorize(&remote(&[]), TokenCheck::Missing);
-        prop_assert_eq!(refused, Err(AuthDenial::Unauthenticated));
+        let denied = policy_from_specs(&rules).authorize(&remote(&[]), TokenCheck::Missing);
+        prop_assert_eq!(denied, Err(AuthDenial::Unauthenticated));
     }
 }

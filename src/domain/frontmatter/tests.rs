@@ -22,7 +22,7 @@ fn skill(yaml: &str) -> (SkillMdFrontmatter, Vec<Expected>) {
 }
 
 #[test]
-fn fences() {
+fn frontmatter_must_be_fenced_yaml() {
     let error = |code, line, column| vec![(code, Error, line, column)];
     for (file, expected) in [
         ("---\nname: d\ndescription: x\n---\nbody", vec![]),
@@ -54,7 +54,7 @@ fn fences() {
 }
 
 #[test]
-fn only_the_head_must_be_utf_8() {
+fn only_the_frontmatter_must_be_utf_8() {
     let reading = read(b"---\nname: d\ndescription: x\n---\ncaf\xe9", true, Some(b"d"));
     assert!(reading.frontmatter.is_some() && reading.problems.is_empty());
     let reading = read("---\nname: d\ndescription: é\u{0}\n---\n".as_bytes(), true, None);
@@ -64,7 +64,7 @@ fn only_the_head_must_be_utf_8() {
 }
 
 #[test]
-fn the_frontmatter_is_bounded() {
+fn the_frontmatter_has_a_size_limit() {
     let of = |size: usize| {
         let yaml = format!("name: d\ndescription: {}\n", "x ".repeat(size / 2));
         format!("---\n{}\n---\n", &yaml[..size - 1])
@@ -85,7 +85,7 @@ fn the_frontmatter_is_bounded() {
 }
 
 #[test]
-fn names() {
+fn names_are_checked() {
     let no_name = (DiagnosticCode::NameInvalid, Warning, 0, 0);
     for (line, name, expected) in [
         ("name: d", "d", vec![]),
@@ -115,7 +115,7 @@ fn names() {
 }
 
 #[test]
-fn names_from_the_directory() {
+fn a_missing_name_is_taken_from_the_directory() {
     let file = b"---\ndescription: x\n---\n";
     let reading = read(file, true, Some(b"caf\xe9"));
     let problems =
@@ -130,7 +130,7 @@ fn names_from_the_directory() {
 }
 
 #[test]
-fn descriptions() {
+fn descriptions_are_required_and_truncated() {
     let long = "ä".repeat(1_025);
     for (lines, description, expected) in [
         ("description: >\n  two\n  lines", "two lines", vec![]),
@@ -163,7 +163,7 @@ fn descriptions() {
 }
 
 #[test]
-fn repairs() {
+fn broken_yaml_is_repaired() {
     for (lines, key, line) in [
         ("argument-hint: <d: e.g. 7d>\ndescription: x", "argument-hint", 3),
         ("description: x\ntags: [next,@supabase/ssr]", "tags", 4),
@@ -186,7 +186,7 @@ fn repairs() {
 }
 
 #[test]
-fn other_fields() {
+fn invalid_optional_fields_are_reported() {
     let (note, warning) = (
         vec![(DiagnosticCode::FieldInvalid, Note, 4, 1)],
         vec![(DiagnosticCode::FieldInvalid, Warning, 4, 1)],
@@ -214,7 +214,7 @@ fn other_fields() {
 }
 
 #[test]
-fn all_of_a_skill() {
+fn all_fields_are_read() {
     let (skill, _) = skill(
         "name: d\ndescription: x\nlicense: 2\ncompatibility: |\n  any\n\
          metadata: {version: 1.0, n: , l: [1, a], short-description: \"a \\n b\"}\n\
@@ -236,7 +236,7 @@ fn all_of_a_skill() {
 }
 
 #[test]
-fn escapes_of_yaml_hide_nothing() {
+fn escaped_hidden_characters_are_reported() {
     let (skill, problems) =
         skill("name: d\ndescription: \"a\\u202eb\"\nmetadata: {k: [\"\\u200b\"], \"\\xad\": x}");
     assert_eq!(&*skill.description, "a\u{202e}b");
@@ -246,17 +246,17 @@ fn escapes_of_yaml_hide_nothing() {
 }
 
 #[test]
-fn a_short_description_has_the_bound_of_a_description() {
+fn a_short_description_is_truncated_like_a_description() {
     let long = "ä".repeat(1_025);
     let (skill, _) =
         skill(&format!("name: d\ndescription: x\nmetadata: {{short-description: {long}}}"));
     let short = skill.short_description.expect("kept");
     assert_eq!(short.chars().count(), 1_024);
-    assert_eq!(&*skill.metadata[0].1, long, "the author's own entry stays whole");
+    assert_eq!(&*skill.metadata[0].1, long, "the entry of `metadata` is not truncated");
 }
 
 #[test]
-fn unknown_keys_are_counted_beyond_eight() {
+fn only_eight_unknown_keys_are_listed() {
     let keys: Vec<String> = (0..12).map(|n| format!("k{n}")).collect();
     let yaml = format!("{}: v\n", keys.join(": v\n"));
     let reading = reading(&format!("---\nname: d\ndescription: x\n{yaml}---\n"), "d");
@@ -264,7 +264,7 @@ fn unknown_keys_are_counted_beyond_eight() {
 }
 
 #[test]
-fn what_readers_of_protobuf_refuse_is_left_out() {
+fn fields_too_deep_for_protobuf_are_omitted() {
     let fields = |depth: usize| {
         let yaml = format!("a: {}1{}", "[".repeat(depth), "]".repeat(depth));
         skill(&format!("name: d\ndescription: x\n{yaml}"))
@@ -276,7 +276,7 @@ fn what_readers_of_protobuf_refuse_is_left_out() {
 }
 
 #[test]
-fn what_aliases_blow_up_is_left_out() {
+fn fields_expanded_by_aliases_are_omitted() {
     let blow_up = |key: &str, times| {
         let big = format!("big: &b {}", "x".repeat(10_000));
         skill(&format!("name: d\ndescription: x\n{big}\n{key}: {times}"))
@@ -295,12 +295,12 @@ fn what_aliases_blow_up_is_left_out() {
 
 proptest! {
     #[test]
-    fn never_panics(bytes: Vec<u8>, dir: Option<Vec<u8>>, whole: bool, yaml in "(name|description|metadata|allowed-tools|: |\n|  |- |a|'|\"|\\[|\\]|\\{|\\}|@|&x|\\*x|,|\\||#|é|\u{1}){0,30}") {
-        let _ = read(&bytes, whole, dir.as_deref());
+    fn never_panics(bytes: Vec<u8>, dir: Option<Vec<u8>>, is_whole: bool, yaml in "(name|description|metadata|allowed-tools|: |\n|  |- |a|'|\"|\\[|\\]|\\{|\\}|@|&x|\\*x|,|\\||#|é|\u{1}){0,30}") {
+        let _ = read(&bytes, is_whole, dir.as_deref());
         let fenced = [b"---\n".as_slice(), &bytes, b"\n---\n"].concat();
-        let _ = read(&fenced, whole, dir.as_deref());
-        let reading = read(format!("---\n{yaml}\n---\n").as_bytes(), whole, dir.as_deref());
-        let left_out = reading.problems.iter().any(|p| p.severity == Error);
-        prop_assert_eq!(reading.frontmatter.is_none(), left_out);
+        let _ = read(&fenced, is_whole, dir.as_deref());
+        let reading = read(format!("---\n{yaml}\n---\n").as_bytes(), is_whole, dir.as_deref());
+        let is_omitted = reading.problems.iter().any(|p| p.severity == Error);
+        prop_assert_eq!(reading.frontmatter.is_none(), is_omitted);
     }
 }

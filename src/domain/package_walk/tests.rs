@@ -1,4 +1,4 @@
-//! The walk over trees that are only names.
+//! Tests of the walk over trees in memory.
 
 use super::{FileListToken, PackageWalk, WalkEntryKind, WalkLimits};
 use crate::domain::{RelPath, handle};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 const NO_LIMITS: WalkLimits = WalkLimits { entries: 1_000, depth: 100, path_bytes: 1_000 };
 
-/// A tree by path; a link to a directory is a `Link` that has entries below it.
+/// Tree by path. A link to a directory is a `Link` with entries below it.
 type Tree = BTreeMap<RelPath, WalkEntryKind>;
 
 fn children(tree: &Tree, dir: &RelPath) -> Vec<(Box<[u8]>, WalkEntryKind)> {
@@ -18,28 +18,29 @@ fn children(tree: &Tree, dir: &RelPath) -> Vec<(Box<[u8]>, WalkEntryKind)> {
     tree.iter().filter_map(of).collect()
 }
 
-/// One page of at most `most` files, and where the next begins.
+/// Returns a page of at most `max_files` files, the token of the next page, and whether a limit
+/// omitted an entry.
 fn list_page(
     tree: &Tree,
-    bounds: WalkLimits,
+    limits: WalkLimits,
     from: Option<&FileListToken>,
-    most: usize,
+    max_files: usize,
 ) -> (Vec<RelPath>, Option<FileListToken>, bool) {
-    let mut walk = PackageWalk::new(bounds, from);
+    let mut walk = PackageWalk::new(limits, from);
     walk.enter_dir((), RelPath::root(), children(tree, &RelPath::root()));
-    let (mut files, mut bookmark) = (Vec::new(), None);
+    let (mut files, mut token) = (Vec::new(), None);
     while let Some((path, kind)) = walk.next() {
         let below = children(tree, &path);
         match kind {
             WalkEntryKind::Link if !below.is_empty() => walk.requeue_link_as_dir(&path),
-            WalkEntryKind::File | WalkEntryKind::Link if files.len() == most => {
-                return (files, bookmark, false);
+            WalkEntryKind::File | WalkEntryKind::Link if files.len() == max_files => {
+                return (files, token, false);
             }
             WalkEntryKind::File | WalkEntryKind::Link => {
-                bookmark = Some(walk.token_after(path.clone()));
+                token = Some(walk.token_after(path.clone()));
                 files.push(path);
             }
-            // It came as a file already.
+            // The walk returned the link as a file already.
             WalkEntryKind::LinkedDirectory if below.is_empty() => {}
             WalkEntryKind::Directory | WalkEntryKind::LinkedDirectory => {
                 walk.enter_dir((), path, below)
@@ -49,13 +50,13 @@ fn list_page(
     (files, None, walk.is_truncated())
 }
 
-fn list_all_pages(tree: &Tree, bounds: WalkLimits, most: usize) -> (Vec<RelPath>, bool) {
-    let (mut files, mut next, mut truncated) = list_page(tree, bounds, None, most);
-    while let Some(bookmark) = next {
-        let (more, after, cut) = list_page(tree, bounds, Some(&bookmark), most);
-        assert!(!more.is_empty(), "a page behind a bookmark has a file");
+fn list_all_pages(tree: &Tree, limits: WalkLimits, max_files: usize) -> (Vec<RelPath>, bool) {
+    let (mut files, mut next, mut truncated) = list_page(tree, limits, None, max_files);
+    while let Some(token) = next {
+        let (more, after, page_truncated) = list_page(tree, limits, Some(&token), max_files);
+        assert!(!more.is_empty(), "a page after a token is not empty");
         files.extend(more);
-        (next, truncated) = (after, cut);
+        (next, truncated) = (after, page_truncated);
     }
     (files, truncated)
 }
@@ -64,7 +65,7 @@ fn path(text: &str) -> RelPath {
     RelPath::new(text.as_bytes()).expect("a path")
 }
 
-/// `a/` is a directory, `a@` a link; what is above a path is a directory unless it says otherwise.
+/// Parses a tree. `a/` is a directory and `a@` a link. Parents that are not listed are directories.
 fn tree(paths: &[&str]) -> Tree {
     let mut tree = Tree::new();
     for text in paths {
@@ -74,10 +75,10 @@ fn tree(paths: &[&str]) -> Tree {
             _ => (*text, WalkEntryKind::File),
         };
         tree.insert(path(text), kind);
-        let mut above = path(text);
-        while let Some(parent) = above.parent().filter(|parent| !parent.is_root()) {
+        let mut parent_dir = path(text);
+        while let Some(parent) = parent_dir.parent().filter(|parent| !parent.is_root()) {
             tree.entry(parent.clone()).or_insert(WalkEntryKind::Directory);
-            above = parent;
+            parent_dir = parent;
         }
     }
     tree
@@ -88,7 +89,7 @@ fn names(files: &[RelPath]) -> Vec<String> {
 }
 
 #[test]
-fn the_order_is_that_of_handles() {
+fn files_sort_by_their_handles() {
     let tree = tree(&["a@", "a/x", "a-b", "a b", "a.c", "a0", "b/x/y", "b-", "f@"]);
     let (files, truncated) = list_all_pages(&tree, NO_LIMITS, 100);
     assert_eq!(names(&files), ["a b", "a-b", "a.c", "a/x", "a0", "b-", "b/x/y", "f"]);
@@ -96,34 +97,34 @@ fn the_order_is_that_of_handles() {
 }
 
 #[test]
-fn bounds_cut_and_say_so() {
+fn limits_truncate_the_list() {
     let tree = tree(&["a", "b/c/d", "b/e", "f"]);
-    let cut = |bounds| {
-        let (files, truncated) = list_all_pages(&tree, bounds, 100);
+    let list = |limits| {
+        let (files, truncated) = list_all_pages(&tree, limits, 100);
         (names(&files), truncated)
     };
     let entries = |entries| WalkLimits { entries, ..NO_LIMITS };
-    assert!(!cut(entries(6)).1);
-    assert_eq!(cut(entries(5)), (vec!["a".into(), "b/c/d".into(), "b/e".into()], true));
-    assert_eq!(cut(entries(3)), (vec!["a".into()], true));
-    assert_eq!(cut(entries(0)), (Vec::new(), true));
+    assert!(!list(entries(6)).1);
+    assert_eq!(list(entries(5)), (vec!["a".into(), "b/c/d".into(), "b/e".into()], true));
+    assert_eq!(list(entries(3)), (vec!["a".into()], true));
+    assert_eq!(list(entries(0)), (Vec::new(), true));
     let depth = |depth| WalkLimits { depth, ..NO_LIMITS };
-    assert!(!cut(depth(2)).1);
-    assert_eq!(cut(depth(1)), (vec!["a".into(), "b/e".into(), "f".into()], true));
+    assert!(!list(depth(2)).1);
+    assert_eq!(list(depth(1)), (vec!["a".into(), "b/e".into(), "f".into()], true));
     let long = WalkLimits { path_bytes: 4, ..NO_LIMITS };
-    assert_eq!(cut(long), (vec!["a".into(), "b/e".into(), "f".into()], true));
+    assert_eq!(list(long), (vec!["a".into(), "b/e".into(), "f".into()], true));
 }
 
 #[test]
-fn goes_on_after_a_name_that_is_gone() {
+fn a_page_continues_after_a_removed_file() {
     let before = tree(&["a", "b/c", "b/d", "e"]);
-    let (files, bookmark, _) = list_page(&before, NO_LIMITS, None, 2);
+    let (files, token, _) = list_page(&before, NO_LIMITS, None, 2);
     assert_eq!(names(&files), ["a", "b/c"]);
     for after in
         [&["a", "b/d", "e"][..], &["b/d", "b@", "e"], &["b/a", "b/d", "e"], &["b", "b/d", "e"]]
     {
         let after = tree(after);
-        let (files, _, _) = list_page(&after, NO_LIMITS, bookmark.as_ref(), 9);
+        let (files, _, _) = list_page(&after, NO_LIMITS, token.as_ref(), 9);
         let expected = if after.get(&path("b")) == Some(&WalkEntryKind::File) {
             vec!["e"]
         } else {
@@ -133,7 +134,7 @@ fn goes_on_after_a_name_that_is_gone() {
     }
 }
 
-/// Trees of a few names that sort in surprising ways.
+/// Generates trees of a few names whose paths and handles sort differently.
 fn arbitrary_trees() -> impl Strategy<Value = Tree> {
     let name = prop_oneof![Just("a"), Just("a-"), Just("a."), Just("a0"), Just("b"), Just(" ")];
     let place = proptest::collection::vec(name, 1..4).prop_map(|names| names.join("/"));
@@ -142,18 +143,18 @@ fn arbitrary_trees() -> impl Strategy<Value = Tree> {
         let mut all = Tree::new();
         for (place, link) in entries {
             let place = path(&place);
-            let mut above = place.parent();
-            let mut ways = Vec::new();
-            while let Some(dir) = above.filter(|dir| !dir.is_root()) {
-                above = dir.parent();
-                ways.push(dir);
+            let mut parent_dir = place.parent();
+            let mut parents = Vec::new();
+            while let Some(dir) = parent_dir.filter(|dir| !dir.is_root()) {
+                parent_dir = dir.parent();
+                parents.push(dir);
             }
-            if ways.iter().any(|dir| all.get(dir) == Some(&WalkEntryKind::File))
+            if parents.iter().any(|dir| all.get(dir) == Some(&WalkEntryKind::File))
                 || all.contains_key(&place)
             {
                 continue;
             }
-            for dir in ways {
+            for dir in parents {
                 all.entry(dir).or_insert(if link {
                     WalkEntryKind::Link
                 } else {
@@ -168,12 +169,12 @@ fn arbitrary_trees() -> impl Strategy<Value = Tree> {
 
 proptest! {
     #[test]
-    fn pages_joined_are_the_list(
-        tree in arbitrary_trees(), most in 1_usize..5, entries in 0_usize..30, depth in 0_usize..4
+    fn pages_joined_equal_the_whole_list(
+        tree in arbitrary_trees(), max_files in 1_usize..5, entries in 0_usize..30, depth in 0_usize..4
     ) {
-        let bounds = WalkLimits { entries, depth, ..NO_LIMITS };
-        let (whole, truncated) = list_all_pages(&tree, bounds, usize::MAX);
-        prop_assert_eq!(list_all_pages(&tree, bounds, most), (whole.clone(), truncated));
+        let limits = WalkLimits { entries, depth, ..NO_LIMITS };
+        let (whole, truncated) = list_all_pages(&tree, limits, usize::MAX);
+        prop_assert_eq!(list_all_pages(&tree, limits, max_files), (whole.clone(), truncated));
         prop_assert!(whole.is_sorted_by(|a, b| handle::compare_encoded(a, b).is_lt()));
         let is_leaf = |(path, kind): &(&RelPath, &WalkEntryKind)| {
             **kind != WalkEntryKind::Directory && children(&tree, path).is_empty()

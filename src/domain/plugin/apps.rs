@@ -1,22 +1,22 @@
-//! Apps and connectors: which of a platform's the plugin asks for, by their ids.
+//! Apps and connectors of the platform that a plugin requires.
 
 use super::fields::{LabeledMapping, MAX_NAME_CHARS, PluginFieldReader};
-use super::{component_limits, secret_filter};
+use super::secret_filter;
 use crate::domain::{DynamicValue, RelPath};
 
 /// One app or connector.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)] // the proto's `App` says what each means
+#[allow(missing_docs)] // documented by the proto message `App`
 pub struct PluginApp {
     pub name: Box<str>,
     pub id: Box<str>,
     pub category: Option<Box<str>>,
     pub required: Option<bool>,
-    /// Where it is declared, below the plugin.
+    /// Path of the declaring file below the plugin.
     pub declared_by: RelPath,
 }
 
-/// Reads `{"apps": {NAME: {"id": …}}}`, or the inner object alone.
+/// Reads `{"apps": {NAME: {"id": …}}}` or only the inner object.
 pub(super) fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<PluginApp> {
     let inner = value.get("apps").filter(|inner| {
         inner.as_map().is_some() && inner.get("id").is_none_or(|id| id.as_text().is_none())
@@ -25,7 +25,7 @@ pub(super) fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> 
         fields.report_unknown_keys(LabeledMapping::root(value), &["apps"]);
     }
     let entries = inner.unwrap_or(value).as_map().unwrap_or_default();
-    let entries = component_limits::take_components(fields, "apps", entries).iter();
+    let entries = fields.take_components("apps", entries).iter();
     let entries = entries.filter(|(name, _)| &**name != "$schema");
     entries.filter_map(|(name, value)| read_app(fields, name, value)).collect()
 }
@@ -35,7 +35,7 @@ fn read_app(
     name: &str,
     value: &DynamicValue,
 ) -> Option<PluginApp> {
-    let name = component_limits::check_component_name(fields, "app", name)?;
+    let name = fields.check_component_name("app", name)?;
     let at = LabeledMapping::new(value, "apps", &name);
     let id = match value {
         DynamicValue::Text(id) => Some(&**id),
@@ -44,7 +44,7 @@ fn read_app(
     };
     let Some(id) = id.map(str::trim).filter(|id| !id.is_empty() && id.len() <= MAX_NAME_CHARS)
     else {
-        fields.report_unusable("app", &name, "has no `id` that can be used");
+        fields.report_unusable("app", &name, "has no valid `id`");
         return None;
     };
     let id = secret_filter::redact_in_text(id).into();

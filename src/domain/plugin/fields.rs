@@ -1,31 +1,31 @@
-//! Reads the fields of a plugin's JSON, one by one: a bad one costs itself and gives a problem. What is
-//! not known is named. Leaves what each field means to the kinds.
+//! Reader for the fields of a plugin's JSON. An invalid field is omitted and reported; the other
+//! fields are still read.
 
-use super::secret_filter;
-use crate::domain::{DiagnosticCode, DynamicValue, FileProblem, Severity, text};
+use super::{MAX_COMPONENTS, plugin_path, secret_filter};
+use crate::domain::{DiagnosticCode, DynamicValue, FileProblem, RelPath, Severity, text};
 
-/// Problems of one file that are kept, so that a hostile one costs a bounded time to report.
+/// Maximum number of problems reported for one file. Bounds the cost of a hostile file.
 const MAX_PROBLEMS: usize = 64;
-/// Characters of a name.
+/// Maximum length of a name.
 pub(super) const MAX_NAME_CHARS: usize = 128;
-/// Characters of any other text but a description.
+/// Maximum length of other texts, except long descriptions.
 pub(super) const MAX_TEXT_CHARS: usize = 1_024;
-/// Items of a list within a component.
+/// Maximum number of items in a list or mapping of a component.
 pub(super) const MAX_ITEMS: usize = 256;
 
-/// Keeps what is wrong.
+/// Reads fields and records the problems of one file.
 pub(super) struct PluginFieldReader<'p> {
     problems: &'p mut Vec<FileProblem>,
     remaining_problems: usize,
 }
 
-/// A mapping, and how a message calls it.
+/// A mapping and its label in messages.
 #[derive(Clone, Copy)]
 pub(super) struct LabeledMapping<'v> {
-    pub(super) value: &'v DynamicValue,
-    /// What the keys of this mapping are called after, such as `mcpServers`; empty for the document.
+    value: &'v DynamicValue,
+    /// Prefix of the keys in messages, such as `mcpServers`. Empty for the document.
     key_prefix: &'v str,
-    /// The component that it is part of, such as a server's name; empty for none.
+    /// Component that contains the mapping, such as the name of a server. Empty if there is none.
     component: &'v str,
 }
 
@@ -34,11 +34,11 @@ impl<'v> LabeledMapping<'v> {
         Self { value, key_prefix: "", component: "" }
     }
 
-    pub(super) fn new(value: &'v DynamicValue, name: &'v str, within: &'v str) -> Self {
-        Self { value, key_prefix: name, component: within }
+    pub(super) fn new(value: &'v DynamicValue, key_prefix: &'v str, component: &'v str) -> Self {
+        Self { value, key_prefix, component }
     }
 
-    /// The value under a key, unless it is absent or null.
+    /// Returns the value of a key, or `None` if the key is absent or null.
     pub(super) fn non_null_value(self, key: &str) -> Option<&'v DynamicValue> {
         self.value.get(key).filter(|value| **value != DynamicValue::Null)
     }
@@ -49,12 +49,12 @@ impl<'v> LabeledMapping<'v> {
         } else {
             format!("{}.{key}", self.key_prefix)
         };
-        let within = if self.component.is_empty() {
+        let owner = if self.component.is_empty() {
             String::new()
         } else {
             format!(" of {}", text::quote_word(&secret_filter::redact_in_text(self.component)))
         };
-        format!("`{path}`{within}")
+        format!("`{path}`{owner}")
     }
 }
 
@@ -69,8 +69,8 @@ impl<'p> PluginFieldReader<'p> {
         severity: Severity,
         why: impl Into<String>,
     ) {
-        if let Some(left) = self.remaining_problems.checked_sub(1) {
-            self.remaining_problems = left;
+        if let Some(remaining) = self.remaining_problems.checked_sub(1) {
+            self.remaining_problems = remaining;
             self.problems.push(FileProblem::new(code, severity, why));
         }
     }
@@ -79,13 +79,22 @@ impl<'p> PluginFieldReader<'p> {
         self.report_problem(code, Severity::Warning, why);
     }
 
-    /// Something that cannot be used and is left out, `what` it is.
+    /// Reports that possible secrets of `subject` were redacted.
+    pub(super) fn report_redacted(&mut self, subject: &str) {
+        let why = format!(
+            "{subject} contains a possible secret, which is redacted; \
+             read it from the environment: `${{NAME}}`"
+        );
+        self.report_warning(DiagnosticCode::SecretRedacted, why);
+    }
+
+    /// Reports a component that is omitted. `what` is its kind, such as `MCP server`.
     pub(super) fn report_unusable(&mut self, what: &str, name: &str, why: &str) {
         let name = text::quote_word(&secret_filter::redact_in_text(name));
         self.report_problem(
             DiagnosticCode::ComponentInvalid,
             Severity::Error,
-            format!("the {what} {name} {why}; left out"),
+            format!("the {what} {name} {why}; omitted"),
         );
     }
 
@@ -97,11 +106,11 @@ impl<'p> PluginFieldReader<'p> {
         expected: &str,
     ) {
         let why =
-            format!("{} is {}, and must be {expected}; left out", at.key_label(key), value.kind());
+            format!("{} must be {expected}, but is {}; omitted", at.key_label(key), value.kind());
         self.report_warning(DiagnosticCode::FieldInvalid, why);
     }
 
-    /// One line of text, in which no secret is, cut to `max` characters.
+    /// Reads a text as a single line, with secrets redacted, truncated to `max` characters.
     pub(super) fn read_line(
         &mut self,
         at: LabeledMapping<'_>,
@@ -115,13 +124,14 @@ impl<'p> PluginFieldReader<'p> {
         };
         let line = text::collapse_whitespace(&secret_filter::redact_in_text(found));
         if text::exceeds_chars(&line, max) {
-            let why = format!("{} is over {max} characters; cut there", at.key_label(key));
+            let why = format!("{} is over {max} characters; truncated", at.key_label(key));
             self.report_warning(DiagnosticCode::FieldTooLong, why);
         }
         (!line.is_empty()).then(|| text::truncate_chars(&line, max).into())
     }
 
-    /// A text that loses its meaning when it is cut, as it is written.
+    /// Reads a text that must not be truncated, such as a path. Omits a text over `max` characters.
+    /// Secrets are not redacted.
     pub(super) fn read_verbatim<'v>(
         &mut self,
         at: LabeledMapping<'v>,
@@ -134,7 +144,7 @@ impl<'p> PluginFieldReader<'p> {
             return None;
         };
         if text::exceeds_chars(found, max) {
-            let why = format!("{} is over {max} characters; left out", at.key_label(key));
+            let why = format!("{} is over {max} characters; omitted", at.key_label(key));
             self.report_warning(DiagnosticCode::FieldTooLong, why);
             return None;
         }
@@ -151,7 +161,8 @@ impl<'p> PluginFieldReader<'p> {
         }
     }
 
-    /// A time, in milliseconds; `unit` is how many of these the author's unit has.
+    /// Reads a duration and returns milliseconds. `unit` is the number of milliseconds in the
+    /// author's unit.
     pub(super) fn read_duration_ms(
         &mut self,
         at: LabeledMapping<'_>,
@@ -159,24 +170,25 @@ impl<'p> PluginFieldReader<'p> {
         unit: f64,
     ) -> Option<u64> {
         let value = at.non_null_value(key)?;
-        #[allow(clippy::cast_precision_loss)] // a time-out of 2^53 seconds is none
+        #[allow(clippy::cast_precision_loss)] // durations near 2^53 are rejected below
         let number = match value {
             DynamicValue::Int(n) => *n as f64,
             DynamicValue::UInt(n) => *n as f64,
             DynamicValue::Float(n) => *n,
             _ => -1.0,
         };
-        // A year is more than any host waits.
+        // No host waits longer than a year.
         if number.is_finite() && number >= 0.0 && number * unit <= 366.0 * 86_400_000.0 {
-            #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation)] // in bounds
+            #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation)]
+            // range checked above
             return Some((number * unit).round() as u64);
         }
-        let why = format!("{} is no time that can be waited; left out", at.key_label(key));
+        let why = format!("{} is not a valid duration; omitted", at.key_label(key));
         self.report_warning(DiagnosticCode::FieldInvalid, why);
         None
     }
 
-    /// Texts of a list, or a single one, in which no secret is; those that are none are left out.
+    /// Reads a list of texts, or a single text, with secrets redacted. Omits invalid items.
     pub(super) fn read_lines(
         &mut self,
         at: LabeledMapping<'_>,
@@ -187,7 +199,7 @@ impl<'p> PluginFieldReader<'p> {
         lines.into_iter().map(|line| secret_filter::redact_in_text(line).into()).collect()
     }
 
-    /// Texts of a list, or a single one, as they are written.
+    /// Reads a list of texts, or a single text. Omits invalid items. Secrets are not redacted.
     pub(super) fn read_verbatim_list<'v>(
         &mut self,
         at: LabeledMapping<'v>,
@@ -203,12 +215,12 @@ impl<'p> PluginFieldReader<'p> {
                 return Vec::new();
             }
         };
-        let good =
+        let valid_text =
             |item: &'v DynamicValue| item.as_text().filter(|text| !text::exceeds_chars(text, max));
-        let texts: Vec<_> = items.iter().filter_map(good).take(MAX_ITEMS).collect();
+        let texts: Vec<_> = items.iter().filter_map(valid_text).take(MAX_ITEMS).collect();
         if texts.len() < items.len() {
             let why = format!(
-                "{} may hold {MAX_ITEMS} texts of {max} characters; {} left out",
+                "{} may hold {MAX_ITEMS} texts of {max} characters; {} omitted",
                 at.key_label(key),
                 items.len() - texts.len()
             );
@@ -217,7 +229,7 @@ impl<'p> PluginFieldReader<'p> {
         texts
     }
 
-    /// The entries of a mapping; none where it is absent.
+    /// Reads the entries of a mapping. Returns no entries if the key is absent.
     pub(super) fn read_entries<'v>(
         &mut self,
         at: LabeledMapping<'v>,
@@ -230,13 +242,13 @@ impl<'p> PluginFieldReader<'p> {
         };
         if entries.len() > MAX_ITEMS {
             let why =
-                format!("{} has over {MAX_ITEMS} entries; the rest is left out", at.key_label(key));
+                format!("{} has over {MAX_ITEMS} entries; the rest is omitted", at.key_label(key));
             self.report_warning(DiagnosticCode::FieldTooLong, why);
         }
         &entries[..entries.len().min(MAX_ITEMS)]
     }
 
-    /// Names the keys that are not known.
+    /// Reports the keys that are not in `known`.
     pub(super) fn report_unknown_keys(&mut self, at: LabeledMapping<'_>, known: &[&str]) {
         let entries = at.value.as_map().unwrap_or_default();
         let keys = entries.iter().map(|(key, _)| &**key);
@@ -246,14 +258,59 @@ impl<'p> PluginFieldReader<'p> {
             return;
         }
         let named = text::quote_words(keys.iter().map(String::as_str));
-        let of = match (at.key_prefix, at.component) {
+        let owner = match (at.key_prefix, at.component) {
             ("", "") => String::new(),
-            (name, "") => format!(" in `{name}`"),
-            (_, within) => {
-                format!(" of {}", text::quote_word(&secret_filter::redact_in_text(within)))
+            (prefix, "") => format!(" in `{prefix}`"),
+            (_, component) => {
+                format!(" of {}", text::quote_word(&secret_filter::redact_in_text(component)))
             }
         };
-        let why = format!("not known{of}, and not reported: {named}");
+        let why = format!("unknown keys{owner}, ignored: {named}");
         self.report_problem(DiagnosticCode::FieldUnknown, Severity::Note, why);
+    }
+
+    /// Returns the first `MAX_COMPONENTS` components of a file and reports how many are omitted.
+    pub(super) fn take_components<'v>(
+        &mut self,
+        what: &str,
+        entries: &'v [(Box<str>, DynamicValue)],
+    ) -> &'v [(Box<str>, DynamicValue)] {
+        if entries.len() > MAX_COMPONENTS {
+            let more = entries.len() - MAX_COMPONENTS;
+            let why = format!("a file may declare {MAX_COMPONENTS} {what}; {more} omitted");
+            self.report_warning(DiagnosticCode::LimitReached, why);
+        }
+        &entries[..entries.len().min(MAX_COMPONENTS)]
+    }
+
+    /// Returns the name of a component with secrets redacted, or reports why the name is invalid.
+    pub(super) fn check_component_name(&mut self, what: &str, name: &str) -> Option<Box<str>> {
+        let name = text::collapse_whitespace(&secret_filter::redact_in_text(name));
+        let why = if name.is_empty() {
+            "has no name"
+        } else if text::exceeds_chars(&name, MAX_NAME_CHARS) || name.chars().any(char::is_control) {
+            "has a name that is too long or has control characters"
+        } else {
+            return Some(name);
+        };
+        self.report_unusable(what, &name, why);
+        None
+    }
+
+    /// Reads a URL with secrets redacted.
+    pub(super) fn read_url(&mut self, at: LabeledMapping<'_>, key: &str) -> Option<Box<str>> {
+        let url = self.read_verbatim(at, key, MAX_TEXT_CHARS)?;
+        Some(secret_filter::redact_in_url(url).0.into())
+    }
+
+    /// Parses a path inside the plugin. Reports an invalid path.
+    pub(super) fn parse_plugin_path(&mut self, key: &str, text: &str) -> Option<RelPath> {
+        let path = plugin_path::parse_plugin_path(text);
+        if path.is_none() {
+            let text = secret_filter::redact_in_path(text);
+            let why = format!("`{key}` names {text}, expected `./` and a path inside the plugin");
+            self.report_warning(DiagnosticCode::PathInvalid, why);
+        }
+        path
     }
 }

@@ -1,12 +1,12 @@
-//! Hooks: what a host is asked to run, and when. Nothing here is run.
+//! Hooks: commands, requests and prompts that a host runs on events.
 
 use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
 use super::{MAX_COMPONENTS, secret_filter};
 use crate::domain::{DiagnosticCode, DynamicValue, RelPath, Severity, text};
 
-/// Characters of a command or a prompt.
+/// Maximum length of a command or prompt.
 const MAX_COMMAND_CHARS: usize = 8_192;
-/// Events that hosts are known to have, in lower case.
+/// Events of known hosts, in lower case.
 const KNOWN_EVENTS: [&str; 38] = [
     "pretooluse",
     "permissionrequest",
@@ -50,7 +50,7 @@ const KNOWN_EVENTS: [&str; 38] = [
 
 /// One hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)] // the proto's `Hook` says what each means
+#[allow(missing_docs)] // documented by the proto message `Hook`
 pub struct PluginHook {
     pub event: Box<str>,
     pub matcher: Box<str>,
@@ -59,14 +59,13 @@ pub struct PluginHook {
     pub args: Box<[Box<str>]>,
     pub url: Box<str>,
     pub prompt: Box<str>,
-    /// In milliseconds.
     pub timeout_ms: Option<u64>,
     pub redacted: bool,
-    /// Where it is declared, below the plugin.
+    /// Path of the declaring file below the plugin.
     pub declared_by: RelPath,
 }
 
-/// Reads `{"hooks": {EVENT: [{"matcher": …, "hooks": [{…}]}]}}`, or the inner object alone.
+/// Reads `{"hooks": {EVENT: [{"matcher": …, "hooks": [{…}]}]}}` or only the inner object.
 pub(super) fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<PluginHook> {
     let inner = value.get("hooks").filter(|inner| inner.as_map().is_some());
     if inner.is_some() {
@@ -81,13 +80,12 @@ pub(super) fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> 
             fields.report_unusable(
                 "event",
                 event,
-                &format!("is {}, and must be a list", groups.kind()),
+                &format!("must be a list, but is {}", groups.kind()),
             );
             continue;
         };
         if !KNOWN_EVENTS.contains(&&*event.to_lowercase()) {
-            let why =
-                format!("the event {shown} is not known; its hooks are reported all the same");
+            let why = format!("unknown event {shown}; its hooks are still reported");
             fields.report_problem(DiagnosticCode::FieldUnknown, Severity::Note, why);
         }
         for group in groups {
@@ -95,14 +93,14 @@ pub(super) fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> 
                 fields.report_unusable(
                     "hook of",
                     event,
-                    &format!("is {}, and must be an object", group.kind()),
+                    &format!("must be an object, but is {}", group.kind()),
                 );
                 continue;
             }
             let at = LabeledMapping::new(group, "hooks", event);
             let matcher = fields.read_line(at, "matcher", MAX_TEXT_CHARS).unwrap_or_default();
             let hooks = match group.get("hooks") {
-                // Some hosts have no groups.
+                // Some hosts declare hooks without groups.
                 None => std::slice::from_ref(group),
                 Some(DynamicValue::List(hooks)) => {
                     fields.report_unknown_keys(at, &["matcher", "hooks", "description"]);
@@ -120,7 +118,7 @@ pub(super) fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> 
     }
     if found.len() > MAX_COMPONENTS {
         let more = found.len() - MAX_COMPONENTS;
-        let why = format!("a file may declare {MAX_COMPONENTS} hooks; {more} are left out");
+        let why = format!("a file may declare {MAX_COMPONENTS} hooks; {more} omitted");
         fields.report_warning(DiagnosticCode::LimitReached, why);
         found.truncate(MAX_COMPONENTS);
     }
@@ -163,7 +161,7 @@ fn read_hook(
         fields.report_unusable(
             "hook of",
             event,
-            &format!("is {}, and must be an object", value.kind()),
+            &format!("must be an object, but is {}", value.kind()),
         );
         return None;
     }
@@ -173,38 +171,34 @@ fn read_hook(
     let url = fields.read_verbatim(at, "url", MAX_TEXT_CHARS).unwrap_or_default();
     let prompt = fields.read_line(at, "prompt", MAX_COMMAND_CHARS).unwrap_or_default();
     let kind = kind.unwrap_or_else(|| "command".into());
-    let lacks = match &*kind {
-        "command" => command.is_empty().then_some("no `command`"),
-        "http" => url.is_empty().then_some("no `url`"),
-        "prompt" | "agent" => prompt.is_empty().then_some("no `prompt`"),
+    let missing = match &*kind {
+        "command" => command.is_empty().then_some("`command`"),
+        "http" => url.is_empty().then_some("`url`"),
+        "prompt" | "agent" => prompt.is_empty().then_some("`prompt`"),
         _ => None,
     };
-    if let Some(lacks) = lacks {
-        fields.report_unusable("hook of", event, &format!("has {lacks} that can be used"));
+    if let Some(key) = missing {
+        fields.report_unusable("hook of", event, &format!("has no valid {key}"));
         return None;
     }
     if !["command", "http", "prompt", "agent", "mcp_tool"].contains(&&*kind) {
-        let why = format!(
-            "a hook is of the kind {}, which is not known; it is reported all the same",
-            text::quote_word(&kind)
-        );
+        let why =
+            format!("unknown hook type {}; the hook is still reported", text::quote_word(&kind));
         fields.report_problem(DiagnosticCode::FieldUnknown, Severity::Note, why);
     }
-    let (command, hid_command) = secret_filter::redact_in_command(command);
-    let (args, hid_args) =
+    let (command, command_redacted) = secret_filter::redact_in_command(command);
+    let (args, args_redacted) =
         secret_filter::redact_in_arguments(fields.read_verbatim_list(at, "args", MAX_TEXT_CHARS));
-    let (url, hid_url) = secret_filter::redact_in_url(url);
-    let redacted = hid_command || hid_args || hid_url || at.non_null_value("headers").is_some();
-    if hid_command || hid_args || hid_url {
+    let (url, url_redacted) = secret_filter::redact_in_url(url);
+    let redacted =
+        command_redacted || args_redacted || url_redacted || at.non_null_value("headers").is_some();
+    if command_redacted || args_redacted || url_redacted {
         let event = text::quote_word(&secret_filter::redact_in_text(event));
-        let why = format!(
-            "a hook of {event} holds what may be a secret, which is redacted; take it from the environment: `${{NAME}}`"
-        );
-        fields.report_warning(DiagnosticCode::SecretRedacted, why);
+        fields.report_redacted(&format!("a hook of {event}"));
     }
-    let timeout =
+    let timeout_key =
         ["timeout", "timeoutSec"].into_iter().find(|key| at.non_null_value(key).is_some());
-    let timeout = timeout.and_then(|key| fields.read_duration_ms(at, key, 1_000.0));
+    let timeout_ms = timeout_key.and_then(|key| fields.read_duration_ms(at, key, 1_000.0));
     fields.report_unknown_keys(at, KEYS);
     Some(PluginHook {
         event: text::truncate_chars(&secret_filter::redact_in_text(event), MAX_NAME_CHARS).into(),
@@ -214,7 +208,7 @@ fn read_hook(
         args,
         url: url.into(),
         prompt,
-        timeout_ms: timeout,
+        timeout_ms,
         redacted,
         declared_by: RelPath::root(),
     })

@@ -1,19 +1,19 @@
-//! What a manifest says of its plugin to people: words, links, colours and pictures.
+//! Description of a plugin for people: texts, links, colors and images.
 
 use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
-use super::{plugin_path, secret_filter};
+use super::secret_filter;
 use crate::domain::{DiagnosticCode, RelPath, text};
 
-/// Characters of a short text.
+/// Maximum length of a keyword, category, capability or color.
 const MAX_SHORT_TEXT_CHARS: usize = 64;
-/// Characters of a long description.
+/// Maximum length of a long description.
 const MAX_LONG_DESCRIPTION_CHARS: usize = 4_096;
-/// Pictures of what a plugin looks like.
+/// Maximum number of screenshots.
 const MAX_SCREENSHOTS: usize = 16;
 
-/// The plugin in words and pictures. A text that is there is not empty.
+/// Description of a plugin for people. Texts are not empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[allow(missing_docs)] // the proto's `Plugin` says what each means
+#[allow(missing_docs)] // documented by the proto message `Plugin`
 pub struct PluginInfo {
     pub description: Option<Box<str>>,
     pub keywords: Box<[Box<str>]>,
@@ -24,18 +24,18 @@ pub struct PluginInfo {
     pub interface: Option<PluginInterface>,
 }
 
-/// Who made it.
+/// Author of a plugin, or owner of a marketplace.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[allow(missing_docs)] // the proto's `Author` says what each means
+#[allow(missing_docs)] // documented by the proto message `Author`
 pub struct PluginAuthor {
     pub name: Option<Box<str>>,
     pub email: Option<Box<str>>,
     pub url: Option<Box<str>>,
 }
 
-/// How it presents itself.
+/// Presentation of a plugin in the user interface of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[allow(missing_docs)] // the proto's `PluginInterface` says what each means
+#[allow(missing_docs)] // documented by the proto message `PluginInterface`
 pub struct PluginInterface {
     pub display_name: Option<Box<str>>,
     pub short_description: Option<Box<str>>,
@@ -48,37 +48,26 @@ pub struct PluginInterface {
     pub terms_of_service_url: Option<Box<str>>,
     pub default_prompts: Box<[Box<str>]>,
     pub brand_color: Option<Box<str>>,
-    /// The icon of a composer, the logo, that for dark screens; below the plugin.
+    /// Paths of the composer icon, the logo and the dark logo below the plugin.
     pub images: [Option<RelPath>; 3],
-    /// Below the plugin.
+    /// Paths below the plugin.
     pub screenshots: Box<[RelPath]>,
 }
 
-/// Reads a manifest.
+/// Reads the description of the plugin from its manifest.
 pub(super) fn read(fields: &mut PluginFieldReader<'_>, root: LabeledMapping<'_>) -> PluginInfo {
     PluginInfo {
         description: fields.read_line(root, "description", MAX_TEXT_CHARS),
         keywords: fields.read_lines(root, "keywords", MAX_SHORT_TEXT_CHARS),
         author: read_author(fields, root, "author"),
-        homepage: read_url(fields, root, "homepage"),
+        homepage: fields.read_url(root, "homepage"),
         repository: read_repository(fields, root),
         license: fields.read_line(root, "license", MAX_NAME_CHARS),
         interface: read_interface(fields, root),
     }
 }
 
-/// An address, with what may be secret in it taken out.
-pub(super) fn read_url(
-    fields: &mut PluginFieldReader<'_>,
-    at: LabeledMapping<'_>,
-    key: &str,
-) -> Option<Box<str>> {
-    fields
-        .read_verbatim(at, key, MAX_TEXT_CHARS)
-        .map(|url| secret_filter::redact_in_url(url).0.into())
-}
-
-/// An author: a name, or an object.
+/// Reads an author: a name or an object.
 pub(super) fn read_author(
     fields: &mut PluginFieldReader<'_>,
     at: LabeledMapping<'_>,
@@ -93,7 +82,7 @@ pub(super) fn read_author(
         PluginAuthor {
             name: fields.read_line(at, "name", MAX_NAME_CHARS),
             email: fields.read_line(at, "email", MAX_NAME_CHARS),
-            url: read_url(fields, at, "url"),
+            url: fields.read_url(at, "url"),
         }
     } else {
         fields.report_wrong_type(at, key, value, "text or an object");
@@ -102,16 +91,16 @@ pub(super) fn read_author(
     (author != PluginAuthor::default()).then_some(author)
 }
 
-/// An address, or the object that package managers write.
+/// Reads the repository: a URL, or an object with the key `url` as in `package.json`.
 fn read_repository(
     fields: &mut PluginFieldReader<'_>,
     root: LabeledMapping<'_>,
 ) -> Option<Box<str>> {
     match root.non_null_value("repository") {
         Some(value) if value.as_map().is_some() => {
-            read_url(fields, LabeledMapping::new(value, "repository", ""), "url")
+            fields.read_url(LabeledMapping::new(value, "repository", ""), "url")
         }
-        _ => read_url(fields, root, "repository"),
+        _ => fields.read_url(root, "repository"),
     }
 }
 
@@ -146,8 +135,8 @@ fn read_interface(
         }
         value => value.map(|value| LabeledMapping::new(value, "interface", "")),
     };
-    // Some manifests say these at the top.
-    let mut found = PluginInterface {
+    // Some manifests have these keys at the top level.
+    let mut interface = PluginInterface {
         display_name: fields.read_line(root, "displayName", MAX_NAME_CHARS),
         category: fields.read_line(root, "category", MAX_SHORT_TEXT_CHARS),
         images: [None, read_image(fields, root, "logo"), None],
@@ -155,34 +144,37 @@ fn read_interface(
     };
     if let Some(at) = at {
         fields.report_unknown_keys(at, KEYS);
-        let one_of = |fields: &mut PluginFieldReader<'_>, keys: [&str; 2]| {
+        let read_first_url = |fields: &mut PluginFieldReader<'_>, keys: [&str; 2]| {
             let key = keys.into_iter().find(|key| at.non_null_value(key).is_some())?;
-            read_url(fields, at, key)
+            fields.read_url(at, key)
         };
-        let [_, top, _] = found.images;
-        found = PluginInterface {
+        let [_, top_level_logo, _] = interface.images;
+        interface = PluginInterface {
             display_name: fields
                 .read_line(at, "displayName", MAX_NAME_CHARS)
-                .or(found.display_name),
+                .or(interface.display_name),
             short_description: fields.read_line(at, "shortDescription", MAX_TEXT_CHARS),
             long_description: fields.read_line(at, "longDescription", MAX_LONG_DESCRIPTION_CHARS),
             developer_name: fields.read_line(at, "developerName", MAX_NAME_CHARS),
-            category: fields.read_line(at, "category", MAX_SHORT_TEXT_CHARS).or(found.category),
+            category: fields.read_line(at, "category", MAX_SHORT_TEXT_CHARS).or(interface.category),
             capabilities: fields.read_lines(at, "capabilities", MAX_SHORT_TEXT_CHARS),
-            website_url: one_of(fields, ["websiteURL", "websiteUrl"]),
-            privacy_policy_url: one_of(fields, ["privacyPolicyURL", "privacyPolicyUrl"]),
-            terms_of_service_url: one_of(fields, ["termsOfServiceURL", "termsOfServiceUrl"]),
+            website_url: read_first_url(fields, ["websiteURL", "websiteUrl"]),
+            privacy_policy_url: read_first_url(fields, ["privacyPolicyURL", "privacyPolicyUrl"]),
+            terms_of_service_url: read_first_url(
+                fields,
+                ["termsOfServiceURL", "termsOfServiceUrl"],
+            ),
             default_prompts: fields.read_lines(at, "defaultPrompt", MAX_TEXT_CHARS),
             brand_color: read_color(fields, at, "brandColor"),
             images: [
                 read_image(fields, at, "composerIcon"),
-                read_image(fields, at, "logo").or(top),
+                read_image(fields, at, "logo").or(top_level_logo),
                 read_image(fields, at, "logoDark"),
             ],
             screenshots: read_screenshots(fields, at),
         };
     }
-    (found != PluginInterface::default()).then_some(found)
+    (interface != PluginInterface::default()).then_some(interface)
 }
 
 fn read_image(
@@ -191,28 +183,13 @@ fn read_image(
     key: &str,
 ) -> Option<RelPath> {
     let text = fields.read_verbatim(at, key, MAX_TEXT_CHARS)?;
-    read_plugin_path(fields, key, text)
+    fields.parse_plugin_path(key, text)
 }
 
 fn read_screenshots(fields: &mut PluginFieldReader<'_>, at: LabeledMapping<'_>) -> Box<[RelPath]> {
     let texts = fields.read_verbatim_list(at, "screenshots", MAX_TEXT_CHARS);
     let texts = texts.into_iter().take(MAX_SCREENSHOTS);
-    texts.filter_map(|text| read_plugin_path(fields, "screenshots", text)).collect()
-}
-
-/// The place of a file that a manifest names.
-pub(super) fn read_plugin_path(
-    fields: &mut PluginFieldReader<'_>,
-    key: &str,
-    text: &str,
-) -> Option<RelPath> {
-    let found = plugin_path::parse_plugin_path(text);
-    if found.is_none() {
-        let text = secret_filter::redact_in_path(text);
-        let why = format!("`{key}` names {text}, and must be `./` and a path inside the plugin");
-        fields.report_warning(DiagnosticCode::PathInvalid, why);
-    }
-    found
+    texts.filter_map(|text| fields.parse_plugin_path("screenshots", text)).collect()
 }
 
 fn read_color(
@@ -228,7 +205,7 @@ fn read_color(
     let text = text::quote_word(&secret_filter::redact_in_text(text));
     fields.report_warning(
         DiagnosticCode::FieldInvalid,
-        format!("`{key}` is {text}, and must be `#RRGGBB`; left out"),
+        format!("`{key}` must be `#RRGGBB`, but is {text}; omitted"),
     );
     None
 }

@@ -1,12 +1,12 @@
-//! LSP servers: which command serves which files.
+//! LSP servers and the file extensions that they handle.
 
 use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
-use super::{component_limits, secret_filter};
-use crate::domain::{DiagnosticCode, DynamicValue, RelPath, text};
+use super::secret_filter;
+use crate::domain::{DynamicValue, RelPath, text};
 
 /// One LSP server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)] // the proto's `LspServer` says what each means
+#[allow(missing_docs)] // documented by the proto message `LspServer`
 pub struct LspServer {
     pub name: Box<str>,
     pub command: Box<str>,
@@ -15,18 +15,18 @@ pub struct LspServer {
     /// As declared, such as `.rs=rust`.
     pub extensions: Box<[Box<str>]>,
     pub redacted: bool,
-    /// Where it is declared, below the plugin.
+    /// Path of the declaring file below the plugin.
     pub declared_by: RelPath,
 }
 
-/// Reads `{"lspServers": {NAME: {…}}}`, or the inner object alone.
+/// Reads `{"lspServers": {NAME: {…}}}` or only the inner object.
 pub(super) fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<LspServer> {
     let inner = value.get("lspServers").filter(|inner| inner.as_map().is_some());
     if inner.is_some() {
         fields.report_unknown_keys(LabeledMapping::root(value), &["lspServers"]);
     }
     let entries = inner.unwrap_or(value).as_map().unwrap_or_default();
-    let entries = component_limits::take_components(fields, "LSP servers", entries).iter();
+    let entries = fields.take_components("LSP servers", entries).iter();
     let entries = entries.filter(|(name, _)| &**name != "$schema");
     entries.filter_map(|(name, value)| read_server(fields, name, value)).collect()
 }
@@ -51,47 +51,42 @@ fn read_server(
         "maxRestarts",
         "loggingConfig",
     ];
-    let name = component_limits::check_component_name(fields, "LSP server", name)?;
+    let name = fields.check_component_name("LSP server", name)?;
     if value.as_map().is_none() {
         fields.report_unusable(
             "LSP server",
             &name,
-            &format!("is {}, and must be an object", value.kind()),
+            &format!("must be an object, but is {}", value.kind()),
         );
         return None;
     }
     let at = LabeledMapping::new(value, "lspServers", &name);
     let Some(command) = fields.read_verbatim(at, "command", MAX_TEXT_CHARS) else {
-        fields.report_unusable("LSP server", &name, "has no `command` that can be used");
+        fields.report_unusable("LSP server", &name, "has no valid `command`");
         return None;
     };
-    let (command, hid_command) = secret_filter::redact_in_command(command);
-    let (args, hid_args) =
+    let (command, command_redacted) = secret_filter::redact_in_command(command);
+    let (args, args_redacted) =
         secret_filter::redact_in_arguments(fields.read_verbatim_list(at, "args", MAX_TEXT_CHARS));
-    let cut = |text: &str| {
+    let clean_text = |text: &str| {
         text::truncate_chars(&secret_filter::redact_in_text(text), MAX_NAME_CHARS).into()
     };
     let environment: Box<[Box<str>]> =
-        fields.read_entries(at, "env").iter().map(|(name, _)| cut(name)).collect();
+        fields.read_entries(at, "env").iter().map(|(name, _)| clean_text(name)).collect();
     let extensions = fields.read_entries(at, "extensionToLanguage").iter();
     let extensions = extensions.map(|(extension, language)| {
-        cut(&format!("{extension}={}", language.as_text().unwrap_or_default()))
+        clean_text(&format!("{extension}={}", language.as_text().unwrap_or_default()))
     });
     let extensions = extensions.collect();
-    if hid_command || hid_args {
-        let why = format!(
-            "the LSP server {} holds what may be a secret, which is redacted; \
-             take it from the environment: `${{NAME}}`",
-            text::quote_word(&name)
-        );
-        fields.report_warning(DiagnosticCode::SecretRedacted, why);
+    if command_redacted || args_redacted {
+        fields.report_redacted(&format!("the LSP server {}", text::quote_word(&name)));
     }
     fields.report_unknown_keys(at, KEYS);
     Some(LspServer {
         name,
         command: command.into(),
         args,
-        redacted: hid_command || hid_args || !environment.is_empty(),
+        redacted: command_redacted || args_redacted || !environment.is_empty(),
         environment,
         extensions,
         declared_by: RelPath::root(),

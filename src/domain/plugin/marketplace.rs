@@ -1,25 +1,25 @@
-//! A marketplace: a list of plugins, most of them in the same tree.
+//! Marketplaces: lists of plugins. Most plugins of a list are below the same root.
 
 use super::component_limits::MAX_PLUGIN_BYTES;
 use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
 use super::info::{self, PluginAuthor};
-use super::{component_limits, plugin_path, secret_filter};
+use super::{plugin_path, secret_filter};
 use crate::domain::limits::MAX_MANIFEST_BYTES;
 use crate::domain::{DiagnosticCode, DynamicValue, FileProblem, RelPath, json};
 
-/// Where a marketplace's list lies below its root; all that are there count.
+/// Paths of marketplace files below a root. A root may have more than one.
 pub const MARKETPLACE_PATHS: [&str; 3] = [
     ".agents/plugins/marketplace.json",
     ".claude-plugin/marketplace.json",
     ".cursor-plugin/marketplace.json",
 ];
 
-/// Plugins of one list.
+/// Maximum number of plugins in one marketplace.
 const MAX_ENTRIES: usize = 1_000;
 
-/// A list of plugins. Untrusted.
+/// One marketplace file. Untrusted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[allow(missing_docs)] // the proto's `Marketplace` says what each means
+#[allow(missing_docs)] // documented by the proto message `Marketplace`
 pub struct PluginMarketplace {
     pub name: Box<str>,
     pub display_name: Option<Box<str>>,
@@ -27,36 +27,38 @@ pub struct PluginMarketplace {
     pub version: Option<Box<str>>,
     pub owner: Option<PluginAuthor>,
     pub entries: Box<[MarketplaceEntry]>,
-    /// Whether a bound left entries out.
+    /// Whether entries were omitted because of a limit.
     pub truncated: bool,
-    /// Where the list is, below the root.
+    /// Path of the marketplace file below the root.
     pub declared_by: RelPath,
 }
 
-/// One plugin of a list.
+/// One plugin of a marketplace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)] // the proto's `MarketplaceEntry` says what each means
+#[allow(missing_docs)] // documented by the proto message `MarketplaceEntry`
 pub struct MarketplaceEntry {
     pub name: Box<str>,
     pub description: Option<Box<str>>,
     pub version: Option<Box<str>>,
     pub category: Option<Box<str>>,
-    /// Below the root, where the plugin is in the same tree.
+    /// Directory of the plugin, if the plugin is below the same root.
     pub package: Option<RelPath>,
-    /// Where it is otherwise: a kind and an address.
+    /// Kind of the external source, such as `github`. Empty if `package` is set.
     pub source_kind: Box<str>,
+    /// Address of the external source. Empty if `package` is set.
     pub source: Box<str>,
     pub installation: Option<Box<str>>,
     pub authentication: Option<Box<str>>,
 }
 
-/// Reads a list: all its bytes, or `MAX_MANIFEST_BYTES` + 1 of them. `file` is its place. `None` where
-/// it cannot be used, which the last problem says.
+/// Reads a marketplace file. `bytes` is the whole file, or its first `MAX_MANIFEST_BYTES` + 1
+/// bytes; `file` is its path below the root. Returns `None` if the file is invalid; the last
+/// problem says why.
 #[must_use]
 pub fn read(bytes: &[u8], file: &RelPath) -> (Option<PluginMarketplace>, Vec<FileProblem>) {
     let invalid = |why: String| FileProblem::error(DiagnosticCode::PluginFileInvalid, why);
     if bytes.len() > MAX_MANIFEST_BYTES {
-        let why = format!("the file is over {MAX_MANIFEST_BYTES} bytes; nothing of it is reported");
+        let why = format!("the file is over {MAX_MANIFEST_BYTES} bytes; the file is ignored");
         return (None, vec![invalid(why)]);
     }
     let value = match json::parse(bytes) {
@@ -72,13 +74,13 @@ pub fn read(bytes: &[u8], file: &RelPath) -> (Option<PluginMarketplace>, Vec<Fil
         }
     };
     let Some(plugins) = value.get("plugins").and_then(DynamicValue::as_list) else {
-        let why = "a marketplace is an object with a list `plugins`, and this is none";
+        let why = "a marketplace must be an object with a list `plugins`";
         return (None, vec![invalid(why.into()).with_position(1, 1)]);
     };
     let mut problems = Vec::new();
     let mut fields = PluginFieldReader::new(&mut problems);
-    let found = read_marketplace(&mut fields, &value, plugins, file);
-    (Some(found), problems)
+    let marketplace = read_marketplace(&mut fields, &value, plugins, file);
+    (Some(marketplace), problems)
 }
 
 fn read_marketplace(
@@ -104,7 +106,7 @@ fn read_marketplace(
     let root = LabeledMapping::root(value);
     let metadata = root.non_null_value("metadata").unwrap_or(&DynamicValue::Null);
     let metadata = LabeledMapping::new(metadata, "metadata", "");
-    // Where the paths of entries without `./` begin.
+    // Entry paths without `./` are relative to `pluginRoot`.
     let base = fields.read_verbatim(metadata, "pluginRoot", MAX_TEXT_CHARS);
     let base = base.and_then(plugin_path::parse_working_dir).unwrap_or_default();
     let interface = LabeledMapping::new(
@@ -112,23 +114,25 @@ fn read_marketplace(
         "interface",
         "",
     );
-    let mut left = MAX_PLUGIN_BYTES;
+    let mut remaining_bytes = MAX_PLUGIN_BYTES;
     let (mut entries, mut truncated) = (Vec::new(), plugins.len() > MAX_ENTRIES);
     for plugin in plugins.iter().take(MAX_ENTRIES) {
         let Some(entry) = read_entry(fields, plugin, &base) else { continue };
         let texts = [&entry.description, &entry.version, &entry.category, &entry.installation];
         let len = texts.into_iter().flatten().map(|t| t.len()).sum::<usize>();
-        let Some(rest) = left.checked_sub(len + entry.name.len() + entry.source.len() + 256) else {
+        let Some(rest) =
+            remaining_bytes.checked_sub(len + entry.name.len() + entry.source.len() + 256)
+        else {
             truncated = true;
             break;
         };
-        left = rest;
+        remaining_bytes = rest;
         entries.push(entry);
     }
     if truncated {
         let why = format!(
             "a marketplace may list {MAX_ENTRIES} plugins, and {MAX_PLUGIN_BYTES} bytes of them; \
-             {} are reported",
+             {} reported",
             entries.len()
         );
         fields.report_warning(DiagnosticCode::LimitReached, why);
@@ -158,17 +162,17 @@ fn read_entry(
 ) -> Option<MarketplaceEntry> {
     const WHAT: &str = "plugin";
     let name = value.get("name").and_then(DynamicValue::as_text).unwrap_or_default();
-    let name = component_limits::check_component_name(fields, WHAT, name)?;
+    let name = fields.check_component_name(WHAT, name)?;
     let at = LabeledMapping::new(value, "plugins", &name);
-    let (mut place, mut source_kind, mut source) = (None, Box::default(), Box::<str>::default());
+    let (mut package, mut source_kind, mut source) = (None, Box::default(), Box::<str>::default());
     match at.non_null_value("source") {
-        Some(DynamicValue::Text(text)) => place = resolve_local_path(fields, text, base),
+        Some(DynamicValue::Text(text)) => package = resolve_local_path(fields, text, base),
         Some(object @ DynamicValue::Map(_)) => {
             let inner = LabeledMapping::new(object, "source", &name);
             let kind = fields.read_line(inner, "source", MAX_NAME_CHARS).unwrap_or_default();
             if &*kind == "local" {
                 let path = fields.read_verbatim(inner, "path", MAX_TEXT_CHARS).unwrap_or_default();
-                place = resolve_local_path(fields, path, base);
+                package = resolve_local_path(fields, path, base);
             } else {
                 let keys = ["url", "repo", "package", "path"];
                 let key = keys.into_iter().find(|key| inner.non_null_value(key).is_some());
@@ -179,8 +183,8 @@ fn read_entry(
         }
         _ => {}
     }
-    if place.is_none() && source.is_empty() {
-        fields.report_unusable(WHAT, &name, "has no `source` that can be used");
+    if package.is_none() && source.is_empty() {
+        fields.report_unusable(WHAT, &name, "has no valid `source`");
         return None;
     }
     let policy = LabeledMapping::new(
@@ -194,26 +198,26 @@ fn read_entry(
         category: fields.read_line(at, "category", MAX_NAME_CHARS),
         installation: fields.read_line(policy, "installation", MAX_NAME_CHARS),
         authentication: fields.read_line(policy, "authentication", MAX_NAME_CHARS),
-        package: place,
+        package,
         source_kind,
         source,
         name,
     })
 }
 
-/// A place in the same tree.
+/// Resolves the path of a plugin below the same root. Reports an invalid path.
 fn resolve_local_path(
     fields: &mut PluginFieldReader<'_>,
-    path: &str,
+    text: &str,
     base: &RelPath,
 ) -> Option<RelPath> {
-    let place = plugin_path::parse_plugin_path(path);
-    let place =
-        place.or_else(|| plugin_path::parse_working_dir(path).map(|below| base.join_path(&below)));
-    if place.is_none() {
-        let path = secret_filter::redact_in_path(path);
-        let why = format!("`source` names {path}, and must be `./` and a path in the marketplace");
+    let path = plugin_path::parse_plugin_path(text);
+    let path =
+        path.or_else(|| plugin_path::parse_working_dir(text).map(|below| base.join_path(&below)));
+    if path.is_none() {
+        let text = secret_filter::redact_in_path(text);
+        let why = format!("`source` names {text}, expected `./` and a path in the marketplace");
         fields.report_warning(DiagnosticCode::PathInvalid, why);
     }
-    place
+    path
 }

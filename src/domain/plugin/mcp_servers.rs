@@ -1,19 +1,19 @@
-//! MCP servers, as they are declared: how to reach each, and the names of what it is given. Values
-//! that may be secret are left out.
+//! Declared MCP servers: transport, command or URL, headers and environment variables. Possible
+//! secrets are redacted.
 
 use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
-use super::{component_limits, plugin_path, secret_filter};
+use super::{plugin_path, secret_filter};
 use crate::domain::{DiagnosticCode, DynamicValue, RelPath, text};
 
 /// One MCP server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)] // the proto's `McpServer` says what each means
+#[allow(missing_docs)] // documented by the proto message `McpServer`
 pub struct McpServer {
     pub name: Box<str>,
     pub transport: McpTransport,
     pub command: Box<str>,
     pub args: Box<[Box<str>]>,
-    /// Below the plugin.
+    /// Path below the plugin.
     pub cwd: RelPath,
     pub url: Box<str>,
     pub headers: Box<[NamedValue]>,
@@ -24,37 +24,35 @@ pub struct McpServer {
     pub required: Option<bool>,
     pub enabled_tools: Option<Box<[Box<str>]>>,
     pub disabled_tools: Box<[Box<str>]>,
-    /// In milliseconds.
     pub startup_timeout_ms: Option<u64>,
-    /// In milliseconds.
     pub tool_timeout_ms: Option<u64>,
-    /// Whether anything of it is redacted.
+    /// Whether a value of the declaration is redacted.
     pub redacted: bool,
-    /// Where it is declared, below the plugin.
+    /// Path of the declaring file below the plugin.
     pub declared_by: RelPath,
 }
 
-/// How a server is talked to.
+/// Transport of an MCP server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)] // the proto's `McpTransport` says what each means
+#[allow(missing_docs)] // documented by the proto enum `McpTransport`
 pub enum McpTransport {
     Stdio,
     StreamableHttp,
     Sse,
 }
 
-/// A header or a variable that a server is given.
+/// HTTP header or environment variable of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedValue {
-    /// Its name.
+    /// Name of the header or variable.
     pub name: Box<str>,
-    /// What it is set to; `None` where that may be secret.
+    /// Value; `None` if it may be a secret.
     pub value: Option<Box<str>>,
-    /// The variable of the host's environment that it is taken from.
+    /// Environment variable of the host that has the value.
     pub from_variable: Option<Box<str>>,
 }
 
-/// What is known of a server.
+/// Known keys of a server.
 const KNOWN_KEYS: &[&str] = &[
     "type",
     "transport",
@@ -89,12 +87,12 @@ const KNOWN_KEYS: &[&str] = &[
     "timeout",
 ];
 
-/// Reads `{"mcpServers": {NAME: {…}}}`, or the inner object alone.
+/// Reads `{"mcpServers": {NAME: {…}}}` or only the inner object.
 pub(super) fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<McpServer> {
     let root = LabeledMapping::root(value);
     let inner = ["mcpServers", "mcp_servers"].into_iter().find_map(|key| {
         let inner = value.get(key).filter(|inner| inner.as_map().is_some())?;
-        // A server may be called so.
+        // A server may have the name `mcpServers`.
         let is_server =
             inner.get("command").or(inner.get("url")).is_some_and(DynamicValue::is_scalar);
         (!is_server).then_some((key, inner))
@@ -106,11 +104,7 @@ pub(super) fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> 
         }
         None => value,
     };
-    let entries = component_limits::take_components(
-        fields,
-        "MCP servers",
-        inner.as_map().unwrap_or_default(),
-    );
+    let entries = fields.take_components("MCP servers", inner.as_map().unwrap_or_default());
     let entries = entries.iter().filter(|(name, _)| &**name != "$schema");
     entries.filter_map(|(name, value)| read_server(fields, name, value)).collect()
 }
@@ -122,41 +116,37 @@ fn read_server(
 ) -> Option<McpServer> {
     const WHAT: &str = "MCP server";
     if value.as_map().is_none() {
-        fields.report_unusable(WHAT, name, &format!("is {}, and must be an object", value.kind()));
+        fields.report_unusable(WHAT, name, &format!("must be an object, but is {}", value.kind()));
         return None;
     }
-    let name = component_limits::check_component_name(fields, WHAT, name)?;
+    let name = fields.check_component_name(WHAT, name)?;
     let at = LabeledMapping::new(value, "mcpServers", &name);
     let command = fields.read_verbatim(at, "command", MAX_TEXT_CHARS);
     let url = fields.read_verbatim(at, "url", MAX_TEXT_CHARS);
     let transport = read_transport(fields, at, &name, command.is_some(), url.is_some())?;
-    let stdio = transport == McpTransport::Stdio;
+    let is_stdio = transport == McpTransport::Stdio;
     let (command, command_redacted) =
-        secret_filter::redact_in_command(command.filter(|_| stdio).unwrap_or_default());
+        secret_filter::redact_in_command(command.filter(|_| is_stdio).unwrap_or_default());
     let (args, args_redacted) =
         secret_filter::redact_in_arguments(fields.read_verbatim_list(at, "args", MAX_TEXT_CHARS));
     let (url, url_redacted) =
-        secret_filter::redact_in_url(url.filter(|_| !stdio).unwrap_or_default());
-    let mut likely = command_redacted || args_redacted || url_redacted;
-    let mut given = |fields: &mut PluginFieldReader<'_>, sets: &[&str], takes: &[&str]| {
-        read_named_values(fields, at, (sets, takes), &mut likely)
+        secret_filter::redact_in_url(url.filter(|_| !is_stdio).unwrap_or_default());
+    let mut has_secret = command_redacted || args_redacted || url_redacted;
+    let mut read_values = |fields: &mut PluginFieldReader<'_>, set: &[&str], inherited: &[&str]| {
+        read_named_values(fields, at, (set, inherited), &mut has_secret)
     };
-    let environment = given(fields, &["env"], &["env_vars", "envVars"]);
-    let headers = given(
+    let environment = read_values(fields, &["env"], &["env_vars", "envVars"]);
+    let headers = read_values(
         fields,
         &["headers", "http_headers", "httpHeaders"],
         &["env_http_headers", "envHttpHeaders"],
     );
-    let unset =
-        |given: &[NamedValue]| given.iter().any(|g| g.value.is_none() && g.from_variable.is_none());
-    let redacted = likely || unset(&environment) || unset(&headers);
-    if likely {
-        let name = text::quote_word(&name);
-        let why = format!(
-            "the MCP server {name} holds what may be a secret, which is redacted; \
-             take it from the environment: `${{NAME}}`"
-        );
-        fields.report_warning(DiagnosticCode::SecretRedacted, why);
+    let has_redacted = |values: &[NamedValue]| {
+        values.iter().any(|v| v.value.is_none() && v.from_variable.is_none())
+    };
+    let redacted = has_secret || has_redacted(&environment) || has_redacted(&headers);
+    if has_secret {
+        fields.report_redacted(&format!("the MCP server {}", text::quote_word(&name)));
     }
     let (cwd, enabled) = (read_working_dir(fields, at), read_enabled(fields, at));
     fields.report_unknown_keys(at, KNOWN_KEYS);
@@ -202,23 +192,23 @@ fn read_transport(
         "" | "http" | "streamablehttp" => McpTransport::StreamableHttp,
         "sse" => McpTransport::Sse,
         _ => {
-            let why = "has a transport that is not known, which is none of `stdio`, `http`, `sse`";
+            let why = "has an unknown transport, expected `stdio`, `http` or `sse`";
             fields.report_unusable("MCP server", name, why);
             return None;
         }
     };
-    let (has, needs, other) = match transport {
+    let (has_required, required, has_other) = match transport {
         McpTransport::Stdio => (has_command, "`command`", has_url),
         McpTransport::StreamableHttp | McpTransport::Sse => (has_url, "`url`", has_command),
     };
-    if !has {
-        let needs = if word.is_empty() { "`command` or `url`" } else { needs };
-        fields.report_unusable("MCP server", name, &format!("has no {needs} that can be used"));
+    if !has_required {
+        let required = if word.is_empty() { "`command` or `url`" } else { required };
+        fields.report_unusable("MCP server", name, &format!("has no valid {required}"));
         return None;
     }
-    if other {
+    if has_other {
         let why = format!(
-            "the MCP server {} has a command and a url; {needs} is used",
+            "the MCP server {} has a command and a url; {required} is used",
             text::quote_word(name)
         );
         fields.report_warning(DiagnosticCode::FieldInvalid, why);
@@ -226,7 +216,7 @@ fn read_transport(
     Some(transport)
 }
 
-/// The keys of a time, each with the milliseconds of its unit.
+/// Keys of a timeout, each with the number of milliseconds in its unit.
 type TimeoutKeys = [(&'static str, f64); 3];
 const STARTUP_TIMEOUT_KEYS: TimeoutKeys =
     [("startup_timeout_ms", 1.0), ("startup_timeout_sec", 1_000.0), ("startupTimeoutSec", 1_000.0)];
@@ -257,32 +247,34 @@ fn read_working_dir(fields: &mut PluginFieldReader<'_>, at: LabeledMapping<'_>) 
     };
     plugin_path::parse_working_dir(text).unwrap_or_else(|| {
         let text = secret_filter::redact_in_path(text);
-        let why =
-            format!("`cwd` names {text}, which is not inside the plugin; its own is reported");
+        let why = format!(
+            "`cwd` names {text}, which is not inside the plugin; the plugin's directory is reported"
+        );
         fields.report_warning(DiagnosticCode::PathInvalid, why);
         RelPath::root()
     })
 }
 
-/// What a server is given: names with values, and names with where the value is taken from. A list of
-/// names takes each from the variable of the same name.
+/// Reads the headers or environment variables of a server. The keys `set` have values; the keys
+/// `inherited` map names to variables of the host, or list variables that keep their name. Sets
+/// `has_secret` if a value that is not reported is likely a secret.
 fn read_named_values(
     fields: &mut PluginFieldReader<'_>,
     at: LabeledMapping<'_>,
-    (sets, takes): (&[&str], &[&str]),
-    likely: &mut bool,
+    (set, inherited): (&[&str], &[&str]),
+    has_secret: &mut bool,
 ) -> Box<[NamedValue]> {
     let mut all = Vec::new();
-    for key in sets {
+    for key in set {
         for (name, value) in fields.read_entries(at, key) {
-            let printed = value.to_text();
-            let shown =
-                secret_filter::reportable_value(name, &printed).filter(|_| value.is_scalar());
-            *likely |= shown.is_none() && secret_filter::is_likely_secret(name, &printed);
-            all.push(NamedValue { name: clean_name(name), value: shown, from_variable: None });
+            let text = value.to_text();
+            let reported =
+                secret_filter::reportable_value(name, &text).filter(|_| value.is_scalar());
+            *has_secret |= reported.is_none() && secret_filter::is_likely_secret(name, &text);
+            all.push(NamedValue { name: clean_name(name), value: reported, from_variable: None });
         }
     }
-    for key in takes {
+    for key in inherited {
         if at.non_null_value(key).is_some_and(|value| value.as_map().is_some()) {
             for (name, from) in fields.read_entries(at, key) {
                 let from = from.as_text().map(clean_name);

@@ -1,23 +1,22 @@
-//! Paths that a manifest names: `./…`, inside the plugin. Compares words only: whether a link leads
-//! elsewhere is for the room that opens files.
+//! Paths in a manifest: `./…`, inside the plugin. Parsing is lexical; links are not resolved.
 
 use super::secret_filter;
 use crate::domain::RelPath;
 
-/// The place below the plugin that a text names; `None` unless it is `./` and a path in it. A `/` at
-/// its end says that a directory is meant; `./` alone is the plugin itself.
+/// Parses `./` and a path inside the plugin. The path may end in `/`; `./` is the plugin itself.
 pub(super) fn parse_plugin_path(text: &str) -> Option<RelPath> {
     parse_path_below(text.strip_prefix('.').filter(|rest| rest.starts_with('/'))?)
 }
 
-/// The same for a working directory, which may also be written without `./`, or behind the
-/// placeholder for the plugin's own directory.
+/// Parses a working directory inside the plugin. In contrast to other paths, `./` is optional and
+/// the path may begin with a placeholder for the plugin's directory.
 pub(super) fn parse_working_dir(text: &str) -> Option<RelPath> {
-    const HOME: [&str; 3] = ["${CLAUDE_PLUGIN_ROOT}", "${PLUGIN_ROOT}", "${CODEX_PLUGIN_ROOT}"];
+    const PLACEHOLDERS: [&str; 3] =
+        ["${CLAUDE_PLUGIN_ROOT}", "${PLUGIN_ROOT}", "${CODEX_PLUGIN_ROOT}"];
     if text == "." {
         return Some(RelPath::root());
     }
-    match HOME.iter().find_map(|home| text.strip_prefix(home)) {
+    match PLACEHOLDERS.iter().find_map(|placeholder| text.strip_prefix(placeholder)) {
         Some("") => Some(RelPath::root()),
         Some(rest) => parse_path_below(rest.strip_prefix('/').map(|_| rest)?),
         None => parse_plugin_path(text)
@@ -30,7 +29,7 @@ fn parse_path_below(text: &str) -> Option<RelPath> {
         return None;
     }
     let text = text.trim_start_matches('/');
-    // Said twice it means the same.
+    // `././a` is the same as `./a`.
     let text = text.strip_prefix("./").unwrap_or(text);
     RelPath::new(text.strip_suffix('/').unwrap_or(text).as_bytes())
 }
@@ -41,7 +40,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_inside() {
+    fn paths_must_be_inside_the_plugin() {
         for (text, expected) in [
             ("./a", Some("a")),
             ("./a/b.json", Some("a/b.json")),
@@ -68,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn working_directories() {
+    fn working_directories_must_be_inside_the_plugin() {
         for (text, expected) in [
             ("server", Some("server")),
             ("./server", Some("server")),
@@ -89,7 +88,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_leaves(text in "(\\.\\./|\\./|/|a|\\.\\.|\\.|\0|\\$\\{PLUGIN_ROOT\\}){0,8}", any: String) {
+        fn parsed_paths_never_leave_the_plugin(text in "(\\.\\./|\\./|/|a|\\.\\.|\\.|\0|\\$\\{PLUGIN_ROOT\\}){0,8}", any: String) {
             for text in [text, any] {
                 for found in [parse_plugin_path(&text), parse_working_dir(&text)].into_iter().flatten() {
                     prop_assert!(found.segments().all(|s| s != b".." && s != b"."));

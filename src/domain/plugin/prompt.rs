@@ -1,4 +1,4 @@
-//! Agents, commands and output styles: Markdown files, each named and described by its frontmatter.
+//! Agents, commands and output styles: Markdown files with frontmatter.
 
 use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
 use super::{ComponentKind, secret_filter};
@@ -8,70 +8,69 @@ use crate::domain::{
 
 /// One agent, command or output style.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)] // the proto's `Agent`, `Command` and `OutputStyle` say what each means
+#[allow(missing_docs)] // documented by the proto messages `Agent`, `Command` and `OutputStyle`
 pub struct PluginPrompt {
     pub name: Box<str>,
     pub description: Box<str>,
     pub model: Box<str>,
     pub tools: Box<[Box<str>]>,
     pub argument_hint: Box<str>,
-    /// Of the whole file; `None` where it is over `max_file_bytes`.
+    /// Digest of the whole file; `None` if the file is over `max_file_bytes`.
     pub digest: Option<ContentDigest>,
-    /// In bytes.
+    /// Size of the file in bytes.
     pub size: u64,
-    /// Below the plugin.
+    /// Path of the file below the plugin.
     pub file: RelPath,
 }
 
-/// Reads the head of a Markdown file of this kind: `head` is all of it (`whole`), or as much as is read
-/// of a SKILL.md. `name` is the name that it goes by where it does not say. `None` where the file is
-/// none of the kind, or cannot be used, which a problem says. Digest, size and place are for the
-/// caller to fill.
+/// Reads the frontmatter of a Markdown file of this kind. `head` is the whole file if `is_whole`,
+/// else its beginning, with the same minimum size as for [`frontmatter::read`]. `default_name` is
+/// used if the frontmatter has no name. Returns `None` and a problem if the file is invalid or not
+/// of this kind. The caller sets digest, size and path.
 #[must_use]
 pub fn read(
     kind: ComponentKind,
     head: &[u8],
-    whole: bool,
-    name: &[u8],
+    is_whole: bool,
+    default_name: &[u8],
 ) -> (Option<PluginPrompt>, Vec<FileProblem>) {
     let mut problems = Vec::new();
-    let begins = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).starts_with(b"---");
-    let fields = match (begins, kind) {
-        (true, _) => match frontmatter::read_mapping(head, whole, &mut problems) {
+    let has_fence = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).starts_with(b"---");
+    let fields = match (has_fence, kind) {
+        (true, _) => match frontmatter::read_mapping(head, is_whole, &mut problems) {
             Ok(value) => value,
             Err(problem) => {
                 problems.push(problem);
                 return (None, problems);
             }
         },
-        // A command may be a prompt and nothing else.
+        // A command may be a prompt without frontmatter.
         (false, ComponentKind::Commands) => DynamicValue::Map(Box::default()),
         (false, _) => {
-            let why =
-                "no frontmatter, so it is taken for a text beside the others, and not reported";
+            let why = "no frontmatter; the file is ignored";
             problems
                 .push(FileProblem::note(DiagnosticCode::NoFrontmatter, why).with_position(1, 1));
             return (None, problems);
         }
     };
-    let prompt = read_prompt(&fields, name, &mut problems);
+    let prompt = read_prompt(&fields, default_name, &mut problems);
     (prompt, problems)
 }
 
 fn read_prompt(
     value: &DynamicValue,
-    file_name: &[u8],
+    default_name: &[u8],
     problems: &mut Vec<FileProblem>,
 ) -> Option<PluginPrompt> {
     let mut fields = PluginFieldReader::new(problems);
     let at = LabeledMapping::root(value);
-    let own = fields.read_line(at, "name", MAX_NAME_CHARS).unwrap_or_default();
-    let name = if own.is_empty() { names::name_from_directory(file_name).0 } else { own };
+    let name = fields.read_line(at, "name", MAX_NAME_CHARS).unwrap_or_default();
+    let name = if name.is_empty() { names::name_from_directory(default_name).0 } else { name };
     if name.is_empty()
         || name.chars().any(char::is_control)
         || text::exceeds_chars(&name, MAX_NAME_CHARS)
     {
-        fields.report_unusable("file", &name, "has no name that can be used");
+        fields.report_unusable("file", &name, "has no valid name");
         return None;
     }
     let tools = |fields: &mut PluginFieldReader<'_>| {
@@ -81,7 +80,7 @@ fn read_prompt(
         let tools = texts.into_iter().flat_map(frontmatter::split_tools).take(256);
         Some(tools.map(|tool| secret_filter::redact_in_text(&tool).into()).collect())
     };
-    // Written as a list where it is `[a|b]`.
+    // Authors write `[a|b]`, which YAML reads as a list.
     let hint = at.non_null_value("argument-hint").map(DynamicValue::to_text).unwrap_or_default();
     Some(PluginPrompt {
         description: fields.read_line(at, "description", MAX_TEXT_CHARS).unwrap_or_default(),

@@ -1,11 +1,10 @@
-//! Which words of a declaration may be shown, where a secret may be among them: what is not known to
-//! be harmless is redacted. `words` goes through commands and addresses with these rules.
+//! Redacts possible secrets in declarations. Text is redacted unless it is known to be harmless.
 //!
-//! - A value of an environment variable or a header is shown only if it is a placeholder, a switch
-//!   or a small number, or plain words under one of a few names that hold none; never otherwise.
-//! - A word of a command is redacted if the flag, variable or header before it is named like a
-//!   secret, or if it looks random or like a token; user information, query and fragment of an
-//!   address always, unless they are placeholders.
+//! - The value of an environment variable or header is reported only if it is a placeholder, a
+//!   switch or a small number, or a plain value of one of a few known names.
+//! - A word of a command is redacted if the preceding flag, variable or header has the name of a
+//!   secret, or if the word looks random or like a token.
+//! - User information, query and fragment of a URL are redacted unless they are placeholders.
 
 mod command_line;
 
@@ -14,10 +13,10 @@ use std::borrow::Cow;
 
 pub(super) use command_line::{redact_in_arguments, redact_in_command, redact_in_url};
 
-/// What stands where something is redacted.
-pub(super) const WITHHELD_MARKER: &str = "<redacted>";
+/// Replacement for redacted text.
+const REDACTED_MARKER: &str = "<redacted>";
 
-/// What the names of secrets have in them.
+/// Parts of names of secrets, compared without separators.
 const SECRET_NAME_PARTS: [&str; 21] = [
     "secret",
     "passw",
@@ -41,10 +40,10 @@ const SECRET_NAME_PARTS: [&str; 21] = [
     "databaseurl",
     "jwt",
 ];
-/// What are words of them.
+/// Whole words of names of secrets.
 const SECRET_NAME_WORDS: [&str; 9] =
     ["key", "keys", "pat", "pass", "pw", "auth", "dsn", "sas", "pin"];
-/// How tokens of well-known services begin.
+/// Prefixes of tokens of well-known services.
 const TOKEN_PREFIXES: [&str; 27] = [
     "sk-",
     "sk_live_",
@@ -74,7 +73,7 @@ const TOKEN_PREFIXES: [&str; 27] = [
     "whsec_",
     "tvly-",
 ];
-/// Names under which plain words are no secret.
+/// Names of variables and headers with values that are not secret.
 const PLAIN_VALUE_NAMES: [&str; 18] = [
     "node_env",
     "log_level",
@@ -95,10 +94,10 @@ const PLAIN_VALUE_NAMES: [&str; 18] = [
     "mcp-protocol-version",
     "pythonunbuffered",
 ];
-/// Words that say how a header's secret is to be read.
+/// Authentication schemes, which precede the secret in a header.
 const AUTH_SCHEMES: [&str; 4] = ["bearer", "basic", "token", "digest"];
 
-/// The value of an environment variable or header, if it may be shown.
+/// Returns the value of an environment variable or header if the value is harmless.
 pub(super) fn reportable_value(name: &str, value: &str) -> Option<Box<str>> {
     let text = value.trim();
     let plain_name = PLAIN_VALUE_NAMES.contains(&&*name.to_ascii_lowercase());
@@ -108,22 +107,22 @@ pub(super) fn reportable_value(name: &str, value: &str) -> Option<Box<str>> {
     harmless.then(|| value.into())
 }
 
-/// Whether a value that is redacted is likely to be a secret, and not only unknown.
+/// Whether a redacted value is likely a secret, in contrast to an unknown value.
 pub(super) fn is_likely_secret(name: &str, value: &str) -> bool {
     !value.trim().is_empty() && (is_secret_name(name) || looks_random(value))
 }
 
-/// Free text, with what has the shape of a token taken out.
+/// Redacts tokens and the user information of URLs in free text.
 pub(super) fn redact_in_text(text: &str) -> String {
     if !has_token(text) && !text.contains("://") {
         return text.to_owned();
     }
-    let word = |word: &str| -> String {
+    let redact_word = |word: &str| -> String {
         let has_user = word.split_once("://").is_some_and(|(_, rest)| {
             rest.split(['/', '?', '#']).next().is_some_and(|host| host.contains('@'))
         });
         match (has_token(word), has_user) {
-            (true, _) => WITHHELD_MARKER.to_owned(),
+            (true, _) => REDACTED_MARKER.to_owned(),
             (false, true) => redact_in_url(word).0,
             (false, false) => word.to_owned(),
         }
@@ -131,13 +130,13 @@ pub(super) fn redact_in_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for part in text.split_inclusive(char::is_whitespace) {
         let bare = part.trim_end_matches(char::is_whitespace);
-        out.push_str(&word(bare));
+        out.push_str(&redact_word(bare));
         out.push_str(&part[bare.len()..]);
     }
     out
 }
 
-/// A path that cannot be used, for a message, in which no absolute one is.
+/// Formats an invalid path for a message. Absolute paths are not disclosed.
 pub(super) fn redact_in_path(path: &str) -> String {
     if path.starts_with(['/', '\\', '~']) || path.get(1..2) == Some(":") {
         return "an absolute path".to_owned();
@@ -145,27 +144,27 @@ pub(super) fn redact_in_path(path: &str) -> String {
     text::quote_word(&redact_in_command(path).0)
 }
 
-/// Whether a line of a file may hold a secret, so that it is better not repeated.
+/// Whether a line of a file may contain a secret, so that messages must not quote the line.
 #[must_use]
 pub fn may_hold_secret(line: &str) -> bool {
     let (_, redacted) = redact_in_command(line);
     redacted || is_secret_name(line) || looks_random(line)
 }
 
-/// Whether a flag, a variable or a header of this name is likely to hold a secret.
+/// Whether a flag, variable or header with this name is likely to contain a secret.
 fn is_secret_name(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     let joined: String = lower.chars().filter(char::is_ascii_alphanumeric).collect();
     let mut words = lower.split(|c: char| !c.is_ascii_alphanumeric());
     SECRET_NAME_PARTS.iter().any(|part| joined.contains(part))
         || words.any(|word| SECRET_NAME_WORDS.contains(&word))
-        // As in `apiKey`.
+        // Camel case, such as `apiKey`.
         || name.ends_with("Key")
         || name.ends_with("Auth")
 }
 
-/// Whether a text only says where its value comes from: placeholders, and the words of a header that
-/// come before one.
+/// Whether a text consists of placeholders, with at most authentication schemes and separators
+/// between them.
 fn is_placeholder_text(text: &str) -> bool {
     let mut rest = Cow::Borrowed(text);
     let mut any = text.is_empty();
@@ -180,32 +179,32 @@ fn is_placeholder_text(text: &str) -> bool {
     })
 }
 
-/// A switch or a small number.
+/// Whether a text is a switch, such as `true` or `off`, or a number of at most 5 digits.
 fn is_switch_or_number(text: &str) -> bool {
     const WORDS: [&str; 8] = ["true", "false", "on", "off", "yes", "no", "auto", "none"];
     let is_number = text.len() <= 5 && text.bytes().all(|b| b.is_ascii_digit());
     is_number || WORDS.contains(&&*text.to_ascii_lowercase())
 }
 
-/// Words that nobody would take for a secret.
+/// Whether a text is short ASCII that does not look random.
 fn is_plain_value(text: &str) -> bool {
     text.len() <= 128 && text.is_ascii() && !looks_random(text) && !text.contains('@')
 }
 
-/// A path that says where a secret lies, and is none.
+/// Whether a text is a path that does not look random. The path of a key file is not a secret.
 fn is_plain_path(text: &str) -> bool {
     let starts = ["./", "../", "/", "~/"].iter().any(|start| text.starts_with(start));
     starts && !looks_random(text)
 }
 
-/// Whether a value may be shown under a name that is likely to hold a secret.
+/// Whether a value may be reported even if its name is the name of a secret.
 fn is_harmless_value(text: &str) -> bool {
     const SWITCHES: [&str; 2] = ["true", "false"];
     is_placeholder_text(text) || SWITCHES.contains(&text) || is_plain_path(text)
 }
 
-/// Whether part of a text is a token, or looks as if a machine had made it up: letters and digits in
-/// one piece, or a long piece of either.
+/// Whether part of a text is a token or looks generated: letters mixed with digits, or a long run
+/// of either.
 fn looks_random(text: &str) -> bool {
     let mut pieces = text.split(|c: char| !c.is_ascii_alphanumeric());
     has_token(text)
@@ -216,7 +215,7 @@ fn looks_random(text: &str) -> bool {
         })
 }
 
-/// Whether a text holds what begins like the token of a well-known service, or a private key.
+/// Whether a text contains a token of a well-known service or a PEM private key.
 pub(super) fn has_token(text: &str) -> bool {
     let is_token = |(at, start): (usize, &str)| {
         let before = text[..at].bytes().next_back();
@@ -225,7 +224,7 @@ pub(super) fn has_token(text: &str) -> bool {
         let (len, digits) =
             run.fold((0, 0), |(len, digits), b| (len + 1, digits + u32::from(b.is_ascii_digit())));
         let whole_word = before.is_none_or(|b| !b.is_ascii_alphanumeric());
-        // Behind other letters it may be part of a word, unless what follows is like no word.
+        // After other letters, the prefix may be part of a word unless a generated run follows.
         let piece = rest.bytes().take_while(u8::is_ascii_alphanumeric).count();
         (whole_word && len >= 12 && (digits > 0 || len >= 16)) || (piece >= 20 && digits >= 3)
     };
@@ -233,14 +232,14 @@ pub(super) fn has_token(text: &str) -> bool {
     found.any(is_token) || text.contains("PRIVATE KEY-----")
 }
 
-/// The first placeholder in a text, `$NAME`, `${NAME}` or `{{NAME}}`: where it is, and its length. One
-/// with a default value counts only where that is harmless.
+/// Finds the first placeholder in a text: `$NAME`, `${NAME}` or `{{NAME}}`. Returns its offset and
+/// length. Ignores a placeholder with a default value that is not harmless.
 fn find_placeholder(text: &str) -> Option<(usize, usize)> {
     let starts = text.match_indices(['$', '{']);
     starts.into_iter().find_map(|(at, _)| Some((at, placeholder_len(&text[at..])?)))
 }
 
-/// The length of the placeholder with which a text begins.
+/// Returns the length of the placeholder at the start of a text.
 fn placeholder_len(text: &str) -> Option<usize> {
     if let Some(rest) = text.strip_prefix("${") {
         let end = rest.find('}')?;
@@ -257,7 +256,7 @@ fn placeholder_len(text: &str) -> Option<usize> {
     is_variable_name(&rest[..len]).then_some(len + 1)
 }
 
-/// The name of a variable: no longer than people make them, and not made up by a machine.
+/// Whether a text is the name of a variable: at most 64 characters, and not generated.
 fn is_variable_name(name: &str) -> bool {
     let first = name.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
     let rest = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.:-".contains(&b));

@@ -1,11 +1,12 @@
-//! Where a plugin's components are declared: in its manifest, in files and directories that this names,
-//! or in the usual places. Leaves looking there to `disk`.
+//! Sources of a plugin's components: the manifest itself, files and directories that the manifest
+//! names, or default paths.
 
 use super::fields::{LabeledMapping, MAX_ITEMS, MAX_TEXT_CHARS, PluginFieldReader};
-use super::{PluginComponents, apps, hooks, info, lsp_servers, mcp_servers};
-use crate::domain::{DynamicValue, RelPath};
+use super::{PluginComponents, apps, hooks, lsp_servers, mcp_servers, secret_filter};
+use crate::domain::limits::MAX_MANIFEST_BYTES;
+use crate::domain::{DiagnosticCode, DynamicValue, FileProblem, RelPath, json};
 
-/// Every key of a manifest that is known, in any of the formats.
+/// Known keys of a manifest in all supported formats.
 pub(super) const MANIFEST_KEYS: &[&str] = &[
     "name",
     "version",
@@ -30,7 +31,7 @@ pub(super) const MANIFEST_KEYS: &[&str] = &[
     "lspServers",
 ];
 
-/// What is declared at a place.
+/// Kind of a component, and the form of its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ComponentKind {
     /// MCP servers: a JSON file.
@@ -47,21 +48,21 @@ pub enum ComponentKind {
     Commands,
     /// Output styles: Markdown files.
     OutputStyles,
-    /// Skills, which are found without being named.
+    /// Skills: directories. The scan finds skills without a declaration.
     Skills,
 }
 
-/// Where a plugin's components are declared, beside its manifest.
+/// Sources of a plugin's components outside of the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ComponentSources {
-    /// Places below the plugin that the manifest names.
+    /// Paths below the plugin that the manifest names.
     named_paths: Vec<(ComponentKind, RelPath)>,
-    /// Kinds of JSON that the manifest declares, so that the usual place is not looked at.
+    /// JSON kinds that the manifest declares. Their default paths are not read.
     declared_json_kinds: Vec<ComponentKind>,
 }
 
 impl ComponentKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 8] = [
         Self::McpServers,
         Self::Apps,
@@ -73,7 +74,7 @@ impl ComponentKind {
         Self::Skills,
     ];
 
-    /// The manifest's key for it.
+    /// Returns the key of this kind in a manifest.
     #[must_use]
     pub fn manifest_key(self) -> &'static str {
         match self {
@@ -88,13 +89,13 @@ impl ComponentKind {
         }
     }
 
-    /// Whether it is declared in JSON, which is never handed out as a file.
+    /// Whether the kind is declared in JSON. Clients cannot read these files.
     #[must_use]
     pub fn is_json(self) -> bool {
         matches!(self, Self::McpServers | Self::Apps | Self::Hooks | Self::LspServers)
     }
 
-    /// Where it is where the manifest does not say; the first that exists counts.
+    /// Returns the paths of this kind if the manifest names none. The first existing path is used.
     #[must_use]
     pub fn default_paths(self) -> &'static [&'static str] {
         match self {
@@ -111,13 +112,13 @@ impl ComponentKind {
 }
 
 impl ComponentSources {
-    /// The places of a kind that the manifest names.
+    /// Returns the paths of a kind that the manifest names.
     pub fn named_paths(&self, kind: ComponentKind) -> impl Iterator<Item = &RelPath> {
-        self.named_paths.iter().filter(move |(named, _)| *named == kind).map(|(_, place)| place)
+        self.named_paths.iter().filter(move |(named, _)| *named == kind).map(|(_, path)| path)
     }
 
-    /// The places of a kind of which the first that exists counts; none where the manifest declares
-    /// the kind in JSON.
+    /// Returns the default paths of a kind, or none if the manifest declares this JSON kind. The
+    /// first existing path is used.
     #[must_use]
     pub fn default_paths(&self, kind: ComponentKind) -> Vec<RelPath> {
         if self.declared_json_kinds.contains(&kind) {
@@ -127,12 +128,13 @@ impl ComponentSources {
     }
 }
 
-/// Reads the keys of a manifest that declare something.
+/// Reads the keys of a manifest that declare components.
 pub(super) fn read(
     fields: &mut PluginFieldReader<'_>,
     root: LabeledMapping<'_>,
 ) -> (ComponentSources, PluginComponents) {
-    let (mut sources, mut inline) = (ComponentSources::default(), PluginComponents::default());
+    let (mut sources, mut inline_components) =
+        (ComponentSources::default(), PluginComponents::default());
     for kind in ComponentKind::ALL {
         let Some(value) = root.non_null_value(kind.manifest_key()) else { continue };
         if kind.is_json() {
@@ -145,42 +147,76 @@ pub(super) fn read(
         for item in items {
             match item {
                 DynamicValue::Text(text) if text.chars().count() <= MAX_TEXT_CHARS => {
-                    if let Some(place) = info::read_plugin_path(fields, kind.manifest_key(), text) {
-                        sources.named_paths.push((kind, place));
+                    if let Some(path) = fields.parse_plugin_path(kind.manifest_key(), text) {
+                        sources.named_paths.push((kind, path));
                     }
                 }
                 DynamicValue::Map(_) if kind.is_json() => {
-                    inline.extend(read_components(fields, kind, item));
+                    inline_components.extend(read_components(fields, kind, item));
                 }
                 other => fields.report_wrong_type(
                     root,
                     kind.manifest_key(),
                     other,
-                    "a path, or what such a file holds",
+                    "a path or the content of such a file",
                 ),
             }
         }
     }
     sources.named_paths.dedup();
-    (sources, inline)
+    (sources, inline_components)
 }
 
-/// What an object of this kind declares, in a file or in the manifest.
-pub(super) fn read_components(
+/// Reads a file that declares components of a JSON kind. `bytes` is the whole file, or its first
+/// `MAX_MANIFEST_BYTES` + 1 bytes. Returns `None` if the file is invalid; the last problem says
+/// why.
+#[must_use]
+pub fn read_file(
+    kind: ComponentKind,
+    bytes: &[u8],
+) -> (Option<PluginComponents>, Vec<FileProblem>) {
+    let invalid = |why: String| FileProblem::error(DiagnosticCode::PluginFileInvalid, why);
+    if bytes.len() > MAX_MANIFEST_BYTES {
+        let why = format!("the file is over {MAX_MANIFEST_BYTES} bytes; the file is ignored");
+        return (None, vec![invalid(why)]);
+    }
+    let value = match json::parse(bytes) {
+        Ok(value) => value,
+        Err(e) => {
+            return (
+                None,
+                vec![
+                    invalid(secret_filter::redact_in_text(&e.message))
+                        .with_position(e.line, e.column),
+                ],
+            );
+        }
+    };
+    if value.as_map().is_none() {
+        let why = format!("the file must be an object, but is {}", value.kind());
+        return (None, vec![invalid(why).with_position(1, 1)]);
+    }
+    let mut problems = Vec::new();
+    let components = read_components(&mut PluginFieldReader::new(&mut problems), kind, &value);
+    (Some(components), problems)
+}
+
+/// Reads the components of one kind from an object in a file or in the manifest.
+fn read_components(
     fields: &mut PluginFieldReader<'_>,
     kind: ComponentKind,
     value: &DynamicValue,
 ) -> PluginComponents {
-    let mut found = PluginComponents::default();
+    let mut components = PluginComponents::default();
     match kind {
-        ComponentKind::McpServers => found.mcp_servers = mcp_servers::read(fields, value),
-        ComponentKind::Apps => found.apps = apps::read(fields, value),
-        ComponentKind::Hooks => found.hooks = hooks::read(fields, value),
-        ComponentKind::LspServers => found.lsp_servers = lsp_servers::read(fields, value),
+        ComponentKind::McpServers => components.mcp_servers = mcp_servers::read(fields, value),
+        ComponentKind::Apps => components.apps = apps::read(fields, value),
+        ComponentKind::Hooks => components.hooks = hooks::read(fields, value),
+        ComponentKind::LspServers => components.lsp_servers = lsp_servers::read(fields, value),
         ComponentKind::Agents
         | ComponentKind::Commands
         | ComponentKind::OutputStyles
         | ComponentKind::Skills => {}
     }
-    found
+    components
 }

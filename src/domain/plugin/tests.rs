@@ -20,7 +20,7 @@ fn plugin(json: &str) -> (PluginManifest, Vec<FileProblem>) {
 }
 
 #[test]
-fn servers_in_both_shapes() {
+fn servers_may_be_wrapped_or_not() {
     let inner = r#"{"a": {"command": "npx", "args": ["-y", "x"], "env": {"TOKEN": "${TOKEN}", "N": "1"},
         "cwd": "./server", "enabled_tools": ["one"], "startup_timeout_sec": 2.5, "timeout": 700},
         "b": {"type": "http", "url": "https://x.example/mcp", "headers": {"Authorization": "Bearer $T"}},
@@ -59,7 +59,7 @@ fn secrets_are_redacted() {
 }
 
 #[test]
-fn servers_that_cannot_be_used() {
+fn invalid_servers_are_omitted() {
     for (json, code) in [
         (r#"{"a": {}}"#, DiagnosticCode::ComponentInvalid),
         (r#"{"a": {"type": "stdio", "url": "https://x"}}"#, DiagnosticCode::ComponentInvalid),
@@ -78,7 +78,7 @@ fn servers_that_cannot_be_used() {
 }
 
 #[test]
-fn files_that_cannot_be_used() {
+fn invalid_files_are_ignored() {
     for (json, line) in [
         ("{\"a\": 1, \"a\": 2}".to_owned(), 1),
         ("{\n// no\n}".to_owned(), 2),
@@ -98,7 +98,7 @@ fn files_that_cannot_be_used() {
 }
 
 #[test]
-fn hooks_apps_and_lsp_servers() {
+fn hooks_apps_and_lsp_servers_are_read() {
     let (found, problems) = file(
         ComponentKind::Hooks,
         r#"{"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [
@@ -132,7 +132,7 @@ fn hooks_apps_and_lsp_servers() {
 }
 
 #[test]
-fn manifests() {
+fn manifest_details_are_read() {
     let (found, problems) = plugin(
         r##"{"name": "p", "description": " two\n words ", "keywords": ["a", "b"], "author": "me",
             "homepage": "https://x.example/?token=hunter2", "license": "MIT",
@@ -164,7 +164,7 @@ fn manifests() {
 }
 
 #[test]
-fn prompts() {
+fn prompts_are_read_from_frontmatter() {
     let read = |kind, text: &str| prompt::read(kind, text.as_bytes(), true, b"file");
     let (agent, problems) = read(
         ComponentKind::Agents,
@@ -182,7 +182,7 @@ fn prompts() {
 }
 
 #[test]
-fn marketplaces() {
+fn marketplace_entries_are_read() {
     let (found, problems) = marketplace::read(
         br#"{"name": "m", "owner": {"name": "o"}, "metadata": {"pluginRoot": "./plugins"}, "plugins": [
             {"name": "a", "source": "./a"}, {"name": "b", "source": "b"},

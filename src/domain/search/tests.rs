@@ -1,4 +1,4 @@
-//! The search over trees that exist only in memory.
+//! Tests of the scan over trees in memory.
 
 use super::{DEFAULT_RESOURCE_DIRS, DEFAULT_SKIPPED_DIRS, SearchRules, SkillSearch};
 use crate::domain::listing::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
@@ -8,15 +8,15 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Directories and what is in them; a name that ends in `/` is a directory, `a -> b` a link to the
-/// directory `b` of the same tree, all else a file.
+/// Directories with their entries. A name that ends in `/` is a directory, `a -> b` is a link to
+/// the directory `b` of the same tree, and other names are files.
 struct Tree(BTreeMap<RelPath, BTreeSet<String>>);
 
 fn rel(text: &str) -> RelPath {
     RelPath::new(text.as_bytes()).expect(text)
 }
 
-fn spot(path: &RelPath) -> ResolvedPath {
+fn resolved(path: &RelPath) -> ResolvedPath {
     ResolvedPath { dir_index: 0, rel_path: path.clone() }
 }
 
@@ -47,14 +47,14 @@ impl Tree {
         (0, self.0.range(..dir).count() as u64)
     }
 
-    fn list(&self, visit: &DirToScan) -> DirListing {
-        let names = &self.0[&visit.resolved.rel_path];
+    fn list(&self, dir: &DirToScan) -> DirListing {
+        let names = &self.0[&dir.resolved.rel_path];
         let entries = names.iter().enumerate().map(|(ordinal, text)| {
-            let (name, what) = if let Some(name) = text.strip_suffix('/') {
+            let (name, kind) = if let Some(name) = text.strip_suffix('/') {
                 (name, ListingEntryKind::Directory)
             } else if let Some((name, target)) = text.split_once(" -> ") {
                 let target = rel(target);
-                (name, ListingEntryKind::LinkedDirectory(spot(&target), self.identity(&target)))
+                (name, ListingEntryKind::LinkedDirectory(resolved(&target), self.identity(&target)))
             } else {
                 let file = SkillFile {
                     digest: None,
@@ -66,10 +66,10 @@ impl Tree {
                 };
                 (&**text, ListingEntryKind::File((text == "SKILL.md").then(|| Ok(Arc::new(file)))))
             };
-            ListingEntry { name: name.as_bytes().into(), ordinal, kind: what }
+            ListingEntry { name: name.as_bytes().into(), ordinal, kind }
         });
         DirListing {
-            identity: self.identity(&visit.resolved.rel_path),
+            identity: self.identity(&dir.resolved.rel_path),
             total_entries: names.len(),
             entries: entries.collect(),
             may_hold_manifest: false,
@@ -89,58 +89,58 @@ fn rules(limits: Limits) -> SearchRules {
     }
 }
 
-/// The packages found, then the diagnostics as `CODE place`.
+/// Returns the packages that the scan found, and the diagnostics as `CODE path`.
 fn find(tree: &Tree, rules: SearchRules) -> (Vec<String>, Vec<String>) {
-    let mut search = SkillSearch::new(spot(&RelPath::root()), rules);
+    let mut search = SkillSearch::new(resolved(&RelPath::root()), rules);
     loop {
         let round = search.next_round();
         if round.is_empty() {
             break;
         }
-        for visit in round {
-            let listing = Arc::new(tree.list(&visit));
-            search.add_listing(visit, Ok(listing));
+        for dir in round {
+            let listing = Arc::new(tree.list(&dir));
+            search.add_listing(dir, Ok(listing));
         }
     }
     let found = search.finish().findings;
     let packages = found.candidates.iter().map(|c| c.package.to_string());
-    let said = found
+    let diagnostics = found
         .diagnostics
         .kept()
         .iter()
-        .map(|d| format!("{:?} {}", d.problem.code, d.resource.as_ref().expect("a place")));
-    (packages.collect(), said.collect())
+        .map(|d| format!("{:?} {}", d.problem.code, d.resource.as_ref().expect("a path")));
+    (packages.collect(), diagnostics.collect())
 }
 
 #[test]
-fn a_path_without_links_names_before_one_with() {
+fn a_path_without_links_takes_precedence() {
     let tree = Tree::new(&["a -> z/deep/dir", "b -> a2", "a2/x -> z", "z/deep/dir/SKILL.md"]);
-    let (packages, said) = find(&tree, rules(Limits::default()));
+    let (packages, diagnostics) = find(&tree, rules(Limits::default()));
     assert_eq!(packages, ["z/deep/dir"]);
-    assert_eq!(said, ["Alias a", "Alias b", "Alias a2/x"]);
+    assert_eq!(diagnostics, ["Alias a", "Alias b", "Alias a2/x"]);
 }
 
 #[test]
 fn link_cycles_end() {
     let tree = Tree::new(&["a/SKILL.md", "a/loop -> a", "a/up -> "]);
-    let (packages, said) = find(&tree, rules(Limits::default()));
+    let (packages, diagnostics) = find(&tree, rules(Limits::default()));
     assert_eq!(packages, ["a"]);
-    assert_eq!(said, ["Alias a/loop", "Alias a/up"]);
+    assert_eq!(diagnostics, ["Alias a/loop", "Alias a/up"]);
 }
 
 #[test]
-fn nested_roots_are_not_searched() {
+fn nested_roots_are_not_scanned() {
     let tree = Tree::new(&["a/SKILL.md", ".system/b/SKILL.md"]);
     let mut rules = rules(Limits::default());
-    rules.nested_roots = Arc::new([spot(&rel(".system"))].into());
+    rules.nested_roots = Arc::new([resolved(&rel(".system"))].into());
     assert_eq!(find(&tree, rules).0, ["a"]);
 }
 
 #[test]
-fn limits_cut_in_order() {
+fn limits_end_the_scan_in_order() {
     let tree = Tree::new(&["a/SKILL.md", "b/SKILL.md", "c/x/SKILL.md", "c/SKILL.md"]);
     let limits = Limits::default();
-    for (limits, packages, said) in [
+    for (limits, packages, diagnostics) in [
         (Limits { max_depth: 1, ..limits.clone() }, vec!["a", "b", "c"], "LimitReached c/x"),
         (Limits { max_directories: 3, ..limits.clone() }, vec!["a", "b"], "LimitReached c"),
         (Limits { max_entries: 4, ..limits.clone() }, vec!["a"], "LimitReached b"),
@@ -148,13 +148,13 @@ fn limits_cut_in_order() {
     ] {
         assert_eq!(
             find(&tree, rules(limits)),
-            (packages.iter().map(|p| (*p).to_owned()).collect(), vec![said.to_owned()])
+            (packages.iter().map(|p| (*p).to_owned()).collect(), vec![diagnostics.to_owned()])
         );
     }
 }
 
 proptest! {
-    /// Whatever the tree, each SKILL.md is found, or lies below a directory that is passed over.
+    /// Each SKILL.md of any tree is found or lies below a skipped directory.
     #[test]
     fn every_skill_is_found_or_below_a_skipped_dir(paths in proptest::collection::vec(
         proptest::collection::vec(prop::sample::select(vec!["a", "b", "scripts", "target", ".git", "c"]), 0..5), 0..12,
@@ -164,16 +164,16 @@ proptest! {
         let (packages, _) = find(&tree, rules(Limits::default()));
         let is_skill = |dir: &RelPath| tree.0.get(dir).is_some_and(|e| e.contains("SKILL.md"));
         for dir in tree.0.keys().filter(|d| is_skill(d)) {
-            let mut above = Some(dir.clone());
-            let mut passed_over = false;
-            while let Some(here) = above {
-                let name = here.file_name().unwrap_or_default();
+            let mut current = Some(dir.clone());
+            let mut skipped = false;
+            while let Some(dir_path) = current {
+                let name = dir_path.file_name().unwrap_or_default();
                 let name = std::str::from_utf8(name).expect("text");
-                passed_over |= DEFAULT_SKIPPED_DIRS.contains(&name);
-                above = here.parent();
-                passed_over |= DEFAULT_RESOURCE_DIRS.contains(&name) && above.as_ref().is_some_and(is_skill);
+                skipped |= DEFAULT_SKIPPED_DIRS.contains(&name);
+                current = dir_path.parent();
+                skipped |= DEFAULT_RESOURCE_DIRS.contains(&name) && current.as_ref().is_some_and(is_skill);
             }
-            prop_assert_eq!(packages.contains(&dir.to_string()), !passed_over, "{}", dir);
+            prop_assert_eq!(packages.contains(&dir.to_string()), !skipped, "{}", dir);
         }
     }
 }

@@ -1,30 +1,30 @@
-//! The fields of a sidecar, one by one. Leaves parsing the file to its parent.
+//! Reader for the fields of a sidecar.
 
 use super::{SkillInterface, SkillPermissions, SkillPolicy, SkillSidecar, ToolDependency};
 use crate::domain::limits::MAX_WIRE_NESTING;
 use crate::domain::{DiagnosticCode, DynamicValue, FileProblem, Severity, position, text};
 
-/// Characters of a name or a kind.
+/// Maximum length of a name, type, transport, product or color.
 const MAX_NAME_CHARS: usize = 64;
-/// Characters of any other text.
+/// Maximum length of other texts.
 const MAX_TEXT_CHARS: usize = 1_024;
-/// Tools, products, and paths of one kind.
+/// Maximum number of items in a list.
 const MAX_ITEMS: usize = 256;
-/// Bytes on the wire of the macOS permissions.
+/// Maximum size of the macOS permissions on the wire.
 const MAX_MACOS_WIRE_BYTES: usize = 64 << 10;
-/// Problems of one file that are kept, so that a hostile one costs a bounded time to report.
+/// Maximum number of problems reported for one file. Bounds the cost of a hostile file.
 const MAX_PROBLEMS: usize = 64;
 
-/// What reads one field after another, and keeps what is wrong.
-pub(super) struct SidecarReader<'a> {
+/// Reads fields and records the problems of one file.
+struct SidecarReader<'a> {
     yaml: &'a str,
     problems: Vec<FileProblem>,
 }
 
-/// A field that is there and cannot be read; its problem is reported.
+/// Error for an invalid field. The problem is already reported.
 struct InvalidField;
 
-/// A mapping and the keys that lead to it.
+/// A mapping and the path of keys to it.
 #[derive(Clone, Copy)]
 struct SidecarMapping<'v> {
     value: &'v DynamicValue,
@@ -37,20 +37,19 @@ impl SidecarMapping<'_> {
     }
 }
 
-impl<'a> SidecarReader<'a> {
-    /// `yaml` is the text of the whole file, for positions.
-    pub(super) fn new(yaml: &'a str) -> Self {
-        Self { yaml, problems: Vec::new() }
-    }
+/// Reads the fields of a sidecar. `yaml` is the text of the file, for positions of problems.
+pub(super) fn read(yaml: &str, value: &DynamicValue) -> (SkillSidecar, Vec<FileProblem>) {
+    let mut reader = SidecarReader { yaml, problems: Vec::new() };
+    let sidecar = reader.read_sidecar(value);
+    (sidecar, reader.problems)
+}
 
-    pub(super) fn into_problems(self) -> Vec<FileProblem> {
-        self.problems
-    }
-
-    pub(super) fn read_sidecar(&mut self, value: &DynamicValue) -> SkillSidecar {
+impl SidecarReader<'_> {
+    fn read_sidecar(&mut self, value: &DynamicValue) -> SkillSidecar {
         let root = SidecarMapping { value, path: &[] };
         self.report_unknown_keys(root, &["interface", "dependencies", "policy", "permissions"]);
-        // The policy comes first, so that no flood of other problems can hide that it is closed.
+        // Problems are limited per file. Read the policy first so that other problems cannot hide
+        // that the policy failed closed.
         let policy = self.read_policy(root);
         SkillSidecar {
             policy,
@@ -58,7 +57,7 @@ impl<'a> SidecarReader<'a> {
             dependencies: self.read_dependencies(root),
             permissions: self
                 .read_permissions(root)
-                .filter(|asked| *asked != SkillPermissions::default()),
+                .filter(|permissions| *permissions != SkillPermissions::default()),
         }
     }
 
@@ -113,7 +112,7 @@ impl<'a> SidecarReader<'a> {
         const KEYS: &[&str] = &["type", "value", "description", "transport", "command", "url"];
         let at = SidecarMapping { value, path: &["dependencies", "tools"] };
         if value.as_map().is_none() {
-            let why = format!("a tool is {}, and must be a mapping; left out", value.kind());
+            let why = format!("a tool must be a mapping, but is {}; omitted", value.kind());
             self.report_problem(at.path, Severity::Warning, DiagnosticCode::FieldInvalid, why);
             return None;
         }
@@ -123,7 +122,7 @@ impl<'a> SidecarReader<'a> {
             self.read_text(at, "value", MAX_TEXT_CHARS),
         );
         let (Some(kind), Some(name)) = (kind, name) else {
-            let why = "a tool without a `type` or `value` that can be used; left out";
+            let why = "a tool has no valid `type` or `value`; omitted";
             self.report_problem(at.path, Severity::Warning, DiagnosticCode::FieldInvalid, why);
             return None;
         };
@@ -141,25 +140,25 @@ impl<'a> SidecarReader<'a> {
         const PATH: &[&str] = &["permissions"];
         const FILES: &[&str] = &["permissions", "file_system"];
         let at = self.read_mapping(root, PATH, &["network", "file_system", "macos"]).ok()??;
-        let mut asked = SkillPermissions {
+        let mut permissions = SkillPermissions {
             network: self.read_network(at),
             macos: self.read_macos(at),
             ..Default::default()
         };
         if let Ok(Some(files)) = self.read_mapping(at, FILES, &["read", "write"]) {
-            asked.file_system_read =
+            permissions.file_system_read =
                 self.read_texts(files, "read", MAX_TEXT_CHARS).unwrap_or_default();
-            asked.file_system_write =
+            permissions.file_system_write =
                 self.read_texts(files, "write", MAX_TEXT_CHARS).unwrap_or_default();
         }
-        Some(asked)
+        Some(permissions)
     }
 
-    /// `network: true`, or `network: {enabled: true}`.
+    /// Reads `network: true` or `network: {enabled: true}`.
     fn read_network(&mut self, at: SidecarMapping<'_>) -> Option<bool> {
         const PATH: &[&str] = &["permissions", "network"];
-        if let Some(DynamicValue::Bool(asked)) = at.value.get("network") {
-            return Some(*asked);
+        if let Some(DynamicValue::Bool(is_requested)) = at.value.get("network") {
+            return Some(*is_requested);
         }
         let network = self.read_mapping(at, PATH, &["enabled"]).ok()??;
         self.read_bool(network, "enabled").ok()?
@@ -179,7 +178,7 @@ impl<'a> SidecarReader<'a> {
         None
     }
 
-    /// The mapping under the last key of `path`, its unknown keys reported.
+    /// Reads the mapping at the last key of `path` and reports its unknown keys.
     fn read_mapping<'v>(
         &mut self,
         parent: SidecarMapping<'v>,
@@ -196,7 +195,7 @@ impl<'a> SidecarReader<'a> {
         Ok(Some(at))
     }
 
-    /// The text under a key without the white space around it, if it is there and can be used.
+    /// Reads a text and trims it. Returns `None` for an empty text.
     fn read_text(&mut self, at: SidecarMapping<'_>, key: &str, max: usize) -> Option<Box<str>> {
         let value = non_null_value(at, key)?;
         let Some(text) = value.as_text().map(str::trim) else {
@@ -216,8 +215,11 @@ impl<'a> SidecarReader<'a> {
         if digits.len() == 6 && digits.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Some(text);
         }
-        let why =
-            format!("`{}` is {}, and must be `#RRGGBB`", at.key_path(key), text::quote_word(&text));
+        let why = format!(
+            "`{}` must be `#RRGGBB`, but is {}; omitted",
+            at.key_path(key),
+            text::quote_word(&text)
+        );
         self.report_warning(at, key, DiagnosticCode::FieldInvalid, why);
         None
     }
@@ -243,7 +245,7 @@ impl<'a> SidecarReader<'a> {
         let items = self.read_list(at, key)?;
         let texts: Option<Vec<&str>> = items.iter().map(DynamicValue::as_text).collect();
         let Some(texts) = texts else {
-            let why = format!("`{}` holds what is no text; left out", at.key_path(key));
+            let why = format!("`{}` must be a list of texts; omitted", at.key_path(key));
             self.report_warning(at, key, DiagnosticCode::FieldInvalid, why);
             return Err(InvalidField);
         };
@@ -253,7 +255,7 @@ impl<'a> SidecarReader<'a> {
         Ok(texts.into_iter().map(Into::into).collect())
     }
 
-    /// The items under a key; none where it is absent.
+    /// Reads the items of a list. Returns no items if the key is absent.
     fn read_list<'v>(
         &mut self,
         at: SidecarMapping<'v>,
@@ -280,7 +282,7 @@ impl<'a> SidecarReader<'a> {
                 &path,
                 Severity::Note,
                 DiagnosticCode::FieldUnknown,
-                format!("not known: {keys}"),
+                format!("unknown keys: {keys}"),
             );
         }
     }
@@ -293,13 +295,13 @@ impl<'a> SidecarReader<'a> {
         expected: &str,
     ) -> InvalidField {
         let name = at.key_path(key);
-        let why = format!("`{name}` is {}, and must be {expected}; left out", value.kind());
+        let why = format!("`{name}` must be {expected}, but is {}; omitted", value.kind());
         self.report_warning(at, key, DiagnosticCode::FieldInvalid, why);
         InvalidField
     }
 
     fn report_too_long(&mut self, at: SidecarMapping<'_>, key: &str, max: &str) -> InvalidField {
-        let why = format!("`{}` is over {max}; left out", at.key_path(key));
+        let why = format!("`{}` is over {max}; omitted", at.key_path(key));
         self.report_warning(at, key, DiagnosticCode::FieldTooLong, why);
         InvalidField
     }
@@ -328,7 +330,7 @@ impl<'a> SidecarReader<'a> {
     }
 }
 
-/// The value under a key, unless it is absent or null.
+/// Returns the value of a key, or `None` if the key is absent or null.
 fn non_null_value<'v>(at: SidecarMapping<'v>, key: &str) -> Option<&'v DynamicValue> {
     at.value.get(key).filter(|value| **value != DynamicValue::Null)
 }

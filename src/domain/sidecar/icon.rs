@@ -1,11 +1,10 @@
-//! Where an icon lies that a sidecar names. Compares words only: whether a link leads elsewhere is
-//! for the room that opens files.
+//! Paths of icons in a sidecar. Resolution is lexical; links are not resolved.
 
 use crate::domain::RelPath;
 
-/// The place, below the selected root, of an icon that `package` names relative to itself:
-/// `./assets/x.svg`, `assets/x.svg`, or with `../` before it. `None` unless that is below the
-/// `assets` directory of the package, or of its plugin's directory.
+/// Resolves the path of an icon, which is relative to `package`: `./assets/x.svg`, `assets/x.svg`,
+/// or either after `../`. Returns the path below the root, or `None` unless the icon is below the
+/// directory `assets` of the package or of its plugin.
 #[must_use]
 pub fn resolve_icon(package: &RelPath, plugin: Option<&RelPath>, text: &str) -> Option<RelPath> {
     let mut rest = text;
@@ -20,13 +19,13 @@ pub fn resolve_icon(package: &RelPath, plugin: Option<&RelPath>, text: &str) -> 
             break;
         }
     }
-    // The type refuses dot segments further on, and absolute, empty and NUL ones.
-    let place = from.join_path(&RelPath::new(rest.as_bytes())?);
+    // `RelPath` rejects further dot segments, absolute and empty paths, and NUL.
+    let path = from.join_path(&RelPath::new(rest.as_bytes())?);
     let is_allowed = [Some(package), plugin].into_iter().flatten().any(|owner| {
-        let assets = owner.join(b"assets").and_then(|assets| place.strip_prefix(&assets));
+        let assets = owner.join(b"assets").and_then(|assets| path.strip_prefix(&assets));
         assets.is_some_and(|below| !below.is_root())
     });
-    is_allowed.then_some(place)
+    is_allowed.then_some(path)
 }
 
 #[cfg(test)]
@@ -40,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn only_below_assets() {
+    fn icons_must_be_below_assets() {
         for (package, plugin, text, expected) in [
             ("s", None, "./assets/x.svg", Some("s/assets/x.svg")),
             ("s", None, "assets/a/x.svg", Some("s/assets/a/x.svg")),
@@ -74,11 +73,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_escapes(text in "(\\.\\./|\\./|assets|/|a|\\.\\.|\\.|\0|é|p|s){0,8}", any: String) {
+        fn resolved_icons_are_below_assets(text in "(\\.\\./|\\./|assets|/|a|\\.\\.|\\.|\0|é|p|s){0,8}", any: String) {
             for text in [text, any] {
-                if let Some(place) = resolve_icon(&rel("p/s"), Some(&rel("p")), &text) {
-                    let below = |dir: &str| place.strip_prefix(&rel(dir)).is_some_and(|rest| !rest.is_root());
-                    prop_assert!(below("p/assets") || below("p/s/assets"), "{place:?}");
+                if let Some(path) = resolve_icon(&rel("p/s"), Some(&rel("p")), &text) {
+                    let below = |dir: &str| path.strip_prefix(&rel(dir)).is_some_and(|rest| !rest.is_root());
+                    prop_assert!(below("p/assets") || below("p/s/assets"), "{path:?}");
                 }
             }
         }

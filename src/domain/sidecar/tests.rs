@@ -11,7 +11,7 @@ fn found(yaml: &str) -> (SkillSidecar, Vec<(DiagnosticCode, Severity, u32, u32)>
 }
 
 #[test]
-fn all_of_a_sidecar() {
+fn all_fields_are_read() {
     let (sidecar, problems) = found(
         "interface:\n  display_name: \"My  Skill\"\n  short_description: does\n  icon_small: ./assets/s.svg\n  \
            icon_large: ../../assets/l.svg\n  brand_color: \"#12abEF\"\n  default_prompt: |\n    a\n    b\n\
@@ -53,13 +53,13 @@ fn all_of_a_sidecar() {
     let products = ["codex".into(), "unheard-of".into()].into();
     assert_eq!(sidecar.policy, SkillPolicy { allow_implicit_invocation: Some(false), products });
     let SkillPermissions { network, file_system_read: read, file_system_write: write, macos } =
-        sidecar.permissions.expect("asked");
+        sidecar.permissions.expect("permissions");
     assert_eq!((network, &*read[0], write.len()), (Some(true), "./a", 2));
-    assert_eq!(&*macos.expect("asked").to_text(), "{\"automation\":[\"x\"]}");
+    assert_eq!(&*macos.expect("permissions").to_text(), "{\"automation\":[\"x\"]}");
 }
 
 #[test]
-fn nothing_said() {
+fn empty_fields_are_omitted() {
     for yaml in [
         "",
         "# comment\n",
@@ -74,7 +74,7 @@ fn nothing_said() {
 }
 
 #[test]
-fn what_cannot_be_parsed_closes() {
+fn an_unparsable_sidecar_fails_closed() {
     let over = "#".repeat(MAX_MANIFEST_BYTES + 1);
     for (bytes, expected) in [
         (b"a: b: c".as_slice(), (DiagnosticCode::YamlSyntax, 1, 5)),
@@ -94,7 +94,7 @@ fn what_cannot_be_parsed_closes() {
 }
 
 #[test]
-fn a_broken_policy_closes_and_costs_nothing_else() {
+fn an_invalid_policy_fails_closed_and_keeps_other_fields() {
     let rest = "interface: {display_name: d}\n";
     for policy in [
         "policy: yes",
@@ -118,7 +118,7 @@ fn a_broken_policy_closes_and_costs_nothing_else() {
 }
 
 #[test]
-fn a_bad_field_costs_that_field() {
+fn an_invalid_field_is_omitted() {
     let long = "x".repeat(1_025);
     let word = "x".repeat(65);
     let paths = format!("permissions: {{file_system: {{read: [{}]}}}}", vec!["a"; 257].join(","));
@@ -157,11 +157,14 @@ fn a_bad_field_costs_that_field() {
         assert_eq!((found, severity), code, "{yaml}");
     }
     let (sidecar, problems) = found("permissions: {network: false}");
-    assert_eq!((sidecar.permissions.expect("said").network, problems), (Some(false), vec![]));
+    assert_eq!(
+        (sidecar.permissions.expect("permissions").network, problems),
+        (Some(false), vec![])
+    );
 }
 
 #[test]
-fn a_bad_tool_costs_that_tool() {
+fn an_invalid_tool_is_omitted() {
     let (sidecar, problems) = found(
         "dependencies:\n  tools:\n  - {type: a, value: b}\n  - text\n  - {type: a}\n  - {value: b}\n  \
          - {type: 1, value: b}\n  - {type: a, value: c, url: [x], more: y}\n",

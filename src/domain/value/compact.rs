@@ -1,6 +1,5 @@
-//! A value in one piece of memory, a few bytes larger than the text in it: thousands of them are held
-//! for as long as the daemon runs, and read now and then. Leaves what the piece belongs to, and for
-//! how long it lives, to others.
+//! Compact encoding of a value in one allocation, a few bytes larger than its text. The daemon
+//! keeps thousands of values for its whole lifetime and rarely reads them.
 
 use super::DynamicValue;
 
@@ -14,9 +13,9 @@ const TEXT: u8 = 6;
 const LIST: u8 = 7;
 const MAP: u8 = 8;
 
-/// A value that was packed. Law: `Part::of(&pack(v)).to_value() == v`.
+/// Decoded view of an encoded value. `ValueRef::decode(&encode(v)).to_value() == v`.
 #[derive(Debug, Clone)]
-#[allow(missing_docs)] // as of `Value`
+#[allow(missing_docs)] // documented by `DynamicValue`
 pub enum ValueRef<'a> {
     Null,
     Bool(bool),
@@ -28,15 +27,15 @@ pub enum ValueRef<'a> {
     Map(CompactEntries<'a>),
 }
 
-/// The items of a list that are left.
+/// Iterator over the items of an encoded list.
 #[derive(Debug, Clone)]
 pub struct CompactItems<'a>(&'a [u8]);
 
-/// The entries of a mapping that are left.
+/// Iterator over the entries of an encoded mapping.
 #[derive(Debug, Clone)]
 pub struct CompactEntries<'a>(&'a [u8]);
 
-/// Packs a value.
+/// Encodes a value.
 #[must_use]
 pub fn encode(value: &DynamicValue) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.wire_size());
@@ -44,7 +43,7 @@ pub fn encode(value: &DynamicValue) -> Vec<u8> {
     out
 }
 
-/// Packs a value behind others.
+/// Appends an encoded value to `out`.
 pub(in crate::domain) fn encode_into(value: &DynamicValue, out: &mut Vec<u8>) {
     match value {
         DynamicValue::Null => out.push(NULL),
@@ -69,13 +68,13 @@ pub(in crate::domain) fn encode_into(value: &DynamicValue, out: &mut Vec<u8>) {
     }
 }
 
-/// Packs one entry of a mapping that [`Entries::of`] reads.
+/// Appends one entry of a mapping with a text value, for [`CompactEntries::from_encoded`].
 pub(in crate::domain) fn encode_entry(key: &str, value: &str, out: &mut Vec<u8>) {
     encode_text(key, out);
     encode_tagged_text(value, out);
 }
 
-/// Packs one item of a list that [`Items::of`] reads.
+/// Appends one text item of a list, for [`CompactItems::from_encoded`].
 pub(in crate::domain) fn encode_item(item: &str, out: &mut Vec<u8>) {
     encode_tagged_text(item, out);
 }
@@ -90,7 +89,7 @@ fn encode_tagged_text(value: &str, out: &mut Vec<u8>) {
     encode_text(value, out);
 }
 
-/// Its length, seven bits a byte, the lowest first, and itself.
+/// Appends the length of a text as a varint (seven bits per byte, lowest first), and the text.
 fn encode_text(text: &str, out: &mut Vec<u8>) {
     let mut left = text.len();
     while left > 0x7f {
@@ -115,13 +114,13 @@ fn encode_container(tag: u8, out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>))
 }
 
 impl<'a> ValueRef<'a> {
-    /// What [`pack`] packed.
+    /// Decodes a value from [`encode`].
     #[must_use]
-    pub fn decode(packed: &'a [u8]) -> Self {
-        decode_value(&mut { packed })
+    pub fn decode(encoded: &'a [u8]) -> Self {
+        decode_value(&mut { encoded })
     }
 
-    /// The same as a tree.
+    /// Converts the view to an owned value.
     #[must_use]
     pub fn to_value(self) -> DynamicValue {
         match self {
@@ -140,19 +139,19 @@ impl<'a> ValueRef<'a> {
 }
 
 impl<'a> CompactItems<'a> {
-    /// The items that lie in these bytes, one behind the other.
-    pub(in crate::domain) fn from_encoded(packed: &'a [u8]) -> Self {
-        Self(packed)
+    /// Iterates over items from [`encode_item`].
+    pub(in crate::domain) fn from_encoded(encoded: &'a [u8]) -> Self {
+        Self(encoded)
     }
 }
 
 impl<'a> CompactEntries<'a> {
-    /// The entries that lie in these bytes, one behind the other.
-    pub(in crate::domain) fn from_encoded(packed: &'a [u8]) -> Self {
-        Self(packed)
+    /// Iterates over entries from [`encode_entry`].
+    pub(in crate::domain) fn from_encoded(encoded: &'a [u8]) -> Self {
+        Self(encoded)
     }
 
-    /// The bytes that are left.
+    /// Returns the bytes of the remaining entries.
     pub(in crate::domain) fn bytes(&self) -> &'a [u8] {
         self.0
     }
@@ -174,7 +173,8 @@ impl<'a> Iterator for CompactEntries<'a> {
     }
 }
 
-/// Takes one value off the front. Only what [`append`] wrote is ever read.
+/// Decodes the first value of `bytes` and advances `bytes`. The input is always from
+/// [`encode_into`].
 fn decode_value<'a>(bytes: &mut &'a [u8]) -> ValueRef<'a> {
     let tag = take_bytes(bytes, 1).first().copied().unwrap_or(NULL);
     match tag {
@@ -246,7 +246,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_unpacked_is_what_was_packed(value in value()) {
+        fn decoding_reverses_encoding(value in value()) {
             prop_assert_eq!(ValueRef::decode(&encode(&value)).to_value(), value);
         }
     }

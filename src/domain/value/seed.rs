@@ -1,4 +1,4 @@
-//! Builds a `Value` from any serde format, and refuses what would cost too much to hold.
+//! Builds a [`DynamicValue`] from any serde format, with limits on memory and nesting.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -11,8 +11,8 @@ use super::DynamicValue;
 use crate::domain::limits::MAX_NESTING;
 use crate::domain::text;
 
-/// What one document may still cost. Text costs its bytes + 1, everything else 1; a key that is no
-/// text costs the bytes that it is printed in, too, since printing keys within keys doubles them.
+/// Memory budget of one document. A text costs its bytes + 1, any other value 1. A key that is not
+/// a text also costs its bytes as text, because the conversion of nested keys doubles their size.
 #[derive(Debug)]
 pub struct DocumentBudget {
     remaining: Cell<usize>,
@@ -20,20 +20,20 @@ pub struct DocumentBudget {
 }
 
 impl DocumentBudget {
-    /// A budget for one document.
+    /// Creates the budget for one document.
     #[must_use]
     pub fn new(left: usize) -> Self {
         Self { remaining: Cell::new(left), rejection: RefCell::default() }
     }
 
-    /// What builds the document's value from any deserializer. It refuses a document over this
-    /// budget or over `MAX_NESTING`, and a key that a mapping has twice.
+    /// Returns the seed that deserializes the document. The seed rejects a document over this
+    /// budget or `MAX_NESTING`, and duplicate keys.
     #[must_use]
     pub fn seed(&self) -> ValueSeed<'_> {
         ValueSeed { budget: self, depth: 0, seen_keys: None }
     }
 
-    /// Why a well-formed document was refused by the rules of `seed`, if it was.
+    /// Returns the reason if the seed rejected a well-formed document.
     #[must_use]
     pub fn into_rejection(self) -> Option<String> {
         self.rejection.into_inner()
@@ -43,9 +43,7 @@ impl DocumentBudget {
         match self.remaining.get().checked_sub(cost) {
             Some(left) => self.remaining.set(left),
             None => {
-                return Err(
-                    self.reject("too large once its aliases are expanded and its keys printed")
-                );
+                return Err(self.reject("too large after the expansion of aliases and keys"));
             }
         }
         Ok(())
@@ -58,12 +56,12 @@ impl DocumentBudget {
     }
 }
 
-/// Builds one `Value`; see [`Budget::seed`].
+/// Builds one [`DynamicValue`]; see [`DocumentBudget::seed`].
 #[derive(Debug, Clone, Copy)]
 pub struct ValueSeed<'a> {
     budget: &'a DocumentBudget,
     depth: usize,
-    /// Set where the value is a mapping's key: the keys before it.
+    /// Previous keys of the mapping if the value is a key, else `None`.
     seen_keys: Option<&'a HashSet<Box<str>>>,
 }
 
@@ -85,8 +83,8 @@ impl ValueSeed<'_> {
         self.check_key(value())
     }
 
-    /// Refuses a key here, not where the mapping is built, so that the format's own position of the
-    /// error is the key's.
+    /// Rejects a duplicate key. The check is here and not in `visit_map` so that the deserializer
+    /// reports the position of the key.
     fn check_key<E: de::Error>(self, value: DynamicValue) -> Result<DynamicValue, E> {
         let Some(keys) = self.seen_keys else { return Ok(value) };
         let key = value.to_text();
@@ -95,7 +93,7 @@ impl ValueSeed<'_> {
         }
         if keys.contains(&key) {
             let shown = text::quote_word(&key);
-            return Err(self.budget.reject(format_args!("the key {shown} is there twice")));
+            return Err(self.budget.reject(format_args!("duplicate key {shown}")));
         }
         Ok(DynamicValue::Text(key))
     }
@@ -186,7 +184,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
         self.check_key(DynamicValue::Map(map.into()))
     }
 
-    /// A tagged value of YAML: its content, the tag dropped.
+    /// Builds a tagged YAML value without its tag.
     fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<DynamicValue, A::Error> {
         let (IgnoredAny, content) = tagged.variant()?;
         content.newtype_variant_seed(self)

@@ -1,25 +1,23 @@
-//! How deep the brackets of a YAML text may be nested, at most, told in one pass and before anything
-//! is built. Leaves reading the text to the library.
+//! Upper bound of the bracket depth of a YAML text, computed in one pass before parsing.
 //!
-//! Inside brackets it is plain what each character does, but where a text is inside brackets only a
-//! whole reader can say: a `[` may as well stand in prose. So each one is taken for the first of a
-//! nest, and all the ways of reading that this gives are followed at once: of those that are in the
-//! same place, the deepest. Where a rule is not worth telling apart, both ways are followed. What
-//! comes out is never less than the truth.
+//! Only a full parser knows whether a `[` opens a list or is part of prose. This module therefore
+//! treats each bracket as a possible start of a list and follows all possible readings at once. For
+//! each lexer state it keeps only the deepest reading. If a rule of YAML is not worth an exact
+//! check, both outcomes are followed. The result is never less than the real depth.
 
-/// Where in a token a way of reading is.
+/// State of a possible reading.
 #[derive(Clone, Copy)]
 enum LexerState {
-    /// Between two, or in punctuation.
+    /// Between two tokens, or in punctuation.
     BetweenTokens,
-    /// In text without quotes.
+    /// In a scalar without quotes.
     PlainScalar,
     SingleQuoted,
     DoubleQuoted,
-    /// Behind a backslash between double quotes.
+    /// After a backslash in double quotes.
     DoubleQuotedEscape,
     Comment,
-    /// In an alias or an anchor.
+    /// In an alias or anchor.
     Anchor,
     Tag,
 }
@@ -35,48 +33,49 @@ const LEXER_STATES: [LexerState; 8] = [
     LexerState::Tag,
 ];
 
-/// The deepest way of reading for each place; 0 for none.
+/// Depth of the deepest reading in each state; 0 for no reading.
 #[derive(Clone, Copy, Default)]
 struct StateDepths([usize; LEXER_STATES.len()]);
 
 impl StateDepths {
-    fn raise_depth(&mut self, place: LexerState, depth: usize) {
-        let deepest = &mut self.0[place as usize];
+    fn raise_depth(&mut self, state: LexerState, depth: usize) {
+        let deepest = &mut self.0[state as usize];
         *deepest = depth.max(*deepest);
     }
 }
 
-/// The first bracket that may be inside of more than `max` others; `None` where surely none is.
+/// Returns the offset of the first bracket that may be inside more than `max` others, or `None` if
+/// there is certainly no such bracket.
 pub(super) fn find_bracket_deeper_than(max: usize, text: &str) -> Option<usize> {
     let opens = |b: &u8| matches!(b, b'[' | b'{');
-    // Nearly every text: there is nothing to follow.
+    // Nearly every text ends here.
     if text.bytes().filter(opens).count() <= max {
         return None;
     }
-    let mut ways = StateDepths::default();
+    let mut depths = StateDepths::default();
     let mut before = b'\n';
     for (at, byte) in text.bytes().enumerate() {
         let mut next = StateDepths::default();
         if opens(&byte) {
             next.raise_depth(LexerState::BetweenTokens, 1);
         }
-        for place in LEXER_STATES {
-            let depth = ways.0[place as usize];
+        for state in LEXER_STATES {
+            let depth = depths.0[state as usize];
             if depth > 0 {
-                advance_state(place, depth, before, byte, &mut next);
+                advance_state(state, depth, before, byte, &mut next);
             }
         }
         if next.0[LexerState::BetweenTokens as usize] > max {
             return Some(at);
         }
-        (ways, before) = (next, byte);
+        (depths, before) = (next, byte);
     }
     None
 }
 
-/// Adds where a way of reading may be behind the next byte.
-fn advance_state(place: LexerState, depth: usize, before: u8, byte: u8, next: &mut StateDepths) {
-    let (places, depth) = match place {
+/// Adds the states that a reading may have after the next byte.
+fn advance_state(state: LexerState, depth: usize, before: u8, byte: u8, next: &mut StateDepths) {
+    let (states, depth) = match state {
         LexerState::BetweenTokens | LexerState::Anchor | LexerState::PlainScalar
             if matches!(byte, b'[' | b'{') =>
         {
@@ -87,20 +86,20 @@ fn advance_state(place: LexerState, depth: usize, before: u8, byte: u8, next: &m
         {
             (&[LexerState::BetweenTokens][..], depth - 1)
         }
-        _ => (next_states(place, before, byte), depth),
+        _ => (next_states(state, before, byte), depth),
     };
-    for place in places {
-        next.raise_depth(*place, depth);
+    for state in states {
+        next.raise_depth(*state, depth);
     }
 }
 
-/// Where one may be behind a byte that is no bracket, or stands where it means none.
-fn next_states(place: LexerState, before: u8, byte: u8) -> &'static [LexerState] {
+/// Returns the possible states after a byte that is not a bracket, or has no meaning as a bracket.
+fn next_states(state: LexerState, before: u8, byte: u8) -> &'static [LexerState] {
     use LexerState::{
         Anchor, BetweenTokens, Comment, DoubleQuoted, DoubleQuotedEscape, PlainScalar,
         SingleQuoted, Tag,
     };
-    match place {
+    match state {
         SingleQuoted if byte == b'\'' => &[BetweenTokens],
         SingleQuoted => &[SingleQuoted],
         DoubleQuoted if byte == b'"' => &[BetweenTokens],
@@ -108,13 +107,13 @@ fn next_states(place: LexerState, before: u8, byte: u8) -> &'static [LexerState]
         DoubleQuoted | DoubleQuotedEscape => &[DoubleQuoted],
         Comment => match byte {
             b'\n' | b'\r' => &[BetweenTokens],
-            // Some line ends are of more than one byte.
+            // Some line breaks have more than one byte.
             0x80.. => &[Comment, BetweenTokens],
             _ => &[Comment],
         },
         Tag => match byte {
             b' ' | b'\t' | b'\n' | b'\r' => &[BetweenTokens],
-            // A tag in `<>` may hold commas.
+            // A tag in `<>` may contain commas.
             b',' | 0x80.. => &[Tag, BetweenTokens],
             _ => &[Tag],
         },

@@ -1,21 +1,20 @@
-//! YAML of the simplest kind, as most frontmatter is: lines of `key: value`, and one level of the same
-//! below a key. Read here in one pass, which costs a tenth of what the library takes to begin. Gives
-//! what the library gives, or nothing: every doubt, and every mistake, is left to the library. The
-//! tests hold the two together.
+//! Fast path for the simple YAML of most frontmatter: lines of `key: value`, and one nested level.
+//! Parses in one pass, at a tenth of the library's fixed cost. Returns the same value as the
+//! library, or `None` in case of doubt, so that the library parses the text. Tests compare both.
 
 use crate::domain::DynamicValue;
 use std::iter::Peekable;
 
-/// Keys in one mapping: each is compared with those before it.
+/// Maximum number of keys in one mapping. Each key is compared with all previous keys.
 const MAX_KEYS: usize = 64;
-/// Far below what the library takes for a key on one line.
+/// Maximum length of a key, far below the library's limit for a key on one line.
 const MAX_KEY_BYTES: usize = 64;
-/// Signs beyond ASCII that authors use and YAML gives no meaning.
+/// Common non-ASCII punctuation without a meaning in YAML.
 const PLAIN_PUNCTUATION: [char; 10] = ['–', '—', '‘', '’', '“', '”', '…', '•', '→', '≥'];
 
 type MapEntries = Vec<(Box<str>, DynamicValue)>;
 
-/// The value of a text that is surely of this kind.
+/// Parses a text, or returns `None` if the text is not certainly simple.
 pub(super) fn parse(text: &str) -> Option<DynamicValue> {
     let mut lines = text.split_terminator('\n').peekable();
     let mut entries = MapEntries::new();
@@ -30,7 +29,7 @@ pub(super) fn parse(text: &str) -> Option<DynamicValue> {
     (!entries.is_empty()).then(|| DynamicValue::Map(entries.into()))
 }
 
-/// The mapping in the lines that are indented alike.
+/// Parses a nested mapping from the following lines with the same indent.
 fn parse_nested_mapping<'a>(
     lines: &mut Peekable<impl Iterator<Item = &'a str>>,
 ) -> Option<DynamicValue> {
@@ -53,7 +52,7 @@ fn add_entry(entries: &mut MapEntries, key: &str, value: DynamicValue) -> Option
     is_new.then(|| entries.push((key.into(), value)))
 }
 
-/// The key and the value of a line; no value where the line ends behind the colon.
+/// Parses the key and value of a line. The value is `None` if the line ends after the colon.
 fn parse_entry(line: &str) -> Option<(&str, Option<&str>)> {
     let (key, rest) = line.split_once(':')?;
     let is_key = key.len() <= MAX_KEY_BYTES
@@ -69,7 +68,7 @@ fn parse_entry(line: &str) -> Option<(&str, Option<&str>)> {
     Some((key, Some(value)))
 }
 
-/// The text that a value means.
+/// Parses a plain or quoted scalar.
 fn parse_scalar(value: &str) -> Option<&str> {
     if !value.chars().all(is_plain_char) {
         return None;
@@ -79,11 +78,11 @@ fn parse_scalar(value: &str) -> Option<&str> {
         let is_plain = !inside.is_empty() && !inside.contains([quote, '\\']);
         return is_plain.then_some(inside);
     }
-    let goes_on = value.contains(": ") || value.contains(" #") || value.ends_with(':');
-    (is_plain_text(value) && !goes_on).then_some(value)
+    let has_syntax = value.contains(": ") || value.contains(" #") || value.ends_with(':');
+    (is_plain_text(value) && !has_syntax).then_some(value)
 }
 
-/// Whether it begins like text, and is not one of the words that mean something else.
+/// Whether a text begins with a letter and is not `null`, `true` or `false`.
 fn is_plain_text(text: &str) -> bool {
     const NO_TEXT: [&str; 3] = ["null", "true", "false"];
     text.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -103,14 +102,15 @@ mod tests {
     use crate::domain::yaml::parse_with_library;
     use proptest::prelude::*;
 
-    /// What is read here is what the library reads.
+    /// Checks that a parsed text has the value that the library returns. Returns whether it was
+    /// parsed.
     fn agrees(text: &str) -> Result<bool, TestCaseError> {
         let Some(read) = parse(text) else { return Ok(false) };
         prop_assert_eq!(parse_with_library(text).ok(), Some(read), "{:?}", text);
         Ok(true)
     }
 
-    /// Lines that are of the kind, or nearly.
+    /// Lines that are simple or nearly simple.
     fn line() -> impl Strategy<Value = String> {
         let indent = prop_oneof![4 => Just(""), 2 => Just("  "), 1 => Just(" "), 1 => Just("    ")];
         let key = prop_oneof![6 => "[a-c]", 2 => "[a-zA-Z][a-zA-Z0-9_-]{0,12}", 1 => "[ -~]{0,6}",
@@ -135,23 +135,23 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4_096))]
 
         #[test]
-        fn lines_are_read_as_the_library_does(
+        fn simple_lines_match_the_library(
             lines in proptest::collection::vec(line(), 1..6), end in prop_oneof![Just(""), Just("\n")],
         ) {
             agrees(&(lines.join("\n") + end))?;
         }
 
         #[test]
-        fn any_text_is(text in "[a-c:\" '#\n-]{0,24}") {
+        fn any_text_matches_the_library(text in "[a-c:\" '#\n-]{0,24}") {
             agrees(&text)?;
         }
     }
 
     #[test]
-    fn what_most_skills_say_is_read() {
+    fn common_frontmatter_is_parsed() {
         let text = "name: a-b\ndescription: Does (this), e.g. \"that\"; see https://x.y/?a=b — now.\n\
                     license: 'It''s'\n";
-        assert_eq!(parse(text), None, "a quote in quotes is the library's");
+        assert_eq!(parse(text), None, "escaped quotes need the library");
         let text = "name: a-b\ndescription: Does (this), e.g. \"that\"; see https://x.y/?a=b — now.\n\
                     metadata:\n  version: \"1.0\"\n  author: 'me: I'\nlicense: MIT\n";
         assert!(agrees(text).expect("the same"));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_anything_else_is_left() {
+    fn other_yaml_is_not_parsed() {
         for text in [
             "",
             "\n",

@@ -8,7 +8,7 @@ fn lines_and_keys(quoted: &[(u32, String)]) -> Vec<(u32, &str)> {
 }
 
 #[test]
-fn quotes_what_authors_forget_to() {
+fn broken_values_are_quoted() {
     for (yaml, repaired, keys) in [
         ("description: A: b, c\n", "description: 'A: b, c'\n", vec![(1, "description")]),
         ("a: b: c\r\nd: e\r\n", "a: 'b: c'\r\nd: e\r\n", vec![(1, "a")]),
@@ -47,7 +47,7 @@ fn quotes_what_authors_forget_to() {
 }
 
 #[test]
-fn leaves_what_is_quoted_or_in_a_block() {
+fn quoted_and_block_scalars_are_not_changed() {
     for whole in [
         "x: |\n  a: b: c\n\n  d: @e\n",
         "x: >-\n  a: b: c\n",
@@ -74,7 +74,7 @@ fn leaves_what_is_quoted_or_in_a_block() {
 }
 
 #[test]
-fn leaves_what_is_broken_in_another_way() {
+fn other_errors_are_not_repaired() {
     for yaml in [
         "a: \"b\" c\n",
         "a: 'b\n",
@@ -92,7 +92,7 @@ fn leaves_what_is_broken_in_another_way() {
     }
 }
 
-/// One entry of a mapping, valid in the ways that authors and printers write.
+/// A valid entry of a mapping, in any scalar or list style.
 fn entry() -> impl Strategy<Value = String> {
     let word = "[a-zA-Z@:,#'\"{}`<>-]{1,6}";
     let lines = prop::collection::vec(prop::collection::vec(word, 1..4), 1..4);
@@ -129,11 +129,11 @@ proptest! {
     }
 
     #[test]
-    fn never_panics_nor_spoils(text in "\\PC{0,100}", dense in "[-?:,\\[\\]{}#&*!|>'\"%@` ab\r\n\t]{0,80}") {
+    fn repair_is_idempotent_and_keeps_lines(text in "\\PC{0,100}", dense in "[-?:,\\[\\]{}#&*!|>'\"%@` ab\r\n\t]{0,80}") {
         for yaml in [text, dense] {
             if let Some((repaired, quoted)) = quote_broken_values(&yaml) {
                 prop_assert!(!quoted.is_empty());
-                prop_assert_eq!(quote_broken_values(&repaired), None, "once is enough");
+                prop_assert_eq!(quote_broken_values(&repaired), None, "repaired text needs no repair");
                 prop_assert_eq!(repaired.matches('\n').count(), yaml.matches('\n').count());
             }
         }

@@ -1,4 +1,4 @@
-//! A request as it arrives: what is there of it is counted, and all of it must be there in time.
+//! Request body that counts its bytes against a quota and must arrive within a time limit.
 
 use crate::grpc::errors::{overloaded, request_timed_out};
 use crate::grpc::quota::QuotaPermit;
@@ -9,15 +9,21 @@ use std::task::{Context, Poll, ready};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::codegen::StdError;
 
-/// The body of a request.
+/// Request body with a quota.
 pub(super) struct CountedRequestBody<B> {
-    pub(super) body: B,
-    /// What has arrived, until the method has the whole.
-    pub(super) byte_permit: QuotaPermit,
-    /// When it must be whole; `None` where it has no end.
-    pub(super) deadline: Option<Instant>,
-    /// Waits for that, once there is something to wait for.
-    pub(super) deadline_timer: Option<Pin<Box<Sleep>>>,
+    body: B,
+    /// Permit for the received bytes, until the method has the whole request.
+    byte_permit: QuotaPermit,
+    /// Deadline for the whole request; `None` for a request without an end.
+    deadline: Option<Instant>,
+    /// Timer of the deadline, created when the body is first pending.
+    deadline_timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl<B> CountedRequestBody<B> {
+    pub(super) fn new(body: B, byte_permit: QuotaPermit, deadline: Option<Instant>) -> Self {
+        Self { body, byte_permit, deadline, deadline_timer: None }
+    }
 }
 
 impl<B> http_body::Body for CountedRequestBody<B>
@@ -35,20 +41,21 @@ where
         let frame = match Pin::new(&mut self.body).poll_frame(context) {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
-                let Some(until) = self.deadline else { return Poll::Pending };
-                let late = self.deadline_timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
-                ready!(late.as_mut().poll(context));
+                let Some(deadline) = self.deadline else { return Poll::Pending };
+                let timer =
+                    self.deadline_timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+                ready!(timer.as_mut().poll(context));
                 self.deadline = None;
                 return Poll::Ready(Some(Err(request_timed_out().into())));
             }
         };
-        let arrived = match &frame {
+        let received = match &frame {
             Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
             Some(Err(_)) | None => 0,
         };
-        Poll::Ready(match self.byte_permit.acquire_more(arrived) {
+        Poll::Ready(match self.byte_permit.acquire_more(received) {
             Ok(()) => frame.map(|frame| frame.map_err(Into::into)),
-            Err(full) => Some(Err(overloaded(full).into())),
+            Err(exceeded) => Some(Err(overloaded(exceeded).into())),
         })
     }
 

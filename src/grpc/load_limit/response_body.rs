@@ -1,5 +1,5 @@
-//! An answer as it is sent: counted from when it is made until the connection has sent it, so that for
-//! a caller who takes nothing only so much is made.
+//! Response body that counts its bytes against a quota until the connection has sent them. A caller
+//! that reads nothing can only buffer a limited number of bytes.
 
 use crate::domain::QuotaKey;
 use crate::grpc::errors::overloaded;
@@ -13,29 +13,29 @@ use std::task::{Context, Poll, ready};
 use tonic::Status;
 use tonic::body::Body;
 
-/// The body of an answer.
+/// Response body with a quota.
 pub(super) struct CountedResponseBody {
     body: Body,
-    /// Where its parts are counted; `None` for a stream, which has so few of them that they are none.
+    /// Quota of the chunks. `None` for a stream, which buffers only a few chunks.
     quota: Option<ResponseQuota>,
-    /// Whether a status took the place of the rest.
+    /// Whether an error status replaced the rest of the body.
     is_aborted: bool,
 }
 
-/// What an answer takes.
+/// Permits of one response.
 pub(super) struct ResponseQuota {
-    pub(super) quota_key: QuotaKey,
-    pub(super) byte_quota: Quota,
-    /// The bytes of all of it, where they are known: it is there from the beginning, whichever part is
-    /// on its way.
-    pub(super) total_bytes: Option<usize>,
-    /// What was taken for all of it.
-    pub(super) total_permit: Option<Arc<QuotaPermit>>,
-    /// Held by every part, too.
-    pub(super) call_permit: Arc<QuotaPermit>,
+    quota_key: QuotaKey,
+    byte_quota: Quota,
+    /// Total bytes of the response, if known. The whole message is in memory from the start, so the
+    /// first chunk acquires the permits for all bytes.
+    total_bytes: Option<usize>,
+    /// Permit for the total bytes.
+    total_permit: Option<Arc<QuotaPermit>>,
+    /// Permit of the call, shared by all chunks.
+    call_permit: Arc<QuotaPermit>,
 }
 
-/// Part of an answer, with what it takes.
+/// Chunk of a response with its permits.
 struct CountedChunk {
     chunk: Bytes,
     _byte_permit: Arc<QuotaPermit>,
@@ -43,23 +43,34 @@ struct CountedChunk {
 }
 
 impl CountedResponseBody {
-    pub(super) fn new(body: Body, count: Option<ResponseQuota>) -> Self {
-        Self { body, quota: count, is_aborted: false }
+    pub(super) fn new(body: Body, quota: Option<ResponseQuota>) -> Self {
+        Self { body, quota, is_aborted: false }
     }
 }
 
 impl ResponseQuota {
-    fn attach_permits(&mut self, part: Bytes) -> Result<Bytes, QuotaExceeded> {
-        if let Some(whole) = self.total_bytes.take() {
-            self.total_permit = Some(Arc::new(self.byte_quota.acquire(&self.quota_key, whole)?));
+    pub(super) fn new(
+        quota_key: QuotaKey,
+        byte_quota: Quota,
+        total_bytes: Option<usize>,
+        call_permit: QuotaPermit,
+    ) -> Self {
+        let call_permit = Arc::new(call_permit);
+        Self { quota_key, byte_quota, total_bytes, total_permit: None, call_permit }
+    }
+
+    fn attach_permits(&mut self, chunk: Bytes) -> Result<Bytes, QuotaExceeded> {
+        if let Some(total_bytes) = self.total_bytes.take() {
+            let permit = self.byte_quota.acquire(&self.quota_key, total_bytes)?;
+            self.total_permit = Some(Arc::new(permit));
         }
-        let bytes = match &self.total_permit {
-            Some(taken) => taken.clone(),
-            None => Arc::new(self.byte_quota.acquire(&self.quota_key, part.len())?),
+        let byte_permit = match &self.total_permit {
+            Some(permit) => permit.clone(),
+            None => Arc::new(self.byte_quota.acquire(&self.quota_key, chunk.len())?),
         };
         Ok(Bytes::from_owner(CountedChunk {
-            chunk: part,
-            _byte_permit: bytes,
+            chunk,
+            _byte_permit: byte_permit,
             _call_permit: self.call_permit.clone(),
         }))
     }
@@ -80,20 +91,20 @@ impl http_body::Body for CountedResponseBody {
             Some(Ok(frame)) => frame,
             end @ (Some(Err(_)) | None) => return Poll::Ready(end),
         };
-        let part = match frame.into_data() {
-            Ok(part) => part,
+        let chunk = match frame.into_data() {
+            Ok(chunk) => chunk,
             Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
         };
-        let held = match &mut self.quota {
-            Some(count) => count.attach_permits(part),
-            None => Ok(part),
+        let counted = match &mut self.quota {
+            Some(quota) => quota.attach_permits(chunk),
+            None => Ok(chunk),
         };
-        Poll::Ready(Some(match held {
-            Ok(part) => Ok(Frame::data(part)),
-            Err(full) => {
+        Poll::Ready(Some(match counted {
+            Ok(chunk) => Ok(Frame::data(chunk)),
+            Err(exceeded) => {
                 self.is_aborted = true;
                 let mut trailers = HeaderMap::new();
-                overloaded(full).add_header(&mut trailers)?;
+                overloaded(exceeded).add_header(&mut trailers)?;
                 Ok(Frame::trailers(trailers))
             }
         }))

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use tonic::Code;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
-/// A body in parts; with `None` at the end it never ends.
+/// Body of several chunks. If the last chunk is `None`, the body never ends.
 struct ChunkedBody(Vec<Option<Bytes>>);
 
 impl http_body::Body for ChunkedBody {
@@ -44,11 +44,11 @@ fn request(body: Vec<Option<Bytes>>) -> Request<ChunkedBody> {
     request
 }
 
-/// Calls a method that takes all of its request and gives an answer of so many bytes.
+/// Calls a method that reads the whole request and responds with `response_len` bytes.
 async fn call_method(
-    door: &LoadLimitLayer,
+    layer: &LoadLimitLayer,
     request: Request<ChunkedBody>,
-    answer: usize,
+    response_len: usize,
 ) -> Response<Body> {
     let method = move |request: Request<Body>| async move {
         let mut body = request.into_body();
@@ -57,95 +57,99 @@ async fn call_method(
                 return Ok::<_, Infallible>(status.into_http());
             }
         }
-        Ok(Response::new(Body::new(ChunkedBody(vec![Some(vec![7; answer].into())]))))
+        Ok(Response::new(Body::new(ChunkedBody(vec![Some(vec![7; response_len].into())]))))
     };
-    door.layer(service_fn(method)).oneshot(request).await.expect("an answer")
+    layer.layer(service_fn(method)).oneshot(request).await.expect("infallible service")
 }
 
 async fn next_frame(body: &mut Body) -> Option<Result<Frame<Bytes>, Status>> {
     poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await
 }
 
-fn status_code(answer: &Response<Body>) -> Code {
-    Status::from_header_map(answer.headers()).map_or(Code::Ok, |status| status.code())
+fn status_code(response: &Response<Body>) -> Code {
+    Status::from_header_map(response.headers()).map_or(Code::Ok, |status| status.code())
 }
 
 #[tokio::test]
-async fn a_request_that_does_not_arrive() {
+async fn slow_request_times_out() {
     let half = request(vec![Some(Bytes::from_static(b"half")), None]);
     assert_eq!(
         status_code(&call_method(&test_layer(9, 99), half, 1).await),
         Code::DeadlineExceeded
     );
-    // A conversation goes on for as long as it likes.
-    let mut talk = request(vec![None]);
-    *talk.uri_mut() = "/grpc.reflection.v1.ServerReflection/X".parse().expect("a path");
-    let door = test_layer(9, 99);
-    let talk = tokio::time::timeout(Duration::from_millis(200), call_method(&door, talk, 1));
-    assert!(talk.await.is_err());
+    // Reflection calls have no time limit for the request.
+    let mut reflection = request(vec![None]);
+    *reflection.uri_mut() = "/grpc.reflection.v1.ServerReflection/X".parse().expect("valid path");
+    let layer = test_layer(9, 99);
+    let reflection =
+        tokio::time::timeout(Duration::from_millis(200), call_method(&layer, reflection, 1));
+    assert!(reflection.await.is_err());
 }
 
 #[tokio::test]
-async fn a_deadline_ends_the_method() {
+async fn deadline_cancels_method() {
     struct Dropped(Arc<AtomicBool>);
     impl Drop for Dropped {
         fn drop(&mut self) {
             self.0.store(true, Ordering::Relaxed);
         }
     }
-    let over = Arc::new(AtomicBool::new(false));
+    let is_dropped = Arc::new(AtomicBool::new(false));
     let method = |_| {
-        let dropped = Dropped(over.clone());
+        let dropped = Dropped(is_dropped.clone());
         async move {
             let _dropped = dropped;
             pending::<Result<Response<Body>, Infallible>>().await
         }
     };
     let mut request = request(Vec::new());
-    request.headers_mut().insert("grpc-timeout", "5m".parse().expect("a header"));
-    let answer =
-        test_layer(1, 1).layer(service_fn(method)).oneshot(request).await.expect("an answer");
-    assert_eq!(status_code(&answer), Code::DeadlineExceeded);
-    assert!(over.load(Ordering::Relaxed));
+    request.headers_mut().insert("grpc-timeout", "5m".parse().expect("valid header"));
+    let response = test_layer(1, 1)
+        .layer(service_fn(method))
+        .oneshot(request)
+        .await
+        .expect("infallible service");
+    assert_eq!(status_code(&response), Code::DeadlineExceeded);
+    assert!(is_dropped.load(Ordering::Relaxed));
 }
 
 #[tokio::test]
-async fn a_call_lasts_until_its_answer_is_taken() {
-    let door = test_layer(1, 99);
-    let mut answer = call_method(&door, request(Vec::new()), 4).await;
+async fn call_permit_is_held_until_response_is_sent() {
+    let layer = test_layer(1, 99);
+    let mut response = call_method(&layer, request(Vec::new()), 4).await;
     assert_eq!(
-        status_code(&call_method(&door, request(Vec::new()), 4).await),
+        status_code(&call_method(&layer, request(Vec::new()), 4).await),
         Code::ResourceExhausted
     );
-    let part = next_frame(answer.body_mut()).await.expect("a part").expect("a good one");
-    assert!(next_frame(answer.body_mut()).await.is_none());
-    drop(answer);
+    let chunk = next_frame(response.body_mut()).await.expect("chunk").expect("no error");
+    assert!(next_frame(response.body_mut()).await.is_none());
+    drop(response);
     assert_eq!(
-        status_code(&call_method(&door, request(Vec::new()), 4).await),
+        status_code(&call_method(&layer, request(Vec::new()), 4).await),
         Code::ResourceExhausted
     );
-    drop(part);
-    assert_eq!(status_code(&call_method(&door, request(Vec::new()), 4).await), Code::Ok);
+    drop(chunk);
+    assert_eq!(status_code(&call_method(&layer, request(Vec::new()), 4).await), Code::Ok);
 }
 
 #[tokio::test]
-async fn what_is_held_is_bounded() {
-    let door = test_layer(9, 40_000);
+async fn buffered_bytes_are_limited() {
+    let layer = test_layer(9, 40_000);
     let large = request(vec![Some(vec![0; 40_001].into())]);
-    assert_eq!(status_code(&call_method(&door, large, 1).await), Code::ResourceExhausted);
-    let mut one = call_method(&door, request(Vec::new()), 40_000).await;
-    let part = next_frame(one.body_mut()).await.expect("a part").expect("a good one");
-    let part = part.into_data().expect("data");
-    assert_eq!(part.len(), 40_000);
+    assert_eq!(status_code(&call_method(&layer, large, 1).await), Code::ResourceExhausted);
+    let mut one = call_method(&layer, request(Vec::new()), 40_000).await;
+    let chunk = next_frame(one.body_mut()).await.expect("chunk").expect("no error");
+    let chunk = chunk.into_data().expect("data");
+    assert_eq!(chunk.len(), 40_000);
     assert!(next_frame(one.body_mut()).await.is_none());
-    let mut other = call_method(&door, request(Vec::new()), 1).await;
-    let refusal = next_frame(other.body_mut()).await.expect("trailers").expect("good ones");
-    let refusal = refusal.into_trailers().expect("trailers");
-    let refusal = Status::from_header_map(&refusal).expect("a status");
-    assert_eq!(refusal.code(), Code::ResourceExhausted);
-    assert!(refusal.message().contains("own bytes is 40000"), "{refusal:?}");
+    let mut other = call_method(&layer, request(Vec::new()), 1).await;
+    let status = next_frame(other.body_mut()).await.expect("trailers").expect("no error");
+    let status = status.into_trailers().expect("trailers");
+    let status = Status::from_header_map(&status).expect("gRPC status");
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(status.message().contains("own bytes is 40000"), "{status:?}");
     assert!(next_frame(other.body_mut()).await.is_none());
-    drop(part);
-    let mut other = call_method(&door, request(Vec::new()), 1).await;
-    assert!(next_frame(other.body_mut()).await.expect("a part").expect("a good one").is_data());
+    drop(chunk);
+    let mut other = call_method(&layer, request(Vec::new()), 1).await;
+    assert!(next_frame(other.body_mut()).await.expect("chunk").expect("no error").is_data());
 }

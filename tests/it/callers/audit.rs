@@ -62,29 +62,35 @@ async fn every_call_as_json() {
     assert_eq!(
         told,
         [
-            ["refused".into(), "GetExecutor".into(), null(), null(), "CALLER_UNKNOWN".into()],
-            ["called".into(), "ListRoots".into(), null(), "OK".into(), null()],
-            ["refused".into(), "ListSkills".into(), "theirs".into(), null(), "NOT_ALLOWED".into()],
-            ["called".into(), "ListSkills".into(), "mine,theirs".into(), "OK".into(), null()],
-            ["called".into(), "ReadResource".into(), "mine".into(), "OK".into(), null()],
+            ["access denied".into(), "GetExecutor".into(), null(), null(), "CALLER_UNKNOWN".into()],
+            ["call".into(), "ListRoots".into(), null(), "OK".into(), null()],
             [
-                "refused".into(),
+                "access denied".into(),
+                "ListSkills".into(),
+                "theirs".into(),
+                null(),
+                "NOT_ALLOWED".into()
+            ],
+            ["call".into(), "ListSkills".into(), "mine,theirs".into(), "OK".into(), null()],
+            ["call".into(), "ReadResource".into(), "mine".into(), "OK".into(), null()],
+            [
+                "access denied".into(),
                 "ReadResource".into(),
                 "theirs".into(),
                 null(),
                 "ROOT_NOT_ALLOWED".into()
             ],
             [
-                "called".into(),
+                "call".into(),
                 "ReadResource".into(),
                 "theirs".into(),
                 "PERMISSION_DENIED".into(),
                 "ROOT_NOT_ALLOWED".into()
             ],
-            ["called".into(), "ListResources".into(), "mine".into(), "OK".into(), null()],
+            ["call".into(), "ListResources".into(), "mine".into(), "OK".into(), null()],
         ]
     );
-    assert_eq!((of(0, "caller"), of(1, "caller")), (null(), "me".into()));
+    assert_eq!((of(0, "rules"), of(1, "rules")), (null(), "me".into()));
     for at in 0..8 {
         let address = of(at, "address");
         assert!(address.as_str().is_some_and(|text| text.starts_with("127.0.0.1:")), "{address}");
@@ -108,7 +114,7 @@ async fn every_call_as_json() {
 fn audit_json(line: &str) -> Value {
     let value: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
     assert_eq!(value["target"], "caproot::audit", "{line}");
-    let level = if value["fields"]["message"] == "called" { "INFO" } else { "WARN" };
+    let level = if value["fields"]["message"] == "call" { "INFO" } else { "WARN" };
     assert_eq!(value["level"], level, "{line}");
     value
 }
@@ -122,9 +128,9 @@ async fn refused_calls_as_text() {
     let rest = logging.end();
     assert!(rest.iter().all(|line| !line.contains("audit")), "only refused ones: {rest:?}");
     for (line, says) in told.iter().zip([
-        "WARN caproot::audit: refused method=\"GetExecutor\" address=\"127.0.0.1:",
-        "WARN caproot::audit: refused method=\"ListSkills\" caller=\"me\" address=\"127.0.0.1:",
-        "WARN caproot::audit: refused method=\"ReadResource\" caller=\"me\" address=\"127.0.0.1:",
+        "WARN caproot::audit: access denied method=\"GetExecutor\" address=\"127.0.0.1:",
+        "WARN caproot::audit: access denied method=\"ListSkills\" rules=\"me\" address=\"127.0.0.1:",
+        "WARN caproot::audit: access denied method=\"ReadResource\" rules=\"me\" address=\"127.0.0.1:",
     ]) {
         assert!(line.contains(says), "{line}");
     }
@@ -142,7 +148,7 @@ async fn by_a_flag() {
         let answer = in_time(logging.client.get_executor(GetExecutorRequest {})).await;
         answer.expect("whoever can connect");
         let line = logging.line();
-        let says = "INFO caproot::audit: called method=\"GetExecutor\" address=\"127.0.0.1:";
+        let says = "INFO caproot::audit: call method=\"GetExecutor\" address=\"127.0.0.1:";
         assert!(line.contains(says), "{line}");
     }
 }
@@ -207,7 +213,7 @@ async fn hostile_texts() {
 
 /// How many calls a line says were refused and not told.
 fn untold_of(line: &str) -> u64 {
-    let (_, number) = line.split_once("untold").expect("a count");
+    let (_, number) = line.split_once("suppressed").expect("a count");
     let digits: String = number
         .chars()
         .skip_while(|c| !c.is_ascii_digit())
@@ -239,7 +245,7 @@ async fn a_flood_of_refused_calls_is_counted() {
     while told + untold < CALLS {
         let line = logging.line();
         assert!(line.contains("WARN caproot::audit: "), "{line}");
-        if line.contains("further calls were refused") {
+        if line.contains("further denied calls not logged") {
             untold += untold_of(&line);
         } else {
             told += 1;

@@ -187,7 +187,7 @@ async fn reflection_and_audit() {
     let address = served.daemon.address.clone();
     let mut client = connect(&address).await;
     in_time(client.list_skills(list_request(&[]))).await.expect("a list");
-    let line = served.says(&["caproot::audit: called"]).await;
+    let line = served.says(&["caproot::audit: call"]).await;
     assert!(line.contains("ListSkills"), "{line}");
     served.stop().await;
 }

@@ -82,7 +82,7 @@ async fn whose_certificate_is_not_trusted() {
     pki.fixture.write("namesake.pem", namesake.pem());
     fails(&["--endpoint", &endpoint, "--ca", &pki.arg("namesake.pem")], 3, unknown).await;
     // It is none of the machine's: there are none.
-    fails(&["--endpoint", &endpoint], 78, "store of certificate authorities is empty").await;
+    fails(&["--endpoint", &endpoint], 78, "certificate store is empty").await;
     let named = ["--endpoint", &endpoint, "--ca", &ca, "--server-name", "b.example"];
     fails(&named, 3, "not for b.example, but for localhost, 127.0.0.1").await;
     let nonsense = ["--endpoint", &endpoint, "--ca", &ca, "--server-name", "no name"];
@@ -126,13 +126,13 @@ async fn files_that_cannot_be_used() {
         ["ca.pem", "client.pem", "client.key", "server.key"].map(|file| pki.arg(file));
     for (flags, says) in [
         (&["--ca", "/nonexistent"][..], "/nonexistent does not exist"),
-        (&["--ca", &key], "holds no certificate in PEM"),
+        (&["--ca", &key], "contains no PEM certificate"),
         (
             &["--ca", &ca, "--cert", &client, "--key", &other_key],
             "is not the key of the certificate",
         ),
         (&["--ca", &ca, "--cert", &key, "--key", &client], "; "),
-        (&["--ca", &ca, "--cert", "/dev/zero", "--key", &key], "/dev/zero is no file"),
+        (&["--ca", &ca, "--cert", "/dev/zero", "--key", &key], "/dev/zero is not a regular file"),
     ] {
         fails(&[&["--endpoint", &endpoint], flags].concat(), 78, says).await;
     }

@@ -43,8 +43,8 @@ async fn every_mistake_with_its_place() {
         (
             "certificate: server.key, key: server.pem",
             &[
-                "1:20: tls.certificate: \"server.key\" holds no certificate in PEM",
-                "1:37: tls.key: \"server.pem\" holds no private key in PEM",
+                "1:20: tls.certificate: \"server.key\" contains no PEM certificate",
+                "1:37: tls.key: \"server.pem\" contains no PEM private key",
             ],
         ),
         (
@@ -56,16 +56,16 @@ async fn every_mistake_with_its_place() {
         (
             "certificate: broken, key: locked",
             &[
-                "1:20: tls.certificate: invalid value \"broken\": holds PEM that is no base64",
-                "1:33: tls.key: invalid value \"locked\": holds a key with a passphrase; give one without",
+                "1:20: tls.certificate: invalid value \"broken\": contains invalid base64 in its PEM section",
+                "1:33: tls.key: invalid value \"locked\": contains an encrypted key; use a key without a passphrase",
             ],
         ),
         (
             "certificate: large, key: root, client_ca: c.yaml",
             &[
-                "1:20: tls.certificate: invalid value \"large\": is over 1 MiB, too large for certificates",
-                "1:32: tls.key: invalid value \"root\": is no file",
-                "1:49: tls.client_ca: invalid value \"c.yaml\": holds no certificate in PEM",
+                "1:20: tls.certificate: invalid value \"large\": is larger than 1 MiB, the limit for certificates and keys",
+                "1:32: tls.key: invalid value \"root\": is not a regular file",
+                "1:49: tls.client_ca: invalid value \"c.yaml\": contains no PEM certificate",
             ],
         ),
         ("key: server.key", &["1:6: tls.certificate: required key is missing"]),

@@ -79,7 +79,7 @@ YAML
   (($? == 5)) && grep -q 'may not use the socket' "$log" || fail "bob is not kept out by the socket's mode"
   as carol list >"$log" 2>&1
   (($? == 5)) || fail "carol is let in without a rule: the kernel does not say who calls"
-  until_true 20 logs "refused method=.* uid=$(id -u carol) .*CALLER_NOT_ALLOWED" ||
+  until_true 20 logs "access denied method=.* uid=$(id -u carol) .*CALLER_NOT_ALLOWED" ||
     fail "who was refused is not in the log"
 }
 

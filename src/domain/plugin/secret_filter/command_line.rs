@@ -1,15 +1,14 @@
-//! Commands, their arguments and addresses, with what may be secret taken out. Leaves what may be
-//! secret to its parent.
+//! Redacts possible secrets in commands, arguments and URLs.
 
 use super::{
-    AUTH_SCHEMES, WITHHELD_MARKER, find_placeholder, has_token, is_harmless_value,
+    AUTH_SCHEMES, REDACTED_MARKER, find_placeholder, has_token, is_harmless_value,
     is_placeholder_text, is_secret_name, is_switch_or_number, looks_random, reportable_value,
 };
 
-/// Quotes within quotes that are looked into; what is deeper is redacted.
+/// Maximum depth of nested quotes. Deeper quotes are redacted.
 const MAX_QUOTE_DEPTH: usize = 4;
 
-/// A command's arguments, and whether anything of them is redacted.
+/// Redacts the arguments of a command. Returns whether anything was redacted.
 pub(in crate::domain::plugin) fn redact_in_arguments<'a>(
     arguments: impl IntoIterator<Item = &'a str>,
 ) -> (Box<[Box<str>]>, bool) {
@@ -18,26 +17,26 @@ pub(in crate::domain::plugin) fn redact_in_arguments<'a>(
     (shown, hider.redacted)
 }
 
-/// A command line, and whether anything of it is redacted.
+/// Redacts a command line. Returns whether anything was redacted.
 pub(in crate::domain::plugin) fn redact_in_command(text: &str) -> (String, bool) {
     let mut hider = SecretFilter::default();
     let shown = hider.filter_line(text);
     (shown, hider.redacted)
 }
 
-/// An address, and whether anything of it is redacted.
+/// Redacts a URL. Returns whether anything was redacted.
 pub(in crate::domain::plugin) fn redact_in_url(text: &str) -> (String, bool) {
     let mut hider = SecretFilter::default();
     let shown = hider.filter_url(text);
     (shown, hider.redacted)
 }
 
-/// Goes from word to word.
+/// State of the redaction of one command line, word by word.
 #[derive(Default)]
 struct SecretFilter {
-    /// The word before says that the next one is a secret.
+    /// Whether the next word is the value of a secret, because of the preceding flag or header.
     next_is_secret: bool,
-    /// The word before says that the next one may be a user and a password.
+    /// Whether the next word may be `user:password`, because of a preceding `-u` or `--user`.
     next_is_credentials: bool,
     redacted: bool,
     quote_depth: usize,
@@ -46,10 +45,10 @@ struct SecretFilter {
 impl SecretFilter {
     fn redact(&mut self) -> String {
         self.redacted = true;
-        WITHHELD_MARKER.to_owned()
+        REDACTED_MARKER.to_owned()
     }
 
-    /// One argument as the program gets it, white space and all.
+    /// Redacts one argument as the program receives it. Unlike a word, an argument may have spaces.
     fn filter_argument(&mut self, text: &str) -> String {
         let is_flag = text.starts_with('-');
         if self.next_is_secret && !is_flag && text.contains(char::is_whitespace) {
@@ -59,7 +58,7 @@ impl SecretFilter {
         self.filter_line(text)
     }
 
-    /// Words between white space, quotes kept together.
+    /// Redacts each word of a line. White space in quotes does not end a word.
     fn filter_line(&mut self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -83,7 +82,7 @@ impl SecretFilter {
             && bare.contains(':')
             && !is_placeholder_text(bare)
         {
-            // It may as well be a name, whose value is the next word.
+            // The word may also be a header name, whose value is the next word.
             self.next_is_secret = bare.ends_with(':');
             return self.redact();
         }
@@ -99,7 +98,7 @@ impl SecretFilter {
             return word.to_owned();
         }
         if bare.len() < word.len() {
-            // What was around it goes around what is shown of it.
+            // Keep the quotes and separators around the word.
             let at = word.find(bare).unwrap_or_default();
             let shown = self.filter_quoted(bare);
             return format!("{}{shown}{}", &word[..at], &word[at + bare.len()..]);
@@ -107,7 +106,7 @@ impl SecretFilter {
         self.filter_bare_word(bare)
     }
 
-    /// What was in quotes.
+    /// Redacts the content of quotes.
     fn filter_quoted(&mut self, text: &str) -> String {
         if !text.contains(char::is_whitespace) {
             return self.filter_bare_word(text);
@@ -121,7 +120,7 @@ impl SecretFilter {
         shown
     }
 
-    /// A word without quotes around it, or with quotes in it.
+    /// Redacts a word without quotes around it. The word may have quotes in it.
     fn filter_bare_word(&mut self, word: &str) -> String {
         if has_token(word) {
             return self.redact();
@@ -147,7 +146,7 @@ impl SecretFilter {
         if looks_random(&without) { self.redact() } else { word.to_owned() }
     }
 
-    /// `NAME=VALUE`, `--flag=value`, `Header:value`, `user:password@host`.
+    /// Redacts `NAME=VALUE`, `--flag=value`, `Header:value` or `user:password@host`.
     fn filter_pair(&mut self, word: &str, name: &str, rest: &str) -> String {
         let separator = &word[name.len()..=name.len()];
         if separator == ":" && rest.contains('@') && !rest.contains("://") {
@@ -156,7 +155,7 @@ impl SecretFilter {
         let bare = rest.trim_matches(['"', '\'']);
         if is_secret_name(name) {
             if bare.is_empty() {
-                // The value is the next word.
+                // The next word is the value.
                 self.next_is_secret = true;
                 return word.to_owned();
             }
@@ -176,11 +175,11 @@ impl SecretFilter {
         }
         let name_shown =
             if looks_random(&without_placeholders(name)) { self.redact() } else { name.to_owned() };
-        // Each of these takes a piece away.
+        // The recursion ends because each step removes a name.
         format!("{name_shown}{separator}{}", self.filter_pair_value(rest))
     }
 
-    /// What is behind a separator: more of the same, or the last piece.
+    /// Redacts the text after a separator. The text may have more pairs.
     fn filter_pair_value(&mut self, rest: &str) -> String {
         if self.quote_depth == MAX_QUOTE_DEPTH {
             return if is_placeholder_text(rest) || is_switch_or_number(rest) {
@@ -247,7 +246,7 @@ impl SecretFilter {
         format!("{}={value}", self.filter_url_segment(name))
     }
 
-    /// A host, a segment of a path, a name.
+    /// Redacts a host, a path segment or the name of a query parameter.
     fn filter_url_segment(&mut self, piece: &str) -> String {
         let without = without_placeholders(piece);
         if looks_random(&without) {
@@ -259,12 +258,12 @@ impl SecretFilter {
 
 fn split_at_char(text: &str, at: char) -> (&str, Option<&str>) {
     match text.split_once(at) {
-        Some((before, behind)) => (before, Some(behind)),
+        Some((before, after)) => (before, Some(after)),
         None => (text, None),
     }
 }
 
-/// What is left of a text once the placeholders are taken out.
+/// Replaces each placeholder by a space.
 fn without_placeholders(text: &str) -> String {
     let mut left = text.to_owned();
     while let Some((at, len)) = find_placeholder(&left) {
@@ -273,7 +272,7 @@ fn without_placeholders(text: &str) -> String {
     left
 }
 
-/// The end of the word with which a text begins: white space that is in no quotes.
+/// Returns the end of the first word: the first white space outside of quotes.
 fn word_end(text: &str) -> usize {
     let mut quote = None;
     for (at, c) in text.char_indices() {

@@ -4,7 +4,7 @@ use super::{
 use proptest::prelude::*;
 
 #[test]
-fn values_that_may_be_shown() {
+fn harmless_values_are_reported() {
     for (name, text, shown) in [
         ("API_KEY", "${API_KEY}", true),
         ("Authorization", "Bearer ${TOKEN}", true),
@@ -29,7 +29,7 @@ fn values_that_may_be_shown() {
 }
 
 #[test]
-fn arguments_keep_what_is_no_secret() {
+fn arguments_are_redacted_only_if_secret() {
     for (args, expected) in [
         (vec!["-y", "@modelcontextprotocol/server-filesystem@2024.12.1"], None),
         (vec!["tsx", "${CLAUDE_PLUGIN_ROOT}/src/index.ts"], None),
@@ -66,7 +66,7 @@ fn arguments_keep_what_is_no_secret() {
 }
 
 #[test]
-fn commands_as_declared() {
+fn commands_are_redacted_only_if_secret() {
     for plain in [
         "\"${CLAUDE_PLUGIN_ROOT}/hooks/run-hook.cmd\" session-start",
         "npx protect-mcp@0.7.4 sign --tool \"$TOOL_NAME\" --key \"${KEY:-./protect-mcp.key}\"",
@@ -86,7 +86,7 @@ fn commands_as_declared() {
 }
 
 #[test]
-fn a_name_behind_a_flag_for_users() {
+fn a_header_name_after_a_user_flag_redacts_the_next_word() {
     for text in ["-u --token: hunter behind", "--user X-Auth-Token: hunter behind"] {
         let (shown, redacted) = redact_in_command(text);
         assert!(redacted && !shown.contains("hunter"), "{shown:?}");
@@ -95,7 +95,7 @@ fn a_name_behind_a_flag_for_users() {
 }
 
 #[test]
-fn addresses() {
+fn secrets_in_urls_are_redacted() {
     for (text, shown) in [
         ("https://mcp.example.com/v1/mcp", None),
         ("https://${HOST}/mcp?key=${KEY}", None),
@@ -112,7 +112,7 @@ fn addresses() {
 }
 
 #[test]
-fn free_text() {
+fn tokens_in_free_text_are_redacted() {
     let text = "Use  the sk-learn API\nat https://example.com/?q=x";
     assert_eq!(redact_in_text(text), text);
     assert_eq!(
@@ -126,7 +126,7 @@ fn free_text() {
 
 proptest! {
     #[test]
-    fn a_secret_never_comes_through(
+    fn secrets_after_any_separator_are_redacted(
         before in "[a-z -]{0,8}",
         name in "(--token|--api-key|PASSWORD|X-Auth-Token|client_secret)",
         separator in "(=| |: |:)",
@@ -135,7 +135,7 @@ proptest! {
         let secret = "hunter";
         let text = format!("{before} {name}{separator}{quote}{secret}{quote} behind");
         let (shown, redacted) = redact_in_command(&text);
-        // A word behind white space is a flag's value only where there is a flag.
+        // A word after white space is a value only if a flag precedes it.
         if separator != " " || name.starts_with('-') {
             prop_assert!(redacted && !shown.contains(secret), "{text:?} {shown:?}");
         }

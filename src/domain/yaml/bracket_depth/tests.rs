@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 
 use super::find_bracket_deeper_than;
 
-/// Notes how many brackets the library's reading is surely in, also where it ends in an error.
+/// Records the bracket depth that the library certainly reaches, even if parsing ends in an error.
 #[derive(Clone, Copy)]
 struct DepthProbe<'a> {
     depth: usize,
@@ -17,14 +17,15 @@ struct DepthProbe<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum ProbePosition {
-    /// A document that begins with a bracket, or one that is a list of which only the item at this
-    /// index begins with one. Where it turns out to be a mapping, it is one around that bracket.
+    /// A document that begins with a bracket. If the document turns out to be a mapping, the
+    /// bracket is its first key.
     Whole,
+    /// A list in which only the item at this index begins with a bracket.
     List(usize),
-    /// What is not looked at.
+    /// A part that is not measured.
     Other,
     Inside,
-    /// Directly in a list: a mapping here may have no brackets, but then has only one entry.
+    /// Directly in a list. A mapping here may have no brackets, but then has only one entry.
     Item,
 }
 
@@ -38,8 +39,8 @@ impl<'de> DeserializeSeed<'de> for DepthProbe<'_> {
 }
 
 impl DepthProbe<'_> {
-    fn inside(self, part: ProbePosition) -> Self {
-        Self { depth: self.depth + 1, position: part, ..self }
+    fn inside(self, position: ProbePosition) -> Self {
+        Self { depth: self.depth + 1, position, ..self }
     }
 }
 
@@ -118,15 +119,15 @@ impl<'de> Visitor<'de> for DepthProbe<'_> {
     }
 }
 
-fn library_depth(yaml: &str, part: ProbePosition) -> usize {
+fn library_depth(yaml: &str, position: ProbePosition) -> usize {
     let deepest = Cell::new(0);
-    let probe = DepthProbe { depth: 0, deepest: &deepest, position: part };
+    let probe = DepthProbe { depth: 0, deepest: &deepest, position };
     let _ = probe.deserialize(serde_yaml::Deserializer::from_str(yaml));
     deepest.get()
 }
 
 #[test]
-fn deep_nests_are_told_whatever_hides_their_ends() {
+fn deep_nests_are_found_even_if_their_ends_are_hidden() {
     for unit in [
         "[",
         "{",
@@ -159,14 +160,14 @@ fn deep_nests_are_told_whatever_hides_their_ends() {
         "[it's, [",
     ] {
         let text = unit.repeat(400);
-        let told = find_bracket_deeper_than(256, &text);
-        assert!(told.is_some(), "{unit:?}");
-        assert!(text.is_char_boundary(told.unwrap_or(1)), "{unit:?}");
+        let found = find_bracket_deeper_than(256, &text);
+        assert!(found.is_some(), "{unit:?}");
+        assert!(text.is_char_boundary(found.unwrap_or(1)), "{unit:?}");
     }
 }
 
 #[test]
-fn shallow_texts_are_not_taken_for_deep_ones() {
+fn shallow_texts_are_not_reported() {
     for unit in [
         "[]",
         "[a], ",
@@ -192,7 +193,7 @@ fn shallow_texts_are_not_taken_for_deep_ones() {
 }
 
 #[test]
-fn the_bound_is_the_deepest_allowed() {
+fn the_maximum_depth_is_allowed() {
     let nest = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     assert_eq!(find_bracket_deeper_than(9, &nest(9)), None);
     assert_eq!(find_bracket_deeper_than(9, &nest(10)), Some(9));
@@ -203,7 +204,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn never_less_than_the_library_finds(
+    fn the_depth_is_never_below_the_depth_in_the_library(
         parts in prop::collection::vec(
             prop::sample::select(vec![
                 "[", "]", "{", "}", ",", ":", ": ", "- ", "-", "\"", "'", "''", "\\", "\\\"",
