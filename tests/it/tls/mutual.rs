@@ -50,8 +50,8 @@ async fn whoever_shows_no_good_certificate_is_turned_away() {
         Err(ConnectError::Tls { error: TlsError::CertificateRequired, .. }) => {}
         other => panic!("{other:?}"),
     }
-    for why in ["UnknownIssuer", "expired", "BadSignature", "it shows no certificate"] {
-        let line = served.says("a client is turned away").await;
+    for why in ["UnknownIssuer", "expired", "BadSignature", "presents no certificate"] {
+        let line = served.says("TLS handshake rejected").await;
         assert!(line.contains("WARN") && line.contains(why), "{why} in {line}");
     }
     served.admitted(&pki.showing("client")).await;

@@ -127,7 +127,7 @@ async fn a_bad_new_certificate_leaves_the_old_one() {
     for (what, spoil, says) in bad {
         spoil();
         let line = served.says(says).await;
-        assert!(line.contains("ERROR") && line.contains("the old ones stay"), "{what}: {line}");
+        assert!(line.contains("ERROR") && line.contains("keeping the old ones"), "{what}: {line}");
         // By the file as it was; the client's own copy is not what is tested.
         let ca = pki.fixture.path("kept.pem");
         pki.fixture.write("kept.pem", pki.authority.pem());
