@@ -41,7 +41,7 @@ Requests (id is any JSON value, and comes back):
                                                      a tool's result, success, externalContext
   {\"id\":3,\"method\":\"instructions\",\"budget\":8000}     the text that tells a model what there is
   {\"id\":4,\"method\":\"inject\",\"text\":\"use $pdf\"}       the skills that a person named; also mentions,
-                                                     connectors, local
+                                                     connectors, caller_skills
   {\"id\":5,\"method\":\"state\"}                            how each executor is
 Answers:
   {\"id\":1,\"result\":…} or {\"id\":1,\"error\":{\"code\":\"BAD_REQUEST\",\"message\":…}}

@@ -1,4 +1,5 @@
-//! Calls of a session's tools by a model: a tool name and arguments in, a result of limited size out.
+//! Calls of a session's tools by a model: a tool name and arguments in, a result of limited size
+//! out.
 
 use super::arguments::{self, ListArguments, ReadArguments};
 use super::lifecycle::session_closed_error;
@@ -22,8 +23,8 @@ impl Session {
         arguments::dynamic_tools(&self.inner.tool_names)
     }
 
-    /// Returns the payloads of all tools: those of [`Session::skill_tools`], then the custom tools, which
-    /// may have no `namespace`.
+    /// Returns the payloads of all tools: those of [`Session::skill_tools`], then the custom tools,
+    /// which may have no `namespace`.
     #[must_use]
     pub fn dynamic_tools(&self) -> Value {
         let tools = self.skill_tools();
@@ -32,9 +33,9 @@ impl Session {
         tools
     }
 
-    /// Calls a tool, such as `skills.list` or a custom tool. Always returns a result for the model, also
-    /// after an error. Any number of calls may run at once. Needs a tokio runtime; dropping the future
-    /// cancels the call.
+    /// Calls a tool, such as `skills.list` or a custom tool. Always returns a result for the model,
+    /// also after an error. Any number of calls may run at once. Needs a tokio runtime; dropping
+    /// the future cancels the call.
     pub async fn call(&self, tool: &str, arguments: &Value) -> ToolResult {
         let invocation = self.start_invocation(tool, arguments);
         let work = self.run_tool(tool, arguments).instrument(invocation.span());
@@ -146,9 +147,9 @@ impl Session {
         read::read_page(source, arguments, &self.inner.tool_names).await
     }
 
-    /// Returns the text that describes the skills and the results of custom tools to a model, in at most
-    /// `budget` bytes; [`DEFAULT_BUDGET`](super::DEFAULT_BUDGET) is usual. If nothing changed, the text
-    /// is the same.
+    /// Returns the text that describes the skills and the results of custom tools to a model, in at
+    /// most `budget` bytes; [`DEFAULT_BUDGET`](super::DEFAULT_BUDGET) is usual. If nothing changed,
+    /// the text is the same.
     #[must_use]
     pub fn instruction_text(&self, budget: usize) -> InstructionText {
         let view = self.current_view();

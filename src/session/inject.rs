@@ -40,7 +40,8 @@ pub struct InjectedSkills {
     pub fragments: Vec<SkillFragment>,
     /// Names that match several skills. `fragments` has none of these skills for such a name.
     pub ambiguous: Vec<AmbiguousName>,
-    /// Names of the caller's skills that a skill of the session replaces. The caller omits its own skill.
+    /// Names of the caller's skills that a skill of the session replaces. The caller omits its own
+    /// skill.
     pub replaced: Vec<String>,
     /// Mentions that are not in `fragments`.
     pub omitted: Vec<OmittedMention>,
@@ -231,8 +232,8 @@ impl<'a> MentionIndex<'a> {
         self.handles.get(handle).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Returns the skills with this name. If there are none and the caller has no skill with the name,
-    /// returns the skills with the name after a plugin's name.
+    /// Returns the skills with this name. If there are none and the caller has no skill with the
+    /// name, returns the skills with the name after a plugin's name.
     fn find_by_name(&self, name: &str, prompt: &UserPrompt) -> &[&'a SharedSkill] {
         let is_callers = || prompt.caller_skills.iter().any(|skill| skill == name);
         let bare = || self.bare_names.get(name).filter(|_| !is_callers());
@@ -299,8 +300,8 @@ fn resolve_mentions(
     skills
 }
 
-/// Returns the plain names next to a handle without a skill. Such a name must not resolve to another
-/// skill with the same name, as the user picked a certain skill.
+/// Returns the plain names next to a handle without a skill. Such a name must not resolve to
+/// another skill with the same name, as the user picked a certain skill.
 fn names_of_missing_handles<'a>(
     index: &MentionIndex<'_>,
     mentions: &'a [ParsedMention],

@@ -26,8 +26,8 @@ pub(super) struct SessionInner {
     pub(super) tool_names: ToolNames,
     closed: watch::Sender<bool>,
     store: Option<Arc<dyn SessionStore>>,
-    /// Whether the saved state was deleted. The lock is held during calls of the store, so that nothing
-    /// is persisted after the deletion.
+    /// Whether the saved state was deleted. The lock is held during calls of the store, so that
+    /// nothing is persisted after the deletion.
     is_deleted: Mutex<bool>,
 }
 
@@ -98,8 +98,8 @@ pub enum ForkError {
 pub struct RestoredSession {
     /// Session with the saved id, product and selection.
     pub session: Session,
-    /// Changes of each executor since the save. [`Session::changes_since_save`] returns them again, with
-    /// the executors that answered later.
+    /// Changes of each executor since the save. [`Session::changes_since_save`] returns them again,
+    /// with the executors that answered later.
     pub changes_since_save: Vec<ExecutorChanges>,
     /// Watch for all changes after `changes_since_save` was read.
     pub watch: SessionWatch,
@@ -249,9 +249,9 @@ impl Session {
         CloseOutcome { deleted: *deleted, error }
     }
 
-    /// Runs a scope with the session and closes the session afterwards. With `keep_session`, the session
-    /// is persisted; without it, the saved state is deleted. If the scope panics or this future is
-    /// dropped, the session is closed and the store is not called.
+    /// Runs a scope with the session and closes the session afterwards. With `keep_session`, the
+    /// session is persisted; without it, the saved state is deleted. If the scope panics or this
+    /// future is dropped, the session is closed and the store is not called.
     pub async fn run_scope<F, W, T>(self, keep_session: bool, scope: F) -> ScopeOutcome<T>
     where
         F: FnOnce(Arc<Self>) -> W,
@@ -266,9 +266,10 @@ impl Session {
         ScopeOutcome { value, persisted, close_outcome }
     }
 
-    /// Forks the session for a thread or a subagent, with all of the selection or a part of it. A fork
-    /// shares the mirrors and their call permits, so a fork is cheap and lists the same skills at once.
-    /// A fork has its own id and metrics and the same store, and stays open if this session is closed.
+    /// Forks the session for a thread or a subagent, with all of the selection or a part of it. A
+    /// fork shares the mirrors and their call permits, so a fork is cheap and lists the same skills
+    /// at once. A fork has its own id and metrics and the same store, and stays open if this
+    /// session is closed.
     pub fn fork(&self, scope: ForkScope<'_>) -> Result<Self, ForkError> {
         if self.is_closed() {
             return Err(ForkError::Closed);

@@ -86,10 +86,10 @@ impl SkillListCursor {
     }
 }
 
-/// Returns the page of a view that begins at a skill, with as many whole skills as fit. If the first
-/// skill does not fit, its description is truncated; if the skill does not fit without a description, the
-/// skill is omitted with a warning. The first page has the warnings of the view. `truncated` means that
-/// more pages follow or that a limit cut a scan short.
+/// Returns the page of a view that begins at a skill, with as many whole skills as fit. If the
+/// first skill does not fit, its description is truncated; if the skill does not fit without a
+/// description, the skill is omitted with a warning. The first page has the warnings of the view.
+/// `truncated` means that more pages follow or that a limit cut a scan short.
 pub(super) fn list_page(view: &SessionView, begin: usize) -> SkillListPage<'_> {
     let mut warnings = if begin == 0 { page_warnings(view) } else { Vec::new() };
     let mut skills: Vec<SkillListEntry<'_>> = Vec::new();

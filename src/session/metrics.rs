@@ -1,6 +1,6 @@
 //! Metrics of invocations: counters by source, kind and outcome, and by skill, and a span for each
-//! invocation. The number of series and the size of every label are limited, and no label contains text of
-//! a skill.
+//! invocation. The number of series and the size of every label are limited, and no label contains
+//! text of a skill.
 
 use super::lock;
 use super::result::{ToolError, ToolErrorCode, ToolResult};
@@ -49,7 +49,8 @@ pub enum InvocationKind {
 pub struct InvocationMetrics {
     /// Series sorted by source, kind and outcome.
     pub invocations: Vec<InvocationSeries>,
-    /// Skills sorted by the bytes of their handles; `other` counts the skills beyond [`MAX_SERIES`].
+    /// Skills sorted by the bytes of their handles; `other` counts the skills beyond
+    /// [`MAX_SERIES`].
     pub skills: Vec<SkillCount>,
 }
 

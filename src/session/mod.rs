@@ -2,8 +2,8 @@
 //! roots, the two tools that a model calls, the instruction text for the model, and skills that the
 //! user mentions. With the feature `handlers`, a session also has the custom tools of the program.
 //!
-//! Every text for a model has a size limit. Skills are external context: their authors are neither the
-//! user nor the program.
+//! Every text for a model has a size limit. Skills are external context: their authors are neither
+//! the user nor the program.
 
 mod arguments;
 mod call;
@@ -66,8 +66,8 @@ pub struct SessionOptions {
     /// Product whose skills are listed, next to skills for every product. Empty: all skills.
     pub product: String,
     /// How long `start` waits for executors that do not answer; 5 s by default. The skills of an
-    /// executor that answers later appear then. `start` does not wait for an executor whose socket is
-    /// missing or that refuses the connection.
+    /// executor that answers later appear then. `start` does not wait for an executor whose socket
+    /// is missing or that refuses the connection.
     pub start_timeout: Duration,
     /// How long the skills of a lost executor stay listed, so that a restart of its daemon changes
     /// nothing; 10 s by default. Reading such a skill still calls the executor.
@@ -75,7 +75,8 @@ pub struct SessionOptions {
     /// Id of the session and key of its saved state: 1 to 128 visible ASCII characters. Random by
     /// default.
     pub id: Option<String>,
-    /// Names of the tools in every text, hint and error; `skills.list` and `skills.read` by default.
+    /// Names of the tools in every text, hint and error; `skills.list` and `skills.read` by
+    /// default.
     pub tool_names: ToolNames,
     /// Custom tools of the program; none by default. The registry is sealed once `start` is called.
     #[cfg(feature = "handlers")]
@@ -104,8 +105,8 @@ pub struct SelectionError(Vec<String>);
 /// Skills of one conversation. Share a session by [`Arc`]; every method takes `&self`.
 #[derive(Debug)]
 pub struct Session {
-    /// Kind, id and index in `sources` of each authority: sorted by kind, and the roots of executors
-    /// in the order of the selection.
+    /// Kind, id and index in `sources` of each authority: sorted by kind, and the roots of
+    /// executors in the order of the selection.
     authorities: Vec<(SourceKind, String, usize)>,
     sources: Vec<Arc<dyn SkillSource>>,
     /// Sources that are executors of the selection.
@@ -242,8 +243,8 @@ impl Session {
     }
 }
 
-/// Returns the authorities of all sources, each with the index of its source: sorted by kind, and the
-/// authorities of executors in the order of the selection.
+/// Returns the authorities of all sources, each with the index of its source: sorted by kind, and
+/// the authorities of executors in the order of the selection.
 fn collect_authorities(
     selected: &[SelectedCapabilityRoot],
     sources: &[Arc<dyn SkillSource>],

@@ -54,8 +54,8 @@ pub(super) async fn read_page(
     Ok(ReadPage { resource, contents, truncated: next_cursor.is_some(), next_cursor })
 }
 
-/// Returns the bytes of a result without its contents. `null` stands for a missing cursor, as `null` is
-/// longer than two quotation marks.
+/// Returns the bytes of a result without its contents. `null` stands for a missing cursor, as
+/// `null` is longer than two quotation marks.
 fn result_overhead(resource: usize, cursor: usize) -> usize {
     let frame = r#"{"resource":"","contents":"","next_cursor":null,"truncated":false}"#;
     frame.len() + resource + cursor
@@ -82,8 +82,8 @@ mod tests {
     use crate::session::result::ToolResult;
     use proptest::prelude::*;
 
-    /// Pages through a text as a daemon does, with the part of each page that fits; returns the contents of
-    /// every result.
+    /// Pages through a text as a daemon does, with the part of each page that fits; returns the
+    /// contents of every result.
     fn page_through(text: &str, resource: &str, cursor: &str) -> Vec<String> {
         let (mut pages, mut at) = (Vec::new(), 0);
         loop {

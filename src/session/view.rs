@@ -1,5 +1,6 @@
-//! The listed skills of a session at one moment: the skills of all sources, merged by name, in the order
-//! of the selection. Recent views are cached, so that a client can page through a view that has changed.
+//! The listed skills of a session at one moment: the skills of all sources, merged by name, in the
+//! order of the selection. Recent views are cached, so that a client can page through a view that
+//! has changed.
 
 use super::SharedSkill;
 use super::source::{SkillSource, SourceKind, SourceSnapshot, SourceWatch};
@@ -42,8 +43,8 @@ pub(super) struct SessionViewCache {
     latest_sources: Vec<SourceSnapshot>,
 }
 
-/// Watch for changes of a session's sources: the skills or the state of a source changed, or the grace
-/// period of a lost source is over and its skills are no longer listed.
+/// Watch for changes of a session's sources: the skills or the state of a source changed, or the
+/// grace period of a lost source is over and its skills are no longer listed.
 #[derive(Debug)]
 pub struct SessionWatch(Vec<(ChangedSource, Box<dyn SourceWatch>)>);
 
@@ -167,8 +168,8 @@ impl SessionWatch {
     }
 }
 
-/// Returns, by index of the source, the names that a skill of an earlier kind has. An unavailable source
-/// keeps its names, so that a name does not come to mean the skill of another source.
+/// Returns, by index of the source, the names that a skill of an earlier kind has. An unavailable
+/// source keeps its names, so that a name does not come to mean the skill of another source.
 fn masked_names<'a>(
     sources: &[Arc<dyn SkillSource>],
     snapshots: &'a [SourceSnapshot],
@@ -188,7 +189,7 @@ fn masked_names<'a>(
                 masked.insert(index, lost);
             }
         }
-        // The names of the last kind mask no other skill.
+        // No kind comes after the last kind, so its names mask no other skill.
         if last_kind > Some(kind) {
             for (_, (_, snapshot)) in of_kind(kind) {
                 taken.extend(snapshot.listing.skills.iter().map(|skill| skill.name.as_str()));

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 /// Limit of the pages of pending calls.
 pub const MAX_PAGES: usize = 10_000;
-/// Limit of the calls of a page, whatever page size was requested.
+/// Limit of the calls of a page; a manager may return more calls than the page size.
 pub const MAX_PAGE_CALLS: usize = 10_000;
 /// Polls of one drain.
 const MAX_POLLS: usize = 100;
@@ -82,7 +82,8 @@ impl<'a> PollRun<'a> {
             self.drained.ignored = poll.ignored;
             self.wait_for_all().await;
             if poll.in_flight_elsewhere > 0 {
-                // A dropped drain started these calls; the manager may not have taken their answers.
+                // A dropped drain started these calls; the manager may not have taken their
+                // answers.
                 self.dispatcher.wait_idle().await;
                 self.resend_unsent().await;
                 self.wait_for_all().await;
@@ -130,7 +131,8 @@ impl<'a> PollRun<'a> {
         self.drained
     }
 
-    /// Waits until a call has ended. Returns whether the call is done, or `None` if no call is in flight.
+    /// Waits until a call has ended. Returns whether the call is done, or `None` if no call is in
+    /// flight.
     async fn wait_for_one(&mut self) -> Option<bool> {
         match self.in_flight.next().await? {
             Ok(record) => {

@@ -1,5 +1,6 @@
-//! Job of one call: runs the tool and submits the answer. A job runs on a task of its own, so a caller that
-//! stops waiting does not cancel it. A job ends in time even if the tool or the manager panics or hangs.
+//! Job of one call: runs the tool and submits the answer. A job runs on a task of its own, so a
+//! caller that stops waiting does not cancel it. A job ends in time even if the tool or the manager
+//! panics or hangs.
 
 use super::call::RequestId;
 use super::manager::{CallHandler, CallManager, PendingPage, SubmitOutcome};

@@ -1,6 +1,6 @@
-//! Dispatch of the tool calls that a manager has pending for a session. Calls are pushed by the program or
-//! polled from the manager. A handler, such as a session, answers each call once, and the answer is
-//! submitted until the manager has it.
+//! Dispatch of the tool calls that a manager has pending for a session. Calls are pushed by the
+//! program or polled from the manager. A handler, such as a session, answers each call once, and
+//! the answer is submitted until the manager has it.
 //!
 //! Concurrent calls, times, unsent answers and remembered ids are limited.
 
@@ -93,8 +93,8 @@ pub enum DispatchError {
     InvalidPages(&'static str),
 }
 
-/// Dispatcher of the pending calls of one session. Every method takes `&self`. Needs a tokio runtime.
-/// Dropping the dispatcher cancels the calls in flight; they stay pending at the manager.
+/// Dispatcher of the pending calls of one session. Every method takes `&self`. Needs a tokio
+/// runtime. Dropping the dispatcher cancels the calls in flight; they stay pending at the manager.
 pub struct CallDispatcher {
     session_id: String,
     context: Arc<DispatchContext>,
@@ -143,7 +143,8 @@ impl Default for DispatchOptions {
 }
 
 impl CallDispatcher {
-    /// Returns a dispatcher for the calls of a session, by the id that the manager has for the session.
+    /// Returns a dispatcher for the calls of a session, by the id that the manager has for the
+    /// session.
     #[must_use]
     pub fn new(
         session_id: impl Into<String>,
@@ -172,9 +173,9 @@ impl CallDispatcher {
     }
 
     /// Answers a pushed call and waits for the end. From then on the delivery mode is
-    /// [`DeliveryMode::Pushed`]. If the future is dropped before the call has a permit, push the call
-    /// again; a started call continues on a task. A known call is not answered again, but an unsent
-    /// answer is submitted again.
+    /// [`DeliveryMode::Pushed`]. If the future is dropped before the call has a permit, push the
+    /// call again; a started call continues on a task. A known call is not answered again, but an
+    /// unsent answer is submitted again.
     pub async fn dispatch_call(&self, call: PendingCall) -> Result<DispatchOutcome, DispatchError> {
         let Some((request_id, job)) = self.job_for_call(call) else {
             return Ok(DispatchOutcome::Ignored);
@@ -189,17 +190,17 @@ impl CallDispatcher {
         }
     }
 
-    /// Answers everything that is pending: polls until a poll finds no new call, and waits for the end of
-    /// all calls. Unsent answers are submitted first. An answer that the manager does not take is kept
-    /// and reported, and delays no other call; neither does a call that hangs. If the future is dropped,
-    /// calls in flight continue, and the next drain does the rest.
+    /// Answers everything that is pending: polls until a poll finds no new call, and waits for the
+    /// end of all calls. Unsent answers are submitted first. An answer that the manager does not
+    /// take is kept and reported, and delays no other call; neither does a call that hangs. If the
+    /// future is dropped, calls in flight continue, and the next drain does the rest.
     pub async fn drain(&self) -> Result<DrainSummary, DrainError> {
         PollRun::new(self).drain().await
     }
 
-    /// Sends a turn, and answers calls until the thread has one of the terminal statuses. A status counts
-    /// once `send_turn` has returned, so the end of an earlier turn is not taken for the end of this turn.
-    /// The turn is sent once.
+    /// Sends a turn, and answers calls until the thread has one of the terminal statuses. A status
+    /// counts once `send_turn` has returned, so the end of an earlier turn is not taken for the end
+    /// of this turn. The turn is sent once.
     pub async fn send_and_handle(
         &self,
         thread: &dyn AgentThread,
@@ -214,7 +215,8 @@ impl CallDispatcher {
         turn::run_turn(self, thread, send, until.into()).await
     }
 
-    /// Answers calls until the thread has one of the terminal statuses, for a turn that was sent before.
+    /// Answers calls until the thread has one of the terminal statuses, for a turn that was sent
+    /// before.
     pub async fn handle_until(
         &self,
         thread: &dyn AgentThread,
@@ -223,8 +225,8 @@ impl CallDispatcher {
         turn::run_turn(self, thread, std::future::ready(Ok(())), until.into()).await
     }
 
-    /// Resets the delivery mode, so that calls can be pushed or polled. Calls in flight continue, and
-    /// remembered ids stay.
+    /// Resets the delivery mode, so that calls can be pushed or polled. Calls in flight continue,
+    /// and remembered ids stay.
     pub fn reset_mode(&self) {
         self.context.tracker().reset_mode();
     }
@@ -261,8 +263,8 @@ impl CallDispatcher {
         }
     }
 
-    /// Starts a new call. If calls are pushed, submits the unsent answer of a known call again. Waits for
-    /// a permit before the tracker changes, so that dropping the future loses nothing.
+    /// Starts a new call. If calls are pushed, submits the unsent answer of a known call again.
+    /// Waits for a permit before the tracker changes, so that dropping the future loses nothing.
     async fn start_call(
         &self,
         mode: DeliveryMode,

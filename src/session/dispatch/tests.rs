@@ -1,4 +1,4 @@
-//! Dispatching against a model that fails as it is told, with the clock paused.
+//! Dispatch against a scripted manager, tool and thread, with the clock paused.
 
 mod model;
 mod properties;
@@ -20,14 +20,14 @@ fn dispatcher(model: &Arc<Model>, options: DispatchOptions) -> CallDispatcher {
     CallDispatcher::new("mine", model.clone(), model.clone(), options)
 }
 
-/// A model with so many calls, and a dispatcher of it.
+/// Returns a model with a number of calls, and its dispatcher.
 fn model_and_dispatcher(calls: usize) -> (Arc<Model>, CallDispatcher) {
     let model = Arc::new(Model::with(calls));
     let dispatcher = dispatcher(&model, DispatchOptions::default());
     (model, dispatcher)
 }
 
-/// The record of a call that is handed in.
+/// Returns the record of a pushed call.
 async fn dispatch_and_end(dispatcher: &CallDispatcher, name: &str) -> DispatchRecord {
     match dispatcher.dispatch_call(call(name)).await {
         Ok(DispatchOutcome::Ended(record)) => record,
@@ -36,7 +36,7 @@ async fn dispatch_and_end(dispatcher: &CallDispatcher, name: &str) -> DispatchRe
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_are_worked_off() {
+async fn ten_thousand_calls_are_answered() {
     let (model, dispatcher) = model_and_dispatcher(10_000);
     model.state().tools.extend((0..10_000).map(Tool::Slow));
     model.state().tools.iter_mut().for_each(|tool| {
@@ -57,37 +57,37 @@ async fn ten_thousand_are_worked_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pushing_and_polling_exclude_each_other() {
+async fn a_dispatcher_either_pushes_or_polls() {
     let (model, dispatcher) = model_and_dispatcher(2);
     model.state().page_faults.push_back(PageFault::Foreign);
     assert_eq!(dispatcher.dispatch_call(call("00000")).await.map(|_| ()), Ok(()));
-    let why = dispatcher.drain().await.expect_err("calls are pushed").why;
-    assert_eq!(why, DispatchError::Mode(DeliveryMode::Pushed));
-    assert!(why.to_string().contains("handed in") && why.to_string().contains("`reset`"));
+    let error = dispatcher.drain().await.expect_err("calls are pushed").error;
+    assert_eq!(error, DispatchError::Mode(DeliveryMode::Pushed));
+    assert!(error.to_string().contains("pushed") && error.to_string().contains("`reset_mode`"));
     let until = dispatcher.handle_until(&*model, "completed").await;
-    assert!(until.expect_err("calls are pushed").to_string().contains("`reset`"));
+    assert!(until.expect_err("calls are pushed").to_string().contains("`reset_mode`"));
     dispatcher.reset_mode();
     let drained = dispatcher.drain().await.expect("they are polled now");
-    assert_eq!((drained.accepted, drained.total()), (1, 1), "what was done before stays done");
-    let why = dispatcher.dispatch_call(call("00000")).await.expect_err("calls are polled");
-    assert_eq!(why, DispatchError::Mode(DeliveryMode::Polled));
+    assert_eq!((drained.accepted, drained.total()), (1, 1), "a done call stays done");
+    let error = dispatcher.dispatch_call(call("00000")).await.expect_err("calls are polled");
+    assert_eq!(error, DispatchError::Mode(DeliveryMode::Polled));
     dispatcher.reset_mode();
     assert_eq!(dispatcher.dispatch_call(call("00000")).await, Ok(DispatchOutcome::AlreadyKnown));
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_of_others_lock_nothing() {
+async fn calls_of_other_sessions_take_no_lock() {
     let (model, dispatcher) = model_and_dispatcher(0);
-    let held = dispatcher.context.tracker();
+    let guard = dispatcher.context.tracker();
     for call in foreign() {
         assert!(!dispatcher.matches(&call));
-        // The memory is locked here, on the same thread: whoever wanted it would hang.
+        // This thread holds the lock of the tracker: a dispatcher that took the lock would hang.
         let mut respond = Box::pin(dispatcher.dispatch_call(call));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let answer = respond.as_mut().poll(&mut context);
         assert_eq!(answer, std::task::Poll::Ready(Ok(DispatchOutcome::Ignored)));
     }
-    drop(held);
+    drop(guard);
     model.state().page_faults.extend([PageFault::Foreign; 2]);
     let drained = dispatcher.drain().await.expect("nothing");
     assert_eq!((drained.total(), drained.ignored), (0, 2));
@@ -96,7 +96,7 @@ async fn calls_of_others_lock_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_once_it_is_answered_once() {
+async fn concurrent_pushes_of_a_call_are_answered_once() {
     let (model, dispatcher) = model_and_dispatcher(1);
     model.state().tools.push_back(Tool::Slow(500));
     let all = join_all((0..50).map(|_| dispatcher.dispatch_call(call("00000")))).await;
@@ -106,16 +106,16 @@ async fn at_once_it_is_answered_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_answer_is_sent_again() {
+async fn only_the_answer_is_submitted_again() {
     let (model, dispatcher) = model_and_dispatcher(3);
-    // Lost: the next attempt hears that there is an answer, or that the call is over.
+    // Lost: the next attempt finds that the call has an answer, or that the call is over.
     model.state().faults.push_back(Fault::Lost);
     let begun = Instant::now();
     let record = dispatch_and_end(&dispatcher, "00000").await;
     assert!(record.is_done() && record.outcome != SubmitOutcome::Accepted, "{record:?}");
     assert_eq!((record.attempts, record.submit_duration), (2, RETRY_DELAY));
     assert_eq!(begun.elapsed(), RETRY_DELAY);
-    // Refused: three attempts, and the answer is kept.
+    // Rejected: three attempts, and the answer is kept.
     model.state().faults.extend([Fault::Refused, Fault::Panics, Fault::Hangs]);
     let record = dispatch_and_end(&dispatcher, "00001").await;
     assert_eq!((record.attempts, record.is_done()), (3, false));
@@ -131,7 +131,7 @@ async fn only_the_answer_is_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_tool_does_stops_no_other() {
+async fn a_failing_tool_stops_no_other() {
     let (model, dispatcher) = model_and_dispatcher(40);
     model.state().tools.extend([Tool::Hangs, Tool::Panics, Tool::Huge]);
     let drained = dispatcher.drain().await.expect("all of it");
@@ -147,17 +147,17 @@ async fn what_a_tool_does_stops_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_nobody_takes_are_kept_within_a_bound() {
+async fn rejected_answers_are_kept_within_the_limit() {
     let model = Arc::new(Model::with(100));
     let options =
         DispatchOptions { max_unsent: 20, max_in_flight: 4, ..DispatchOptions::default() };
     let dispatcher = dispatcher(&model, options);
     model.state().faults.extend([Fault::Refused; 1_000]);
     let error = dispatcher.drain().await.expect_err("it takes none");
-    let DispatchError::TooManyUnsent { kept, why } = &error.why else { panic!("{error}") };
-    assert!((17..=20).contains(kept) && why == "500", "{error}");
+    let DispatchError::TooManyUnsent { kept, reason } = &error.error else { panic!("{error}") };
+    assert!((17..=20).contains(kept) && reason == "500", "{error}");
     assert_eq!(dispatcher.remembered_count(), model.state().runs.len());
-    assert!(model.state().runs.len() <= 20, "no tool runs whose answer could not be kept");
+    assert!(model.state().runs.len() <= 20, "no tool runs if its answer could not be kept");
     model.state().faults.clear();
     let drained = dispatcher.drain().await.expect("it takes all");
     assert_eq!(drained.accepted, 100);
@@ -171,16 +171,16 @@ async fn a_drain_that_is_dropped_loses_nothing() {
     let drain = tokio::time::timeout(Duration::from_millis(1), dispatcher.drain()).await;
     assert!(drain.is_err());
     dispatcher.wait_idle().await;
-    assert_eq!(model.state().accepted.len(), 16, "what was under way went on");
+    assert_eq!(model.state().accepted.len(), 16, "calls in flight continue");
     assert_eq!(dispatcher.drain().await.expect("the rest").accepted, 14);
     assert!(model.state().runs.values().all(|runs| *runs == 1));
     assert_eq!(model.state().runs.len(), 30);
 }
 
-/// The token of the page after one.
+/// Function that returns the token of the next page.
 type NextToken = fn(Option<&str>) -> String;
 
-/// A manager whose pages never end.
+/// Manager whose pages never end.
 struct EndlessManager {
     token: NextToken,
     calls: usize,
@@ -209,25 +209,25 @@ impl CallManager for EndlessManager {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_without_end() {
+async fn endless_pages_are_an_error() {
     let cases: [(NextToken, usize, &str); 4] = [
         (|_| "same".to_owned(), 1, "repeats"),
         (|_| "x".repeat(1_025), 1, "1,024"),
         (|_| String::new(), 10_001, "10,000 calls"),
         (|after| (after.map_or(0, |n| n.parse::<u32>().unwrap_or(0)) + 1).to_string(), 1, "10,000"),
     ];
-    for (token, calls, said) in cases {
+    for (token, calls, message) in cases {
         let manager = Arc::new(EndlessManager { token, calls });
         let answers = Arc::new(Model::default());
         let dispatcher = CallDispatcher::new("mine", manager, answers, DispatchOptions::default());
         let error = dispatcher.drain().await.expect_err("no end");
-        assert!(error.to_string().contains(said), "{error}");
+        assert!(error.to_string().contains(message), "{error}");
         assert!(error.drained.total() <= 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manager_that_is_away_is_said() {
+async fn a_missing_manager_is_an_error() {
     let (model, dispatcher) = model_and_dispatcher(3);
     model.state().page_faults.extend([PageFault::Fails, PageFault::Panics, PageFault::Hangs]);
     let error = dispatcher.drain().await.expect_err("nothing is known");
@@ -237,7 +237,7 @@ async fn a_manager_that_is_away_is_said() {
 }
 
 #[test]
-fn ids_are_bounded() {
+fn request_ids_have_a_length_limit() {
     assert!(RequestId::try_from("").is_err());
     assert!(RequestId::try_from("x".repeat(513).as_str()).is_err());
     let whole = "x".repeat(512);

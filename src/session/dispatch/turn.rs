@@ -11,7 +11,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// How long the end of a turn waits for calls in flight, whose answers the thread does not need any more.
+/// How long the end of a turn waits for calls in flight, whose answers the thread does not need any
+/// more.
 const FINAL_WAIT: Duration = Duration::from_secs(1);
 
 /// Names of the statuses that end a turn: one or several.
@@ -27,8 +28,8 @@ pub struct FinishedTurn {
     pub drained: DrainSummary,
 }
 
-/// Error of a turn. Calls in flight continue, and [`CallDispatcher::handle_until`] resumes the turn.
-/// Displays as a sentence.
+/// Error of a turn. Calls in flight continue, and [`CallDispatcher::handle_until`] resumes the
+/// turn. Displays as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TurnError {
     /// No terminal status was given. Nothing was sent.

@@ -1,6 +1,6 @@
-//! Daemon as a source of skills: a mirror of its catalog, pages of its files, and a limit of concurrent
-//! calls. The daemon of an executor has the kind `executor`; a daemon inside this process may have
-//! another kind.
+//! Daemon as a source of skills: a mirror of its catalog, pages of its files, and a limit of
+//! concurrent calls. The daemon of an executor has the kind `executor`; a daemon inside this
+//! process may have another kind.
 
 use super::{
     SkillListing, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
@@ -91,8 +91,8 @@ async fn find_client(fleet: &Fleet, environment_id: &str) -> Result<Client, Flee
 }
 
 impl DaemonSource {
-    /// Starts the source of an environment's executor. Waits for the first list at most for the start
-    /// timeout.
+    /// Starts the source of an environment's executor. Waits for the first list at most for the
+    /// start timeout.
     pub(in crate::session) async fn start_executor(
         fleet: &Fleet,
         environment_id: String,
@@ -110,8 +110,8 @@ impl DaemonSource {
         Self::new(SourceKind::Executor, environment_id, roots, connection, options.grace_period)
     }
 
-    /// Starts a source of this kind and id with a client of the daemon. Waits for the first list at most
-    /// for the start timeout of the options.
+    /// Starts a source of this kind and id with a client of the daemon. Waits for the first list at
+    /// most for the start timeout of the options.
     pub async fn start(
         kind: SourceKind,
         id: &str,
@@ -147,8 +147,8 @@ impl DaemonSource {
         }
     }
 
-    /// Returns the mirrored catalog, and the reason if the catalog must not be used. The catalog of a
-    /// lost daemon can be used during the grace period.
+    /// Returns the mirrored catalog, and the reason if the catalog must not be used. The catalog of
+    /// a lost daemon can be used during the grace period.
     fn usable_catalog(&self) -> (Arc<MirrorCatalog>, Option<String>) {
         let snapshot = match &self.connection {
             Ok(connection) => connection.mirror.snapshot(),
@@ -235,8 +235,8 @@ impl DaemonSource {
             .unwrap_or_else(|| self.unavailable_error(&error.to_string()))
     }
 
-    /// Returns a source with the same mirror and permits for a part of the roots, or `None` if no root is
-    /// left.
+    /// Returns a source with the same mirror and permits for a part of the roots, or `None` if no
+    /// root is left.
     pub(in crate::session) fn restricted_to(
         &self,
         is_included: &dyn Fn(&str) -> bool,

@@ -1,5 +1,5 @@
-//! Custom tools: functions of the program that a model can call. The registry is filled before a session
-//! starts and sealed by the start.
+//! Custom tools: functions of the program that a model can call. The registry is filled before a
+//! session starts and sealed by the start.
 
 mod bounds;
 pub mod limits;
@@ -18,9 +18,9 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use tokio::sync::Semaphore;
 
-/// Registry of custom tools, for [`SessionOptions::tools`](super::SessionOptions::tools). A clone is a
-/// handle of the same registry, and equal to it. Any number of sessions can start with a registry. The
-/// first start seals the registry.
+/// Registry of custom tools, for [`SessionOptions::tools`](super::SessionOptions::tools). A clone
+/// is a handle of the same registry, and equal to it. Any number of sessions can start with a
+/// registry. The first start seals the registry.
 #[derive(Debug, Clone, Default)]
 pub struct ToolRegistry(Arc<Mutex<RegistryState>>);
 

@@ -159,8 +159,8 @@ impl RegisteredTool {
         Value::Object(payload)
     }
 
-    /// Calls the tool. The function runs on a task of its own, which ends with this future. A permit
-    /// limits the concurrent calls.
+    /// Calls the tool. The function runs on a task of its own, which ends with this future. A
+    /// permit limits the concurrent calls.
     pub(super) async fn call(
         self: &Arc<Self>,
         arguments: &Value,
@@ -182,7 +182,8 @@ impl RegisteredTool {
         let mut task = JoinSet::new();
         let (tool, arguments) = (self.clone(), arguments.clone());
         task.spawn(async move {
-            // Held until the function ends, which may be after the time limit if it blocks its thread.
+            // Held until the function ends, which may be after the time limit if it blocks its
+            // thread.
             let _permit = permit;
             tool.check_arguments(&arguments)?;
             (tool.handler)(arguments).await.map_err(|failure| tool.tool_error(failure))
@@ -211,8 +212,8 @@ impl RegisteredTool {
         })
     }
 
-    /// Checks the arguments against the schema. An error names each field, but not its value: the model
-    /// knows the value, and the value may be large.
+    /// Checks the arguments against the schema. An error names each field, but not its value: the
+    /// model knows the value, and the value may be large.
     fn check_arguments(&self, arguments: &Value) -> Result<(), ToolError> {
         let mut reason = String::new();
         let mut errors = self.validator.iter_errors(arguments);
@@ -268,7 +269,8 @@ impl RegisteredTool {
         )
     }
 
-    /// Returns the error of a panic. The panic message goes to the log of the program, not to the model.
+    /// Returns the error of a panic. The panic message goes to the log of the program, not to the
+    /// model.
     fn panic_error(&self, error: JoinError) -> ToolError {
         let Ok(panic) = error.try_into_panic() else { return self.aborted_error() };
         tracing::error!(tool = self.full_name(), "a tool panicked: {}", panic_message(&*panic));

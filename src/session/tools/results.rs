@@ -1,6 +1,6 @@
-//! Part of the instruction text that describes the results of custom tools, as platforms register no
-//! schema of an output. If the text is too long, schemas are omitted first, the largest schema first, and
-//! then tools, the last tool first. The text counts the omissions.
+//! Part of the instruction text that describes the results of custom tools, as platforms register
+//! no schema of an output. If the text is too long, schemas are omitted first, the largest schema
+//! first, and then tools, the last tool first. The text counts the omissions.
 
 use super::super::instructions::InstructionText;
 use super::super::text::single_line;
@@ -26,7 +26,8 @@ enum DetailLevel {
 }
 
 impl ResultText {
-    /// Returns the description of a result, or `None` if there is neither a description nor a schema.
+    /// Returns the description of a result, or `None` if there is neither a description nor a
+    /// schema.
     pub(super) fn describe(
         name: &str,
         description: Option<String>,
@@ -59,8 +60,8 @@ impl ResultText {
     }
 }
 
-/// Returns the text of the skills, followed by the text of the results. Results take at most half of the
-/// budget from the skills, and all bytes that the skills do not use.
+/// Returns the text of the skills, followed by the text of the results. Results take at most half
+/// of the budget from the skills, and all bytes that the skills do not use.
 pub(super) fn append_results(
     texts: &[&ResultText],
     budget: usize,
@@ -88,7 +89,8 @@ pub(super) fn append_results(
     text
 }
 
-/// Returns the text in at most `room` bytes, and the number of tools that are not described in full.
+/// Returns the text in at most `room` bytes, and the number of tools that are not described in
+/// full.
 fn write_results(texts: &[&ResultText], room: usize) -> (String, usize) {
     let mut levels = vec![DetailLevel::Full; texts.len()];
     let mut lines: Vec<String> = texts.iter().map(|text| text.to_line(DetailLevel::Full)).collect();
@@ -112,8 +114,8 @@ fn write_results(texts: &[&ResultText], room: usize) -> (String, usize) {
     }
 }
 
-/// Returns the index of the line to shorten next: the line with the largest schema (the last of equal
-/// schemas), then the last line.
+/// Returns the index of the line to shorten next: the line with the largest schema (the last of
+/// equal schemas), then the last line.
 fn next_to_shorten(texts: &[&ResultText], levels: &[DetailLevel]) -> Option<usize> {
     let schema = |index: &usize| texts[*index].schema.as_ref().map_or(0, String::len);
     let whole =

@@ -78,9 +78,9 @@ pub(super) enum ToolFailure {
 }
 
 impl CustomTool {
-    /// Returns a tool that calls a function. The JSON Schema of the arguments is derived from the input
-    /// type, which is a struct. The doc comment of the input type is the description of the tool. The
-    /// model gets the displayed error of the function.
+    /// Returns a tool that calls a function. The JSON Schema of the arguments is derived from the
+    /// input type, which is a struct. The doc comment of the input type is the description of the
+    /// tool. The model gets the displayed error of the function.
     pub fn new<F, Running, Input, Output, E>(name: &str, function: F) -> Self
     where
         F: Fn(Input) -> Running + Send + Sync + 'static,
@@ -130,28 +130,30 @@ impl CustomTool {
         Self { description: Some(description.to_owned()), ..self }
     }
 
-    /// Sets the JSON Schema of the arguments, in place of the schema and the doc comment of the input
-    /// type. All arguments that fit the schema must be readable as the input type; a [`Value`] always is.
+    /// Sets the JSON Schema of the arguments, in place of the schema and the doc comment of the
+    /// input type. All arguments that fit the schema must be readable as the input type; a
+    /// [`Value`] always is.
     #[must_use]
     pub fn input_schema(self, schema: Value) -> Self {
         Self { input: ToolSchema::Explicit(schema), ..self }
     }
 
-    /// Sets the JSON Schema of the output, in place of the schema of the output type. The model reads the
-    /// schema; outputs are not checked.
+    /// Sets the JSON Schema of the output, in place of the schema of the output type. The model
+    /// reads the schema; outputs are not checked.
     #[must_use]
     pub fn output_schema(self, schema: Value) -> Self {
         Self { output: ToolSchema::Explicit(schema), ..self }
     }
 
-    /// Sets the description of the output for the model, in place of the doc comment of the output type.
+    /// Sets the description of the output for the model, in place of the doc comment of the output
+    /// type.
     #[must_use]
     pub fn output_description(self, description: &str) -> Self {
         Self { output_description: Some(description.to_owned()), ..self }
     }
 
-    /// Sets the time limit of a call; at most a day, 1 min by default. A function that exceeds the limit is
-    /// dropped at its next await.
+    /// Sets the time limit of a call; at most a day, 1 min by default. A function that exceeds the
+    /// limit is dropped at its next await.
     #[must_use]
     pub fn time_limit(self, limit: Duration) -> Self {
         Self { time_limit: limit, ..self }
@@ -181,8 +183,8 @@ impl ToolSchema {
         }
     }
 
-    /// Derives the schema of a type. References are inlined if possible, as not every platform supports
-    /// them. The title is removed, as a model does not need the name of the type.
+    /// Derives the schema of a type. References are inlined if possible, as not every platform
+    /// supports them. The title is removed, as a model does not need the name of the type.
     fn derive_for<T: JsonSchema>(mut settings: SchemaSettings) -> Self {
         settings.meta_schema = None;
         settings.inline_subschemas = true;

@@ -1,4 +1,4 @@
-//! A manager, a tool and a thread that do wrong what a script says, and note what must not be.
+//! Scripted manager, tool and thread that fail on demand and record violations.
 
 use super::super::{
     AgentThread, CallHandler, CallKind, CallManager, DispatchRecord, PendingCall, PendingPage,
@@ -13,25 +13,25 @@ use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// What goes wrong with an answer that is sent.
+/// Fault of a submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     None,
-    /// Not taken.
+    /// The manager rejects the answer.
     Refused,
-    /// Taken, and nobody hears of it.
+    /// The manager takes the answer, and its response is lost.
     Lost,
     Late(u64),
     Hangs,
     HangsTaken,
     Panics,
-    /// The call is withdrawn before.
+    /// The call was withdrawn before.
     Withdrawn,
-    /// Somebody else answered before.
+    /// The call was answered before.
     Conflict,
 }
 
-/// What goes wrong with a page.
+/// Fault of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PageFault {
     None,
@@ -40,13 +40,13 @@ pub(super) enum PageFault {
     Panics,
     Twice,
     Backwards,
-    /// Has calls of others, and of another kind.
+    /// The page has calls of other sessions and of another kind.
     Foreign,
-    /// Has calls that are over.
+    /// The page has finished calls.
     Stale,
 }
 
-/// What a tool does.
+/// Behavior of a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tool {
     Quick,
@@ -58,23 +58,23 @@ pub(super) enum Tool {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Whether each call waits still.
+    /// Whether each call is pending.
     pub(super) calls: BTreeMap<String, bool>,
     pub(super) faults: VecDeque<Fault>,
     pub(super) page_faults: VecDeque<PageFault>,
     pub(super) tools: VecDeque<Tool>,
-    /// Those whose answer was accepted.
+    /// Calls whose answer was accepted.
     pub(super) accepted: BTreeSet<String>,
-    /// How often each call's tool ran since the last crash.
+    /// Runs of each call's tool since the last crash.
     pub(super) runs: HashMap<String, usize>,
-    /// What is listed by `Stale`: over since the last crash.
+    /// Calls that finished since the last crash, for `Stale`.
     pub(super) finished: Vec<String>,
     pub(super) at_once: usize,
     pub(super) most_at_once: usize,
     pub(super) submits: usize,
     pub(super) violations: Vec<String>,
     pub(super) records: Vec<DispatchRecord>,
-    /// What the thread's status is, one answer after the other; the last one stays.
+    /// Statuses of the thread, one for each request; the last status stays.
     pub(super) statuses: VecDeque<Result<String, String>>,
     pub(super) sent: usize,
 }
@@ -82,20 +82,20 @@ pub(super) struct State {
 #[derive(Debug, Default)]
 pub(super) struct Model(Mutex<State>);
 
-/// One run of a tool.
+/// Run of a tool.
 struct Running<'a>(&'a Model);
 
 pub(super) fn id(text: &str) -> RequestId {
     text.try_into().expect("a short id")
 }
 
-/// A call of a tool by the session `mine`.
+/// Returns a tool call of the session `mine`.
 pub(super) fn call(name: &str) -> PendingCall {
     let asked = CallKind::Tool { name: "own.tool".to_owned(), arguments: json!({ "id": name }) };
     PendingCall { request_id: id(name), session_id: "mine".to_owned(), kind: asked }
 }
 
-/// Calls that are nothing to the session `mine`.
+/// Returns calls that the session `mine` must ignore.
 pub(super) fn foreign() -> [PendingCall; 2] {
     let other = PendingCall { session_id: "theirs".to_owned(), ..call("theirs") };
     [other, PendingCall { kind: CallKind::Other("approval".to_owned()), ..call("approval") }]
@@ -118,7 +118,7 @@ impl Model {
         state.calls.extend((from..from + calls).map(|n| (format!("{n:05}"), true)));
     }
 
-    /// Those that wait for an answer.
+    /// Returns the names of the pending calls.
     pub(super) fn pending_names(&self) -> Vec<String> {
         let state = self.state();
         state.calls.iter().filter(|(_, waits)| **waits).map(|(name, _)| name.clone()).collect()
@@ -147,12 +147,13 @@ impl Model {
 impl CallManager for Model {
     fn list_pending<'a>(
         &'a self,
-        after: Option<&'a str>,
+        token: Option<&'a str>,
         most: usize,
     ) -> BoxFuture<'a, Result<PendingPage, String>> {
         let fault = self.state().page_faults.pop_front().unwrap_or(PageFault::None);
-        let wanted = self.pending_names();
-        let mut rest = wanted.iter().filter(|name| after.is_none_or(|after| name.as_str() > after));
+        let pending_calls = self.pending_names();
+        let mut rest =
+            pending_calls.iter().filter(|name| token.is_none_or(|token| name.as_str() > token));
         let mut calls: Vec<PendingCall> = rest.by_ref().take(most).map(|name| call(name)).collect();
         let next =
             calls.last().map(|call| call.request_id.to_string()).filter(|_| rest.next().is_some());
@@ -182,7 +183,7 @@ impl CallManager for Model {
         let mut state = self.state();
         state.submits += 1;
         if state.accepted.contains(name) {
-            state.violations.push(format!("{name} was sent after it was accepted"));
+            state.violations.push(format!("{name} was submitted after it was accepted"));
         }
         let fault = state.faults.pop_front().unwrap_or(Fault::None);
         drop(state);
@@ -229,12 +230,12 @@ impl CallHandler for Model {
         *state.runs.entry(name).or_default() += 1;
         state.at_once += 1;
         state.most_at_once = state.most_at_once.max(state.at_once);
-        let does = state.tools.pop_front().unwrap_or(Tool::Quick);
+        let behavior = state.tools.pop_front().unwrap_or(Tool::Quick);
         drop(state);
         let running = Running(self);
         Box::pin(async move {
             let _running = running;
-            let json = match does {
+            let json = match behavior {
                 Tool::Quick => "{}".to_owned(),
                 Tool::Slow(wait) => {
                     sleep(Duration::from_millis(wait)).await;
