@@ -3,72 +3,22 @@
 use super::ToolNames;
 use super::result::{ToolError, ToolErrorCode};
 use super::source::SourceKind;
-use crate::client::MAX_CURSOR_BYTES;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-
-/// Limit of a handle in bytes.
-const MAX_HANDLE_BYTES: usize = 2_048;
-/// Limit of a root id in bytes.
-const MAX_ID_BYTES: usize = 256;
-
-/// Arguments of `skills.list`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ListArguments {
-    pub(super) cursor: Option<String>,
-}
-
-/// Arguments of `skills.read`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ReadArguments {
-    pub(super) authority: AuthorityArgument,
-    pub(super) package: String,
-    /// Handle of the file; empty: the main resource of the package.
-    pub(super) resource: String,
-    pub(super) cursor: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct AuthorityArgument {
-    pub(super) kind: String,
-    pub(super) id: String,
-}
 
 /// Parses the arguments of a tool.
 pub(super) fn parse_arguments<A: DeserializeOwned>(arguments: &Value) -> Result<A, ToolError> {
     A::deserialize(arguments).map_err(|error| invalid_arguments(&error.to_string()))
 }
 
-fn invalid_arguments(reason: &str) -> ToolError {
+/// Returns the error of arguments that cannot be parsed.
+pub(super) fn invalid_arguments(reason: &str) -> ToolError {
     let hint = "Call again with exactly the fields of the tool's schema.";
     ToolError::with_hint(
         ToolErrorCode::InvalidArguments,
         &format!("the arguments cannot be read: {reason}"),
         hint,
     )
-}
-
-impl ReadArguments {
-    /// Checks the limits of all fields.
-    pub(super) fn check_sizes(&self) -> Result<(), ToolError> {
-        let cursor = self.cursor.as_deref().unwrap_or_default();
-        for (name, text, most) in [
-            ("authority.id", self.authority.id.as_str(), MAX_ID_BYTES),
-            ("authority.kind", &self.authority.kind, MAX_ID_BYTES),
-            ("package", &self.package, MAX_HANDLE_BYTES),
-            ("resource", &self.resource, MAX_HANDLE_BYTES),
-            ("cursor", cursor, MAX_CURSOR_BYTES),
-        ] {
-            if text.len() > most {
-                return Err(invalid_arguments(&format!("`{name}` is over {most} bytes")));
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Returns the two tools as a platform registers tools: name, description and JSON Schema of the

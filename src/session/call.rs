@@ -1,18 +1,26 @@
 //! Calls of a session's tools by a model: a tool name and arguments in, a result of limited size
 //! out.
 
-use super::arguments::{self, ListArguments, ReadArguments};
+use super::arguments;
 use super::lifecycle::session_closed_error;
 use super::list::{SkillListCursor, list_page};
 use super::metrics::{InvocationGuard, InvocationKind, SESSION_SOURCE};
-use super::read::{self, ReadPage};
+use super::read;
 use super::result::{ToolError, ToolErrorCode, ToolResult};
 use super::{InstructionText, Session, instructions, lock};
+use serde::Deserialize;
 use serde_json::Value;
 use tracing::Instrument as _;
 
 /// Hint for a model that calls an unknown tool of a session without custom tools.
 const SKILL_TOOLS_HINT: &str = "There are {list} and {read}.";
+
+/// Arguments of `skills.list`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListArguments {
+    cursor: Option<String>,
+}
 
 impl Session {
     /// Returns the payloads of the two skill tools, by default `list` and `read` of the namespace
@@ -72,7 +80,7 @@ impl Session {
             return self.list_skills(arguments);
         }
         if tool == names.read() {
-            let page = self.read_page(arguments).await;
+            let page = read::read_page(self, arguments).await;
             return ToolResult::from_outcome(page.as_ref(), names);
         }
         #[cfg(feature = "handlers")]
@@ -137,14 +145,6 @@ impl Session {
             return self.error_result(&error);
         };
         ToolResult::from_outcome(Ok(&list_page(&view, cursor.index())), names)
-    }
-
-    async fn read_page(&self, arguments: &Value) -> Result<ReadPage, ToolError> {
-        let arguments: ReadArguments = arguments::parse_arguments(arguments)?;
-        arguments.check_sizes()?;
-        let authority = &arguments.authority;
-        let source = self.source_for_authority(&authority.kind, &authority.id)?;
-        read::read_page(source, arguments, &self.inner.tool_names).await
     }
 
     /// Returns the text that describes the skills and the results of custom tools to a model, in at

@@ -1,16 +1,41 @@
 //! `skills.read`: a page of one file of a skill.
 
-use super::ToolNames;
-use super::arguments::ReadArguments;
+use super::Session;
+use super::arguments::{invalid_arguments, parse_arguments};
 use super::fitting::read_fitting;
 use super::result::{
     MAX_RESULT_BYTES, ToolError, ToolErrorCode, json_escaped_len, json_escaped_prefix_len,
 };
-use super::source::{SkillSource, TextPage, TextPageRequest};
-use serde::Serialize;
+use super::source::{TextPage, TextPageRequest};
+use crate::client::MAX_CURSOR_BYTES;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Bytes that are reserved for an unknown cursor; a cursor of caproot has about half.
 const TYPICAL_CURSOR_BYTES: usize = 200;
+
+/// Limit of a handle in bytes.
+const MAX_HANDLE_BYTES: usize = 2_048;
+/// Limit of a root id in bytes.
+const MAX_ID_BYTES: usize = 256;
+
+/// Arguments of `skills.read`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadArguments {
+    authority: AuthorityArgument,
+    package: String,
+    /// Handle of the file; empty: the main resource of the package.
+    resource: String,
+    cursor: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AuthorityArgument {
+    kind: String,
+    id: String,
+}
 
 /// Page of a file, as a model gets it.
 #[derive(Debug, Serialize)]
@@ -21,13 +46,31 @@ pub(super) struct ReadPage {
     truncated: bool,
 }
 
+impl ReadArguments {
+    /// Checks the limits of all fields.
+    fn check_sizes(&self) -> Result<(), ToolError> {
+        let cursor = self.cursor.as_deref().unwrap_or_default();
+        for (name, text, most) in [
+            ("authority.id", self.authority.id.as_str(), MAX_ID_BYTES),
+            ("authority.kind", &self.authority.kind, MAX_ID_BYTES),
+            ("package", &self.package, MAX_HANDLE_BYTES),
+            ("resource", &self.resource, MAX_HANDLE_BYTES),
+            ("cursor", cursor, MAX_CURSOR_BYTES),
+        ] {
+            if text.len() > most {
+                return Err(invalid_arguments(&format!("`{name}` is over {most} bytes")));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Reads the largest page that fits into a result.
-pub(super) async fn read_page(
-    source: &dyn SkillSource,
-    arguments: ReadArguments,
-    names: &ToolNames,
-) -> Result<ReadPage, ToolError> {
+pub(super) async fn read_page(session: &Session, arguments: &Value) -> Result<ReadPage, ToolError> {
+    let arguments: ReadArguments = parse_arguments(arguments)?;
+    arguments.check_sizes()?;
     let ReadArguments { authority, package, resource, cursor } = arguments;
+    let source = session.source_for_authority(&authority.kind, &authority.id)?;
     // The handle of the main resource is the package and a file name.
     let handle_bytes = if resource.is_empty() { package.len() + 16 } else { resource.len() };
     let request = TextPageRequest {
@@ -45,7 +88,7 @@ pub(super) async fn read_page(
         // The other arguments were just looked up, so the cursor is the invalid one.
         ToolErrorCode::InvalidArguments if had_cursor => ToolError::from_code(
             ToolErrorCode::InvalidCursor,
-            &names.fill_placeholders("{read} gave no such cursor for this file"),
+            &session.inner.tool_names.fill_placeholders("{read} gave no such cursor for this file"),
         ),
         _ => error,
     })?;

@@ -13,10 +13,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Function that a model can call, for [`Tools::register`](super::Tools::register). Registration checks the tool.
+/// Function that a model can call, for [`ToolRegistry::register`](super::ToolRegistry::register).
+/// Registration checks the tool.
 ///
 /// ```
-/// # use caproot::session::{Tool, Tools};
+/// # use caproot::session::{CustomTool, ToolRegistry};
 /// # use schemars::JsonSchema;
 /// # use serde::{Deserialize, Serialize};
 /// /// Adds two numbers.
@@ -32,12 +33,12 @@ use std::time::Duration;
 ///     sum: i64,
 /// }
 ///
-/// let add = Tool::new("add", |Add { a, b }: Add| async move {
+/// let add = CustomTool::new("add", |Add { a, b }: Add| async move {
 ///     let sum = a.checked_add(b).ok_or("the sum is too large")?;
 ///     Ok::<_, &str>(Sum { sum })
 /// });
-/// Tools::new().register(add.in_namespace("calculator"))?;
-/// # Ok::<(), caproot::session::ToolsError>(())
+/// ToolRegistry::new().register(add.in_namespace("calculator"))?;
+/// # Ok::<(), caproot::session::ToolRegistryError>(())
 /// ```
 pub struct CustomTool {
     pub(super) namespace: Option<String>,

@@ -2,8 +2,7 @@
 //! after it was accepted, no tool runs twice for a remembered id, and a drain reports every call.
 
 use super::super::{DispatchOptions, DispatchOutcome};
-use super::dispatcher;
-use super::model::{Fault, Model, PageFault, Tool, call, id};
+use super::{Fault, Model, PageFault, Tool, call, dispatcher, id};
 use futures_util::future::join_all;
 use proptest::prelude::*;
 use std::collections::BTreeSet;

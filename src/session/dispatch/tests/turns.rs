@@ -1,8 +1,7 @@
 //! Turns against the scripted model.
 
 use super::super::{DispatchOptions, TerminalStatuses, TurnError};
-use super::model::{Fault, PageFault, Tool};
-use super::{dispatcher, model_and_dispatcher};
+use super::{Fault, PageFault, Tool, dispatcher, model_and_dispatcher};
 use serde_json::json;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
