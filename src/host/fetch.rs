@@ -1,7 +1,7 @@
 //! Files of an MCP server: fetched whole, verified against the list, and returned in pages. A file
 //! that fails verification is never returned.
 
-use super::follow::McpSourceState;
+use super::McpSourceState;
 use super::frontmatter::find_difference;
 use super::limits::{MAX_CACHED_FILES, MAX_FILE_BYTES};
 use super::remote_skill::{ExpectedFile, RemoteSkill};

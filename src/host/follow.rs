@@ -1,13 +1,12 @@
 //! Task that follows the list of a server: connects, lists, lists again after a change or an
 //! interval, and reconnects.
 
-use super::McpServerConfig;
 use super::connection::{McpConnection, connect};
 use super::limits::{
     CONNECT_TIMEOUT, LIST_TIMEOUT, MAX_RETRY_DELAY, MIN_RETRY_DELAY, RELIST_INTERVAL,
 };
-use super::listing::{RemoteSkills, list_skills};
-use crate::session::source::{SkillListing, SourceSnapshot};
+use super::listing::list_skills;
+use super::{McpServerConfig, McpSourceState};
 use rmcp::RoleClient;
 use rmcp::model::{ProtocolVersion, SubscriptionFilter};
 use rmcp::service::{Peer, Subscription};
@@ -18,49 +17,6 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// Time limit of a subscription to changes. Without a subscription, the list is polled.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Latest state of a server.
-#[derive(Debug, Clone)]
-pub(super) struct McpSourceState {
-    listing: Arc<SkillListing>,
-    pub(super) entries: Arc<RemoteSkills>,
-    /// Reason if the server is unavailable; the end of a sentence.
-    pub(super) unavailable_reason: Option<String>,
-    /// Whether the server is disabled.
-    disabled: bool,
-    pub(super) peer: Option<Peer<RoleClient>>,
-    has_result: bool,
-}
-
-impl McpSourceState {
-    pub(super) fn without_listing(reason: &str) -> Self {
-        Self {
-            listing: Arc::default(),
-            entries: Arc::default(),
-            unavailable_reason: Some(reason.to_owned()),
-            disabled: false,
-            peer: None,
-            has_result: false,
-        }
-    }
-
-    pub(super) fn disabled() -> Self {
-        Self { disabled: true, ..Self::without_listing("it is disabled") }
-    }
-
-    pub(super) fn to_snapshot(&self) -> SourceSnapshot {
-        SourceSnapshot {
-            listing: self.listing.clone(),
-            // A disabled server is no warning.
-            unavailable_reason: self.unavailable_reason.clone().filter(|_| !self.disabled),
-        }
-    }
-
-    /// Returns whether there was a list or an error.
-    pub(super) fn has_result(&self) -> bool {
-        self.has_result
-    }
-}
 
 /// Follows a server. Never returns.
 pub(super) async fn follow_server(
@@ -111,7 +67,7 @@ async fn relist_until_lost(
         {
             Ok(Ok(listed)) => listed,
             Ok(Err(reason)) => return reason,
-            Err(_) => return "it does not end listing its skills in time".to_owned(),
+            Err(_) => return "listing its skills takes too long".to_owned(),
         };
         sender.send_if_modified(|state| {
             let is_same = *state.listing == listing

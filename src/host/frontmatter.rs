@@ -57,21 +57,24 @@ fn is_same_value(node: &DocumentNode, value: &Value) -> bool {
     match (&node.value, value) {
         (Yaml::Null, Value::Null) => true,
         (Yaml::Null, Value::String(text)) => text.is_empty(),
-        (Yaml::Bool(truth), Value::Bool(said)) => truth == said,
+        (Yaml::Bool(truth), Value::Bool(listed)) => truth == listed,
         // YAML 1.1 has more words for booleans, and some readers return every scalar as text.
-        (Yaml::Bool(truth), Value::String(said)) => said.eq_ignore_ascii_case(&truth.to_string()),
-        (Yaml::Text(text), Value::Bool(said)) => {
-            let words = if *said { ["yes", "on"] } else { ["no", "off"] };
+        (Yaml::Bool(truth), Value::String(listed)) => {
+            listed.eq_ignore_ascii_case(&truth.to_string())
+        }
+        (Yaml::Text(text), Value::Bool(listed)) => {
+            let words = if *listed { ["yes", "on"] } else { ["no", "off"] };
             words.iter().any(|word| text.eq_ignore_ascii_case(word))
         }
-        (Yaml::Number(number), Value::Number(said)) => {
-            **number == *said.to_string() || number.parse::<f64>().ok() == said.as_f64()
+        (Yaml::Number(number), Value::Number(listed)) => {
+            **number == *listed.to_string() || number.parse::<f64>().ok() == listed.as_f64()
         }
-        (Yaml::Number(text) | Yaml::Text(text), Value::String(said)) => {
-            text.trim_end() == said.trim_end()
+        (Yaml::Number(text) | Yaml::Text(text), Value::String(listed)) => {
+            text.trim_end() == listed.trim_end()
         }
-        (Yaml::List(items), Value::Array(said)) => {
-            items.len() == said.len() && items.iter().zip(said).all(|(a, b)| is_same_value(a, b))
+        (Yaml::List(items), Value::Array(listed)) => {
+            items.len() == listed.len()
+                && items.iter().zip(listed).all(|(a, b)| is_same_value(a, b))
         }
         (Yaml::Map(entries), Value::Object(listed)) => {
             entries.len() == listed.len()
@@ -90,16 +93,19 @@ mod tests {
 
     #[test]
     fn differences_are_found() {
-        let said = json!({
+        let listed = json!({
             "name": "a", "description": "Does a.", "version": 1.5, "on": true,
             "list": ["x", 2], "meta": {"k": "v"}, "date": "2026-01-02",
             "nothing": null,
         });
-        let said = said.as_object().expect("an object");
+        let listed = listed.as_object().expect("an object");
         let good = "---\nname: a\ndescription: >-\n  Does\n  a.\nversion: 1.50\non: yes\n\
             list: [x, 2]\nmeta:\n  k: v\ndate: 2026-01-02\nempty:\n---\nBody.\n";
-        assert_eq!(find_difference(good, said), None);
-        assert_eq!(find_difference(&format!("\u{feff}{}", good.replace('\n', "\r\n")), said), None);
+        assert_eq!(find_difference(good, listed), None);
+        assert_eq!(
+            find_difference(&format!("\u{feff}{}", good.replace('\n', "\r\n")), listed),
+            None
+        );
         for (from, to) in [
             ("Does\n  a.", "Steals\n  a."),
             ("name: a", "name: b"),
@@ -117,7 +123,7 @@ mod tests {
         ] {
             let bad = good.replacen(from, to, 1);
             assert_ne!(bad, good);
-            assert!(find_difference(&bad, said).is_some(), "{bad}");
+            assert!(find_difference(&bad, listed).is_some(), "{bad}");
         }
     }
 }

@@ -15,12 +15,14 @@ pub use connection::McpEndpoint;
 pub use remote_skill::McpSkillFile;
 
 use crate::session::source::{
-    SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
+    SkillListing, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
 use crate::session::{ToolError, ToolErrorCode};
 use fetch::VerifiedFileCache;
-use follow::McpSourceState;
 use futures_util::future::BoxFuture;
+use listing::RemoteSkills;
+use rmcp::RoleClient;
+use rmcp::service::Peer;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -74,6 +76,49 @@ pub struct McpSource {
     /// Latest verified files, so that a page does not need a fetch of the whole file.
     file_cache: Mutex<VerifiedFileCache>,
     _follow_task: Option<FollowTask>,
+}
+
+/// Latest state of a server.
+#[derive(Debug, Clone)]
+struct McpSourceState {
+    listing: Arc<SkillListing>,
+    entries: Arc<RemoteSkills>,
+    /// Reason if the server is unavailable; the end of a sentence.
+    unavailable_reason: Option<String>,
+    /// Whether the server is disabled.
+    disabled: bool,
+    peer: Option<Peer<RoleClient>>,
+    has_result: bool,
+}
+
+impl McpSourceState {
+    fn without_listing(reason: &str) -> Self {
+        Self {
+            listing: Arc::default(),
+            entries: Arc::default(),
+            unavailable_reason: Some(reason.to_owned()),
+            disabled: false,
+            peer: None,
+            has_result: false,
+        }
+    }
+
+    fn disabled() -> Self {
+        Self { disabled: true, ..Self::without_listing("it is disabled") }
+    }
+
+    fn to_snapshot(&self) -> SourceSnapshot {
+        SourceSnapshot {
+            listing: self.listing.clone(),
+            // A disabled server is no warning.
+            unavailable_reason: self.unavailable_reason.clone().filter(|_| !self.disabled),
+        }
+    }
+
+    /// Returns whether there was a list or an error.
+    fn has_result(&self) -> bool {
+        self.has_result
+    }
 }
 
 /// Task that is aborted on drop.
@@ -146,7 +191,7 @@ impl McpSource {
         let Some(entry) = state.entries.get(request.package.as_str()) else {
             return Err(ToolError::from_code(
                 ToolErrorCode::PackageNotFound,
-                "there is no such skill now",
+                "the skill does not exist now",
             ));
         };
         request.check_resource_in_package()?;

@@ -121,9 +121,9 @@ impl RemoteSkill {
     }
 
     /// Records the error of a failed verification.
-    pub(super) fn mark_rejected(&self, refusal: &ToolError) {
+    pub(super) fn mark_rejected(&self, error: &ToolError) {
         // The first error stays.
-        let _ = self.rejection.set(refusal.clone());
+        let _ = self.rejection.set(error.clone());
     }
 
     pub(super) fn rejection(&self) -> Option<ToolError> {

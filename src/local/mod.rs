@@ -106,9 +106,9 @@ impl SkillSource for LocalSource {
 
     fn read_page<'a>(
         &'a self,
-        wanted: &'a TextPageRequest,
+        request: &'a TextPageRequest,
     ) -> BoxFuture<'a, Result<TextPage, ToolError>> {
-        self.source.read_page(wanted)
+        self.source.read_page(request)
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) fn dynamic_tools(names: &ToolNames) -> Value {
                 "properties": {
                     "authority": {
                         "type": "object",
-                        "description": names.fill_placeholders("The skill's authority, as {list} gives it"),
+                        "description": names.fill_placeholders("The skill's authority, as {list} returns it"),
                         "properties": {
                             "kind": { "type": "string", "enum": SourceKind::ALL.map(SourceKind::name) },
                             "id": { "type": "string" }
@@ -61,7 +61,7 @@ pub(super) fn dynamic_tools(names: &ToolNames) -> Value {
                     },
                     "package": {
                         "type": "string",
-                        "description": names.fill_placeholders("The skill's package, as {list} gives it")
+                        "description": names.fill_placeholders("The skill's package, as {list} returns it")
                     },
                     "resource": {
                         "type": "string",

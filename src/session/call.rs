@@ -134,7 +134,7 @@ impl Session {
             return ToolResult::from_outcome(Ok(&list_page(&self.current_view(), 0)), names);
         };
         let Some(cursor) = SkillListCursor::parse(&cursor) else {
-            let message = names.fill_placeholders("{list} gave no such cursor");
+            let message = names.fill_placeholders("{list} returned no such cursor");
             let error = ToolError::from_code(ToolErrorCode::InvalidCursor, &message);
             return self.error_result(&error);
         };

@@ -168,7 +168,7 @@ async fn read_fragment(
         .truncated_at(skill, &skill.main_resource, CURSOR_PLACEHOLDER, names)
         .overhead();
     if truncated_overhead + MIN_BODY_BYTES > room {
-        let message = names.fill_placeholders("there is no room for it here; {read} reads it");
+        let message = names.fill_placeholders("no room for this skill here; read it with {read}");
         return Err(ToolError::from_code(ToolErrorCode::TooLarge, &message));
     }
     let fit = |page: &TextPage| {

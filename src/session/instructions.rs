@@ -139,14 +139,14 @@ impl InstructionWording<'_> {
         let list = self.names.list();
         match omitted {
             0 => String::new(),
-            1 => format!("\n1 more skill has no room here; `{list}` has them all.\n"),
-            more => format!("\n{more} more skills have no room here; `{list}` has them all.\n"),
+            1 => format!("\n1 more skill is omitted here; `{list}` lists all skills.\n"),
+            more => format!("\n{more} more skills are omitted here; `{list}` lists all skills.\n"),
         }
     }
 
     /// Returns the text if no line fits.
     fn all_omitted_text(&self, count: usize) -> String {
-        format!("{count} skills have no room here; `{}` has them all.\n", self.names.list())
+        format!("{count} skills are omitted here; `{}` lists all skills.\n", self.names.list())
     }
 
     /// Returns the bytes of the heading and of lines without descriptions.

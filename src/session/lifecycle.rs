@@ -1,35 +1,14 @@
 //! Lifecycle of a session: save, restore, fork, persist and close.
 
-use super::metrics::{InvocationCounters, InvocationMetrics};
+use super::metrics::InvocationMetrics;
 use super::result::{ToolError, ToolErrorCode};
-use super::saved::{SavedError, SavedSession, check_session_id};
+use super::saved::{SavedError, SavedSession};
 use super::source::{DaemonSource, SkillSource};
 use super::store::{SessionStore, StoreError};
-use super::{SelectionError, Session, SessionOptions, SessionWatch, ToolNames};
+use super::{SelectionError, Session, SessionInner, SessionOptions, SessionWatch};
 use crate::client::{ChangesSince, Fleet, ResumePoint};
-use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use std::collections::{BTreeMap, HashSet};
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use tokio::sync::{Mutex, watch};
-
-/// State of a session apart from its sources and tools.
-#[derive(Debug)]
-pub(super) struct SessionInner {
-    id: String,
-    product: String,
-    /// Roots in the order of the selection.
-    pub(super) selection: Vec<SelectedCapabilityRoot>,
-    /// Saved resume points of a restored session, for executors that have not answered yet.
-    resume_points: BTreeMap<String, ResumePoint>,
-    pub(super) counters: InvocationCounters,
-    pub(super) tool_names: ToolNames,
-    closed: watch::Sender<bool>,
-    store: Option<Arc<dyn SessionStore>>,
-    /// Whether the saved state was deleted. The lock is held during calls of the store, so that
-    /// nothing is persisted after the deletion.
-    is_deleted: Mutex<bool>,
-}
 
 /// Outcome of [`Session::close`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,54 +112,6 @@ pub enum RestoreError {
     /// The store has no session with this id.
     #[error("the store has no session with the id {0:?}")]
     NotStored(String),
-}
-
-impl SessionInner {
-    /// Returns the state of a new session, with the id of the options or a random id.
-    pub(super) fn new(
-        options: &SessionOptions,
-        selection: Vec<SelectedCapabilityRoot>,
-        resume_points: BTreeMap<String, ResumePoint>,
-    ) -> Result<Self, SelectionError> {
-        if let Some(id) = &options.id {
-            check_session_id(id).map_err(|error| SelectionError(vec![error]))?;
-        }
-        Ok(Self {
-            id: options.id.clone().unwrap_or_else(random_id),
-            product: options.product.clone(),
-            selection,
-            resume_points,
-            counters: InvocationCounters::default(),
-            tool_names: options.tool_names.clone(),
-            closed: watch::Sender::new(false),
-            store: None,
-            is_deleted: Mutex::new(false),
-        })
-    }
-
-    fn fork(parent: &Self, selection: Vec<SelectedCapabilityRoot>) -> Self {
-        Self {
-            id: random_id(),
-            product: parent.product.clone(),
-            selection,
-            resume_points: parent.resume_points.clone(),
-            counters: InvocationCounters::default(),
-            tool_names: parent.tool_names.clone(),
-            closed: watch::Sender::new(false),
-            store: parent.store.clone(),
-            is_deleted: Mutex::new(false),
-        }
-    }
-
-    /// Returns the output of `work`, or `None` once the session is closed.
-    pub(super) async fn run_until_closed<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let mut closed = self.closed.subscribe();
-        tokio::select! {
-            biased;
-            _ = closed.wait_for(|closed| *closed) => None,
-            done = work => Some(done),
-        }
-    }
 }
 
 /// Returns the error of a call on a closed session.
@@ -410,9 +341,4 @@ impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.inner.closed.send_replace(true);
     }
-}
-
-fn random_id() -> String {
-    let random = || RandomState::new().hash_one(0_u8);
-    format!("s-{:016x}{:016x}", random(), random())
 }

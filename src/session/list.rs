@@ -156,7 +156,7 @@ fn page_warnings(view: &SessionView) -> Vec<String> {
     for warning in all {
         used += json_escaped_len(&warning) + 3;
         if used > MAX_WARNINGS_BYTES {
-            kept.push(format!("{} warnings more", total - kept.len()));
+            kept.push(format!("{} more warnings", total - kept.len()));
             break;
         }
         kept.push(warning);

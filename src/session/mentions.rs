@@ -92,12 +92,12 @@ impl Iterator for MentionScanner<'_> {
             let index = self.rest.find('$')?;
             let before = self.rest[..index].chars().next_back().or(self.previous);
             let link = before == Some('[');
-            let behind = &self.rest[index + 1..];
-            let name = behind.split(|c| !is_name_char(c)).next().unwrap_or_default();
+            let tail = &self.rest[index + 1..];
+            let name = tail.split(|c| !is_name_char(c)).next().unwrap_or_default();
             (self.rest, self.previous) =
-                (&behind[name.len()..], name.chars().next_back().or(Some('$')));
-            if link && let Some((text, target, end)) = parse_link(behind) {
-                (self.rest, self.previous) = (&behind[end..], Some(')'));
+                (&tail[name.len()..], name.chars().next_back().or(Some('$')));
+            if link && let Some((text, target, end)) = parse_link(tail) {
+                (self.rest, self.previous) = (&tail[end..], Some(')'));
                 if ["skill://", "mcp+skill://"].iter().any(|scheme| target.starts_with(scheme)) {
                     let (handle, name) = (target.to_owned(), text.trim().to_owned());
                     return Some(ParsedMention::Handle { handle, name });
@@ -119,14 +119,14 @@ impl Iterator for MentionScanner<'_> {
 
 /// Returns the text and the target of a link whose text begins after `[$`, and the end of the link.
 /// Returns `None` if the link exceeds [`MAX_LINK_BYTES`].
-fn parse_link(behind: &str) -> Option<(&str, &str, usize)> {
-    let behind = &behind[..behind.floor_char_boundary(MAX_LINK_BYTES)];
-    let (text, rest) = behind.split_once(']')?;
+fn parse_link(tail: &str) -> Option<(&str, &str, usize)> {
+    let tail = &tail[..tail.floor_char_boundary(MAX_LINK_BYTES)];
+    let (text, rest) = tail.split_once(']')?;
     if text.contains(['[', '\n']) {
         return None;
     }
     let (target, after) = rest.strip_prefix('(')?.split_once(')')?;
-    (!target.contains('\n')).then(|| (text, target.trim(), behind.len() - after.len()))
+    (!target.contains('\n')).then(|| (text, target.trim(), tail.len() - after.len()))
 }
 
 /// Returns whether a word is spelled like an environment variable, such as `HOME`: capitals, digits

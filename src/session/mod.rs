@@ -53,11 +53,14 @@ use crate::client::fleet::group_by_environment;
 use crate::client::{Fleet, MirrorSelection, ResumePoint};
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use futures_util::future::join_all;
-use lifecycle::SessionInner;
+use metrics::InvocationCounters;
+use saved::check_session_id;
 use source::DaemonSource;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::watch;
 use view::{SessionView, SessionViewCache};
 
 /// Options of a new session.
@@ -115,6 +118,24 @@ pub struct Session {
     inner: SessionInner,
     #[cfg(feature = "handlers")]
     custom_tools: Arc<tools::ToolSet>,
+}
+
+/// State of a session apart from its sources and tools.
+#[derive(Debug)]
+struct SessionInner {
+    id: String,
+    product: String,
+    /// Roots in the order of the selection.
+    selection: Vec<SelectedCapabilityRoot>,
+    /// Saved resume points of a restored session, for executors that have not answered yet.
+    resume_points: BTreeMap<String, ResumePoint>,
+    counters: InvocationCounters,
+    tool_names: ToolNames,
+    closed: watch::Sender<bool>,
+    store: Option<Arc<dyn SessionStore>>,
+    /// Whether the saved state was deleted. The lock is held during calls of the store, so that
+    /// nothing is persisted after the deletion.
+    is_deleted: tokio::sync::Mutex<bool>,
 }
 
 impl Session {
@@ -234,12 +255,61 @@ impl Session {
     /// Returns the source of an authority.
     fn source_for_authority(&self, kind: &str, id: &str) -> Result<&dyn SkillSource, ToolError> {
         let mut authorities = self.authorities.iter();
-        let found = authorities.find(|(its, authority, _)| its.name() == kind && authority == id);
+        let found = authorities
+            .find(|(source_kind, authority, _)| source_kind.name() == kind && authority == id);
         let (_, _, index) = found.ok_or_else(|| {
             let message = format!("no authority {{kind: {kind:?}, id: {id:?}}} is in this session");
             ToolError::from_code(ToolErrorCode::UnknownAuthority, &message)
         })?;
         Ok(&*self.sources[*index])
+    }
+}
+
+impl SessionInner {
+    /// Returns the state of a new session, with the id of the options or a random id.
+    fn new(
+        options: &SessionOptions,
+        selection: Vec<SelectedCapabilityRoot>,
+        resume_points: BTreeMap<String, ResumePoint>,
+    ) -> Result<Self, SelectionError> {
+        if let Some(id) = &options.id {
+            check_session_id(id).map_err(|error| SelectionError(vec![error]))?;
+        }
+        Ok(Self {
+            id: options.id.clone().unwrap_or_else(random_id),
+            product: options.product.clone(),
+            selection,
+            resume_points,
+            counters: InvocationCounters::default(),
+            tool_names: options.tool_names.clone(),
+            closed: watch::Sender::new(false),
+            store: None,
+            is_deleted: tokio::sync::Mutex::new(false),
+        })
+    }
+
+    fn fork(parent: &Self, selection: Vec<SelectedCapabilityRoot>) -> Self {
+        Self {
+            id: random_id(),
+            product: parent.product.clone(),
+            selection,
+            resume_points: parent.resume_points.clone(),
+            counters: InvocationCounters::default(),
+            tool_names: parent.tool_names.clone(),
+            closed: watch::Sender::new(false),
+            store: parent.store.clone(),
+            is_deleted: tokio::sync::Mutex::new(false),
+        }
+    }
+
+    /// Returns the output of `work`, or `None` once the session is closed.
+    async fn run_until_closed<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut closed = self.closed.subscribe();
+        tokio::select! {
+            biased;
+            _ = closed.wait_for(|closed| *closed) => None,
+            done = work => Some(done),
+        }
     }
 }
 
@@ -298,6 +368,11 @@ fn check_selection(
         }
     }
     if errors.is_empty() { Ok(roots) } else { Err(SelectionError(errors)) }
+}
+
+fn random_id() -> String {
+    let random = || RandomState::new().hash_one(0_u8);
+    format!("s-{:016x}{:016x}", random(), random())
 }
 
 /// Locks a mutex, also after a panic of another thread that held the lock.

@@ -88,7 +88,10 @@ pub(super) async fn read_page(session: &Session, arguments: &Value) -> Result<Re
         // The other arguments were just looked up, so the cursor is the invalid one.
         ToolErrorCode::InvalidArguments if had_cursor => ToolError::from_code(
             ToolErrorCode::InvalidCursor,
-            &session.inner.tool_names.fill_placeholders("{read} gave no such cursor for this file"),
+            &session
+                .inner
+                .tool_names
+                .fill_placeholders("{read} returned no such cursor for this file"),
         ),
         _ => error,
     })?;

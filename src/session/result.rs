@@ -130,16 +130,14 @@ impl ToolErrorCode {
     /// the tools.
     fn default_hint(self) -> &'static str {
         match self {
-            Self::PackageNotFound => "Call {list} again, and use what it gives.",
+            Self::PackageNotFound => "Call {list} again, and use one of its entries.",
             Self::ResourceNotFound => {
-                "Read the skill's main resource again; it names the files that there are."
+                "Read the skill's main resource again; it names the existing files."
             }
             Self::ResourceChanged => "Call {read} again without `cursor`, from the start.",
             Self::InvalidCursor => "Call again without `cursor`, from the start.",
-            Self::InvalidArguments => "Give each handle exactly as {list} gave it.",
-            Self::UnknownAuthority => {
-                "Call {list}, and use the authority that it gives for the package."
-            }
+            Self::InvalidArguments => "Give each handle exactly as {list} returned it.",
+            Self::UnknownAuthority => "Call {list}, and use the authority of the package.",
             Self::WrongAuthority => "Use authority and package of one entry of {list}.",
             Self::RootUnavailable
             | Self::ExecutorUnavailable
@@ -155,11 +153,9 @@ impl ToolErrorCode {
             | Self::NotAllowed
             | Self::SessionClosed => "Go on without it.",
             #[cfg(feature = "handlers")]
-            Self::ToolFailed => {
-                "Call again if the message says what to do better, or go on without it."
-            }
+            Self::ToolFailed => "Call again as the message says, or go on without it.",
             #[cfg(feature = "handlers")]
-            Self::ToolPanicked => "Go on without it; the same call may break it again.",
+            Self::ToolPanicked => "Go on without it; the same call may fail again.",
             #[cfg(feature = "handlers")]
             Self::ToolTimedOut => "Call again with less to do, or go on without it.",
         }

@@ -175,24 +175,24 @@ fn masked_names<'a>(
     snapshots: &'a [SourceSnapshot],
 ) -> HashMap<usize, BTreeSet<&'a str>> {
     let mut masked = HashMap::new();
-    let mut taken: HashSet<&str> = HashSet::new();
+    let mut used_names: HashSet<&str> = HashSet::new();
     let of_kind = |kind: SourceKind| {
         let each = sources.iter().zip(snapshots).enumerate();
         each.filter(move |(_, (source, _))| source.kind() == kind)
     };
     let last_kind = sources.iter().map(|source| source.kind()).max();
     for kind in SourceKind::ALL {
-        if !taken.is_empty() {
+        if !used_names.is_empty() {
             for (index, (_, snapshot)) in of_kind(kind) {
                 let names = snapshot.listing.skills.iter().map(|skill| skill.name.as_str());
-                let lost: BTreeSet<_> = names.filter(|name| taken.contains(name)).collect();
+                let lost: BTreeSet<_> = names.filter(|name| used_names.contains(name)).collect();
                 masked.insert(index, lost);
             }
         }
         // No kind comes after the last kind, so its names mask no other skill.
         if last_kind > Some(kind) {
             for (_, (_, snapshot)) in of_kind(kind) {
-                taken.extend(snapshot.listing.skills.iter().map(|skill| skill.name.as_str()));
+                used_names.extend(snapshot.listing.skills.iter().map(|skill| skill.name.as_str()));
             }
         }
     }
@@ -227,6 +227,6 @@ fn limit_warnings(warnings: &[String]) -> Vec<String> {
         return warnings.iter().map(line).collect();
     }
     let mut limited: Vec<_> = warnings[..MAX_WARNINGS - 1].iter().map(line).collect();
-    limited.push(format!("{} warnings more", warnings.len() - limited.len()));
+    limited.push(format!("{} more warnings", warnings.len() - limited.len()));
     limited
 }

@@ -230,7 +230,7 @@ impl<'a> PollRun<'a> {
                 next => token = next,
             }
         }
-        Err(DispatchError::InvalidPages("there are more than 10,000"))
+        Err(DispatchError::InvalidPages("over 10,000 pages"))
     }
 }
 

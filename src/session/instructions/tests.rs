@@ -55,7 +55,7 @@ fn descriptions_are_truncated_before_skills_are_omitted() {
     let text = write(&many(900, "word"), DEFAULT_BUDGET, &[]);
     assert!(text.listed > 100 && text.omitted == 900 - text.listed, "{text:?}");
     assert!(text.text.ends_with(&format!(
-        "\n{} more skills have no room here; `skills.list` has them all.\n",
+        "\n{} more skills are omitted here; `skills.list` lists all skills.\n",
         text.omitted
     )));
     assert!(text.text.len() <= DEFAULT_BUDGET && text.text.len() > DEFAULT_BUDGET - 100);
@@ -81,7 +81,7 @@ fn a_long_description_leaves_room_for_other_skills() {
     let text = write(&skills, DEFAULT_BUDGET, &[]);
     assert_eq!((text.listed, text.shortened, text.omitted), (30, 0, 8));
     assert!(
-        text.text.ends_with("\n8 more skills have no room here; `skills.list` has them all.\n")
+        text.text.ends_with("\n8 more skills are omitted here; `skills.list` lists all skills.\n")
     );
     let text = write(&skills, 40_000, &[]);
     assert_eq!((text.listed, text.omitted), (38, 0), "all skills are listed if all fit");

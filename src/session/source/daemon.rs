@@ -10,9 +10,8 @@ use crate::client::{
     CallError, Client, Fleet, FleetError, Mirror, MirrorCatalog, MirrorSelection, MirrorSnapshot,
     MirrorState, ResumePoint, root_id,
 };
-use crate::proto::caproot::v1::read_resource_response::Body;
 use crate::proto::caproot::v1::{
-    Authority, ReadResourceRequest, ReadResourceResponse, RootState, SelectedCapabilityRoot, Skill,
+    Authority, ReadResourceRequest, RootState, SelectedCapabilityRoot, Skill,
 };
 use crate::session::result::{ToolError, ToolErrorCode};
 use crate::session::{SessionOptions, lock};
@@ -204,7 +203,7 @@ impl DaemonSource {
             }
             return Err(ToolError::from_code(
                 ToolErrorCode::PackageNotFound,
-                "there is no such skill now",
+                "the skill does not exist now",
             ));
         }
         let root = self.roots.iter().find(|root| root.id == *id);
@@ -226,7 +225,7 @@ impl DaemonSource {
         };
         let (client, _permit) = self.acquire_client().await?;
         let page = client.read_page(&read).await;
-        to_text_page(&read, page.map_err(|error| self.tool_error(&error))?)
+        TextPage::from_response(&read, page.map_err(|error| self.tool_error(&error))?)
     }
 
     /// Returns the error of a failed call for a model.
@@ -413,35 +412,5 @@ impl SourceWatch for MirrorWatch {
                 }
             }
         })
-    }
-}
-
-/// Returns the page of a response. The page must be of the requested file, and text.
-fn to_text_page(
-    request: &ReadResourceRequest,
-    page: ReadResourceResponse,
-) -> Result<TextPage, ToolError> {
-    let invalid = |reason: &str| {
-        let message = format!("invalid response of the executor: {reason}");
-        Err(ToolError::from_code(ToolErrorCode::InvalidResponse, &message))
-    };
-    let is_requested = if request.resource.is_empty() {
-        root_id(&page.resource) == root_id(&request.package)
-    } else {
-        page.resource == request.resource
-    };
-    if !is_requested {
-        return invalid("the page is of another file");
-    }
-    match page.body {
-        Some(Body::Contents(contents)) => {
-            Ok(TextPage { resource: page.resource, contents, next_cursor: page.next_cursor })
-        }
-        Some(Body::Data(_)) => {
-            let media = if page.media_type.is_empty() { "unknown type" } else { &page.media_type };
-            let message = format!("the file is not text: {media}, {} bytes", page.total_bytes);
-            Err(ToolError::from_code(ToolErrorCode::NotText, &message))
-        }
-        None => invalid("a page of a file has no body"),
     }
 }

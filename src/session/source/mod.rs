@@ -7,7 +7,9 @@ pub use daemon::{DaemonSource, ExecutorState};
 
 use super::result::{ToolError, ToolErrorCode};
 use super::text::single_line;
-use crate::proto::caproot::v1::Skill;
+use crate::client::root_id;
+use crate::proto::caproot::v1::read_resource_response::Body;
+use crate::proto::caproot::v1::{ReadResourceRequest, ReadResourceResponse, Skill};
 use futures_util::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
@@ -147,6 +149,39 @@ impl TextPageRequest {
             ToolErrorCode::ResourceNotFound,
             "the resource is not in the package",
         ))
+    }
+}
+
+impl TextPage {
+    /// Returns the page of a response. The page must be of the requested file, and text.
+    fn from_response(
+        request: &ReadResourceRequest,
+        page: ReadResourceResponse,
+    ) -> Result<Self, ToolError> {
+        let invalid = |reason: &str| {
+            let message = format!("invalid response of the executor: {reason}");
+            Err(ToolError::from_code(ToolErrorCode::InvalidResponse, &message))
+        };
+        let is_requested = if request.resource.is_empty() {
+            root_id(&page.resource) == root_id(&request.package)
+        } else {
+            page.resource == request.resource
+        };
+        if !is_requested {
+            return invalid("the page is of another file");
+        }
+        match page.body {
+            Some(Body::Contents(contents)) => {
+                Ok(Self { resource: page.resource, contents, next_cursor: page.next_cursor })
+            }
+            Some(Body::Data(_)) => {
+                let media =
+                    if page.media_type.is_empty() { "unknown type" } else { &page.media_type };
+                let message = format!("the file is not text: {media}, {} bytes", page.total_bytes);
+                Err(ToolError::from_code(ToolErrorCode::NotText, &message))
+            }
+            None => invalid("a page of a file has no body"),
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 
 mod bounds;
 pub mod limits;
-mod registered_tool;
 mod results;
 mod tool;
 
@@ -11,12 +10,12 @@ pub use tool::CustomTool;
 
 use super::{InstructionText, SelectionError, ToolNames, ToolResult, lock};
 use limits::{MAX_CONCURRENT_CALLS, MAX_TOOLS};
-use registered_tool::RegisteredTool;
 use results::ResultText;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use tokio::sync::Semaphore;
+use tool::RegisteredTool;
 
 /// Registry of custom tools, for [`SessionOptions::tools`](super::SessionOptions::tools). A clone
 /// is a handle of the same registry, and equal to it. Any number of sessions can start with a

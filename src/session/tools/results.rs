@@ -6,7 +6,7 @@ use super::super::instructions::InstructionText;
 use super::super::text::single_line;
 use serde_json::Value;
 
-const HEAD: &str = "## Results of tools\nThese tools give a JSON object, if they do not fail:\n";
+const HEAD: &str = "## Results of tools\nThese tools return a JSON object on success:\n";
 
 /// Description of the result of one tool.
 #[derive(Debug, Clone)]
@@ -118,18 +118,18 @@ fn write_results(texts: &[&ResultText], room: usize) -> (String, usize) {
 /// equal schemas), then the last line.
 fn next_to_shorten(texts: &[&ResultText], levels: &[DetailLevel]) -> Option<usize> {
     let schema = |index: &usize| texts[*index].schema.as_ref().map_or(0, String::len);
-    let whole =
+    let with_schema =
         (0..texts.len()).filter(|index| levels[*index] == DetailLevel::Full && schema(index) > 0);
     let left = || (0..texts.len()).rev().find(|index| levels[*index] != DetailLevel::Omitted);
-    whole.max_by_key(schema).or_else(left)
+    with_schema.max_by_key(schema).or_else(left)
 }
 
 /// Returns the closing line.
 fn omitted_text(missing: usize) -> String {
     match missing {
         0 => String::new(),
-        1 => "What 1 tool gives has no room here, or not all of it.\n".to_owned(),
-        more => format!("What {more} tools give has no room here, or not all of it.\n"),
+        1 => "The result of 1 tool is omitted or shortened here.\n".to_owned(),
+        more => format!("The results of {more} tools are omitted or shortened here.\n"),
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
         let whole = write_results(&all, 10_000).0;
         assert!(whole.starts_with(&format!("{HEAD}{small}- t1: Large one. JSON Schema: ")));
         let cut = write_results(&all, whole.len() - 1);
-        let tail = "What 1 tool gives has no room here, or not all of it.\n";
+        let tail = "The result of 1 tool is omitted or shortened here.\n";
         assert_eq!(cut, (format!("{HEAD}{small}- t1: Large one.\n- t2: No schema.\n{tail}"), 1));
         assert_eq!(write_results(&all, 60), (String::new(), 3));
     }

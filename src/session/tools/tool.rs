@@ -1,5 +1,9 @@
 //! Definition of a custom tool: a typed asynchronous function with a description and limits.
 
+mod registered_tool;
+
+pub(super) use registered_tool::RegisteredTool;
+
 use super::super::result::MAX_RESULT_BYTES;
 use super::bounds::{JsonWriteError, write_bounded_json};
 use super::limits::DEFAULT_TIME_LIMIT;
@@ -41,20 +45,20 @@ use std::time::Duration;
 /// # Ok::<(), caproot::session::ToolRegistryError>(())
 /// ```
 pub struct CustomTool {
-    pub(super) namespace: Option<String>,
-    pub(super) name: String,
+    namespace: Option<String>,
+    name: String,
     /// Description of the program; without it, the doc comment of the input type is used.
-    pub(super) description: Option<String>,
-    pub(super) input: ToolSchema,
-    pub(super) output: ToolSchema,
-    pub(super) output_description: Option<String>,
-    pub(super) time_limit: Duration,
-    pub(super) external_context: bool,
-    pub(super) handler: ToolHandler,
+    description: Option<String>,
+    input: ToolSchema,
+    output: ToolSchema,
+    output_description: Option<String>,
+    time_limit: Duration,
+    external_context: bool,
+    handler: ToolHandler,
 }
 
 /// JSON Schema of a tool.
-pub(super) enum ToolSchema {
+enum ToolSchema {
     /// Schema of a type, with the doc comment of the type.
     Derived { schema: Value, doc: Option<String> },
     /// Schema of the program, which replaces the schema of the type.
@@ -62,12 +66,12 @@ pub(super) enum ToolSchema {
 }
 
 /// Function from JSON to JSON of at most [`MAX_RESULT_BYTES`].
-pub(super) type ToolHandler =
+type ToolHandler =
     Arc<dyn Fn(Value) -> BoxFuture<'static, Result<String, ToolFailure>> + Send + Sync>;
 
 /// Error of a tool's function.
 #[derive(Debug)]
-pub(super) enum ToolFailure {
+enum ToolFailure {
     /// The arguments cannot be read as the input type.
     InvalidArguments { path: String, reason: String },
     /// The function returned an error.
@@ -177,7 +181,7 @@ impl fmt::Debug for CustomTool {
 
 impl ToolSchema {
     /// Returns the schema, and the doc comment of its type.
-    pub(super) fn into_parts(self) -> (Value, Option<String>) {
+    fn into_parts(self) -> (Value, Option<String>) {
         match self {
             Self::Derived { schema, doc } => (schema, doc),
             Self::Explicit(schema) => (schema, None),

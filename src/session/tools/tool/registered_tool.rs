@@ -1,16 +1,16 @@
 //! Registered tool: the checks of a custom tool at registration, and its calls.
 
-use super::super::result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
-use super::super::text::{single_line, truncate_with_ellipsis};
-use super::super::{ToolNameError, ToolNames};
-use super::ToolRegistryError;
-use super::bounds::check_json_bounds;
-use super::limits::{
+use super::{CustomTool, ToolFailure, ToolHandler};
+use crate::session::result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
+use crate::session::text::{single_line, truncate_with_ellipsis};
+use crate::session::tools::ToolRegistryError;
+use crate::session::tools::bounds::check_json_bounds;
+use crate::session::tools::limits::{
     MAX_ARGUMENT_BYTES, MAX_DESCRIPTION_BYTES, MAX_NAME_BYTES, MAX_SCHEMA_BYTES, MAX_TIME_LIMIT,
     PERMIT_TIMEOUT,
 };
-use super::results::ResultText;
-use super::tool::{CustomTool, ToolFailure, ToolHandler};
+use crate::session::tools::results::ResultText;
+use crate::session::{ToolNameError, ToolNames};
 use jsonschema::Validator;
 use serde_json::{Map, Value, json};
 use std::any::Any;
@@ -28,7 +28,7 @@ const MAX_SCHEMA_ERRORS: usize = 4;
 
 /// Tool that passed all checks and can be called.
 #[derive(Clone)]
-pub(super) struct RegisteredTool {
+pub(in crate::session::tools) struct RegisteredTool {
     full_name: String,
     namespace: Option<String>,
     name: String,
@@ -47,7 +47,7 @@ pub(super) struct RegisteredTool {
 
 impl RegisteredTool {
     /// Checks a tool. Returns the first error.
-    pub(super) fn new(tool: CustomTool) -> Result<Self, ToolRegistryError> {
+    pub(in crate::session::tools) fn new(tool: CustomTool) -> Result<Self, ToolRegistryError> {
         let CustomTool {
             namespace,
             name,
@@ -131,16 +131,19 @@ impl RegisteredTool {
     }
 
     /// Returns the name by which a model calls the tool.
-    pub(super) fn full_name(&self) -> &str {
+    pub(in crate::session::tools) fn full_name(&self) -> &str {
         &self.full_name
     }
 
-    pub(super) fn result_text(&self) -> Option<&ResultText> {
+    pub(in crate::session::tools) fn result_text(&self) -> Option<&ResultText> {
         self.result_text.as_ref()
     }
 
     /// Returns a copy of the tool with a name that has no namespace.
-    pub(super) fn with_flat_name(&self, names: &ToolNames) -> Result<Self, ToolNameError> {
+    pub(in crate::session::tools) fn with_flat_name(
+        &self,
+        names: &ToolNames,
+    ) -> Result<Self, ToolNameError> {
         let name = names.flat_name(self.namespace.as_deref(), &self.name)?;
         let result_text = self.result_text.clone().map(|text| text.with_name(&name));
         let full_name = name.clone();
@@ -148,7 +151,7 @@ impl RegisteredTool {
     }
 
     /// Returns the tool as a platform registers it. Platforms take no schema of the output.
-    pub(super) fn to_payload(&self) -> Value {
+    pub(in crate::session::tools) fn to_payload(&self) -> Value {
         let mut payload = Map::new();
         if let Some(namespace) = &self.namespace {
             payload.insert("namespace".to_owned(), json!(namespace));
@@ -161,7 +164,7 @@ impl RegisteredTool {
 
     /// Calls the tool. The function runs on a task of its own, which ends with this future. A
     /// permit limits the concurrent calls.
-    pub(super) async fn call(
+    pub(in crate::session::tools) async fn call(
         self: &Arc<Self>,
         arguments: &Value,
         permits: &Arc<Semaphore>,
