@@ -1,5 +1,5 @@
-//! Tests of the dispatch against a scripted manager, tool and thread, with the clock paused. The script
-//! fails on demand and records violations.
+//! Tests of the dispatch against a scripted manager, tool and thread, with the clock paused. The
+//! script fails on demand and records violations.
 
 mod calls;
 mod properties;
