@@ -242,9 +242,9 @@ impl Session {
             .to_json()
     }
 
-    /// Restores a saved session with its id, product and selection, and the changes of each executor
-    /// since the save. Waits for executors as [`Session::start`]. A missing executor, a missing root and
-    /// a state of another version are warnings.
+    /// Restores a saved session with its id, product and selection, and the changes of each
+    /// executor since the save. Waits for executors as [`Session::start`]. A missing executor, a
+    /// missing root and a state of another version are warnings.
     ///
     /// # Errors
     ///
@@ -257,8 +257,8 @@ impl Session {
         Self::restore_with(fleet, saved, Vec::new(), options).await
     }
 
-    /// Restores a saved session with other sources next to the executors. Other sources are not part of
-    /// the saved state.
+    /// Restores a saved session with other sources next to the executors. Other sources are not
+    /// part of the saved state.
     ///
     /// # Errors
     ///

@@ -140,8 +140,8 @@ struct SessionInner {
 
 impl Session {
     /// Starts a session with these roots; the selection never changes. An executor that does not
-    /// answer is a warning, and its skills appear once it answers. An executor that the registry does
-    /// not name by then stays unknown to the session. Needs a tokio runtime.
+    /// answer is a warning, and its skills appear once it answers. An executor that the registry
+    /// does not name by then stays unknown to the session. Needs a tokio runtime.
     ///
     /// # Errors
     ///
@@ -155,8 +155,8 @@ impl Session {
     }
 
     /// Starts a session with other sources next to the executors. If two skills have one name, the
-    /// session lists the skill of an executor before the skill of a local directory, and both before
-    /// the skill of an MCP server.
+    /// session lists the skill of an executor before the skill of a local directory, and both
+    /// before the skill of an MCP server.
     ///
     /// # Errors
     ///
