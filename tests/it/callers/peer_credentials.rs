@@ -1,4 +1,4 @@
-//! Who is let in, by what the kernel says of a process.
+//! Rules that match the uid and gids of a process, as the kernel reports them.
 
 use std::process::Command;
 
@@ -14,51 +14,52 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 
-use super::{As, daemon, may_be_others, reachable};
+use super::{ProcessUser, can_switch_user, reachable_fixture, start_daemon};
 use crate::fixture::Fixture;
 use crate::harness::{
     Client, Daemon, assert_refused, in_time, list_request, located, read_request, selected,
 };
 
-const USER: As = As { uid: 7_001, gid: 7_001, groups: &[] };
-const STRANGER: As = As { uid: 7_002, gid: 7_002, groups: &[5] };
+const USER: ProcessUser = ProcessUser { uid: 7_001, gid: 7_001, groups: &[] };
+const OTHER_USER: ProcessUser = ProcessUser { uid: 7_002, gid: 7_002, groups: &[5] };
 
 const RULES: &str = "socket: {mode: '0666'}\nlisten: ['unix:run/c.sock', 'tcp:127.0.0.1:0']\n\
     roots: [{id: r, path: root}]\n\
     callers: [{name: users, uids: [7001]}, {name: group, gids: [7100]}]\n";
 
-async fn serving(more: &str) -> (Fixture, Daemon) {
-    let fixture = reachable("skill root/a");
-    let daemon = daemon(&fixture, &format!("{RULES}{more}")).await;
+/// Serves `root` with [`RULES`] and further config lines.
+async fn start_with_rules(more: &str) -> (Fixture, Daemon) {
+    let fixture = reachable_fixture("skill root/a");
+    let daemon = start_daemon(&fixture, &format!("{RULES}{more}")).await;
     (fixture, daemon)
 }
 
-async fn channel_of(fixture: &Fixture, who: As) -> Channel {
-    who.channel(&fixture.path("run/c.sock")).await
+async fn open_channel(fixture: &Fixture, user: ProcessUser) -> Channel {
+    user.open_channel(&fixture.path("run/c.sock")).await
 }
 
 #[tokio::test]
-async fn users_and_groups() {
-    if !may_be_others() {
+async fn rules_match_users_and_groups() {
+    if !can_switch_user() {
         return;
     }
-    let (fixture, daemon) = serving("").await;
-    let in_group = |gid, groups| As { uid: 7_002, gid, groups };
-    for (who, is_let_in) in [
+    let (fixture, daemon) = start_with_rules("").await;
+    let in_group = |gid, groups| ProcessUser { uid: 7_002, gid, groups };
+    for (user, is_allowed) in [
         (USER, true),
         (in_group(7_100, &[]), true),
         (in_group(7_002, &[1, 7_100, 9]), true),
-        (STRANGER, false),
-        // A user's number is no group's.
-        (As { uid: 7_100, gid: 7_001, groups: &[7_001] }, false),
-        // The daemon's own user is nobody special.
-        (As { uid: 0, gid: 0, groups: &[] }, false),
+        (OTHER_USER, false),
+        // A uid does not match a rule for the gid of the same number.
+        (ProcessUser { uid: 7_100, gid: 7_001, groups: &[7_001] }, false),
+        // The daemon's own user gets no exception.
+        (ProcessUser { uid: 0, gid: 0, groups: &[] }, false),
     ] {
-        let mut client = CapabilityServiceClient::new(channel_of(&fixture, who).await);
+        let mut client = CapabilityServiceClient::new(open_channel(&fixture, user).await);
         let roots = [located("r", "published:r")];
         let answer = in_time(client.list_skills(list_request(&roots))).await;
-        if is_let_in {
-            assert_eq!(answer.expect("let in").into_inner().skills.len(), 1, "{who:?}");
+        if is_allowed {
+            assert_eq!(answer.expect("allowed").into_inner().skills.len(), 1, "{user:?}");
         } else {
             assert_refused(answer, Code::PermissionDenied, "CALLER_NOT_ALLOWED", None);
         }
@@ -66,8 +67,8 @@ async fn users_and_groups() {
     daemon.stop().await;
 }
 
-/// Every call about a root; each must be refused.
-async fn refusals(client: &mut Client, root: &SelectedCapabilityRoot) -> Vec<Status> {
+/// Makes every call about a root, and checks that each is rejected.
+async fn collect_rejections(client: &mut Client, root: &SelectedCapabilityRoot) -> Vec<Status> {
     let roots = vec![root.clone()];
     let resolve =
         ResolveRootsRequest { selected_capability_roots: roots.clone(), ..Default::default() };
@@ -77,31 +78,31 @@ async fn refusals(client: &mut Client, root: &SelectedCapabilityRoot) -> Vec<Sta
     let files = ListResourcesRequest { root: Some(root.clone()), package, ..Default::default() };
     let bad = ListResourcesRequest { page_size: -1, ..files.clone() };
     let read = read_request(root, "skill://r/a", "");
-    let refused = "refused";
+    let rejected = "rejected";
     vec![
-        client.get_executor(GetExecutorRequest {}).await.expect_err(refused),
-        client.list_roots(ListRootsRequest {}).await.expect_err(refused),
-        client.resolve_roots(resolve).await.expect_err(refused),
-        client.list_skills(list_request(&roots)).await.expect_err(refused),
-        client.watch_skills(watch).await.expect_err(refused),
-        client.list_resources(files).await.expect_err(refused),
-        client.list_resources(bad).await.expect_err(refused),
-        client.read_resource(read).await.expect_err(refused),
+        client.get_executor(GetExecutorRequest {}).await.expect_err(rejected),
+        client.list_roots(ListRootsRequest {}).await.expect_err(rejected),
+        client.resolve_roots(resolve).await.expect_err(rejected),
+        client.list_skills(list_request(&roots)).await.expect_err(rejected),
+        client.watch_skills(watch).await.expect_err(rejected),
+        client.list_resources(files).await.expect_err(rejected),
+        client.list_resources(bad).await.expect_err(rejected),
+        client.read_resource(read).await.expect_err(rejected),
     ]
 }
 
-/// The parts of a status that a caller sees.
-fn seen(status: &Status) -> (Code, String, Vec<u8>) {
+/// Returns the parts of a status that a caller sees.
+fn visible_parts(status: &Status) -> (Code, String, Vec<u8>) {
     (status.code(), status.message().to_owned(), status.details().to_vec())
 }
 
 #[tokio::test]
-async fn whoever_is_refused_learns_nothing() {
-    if !may_be_others() {
+async fn rejections_reveal_nothing_about_roots() {
+    if !can_switch_user() {
         return;
     }
-    let (fixture, daemon) = serving("").await;
-    let mut client = CapabilityServiceClient::new(channel_of(&fixture, STRANGER).await);
+    let (fixture, daemon) = start_with_rules("").await;
+    let mut client = CapabilityServiceClient::new(open_channel(&fixture, OTHER_USER).await);
     let roots = [
         located("r", "published:r"),
         located("r", "published:none"),
@@ -112,25 +113,26 @@ async fn whoever_is_refused_learns_nothing() {
     ];
     let mut all = Vec::new();
     for root in &roots {
-        all.extend(in_time(refusals(&mut client, root)).await.iter().map(seen));
+        all.extend(in_time(collect_rejections(&mut client, root)).await.iter().map(visible_parts));
     }
     assert_eq!(all.len(), 8 * roots.len());
     assert!(all.iter().all(|status| *status == all[0]), "{all:?}");
-    // By TCP nobody has a uid.
+    // TCP callers have no uid.
     let mut client = daemon.client.clone();
-    let unknown: Vec<_> = refusals(&mut client, &roots[0]).await.iter().map(seen).collect();
+    let unknown: Vec<_> =
+        collect_rejections(&mut client, &roots[0]).await.iter().map(visible_parts).collect();
     assert!(unknown.iter().all(|status| *status == unknown[0]), "{unknown:?}");
     assert_eq!(unknown[0].0, Code::Unauthenticated);
     daemon.stop().await;
 }
 
-async fn health(channel: &Channel) -> Code {
+async fn health_status(channel: &Channel) -> Code {
     let mut client = HealthClient::new(channel.clone());
     let answer = in_time(client.check(HealthCheckRequest::default())).await;
     answer.err().map_or(Code::Ok, |status| status.code())
 }
 
-async fn reflection(channel: &Channel) -> Code {
+async fn reflection_status(channel: &Channel) -> Code {
     let mut client = ServerReflectionClient::new(channel.clone());
     let request = ServerReflectionRequest {
         host: String::new(),
@@ -145,8 +147,8 @@ async fn reflection(channel: &Channel) -> Code {
 }
 
 #[tokio::test]
-async fn health_and_reflection() {
-    if !may_be_others() {
+async fn health_and_reflection_follow_their_settings() {
+    if !can_switch_user() {
         return;
     }
     let (ok, denied) = (Code::Ok, Code::PermissionDenied);
@@ -156,28 +158,32 @@ async fn health_and_reflection() {
         ("open_reflection: true", (ok, ok)),
         ("open_health: false\nopen_reflection: true", (denied, ok)),
     ] {
-        let (fixture, daemon) = serving(config).await;
-        let stranger = channel_of(&fixture, STRANGER).await;
-        let told = (health(&stranger).await, reflection(&stranger).await);
-        assert_eq!(told, expected, "{config}");
-        let user = channel_of(&fixture, USER).await;
-        assert_eq!((health(&user).await, reflection(&user).await), (ok, ok), "{config}");
+        let (fixture, daemon) = start_with_rules(config).await;
+        let other = open_channel(&fixture, OTHER_USER).await;
+        let statuses = (health_status(&other).await, reflection_status(&other).await);
+        assert_eq!(statuses, expected, "{config}");
+        let user = open_channel(&fixture, USER).await;
+        assert_eq!(
+            (health_status(&user).await, reflection_status(&user).await),
+            (ok, ok),
+            "{config}"
+        );
         daemon.stop().await;
     }
-    // Without rules all of it is for whoever can connect.
+    // Without rules, every client that can connect may call both.
     let fixture = Fixture::new("");
-    let daemon = daemon(&fixture, "open_health: false").await;
+    let daemon = start_daemon(&fixture, "open_health: false").await;
     let endpoint = Channel::from_shared(format!("http://{}", daemon.address)).expect("a URI");
     let channel = in_time(endpoint.connect()).await.expect("a connection");
-    assert_eq!((health(&channel).await, reflection(&channel).await), (ok, ok));
+    assert_eq!((health_status(&channel).await, reflection_status(&channel).await), (ok, ok));
     daemon.stop().await;
 }
 
-/// The client command as another user.
-fn as_user(who: As, args: &[&str]) -> Command {
+/// Returns a client command that runs as another user.
+fn command_as(user: ProcessUser, args: &[&str]) -> Command {
     let mut command = Command::new("setpriv");
-    command.args([format!("--reuid={}", who.uid), format!("--regid={}", who.gid)]);
-    match who.groups {
+    command.args([format!("--reuid={}", user.uid), format!("--regid={}", user.gid)]);
+    match user.groups {
         [] => command.arg("--clear-groups"),
         groups => {
             let groups: Vec<_> = groups.iter().map(ToString::to_string).collect();
@@ -189,25 +195,25 @@ fn as_user(who: As, args: &[&str]) -> Command {
 }
 
 #[tokio::test]
-async fn commands_of_other_users() {
-    if !as_user(STRANGER, &["--version"]).output().is_ok_and(|done| done.status.success()) {
-        println!("SKIPPED: the binary cannot be run as another user here, by setpriv");
+async fn client_commands_of_other_users_follow_the_rules() {
+    if !command_as(OTHER_USER, &["--version"]).output().is_ok_and(|done| done.status.success()) {
+        println!("SKIPPED: setpriv(1) cannot run the binary as another user here");
         return;
     }
-    let (fixture, daemon) = serving("").await;
+    let (fixture, daemon) = start_with_rules("").await;
     let socket = fixture.path("run/c.sock");
     let endpoint = socket.to_str().expect("UTF-8").to_owned();
-    for (who, code, says) in [
+    for (user, code, expected) in [
         (USER, 0, "1 skill in 1 root"),
-        (As { groups: &[7_100], ..STRANGER }, 0, "1 skill in 1 root"),
-        (STRANGER, 5, "PERMISSION_DENIED CALLER_NOT_ALLOWED: no rule lets this caller in"),
+        (ProcessUser { groups: &[7_100], ..OTHER_USER }, 0, "1 skill in 1 root"),
+        (OTHER_USER, 5, "PERMISSION_DENIED CALLER_NOT_ALLOWED: no rule lets this caller in"),
     ] {
-        let mut command = as_user(who, &["list", "--endpoint", &endpoint]);
+        let mut command = command_as(user, &["list", "--endpoint", &endpoint]);
         let done = tokio::task::spawn_blocking(move || command.output());
         let done = in_time(done).await.expect("no panic").expect("it runs");
         let stderr = String::from_utf8(done.stderr).expect("text");
-        assert_eq!(done.status.code(), Some(code), "{who:?}: {stderr}");
-        assert!(stderr.contains(says), "{who:?}: {stderr}");
+        assert_eq!(done.status.code(), Some(code), "{user:?}: {stderr}");
+        assert!(stderr.contains(expected), "{user:?}: {stderr}");
     }
     daemon.stop().await;
 }
