@@ -1,5 +1,5 @@
-//! Property of access scopes, on random trees full of links: for every selected root, the files that
-//! a scoped caller gets lie within its scope, and are all files there that an unscoped caller gets.
+//! Property of access scopes, on random trees full of links: at every selected root, a scoped caller
+//! gets files in its scope only, and every file in its scope that no link leads to.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -258,7 +258,7 @@ async fn a_flood_of_rejected_calls_is_counted() {
     let max_logged = 10 * (begun.elapsed().as_secs() + 1);
     assert!(
         (10..=max_logged).contains(&logged),
-        "{logged} of {CALLS} calls were logged, at max_logged {max_logged} are allowed"
+        "{logged} of {CALLS} calls were logged, at most {max_logged} are allowed"
     );
     // An accepted caller is served during the flood.
     let mut client = logging.client.clone();
