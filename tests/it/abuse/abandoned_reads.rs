@@ -22,7 +22,8 @@ fn bytes_read(victim: &Victim) -> u64 {
     read.parse().expect("a number")
 }
 
-/// Waits until the daemon stops reading, and checks that it stopped long before the end of the file.
+/// Waits until the daemon stops reading, and checks that it stopped long before the end of the
+/// file.
 async fn wait_until_reading_stops(victim: &Victim) {
     let mut before = bytes_read(victim);
     let begun = Instant::now();

@@ -1,5 +1,5 @@
-//! Hostile clients against the real binary. Attacks cost the daemon little memory, and other clients
-//! are served during each attack.
+//! Hostile clients against the real binary. Attacks cost the daemon little memory, and other
+//! clients are served during each attack.
 
 mod abandoned_reads;
 mod connections;

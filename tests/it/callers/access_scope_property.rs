@@ -1,5 +1,5 @@
-//! Property of access scopes, on random trees full of links: at every selected root, a scoped caller
-//! gets files in its scope only, and every file in its scope that no link leads to.
+//! Property of access scopes, on random trees full of links: at every selected root, a scoped
+//! caller gets files in its scope only, and every file in its scope that no link leads to.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -28,8 +28,8 @@ impl SeededRng {
     }
 }
 
-/// Creates directories, skills and links among them. Each file holds its own path. Returns every path
-/// that leads to a directory.
+/// Creates directories, skills and links among them. Each file holds its own path. Returns every
+/// path that leads to a directory.
 fn create_tree(fixture: &Fixture, rng: &mut SeededRng) -> Vec<PathBuf> {
     let top = fixture.path("srv");
     let mut dirs = Vec::new();

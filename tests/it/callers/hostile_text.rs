@@ -1,6 +1,6 @@
-//! Hostile text in everything that the client's commands print: names of directories, files, skills,
-//! plugins and roots, descriptions, quotes in diagnostics, and arguments. No text breaks a line or
-//! controls the terminal. See [`super::audit`] for hostile text in logs.
+//! Hostile text in everything that the client's commands print: names of directories, files,
+//! skills, plugins and roots, descriptions, quotes in diagnostics, and arguments. No text breaks a
+//! line or controls the terminal. See [`super::audit`] for hostile text in logs.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
@@ -13,8 +13,8 @@ use crate::commands::{caproot, ended};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, in_time, located};
 
-/// Hostile text in the fixture's escapes: a line feed, ANSI and C1 sequences, a terminal title, bidi
-/// overrides, invisible characters and a tag.
+/// Hostile text in the fixture's escapes: a line feed, ANSI and C1 sequences, a terminal title,
+/// bidi overrides, invisible characters and a tag.
 const NASTY: &str =
     "n\\n\\x1b[2J\\x1b]0;t\\x07\\r\\u{9b}31m\\u{202e}\\u{2066}\\u{200b}\\u{2028}\\u{e0041}y";
 /// Hostile text without control characters, for places that reject control characters.

@@ -1,6 +1,6 @@
-//! Every diagnostic code has a tree that provokes it, and a snapshot of the output of `check` and of
-//! the daemon's list. `CAPROOT_BLESS=1 cargo test codes` rewrites the snapshots. Review the difference,
-//! because users see this text.
+//! Every diagnostic code has a tree that provokes it, and a snapshot of the output of `check` and
+//! of the daemon's list. `CAPROOT_BLESS=1 cargo test codes` rewrites the snapshots. Review the
+//! difference, because users see this text.
 
 use super::daemon_agreement::{assert_agrees, list_skills};
 use super::{run_caproot, unpack_output};

@@ -27,8 +27,8 @@ pub(super) async fn list_skills(dir: PathBuf) -> ListSkillsResponse {
     all
 }
 
-/// Compares the output of the check and of the daemon for `dir`, a directory in `top`. The check may
-/// report more diagnostics if the daemon's limit cut the list.
+/// Compares the output of the check and of the daemon for `dir`, a directory in `top`. The check
+/// may report more diagnostics if the daemon's limit cut the list.
 pub(super) async fn assert_agrees(top: &Path, dir: &str) {
     let list = list_skills(top.join(dir)).await;
     let report = check_json(top, dir);

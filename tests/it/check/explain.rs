@@ -1,4 +1,5 @@
-//! `caproot explain`, and its examples: each example provokes its code, and each fix removes the code.
+//! `caproot explain`, and its examples: each example provokes its code, and each fix removes the
+//! code.
 
 use super::{check_json, run_caproot, unpack_output};
 use crate::fixture::{Fixture, is_root};

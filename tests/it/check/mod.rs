@@ -1,5 +1,5 @@
-//! `caproot check` and `caproot explain`: their output, its agreement with the daemon, and trees that
-//! are broken on purpose.
+//! `caproot check` and `caproot explain`: their output, its agreement with the daemon, and trees
+//! that are broken on purpose.
 
 // Tests report on stderr why they are skipped.
 #![allow(clippy::print_stderr)]

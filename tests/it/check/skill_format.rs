@@ -1,5 +1,5 @@
-//! Rules of the Agent Skills format, one line per rule: the diagnostics of `check`, and the name of the
-//! skill in the catalog.
+//! Rules of the Agent Skills format, one line per rule: the diagnostics of `check`, and the name of
+//! the skill in the catalog.
 
 use super::check_json;
 use super::daemon_agreement::list_skills;

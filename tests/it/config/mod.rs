@@ -49,7 +49,8 @@ struct ConfiguredDaemon {
 }
 
 impl ConfiguredDaemon {
-    /// Writes the file into the fixture and starts the daemon. Adds `listen` if the file lacks the key.
+    /// Writes the file into the fixture and starts the daemon. Adds `listen` if the file lacks the
+    /// key.
     async fn start(fixture: &Fixture, config: &str) -> Self {
         Self::start_with(fixture, config, &[]).await
     }

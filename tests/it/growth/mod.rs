@@ -1,6 +1,6 @@
-//! Processor time in proportion to the size of untrusted input. Each test reads a text or a tree in two
-//! sizes, and compares the processor time. Other processes do not count, and only quadratic growth
-//! fails.
+//! Processor time in proportion to the size of untrusted input. Each test reads a text or a tree in
+//! two sizes, and compares the processor time. Other processes do not count, and only quadratic
+//! growth fails.
 
 mod texts;
 mod trees;

@@ -34,7 +34,8 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Starts a host of the current protocol version, with the daemon's roots or the roots of the flags.
+    /// Starts a host of the current protocol version, with the daemon's roots or the roots of the
+    /// flags.
     pub(super) fn start(daemon: &Daemon, flags: &str) -> Self {
         Self::start_command(asking(daemon, &format!("mcp {flags}")))
     }

@@ -51,7 +51,8 @@ async fn files_up_to_512_kib_fit_a_response() {
     daemon.stop().await;
 }
 
-/// The server stops reading requests while the host does not read. Later the host gets every response.
+/// The server stops reading requests while the host does not read. Later the host gets every
+/// response.
 #[tokio::test]
 async fn a_host_that_does_not_read_is_slowed_down() {
     // Each request is larger than 1 KiB, so a pipe holds few requests.

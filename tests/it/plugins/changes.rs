@@ -87,7 +87,7 @@ async fn plugins_come_and_go() {
     while live.replica.plugins.contains_key("skill://r/new") {
         live.change().await;
     }
-    fs::rename(live.fixture.path("r"), live.fixture.path("away")).expect("removed");
+    fs::rename(live.fixture.path("r"), live.fixture.path("away")).expect("renamed");
     while !live.replica.plugins.is_empty() {
         live.change().await;
     }

@@ -1,5 +1,5 @@
-//! Real plugins, if `CAPROOT_CORPUS` is set to a directory of trees. Every declaring file is reported,
-//! and the counts equal the counts of a script that shares no code with the daemon.
+//! Real plugins, if `CAPROOT_CORPUS` is set to a directory of trees. Every declaring file is
+//! reported, and the counts equal the counts of a script that shares no code with the daemon.
 
 #![allow(clippy::print_stderr)] // Tests report why they are skipped.
 
@@ -26,7 +26,8 @@ fn count_by_script(dir: &Path) -> Option<Value> {
     Some(serde_json::from_slice(&output.stdout).expect("JSON"))
 }
 
-/// Collects the files that the response names: as a component's file, a manifest, or in a diagnostic.
+/// Collects the files that the response names: as a component's file, a manifest, or in a
+/// diagnostic.
 fn reported_files(root: &ResolvedRoot) -> BTreeSet<&str> {
     let mut files: BTreeSet<&str> = root.diagnostics.iter().map(|d| d.resource.as_str()).collect();
     for plugin in &root.plugins {

@@ -1,4 +1,5 @@
-//! Invalid, hostile or huge declarations: limits, diagnostics, and no secret in any response or log.
+//! Invalid, hostile or huge declarations: limits, diagnostics, and no secret in any response or
+//! log.
 
 use super::{codes, resolve, resolve_tree};
 use crate::fixture::Fixture;
