@@ -137,7 +137,7 @@ impl Host {
         if let Some(notification) = self.notifications.pop_front() {
             return notification;
         }
-        let message = self.message().await;
+        let message = self.next_message().await;
         assert!(message.get("id").is_none(), "no notification: {message}");
         message
     }
