@@ -175,7 +175,7 @@ async fn accepting_continues_after_descriptors_ran_out() {
     assert!(in_time(late.get_executor(GetExecutorRequest {})).await.is_ok());
     drop((silent, late));
     let log = victim.stop().await;
-    let warnings = log.lines().filter(|line| line.contains("a connection could not be accepted"));
+    let warnings = log.lines().filter(|line| line.contains("accepting a connection failed"));
     assert!((1..=3).contains(&warnings.count()), "a rate-limited warning: {log}");
 }
 

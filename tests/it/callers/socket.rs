@@ -123,5 +123,5 @@ fn the_socket_of_a_unit_gets_the_group_caproot() {
     assert_eq!(mode_and_group(&socket), (0o600, 7_002));
     let (code, log) = serving.terminate();
     assert_eq!(code, Some(0));
-    assert!(log.contains("not in the unit's group"), "{log}");
+    assert!(log.contains("not in the group"), "{log}");
 }

@@ -94,7 +94,7 @@ fn a_missing_directory_fails_at_once() {
     let (exit, _, stderr) =
         unpack_output(&run_caproot(fixture.top(), ["check", "--watch", "root"]));
     assert_eq!(exit, 78);
-    assert!(stderr.contains("root cannot be checked: there is no such directory"), "{stderr}");
+    assert!(stderr.contains("cannot check root: no such directory"), "{stderr}");
 }
 
 #[test]

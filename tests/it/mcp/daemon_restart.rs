@@ -46,6 +46,6 @@ async fn the_server_reconnects_after_a_daemon_restart() {
     assert!(host.call("resources/read", json!({"uri": "skill://two/b/SKILL.md"})).await.is_ok());
     let ended = host.stop().await;
     assert_eq!(ended.code, Some(0));
-    assert!(ended.stderr.contains("connecting again") && ended.stderr.contains("connected again"));
+    assert!(ended.stderr.contains("reconnecting") && ended.stderr.contains("reconnected"));
     assert_eq!(daemon.terminated().await.0, Some(0));
 }
