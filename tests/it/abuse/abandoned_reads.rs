@@ -62,11 +62,11 @@ async fn a_read_stops_at_its_deadline_and_when_its_caller_leaves() {
             .header("grpc-timeout", "500m")
             .body(())
             .expect("a request");
-    let (answer, mut sending) = client.send_request(request, false).expect("it is sent");
+    let (answer, mut sending) = client.send_request(request, false).expect("the request is sent");
     let message = huge.encode_to_vec();
     let len = u32::try_from(message.len()).expect("short").to_be_bytes();
     let message = [&[0][..], &len, &message].concat();
-    sending.send_data(Bytes::from(message), true).expect("it is sent");
+    sending.send_data(Bytes::from(message), true).expect("the request is sent");
     let answer = in_time(answer).await.expect("an answer");
     let status = tonic::Status::from_header_map(answer.headers()).expect("a status");
     assert_eq!(status.code(), Code::DeadlineExceeded);

@@ -90,7 +90,7 @@ async fn a_greedy_user_does_not_lock_out_another() {
         || fs::read_dir(format!("/proc/{}/fd", serving.pid())).expect("a running process").count();
     wait_until("the excess connections are closed", || (20..50).contains(&fds())).await;
     // The greedy user gets no further connections.
-    let status = |command: &mut Command| command.output().expect("it runs").status.code();
+    let status = |command: &mut Command| command.output().expect("the command runs").status.code();
     let mut own = Command::new(env!("CARGO_BIN_EXE_caproot"));
     own.args(["list", "--endpoint", &listen]).env_clear();
     // The daemon closes the connection before or while the client writes.

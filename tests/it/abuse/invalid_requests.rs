@@ -21,8 +21,8 @@ async fn send_body(victim: &Victim, path: &str, body: Vec<u8>) -> Option<Code> {
         .header("te", "trailers")
         .body(())
         .expect("a request");
-    let (answer, mut sending) = client.send_request(request, false).expect("it is sent");
-    sending.send_data(Bytes::from(body), false).expect("it is sent");
+    let (answer, mut sending) = client.send_request(request, false).expect("the request is sent");
+    sending.send_data(Bytes::from(body), false).expect("the request is sent");
     let mut answer = in_time(answer).await.expect("an answer");
     let mut status = answer.headers().get("grpc-status").cloned();
     if status.is_none() {
@@ -91,7 +91,7 @@ async fn too_large_headers_are_rejected() {
             .header("x-large", "x".repeat(bytes))
             .body(())
             .expect("a request");
-        let (answer, _) = client.send_request(request, true).expect("it is sent");
+        let (answer, _) = client.send_request(request, true).expect("the request is sent");
         assert_eq!(in_time(answer).await.expect("an answer").status(), status, "{bytes}");
     }
     drop(client);

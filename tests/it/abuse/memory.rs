@@ -63,11 +63,12 @@ impl WindowedClient {
         let request = http::Request::post(uri).header("content-type", "application/grpc");
         let request = request.header("te", "trailers").body(()).expect("a request");
         self.client = in_time(self.client.clone().ready()).await.expect("a free HTTP/2 stream");
-        let (answer, mut sending) = self.client.send_request(request, false).expect("it is sent");
+        let (answer, mut sending) =
+            self.client.send_request(request, false).expect("the request is sent");
         let message = message.encode_to_vec();
         let len = u32::try_from(message.len()).expect("short").to_be_bytes();
         let message = [&[0][..], &len, &message].concat();
-        sending.send_data(message.into(), true).expect("it is sent");
+        sending.send_data(message.into(), true).expect("the request is sent");
         self.open.push((answer, sending));
     }
 }

@@ -122,7 +122,7 @@ async fn watch_until_synced(mut command: Command) -> String {
         while !text.contains("= synced") && !text.contains("\"synced\"") {
             assert_ne!(stdout.read_line(&mut text).expect("text"), 0, "the watch ended: {text}");
         }
-        child.kill().and_then(|()| child.wait()).expect("it ends");
+        child.kill().and_then(|()| child.wait()).expect("the process ends");
         text
     });
     in_time(printed).await.expect("no panic")

@@ -51,7 +51,7 @@ impl LoggedDaemon {
     /// Kills the daemon, and returns the lines that were not read yet.
     pub(super) fn stop(mut self) -> Vec<String> {
         drop(self.child.kill());
-        self.child.wait().expect("it ends");
+        self.child.wait().expect("the process ends");
         self.lines.iter().collect()
     }
 }

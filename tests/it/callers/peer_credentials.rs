@@ -210,7 +210,7 @@ async fn client_commands_of_other_users_follow_the_rules() {
     ] {
         let mut command = command_as(user, &["list", "--endpoint", &endpoint]);
         let done = tokio::task::spawn_blocking(move || command.output());
-        let done = in_time(done).await.expect("no panic").expect("it runs");
+        let done = in_time(done).await.expect("no panic").expect("the command runs");
         let stderr = String::from_utf8(done.stderr).expect("text");
         assert_eq!(done.status.code(), Some(code), "{user:?}: {stderr}");
         assert!(stderr.contains(expected), "{user:?}: {stderr}");

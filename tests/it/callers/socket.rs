@@ -77,7 +77,7 @@ fn a_group_that_the_daemon_cannot_set_ends_the_start() {
     fixture.write("c.yaml", "listen: ['unix:run/c.sock']\nallow: [root]\nsocket: {group: 7100}");
     let mut command = as_other_user();
     let done = command.args(["serve", "--config"]).arg(fixture.path("c.yaml")).output();
-    let done = done.expect("it runs");
+    let done = done.expect("the command runs");
     let stderr = String::from_utf8(done.stderr).expect("text");
     assert_eq!(done.status.code(), Some(73), "{stderr}");
     let message = "cannot be given the group 7100; the daemon's user must be in it";
