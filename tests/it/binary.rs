@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::runtime::Handle;
 
 use crate::fixture::Fixture;
-use crate::harness::HANG;
+use crate::harness::HANG_TIMEOUT;
 
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trees/demo");
 
@@ -39,27 +39,27 @@ fn collect(mut pipe: impl Read + Send + 'static) -> Receiver<String> {
 }
 
 /// How a process ended, and what it said.
-pub(crate) struct Ended {
+pub(crate) struct ProcessOutput {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
 /// Waits for the end of a process that is to end by itself.
-fn ended(mut child: Child) -> Ended {
+fn wait_for_output(mut child: Child) -> ProcessOutput {
     let stdout = collect(child.stdout.take().expect("piped"));
     let stderr = collect(child.stderr.take().expect("piped"));
-    let Ok(stdout) = stdout.recv_timeout(HANG) else {
+    let Ok(stdout) = stdout.recv_timeout(HANG_TIMEOUT) else {
         child.kill().expect("kill");
         panic!("the process does not end");
     };
-    let stderr = stderr.recv_timeout(HANG).expect("stderr ends with stdout");
-    Ended { code: child.wait().expect("wait").code(), stdout, stderr }
+    let stderr = stderr.recv_timeout(HANG_TIMEOUT).expect("stderr ends with stdout");
+    ProcessOutput { code: child.wait().expect("wait").code(), stdout, stderr }
 }
 
 /// Runs the binary to its end.
-pub(crate) fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ended {
-    ended(caproot(args).spawn().expect("the binary runs"))
+pub(crate) fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> ProcessOutput {
+    wait_for_output(caproot(args).spawn().expect("the binary runs"))
 }
 
 /// A start that must fail with one sentence and a code of its own.
@@ -73,23 +73,23 @@ fn assert_refuses<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>, code: i32,
         panic!("it starts: {line}, instead of saying {says:?}");
     }
     let stderr = collect(child.stderr.take().expect("piped"));
-    let stderr = stderr.recv_timeout(HANG).expect("it ends");
+    let stderr = stderr.recv_timeout(HANG_TIMEOUT).expect("it ends");
     assert_eq!(child.wait().expect("wait").code(), Some(code), "{stderr}");
     assert_eq!(stderr.trim_end().lines().count(), 1, "one sentence: {stderr}");
     assert!(stderr.contains(says), "{says:?} in {stderr}");
 }
 
 /// `caproot serve`, ready.
-pub(crate) struct Serving {
+pub(crate) struct DaemonProcess {
     child: Child,
     endpoints: Vec<String>,
     stderr: Receiver<String>,
 }
 
-impl Serving {
+impl DaemonProcess {
     /// Starts it with flags, and waits for its `listening` line.
     pub(crate) fn start(flags: &[&OsStr]) -> Self {
-        Self::spawn(&mut Self::command(flags), 1)
+        Self::launch(&mut Self::command(flags), 1)
     }
 
     /// What starts it.
@@ -98,17 +98,17 @@ impl Serving {
     }
 
     /// Starts it by a command of the caller's, with one listener.
-    pub(crate) fn of(command: &mut Command) -> Self {
-        Self::of_many(command, 1)
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        Self::spawn_with_lines(command, 1)
     }
 
     /// The same with so many lines of where it listens or is scraped.
-    pub(crate) fn of_many(command: &mut Command, lines: usize) -> Self {
+    pub(crate) fn spawn_with_lines(command: &mut Command, lines: usize) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Self::spawn(command, lines)
+        Self::launch(command, lines)
     }
 
-    fn spawn(command: &mut Command, listeners: usize) -> Self {
+    fn launch(command: &mut Command, listeners: usize) -> Self {
         let mut child = command.spawn().expect("the binary runs");
         let stderr = collect(child.stderr.take().expect("piped"));
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
@@ -140,15 +140,15 @@ impl Serving {
     ///
     /// # Panics
     /// In a runtime, which would not run meanwhile: the daemon would wait 10 s for clients that cannot
-    /// close their connections. Use [`Self::terminated`] there.
+    /// close their connections. Use [`Self::terminate_async`] there.
     pub(crate) fn terminate(self) -> (Option<i32>, String) {
-        assert!(Handle::try_current().is_err(), "await terminated() in a runtime");
-        self.signal(Signal::TERM)
+        assert!(Handle::try_current().is_err(), "await terminate_async() in a runtime");
+        self.signal_and_wait(Signal::TERM)
     }
 
     /// Like [`Self::terminate`], while the caller's runtime runs, so that its clients can close.
-    pub(crate) async fn terminated(self) -> (Option<i32>, String) {
-        let ended = tokio::task::spawn_blocking(move || self.signal(Signal::TERM));
+    pub(crate) async fn terminate_async(self) -> (Option<i32>, String) {
+        let ended = tokio::task::spawn_blocking(move || self.signal_and_wait(Signal::TERM));
         ended.await.expect("it ends")
     }
 
@@ -158,24 +158,24 @@ impl Serving {
     }
 
     /// Sends a signal, and goes on.
-    pub(crate) fn send(&self, signal: Signal) {
+    pub(crate) fn send_signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
         kill_process(pid, signal).expect("a signal");
     }
 
-    fn signal(self, signal: Signal) -> (Option<i32>, String) {
-        self.send(signal);
-        self.ended()
+    fn signal_and_wait(self, signal: Signal) -> (Option<i32>, String) {
+        self.send_signal(signal);
+        self.wait_for_exit()
     }
 
     /// Waits until it ends by itself, and gives its exit code and its log.
-    pub(crate) fn ended(mut self) -> (Option<i32>, String) {
-        let log = self.stderr.recv_timeout(HANG).expect("it ends");
+    pub(crate) fn wait_for_exit(mut self) -> (Option<i32>, String) {
+        let log = self.stderr.recv_timeout(HANG_TIMEOUT).expect("it ends");
         (self.child.wait().expect("wait").code(), log)
     }
 }
 
-impl Drop for Serving {
+impl Drop for DaemonProcess {
     /// A test that failed leaves no daemon behind.
     fn drop(&mut self) {
         drop(self.child.kill());
@@ -196,13 +196,13 @@ fn serves_the_demo_until_it_is_told_to_stop() {
     for signal in [Signal::TERM, Signal::INT] {
         let (fixture, _, _) = private();
         let mut command = caproot(["serve", "--root", DEMO]);
-        let serving = Serving::spawn(command.env("XDG_RUNTIME_DIR", fixture.path("run")), 1);
+        let serving = DaemonProcess::launch(command.env("XDG_RUNTIME_DIR", fixture.path("run")), 1);
         let socket = fixture.path("run/caproot.sock");
         assert_eq!(serving.endpoint(), format!("unix:{}", socket.display()));
         assert!(fs::metadata(&socket).expect("the socket").file_type().is_socket());
         let mode = fs::metadata(&socket).expect("the socket").permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "nobody else may connect");
-        let (code, log) = serving.signal(signal);
+        let (code, log) = serving.signal_and_wait(signal);
         assert_eq!(code, Some(0), "{log}");
         assert!(!socket.exists(), "the socket goes with the daemon");
     }
@@ -212,7 +212,7 @@ fn serves_the_demo_until_it_is_told_to_stop() {
 fn without_a_runtime_directory_it_makes_one_of_its_own() {
     let fixture = Fixture::new("dir tmp");
     let mut command = caproot(["serve", "--root", DEMO]);
-    let serving = Serving::spawn(command.env("TMPDIR", fixture.path("tmp")), 1);
+    let serving = DaemonProcess::launch(command.env("TMPDIR", fixture.path("tmp")), 1);
     let uid = rustix::process::geteuid().as_raw();
     let dir = fixture.path("tmp").join(format!("caproot-{uid}"));
     assert_eq!(serving.endpoint(), format!("unix:{}/caproot.sock", dir.display()));
@@ -225,7 +225,7 @@ fn without_a_runtime_directory_it_makes_one_of_its_own() {
 fn several_listeners_have_a_line_each() {
     let (_fixture, _, listen) = private();
     let flags = ["serve", "--root", DEMO, "--listen", &listen, "--listen", "tcp:127.0.0.1:0"];
-    let serving = Serving::spawn(&mut caproot(flags), 2);
+    let serving = DaemonProcess::launch(&mut caproot(flags), 2);
     assert_eq!(serving.endpoints[0], listen);
     let port = serving.endpoints[1].strip_prefix("tcp:127.0.0.1:").expect("the real port");
     assert_ne!(port.parse::<u16>().expect("a port"), 0);
@@ -235,7 +235,7 @@ fn several_listeners_have_a_line_each() {
 #[test]
 fn a_socket_that_is_taken() {
     let (_fixture, socket, listen) = private();
-    let serving = Serving::start(&["--root", DEMO, "--listen", &listen].map(OsStr::new));
+    let serving = DaemonProcess::start(&["--root", DEMO, "--listen", &listen].map(OsStr::new));
     assert_refuses(["serve", "--root", DEMO, "--listen", &listen], 73, "c.sock");
     assert!(socket.exists(), "the first keeps its socket");
     assert_eq!(run(["status", "--endpoint", &listen]).code, Some(0), "the first still serves");
@@ -254,7 +254,7 @@ fn a_stale_socket_is_replaced() {
     let (_fixture, socket, listen) = private();
     drop(UnixListener::bind(&socket).expect("bind"));
     assert!(socket.exists(), "nobody listens, the file stays");
-    let serving = Serving::start(&["--root", DEMO, "--listen", &listen].map(OsStr::new));
+    let serving = DaemonProcess::start(&["--root", DEMO, "--listen", &listen].map(OsStr::new));
     assert_eq!(run(["status", "--endpoint", &listen]).code, Some(0));
     assert_eq!(serving.terminate().0, Some(0));
 }
@@ -327,7 +327,7 @@ fn bad_usage() {
 #[test]
 fn a_client_of_the_demo() {
     let (_fixture, _, listen) = private();
-    let serving = Serving::start(&["--root", DEMO, "--listen", &listen].map(OsStr::new));
+    let serving = DaemonProcess::start(&["--root", DEMO, "--listen", &listen].map(OsStr::new));
     let status = run(["status", "--endpoint", &listen]);
     assert_eq!(status.code, Some(0), "{}", status.stderr);
 

@@ -9,16 +9,16 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, in_time, surroundings};
+use crate::harness::{Daemon, Setup, in_time, isolated_env};
 
 /// How a process ended, and what it said.
-pub(crate) struct Ended {
+pub(crate) struct CommandOutput {
     pub code: Option<i32>,
     pub stdout: Vec<u8>,
     pub stderr: String,
 }
 
-impl Ended {
+impl CommandOutput {
     fn text(&self) -> &str {
         std::str::from_utf8(&self.stdout).expect("text")
     }
@@ -37,23 +37,23 @@ pub(crate) fn caproot<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Com
 }
 
 /// Runs a process to its end, elsewhere, so that a daemon in this thread goes on.
-pub(crate) async fn ended(mut command: Command) -> Ended {
+pub(crate) async fn run_command(mut command: Command) -> CommandOutput {
     let output = in_time(tokio::task::spawn_blocking(move || command.output())).await;
     let output = output.expect("no panic").expect("the binary runs");
     let stderr = String::from_utf8(output.stderr).expect("text");
     assert!(!stderr.contains("panicked"), "{stderr}");
-    Ended { code: output.status.code(), stdout: output.stdout, stderr }
+    CommandOutput { code: output.status.code(), stdout: output.stdout, stderr }
 }
 
 /// A client command of the daemon, its words split at blanks.
-pub(crate) fn asking(daemon: &Daemon, words: &str) -> Command {
+pub(crate) fn client_command(daemon: &Daemon, words: &str) -> Command {
     let mut command = caproot(words.split_whitespace());
     command.env("CAPROOT_ENDPOINT", format!("tcp:{}", daemon.address));
     command
 }
 
-async fn run(daemon: &Daemon, words: &str) -> Ended {
-    ended(asking(daemon, words)).await
+async fn run(daemon: &Daemon, words: &str) -> CommandOutput {
+    run_command(client_command(daemon, words)).await
 }
 
 /// A daemon that publishes `skills`, whose skill `pdf` has a script.
@@ -113,12 +113,12 @@ async fn resolve() {
     ]});
     fixture.write("selected.json", selected.to_string());
     let file = fixture.path("selected.json");
-    let mut from_file = asking(&daemon, "resolve --fresh --output json");
+    let mut from_file = client_command(&daemon, "resolve --fresh --output json");
     from_file.arg("--selected").arg(&file);
-    let mut from_stdin = asking(&daemon, "resolve --output json --selected -");
+    let mut from_stdin = client_command(&daemon, "resolve --output json --selected -");
     from_stdin.stdin(fs::File::open(&file).expect("just written"));
     for command in [from_file, from_stdin] {
-        let said = ended(command).await;
+        let said = run_command(command).await;
         assert_eq!((said.code, said.stderr.as_str()), (Some(1), ""), "y is not ready");
         let roots = said.json()["roots"].clone();
         assert_eq!((&roots[0]["id"], &roots[0]["kind"]), (&json!("x"), &json!("ROOT_KIND_PLUGIN")));
@@ -172,11 +172,11 @@ async fn path() {
     let setup = Setup { roots: vec![root], allow, ..Setup::default() };
     let daemon = Daemon::start(setup).await;
     let at = |handle: &str, more: &[&OsStr]| {
-        let mut command = asking(&daemon, "path");
+        let mut command = client_command(&daemon, "path");
         let mut root = OsString::from("skills=");
         root.push(fixture.path("skills"));
         command.arg(handle).arg("--root").arg(root).args(more);
-        ended(command)
+        run_command(command)
     };
     let printed = |path: &str| [fixture.path(path).as_os_str().as_bytes(), b"\n"].concat();
     let shared = fixture.path("shared");
@@ -231,9 +231,9 @@ async fn path_by_the_config_file() {
     let (fixture, daemon) = publishing("skill other/pdf\nfile other/pdf/more").await;
     let with = |config: &str, handle: &str| {
         fixture.write("caproot.yaml", config);
-        let mut command = asking(&daemon, "path");
+        let mut command = client_command(&daemon, "path");
         command.arg(handle).arg("--config").arg(fixture.path("caproot.yaml"));
-        ended(command)
+        run_command(command)
     };
     // The command reads no key, which this user may not be able to read.
     let good = "roots: [{id: skills, path: skills}]\ntls: {cert: /none.pem, key: /none.key}";
@@ -273,7 +273,7 @@ async fn status_is_short_and_shows_limits_when_asked() {
     assert_eq!((short.code, long.code), (Some(0), Some(0)));
     assert!((8..=12).contains(&short.text().lines().count()), "{}", short.text());
     assert!(!short.text().contains("max_depth"), "{}", short.text());
-    let keys = |said: &Ended| -> Vec<String> {
+    let keys = |said: &CommandOutput| -> Vec<String> {
         let keys = said.text().lines().filter_map(|line| line.split_whitespace().next());
         keys.map(str::to_owned).collect()
     };
@@ -291,14 +291,14 @@ async fn path_in_a_usual_place() {
     );
     let home = Some(fixture.path("mine"));
     let setup = Setup {
-        env: caproot::endpoint::ProcessEnv { home, ..surroundings(fixture.top()) },
+        env: caproot::endpoint::ProcessEnv { home, ..isolated_env(fixture.top()) },
         ..Setup::default()
     };
     let daemon = Daemon::start(setup).await;
     let at_home = |home: &str| {
-        let mut command = asking(&daemon, "path skill://user/pdf");
+        let mut command = client_command(&daemon, "path skill://user/pdf");
         command.env("HOME", fixture.path(home));
-        ended(command)
+        run_command(command)
     };
     let said = at_home("mine").await;
     let expected = fixture.path("mine/.agents/skills/pdf");
@@ -350,11 +350,11 @@ async fn a_reader_that_leaves_early_is_no_failure() {
         "completions bash",
         "man",
     ] {
-        let mut command = asking(&daemon, words);
+        let mut command = client_command(&daemon, words);
         let (reader, writer) = pipe().expect("a pipe");
         drop(reader);
         command.stdout(writer);
-        let said = ended(command).await;
+        let said = run_command(command).await;
         assert_eq!(said.code, Some(0), "{words}: {}", said.stderr);
         assert!(!said.stderr.contains("error"), "{words}: {}", said.stderr);
     }
@@ -367,25 +367,25 @@ const COMMANDS: [&str; 8] =
 #[tokio::test]
 async fn completions() {
     for shell in ["bash", "zsh", "fish"] {
-        let said = ended(caproot(["completions", shell])).await;
+        let said = run_command(caproot(["completions", shell])).await;
         assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{shell}");
         for command in COMMANDS.into_iter().chain(["completions", "man", "--digests"]) {
             let named = said.text().contains(command.trim_start_matches('-'));
             assert!(named, "{shell} does not name {command}");
         }
     }
-    assert_eq!(ended(caproot(["completions", "cmd.exe"])).await.code, Some(2));
+    assert_eq!(run_command(caproot(["completions", "cmd.exe"])).await.code, Some(2));
 }
 
 #[tokio::test]
 async fn man() {
-    let said = ended(caproot(["man"])).await;
+    let said = run_command(caproot(["man"])).await;
     assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
     assert!(said.text().contains(".TH caproot 1"));
     let fixture = Fixture::new("dir pages");
     let mut command = caproot(["man", "--dir"]);
     command.arg(fixture.path("pages"));
-    let written = ended(command).await;
+    let written = run_command(command).await;
     assert_eq!((written.code, written.text(), written.stderr.as_str()), (Some(0), "", ""));
     assert!(fixture.path("pages/caproot.1").is_file());
     for name in COMMANDS {
@@ -396,7 +396,7 @@ async fn man() {
     }
     let mut command = caproot(["man", "--dir"]);
     command.arg(fixture.path("none"));
-    let said = ended(command).await;
+    let said = run_command(command).await;
     assert_eq!(said.code, Some(74), "{}", said.stderr);
 }
 

@@ -18,16 +18,16 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
 use tonic_types::StatusExt as _;
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::{Client, Daemon, in_time, located, read_request, refusal};
-use crate::live::watching;
+use crate::harness::{Client, Daemon, in_time, located, read_request, rpc_error};
+use crate::watch_harness::watch_request;
 use crate::replica::Replica;
 
 /// A daemon, and a connection to it.
 struct Served {
     fixture: Fixture,
-    serving: Serving,
+    serving: DaemonProcess,
     address: String,
     channel: Channel,
 }
@@ -38,7 +38,7 @@ impl Served {
         let config = format!("listen: ['tcp:127.0.0.1:0']\nroots: [{{id: r, path: r}}]\n{config}");
         fixture.write("caproot.yaml", config);
         let file = fixture.path("caproot.yaml");
-        let serving = Serving::start(&[OsStr::new("--config"), file.as_os_str()]);
+        let serving = DaemonProcess::start(&[OsStr::new("--config"), file.as_os_str()]);
         let address = serving.endpoint().strip_prefix("tcp:").expect("TCP").to_owned();
         let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
         let channel = in_time(endpoint.connect()).await.expect("connected");
@@ -46,7 +46,7 @@ impl Served {
     }
 
     fn request() -> WatchSkillsRequest {
-        watching(vec![located("r", "published:r")])
+        watch_request(vec![located("r", "published:r")])
     }
 
     /// Health, as it is told over time; it has said that it serves.
@@ -83,20 +83,20 @@ async fn next(stream: &mut Streaming<HealthCheckResponse>) -> Option<ServingStat
 async fn everybody_is_told_and_nobody_new_comes_in() {
     let served = Served::start("skill r/a", "").await;
     let mut health = served.health().await;
-    let daemon = Daemon::elsewhere(&served.address).await;
+    let daemon = Daemon::connect_to(&served.address).await;
     let mut replica = Replica::open(&daemon, Served::request()).await;
-    replica.step().await;
+    replica.next_batch().await;
     let revision = replica.revision;
     // Holds the end up, so that there is something to see of it.
     let held = served.conversation().await;
-    served.serving.send(Signal::TERM);
+    served.serving.send_signal(Signal::TERM);
     assert_eq!(next(&mut health).await, Some(ServingStatus::NotServing));
     assert_eq!(next(&mut health).await, None, "and there is no more to tell");
-    assert!(replica.step().await.is_bookmark);
+    assert!(replica.next_batch().await.is_bookmark);
     assert_eq!(replica.revision, revision);
-    let end = replica.try_step().await.expect_err("the end").expect("with a status");
+    let end = replica.try_next_batch().await.expect_err("the end").expect("with a status");
     assert!(end.get_error_details().retry_info().is_some_and(|info| info.retry_delay.is_some()));
-    let end = refusal(&end);
+    let end = rpc_error(&end);
     assert_eq!((end.code, &*end.reason), (Code::Unavailable, "SHUTTING_DOWN"));
     let refused = TcpStream::connect(&served.address).expect_err("nobody listens");
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
@@ -107,7 +107,7 @@ async fn everybody_is_told_and_nobody_new_comes_in() {
     drop((held, health, replica, daemon));
     let Served { serving, channel, fixture: _fixture, .. } = served;
     drop(channel);
-    let (code, log) = serving.terminated().await;
+    let (code, log) = serving.terminate_async().await;
     assert_eq!(code, Some(0), "{log}");
 }
 
@@ -117,11 +117,11 @@ async fn a_second_signal_ends_it_at_once() {
         let served = Served::start("skill r/a", "").await;
         let mut health = served.health().await;
         let _held = served.conversation().await;
-        served.serving.send(Signal::TERM);
+        served.serving.send_signal(Signal::TERM);
         assert_eq!(next(&mut health).await, Some(ServingStatus::NotServing));
         let Served { serving, fixture: _fixture, .. } = served;
-        serving.send(second);
-        let (code, log) = tokio::task::spawn_blocking(|| serving.ended()).await.expect("it ends");
+        serving.send_signal(second);
+        let (code, log) = tokio::task::spawn_blocking(|| serving.wait_for_exit()).await.expect("it ends");
         assert_eq!(code, Some(0), "{log}");
         assert!(log.contains("told to stop again"), "{log}");
         assert!(!log.contains("calls were still under way"), "it did not wait: {log}");
@@ -134,17 +134,17 @@ async fn it_ends_whatever_clients_do() {
     let mut health = served.health().await;
     let _conversation = served.conversation().await;
     // Reads nothing of a state that fits no window.
-    let daemon = Daemon::elsewhere(&served.address).await;
+    let daemon = Daemon::connect_to(&served.address).await;
     let _deaf = Replica::open(&daemon, Served::request()).await;
     // Says nothing, and half of what begins a connection.
     let _silent = TcpStream::connect(&served.address).expect("connected");
     let mut half = TcpStream::connect(&served.address).expect("connected");
     half.write_all(b"PRI * HTTP/2.0\r\n").expect("sent");
-    served.serving.send(Signal::TERM);
+    served.serving.send_signal(Signal::TERM);
     assert_eq!(next(&mut health).await, Some(ServingStatus::NotServing));
     let Served { serving, fixture: _fixture, .. } = served;
     // Waits for the end, and does not ask again.
-    let (code, log) = tokio::task::spawn_blocking(|| serving.ended()).await.expect("it ends");
+    let (code, log) = tokio::task::spawn_blocking(|| serving.wait_for_exit()).await.expect("it ends");
     assert_eq!(code, Some(0), "{log}");
     assert!(log.contains("calls were still under way") && !log.contains("again"), "{log}");
 }
@@ -172,12 +172,12 @@ async fn a_read_that_is_under_way_is_answered() {
     while reads(&served.fixture) == "0" && !read.is_finished() {
         tokio::task::yield_now().await;
     }
-    served.serving.send(Signal::TERM);
+    served.serving.send_signal(Signal::TERM);
     let page = in_time(read).await.expect("no panic").expect("an answer").into_inner();
     assert_eq!((page.total_bytes, page.truncated), (268_435_456, true));
     let Served { serving, channel, fixture: _fixture, .. } = served;
     drop(channel);
-    let (code, log) = tokio::task::spawn_blocking(|| serving.ended()).await.expect("it ends");
+    let (code, log) = tokio::task::spawn_blocking(|| serving.wait_for_exit()).await.expect("it ends");
     assert_eq!(code, Some(0), "{log}");
     assert!(!log.contains("cut off"), "{log}");
 }

@@ -10,7 +10,7 @@ use tonic::Code;
 
 use crate::fixture::Fixture;
 use crate::harness::{
-    Daemon, Refusal, Setup, assert_refused, list_request, located, read_request, selected,
+    Daemon, RpcError, Setup, assert_rpc_error, list_request, located, read_request, selected,
 };
 
 const INVALID: Code = Code::InvalidArgument;
@@ -24,7 +24,7 @@ async fn one_skill() -> (Fixture, Daemon, SelectedCapabilityRoot) {
 }
 
 /// Which root an error is about.
-fn root_of(refused: &Refusal) -> Option<&str> {
+fn root_of(refused: &RpcError) -> Option<&str> {
     refused.metadata.get("root_id").map(String::as_str)
 }
 
@@ -37,13 +37,13 @@ async fn bad_ids() {
         let roots = vec![good.clone(), bad.clone()];
         let field = Some("selected_capability_roots[1].id");
         let listed = daemon.try_list(list_request(&roots)).await;
-        assert_refused(listed, INVALID, "INVALID_ARGUMENT", field);
+        assert_rpc_error(listed, INVALID, "INVALID_ARGUMENT", field);
         let request =
             ResolveRootsRequest { selected_capability_roots: roots, ..Default::default() };
         let resolved = daemon.client.clone().resolve_roots(request).await;
-        assert_refused(resolved, INVALID, "INVALID_ARGUMENT", field);
+        assert_rpc_error(resolved, INVALID, "INVALID_ARGUMENT", field);
         let read = daemon.read(read_request(&bad, "skill://r/a", "")).await;
-        assert_refused(read, INVALID, "INVALID_ARGUMENT", Some("root.id"));
+        assert_rpc_error(read, INVALID, "INVALID_ARGUMENT", Some("root.id"));
     }
     for good in ["x", &"x".repeat(256), "...", "a b", "\u{e9}"] {
         let answer = daemon.list(&[selected(good, &path)]).await;
@@ -61,7 +61,7 @@ async fn two_roots_of_one_id() {
     for second in [elsewhere, other_environment, located("r", "published:r")] {
         let answer = daemon.try_list(list_request(&[root.clone(), second])).await;
         let field = Some("selected_capability_roots[1].id");
-        assert_refused(answer, INVALID, "INVALID_ARGUMENT", field);
+        assert_rpc_error(answer, INVALID, "INVALID_ARGUMENT", field);
     }
     // The same twice is answered once.
     let answer = daemon.list(&[root.clone(), root]).await;
@@ -81,10 +81,10 @@ async fn too_many_roots() {
     let answer = daemon.try_list(list_request(&roots)).await;
     let message = answer.as_ref().expect_err("too many").message().to_owned();
     assert!(message.contains('3'), "the limit is named: {message}");
-    assert_refused(answer, INVALID, "TOO_MANY_ROOTS", field);
+    assert_rpc_error(answer, INVALID, "TOO_MANY_ROOTS", field);
     let request = ResolveRootsRequest { selected_capability_roots: roots, ..Default::default() };
     let answer = daemon.client.clone().resolve_roots(request).await;
-    assert_refused(answer, INVALID, "TOO_MANY_ROOTS", field);
+    assert_rpc_error(answer, INVALID, "TOO_MANY_ROOTS", field);
     daemon.stop().await;
 }
 
@@ -94,13 +94,13 @@ async fn bad_page_sizes_and_tokens() {
     for page_size in [-1, i32::MIN] {
         let request = ListSkillsRequest { page_size, ..list_request(std::slice::from_ref(&root)) };
         let answer = daemon.try_list(request).await;
-        assert_refused(answer, INVALID, "INVALID_ARGUMENT", Some("page_size"));
+        assert_rpc_error(answer, INVALID, "INVALID_ARGUMENT", Some("page_size"));
     }
     for token in ["x", "AAAA", "\u{fffd}", "%", &"A".repeat(100_000)] {
         let page_token = token.to_owned();
         let request = ListSkillsRequest { page_token, ..list_request(std::slice::from_ref(&root)) };
         let answer = daemon.try_list(request).await;
-        assert_refused(answer, INVALID, "INVALID_ARGUMENT", Some("page_token"));
+        assert_rpc_error(answer, INVALID, "INVALID_ARGUMENT", Some("page_token"));
     }
     daemon.stop().await;
 }
@@ -111,7 +111,7 @@ async fn bad_arguments_of_a_read() {
     let good = read_request(&root, "skill://r/a", "");
     for max_bytes in [1, 2, 3, -1, i64::MIN] {
         let answer = daemon.read(ReadResourceRequest { max_bytes, ..good.clone() }).await;
-        assert_refused(answer, INVALID, "INVALID_ARGUMENT", Some("max_bytes"));
+        assert_rpc_error(answer, INVALID, "INVALID_ARGUMENT", Some("max_bytes"));
     }
     for max_bytes in [0, 4, i64::MAX] {
         daemon.read(ReadResourceRequest { max_bytes, ..good.clone() }).await.expect("a good bound");
@@ -119,18 +119,18 @@ async fn bad_arguments_of_a_read() {
     for cursor in ["0", "5", "AAAA", "-", "\u{fffd}", &"A".repeat(100_000)] {
         let answer =
             daemon.read(ReadResourceRequest { cursor: cursor.into(), ..good.clone() }).await;
-        assert_refused(answer, INVALID, "INVALID_ARGUMENT", Some("cursor"));
+        assert_rpc_error(answer, INVALID, "INVALID_ARGUMENT", Some("cursor"));
     }
     for package in ["", "a", "skill://other/a", "skill://r/a/", "skill://r/./a"] {
         let answer = daemon.read(read_request(&root, package, "")).await;
-        assert_refused(answer, INVALID, "INVALID_ARGUMENT", Some("package"));
+        assert_rpc_error(answer, INVALID, "INVALID_ARGUMENT", Some("package"));
     }
     for resource in ["x.md", "skill://other/a/x.md", "skill://r/a//x.md", "skill://r/a/%78.md"] {
         let answer = daemon.read(read_request(&root, "skill://r/a", resource)).await;
-        assert_refused(answer, INVALID, "INVALID_ARGUMENT", Some("resource"));
+        assert_rpc_error(answer, INVALID, "INVALID_ARGUMENT", Some("resource"));
     }
     let answer = daemon.read(ReadResourceRequest { root: None, ..good }).await;
-    let refused = crate::harness::refusal(&answer.expect_err("no root"));
+    let refused = crate::harness::rpc_error(&answer.expect_err("no root"));
     assert_eq!((refused.code, refused.reason.as_str()), (INVALID, "INVALID_ARGUMENT"));
     assert!(refused.fields[0].starts_with("root"), "{refused:?}");
     daemon.stop().await;
@@ -140,10 +140,10 @@ async fn bad_arguments_of_a_read() {
 async fn not_found() {
     let (_fixture, daemon, root) = one_skill().await;
     let answer = daemon.read(read_request(&root, "skill://r/gone", "")).await;
-    let refused = assert_refused(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
+    let refused = assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
     assert_eq!(root_of(&refused), Some("r"));
     let answer = daemon.read(read_request(&root, "skill://r/a", "skill://r/a/gone.md")).await;
-    let refused = assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+    let refused = assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
     assert_eq!(root_of(&refused), Some("r"));
     daemon.stop().await;
 }
@@ -157,7 +157,7 @@ async fn a_root_that_is_not_allowed() {
     for place in places {
         let answer = daemon.read(read_request(&selected("r", place), "skill://r/b", "")).await;
         said.push(answer.as_ref().expect_err("outside").message().to_owned());
-        let refused = assert_refused(answer, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
+        let refused = assert_rpc_error(answer, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
         assert_eq!(root_of(&refused), Some("r"));
     }
     said.dedup();
@@ -178,7 +178,7 @@ async fn a_link_that_leads_outside() {
         let answer =
             daemon.read(read_request(&root, "skill://r/a", &format!("skill://r/a/{name}"))).await;
         said.push(answer.as_ref().expect_err("outside").message().to_owned());
-        let refused = assert_refused(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
+        let refused = assert_rpc_error(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
         assert_eq!(root_of(&refused), Some("r"));
     }
     assert_eq!(said[0], said[1], "the same words whether the target exists or not");
@@ -198,7 +198,7 @@ async fn a_root_that_cannot_be_used() {
     other_type.location.as_mut().expect("set").r#type = "bucket".into();
     for root in unavailable.into_iter().chain([other_type]) {
         let answer = daemon.read(read_request(&root, "skill://r/a", "")).await;
-        let refused = crate::harness::refusal(&answer.expect_err("unusable"));
+        let refused = crate::harness::rpc_error(&answer.expect_err("unusable"));
         assert_eq!(refused.code, Code::FailedPrecondition, "{root:?}: {refused:?}");
         let reason = match root.location {
             Some(_) => "ROOT_UNAVAILABLE",
@@ -220,7 +220,7 @@ async fn another_environment() {
     };
     let root = SelectedCapabilityRoot { id: "r".into(), location: Some(location) };
     let answer = daemon.read(read_request(&root, "skill://r/a", "")).await;
-    let refused = assert_refused(answer, Code::FailedPrecondition, "WRONG_ENVIRONMENT", None);
+    let refused = assert_rpc_error(answer, Code::FailedPrecondition, "WRONG_ENVIRONMENT", None);
     assert_eq!(root_of(&refused), Some("r"));
     daemon.stop().await;
 }
@@ -276,7 +276,7 @@ async fn another_authority() {
     let good = read_request(&root, "skill://r/a", "");
     for wrong in [authority("executor", "s"), authority("host", "r"), authority("", "")] {
         let answer = daemon.read(ReadResourceRequest { authority: wrong, ..good.clone() }).await;
-        let refused = assert_refused(answer, Code::FailedPrecondition, "AUTHORITY_MISMATCH", None);
+        let refused = assert_rpc_error(answer, Code::FailedPrecondition, "AUTHORITY_MISMATCH", None);
         assert_eq!(root_of(&refused), Some("r"));
     }
     for right in [authority("executor", "r"), None] {
@@ -296,7 +296,7 @@ async fn a_file_that_is_too_large() {
     let daemon = Daemon::start(setup).await;
     let root = selected("r", fixture.path("root"));
     let answer = daemon.read(read_request(&root, "skill://r/a", "skill://r/a/big")).await;
-    let refused = assert_refused(answer, Code::FailedPrecondition, "TOO_LARGE", None);
+    let refused = assert_rpc_error(answer, Code::FailedPrecondition, "TOO_LARGE", None);
     assert_eq!(root_of(&refused), Some("r"));
     let fits = daemon.read_all(read_request(&root, "skill://r/a", "skill://r/a/fits")).await;
     assert_eq!(fits.expect("at the limit"), [0; 100]);

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::private::Mounted;
+use crate::namespaces::Mount;
 
 const HEAD: usize = 40;
 const ROOT: u64 = 1;
@@ -23,7 +23,7 @@ const ROOT: u64 = 1;
 pub(crate) struct Fuse {
     state: Arc<Mutex<State>>,
     // Taken away before its server ends.
-    mounted: Option<Mounted>,
+    mounted: Option<Mount>,
     server: Option<JoinHandle<()>>,
 }
 
@@ -53,7 +53,7 @@ impl Fuse {
             return None;
         };
         let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
-        let Ok(mounted) = Mounted::new("fuse", dir, &options) else {
+        let Ok(mounted) = Mount::new("fuse", dir, &options) else {
             println!("SKIPPED: FUSE cannot be mounted here");
             return None;
         };

@@ -11,7 +11,7 @@ use tonic::transport::Endpoint;
 use tonic::{Code, Response, Status};
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, assert_refused, in_time, read_request, refusal, selected};
+use crate::harness::{Daemon, Setup, assert_rpc_error, in_time, read_request, rpc_error, selected};
 
 async fn serving() -> (Fixture, Daemon, SelectedCapabilityRoot) {
     let fixture = Fixture::new("skill root/a\nfile root/a/x.md\n| text\nfile out.md\n| outside");
@@ -57,22 +57,22 @@ async fn texts_that_are_no_handles() {
         if accepted {
             // A path of the executor, spelled like a place below the root: that is where it is looked
             // for, and it is not there.
-            assert_refused(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
+            assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
             continue;
         }
-        assert_refused(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("package"));
+        assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("package"));
         let answer = daemon.read(read_request(&root, "skill://r/a", text)).await;
-        assert_refused(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("resource"));
+        assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("resource"));
         let request = ListResourcesRequest {
             root: Some(root.clone()),
             package: text.clone(),
             ..Default::default()
         };
         let answer = in_time(daemon.client.clone().list_resources(request)).await;
-        assert_refused(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("package"));
+        assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("package"));
     }
     let answer = daemon.read(read_request(&root, "", "")).await;
-    assert_refused(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("package"));
+    assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("package"));
     daemon.stop().await;
 }
 
@@ -140,7 +140,7 @@ fn only_the_canonical_spelling_is_taken() {
     let mut runner = TestRunner::new(config);
     let law = |text: String| {
         let answer = runtime.block_on(daemon.read(read_request(&root, &text, "")));
-        match answer.map_err(|status| refusal(&status)) {
+        match answer.map_err(|status| rpc_error(&status)) {
             Err(refused) if refused.code == Code::InvalidArgument => {}
             taken => {
                 let handle = ResourceHandle::parse(&text);

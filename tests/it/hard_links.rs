@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use caproot::proto::caproot::v1::{ListSkillsResponse, Skill};
 
-use crate::dice::Dice;
-use crate::live::{Live, skill, status};
+use crate::rng::Rng;
+use crate::watch_harness::{WatchHarness, skill_text, watch_status};
 
 /// The second name is there before the daemon looks, outside the root.
 const TREE: &str = r#"
@@ -37,33 +37,33 @@ fn display_name(skill: &Skill) -> &str {
 
 #[tokio::test]
 async fn a_write_through_another_name_reaches_a_stream() {
-    let mut live = Live::new(TREE).await;
-    let held = |live: &Live| live.replica.skills["skill://r/kit/a"].clone();
+    let mut live = WatchHarness::new(TREE).await;
+    let held = |live: &WatchHarness| live.replica.skills["skill://r/kit/a"].clone();
     for round in 0..3 {
         let says = format!("Round {round}.");
-        live.fixture.write("out/SKILL.md", skill("a", &says));
+        live.fixture.write("out/SKILL.md", skill_text("a", &says));
         while held(&live).description != says {
-            live.change().await;
+            live.next_change().await;
         }
         live.fixture.write("out/openai.yaml", format!("interface:\n  display_name: {says}\n"));
         while display_name(&held(&live)) != says {
-            live.change().await;
+            live.next_change().await;
         }
         live.fixture.write("out/plugin.json", format!(r#"{{"name": "kit{round}"}}"#));
         while held(&live).name != format!("kit{round}:a") {
-            live.change().await;
+            live.next_change().await;
         }
         live.fixture.write("out/mcp.json", format!(r#"{{"a": {{"command": "no-{round}"}}}}"#));
-        let command = |live: &Live| {
+        let command = |live: &WatchHarness| {
             let plugin = &live.replica.plugins["skill://r/kit"];
             plugin.components.as_ref().expect("components").mcp_servers[0].command.clone()
         };
         while command(&live) != format!("no-{round}") {
-            live.change().await;
+            live.next_change().await;
         }
     }
-    assert_eq!(status(&live.daemon).await.missed_changes, 0);
-    live.end().await;
+    assert_eq!(watch_status(&live.daemon).await.missed_changes, 0);
+    live.finish().await;
 }
 
 #[tokio::test]
@@ -72,46 +72,46 @@ async fn a_manifest_above_the_root_is_watched_too() {
         hardlink out/plugin.json -> up/.codex-plugin/plugin.json";
     let fixture = crate::fixture::Fixture::new(tree);
     let root = crate::harness::selected("r", fixture.path("up/r"));
-    let mut live = Live::of(fixture, vec![root], caproot::catalog::WatchTiming::default()).await;
+    let mut live = WatchHarness::with_roots(fixture, vec![root], caproot::catalog::WatchTiming::default()).await;
     assert_eq!(live.replica.skills["skill://r/a"].name, "first:a");
     live.fixture.write("out/plugin.json", "{\"name\": \"second\"}");
     while live.replica.skills["skill://r/a"].name != "second:a" {
-        live.change().await;
+        live.next_change().await;
     }
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
 async fn a_name_that_is_made_later_below_the_root() {
-    let mut live = Live::new("skill r/a\ndir r/b").await;
+    let mut live = WatchHarness::new("skill r/a\ndir r/b").await;
     fs::hard_link(live.fixture.path("r/a/SKILL.md"), live.fixture.path("r/b/SKILL.md"))
         .expect("another name");
     while live.replica.skills.len() < 2 {
-        live.change().await;
+        live.next_change().await;
     }
     // No event tells the directory `a` that its file has another name, and none that it changed.
     for (name, says) in [("b", "Through b."), ("a", "Through a."), ("b", "Through b again.")] {
-        live.fixture.write(&format!("r/{name}/SKILL.md"), skill("x", says));
+        live.fixture.write(&format!("r/{name}/SKILL.md"), skill_text("x", says));
         while live.replica.skills.values().any(|skill| skill.description != says) {
-            live.change().await;
+            live.next_change().await;
         }
     }
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
 async fn a_fresh_list_has_a_write_through_a_name_that_no_event_told() {
-    let mut live = Live::new(TREE).await;
+    let mut live = WatchHarness::new(TREE).await;
     live.fixture.add("skill r/lone");
     for round in 0..50 {
         let says = format!("Round {round}.");
         let other = live.fixture.path("out/other");
         fs::hard_link(live.fixture.path("r/lone/SKILL.md"), &other).expect("another name");
-        fs::write(&other, skill("lone", &says)).expect("write");
+        fs::write(&other, skill_text("lone", &says)).expect("write");
         if round % 2 == 0 {
             fs::remove_file(&other).expect("remove");
         }
-        let list = live.fresh().await;
+        let list = live.fresh_list().await;
         assert_eq!(listed(&list)["skill://r/lone"], says);
         drop(fs::remove_file(&other));
     }
@@ -120,10 +120,10 @@ async fn a_fresh_list_has_a_write_through_a_name_that_no_event_told() {
         .expect("another name");
     live.fixture.write("out/again", "interface:\n  display_name: Again\n");
     live.fixture.write("out/plugin.json", "{\"name\": \"again\"}");
-    let list = live.fresh().await;
+    let list = live.fresh_list().await;
     let kit = list.skills.iter().find(|s| s.package == "skill://r/kit/a").expect("listed");
     assert_eq!((display_name(kit), &*kit.name), ("Again", "again:a"));
-    live.end().await;
+    live.finish().await;
 }
 
 /// Every name that a file with the text of a skill may have: of two skills, in directories that the
@@ -133,9 +133,9 @@ const NAMES: [&str; 6] =
 const ROUNDS: u64 = 1_500;
 
 /// Makes one change to one of the names.
-fn change(names: &[PathBuf], dice: &mut Dice, round: u64) -> io::Result<()> {
+fn change(names: &[PathBuf], dice: &mut Rng, round: u64) -> io::Result<()> {
     let (one, other) = (dice.pick(names).clone(), dice.pick(names).clone());
-    let text = skill("x", &format!("Round {round}."));
+    let text = skill_text("x", &format!("Round {round}."));
     match dice.below(10) {
         // In place, through whichever names the file has by now.
         0..=4 => fs::metadata(&one).and_then(|_| fs::write(&one, text)),
@@ -155,8 +155,8 @@ fn change(names: &[PathBuf], dice: &mut Dice, round: u64) -> io::Result<()> {
 #[tokio::test]
 async fn edits_through_any_name_in_any_order() {
     for seed in 0..4 {
-        let mut dice = Dice::new(seed);
-        let mut live = Live::new("skill r/a\nskill r/b\nskill r/c/deep\ndir out").await;
+        let mut dice = Rng::new(seed);
+        let mut live = WatchHarness::new("skill r/a\nskill r/b\nskill r/c/deep\ndir out").await;
         let names = NAMES.map(|name| live.fixture.path(name));
         for round in 0..ROUNDS / 4 {
             // A change that cannot be made, such as of a name that is gone, is left out.
@@ -164,7 +164,7 @@ async fn edits_through_any_name_in_any_order() {
             if dice.one_in(3) {
                 continue;
             }
-            let list = live.fresh().await;
+            let list = live.fresh_list().await;
             let listed = listed(&list);
             for (name, path) in NAMES.iter().zip(&names).take(3) {
                 let package = format!("skill://{}", name.trim_end_matches("/SKILL.md"));
@@ -175,7 +175,7 @@ async fn edits_through_any_name_in_any_order() {
             }
         }
         live.replica.catch_up(&live.daemon).await;
-        assert_eq!(status(&live.daemon).await.missed_changes, 0);
-        live.end().await;
+        assert_eq!(watch_status(&live.daemon).await.missed_changes, 0);
+        live.finish().await;
     }
 }

@@ -23,12 +23,12 @@ use tonic_types::{ErrorDetail, StatusExt as _};
 
 /// The size of a test: `long` if `CAPROOT_LONG_TESTS` is set, otherwise `short`. Both check the same
 /// properties; the long form meets rarer interleavings.
-pub(crate) fn extent<T>(short: T, long: T) -> T {
+pub(crate) fn short_or_long<T>(short: T, long: T) -> T {
     if std::env::var_os("CAPROOT_LONG_TESTS").is_some() { long } else { short }
 }
 
 /// A wait that only a hang can reach.
-pub(crate) const HANG: Duration = Duration::from_secs(45);
+pub(crate) const HANG_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// The stock client.
 pub(crate) type Client = CapabilityServiceClient<Channel>;
@@ -61,7 +61,7 @@ impl Default for Setup {
             roots: Vec::new(),
             allow: Vec::new(),
             environment_ids: Vec::new(),
-            env: surroundings(Path::new("/nonexistent")),
+            env: isolated_env(Path::new("/nonexistent")),
             limits: Limits::default(),
             timing: WatchTiming::default(),
             faults: FaultInjector::default(),
@@ -72,7 +72,7 @@ impl Default for Setup {
 }
 
 /// Surroundings in which everything that the daemon looks for lies below one directory.
-pub(crate) fn surroundings(top: &Path) -> ProcessEnv {
+pub(crate) fn isolated_env(top: &Path) -> ProcessEnv {
     ProcessEnv {
         home: Some(top.join("home")),
         codex_home: None,
@@ -93,7 +93,7 @@ impl Setup {
     }
 
     /// The same, with files opened in this way.
-    pub(crate) fn opening(self, opener: OpenMethod) -> Self {
+    pub(crate) fn with_opener(self, opener: OpenMethod) -> Self {
         Self { opener: Some(opener), ..self }
     }
 
@@ -129,11 +129,11 @@ impl Daemon {
         config.faults = setup.faults;
         config.opener = setup.opener;
         config.keepalive = setup.keepalive;
-        Self::of(config).await
+        Self::start_with(config).await
     }
 
     /// Starts a daemon of which the last listener is a TCP port, and connects to that.
-    pub(crate) async fn of(config: Config) -> Self {
+    pub(crate) async fn start_with(config: Config) -> Self {
         let app = server::build_daemon(config).await.expect("the daemon starts");
         let listening = app.listen_addresses();
         let address = listening.last().and_then(|last| last.strip_prefix("tcp:"));
@@ -148,12 +148,12 @@ impl Daemon {
     }
 
     /// A daemon that runs elsewhere; it is not for this to stop.
-    pub(crate) async fn elsewhere(address: &str) -> Self {
-        Self::through(connect(address).await, address)
+    pub(crate) async fn connect_to(address: &str) -> Self {
+        Self::from_client(connect(address).await, address)
     }
 
     /// The same through a connection of the caller's.
-    pub(crate) fn through(client: Client, address: &str) -> Self {
+    pub(crate) fn from_client(client: Client, address: &str) -> Self {
         let (stop, _) = oneshot::channel::<()>();
         Self { client, address: address.to_owned(), stop, task: tokio::spawn(async {}) }
     }
@@ -162,7 +162,7 @@ impl Daemon {
     pub(crate) async fn stop(self) {
         drop(self.client);
         self.stop.send(()).expect("the daemon still runs");
-        tokio::time::timeout(HANG, self.task).await.expect("the daemon ends").expect("no panic");
+        tokio::time::timeout(HANG_TIMEOUT, self.task).await.expect("the daemon ends").expect("no panic");
     }
 
     /// The first page of a list of skills.
@@ -274,7 +274,7 @@ pub(crate) async fn connect(address: &str) -> Client {
 
 /// Awaits what must not hang.
 pub(crate) async fn in_time<T>(call: impl Future<Output = T>) -> T {
-    tokio::time::timeout(HANG, call).await.expect("no hang")
+    tokio::time::timeout(HANG_TIMEOUT, call).await.expect("no hang")
 }
 
 /// A root selected by its native path in the default environment.
@@ -322,7 +322,7 @@ pub(crate) fn bytes_of(page: &ReadResourceResponse) -> Vec<u8> {
 
 /// What an error says, apart from its text for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct RpcError {
     /// The gRPC status.
     pub code: Code,
     /// `ErrorInfo.reason`.
@@ -334,7 +334,7 @@ pub(crate) struct Refusal {
 }
 
 /// Reads the details of an error and checks what every caproot error has.
-pub(crate) fn refusal(status: &Status) -> Refusal {
+pub(crate) fn rpc_error(status: &Status) -> RpcError {
     let details = status.get_error_details();
     let info = details.error_info().unwrap_or_else(|| panic!("no ErrorInfo in {status:?}"));
     assert_eq!(info.domain, "caproot", "{status:?}");
@@ -351,7 +351,7 @@ pub(crate) fn refusal(status: &Status) -> Refusal {
     });
     let invalid = status.code() == Code::InvalidArgument;
     assert_eq!(invalid, !fields.is_empty(), "BadRequest is for bad arguments: {status:?}");
-    Refusal {
+    RpcError {
         code: status.code(),
         reason: info.reason.clone(),
         metadata: info.metadata.clone().into_iter().collect(),
@@ -361,13 +361,13 @@ pub(crate) fn refusal(status: &Status) -> Refusal {
 
 /// Checks that a call was refused as it must be; gives the rest for closer looks.
 #[track_caller]
-pub(crate) fn assert_refused<T: std::fmt::Debug>(
+pub(crate) fn assert_rpc_error<T: std::fmt::Debug>(
     answer: Result<T, Status>,
     code: Code,
     reason: &str,
     field: Option<&str>,
-) -> Refusal {
-    let refused = refusal(&answer.expect_err("a refusal"));
+) -> RpcError {
+    let refused = rpc_error(&answer.expect_err("a refusal"));
     assert_eq!((refused.code, refused.reason.as_str()), (code, reason), "{refused:?}");
     assert_eq!(refused.fields, field.map(str::to_owned).into_iter().collect::<Vec<_>>());
     refused

@@ -5,10 +5,10 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::commands::caproot;
 use crate::fixture::Fixture;
-use crate::traced;
+use crate::strace;
 
 /// Links of all kinds, and what is no file.
 const TREE: &str = "skill root/a
@@ -33,7 +33,7 @@ const TREE: &str = "skill root/a
     file out/secret.md";
 
 /// What a client is told, as JSON, without what differs from start to start.
-fn told(serving: &Serving, words: &str) -> Value {
+fn told(serving: &DaemonProcess, words: &str) -> Value {
     let mut command = caproot(words.split_whitespace());
     command.args(["--output", "json"]).env("CAPROOT_ENDPOINT", serving.endpoint());
     let output = command.output().expect("the binary runs");
@@ -46,7 +46,7 @@ fn told(serving: &Serving, words: &str) -> Value {
 }
 
 /// The name of the way to open files that `caproot status` prints.
-fn resolver(serving: &Serving) -> String {
+fn resolver(serving: &DaemonProcess) -> String {
     let mut command = caproot(["status"]);
     let output = command.env("CAPROOT_ENDPOINT", serving.endpoint()).output().expect("it runs");
     let text = String::from_utf8(output.stdout).expect("text");
@@ -58,7 +58,7 @@ fn resolver(serving: &Serving) -> String {
 fn session(mut command: Command, fixture: &Fixture) -> (String, Vec<Value>) {
     command.arg("--root").arg(format!("r={}", fixture.path("root").display()));
     command.arg("--allow").arg(fixture.path("other"));
-    let serving = Serving::of(&mut command);
+    let serving = DaemonProcess::spawn(&mut command);
     let asked = [
         "list --fresh",
         "resolve",
@@ -105,7 +105,7 @@ fn where_openat2_fails_the_answers_are_the_same() {
     ] {
         let injected = format!("inject=openat2:{injected}");
         let options = ["-e", "trace=openat2", "-e", &injected];
-        let Some(command) = traced::serve(&log, &options) else { return };
+        let Some(command) = strace::trace_daemon(&log, &options) else { return };
         let (by, said) = session(command, &fixture);
         assert_eq!(by, resolver, "{injected}");
         assert_eq!(said, expected, "{injected}");
@@ -119,9 +119,9 @@ fn an_openat2_that_always_says_again_is_a_filesystem_that_fails() {
     let fixture = Fixture::new(TREE);
     let log = fixture.path("strace");
     let options = ["-e", "trace=openat2", "-e", "inject=openat2:error=EAGAIN"];
-    let Some(mut command) = traced::serve(&log, &options) else { return };
+    let Some(mut command) = strace::trace_daemon(&log, &options) else { return };
     command.arg("--root").arg(format!("r={}", fixture.path("root").display()));
-    let serving = Serving::of(&mut command);
+    let serving = DaemonProcess::spawn(&mut command);
     assert_eq!(resolver(&serving), "openat2");
     for _ in 0..2 {
         let list = told(&serving, "list --fresh");

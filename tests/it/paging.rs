@@ -9,7 +9,7 @@ use prost::Message as _;
 use tonic::{Code, Status};
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, assert_refused, list_request, refusal, selected};
+use crate::harness::{Daemon, Setup, assert_rpc_error, list_request, rpc_error, selected};
 
 /// A root of `count` skills named `s000`, `s001` …
 async fn many(count: usize) -> (Fixture, Daemon, ListSkillsRequest) {
@@ -134,7 +134,7 @@ async fn a_token_is_for_the_same_question_only() {
     for other in others {
         let answer = daemon.try_list(other).await;
         let field = Some("page_token");
-        assert_refused(answer, Code::InvalidArgument, "INVALID_ARGUMENT", field);
+        assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", field);
     }
     assert_eq!(names(&[daemon.try_list(next).await.expect("its own")]), ["s1"]);
     daemon.stop().await;
@@ -158,7 +158,7 @@ async fn a_token_that_somebody_changed() {
                     assert!(page.skills.iter().all(|s| s.name.starts_with('s')));
                     continue;
                 }
-                Err(status) => refusal(&status),
+                Err(status) => rpc_error(&status),
             };
             let expected =
                 [(Code::InvalidArgument, "INVALID_ARGUMENT"), (Code::Aborted, "CATALOG_CHANGED")];
@@ -194,7 +194,7 @@ async fn a_token_pins_its_revision() {
             assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), old, "the old list, whole");
         }
         Err(status) => {
-            let refused = refusal(&status);
+            let refused = rpc_error(&status);
             assert_eq!((refused.code, &*refused.reason), (Code::Aborted, "CATALOG_CHANGED"));
         }
     }
@@ -209,7 +209,7 @@ async fn a_token_does_not_outlive_the_daemon() {
     daemon.stop().await;
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
     let answer = daemon.try_list(ListSkillsRequest { page_token, ..request }).await;
-    assert_refused(answer, Code::Aborted, "CATALOG_CHANGED", None);
+    assert_rpc_error(answer, Code::Aborted, "CATALOG_CHANGED", None);
     daemon.stop().await;
 }
 

@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 use caproot::proto::caproot::v1::{DiagnosticCode, RootReason, RootState};
 use tonic::Code;
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::{Fixture, is_root};
-use crate::harness::{Daemon, assert_refused, read_request, selected};
-use crate::live::{fresh, watching};
+use crate::harness::{Daemon, assert_rpc_error, read_request, selected};
+use crate::watch_harness::{fresh_list, watch_request};
 use crate::replica::Replica;
 
 /// A command of the binary that may not read everything; `None` where that cannot be had.
@@ -68,47 +68,47 @@ async fn what_may_not_be_read_costs_itself_only_and_comes_back() {
     let Some(mut command) = ordinary(&fixture) else { return };
     command.args(["serve", "--listen", "tcp:127.0.0.1:0", "--allow"]).arg(fixture.top());
     command.env_clear().env("HOME", "/nonexistent").env("PATH", "/usr/bin:/bin");
-    let serving = Serving::of(&mut command);
-    let daemon = Daemon::elsewhere(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await;
+    let serving = DaemonProcess::spawn(&mut command);
+    let daemon = Daemon::connect_to(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await;
     let root = selected("r", fixture.path("r"));
-    let mut replica = Replica::open(&daemon, watching(vec![root.clone()])).await;
-    replica.step().await;
+    let mut replica = Replica::open(&daemon, watch_request(vec![root.clone()])).await;
+    replica.next_batch().await;
     let names = |replica: &Replica| replica.skills.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&replica), ["skill://r/a"]);
     assert_eq!(unreadable(&replica), ["skill://r/dir", "skill://r/file/SKILL.md"]);
     let read = || read_request(&root, "skill://r/a", "skill://r/a/x.md");
-    assert_refused(daemon.read(read()).await, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+    assert_rpc_error(daemon.read(read()).await, Code::NotFound, "RESOURCE_NOT_FOUND", None);
 
     // A directory that may not be read may not be watched either, and is polled.
     set_mode(&closed[0], 0o755);
     while names(&replica) != ["skill://r/a", "skill://r/dir"] {
-        replica.change().await;
+        replica.next_change().await;
     }
     set_mode(&closed[1], 0o644);
     while names(&replica).len() < 3 {
-        replica.change().await;
+        replica.next_change().await;
     }
     assert_eq!(unreadable(&replica), [""; 0]);
     set_mode(&closed[2], 0o644);
     assert_eq!(daemon.read_all(read()).await.expect("permitted by now"), b"text\n");
     set_mode(&closed[0], 0);
     while names(&replica) != ["skill://r/a", "skill://r/file"] {
-        replica.change().await;
+        replica.next_change().await;
     }
 
     // The root itself.
     set_mode(&fixture.path("r"), 0);
     while replica.roots["r"].state() == RootState::Ready {
-        replica.change().await;
+        replica.next_change().await;
     }
     assert_eq!(replica.roots["r"].reason(), RootReason::PermissionDenied);
-    assert_eq!(fresh(&daemon, std::slice::from_ref(&root)).await.skills.len(), 0);
+    assert_eq!(fresh_list(&daemon, std::slice::from_ref(&root)).await.skills.len(), 0);
     set_mode(&fixture.path("r"), 0o755);
     while names(&replica) != ["skill://r/a", "skill://r/file"] {
-        replica.change().await;
+        replica.next_change().await;
     }
     replica.catch_up(&daemon).await;
     drop(daemon);
-    let (code, log) = serving.terminated().await;
+    let (code, log) = serving.terminate_async().await;
     assert_eq!(code, Some(0), "{log}");
 }

@@ -13,7 +13,7 @@ use tonic::Code;
 
 use crate::fixture::Fixture;
 use crate::harness::{
-    Daemon, Setup, assert_refused, by_both_openers, bytes_of, read_request, selected,
+    Daemon, Setup, assert_rpc_error, by_both_openers, bytes_of, read_request, selected,
 };
 
 by_both_openers! {
@@ -36,7 +36,7 @@ const RESOURCE: &str = "skill://r/a/x";
 async fn serving(opener: OpenMethod, content: &[u8]) -> (Fixture, Daemon, ReadResourceRequest) {
     let fixture = Fixture::new("skill root/a");
     fixture.write("root/a/x", content);
-    let setup = Setup::allowing([fixture.path("root")]).opening(opener);
+    let setup = Setup::allowing([fixture.path("root")]).with_opener(opener);
     let daemon = Daemon::start(setup).await;
     let request = read_request(&selected("r", fixture.path("root")), PACKAGE, RESOURCE);
     (fixture, daemon, request)
@@ -181,7 +181,7 @@ async fn cursors_that_are_not_this_files(opener: OpenMethod) {
     bad.retain(|text| !text.is_empty());
     for text in bad {
         // One that happens to be well formed names a version that the file never had.
-        let refused = crate::harness::refusal(
+        let refused = crate::harness::rpc_error(
             &daemon.read(with(&text)).await.expect_err("a cursor that nobody gave"),
         );
         let expected =
@@ -191,7 +191,7 @@ async fn cursors_that_are_not_this_files(opener: OpenMethod) {
 
     let other = ReadResourceRequest { resource: "skill://r/a/y".into(), ..with(&cursor) };
     let answer = daemon.read(other).await;
-    assert_refused(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("cursor"));
+    assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("cursor"));
     let root = selected("s", fixture.path("root"));
     let other = ReadResourceRequest {
         max_bytes: 10,
@@ -199,7 +199,7 @@ async fn cursors_that_are_not_this_files(opener: OpenMethod) {
         ..read_request(&root, "skill://s/a", "skill://s/a/x")
     };
     let answer = daemon.read(other).await;
-    assert_refused(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("cursor"));
+    assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("cursor"));
     assert_eq!(bytes_of(&daemon.read(with(&cursor)).await.expect("its own")), [b'x'; 10]);
     daemon.stop().await;
 }

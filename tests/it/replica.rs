@@ -38,7 +38,7 @@ pub(crate) struct Replica {
 
 /// What happened up to a `synced` or `bookmark`.
 #[derive(Debug, Default)]
-pub(crate) struct Step {
+pub(crate) struct EventBatch {
     /// Of a `reset`, if there was one.
     pub reset: Option<ResetReason>,
     /// Packages, in the order they came.
@@ -133,8 +133,8 @@ impl Replica {
     }
 
     /// Applies all up to the next `synced` or `bookmark`; the status where the stream ends before.
-    pub(crate) async fn try_step(&mut self) -> Result<Step, Option<Status>> {
-        let mut step = Step::default();
+    pub(crate) async fn try_next_batch(&mut self) -> Result<EventBatch, Option<Status>> {
+        let mut step = EventBatch::default();
         loop {
             let response = self.event().await.map_err(Some)?.ok_or(None)?;
             let begins_anew = matches!(response.event, Some(Event::Reset(_)));
@@ -184,22 +184,22 @@ impl Replica {
         }
     }
 
-    /// Like [`Self::try_step`], of a stream that goes on.
-    pub(crate) async fn step(&mut self) -> Step {
-        self.try_step().await.expect("the stream goes on")
+    /// Like [`Self::try_next_batch`], of a stream that goes on.
+    pub(crate) async fn next_batch(&mut self) -> EventBatch {
+        self.try_next_batch().await.expect("the stream goes on")
     }
 
-    /// Like [`Self::step`], bookmarks aside.
-    pub(crate) async fn change(&mut self) -> Step {
+    /// Like [`Self::next_batch`], bookmarks aside.
+    pub(crate) async fn next_change(&mut self) -> EventBatch {
         loop {
-            let step = self.step().await;
+            let step = self.next_batch().await;
             if !step.is_bookmark {
                 return step;
             }
         }
     }
 
-    fn apply(&mut self, delta: caproot::proto::caproot::v1::SkillDelta, step: &mut Step) {
+    fn apply(&mut self, delta: caproot::proto::caproot::v1::SkillDelta, step: &mut EventBatch) {
         for removed in delta.removed {
             let reason = removed.reason();
             assert!(self.skills.remove(&removed.package).is_some(), "{} was held", removed.package);
@@ -238,7 +238,7 @@ impl Replica {
 
     /// Whether what is held of plugins is what `ResolveRoots` says at the same revision. One of
     /// another revision, or of a stream without plugins, says nothing.
-    pub(crate) async fn assert_holds_plugins(&self, daemon: &Daemon) {
+    pub(crate) async fn assert_plugins_match(&self, daemon: &Daemon) {
         let request = ResolveRootsRequest {
             selected_capability_roots: self.request.selected_capability_roots.clone(),
             ..ResolveRootsRequest::default()
@@ -261,7 +261,7 @@ impl Replica {
     }
 
     /// Whether this is what `ListSkills` says, diagnostics included.
-    pub(crate) fn agrees(&self, list: &ListSkillsResponse) -> bool {
+    pub(crate) fn matches(&self, list: &ListSkillsResponse) -> bool {
         self.skills.len() == list.skills.len()
             && list.skills.iter().all(|s| self.skills.get(&s.package) == Some(s))
             && list.roots.iter().all(|r| self.roots.get(&r.id) == Some(r))
@@ -275,7 +275,7 @@ impl Replica {
     }
 
     /// What `ListSkills` would say of what is held.
-    pub(crate) fn assert_holds(&self, list: &ListSkillsResponse) {
+    pub(crate) fn assert_matches(&self, list: &ListSkillsResponse) {
         let skills: BTreeMap<_, _> =
             list.skills.iter().map(|s| (s.package.clone(), s.clone())).collect();
         assert_eq!(self.skills, skills);
@@ -290,17 +290,17 @@ impl Replica {
             let list = self.fresh_list(daemon).await;
             while self.revision < list.revision {
                 let before = self.revision;
-                if self.agrees(&list) {
+                if self.matches(&list) {
                     // What came since is of other roots.
                     break;
                 }
-                let step = self.step().await;
+                let step = self.next_batch().await;
                 // A stream that goes on begins with a `synced` where nothing changed.
                 assert!(self.revision > before || step.is_empty());
             }
             if self.revision <= list.revision {
-                self.assert_holds(&list);
-                return self.assert_holds_plugins(daemon).await;
+                self.assert_matches(&list);
+                return self.assert_plugins_match(daemon).await;
             }
         }
     }
@@ -326,7 +326,7 @@ impl Replica {
     }
 }
 
-impl Step {
+impl EventBatch {
     fn is_empty(&self) -> bool {
         self.upserted.is_empty()
             && self.removed.is_empty()

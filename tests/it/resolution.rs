@@ -18,10 +18,10 @@ use tonic::{Code, Response};
 
 use crate::fixture::Fixture;
 use crate::harness::{
-    Daemon, Setup, assert_refused, by_both_openers, bytes_of, extent, in_time, read_request,
-    refusal, selected,
+    Daemon, Setup, assert_rpc_error, by_both_openers, bytes_of, short_or_long, in_time, read_request,
+    rpc_error, selected,
 };
-use crate::live::{Busy, fresh};
+use crate::watch_harness::{BusyThread, fresh_list};
 use crate::reads::digest;
 
 by_both_openers! {
@@ -35,7 +35,7 @@ by_both_openers! {
 
 async fn serving(opener: OpenMethod, tree: &str) -> (Fixture, Daemon, SelectedCapabilityRoot) {
     let fixture = Fixture::new(tree);
-    let daemon = Daemon::start(Setup::allowing([fixture.path("root")]).opening(opener)).await;
+    let daemon = Daemon::start(Setup::allowing([fixture.path("root")]).with_opener(opener)).await;
     let root = selected("r", fixture.path("root"));
     (fixture, daemon, root)
 }
@@ -58,8 +58,8 @@ async fn forty_links_lead_somewhere_and_one_more_nowhere(opener: OpenMethod) {
     symlink("../s", fixture.path("root/dirs/l0")).expect("a link");
     let read = |n: u32| read_request(&root, "skill://r/a", &format!("skill://r/a/l{n}"));
     assert_eq!(daemon.read_all(read(40)).await.expect("40 links"), b"at the end");
-    assert_refused(daemon.read(read(41)).await, Code::NotFound, "RESOURCE_NOT_FOUND", None);
-    let list = fresh(&daemon, std::slice::from_ref(&root)).await;
+    assert_rpc_error(daemon.read(read(41)).await, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+    let list = fresh_list(&daemon, std::slice::from_ref(&root)).await;
     let links: Vec<_> =
         said(&list).into_iter().filter(|(code, ..)| *code == "DANGLING_LINK").collect();
     let over = "its links go round in a circle, or are over 40; mend or remove the link";
@@ -98,7 +98,7 @@ async fn links_of_procfs_lead_nowhere(opener: OpenMethod) {
         let holder = if *name == "SKILL.md" { "root/c" } else { "root/a" };
         symlink(target, fixture.path(holder).join(name)).expect("a link");
     }
-    let list = fresh(&daemon, std::slice::from_ref(&root)).await;
+    let list = fresh_list(&daemon, std::slice::from_ref(&root)).await;
     let packages: Vec<_> = list.skills.iter().map(|s| s.package.as_str()).collect();
     assert_eq!(packages, ["skill://r/a", "skill://r/b"]);
     let outside =
@@ -112,10 +112,10 @@ async fn links_of_procfs_lead_nowhere(opener: OpenMethod) {
     for (name, _) in targets.iter().filter(|(name, _)| *name != "SKILL.md") {
         let answer =
             daemon.read(read_request(&root, "skill://r/a", &format!("skill://r/a/{name}"))).await;
-        assert_refused(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
+        assert_rpc_error(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
     }
     let by_proc = selected("p", format!("/proc/self/root{top}"));
-    let list = fresh(&daemon, &[by_proc]).await;
+    let list = fresh_list(&daemon, &[by_proc]).await;
     assert_eq!(list.roots[0].reason(), RootReason::NotAllowed);
     daemon.stop().await;
 }
@@ -137,7 +137,7 @@ async fn devices_are_never_opened(opener: OpenMethod) {
         return daemon.stop().await;
     }
     symlink("../c/SKILL.md", fixture.path("root/a/link")).expect("a link");
-    let list = fresh(&daemon, std::slice::from_ref(&root)).await;
+    let list = fresh_list(&daemon, std::slice::from_ref(&root)).await;
     let why = "not a regular file; it was not opened";
     assert_eq!(
         said(&list),
@@ -149,7 +149,7 @@ async fn devices_are_never_opened(opener: OpenMethod) {
     for name in ["device", "link"] {
         let answer =
             daemon.read(read_request(&root, "skill://r/a", &format!("skill://r/a/{name}"))).await;
-        assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+        assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
     }
     daemon.stop().await;
 }
@@ -169,7 +169,7 @@ async fn of_what_lies_outside_nothing_is_said(opener: OpenMethod) {
     )
     .await;
     let mut answers = Vec::new();
-    let list = fresh(&daemon, std::slice::from_ref(&root)).await;
+    let list = fresh_list(&daemon, std::slice::from_ref(&root)).await;
     assert_eq!(list.skills.len(), 3, "a, n and p/s");
     assert!(said(&list).iter().all(|(code, ..)| *code == "OUTSIDE_ROOT"), "{list:?}");
     answers.push(list.encode_to_vec());
@@ -191,7 +191,7 @@ async fn of_what_lies_outside_nothing_is_said(opener: OpenMethod) {
         let answer =
             daemon.read(read_request(&root, "skill://r/a", &format!("skill://r/a/{file}"))).await;
         answers.push(format!("{answer:?}").into_bytes());
-        let refused = refusal(&answer.expect_err("outside"));
+        let refused = rpc_error(&answer.expect_err("outside"));
         assert_eq!((refused.code, &*refused.reason), (Code::PermissionDenied, "OUTSIDE_ROOT"));
     }
     let content = fs::read(fixture.path("never-said/x")).expect("on disk");
@@ -209,7 +209,7 @@ async fn a_file_that_grows_and_shrinks_is_one_version_or_an_error(opener: OpenMe
     let line = |n: u64| format!("{n:07}\n");
     let writes = Arc::new(AtomicBool::new(false));
     let may_write = writes.clone();
-    let busy = Busy::new(move |turn| {
+    let busy = BusyThread::new(move |turn| {
         if !may_write.load(Ordering::Relaxed) {
             return std::thread::yield_now();
         }
@@ -225,7 +225,7 @@ async fn a_file_that_grows_and_shrinks_is_one_version_or_an_error(opener: OpenMe
         max_bytes: 64,
         ..read_request(&root, "skill://r/a", "skill://r/a/x")
     };
-    for round in 0..extent(12, 40) {
+    for round in 0..short_or_long(12, 40) {
         // Now it changes under the reads, now it keeps still.
         let changes = round % 2 == 0;
         writes.store(changes, Ordering::Relaxed);
@@ -256,7 +256,7 @@ async fn read_whole(
                 }
             }
             Err(status) => {
-                let refused = refusal(&status);
+                let refused = rpc_error(&status);
                 let expected = (Code::Aborted, "RESOURCE_CHANGED");
                 assert_eq!((refused.code, &*refused.reason), expected);
                 return false;
@@ -273,7 +273,7 @@ async fn a_file_that_was_replaced_since_it_was_listed(opener: OpenMethod) {
         ..read_request(&root, &listed.package, &listed.main_resource)
     };
     assert!(daemon.read(request.clone()).await.expect("as listed").not_modified);
-    let new = crate::live::skill("a", "Another.");
+    let new = crate::watch_harness::skill_text("a", "Another.");
     fixture.replace("root/a/SKILL.md", &new);
     let page = daemon.read(request).await.expect("what is there now");
     assert_eq!((bytes_of(&page), page.digest), (new.clone().into_bytes(), digest(new.as_bytes())));

@@ -10,7 +10,7 @@ use prost::Message as _;
 use tonic::{Code, Response, Status};
 
 use crate::fixture::{Fixture, is_root};
-use crate::harness::{Daemon, Setup, assert_refused, in_time, located, read_request, selected};
+use crate::harness::{Daemon, Setup, assert_rpc_error, in_time, located, read_request, selected};
 use crate::reads::digest;
 
 /// A request for the first page of the files of the package `a` of the root `r`.
@@ -177,7 +177,7 @@ async fn no_link_is_followed_where_links_are_switched_off() {
         link home/.codex/skills/.system/a/l -> x\nfile home/.codex/skills/.system/d/y
         link home/.codex/skills/.system/a/d -> ../d",
     );
-    let setup = Setup { env: crate::harness::surroundings(fixture.top()), ..Setup::default() };
+    let setup = Setup { env: crate::harness::isolated_env(fixture.top()), ..Setup::default() };
     let daemon = Daemon::start(setup).await;
     let root = located("r", "published:system");
     let (resources, _) = all(&daemon, request(&root)).await;
@@ -234,7 +234,7 @@ async fn a_file_that_is_too_large_is_listed_without_digest_and_refused() {
     assert_eq!((said[1].size_bytes, said[1].digest.as_str(), truncated), (201, "", false));
     assert_eq!(said[2].digest, digest(&[0; 200]));
     let refused = daemon.read(read_request(&root, "skill://r/a", &said[1].resource)).await;
-    assert_refused(refused, Code::FailedPrecondition, "TOO_LARGE", None);
+    assert_rpc_error(refused, Code::FailedPrecondition, "TOO_LARGE", None);
     daemon.stop().await;
 }
 
@@ -350,31 +350,31 @@ async fn refusals() {
     ];
     for (field, change) in invalid {
         let answer = with(*change).await;
-        assert_refused(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some(field));
+        assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some(field));
     }
     let authority = |kind: &str, id: &str| Some(Authority { kind: kind.into(), id: id.into() });
     for wrong in [authority("executor", "s"), authority("", "r")] {
         let answer = with(&|r| r.authority.clone_from(&wrong)).await;
-        let refused = assert_refused(answer, Code::FailedPrecondition, "AUTHORITY_MISMATCH", None);
+        let refused = assert_rpc_error(answer, Code::FailedPrecondition, "AUTHORITY_MISMATCH", None);
         assert_eq!(refused.metadata.get("root_id").map(String::as_str), Some("r"));
     }
     with(&|r| r.authority = authority("executor", "r")).await.expect("its own");
     for package in ["skill://r/gone", "skill://r/a/x", "skill://r"] {
         let answer = with(&|r| r.package = package.into()).await;
-        assert_refused(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
+        assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
     }
     let elsewhere = request(&selected("r", fixture.path("out")));
     let answer = page(&daemon, elsewhere).await;
-    assert_refused(answer, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
+    assert_rpc_error(answer, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
     let answer = page(&daemon, request(&selected("r", fixture.path("root/none")))).await;
-    assert_refused(answer, Code::FailedPrecondition, "ROOT_UNAVAILABLE", None);
+    assert_rpc_error(answer, Code::FailedPrecondition, "ROOT_UNAVAILABLE", None);
     let mut foreign = root.clone();
     foreign.location.as_mut().expect("set").environment_id = "elsewhere".into();
     let answer = page(&daemon, request(&foreign)).await;
-    assert_refused(answer, Code::FailedPrecondition, "WRONG_ENVIRONMENT", None);
+    assert_rpc_error(answer, Code::FailedPrecondition, "WRONG_ENVIRONMENT", None);
     // Gone since the search: what is in the catalog is looked for on the disk.
     fs::remove_dir_all(fixture.path("root/a")).expect("remove");
     let answer = with(&|_| {}).await;
-    assert_refused(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
+    assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
     daemon.stop().await;
 }

@@ -175,7 +175,7 @@ async fn as_many_roots_as_may_be() {
         assert_eq!(order, roots[..count].iter().map(|r| &r.id).collect::<Vec<_>>());
     }
     let answer = daemon.try_list(crate::harness::list_request(&roots)).await;
-    assert_eq!(crate::harness::refusal(&answer.expect_err("257")).reason, "TOO_MANY_ROOTS");
+    assert_eq!(crate::harness::rpc_error(&answer.expect_err("257")).reason, "TOO_MANY_ROOTS");
     daemon.stop().await;
 }
 

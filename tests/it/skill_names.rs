@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::commands::{Ended, asking, ended};
+use crate::commands::{CommandOutput, client_command, run_command};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup};
 
@@ -26,11 +26,11 @@ async fn start() -> (Fixture, Daemon) {
     (fixture, daemon)
 }
 
-async fn run(daemon: &Daemon, words: &str) -> Ended {
-    ended(asking(daemon, words)).await
+async fn run(daemon: &Daemon, words: &str) -> CommandOutput {
+    run_command(client_command(daemon, words)).await
 }
 
-fn text(said: &Ended) -> &str {
+fn text(said: &CommandOutput) -> &str {
     std::str::from_utf8(&said.stdout).expect("text")
 }
 
@@ -47,9 +47,9 @@ async fn a_name_that_one_skill_has_is_as_good_as_its_handle() {
             assert_eq!(by_name.stdout, by_handle.stdout, "{command} {name}");
         }
     }
-    let mut command = asking(&daemon, "path pdf --root");
+    let mut command = client_command(&daemon, "path pdf --root");
     command.arg(fixture.path("one"));
-    let said = ended(command).await;
+    let said = run_command(command).await;
     let path = fixture.path("one/pdf");
     assert_eq!(text(&said).trim_end(), path.to_str().expect("UTF-8"), "{}", said.stderr);
     daemon.stop().await;
@@ -112,9 +112,9 @@ async fn a_long_list_shows_handles_that_can_be_read() {
 
     let fleet = format!("executors: {{local: {{endpoint: 'tcp:{}'}}}}", daemon.address);
     fixture.write("fleet.yaml", fleet);
-    let mut command = asking(&daemon, "list --long --fleet");
+    let mut command = client_command(&daemon, "list --long --fleet");
     command.arg(fixture.path("fleet.yaml"));
-    let said = ended(command).await;
+    let said = run_command(command).await;
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     let row = text(&said).lines().nth(1).expect("a skill").split_whitespace();
     let row: Vec<_> = row.take(3).collect();

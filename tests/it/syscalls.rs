@@ -10,12 +10,12 @@ use caproot::proto::caproot::v1::{
     ResolveRootsRequest,
 };
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, in_time, read_request, selected};
-use crate::live::{fresh, skill, watching};
+use crate::watch_harness::{fresh_list, skill_text, watch_request};
 use crate::replica::Replica;
-use crate::traced;
+use crate::strace;
 
 /// In every path that is asked for and refused.
 const REFUSED: &str = "never-to-be-opened";
@@ -128,9 +128,9 @@ async fn session(daemon: &Daemon, fixture: &Fixture) {
     let mut client = daemon.client.clone();
     in_time(client.get_executor(GetExecutorRequest {})).await.expect("GetExecutor");
     in_time(client.list_roots(ListRootsRequest {})).await.expect("ListRoots");
-    let mut replica = Replica::open(daemon, watching(roots.to_vec())).await;
-    replica.step().await;
-    let list = fresh(daemon, &roots).await;
+    let mut replica = Replica::open(daemon, watch_request(roots.to_vec())).await;
+    replica.next_batch().await;
+    let list = fresh_list(daemon, &roots).await;
     assert_eq!(list.skills.len(), 3, "the demo");
     let resolve =
         ResolveRootsRequest { selected_capability_roots: roots.to_vec(), ..Default::default() };
@@ -155,14 +155,14 @@ async fn session(daemon: &Daemon, fixture: &Fixture) {
         resource.expect_err("no resource");
     }
     let outside = selected("o", fixture.top().join(REFUSED));
-    assert_eq!(fresh(daemon, &[outside]).await.skills.len(), 0);
-    fixture.write("root/new/SKILL.md", skill("new", "Comes."));
+    assert_eq!(fresh_list(daemon, &[outside]).await.skills.len(), 0);
+    fixture.write("root/new/SKILL.md", skill_text("new", "Comes."));
     while !replica.skills.contains_key("skill://r/new") {
-        replica.change().await;
+        replica.next_change().await;
     }
     fs::remove_dir_all(fixture.path("root/new")).expect("remove");
     while replica.skills.contains_key("skill://r/new") {
-        replica.change().await;
+        replica.next_change().await;
     }
     replica.catch_up(daemon).await;
 }
@@ -178,14 +178,14 @@ async fn below_a_root_it_only_reads() {
         let log = fixture.path("logs/strace");
         let mut options = vec!["-y", "-s", "256", "-e", "trace=%file,%desc"];
         options.extend(inject.iter().flat_map(|inject| ["-e", *inject]));
-        let Some(mut command) = traced::serve(&log, &options) else { return };
+        let Some(mut command) = strace::trace_daemon(&log, &options) else { return };
         command.arg("--root").arg(format!("r={}", fixture.path("root").display()));
-        let serving = Serving::of(&mut command);
+        let serving = DaemonProcess::spawn(&mut command);
         let address = serving.endpoint().strip_prefix("tcp:").expect("TCP").to_owned();
-        let daemon = Daemon::elsewhere(&address).await;
+        let daemon = Daemon::connect_to(&address).await;
         session(&daemon, &fixture).await;
         drop(daemon);
-        let (code, said) = serving.terminated().await;
+        let (code, said) = serving.terminate_async().await;
         assert_eq!(code, Some(0), "{said}");
         judge(&fs::read_to_string(&log).expect("strace's log"), &fixture);
     }

@@ -8,7 +8,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use unicode_width::UnicodeWidthStr;
 
-use crate::commands::asking;
+use crate::commands::client_command;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, in_time};
 
@@ -60,7 +60,7 @@ async fn tables_fit_the_terminal() {
     let daemon = Daemon::start(Setup::publishing(id, fixture.path("skills"))).await;
     for columns in [20, 80, 200] {
         for (words, lines) in [("list", 5), ("roots", 2), ("resolve", 2)] {
-            let command = asking(&daemon, words);
+            let command = client_command(&daemon, words);
             let printed = tokio::task::spawn_blocking(move || on_terminal(command, columns));
             let printed = in_time(printed).await.expect("no panic");
             // Behind the table of roots comes the tree of their plugins, whose handles are whole.

@@ -43,7 +43,7 @@ use tonic::Status;
 use crate::diff::diff;
 use crate::fixture::{Fixture, is_comment, is_root, unescape};
 use crate::harness::{
-    Daemon, Setup, bytes_of, list_request, openers, read_request, refusal, selected,
+    Daemon, Setup, bytes_of, list_request, openers, read_request, rpc_error, selected,
 };
 use crate::listing::{self, Line};
 
@@ -237,7 +237,7 @@ async fn read(daemon: &Daemon, root: &SelectedCapabilityRoot, asked: &str) -> St
     }
     .await;
     outcome.unwrap_or_else(|status| {
-        let refused = refusal(&status);
+        let refused = rpc_error(&status);
         let code = format!("{:?}", refused.code);
         format!("{code} {}", refused.reason)
     })

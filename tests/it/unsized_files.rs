@@ -7,9 +7,9 @@ use std::process::Command;
 use caproot::proto::caproot::v1::{ListResourcesRequest, ReadResourceRequest};
 use tonic::Code;
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, assert_refused, bytes_of, in_time, read_request, refusal, selected};
+use crate::harness::{Daemon, assert_rpc_error, bytes_of, in_time, read_request, rpc_error, selected};
 use crate::reads::digest;
 
 /// Each a file of the package `a`, and what is bound there: one that keeps still, one that changes by
@@ -18,7 +18,7 @@ const BOUND: [(&str, &str); 3] =
     [("still", "/proc/version"), ("moving", "/proc/uptime"), ("large", "/proc/cpuinfo")];
 
 /// `caproot serve` that sees them; `None` where nothing can be mounted.
-fn serving(fixture: &Fixture) -> Option<Serving> {
+fn serving(fixture: &Fixture) -> Option<DaemonProcess> {
     fixture.write("caproot.yaml", "allow: [r]\nlimits:\n  max_file_bytes: 1KiB\n");
     let mounts = BOUND.map(|(name, source)| format!("mount --bind {source} r/a/{name} &&"));
     let script = format!("cd \"$0\" && {} exec \"$@\"", mounts.join(" "));
@@ -35,7 +35,7 @@ fn serving(fixture: &Fixture) -> Option<Serving> {
     let mut command = unshare();
     command.args([env!("CARGO_BIN_EXE_caproot"), "serve", "--listen", "tcp:127.0.0.1:0"]);
     command.arg("--config").arg(fixture.path("caproot.yaml"));
-    Some(Serving::of(&mut command))
+    Some(DaemonProcess::spawn(&mut command))
 }
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn files_of_unknown_size_are_read_to_their_end() {
         "skill r/a\nfile r/a/still\nfile r/a/moving\nfile r/a/large\nsparse 0 r/a/empty",
     );
     let Some(serving) = serving(&fixture) else { return };
-    let daemon = Daemon::elsewhere(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await;
+    let daemon = Daemon::connect_to(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await;
     let root = selected("r", fixture.path("r"));
     let read = |name: &str| ReadResourceRequest {
         max_bytes: 16,
@@ -68,13 +68,13 @@ async fn files_of_unknown_size_are_read_to_their_end() {
     let refused = loop {
         match daemon.read(pages.clone()).await {
             Ok(page) => pages.cursor = page.next_cursor,
-            Err(status) => break refusal(&status),
+            Err(status) => break rpc_error(&status),
         }
     };
     assert_eq!((refused.code, &*refused.reason), (Code::Aborted, "RESOURCE_CHANGED"));
 
     let large = daemon.read(read("large")).await;
-    assert_refused(large, Code::FailedPrecondition, "TOO_LARGE", None);
+    assert_rpc_error(large, Code::FailedPrecondition, "TOO_LARGE", None);
 
     let request = ListResourcesRequest {
         root: Some(root.clone()),
@@ -95,6 +95,6 @@ async fn files_of_unknown_size_are_read_to_their_end() {
         ]
     );
     drop(daemon);
-    let (code, log) = serving.terminated().await;
+    let (code, log) = serving.terminate_async().await;
     assert_eq!(code, Some(0), "{log}");
 }

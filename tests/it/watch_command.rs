@@ -13,9 +13,9 @@ use caproot::proto::caproot::v1::WatchSkillsResponse;
 use caproot::proto::caproot::v1::watch_skills_response::Event;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::HANG;
+use crate::harness::HANG_TIMEOUT;
 
 /// `caproot watch`, its output line by line.
 struct Watching {
@@ -49,7 +49,7 @@ impl Watching {
     }
 
     fn line(&self) -> String {
-        self.stdout.recv_timeout(HANG).expect("a line on stdout")
+        self.stdout.recv_timeout(HANG_TIMEOUT).expect("a line on stdout")
     }
 
     /// A line without its time, which must be one.
@@ -62,7 +62,7 @@ impl Watching {
     }
 
     fn complaint(&self) -> String {
-        self.stderr.recv_timeout(HANG).expect("a line on stderr")
+        self.stderr.recv_timeout(HANG_TIMEOUT).expect("a line on stderr")
     }
 
     fn interrupt(mut self) -> Option<i32> {
@@ -72,7 +72,7 @@ impl Watching {
     }
 
     fn code(&mut self) -> Option<i32> {
-        while self.stdout.recv_timeout(HANG).is_ok() {}
+        while self.stdout.recv_timeout(HANG_TIMEOUT).is_ok() {}
         self.child.wait().expect("wait").code()
     }
 }
@@ -90,10 +90,10 @@ fn skill(name: &str, says: &str) -> String {
 }
 
 /// A daemon that publishes `r`, on a socket that it can be started on again.
-fn serve(fixture: &Fixture) -> Serving {
+fn serve(fixture: &Fixture) -> DaemonProcess {
     let listen = format!("unix:{}", fixture.path("run/c.sock").display());
     let root = format!("r={}", fixture.path("r").display());
-    Serving::start(&["--root", &root, "--listen", &listen].map(OsStr::new))
+    DaemonProcess::start(&["--root", &root, "--listen", &listen].map(OsStr::new))
 }
 
 fn tree() -> Fixture {
@@ -222,7 +222,7 @@ fn a_reader_that_leaves_ends_it_though_nothing_changes() {
     assert!(line.contains(" + a "), "{line}");
     drop(stdout);
     let stderr = lines(child.stderr.take().expect("piped"));
-    assert!(stderr.recv_timeout(HANG).is_err(), "it ends and says nothing");
+    assert!(stderr.recv_timeout(HANG_TIMEOUT).is_err(), "it ends and says nothing");
     assert_eq!(child.wait().expect("wait").code(), Some(0));
     assert_eq!(serving.terminate().0, Some(0));
 }

@@ -7,15 +7,15 @@ use std::process::Command;
 use caproot::proto::caproot::v1::{RootState, WatchMode};
 use rustix::process::Signal;
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, selected};
-use crate::live::{fresh, skill, status, watching};
+use crate::watch_harness::{fresh_list, skill_text, watch_status, watch_request};
 use crate::replica::Replica;
 
 /// `caproot serve` in a user namespace in which a limit of inotify is set; `None` where there are
 /// no such namespaces.
-fn limited(limit: &str, value: u32, fixture: &Fixture) -> Option<Serving> {
+fn limited(limit: &str, value: u32, fixture: &Fixture) -> Option<DaemonProcess> {
     let unshare = || {
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user"]);
@@ -30,16 +30,16 @@ fn limited(limit: &str, value: u32, fixture: &Fixture) -> Option<Serving> {
     let mut command = unshare();
     command.args(["sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_caproot"), "serve"]);
     command.args(["--listen", "tcp:127.0.0.1:0", "--allow"]).arg(fixture.top());
-    Some(Serving::of(&mut command))
+    Some(DaemonProcess::spawn(&mut command))
 }
 
-fn serve(fixture: &Fixture) -> Serving {
+fn serve(fixture: &Fixture) -> DaemonProcess {
     let flags = ["--listen", "tcp:127.0.0.1:0", "--allow"].map(OsStr::new);
-    Serving::start(&[&flags[..], &[fixture.top().as_os_str()]].concat())
+    DaemonProcess::start(&[&flags[..], &[fixture.top().as_os_str()]].concat())
 }
 
-async fn connect(serving: &Serving) -> Daemon {
-    Daemon::elsewhere(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await
+async fn connect(serving: &DaemonProcess) -> Daemon {
+    Daemon::connect_to(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await
 }
 
 #[tokio::test]
@@ -48,20 +48,20 @@ async fn out_of_watches_a_root_is_polled() {
     let Some(serving) = limited("max_inotify_watches", 5, &fixture) else { return };
     let daemon = connect(&serving).await;
     let roots = vec![selected("r", fixture.path("r"))];
-    let mut replica = Replica::open(&daemon, watching(roots)).await;
-    replica.step().await;
+    let mut replica = Replica::open(&daemon, watch_request(roots)).await;
+    replica.next_batch().await;
     let root = &replica.roots["r"];
     assert_eq!((root.state(), root.watch_mode()), (RootState::Ready, WatchMode::Polling));
     assert!(root.watch_message.contains("max_user_watches"), "{}", root.watch_message);
-    assert_eq!(status(&daemon).await.polling_roots, 1);
+    assert_eq!(watch_status(&daemon).await.polling_roots, 1);
     for n in [0, 8] {
-        fixture.write(&format!("r/s{n}/SKILL.md"), skill("s", "Polled."));
+        fixture.write(&format!("r/s{n}/SKILL.md"), skill_text("s", "Polled."));
         while replica.skills[&format!("skill://r/s{n}")].description != "Polled." {
-            replica.change().await;
+            replica.next_change().await;
         }
     }
     replica.catch_up(&daemon).await;
-    assert_eq!(serving.terminated().await.0, Some(0));
+    assert_eq!(serving.terminate_async().await.0, Some(0));
 }
 
 #[tokio::test]
@@ -70,29 +70,29 @@ async fn watches_that_run_out_later_do_not_stop_changes() {
     let Some(serving) = limited("max_inotify_watches", 24, &fixture) else { return };
     let daemon = connect(&serving).await;
     let roots = vec![selected("r", fixture.path("r"))];
-    let mut replica = Replica::open(&daemon, watching(roots)).await;
-    replica.step().await;
+    let mut replica = Replica::open(&daemon, watch_request(roots)).await;
+    replica.next_batch().await;
     assert_eq!(replica.roots["r"].watch_mode(), WatchMode::Events);
     for n in 0..40 {
-        fixture.write(&format!("r/b{n}/SKILL.md"), skill("b", "One of many."));
+        fixture.write(&format!("r/b{n}/SKILL.md"), skill_text("b", "One of many."));
     }
     while replica.roots["r"].watch_mode() == WatchMode::Events {
-        replica.change().await;
+        replica.next_change().await;
     }
     for n in 0..40 {
-        fixture.write(&format!("r/b{n}/SKILL.md"), skill("b", "Polled."));
+        fixture.write(&format!("r/b{n}/SKILL.md"), skill_text("b", "Polled."));
     }
     while replica.skills.values().filter(|s| s.description == "Polled.").count() < 40 {
-        replica.change().await;
+        replica.next_change().await;
     }
     // What took the watches goes, and events come back by themselves.
     for n in 0..40 {
         fs::remove_dir_all(fixture.path(&format!("r/b{n}"))).expect("remove");
     }
     while replica.roots["r"].watch_mode() == WatchMode::Polling {
-        replica.change().await;
+        replica.next_change().await;
     }
-    assert_eq!(serving.terminated().await.0, Some(0));
+    assert_eq!(serving.terminate_async().await.0, Some(0));
 }
 
 #[tokio::test]
@@ -103,23 +103,23 @@ async fn files_with_other_names_count_as_watches() {
     let Some(serving) = limited("max_inotify_watches", 55, &fixture) else { return };
     let daemon = connect(&serving).await;
     let root = selected("r", fixture.path("r"));
-    let mut replica = Replica::open(&daemon, watching(vec![root.clone()])).await;
-    replica.step().await;
+    let mut replica = Replica::open(&daemon, watch_request(vec![root.clone()])).await;
+    replica.next_batch().await;
     assert_eq!(replica.roots["r"].watch_mode(), WatchMode::Events);
     for n in 0..SKILLS {
         let name = fixture.path(&format!("r/s{n:02}/SKILL.md"));
         fs::hard_link(name, fixture.path("out").join(n.to_string())).expect("another name");
     }
-    let list = fresh(&daemon, &[root]).await;
+    let list = fresh_list(&daemon, &[root]).await;
     assert_eq!(list.roots[0].watch_mode(), WatchMode::Polling);
     assert!(list.roots[0].watch_message.contains("max_user_watches"));
     for n in 0..SKILLS {
-        fixture.write(&format!("out/{n}"), skill("s", "Polled."));
+        fixture.write(&format!("out/{n}"), skill_text("s", "Polled."));
     }
     while replica.skills.values().any(|skill| skill.description != "Polled.") {
-        replica.change().await;
+        replica.next_change().await;
     }
-    assert_eq!(serving.terminated().await.0, Some(0));
+    assert_eq!(serving.terminate_async().await.0, Some(0));
 }
 
 #[tokio::test]
@@ -128,17 +128,17 @@ async fn without_an_instance_every_root_is_polled() {
     let Some(serving) = limited("max_inotify_instances", 0, &fixture) else { return };
     let daemon = connect(&serving).await;
     let root = selected("r", fixture.path("r"));
-    let mut replica = Replica::open(&daemon, watching(vec![root.clone()])).await;
-    replica.step().await;
-    assert_eq!(status(&daemon).await.backend, "polling");
+    let mut replica = Replica::open(&daemon, watch_request(vec![root.clone()])).await;
+    replica.next_batch().await;
+    assert_eq!(watch_status(&daemon).await.backend, "polling");
     assert_eq!(replica.roots["r"].watch_mode(), WatchMode::Polling);
     assert!(!replica.roots["r"].watch_message.is_empty());
-    fixture.write("r/b/SKILL.md", skill("b", "Polled."));
-    assert_eq!(replica.change().await.upserted, ["skill://r/b"]);
-    fixture.write("r/b/SKILL.md", skill("b", "Searched for."));
-    let list = fresh(&daemon, &[root]).await;
+    fixture.write("r/b/SKILL.md", skill_text("b", "Polled."));
+    assert_eq!(replica.next_change().await.upserted, ["skill://r/b"]);
+    fixture.write("r/b/SKILL.md", skill_text("b", "Searched for."));
+    let list = fresh_list(&daemon, &[root]).await;
     assert_eq!(list.skills[1].description, "Searched for.", "fresh is fresh without events too");
-    assert_eq!(serving.terminated().await.0, Some(0));
+    assert_eq!(serving.terminate_async().await.0, Some(0));
 }
 
 #[tokio::test]
@@ -147,24 +147,24 @@ async fn a_flood_of_events_is_searched_for() {
     let serving = serve(&fixture);
     let daemon = connect(&serving).await;
     let root = selected("r", fixture.path("r"));
-    let mut replica = Replica::open(&daemon, watching(vec![root])).await;
-    replica.step().await;
-    let before = status(&daemon).await.overflows;
-    serving.send(Signal::STOP);
+    let mut replica = Replica::open(&daemon, watch_request(vec![root])).await;
+    replica.next_batch().await;
+    let before = watch_status(&daemon).await.overflows;
+    serving.send_signal(Signal::STOP);
     let queued = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").expect("a limit");
     let queued: usize = queued.trim().parse().expect("a number");
     for n in 0..queued.max(20_000) {
         // Each is two events or more.
         fs::write(fixture.path("r/a").join(n.to_string()), "x").expect("write");
     }
-    fixture.write("r/b/SKILL.md", skill("b", "After the flood."));
+    fixture.write("r/b/SKILL.md", skill_text("b", "After the flood."));
     fs::remove_file(fixture.path("r/a/SKILL.md")).expect("remove");
-    serving.send(Signal::CONT);
+    serving.send_signal(Signal::CONT);
     while replica.skills.contains_key("skill://r/a") {
-        replica.change().await;
+        replica.next_change().await;
     }
     replica.catch_up(&daemon).await;
     assert_eq!(replica.skills["skill://r/b"].description, "After the flood.");
-    assert_eq!(status(&daemon).await.overflows, before + 1);
-    assert_eq!(serving.terminated().await.0, Some(0));
+    assert_eq!(watch_status(&daemon).await.overflows, before + 1);
+    assert_eq!(serving.terminate_async().await.0, Some(0));
 }

@@ -14,11 +14,11 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::{Victim, client_from, command, root, serves, until};
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::{Fixture, is_root};
-use crate::harness::{Daemon, Setup, assert_refused, in_time, list_request, refusal, selected};
-use crate::live::{skill, watching};
-use crate::usage::processor_time;
+use crate::harness::{Daemon, Setup, assert_rpc_error, in_time, list_request, rpc_error, selected};
+use crate::watch_harness::{skill_text, watch_request};
+use crate::process_usage::processor_time;
 
 #[tokio::test]
 async fn further_connections_wait_until_one_is_closed() {
@@ -78,7 +78,7 @@ async fn one_user_leaves_room_for_another() {
     let socket = fixture.path("run/c.sock");
     let listen = format!("unix:{}", socket.display());
     let mut serve = command(&fixture, "max_connections_per_caller: 20");
-    let serving = Serving::of(serve.args(["--listen", &listen]));
+    let serving = DaemonProcess::spawn(serve.args(["--listen", &listen]));
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("chmod");
     let connect = || UnixStream::connect(&socket).expect("a connection");
     let greedy: Vec<_> = (0..60).map(|_| connect()).collect();
@@ -97,9 +97,9 @@ async fn one_user_leaves_room_for_another() {
     drop(greedy);
     let begun = Instant::now();
     while status(&mut own) != Some(0) {
-        assert!(begun.elapsed() < crate::harness::HANG, "places come back");
+        assert!(begun.elapsed() < crate::harness::HANG_TIMEOUT, "places come back");
     }
-    let (code, log) = serving.terminated().await;
+    let (code, log) = serving.terminate_async().await;
     assert_eq!(code, Some(0), "{log}");
     let said = log.lines().filter(|line| line.contains("max_connections_per_caller is 20"));
     assert!(said.clone().count() == 1 && said.clone().all(|line| line.contains("uid 0")), "{log}");
@@ -130,7 +130,7 @@ async fn connections_leave_files_for_the_rest() {
     let silent: Vec<_> =
         (0..100).map(|_| TcpStream::connect(victim.address).expect("a connection")).collect();
     until("all places are taken", || victim.descriptors() > 35).await;
-    fixture.write("root/b/SKILL.md", skill("b", "Found while there is little room."));
+    fixture.write("root/b/SKILL.md", skill_text("b", "Found while there is little room."));
     let listed = async {
         while victim.good.list(&[root()]).await.skills.len() < 2 {
             tokio::task::yield_now().await;
@@ -178,7 +178,7 @@ async fn streams_of_one_caller() {
     let fixture = Fixture::new("skill root/a");
     let limits = Limits { max_streams: 3, max_streams_per_caller: 2, ..Limits::default() };
     let daemon = Daemon::start(Setup { limits, ..Setup::allowing([fixture.path("root")]) }).await;
-    let request = watching(vec![selected("r", fixture.path("root"))]);
+    let request = watch_request(vec![selected("r", fixture.path("root"))]);
     let address = daemon.address.parse().expect("an address");
     let mut greedy = daemon.client.clone();
     let mut again = client_from("127.0.0.1", address).await;
@@ -186,14 +186,14 @@ async fn streams_of_one_caller() {
     let _second = in_time(again.watch_skills(request.clone())).await.expect("a second");
     for client in [&mut greedy, &mut again] {
         let refused = in_time(client.watch_skills(request.clone())).await;
-        let refused = assert_refused(refused, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
+        let refused = assert_rpc_error(refused, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
         assert_eq!(refused.metadata["limit_name"], "max_streams_per_caller");
         assert_eq!(refused.metadata["limit"], "2");
     }
     let mut other = client_from("127.0.0.2", address).await;
     let _third = in_time(other.watch_skills(request.clone())).await.expect("for another");
     let refused = in_time(other.watch_skills(request.clone())).await;
-    let refused = assert_refused(refused, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
+    let refused = assert_rpc_error(refused, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
     assert_eq!(refused.metadata["limit_name"], "max_streams");
     drop(first);
     let back = async {
@@ -224,14 +224,14 @@ async fn calls_of_one_caller() {
     let refused = daemon.try_list(list_request(&[root()])).await.expect_err("a third");
     let delay = tonic_types::StatusExt::get_details_retry_info(&refused);
     assert!(delay.and_then(|d| d.retry_delay).is_some_and(|d| d > Duration::ZERO));
-    let refused = refusal(&refused);
+    let refused = rpc_error(&refused);
     assert_eq!((refused.code, &*refused.reason), (Code::ResourceExhausted, "OVERLOADED"));
     assert_eq!(refused.metadata["limit_name"], "max_calls_per_caller");
     assert_eq!(refused.metadata["limit"], "2");
     let mut other = client_from("127.0.0.2", address).await;
     assert!(serves(&mut other).await);
     // Streams of changes have places of their own.
-    let stream = in_time(other.watch_skills(watching(vec![root()]))).await.expect("a stream");
+    let stream = in_time(other.watch_skills(watch_request(vec![root()]))).await.expect("a stream");
     assert!(serves(&mut other).await);
     open.pop();
     let back = async {

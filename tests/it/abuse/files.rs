@@ -68,7 +68,7 @@ async fn a_read_ends_with_its_deadline_or_its_caller() {
     let answer = in_time(answer).await.expect("an answer");
     let status = tonic::Status::from_header_map(answer.headers()).expect("a status");
     assert_eq!(status.code(), Code::DeadlineExceeded);
-    let refused = crate::harness::refusal(&status);
+    let refused = crate::harness::rpc_error(&status);
     assert_eq!(refused.reason, "DEADLINE_EXCEEDED");
     stops(&victim).await;
 

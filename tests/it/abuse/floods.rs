@@ -182,7 +182,7 @@ async fn calls_whose_requests_never_come() {
 async fn garbage() {
     // Repeatable, and no two rounds alike.
     let seed = AtomicUsize::new(1);
-    let heard = flood("garbage", Duration::from_secs(extent(2, 10)), move |address| {
+    let heard = flood("garbage", Duration::from_secs(short_or_long(2, 10)), move |address| {
         let mut state = seed.fetch_add(1, Ordering::Relaxed) as u64;
         let mut random = move || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -216,7 +216,7 @@ async fn garbage() {
 fn before_http(address: SocketAddr, garbage: &[u8]) -> io::Result<()> {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(crate::harness::HANG))?;
+    stream.set_read_timeout(Some(crate::harness::HANG_TIMEOUT))?;
     // It may hang up before it has read all of it.
     drop(stream.write_all(garbage));
     let mut answer = Vec::new();

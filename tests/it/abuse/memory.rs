@@ -7,15 +7,15 @@ use caproot::proto::caproot::v1::ReadResourceRequest;
 
 use super::{SPARE_KIB, Victim, root};
 use crate::fixture::Fixture;
-use crate::harness::{bytes_of, extent, in_time, read_request};
-use crate::live::{skill, watching};
+use crate::harness::{bytes_of, short_or_long, in_time, read_request};
+use crate::watch_harness::{skill_text, watch_request};
 use crate::replica::Replica;
 
 const MIB: u64 = 1 << 20;
 
 #[tokio::test]
 async fn paging_through_a_large_file() {
-    let size = extent(MIB << 8, MIB << 10);
+    let size = short_or_long(MIB << 8, MIB << 10);
     let fixture = Fixture::new(&format!("skill root/a\nsparse {size} root/a/large"));
     let victim = Victim::new(&fixture, "max_file_bytes: 2GiB").await;
     let mut request = read_request(&root(), "skill://r/a", "skill://r/a/large");
@@ -74,13 +74,13 @@ async fn a_thousand_streams_that_nobody_reads() {
     // More than HTTP/2 lets through before it is read.
     let fixture = Fixture::new("repeat 300 skill root/s{}");
     let victim = Victim::new(&fixture, "").await;
-    let mut reader = Replica::open(&victim.good, watching(vec![root()])).await;
-    reader.step().await;
+    let mut reader = Replica::open(&victim.good, watch_request(vec![root()])).await;
+    reader.next_batch().await;
     let mut unread = Vec::new();
     for _ in 0..10 {
         let mut taker = Taker::new(&victim, 65_535).await;
         for _ in 0..100 {
-            taker.call("WatchSkills", &watching(vec![root()])).await;
+            taker.call("WatchSkills", &watch_request(vec![root()])).await;
         }
         for (answer, _) in &mut taker.open {
             assert_eq!(in_time(answer).await.expect("a stream").status(), 200);
@@ -89,15 +89,15 @@ async fn a_thousand_streams_that_nobody_reads() {
     }
     let opened = victim.resident();
     // The long form lasts longer than a reader may be stuck in the middle of a state.
-    let lasting = Duration::from_secs(extent(3, 14));
+    let lasting = Duration::from_secs(short_or_long(3, 14));
     let (begun, mut sizes, mut n) = (Instant::now(), Vec::new(), 0_usize);
     while begun.elapsed() < lasting {
         for _ in 0..10 {
             let says = format!("Change {n}.");
             let name = format!("s{:03}", n % 300);
-            fixture.replace(&format!("root/{name}/SKILL.md"), skill(&name, &says));
+            fixture.replace(&format!("root/{name}/SKILL.md"), skill_text(&name, &says));
             while reader.skills[&format!("skill://r/{name}")].description != says {
-                reader.change().await;
+                reader.next_change().await;
             }
             n += 1;
         }

@@ -22,9 +22,9 @@ use tokio::net::TcpSocket;
 use tonic::transport::Endpoint;
 use tower::service_fn;
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::{Client, Daemon, HANG, in_time, list_request, located};
+use crate::harness::{Client, Daemon, HANG_TIMEOUT, in_time, list_request, located};
 
 /// What may come beside a fifth of what was there: buffers that are kept for later.
 const SPARE_KIB: u64 = 8 << 10;
@@ -33,7 +33,7 @@ const CALL_KIB: u64 = 16;
 
 /// A daemon of its own, and a client of it that means no harm.
 struct Victim {
-    serving: Serving,
+    serving: DaemonProcess,
     good: Daemon,
     address: SocketAddr,
     /// In memory before anybody did harm, in KiB.
@@ -49,9 +49,9 @@ impl Victim {
     }
 
     async fn of(command: &mut Command) -> Self {
-        let serving = Serving::of(command);
+        let serving = DaemonProcess::spawn(command);
         let address = serving.endpoint().strip_prefix("tcp:").expect("TCP").to_owned();
-        let good = Daemon::elsewhere(&address).await;
+        let good = Daemon::connect_to(&address).await;
         let address = address.parse().expect("an address");
         let mut victim = Self { serving, good, address, before: 0, calls: 0 };
         for _ in 0..50 {
@@ -90,7 +90,7 @@ impl Victim {
     async fn assert_unharmed(&self, what: &str) {
         let bound = self.before + self.before / 5 + SPARE_KIB;
         let begun = Instant::now();
-        while self.resident() > bound && begun.elapsed() < HANG {
+        while self.resident() > bound && begun.elapsed() < HANG_TIMEOUT {
             self.is_served().await;
         }
         let (before, after, most) = (self.before, self.resident(), self.status("VmHWM:"));
@@ -102,7 +102,7 @@ impl Victim {
     /// Ends it, and checks that it met no defect of its own.
     async fn end(self) -> String {
         drop(self.good);
-        let (code, log) = self.serving.terminated().await;
+        let (code, log) = self.serving.terminate_async().await;
         assert_eq!(code, Some(0), "{log}");
         assert!(!log.contains("panicked") && !log.contains("defect"), "{log}");
         log
@@ -150,7 +150,7 @@ async fn serves(client: &mut Client) -> bool {
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < HANG, "never so: {what}");
+        assert!(begun.elapsed() < HANG_TIMEOUT, "never so: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

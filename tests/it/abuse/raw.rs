@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::harness::HANG;
+use crate::harness::HANG_TIMEOUT;
 
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -78,7 +78,7 @@ impl Raw {
     /// Connects and greets.
     pub(super) fn open(address: SocketAddr) -> io::Result<Self> {
         let mut stream = TcpStream::connect(address)?;
-        stream.set_write_timeout(Some(HANG))?;
+        stream.set_write_timeout(Some(HANG_TIMEOUT))?;
         stream.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[])].concat())?;
         let reader = stream.try_clone()?;
         let heard = thread::spawn(move || listen(reader));
@@ -99,7 +99,7 @@ impl Raw {
 
 fn listen(mut stream: TcpStream) -> Heard {
     let mut heard = Heard::default();
-    stream.set_read_timeout(Some(HANG)).expect("a timeout");
+    stream.set_read_timeout(Some(HANG_TIMEOUT)).expect("a timeout");
     let mut frame_head = [0; 9];
     // It ends with the connection, however that ends.
     while stream.read_exact(&mut frame_head).is_ok() {

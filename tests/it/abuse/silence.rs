@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use super::raw::PREFACE;
 use super::{Victim, client_from, serves, until};
 use crate::fixture::Fixture;
-use crate::harness::HANG;
+use crate::harness::HANG_TIMEOUT;
 
 /// How long a beginning may take.
 const BEGINNING: Duration = Duration::from_secs(10);
 
 /// Waits until the daemon hangs up; gives after how long.
 fn hung_up(mut stream: TcpStream, begun: Instant) -> Duration {
-    stream.set_read_timeout(Some(HANG)).expect("a timeout");
+    stream.set_read_timeout(Some(HANG_TIMEOUT)).expect("a timeout");
     let mut rest = Vec::new();
     // A reset is an end, too.
     drop(stream.read_to_end(&mut rest));
@@ -29,7 +29,7 @@ fn slowly(address: SocketAddr, beginning: &'static [u8]) -> thread::JoinHandle<D
     let mut stream = TcpStream::connect(address).expect("a connection");
     thread::spawn(move || {
         for byte in beginning {
-            if stream.write_all(&[*byte]).is_err() || begun.elapsed() > HANG {
+            if stream.write_all(&[*byte]).is_err() || begun.elapsed() > HANG_TIMEOUT {
                 break;
             }
             thread::sleep(Duration::from_secs(1));

@@ -12,9 +12,9 @@ use super::calls::{files, list, packages, published, read, resolve, roots, step,
 use super::{daemon, write_token};
 use crate::fixture::Fixture;
 use crate::harness::{
-    Daemon, assert_refused, bytes_of, list_request, located, read_request, selected,
+    Daemon, assert_rpc_error, bytes_of, list_request, located, read_request, selected,
 };
-use crate::live::retarget;
+use crate::watch_harness::retarget;
 
 /// Two callers with a root each, and one with both.
 const RULES: &str = "roots: [{id: mine, path: srv/mine}, {id: theirs, path: srv/theirs}]\n\
@@ -148,7 +148,7 @@ async fn links_end_at_the_bound() {
             _ => Code::PermissionDenied,
         };
         let refused = read(&daemon, "me", read_request(root, package, resource)).await;
-        assert_refused(refused, code, reason, None);
+        assert_rpc_error(refused, code, reason, None);
     }
     let own = files(&daemon, "me", root, "skill://mine/a").await.expect("files");
     assert_eq!(own, ["SKILL.md", "own.md"]);
@@ -172,7 +172,7 @@ async fn a_link_that_is_turned_to_another_ones_root() {
     assert_eq!(told.removed, ["skill://now/x"]);
     assert_eq!(told.statuses[0].reason(), RootReason::NotAllowed);
     let refused = read(&daemon, "me", read_request(&now, "skill://now/x", "")).await;
-    assert_refused(refused, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
+    assert_rpc_error(refused, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
     retarget(&fixture.path("srv/mine/now"), "one");
     assert_eq!(step(&mut stream).await.upserted, ["skill://now/x"]);
     daemon.stop().await;
@@ -198,7 +198,7 @@ async fn a_bound_that_is_moved() {
     );
     assert_eq!(step(&mut on_old).await.statuses[0].reason(), RootReason::NotAllowed);
     let refused = read(&daemon, "me", read_request(&old, "skill://old/a", "")).await;
-    assert_refused(refused, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
+    assert_rpc_error(refused, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
     daemon.stop().await;
 }
 
@@ -217,7 +217,7 @@ async fn tokens_of_others_give_nothing() {
     let second = try_list(&daemon, "all", page(&first.next_page_token)).await.expect("a page");
     for token in [&first.next_page_token, &second.next_page_token] {
         let refused = try_list(&daemon, "me", page(token)).await;
-        assert_refused(refused, Code::InvalidArgument, "INVALID_ARGUMENT", Some("page_token"));
+        assert_rpc_error(refused, Code::InvalidArgument, "INVALID_ARGUMENT", Some("page_token"));
     }
     let own = try_list(&daemon, "me", page("")).await.expect("a page");
     let end = try_list(&daemon, "me", page(&own.next_page_token)).await.expect("a page");
@@ -238,7 +238,7 @@ async fn tokens_of_others_give_nothing() {
     };
     let cursor = read(&daemon, "all", file.clone()).await.expect("a page").next_cursor;
     let refused = read(&daemon, "me", ReadResourceRequest { cursor, ..file }).await;
-    assert_refused(refused, Code::NotFound, "PACKAGE_NOT_FOUND", None);
+    assert_rpc_error(refused, Code::NotFound, "PACKAGE_NOT_FOUND", None);
     daemon.stop().await;
 }
 

@@ -10,7 +10,7 @@ use caproot::proto::caproot::v1::{RootReason, RootState};
 use super::calls::{files, list, read};
 use super::{daemon, write_token};
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, bytes_of, extent, read_request, selected};
+use crate::harness::{Daemon, bytes_of, short_or_long, read_request, selected};
 
 /// Numbers that a seed decides.
 struct Dice(u64);
@@ -147,7 +147,7 @@ async fn holds(seed: u64) -> usize {
 #[tokio::test]
 async fn nothing_outside_a_bound_is_served() {
     let mut held_back = 0;
-    for seed in 0..extent(4, 8) {
+    for seed in 0..short_or_long(4, 8) {
         held_back += holds(seed).await;
     }
     assert!(held_back > 5, "links out of a bound were tried: {held_back}");

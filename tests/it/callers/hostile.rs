@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use caproot::domain::escape::is_misleading;
 use serde_json::Value;
 
-use crate::commands::{caproot, ended};
+use crate::commands::{caproot, run_command};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, in_time, located};
 
@@ -85,7 +85,7 @@ async fn commands() {
         (&["list", "--endpoint", nasty], 0..1),
         (&["explain", nasty], 0..1),
     ] {
-        let said = ended(asking(&daemon, args)).await;
+        let said = run_command(asking(&daemon, args)).await;
         let stdout = String::from_utf8(said.stdout).expect("text");
         assert_plain(&stdout, args);
         assert_plain(&said.stderr, args);
@@ -94,7 +94,7 @@ async fn commands() {
             continue;
         }
         let args = [args, &["--output", "json"]].concat();
-        let said = ended(asking(&daemon, &args)).await;
+        let said = run_command(asking(&daemon, &args)).await;
         let stdout = String::from_utf8(said.stdout).expect("text");
         assert_plain(&stdout, &args);
         assert_plain(&said.stderr, &args);

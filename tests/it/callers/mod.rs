@@ -25,11 +25,11 @@ use tonic::Request;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, in_time, surroundings};
+use crate::harness::{Daemon, in_time, isolated_env};
 
 /// A daemon with this config file, which lies at the fixture's top; its last listener is a free port.
 async fn daemon(fixture: &Fixture, config: &str) -> Daemon {
-    Daemon::of(config_of(fixture, config, &surroundings(Path::new("/nonexistent")))).await
+    Daemon::start_with(config_of(fixture, config, &isolated_env(Path::new("/nonexistent")))).await
 }
 
 fn config_of(fixture: &Fixture, config: &str, env: &ProcessEnv) -> Config {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::{As, may_be_others, reachable};
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::{Fixture, is_root};
 
 const MEMBER: As = As { uid: 7_001, gid: 7_001, groups: &[7_100] };
@@ -42,7 +42,7 @@ fn a_group() {
             ("socket: {mode: '0660'}", (0o660, own)),
             ("socket: {mode: '0666'}\ncallers: [{name: a, uids: [1]}]", (0o666, own)),
         ] {
-            let serving = Serving::of(&mut serve(&fixture, &with(section), umask));
+            let serving = DaemonProcess::spawn(&mut serve(&fixture, &with(section), umask));
             assert_eq!(access(&socket), expected, "{section}");
             assert_eq!(serving.terminate().0, Some(0));
         }
@@ -50,7 +50,7 @@ fn a_group() {
             return;
         }
         let config = with("socket: {group: 7100}");
-        let serving = Serving::of(&mut serve(&fixture, &config, umask));
+        let serving = DaemonProcess::spawn(&mut serve(&fixture, &config, umask));
         assert_eq!(access(&socket), (0o660, 7_100));
         MEMBER.connect(&socket).expect("a member of the group");
         let refused = STRANGER.connect(&socket).expect_err("not a member").kind();
@@ -86,7 +86,7 @@ fn a_group_that_cannot_be_given() {
 }
 
 /// A daemon under a unit's runtime directory, on a machine with these groups.
-fn in_unit(fixture: &Fixture, groups: &str, user: Option<&str>) -> Option<Serving> {
+fn in_unit(fixture: &Fixture, groups: &str, user: Option<&str>) -> Option<DaemonProcess> {
     fixture.write("group", groups);
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", "mount --bind \"$0\" /etc/group && exec \"$@\""]);
@@ -102,7 +102,7 @@ fn in_unit(fixture: &Fixture, groups: &str, user: Option<&str>) -> Option<Servin
     }
     command.args([env!("CARGO_BIN_EXE_caproot"), "serve", "--allow"]).arg(fixture.path("root"));
     command.env("RUNTIME_DIRECTORY", fixture.path("run"));
-    Some(Serving::of(&mut command))
+    Some(DaemonProcess::spawn(&mut command))
 }
 
 #[test]

@@ -15,7 +15,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 
 use super::{by, channel, daemon, write_token, write_token_as};
 use crate::fixture::Fixture;
-use crate::harness::{Client, HANG, assert_refused, in_time, refusal};
+use crate::harness::{Client, HANG_TIMEOUT, assert_rpc_error, in_time, rpc_error};
 
 const TOKEN: &str = "correct-horse-battery-staple";
 
@@ -29,7 +29,7 @@ async fn outcome(client: &mut Client, authorization: Option<&str>) -> Code {
     match in_time(client.get_executor(request)).await {
         Ok(_) => Code::Ok,
         Err(status) => {
-            let refused = refusal(&status);
+            let refused = rpc_error(&status);
             let named = (refused.code, &*refused.reason);
             assert_eq!(named, (Code::Unauthenticated, "CALLER_UNKNOWN"), "{authorization:?}");
             let all = format!("{status:?}");
@@ -121,7 +121,7 @@ async fn beside_a_user() {
     // The token is right, and not whoever has it.
     let mut remote = daemon.client.clone();
     let answer = in_time(remote.get_executor(by(TOKEN, GetExecutorRequest {}))).await;
-    assert_refused(answer, Code::PermissionDenied, "CALLER_NOT_ALLOWED", None);
+    assert_rpc_error(answer, Code::PermissionDenied, "CALLER_NOT_ALLOWED", None);
     daemon.stop().await;
 }
 
@@ -138,7 +138,7 @@ async fn a_refused_reflection_call_ends_at_once() {
     // The paused clock stands still while a blocking task runs: a daemon that waits for a timer does
     // not answer before the blocking task ends.
     let (answered, answer) = std::sync::mpsc::channel::<()>();
-    let blocking = tokio::task::spawn_blocking(move || answer.recv_timeout(HANG));
+    let blocking = tokio::task::spawn_blocking(move || answer.recv_timeout(HANG_TIMEOUT));
     tokio::time::pause();
     let begun = tokio::time::Instant::now();
     let outcome = client.server_reflection_info(ReceiverStream::new(open)).await;
@@ -146,7 +146,7 @@ async fn a_refused_reflection_call_ends_at_once() {
     tokio::time::resume();
     drop(answered);
     blocking.await.expect("no panic").expect_err("nothing was sent");
-    assert_refused(outcome.map(drop), Code::Unauthenticated, "CALLER_UNKNOWN", None);
+    assert_rpc_error(outcome.map(drop), Code::Unauthenticated, "CALLER_UNKNOWN", None);
     assert_eq!(waited, Duration::ZERO);
     drop(client);
     daemon.stop().await;

@@ -17,7 +17,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use super::{As, daemon, may_be_others, reachable};
 use crate::fixture::Fixture;
 use crate::harness::{
-    Client, Daemon, assert_refused, in_time, list_request, located, read_request, selected,
+    Client, Daemon, assert_rpc_error, in_time, list_request, located, read_request, selected,
 };
 
 const USER: As = As { uid: 7_001, gid: 7_001, groups: &[] };
@@ -60,7 +60,7 @@ async fn users_and_groups() {
         if is_let_in {
             assert_eq!(answer.expect("let in").into_inner().skills.len(), 1, "{who:?}");
         } else {
-            assert_refused(answer, Code::PermissionDenied, "CALLER_NOT_ALLOWED", None);
+            assert_rpc_error(answer, Code::PermissionDenied, "CALLER_NOT_ALLOWED", None);
         }
     }
     daemon.stop().await;

@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::{caproot, said};
 use crate::fixture::Fixture;
-use crate::harness::HANG;
-use crate::live::skill;
+use crate::harness::HANG_TIMEOUT;
+use crate::watch_harness::skill_text;
 use crate::terminal::attached;
 
 struct Watching {
@@ -34,7 +34,7 @@ impl Watching {
     /// Waits for the run in which this many skills and errors are found.
     fn finds(&self, skills: u64, errors: u64) {
         loop {
-            let line = self.lines.recv_timeout(HANG).expect("another run");
+            let line = self.lines.recv_timeout(HANG_TIMEOUT).expect("another run");
             let run: Value = serde_json::from_str(&line).expect("one object per line");
             if run["summary"]["skills"] == skills && run["summary"]["errors"] == errors {
                 return;
@@ -61,18 +61,18 @@ fn each_change_is_one_run() {
     watching.finds(1, 0);
     fixture.write("root/a/SKILL.md", "no frontmatter");
     watching.finds(0, 1);
-    fixture.replace("root/a/SKILL.md", skill("a", "Mended."));
+    fixture.replace("root/a/SKILL.md", skill_text("a", "Mended."));
     watching.finds(1, 0);
     // A directory is watched before it is listed.
-    fixture.write("root/deep/er/b/SKILL.md", skill("b", "New."));
+    fixture.write("root/deep/er/b/SKILL.md", skill_text("b", "New."));
     watching.finds(2, 0);
     fixture.write("root/deep/er/b/SKILL.md", "broken again");
     watching.finds(1, 1);
     // The whole directory goes and comes back.
     fs::rename(fixture.path("root"), fixture.path("away")).expect("renamed");
-    fixture.write("root/c/SKILL.md", skill("c", "Another."));
+    fixture.write("root/c/SKILL.md", skill_text("c", "Another."));
     watching.finds(1, 0);
-    fixture.write("root/d/SKILL.md", skill("d", "One more."));
+    fixture.write("root/d/SKILL.md", skill_text("d", "One more."));
     watching.finds(2, 0);
     kill_process(watching.pid(), Signal::INT).expect("a signal");
     assert_eq!(watching.child.wait().expect("it ends").code(), Some(0));
@@ -83,7 +83,7 @@ fn an_empty_directory_waits_for_its_first_skill() {
     let fixture = Fixture::new("dir root");
     let watching = Watching::start(&fixture);
     watching.finds(0, 0);
-    fixture.write("root/a/SKILL.md", skill("a", "First."));
+    fixture.write("root/a/SKILL.md", skill_text("a", "First."));
     watching.finds(1, 0);
 }
 

@@ -29,7 +29,7 @@ fn cost<T>(input: &T, read: impl Fn(&T)) -> Duration {
 /// Reads inputs of a quarter of `size` and of `size`, in the short form of a quarter of both. Fails if
 /// three pairs in a row are out of proportion. Costs below `least` are not compared: they vary too much.
 fn assert_in_proportion<T>(name: &str, size: usize, make: impl Fn(usize) -> T, read: impl Fn(&T)) {
-    let (size, least) = extent((size / 4, 15), (size, 50));
+    let (size, least) = short_or_long((size / 4, 15), (size, 50));
     let least = Duration::from_millis(least);
     let (quarter, whole) = (make(size / 4), make(size));
     let mut found = Vec::new();

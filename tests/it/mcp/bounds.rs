@@ -11,9 +11,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::host::{Host, meta};
-use crate::commands::asking;
+use crate::commands::client_command;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, HANG, Setup, in_time};
+use crate::harness::{Daemon, HANG_TIMEOUT, Setup, in_time};
 
 #[tokio::test]
 async fn files() {
@@ -59,7 +59,7 @@ async fn a_host_that_does_not_read() {
     let fixture = Fixture::new("skill r/a");
     fixture.write("r/a/x", vec![b'x'; 100 << 10]);
     let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
-    let (mut host, stdout) = Host::deaf(asking(&daemon, "mcp"));
+    let (mut host, stdout) = Host::deaf(client_command(&daemon, "mcp"));
     let mut stdin = host.stdin();
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
@@ -99,7 +99,7 @@ async fn a_host_that_does_not_read() {
         }
         answered.iter().all(|answered| *answered)
     });
-    let heard = tokio::time::timeout(4 * HANG, heard).await.expect("no hang").expect("no panic");
+    let heard = tokio::time::timeout(4 * HANG_TIMEOUT, heard).await.expect("no hang").expect("no panic");
     assert!(heard, "each call has its answer");
     asking.join().expect("all was asked");
     drop(host);

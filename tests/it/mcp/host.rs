@@ -8,7 +8,7 @@ use std::thread;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::commands::{Ended, asking};
+use crate::commands::{CommandOutput, client_command};
 use crate::harness::{Daemon, in_time};
 
 /// What a request of the current protocol says of itself.
@@ -35,7 +35,7 @@ pub(super) struct Host {
 impl Host {
     /// A host of today, with the daemon's published roots or those of the flags.
     pub(super) fn start(daemon: &Daemon, flags: &str) -> Self {
-        Self::of(asking(daemon, &format!("mcp {flags}")))
+        Self::of(client_command(daemon, &format!("mcp {flags}")))
     }
 
     /// A host with a server of its own making.
@@ -166,7 +166,7 @@ impl Host {
     }
 
     /// Closes stdin, and waits for the end.
-    pub(super) async fn end(mut self) -> Ended {
+    pub(super) async fn end(mut self) -> CommandOutput {
         drop(self.stdin.take());
         while in_time(self.lines.recv()).await.is_some() {}
         let mut stderr = String::new();
@@ -174,7 +174,7 @@ impl Host {
         std::io::Read::read_to_string(&mut pipe, &mut stderr).expect("text");
         assert!(!stderr.contains("panicked"), "{stderr}");
         let code = self.child.wait().expect("wait").code();
-        Ended { code, stdout: Vec::new(), stderr }
+        CommandOutput { code, stdout: Vec::new(), stderr }
     }
 }
 

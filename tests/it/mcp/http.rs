@@ -8,9 +8,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::host::meta;
-use crate::commands::asking;
+use crate::commands::client_command;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, HANG, Setup, in_time};
+use crate::harness::{Daemon, HANG_TIMEOUT, Setup, in_time};
 
 /// `caproot mcp --http`, ready.
 struct Server {
@@ -21,7 +21,7 @@ struct Server {
 
 impl Server {
     async fn start(daemon: &Daemon, flags: &str) -> Self {
-        let mut command = asking(daemon, &format!("mcp --http 127.0.0.1:0 {flags}"));
+        let mut command = client_command(daemon, &format!("mcp --http 127.0.0.1:0 {flags}"));
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
         let stdout = child.stdout.take().expect("piped");
         let ready = tokio::task::spawn_blocking(move || {
@@ -40,7 +40,7 @@ impl Server {
         let address = self.address.clone();
         let sent = tokio::task::spawn_blocking(move || {
             let mut stream = TcpStream::connect(address).expect("it listens");
-            stream.set_read_timeout(Some(HANG)).expect("a time-out");
+            stream.set_read_timeout(Some(HANG_TIMEOUT)).expect("a time-out");
             // Who is refused early may be cut off while writing.
             drop(stream.write_all(request.as_bytes()));
             let mut answer = Vec::new();

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use serde_json::json;
 
 use super::host::Host;
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::commands::caproot;
 use crate::fixture::Fixture;
 
@@ -18,7 +18,7 @@ async fn a_daemon_that_is_restarted() {
         for dir in dirs {
             flags.extend(["--root".to_owned(), fixture.path(dir).display().to_string()]);
         }
-        Serving::start(&flags.iter().map(OsStr::new).collect::<Vec<_>>())
+        DaemonProcess::start(&flags.iter().map(OsStr::new).collect::<Vec<_>>())
     };
     let daemon = serve(&["one"]);
     let mut host = Host::of(caproot(["mcp", "--endpoint", &endpoint]));
@@ -27,7 +27,7 @@ async fn a_daemon_that_is_restarted() {
     let listen = json!({"notifications": {"resourcesListChanged": true}});
     host.request("subscriptions/listen", listen);
     host.notice().await;
-    assert_eq!(daemon.terminated().await.0, Some(0));
+    assert_eq!(daemon.terminate_async().await.0, Some(0));
 
     let error = host.ask("resources/read", json!({"uri": "skill://one/a/SKILL.md"})).await;
     let error = error.expect_err("nobody is there");
@@ -47,5 +47,5 @@ async fn a_daemon_that_is_restarted() {
     let ended = host.end().await;
     assert_eq!(ended.code, Some(0));
     assert!(ended.stderr.contains("connecting again") && ended.stderr.contains("connected again"));
-    assert_eq!(daemon.terminated().await.0, Some(0));
+    assert_eq!(daemon.terminate_async().await.0, Some(0));
 }

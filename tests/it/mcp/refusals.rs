@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::host::{Host, meta};
-use crate::commands::{asking, ended};
+use crate::commands::{client_command, run_command};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup};
 
@@ -123,12 +123,12 @@ async fn a_command_line_that_makes_no_sense() {
         ("--http [::]:0", 78, "loopback"),
         ("--http 192.0.2.1:0 --insecure-http", 73, "192.0.2.1"),
     ] {
-        let said = ended(asking(&daemon, &format!("mcp {flags}"))).await;
+        let said = run_command(client_command(&daemon, &format!("mcp {flags}"))).await;
         assert_eq!(said.code, Some(code), "{flags}: {}", said.stderr);
         assert!(said.stderr.contains(says) && said.stdout.is_empty(), "{flags}: {}", said.stderr);
     }
     daemon.stop().await;
     let mut nobody = crate::commands::caproot(["mcp"]);
     nobody.env("CAPROOT_ENDPOINT", "tcp:127.0.0.1:1");
-    assert_eq!(ended(nobody).await.code, Some(3));
+    assert_eq!(run_command(nobody).await.code, Some(3));
 }

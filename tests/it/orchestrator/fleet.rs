@@ -9,7 +9,7 @@ use caproot::proto::caproot::v1::ListSkillsRequest;
 use serde_json::json;
 
 use super::{executor, nobody, published, serving};
-use crate::commands::{Ended, caproot, ended};
+use crate::commands::{CommandOutput, caproot, run_command};
 use crate::fixture::Fixture;
 use crate::harness::in_time;
 use crate::terminal::attached;
@@ -47,10 +47,10 @@ async fn a_registry_of_ones_own() {
     daemon.stop().await;
 }
 
-async fn list(fleet: &Path, more: &[&str]) -> Ended {
+async fn list(fleet: &Path, more: &[&str]) -> CommandOutput {
     let mut command = caproot(["list", "--fleet"]);
     command.arg(fleet).args(more);
-    ended(command).await
+    run_command(command).await
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //! of `watch`.
 
 use super::TREE;
-use crate::commands::{caproot, ended};
+use crate::commands::{caproot, run_command};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, in_time};
 use std::ffi::OsStr;
@@ -19,7 +19,7 @@ fn asking(daemon: &Daemon, args: &[&str]) -> Command {
 async fn resolve_read_and_resources() {
     let fixture = Fixture::new(TREE);
     let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
-    let said = ended(asking(&daemon, &["resolve"])).await;
+    let said = run_command(asking(&daemon, &["resolve"])).await;
     let stdout = String::from_utf8(said.stdout).expect("text");
     for line in [
         "  marketplace shop: 1 plugin",
@@ -37,15 +37,15 @@ async fn resolve_read_and_resources() {
     ] {
         assert!(stdout.lines().any(|said| said.trim_end() == line), "{line}\n{stdout}");
     }
-    let said = ended(asking(&daemon, &["read", "skill://r/agents/reviewer.md"])).await;
+    let said = run_command(asking(&daemon, &["read", "skill://r/agents/reviewer.md"])).await;
     assert!(String::from_utf8(said.stdout).expect("text").contains("Review it."));
-    let said = ended(asking(&daemon, &["read", "skill://r/config/mcp.json"])).await;
+    let said = run_command(asking(&daemon, &["read", "skill://r/config/mcp.json"])).await;
     assert!(
         said.stdout.is_empty() && said.stderr.contains("RESOURCE_NOT_FOUND"),
         "{}",
         said.stderr
     );
-    let said = ended(asking(&daemon, &["resources", "skill://r"])).await;
+    let said = run_command(asking(&daemon, &["resources", "skill://r"])).await;
     assert_eq!(String::from_utf8(said.stdout).expect("text").lines().count(), 6);
     daemon.stop().await;
 }

@@ -11,14 +11,14 @@ use std::thread;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::HANG;
+use crate::harness::HANG_TIMEOUT;
 
 /// Says to the second run of a test that it is that.
 const INSIDE: &str = "CAPROOT_PRIVATE";
 
 /// Whether this is the run inside. Outside, has the test of this name, such as `hang::a_test`, run
 /// inside; where that cannot be had, says that it is skipped.
-pub(crate) fn is_inside(test: &str, namespaces: &[&str]) -> bool {
+pub(crate) fn runs_in_namespaces(test: &str, namespaces: &[&str]) -> bool {
     if env::var(INSIDE).is_ok_and(|name| name == test) {
         return true;
     }
@@ -40,7 +40,7 @@ pub(crate) fn is_inside(test: &str, namespaces: &[&str]) -> bool {
     let pid = Pid::from_child(&child);
     let (send, receive) = channel();
     thread::spawn(move || send.send(child.wait().expect("wait")));
-    let ended = receive.recv_timeout(3 * HANG);
+    let ended = receive.recv_timeout(3 * HANG_TIMEOUT);
     if ended.is_err() {
         kill_process(pid, Signal::KILL).expect("it is there");
     }
@@ -55,9 +55,9 @@ pub(crate) fn is_inside(test: &str, namespaces: &[&str]) -> bool {
 
 /// A mount that is taken away again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Mounted(PathBuf);
+pub(crate) struct Mount(PathBuf);
 
-impl Mounted {
+impl Mount {
     /// Mounts a filesystem of this kind.
     pub(crate) fn new(kind: &str, dir: &Path, options: &str) -> rustix::io::Result<Self> {
         let options = std::ffi::CString::new(options).expect("no NUL");
@@ -72,7 +72,7 @@ impl Mounted {
     }
 }
 
-impl Drop for Mounted {
+impl Drop for Mount {
     fn drop(&mut self) {
         unmount(&self.0, UnmountFlags::DETACH).expect("it was mounted");
     }

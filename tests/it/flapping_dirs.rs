@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use caproot::catalog::WatchTiming;
 
-use crate::live::{Busy, Live, status};
-use crate::looks::Looks;
+use crate::watch_harness::{BusyThread, WatchHarness, watch_status};
+use crate::open_counter::OpenCounter;
 
 /// Nothing but events has anything looked at again within the test.
 fn events_alone() -> WatchTiming {
@@ -20,10 +20,10 @@ fn events_alone() -> WatchTiming {
 /// each time all is there again.
 async fn blink(dir: &'static str) {
     let skills: Vec<_> = (0..60).map(|n| format!("skill r/g/s{n:02}")).collect();
-    let mut live = Live::with(&skills.join("\n"), events_alone()).await;
+    let mut live = WatchHarness::with_timing(&skills.join("\n"), events_alone()).await;
     live.fixture
         .write("r/g/s00/agents/openai.yaml", "policy:\n  allow_implicit_invocation: false\n");
-    let whole = live.fresh().await;
+    let whole = live.fresh_list().await;
     assert_eq!(whole.skills.len(), 60);
     for n in 0..150 {
         let (here, away) = (live.fixture.path(dir), live.fixture.path("away"));
@@ -35,14 +35,14 @@ async fn blink(dir: &'static str) {
             }
         });
         while !blinking.is_finished() {
-            live.fresh().await;
+            live.fresh_list().await;
         }
         blinking.join().expect("no panic");
-        let list = live.fresh().await;
+        let list = live.fresh_list().await;
         assert_eq!(list.skills, whole.skills, "round {n}: {:?}", list.roots);
     }
     live.replica.catch_up(&live.daemon).await;
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
@@ -62,22 +62,22 @@ async fn a_skill_that_is_away_for_a_moment() {
 
 #[tokio::test]
 async fn a_directory_above_that_changes_all_the_time_holds_nobody_up() {
-    let live = Live::with("skill r/a", events_alone()).await;
+    let live = WatchHarness::with_timing("skill r/a", events_alone()).await;
     let (one, two) = (live.fixture.path("one"), live.fixture.path("two"));
     fs::create_dir(&one).expect("a directory beside the root");
-    let busy = Busy::new(move |_| {
+    let busy = BusyThread::new(move |_| {
         fs::rename(&one, &two).expect("rename");
         fs::rename(&two, &one).expect("rename");
     });
-    let before = status(&live.daemon).await.overflows;
-    let mut looks = Looks::at(&live.fixture.path("r/a"));
+    let before = watch_status(&live.daemon).await.overflows;
+    let mut looks = OpenCounter::start(&live.fixture.path("r/a"));
     for _ in 0..50 {
-        assert_eq!(live.fresh().await.skills.len(), 1);
+        assert_eq!(live.fresh_list().await.skills.len(), 1);
     }
     // Where the kernel had to drop events, everything is looked at once.
     let looked = u64::try_from(looks.count()).expect("few");
-    let overflowed = status(&live.daemon).await.overflows - before;
+    let overflowed = watch_status(&live.daemon).await.overflows - before;
     assert!(looked <= overflowed, "it concerns no root: {looked} looks, {overflowed} overflows");
     drop(busy);
-    live.end().await;
+    live.finish().await;
 }

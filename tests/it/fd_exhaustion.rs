@@ -10,10 +10,10 @@ use caproot::proto::caproot::v1::{
 };
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, in_time, read_request, refusal, selected};
-use crate::live::{fresh, skill, watching};
+use crate::harness::{Daemon, in_time, read_request, rpc_error, selected};
+use crate::watch_harness::{fresh_list, skill_text, watch_request};
 use crate::replica::Replica;
 
 /// The skills of the tree: all but the one behind a link belong to a plugin.
@@ -26,7 +26,7 @@ struct Limited {
 }
 
 impl Limited {
-    fn new(serving: &Serving) -> Self {
+    fn new(serving: &DaemonProcess) -> Self {
         let pid = i32::try_from(serving.pid()).ok().and_then(Pid::from_raw).expect("a pid");
         let before = rustix::process::getrlimit(Resource::Nofile);
         Self { pid, before }
@@ -75,28 +75,28 @@ async fn without_descriptors_it_says_so_and_heals() {
          file r/a/x.md\n| text",
     );
     let (allow, tcp) = (OsStr::new("--allow"), ["--listen", "tcp:127.0.0.1:0"].map(OsStr::new));
-    let serving = Serving::start(&[&[allow, fixture.top().as_os_str()], &tcp[..]].concat());
+    let serving = DaemonProcess::start(&[&[allow, fixture.top().as_os_str()], &tcp[..]].concat());
     let limited = Limited::new(&serving);
     let address = serving.endpoint().strip_prefix("tcp:").expect("TCP");
-    let daemon = Daemon::elsewhere(address).await;
+    let daemon = Daemon::connect_to(address).await;
     let root = [selected("r", fixture.path("r"))];
     let read = || read_request(&root[0], "skill://r/a", "skill://r/a/x.md");
-    let whole = fresh(&daemon, &root).await;
+    let whole = fresh_list(&daemon, &root).await;
     assert_eq!(whole.skills.len(), NAMES.len());
-    let mut replica = Replica::open(&daemon, watching(root.to_vec())).await;
-    replica.step().await;
+    let mut replica = Replica::open(&daemon, watch_request(root.to_vec())).await;
+    replica.next_batch().await;
 
     limited.leave(0);
-    let refused = refusal(&daemon.read(read()).await.expect_err("nothing to read with"));
+    let refused = rpc_error(&daemon.read(read()).await.expect_err("nothing to read with"));
     assert_eq!(refused.reason, "ROOT_UNAVAILABLE");
     let status = daemon.read(read()).await.expect_err("nothing to read with");
     assert!(status.message().contains("limit of open files"), "{status:?}");
-    let none = fresh(&daemon, &root).await;
+    let none = fresh_list(&daemon, &root).await;
     assert_eq!(none.roots[0].reason(), RootReason::IoError);
     assert_nothing_is_silent(&none, 0);
     in_time(daemon.client.clone().get_executor(GetExecutorRequest {})).await.expect("it lives");
     limited.restore();
-    assert_eq!(fresh(&daemon, &root).await.skills, whole.skills);
+    assert_eq!(fresh_list(&daemon, &root).await.skills, whole.skills);
     assert_eq!(daemon.read_all(read()).await.expect("as before"), b"text\n");
 
     let mut cut = 0;
@@ -104,12 +104,12 @@ async fn without_descriptors_it_says_so_and_heals() {
         limited.leave(spare);
         for (dir, name) in [("a", "a"), ("b", "b"), ("d", "d"), ("deep/er/c", "c")] {
             let says = format!("With {spare} to spare.");
-            fixture.write(&format!("r/{dir}/SKILL.md"), skill(name, &says));
+            fixture.write(&format!("r/{dir}/SKILL.md"), skill_text(name, &says));
         }
         // Its watch and its listing are taken anew.
         fs::rename(fixture.path("r/deep"), fixture.path("r/away")).expect("move");
         fs::rename(fixture.path("r/away"), fixture.path("r/deep")).expect("move back");
-        let list = fresh(&daemon, &root).await;
+        let list = fresh_list(&daemon, &root).await;
         assert_nothing_is_silent(&list, spare);
         cut += usize::from(list.skills.len() < NAMES.len());
         // What happened has been seen, and the stream has come as far.
@@ -124,7 +124,7 @@ async fn without_descriptors_it_says_so_and_heals() {
         };
         let healed = async {
             while !is_whole(&replica) {
-                replica.change().await;
+                replica.next_change().await;
             }
         };
         in_time(healed).await;
@@ -132,6 +132,6 @@ async fn without_descriptors_it_says_so_and_heals() {
     assert!(cut > 0, "the limit was never felt");
     replica.catch_up(&daemon).await;
     drop(daemon);
-    let (code, log) = serving.terminated().await;
+    let (code, log) = serving.terminate_async().await;
     assert_eq!(code, Some(0), "{log}");
 }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, by_both_openers, extent, read_request, refusal, selected};
+use crate::harness::{Daemon, Setup, by_both_openers, short_or_long, read_request, rpc_error, selected};
 use crate::resources::{all, request};
 
 by_both_openers! {
@@ -108,7 +108,7 @@ fn everything(dir: &Path, way: &mut Vec<PathBuf>, found: &mut BTreeSet<PathBuf>)
 }
 
 fn what_is_listed_is_what_can_be_read(opener: OpenMethod) {
-    let config = Config { cases: extent(32, 96), failure_persistence: None, ..Config::default() };
+    let config = Config { cases: short_or_long(32, 96), failure_persistence: None, ..Config::default() };
     let law = |tree: BTreeMap<String, Thing>, page_size: i32| {
         // Of its own, since it ends with all that the daemon holds of the kernel.
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -116,7 +116,7 @@ fn what_is_listed_is_what_can_be_read(opener: OpenMethod) {
         let (mut listed, mut readable, mut behind) = (BTreeSet::new(), BTreeSet::new(), 0);
         runtime.block_on(async {
             let setup = Setup::allowing([fixture.path("root"), fixture.path("also")]);
-            let daemon = Daemon::start(setup.opening(opener)).await;
+            let daemon = Daemon::start(setup.with_opener(opener)).await;
             let root = selected("r", fixture.path("root"));
             let asking = ListResourcesRequest { page_size, ..request(&root) };
             for resource in all(&daemon, asking).await.0 {
@@ -135,7 +135,7 @@ fn what_is_listed_is_what_can_be_read(opener: OpenMethod) {
                     Ok(_) if is_behind_a_passed_over_place(&path, &fixture) => behind += 1,
                     Ok(_) => drop(readable.insert(handle)),
                     Err(status) => {
-                        let refused = refusal(&status);
+                        let refused = rpc_error(&status);
                         let known = ["RESOURCE_NOT_FOUND", "OUTSIDE_ROOT"];
                         assert!(known.contains(&&*refused.reason), "{handle}: {refused:?}");
                     }

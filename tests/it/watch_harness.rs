@@ -16,10 +16,10 @@ use caproot::proto::caproot::v1::{
 
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, in_time, list_request, selected};
-use crate::replica::{Replica, Step};
+use crate::replica::{EventBatch, Replica};
 
 /// A tree of which `r` is watched; all of it is allowed.
-pub(crate) struct Live {
+pub(crate) struct WatchHarness {
     /// The tree.
     pub fixture: Fixture,
     /// The daemon.
@@ -28,64 +28,64 @@ pub(crate) struct Live {
     pub replica: Replica,
 }
 
-impl Live {
+impl WatchHarness {
     /// Starts with this tree.
     pub(crate) async fn new(tree: &str) -> Self {
-        Self::with(tree, WatchTiming::default()).await
+        Self::with_timing(tree, WatchTiming::default()).await
     }
 
     /// The same with other times.
-    pub(crate) async fn with(tree: &str, timing: WatchTiming) -> Self {
+    pub(crate) async fn with_timing(tree: &str, timing: WatchTiming) -> Self {
         let fixture = Fixture::new(tree);
         let root = selected("r", fixture.path("r"));
-        Self::of(fixture, vec![root], timing).await
+        Self::with_roots(fixture, vec![root], timing).await
     }
 
     /// The same with other roots.
-    pub(crate) async fn of(
+    pub(crate) async fn with_roots(
         fixture: Fixture,
         roots: Vec<SelectedCapabilityRoot>,
         timing: WatchTiming,
     ) -> Self {
         let setup = Setup { timing, ..Setup::allowing([fixture.top().to_owned()]) };
         let daemon = Daemon::start(setup).await;
-        let mut replica = Replica::open(&daemon, watching(roots)).await;
-        replica.step().await;
+        let mut replica = Replica::open(&daemon, watch_request(roots)).await;
+        replica.next_batch().await;
         Self { fixture, daemon, replica }
     }
 
     /// The next change.
-    pub(crate) async fn change(&mut self) -> Step {
-        self.replica.change().await
+    pub(crate) async fn next_change(&mut self) -> EventBatch {
+        self.replica.next_change().await
     }
 
     /// A fresh list of the root `r`.
-    pub(crate) async fn fresh(&self) -> ListSkillsResponse {
-        fresh(&self.daemon, &[selected("r", self.fixture.path("r"))]).await
+    pub(crate) async fn fresh_list(&self) -> ListSkillsResponse {
+        fresh_list(&self.daemon, &[selected("r", self.fixture.path("r"))]).await
     }
 
     /// Goes on until the client holds what a fresh list says, then stops the daemon.
-    pub(crate) async fn end(mut self) {
+    pub(crate) async fn finish(mut self) {
         self.replica.catch_up(&self.daemon).await;
         self.daemon.stop().await;
     }
 }
 
 /// A fresh list of these roots.
-pub(crate) async fn fresh(daemon: &Daemon, roots: &[SelectedCapabilityRoot]) -> ListSkillsResponse {
+pub(crate) async fn fresh_list(daemon: &Daemon, roots: &[SelectedCapabilityRoot]) -> ListSkillsResponse {
     let consistency = Consistency::Fresh.into();
     let request = ListSkillsRequest { consistency, ..list_request(roots) };
     daemon.try_list(request).await.expect("a fresh list")
 }
 
 /// How the daemon says that it notices changes.
-pub(crate) async fn status(daemon: &Daemon) -> WatchStatus {
+pub(crate) async fn watch_status(daemon: &Daemon) -> WatchStatus {
     let executor = in_time(daemon.client.clone().get_executor(GetExecutorRequest {})).await;
     executor.expect("GetExecutor").into_inner().watch.expect("a watch status")
 }
 
 /// Times at which what no event tells is found soon.
-pub(crate) fn prompt() -> WatchTiming {
+pub(crate) fn fast_timing() -> WatchTiming {
     WatchTiming {
         recheck_interval: Duration::from_millis(50),
         poll_interval: Duration::from_millis(100),
@@ -94,12 +94,12 @@ pub(crate) fn prompt() -> WatchTiming {
 }
 
 /// The text of a SKILL.md.
-pub(crate) fn skill(name: &str, says: &str) -> String {
+pub(crate) fn skill_text(name: &str, says: &str) -> String {
     format!("---\nname: {name}\ndescription: {says}\n---\n")
 }
 
 /// A request for a stream that begins anew.
-pub(crate) fn watching(roots: Vec<SelectedCapabilityRoot>) -> WatchSkillsRequest {
+pub(crate) fn watch_request(roots: Vec<SelectedCapabilityRoot>) -> WatchSkillsRequest {
     WatchSkillsRequest { selected_capability_roots: roots, ..WatchSkillsRequest::default() }
 }
 
@@ -111,9 +111,9 @@ pub(crate) fn retarget(link: &Path, target: &str) {
 }
 
 /// A thread that does something again and again, with a count, until this is dropped.
-pub(crate) struct Busy(Arc<AtomicBool>, Option<JoinHandle<()>>);
+pub(crate) struct BusyThread(Arc<AtomicBool>, Option<JoinHandle<()>>);
 
-impl Busy {
+impl BusyThread {
     /// Begins.
     pub(crate) fn new(work: impl Fn(u64) + Send + 'static) -> Self {
         let done = Arc::new(AtomicBool::new(false));
@@ -129,7 +129,7 @@ impl Busy {
     }
 }
 
-impl Drop for Busy {
+impl Drop for BusyThread {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
         let ended = self.1.take().expect("dropped once").join();

@@ -8,7 +8,7 @@ use std::thread;
 
 use crate::binary::run;
 use crate::fixture::Fixture;
-use crate::harness::HANG;
+use crate::harness::HANG_TIMEOUT;
 
 /// A daemon whose log is read as it comes.
 struct Logging {
@@ -39,7 +39,7 @@ impl Logging {
     /// The next line with this in it.
     fn line(&self, part: &str) -> String {
         loop {
-            let line = self.lines.recv_timeout(HANG).unwrap_or_else(|e| panic!("{part}: {e}"));
+            let line = self.lines.recv_timeout(HANG_TIMEOUT).unwrap_or_else(|e| panic!("{part}: {e}"));
             if line.contains(part) {
                 return line;
             }

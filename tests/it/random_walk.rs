@@ -6,17 +6,17 @@ use std::os::unix::fs::PermissionsExt as _;
 use caproot::catalog::{FaultInjector, WatchTiming};
 use caproot::proto::caproot::v1::ListSkillsResponse;
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, selected};
-use crate::live::{retarget, skill, watching};
+use crate::watch_harness::{retarget, skill_text, watch_request};
 use crate::replica::Replica;
 
 /// The tree that changes, and the numbers that say how.
 pub(crate) struct Walk {
     /// Of all of them.
     pub seed: u64,
-    dice: Dice,
+    dice: Rng,
     /// The tree.
     pub fixture: Fixture,
 }
@@ -36,7 +36,7 @@ impl Walk {
             "repeat 6 skill r/s{}\nrepeat 3 skill v/1/t{}\nrepeat 4 skill v/2/t{}\n\
              link r/current -> ../v/1\nskill r/p/in/a\nfile r/flood/a\nfile r/flood/b\nskill q/a",
         );
-        Self { seed, dice: Dice::new(seed), fixture }
+        Self { seed, dice: Rng::new(seed), fixture }
     }
 
     /// The next number, below this one.
@@ -50,13 +50,13 @@ impl Walk {
         let path = |relative: String| self.fixture.path(&relative);
         let says = format!("Step {number}.");
         match kind {
-            0 | 1 => self.fixture.write(&format!("r/s{n}/SKILL.md"), skill("s", &says)),
-            2 => self.fixture.replace("r/current/t0/SKILL.md", skill("t", &says)),
+            0 | 1 => self.fixture.write(&format!("r/s{n}/SKILL.md"), skill_text("s", &says)),
+            2 => self.fixture.replace("r/current/t0/SKILL.md", skill_text("t", &says)),
             3 => drop(fs::rename(path(format!("r/s{n}")), path(format!("r/s{m}")))),
             4 => retarget(&path("r/current".into()), &format!("../v/{}", 1 + n % 2)),
             5 => {
                 for k in 0..6 {
-                    self.fixture.write(&format!("r/s{k}/SKILL.md"), skill("s", &says));
+                    self.fixture.write(&format!("r/s{k}/SKILL.md"), skill_text("s", &says));
                 }
             }
             6 => self.fixture.write(&format!("r/s{n}/SKILL.md"), "---\nbroken"),
@@ -67,9 +67,9 @@ impl Walk {
             }
             9 => self.check_out(n % 3, &says),
             // Of another root: a revision in which nothing is told here.
-            10 => self.fixture.replace("q/a/SKILL.md", skill("a", &says)),
+            10 => self.fixture.replace("q/a/SKILL.md", skill_text("a", &says)),
             _ => {
-                self.fixture.write(&format!("next{number}/in/a/SKILL.md"), skill("a", &says));
+                self.fixture.write(&format!("next{number}/in/a/SKILL.md"), skill_text("a", &says));
                 drop(fs::rename(path("r/p".into()), path(format!("old{number}"))));
                 fs::rename(path(format!("next{number}")), path("r/p".into())).expect("in place");
             }
@@ -85,7 +85,7 @@ impl Walk {
                 drop(fs::remove_dir_all(self.fixture.path(&dir)));
             } else {
                 self.fixture.write(&format!("{dir}/notes"), says);
-                self.fixture.replace(&file, skill("b", says));
+                self.fixture.replace(&file, skill_text("b", says));
             }
         }
     }
@@ -119,7 +119,7 @@ impl Walk {
         for n in 0..6 {
             let file = format!("r/s{n}/SKILL.md");
             if fs::read_to_string(self.fixture.path(&file)).is_ok_and(|t| t.ends_with("broken")) {
-                self.fixture.write(&file, skill("s", "Mended."));
+                self.fixture.write(&file, skill_text("s", "Mended."));
             }
         }
     }
@@ -127,8 +127,8 @@ impl Walk {
     /// A client of another root, so that it is looked after too.
     pub(crate) async fn aside(&self, daemon: &Daemon) -> Replica {
         let mut aside =
-            Replica::open(daemon, watching(vec![selected("q", self.fixture.path("q"))])).await;
-        aside.step().await;
+            Replica::open(daemon, watch_request(vec![selected("q", self.fixture.path("q"))])).await;
+        aside.next_batch().await;
         aside
     }
 

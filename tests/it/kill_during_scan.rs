@@ -8,16 +8,16 @@ use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceCli
 use caproot::proto::caproot::v1::{GetExecutorRequest, ListSkillsResponse};
 use rustix::process::Signal;
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::{Client, HANG, in_time, list_request, selected};
+use crate::harness::{Client, HANG_TIMEOUT, in_time, list_request, selected};
 
 const SKILLS: usize = 500;
 
-async fn start(fixture: &Fixture) -> (Serving, Client) {
+async fn start(fixture: &Fixture) -> (DaemonProcess, Client) {
     let listen = format!("unix:{}", fixture.path("run/c.sock").display());
     let flags = ["--listen", &listen, "--allow"].map(OsStr::new);
-    let serving = Serving::start(&[&flags[..], &[fixture.path("r").as_os_str()]].concat());
+    let serving = DaemonProcess::start(&[&flags[..], &[fixture.path("r").as_os_str()]].concat());
     assert_eq!(serving.endpoint(), listen);
     let endpoint: DaemonEndpoint = listen.parse().expect("an endpoint");
     let channel = open_channel(&endpoint, Duration::from_secs(10)).await.expect("a connection");
@@ -41,7 +41,7 @@ async fn killed_in_a_search_and_started_again_it_says_the_same() {
     let first = in_time(client.list_skills(request.clone())).await.expect("a list");
     let first = lasting(first.into_inner());
     assert_eq!((first.skills.len(), first.diagnostics.is_empty()), (SKILLS, false));
-    assert_eq!(clean.terminated().await.0, Some(0));
+    assert_eq!(clean.terminate_async().await.0, Some(0));
     let mut cut = 0;
     for round in 0..20 {
         let (serving, mut client) = start(&fixture).await;
@@ -54,12 +54,12 @@ async fn killed_in_a_search_and_started_again_it_says_the_same() {
                 let executor = client.get_executor(GetExecutorRequest {}).await.expect("answers");
                 let used = executor.into_inner().watch.expect("a status").watches_used;
                 if used > goal {
-                    return serving.send(Signal::KILL);
+                    return serving.send_signal(Signal::KILL);
                 }
             }
         };
         let (answer, ()) =
-            tokio::time::timeout(HANG, async { tokio::join!(call, far) }).await.expect("no hang");
+            tokio::time::timeout(HANG_TIMEOUT, async { tokio::join!(call, far) }).await.expect("no hang");
         drop(serving);
         match answer {
             Ok(list) => assert_eq!(lasting(list.into_inner()), first, "ended before the kill"),
@@ -69,7 +69,7 @@ async fn killed_in_a_search_and_started_again_it_says_the_same() {
         let (serving, mut client) = start(&fixture).await;
         let list = in_time(client.list_skills(request.clone())).await.expect("a list");
         assert_eq!(lasting(list.into_inner()), first);
-        serving.send(Signal::KILL);
+        serving.send_signal(Signal::KILL);
     }
     println!("{cut} of 20 searches were cut off");
     assert!(cut > 0, "no search was cut off");

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 
-use crate::binary::{Serving, run};
+use crate::binary::{DaemonProcess, run};
 use crate::fixture::Fixture;
 
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trees/demo");
@@ -72,8 +72,8 @@ impl Starter {
         run(&mut command)
     }
 
-    fn serve(&self, listeners: usize, flags: &[&str]) -> Serving {
-        self.with("$$", flags, |command| Serving::of_many(command, listeners))
+    fn serve(&self, listeners: usize, flags: &[&str]) -> DaemonProcess {
+        self.with("$$", flags, |command| DaemonProcess::spawn_with_lines(command, listeners))
     }
 
     /// A start that must fail: its exit code and what it says.
@@ -199,7 +199,7 @@ fn one_is_for_metrics() {
 #[test]
 fn those_of_another_process_are_not_taken() {
     let starter = Starter::new().unix("caproot");
-    let serving = starter.with("1", &["--root", DEMO], |command| Serving::of_many(command, 1));
+    let serving = starter.with("1", &["--root", DEMO], |command| DaemonProcess::spawn_with_lines(command, 1));
     assert!(serving.endpoint().ends_with("run/caproot.sock"), "{}", serving.endpoint());
     assert_eq!(serving.terminate().0, Some(0));
 }

@@ -11,9 +11,9 @@ use caproot::catalog::{FaultInjector, WatchTiming};
 use caproot::proto::caproot::v1::{ListSkillsResponse, ResetReason, Skill, WatchSkillsRequest};
 
 use crate::harness::{Daemon, selected};
-use crate::live::{fresh, skill, status, watching};
+use crate::watch_harness::{fresh_list, skill_text, watch_status, watch_request};
 use crate::replica::Replica;
-use crate::walk::{Walk, from_env};
+use crate::random_walk::{Walk, from_env};
 
 /// Notes what was held or listed; whoever holds one revision of one daemon holds the same.
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl Followed {
     /// Up to the next `synced` of a stream that was just opened. It begins anew only for a reason.
     async fn step(&mut self, client: usize, reasons: &[ResetReason]) {
         let client = &mut self.clients[client];
-        let reset = client.step().await.reset;
+        let reset = client.next_batch().await.reset;
         assert!(reset.is_none_or(|why| reasons.contains(&why)), "{reset:?}");
         self.record.note(client.revision, &client.skills);
     }
@@ -73,7 +73,7 @@ impl Followed {
         self.daemon.stop().await;
         for (client, reads) in self.clients.iter_mut().zip(reads) {
             let mut is_bookmark = false;
-            while let Ok(step) = client.try_step().await {
+            while let Ok(step) = client.try_next_batch().await {
                 is_bookmark = step.is_bookmark;
                 self.record.note(client.revision, &client.skills);
             }
@@ -87,16 +87,16 @@ async fn walk(timing: WatchTiming, faults: FaultInjector, steps: u64) {
     let mut walk = Walk::new();
     let roots = [selected("r", walk.fixture.path("r"))];
     let daemon = walk.daemon(&timing, &faults).await;
-    let mut followed = Followed::new(daemon, &watching(roots.to_vec()), 4).await;
+    let mut followed = Followed::new(daemon, &watch_request(roots.to_vec()), 4).await;
     let mut aside = walk.aside(&followed.daemon).await;
     for number in 0..steps {
         walk.step(number);
         if number == steps / 4 {
-            let before = status(&followed.daemon).await.overflows;
+            let before = watch_status(&followed.daemon).await.overflows;
             walk.flood();
             walk.step(steps + number);
-            followed.record.note_list(&fresh(&followed.daemon, &roots).await);
-            assert!(status(&followed.daemon).await.overflows > before, "the queue overflowed");
+            followed.record.note_list(&fresh_list(&followed.daemon, &roots).await);
+            assert!(watch_status(&followed.daemon).await.overflows > before, "the queue overflowed");
         }
         // The first reads all at once, the second seldom, the third comes back again and again, the
         // last only after a restart.
@@ -107,7 +107,7 @@ async fn walk(timing: WatchTiming, faults: FaultInjector, steps: u64) {
         for client in (0..4).filter(|client| reads[*client]) {
             followed.catch_up(client).await;
         }
-        followed.record.note_list(&fresh(&followed.daemon, &roots).await);
+        followed.record.note_list(&fresh_list(&followed.daemon, &roots).await);
         if number == steps / 2 {
             for client in 0..3 {
                 followed.catch_up(client).await;
@@ -126,7 +126,7 @@ async fn walk(timing: WatchTiming, faults: FaultInjector, steps: u64) {
     let truth = walk.truth().await;
     for client in 0..4 {
         followed.catch_up(client).await;
-        followed.clients[client].assert_holds(&truth);
+        followed.clients[client].assert_matches(&truth);
         assert!(!followed.clients[client].skills.is_empty(), "seed {}", walk.seed);
     }
     aside.catch_up(&followed.daemon).await;
@@ -150,8 +150,8 @@ async fn a_watcher_that_loses_events_still_converges() {
     let mut walk = Walk::new();
     let daemon = walk.daemon(&timing, &faults).await;
     let root = selected("r", walk.fixture.path("r"));
-    let mut client = Replica::open(&daemon, watching(vec![root])).await;
-    client.step().await;
+    let mut client = Replica::open(&daemon, watch_request(vec![root])).await;
+    client.next_batch().await;
     faults.drop_events(30);
     let mut number = 0;
     while faults.dropped_events() < 100 {
@@ -162,26 +162,26 @@ async fn a_watcher_that_loses_events_still_converges() {
     walk.mend();
     let truth = walk.truth().await;
     // Told by an audit, by a look at links or by a lucky event; the stream says so by itself.
-    while !client.agrees(&truth) {
-        client.change().await;
+    while !client.matches(&truth) {
+        client.next_change().await;
     }
-    client.assert_holds(&truth);
+    client.assert_matches(&truth);
     // What is one change is found as surely as what is many.
     for n in 0..10 {
-        walk.fixture.write("r/last/SKILL.md", skill("last", &format!("Last {n}.")));
+        walk.fixture.write("r/last/SKILL.md", skill_text("last", &format!("Last {n}.")));
         let truth = walk.truth().await;
-        while !client.agrees(&truth) {
-            client.change().await;
+        while !client.matches(&truth) {
+            client.next_change().await;
         }
     }
     // One in three lost leaves events enough for most; what no event tells is the audit's alone.
     faults.drop_events(100);
-    walk.fixture.replace("r/last/SKILL.md", skill("last", "Told by nobody."));
+    walk.fixture.replace("r/last/SKILL.md", skill_text("last", "Told by nobody."));
     let truth = walk.truth().await;
-    while !client.agrees(&truth) {
-        client.change().await;
+    while !client.matches(&truth) {
+        client.next_change().await;
     }
-    assert!(status(&daemon).await.missed_changes > 0);
+    assert!(watch_status(&daemon).await.missed_changes > 0);
     daemon.stop().await;
 }
 
@@ -191,16 +191,16 @@ async fn an_instance_that_dies_is_replaced() {
     let mut walk = Walk::new();
     let daemon = walk.daemon(&WatchTiming::default(), &faults).await;
     let root = selected("r", walk.fixture.path("r"));
-    let mut client = Replica::open(&daemon, watching(vec![root])).await;
-    client.step().await;
+    let mut client = Replica::open(&daemon, watch_request(vec![root])).await;
+    client.next_batch().await;
     for round in 0..5 {
         faults.kill_instance();
         // No call but the stream's own: nothing else makes a new instance.
         for k in 0..5 {
             let says = format!("Round {round}.{k}.");
-            walk.fixture.write("r/s1/SKILL.md", skill("s", &says));
+            walk.fixture.write("r/s1/SKILL.md", skill_text("s", &says));
             while client.skills["skill://r/s1"].description != says {
-                client.change().await;
+                client.next_change().await;
             }
         }
     }

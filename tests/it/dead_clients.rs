@@ -10,9 +10,9 @@ use caproot::proto::caproot::v1::WatchSkillsRequest;
 use tonic::Code;
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, assert_refused, in_time, selected};
-use crate::live::{skill, watching};
-use crate::private::is_inside;
+use crate::harness::{Daemon, Setup, assert_rpc_error, in_time, selected};
+use crate::watch_harness::{skill_text, watch_request};
+use crate::namespaces::runs_in_namespaces;
 use crate::replica::Replica;
 
 /// Turns the only way of this network namespace on or off.
@@ -33,8 +33,8 @@ fn open(address: &str) -> usize {
 
 #[tokio::test]
 async fn the_place_of_a_client_that_vanished_is_free_again() {
-    let test = "vanished::the_place_of_a_client_that_vanished_is_free_again";
-    if !is_inside(test, &["--net"]) {
+    let test = "dead_clients::the_place_of_a_client_that_vanished_is_free_again";
+    if !runs_in_namespaces(test, &["--net"]) {
         return;
     }
     if !turn("up") {
@@ -47,17 +47,17 @@ async fn the_place_of_a_client_that_vanished_is_free_again() {
     let limits = Limits { max_streams: 1, ..Limits::default() };
     let allow = Setup::allowing([fixture.top().to_owned()]);
     let daemon = Daemon::start(Setup { limits, keepalive, ..allow }).await;
-    let vanishing = Daemon::elsewhere(&daemon.address).await;
+    let vanishing = Daemon::connect_to(&daemon.address).await;
     let request = WatchSkillsRequest {
         bookmark_interval: Some(prost_types::Duration { seconds: 2, nanos: 0 }),
         ..watching(vec![selected("r", fixture.path("r"))])
     };
     let mut replica = Replica::open(&vanishing, request.clone()).await;
-    replica.step().await;
+    replica.next_batch().await;
     // One that is silent and there keeps its place.
-    assert!(replica.step().await.is_bookmark);
+    assert!(replica.next_batch().await.is_bookmark);
     let refused = in_time(daemon.client.clone().watch_skills(request.clone())).await;
-    assert_refused(refused, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
+    assert_rpc_error(refused, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
     assert_eq!(open(&daemon.address), 2);
 
     assert!(turn("down"), "the network can be cut");
@@ -68,11 +68,11 @@ async fn the_place_of_a_client_that_vanished_is_free_again() {
     };
     in_time(noticed).await;
     assert!(turn("up"), "the network can be mended");
-    let another = Daemon::elsewhere(&daemon.address).await;
+    let another = Daemon::connect_to(&daemon.address).await;
     let mut replica = Replica::open(&another, request).await;
-    replica.step().await;
-    fixture.replace("r/a/SKILL.md", skill("a", "Told."));
-    assert_eq!(replica.change().await.upserted, ["skill://r/a"]);
+    replica.next_batch().await;
+    fixture.replace("r/a/SKILL.md", skill_text("a", "Told."));
+    assert_eq!(replica.next_change().await.upserted, ["skill://r/a"]);
     drop(vanishing);
     daemon.stop().await;
 }

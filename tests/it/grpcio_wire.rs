@@ -8,9 +8,9 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::HANG;
+use crate::harness::HANG_TIMEOUT;
 
 /// Up to its first request, with the size of the connection's window and of its frames.
 const GREETING: &[&[u8]] = &[
@@ -89,19 +89,19 @@ fn answers(mut from: impl Read, streams: usize) -> BTreeMap<u32, Answer> {
     answers
 }
 
-fn serving() -> (Fixture, Serving, String) {
+fn serving() -> (Fixture, DaemonProcess, String) {
     let fixture = Fixture::new("dir run\nmode 0700 run\nskill root/a");
     let socket = fixture.path("run/c.sock").display().to_string();
     let listen = format!("unix:{socket}");
     let root = fixture.path("root");
     let flags = [OsStr::new("--root"), root.as_os_str(), "--listen".as_ref(), listen.as_ref()];
-    let serving = Serving::start(&flags);
+    let serving = DaemonProcess::start(&flags);
     (fixture, serving, socket)
 }
 
 fn connect(socket: impl AsRef<Path>) -> UnixStream {
     let stream = UnixStream::connect(socket).expect("connect");
-    stream.set_read_timeout(Some(HANG)).expect("a timeout");
+    stream.set_read_timeout(Some(HANG_TIMEOUT)).expect("a timeout");
     stream
 }
 
@@ -153,10 +153,10 @@ fn tcp_takes_authorities_only() {
     let root = fixture.path("root");
     let listen = ["--listen", "tcp:127.0.0.1:0"].map(OsStr::new);
     let serving =
-        Serving::start(&[&[OsStr::new("--root"), root.as_os_str()], &listen[..]].concat());
+        DaemonProcess::start(&[&[OsStr::new("--root"), root.as_os_str()], &listen[..]].concat());
     let address = serving.endpoint().strip_prefix("tcp:").expect("a TCP listener");
     let mut stream = TcpStream::connect(address).expect("connect");
-    stream.set_read_timeout(Some(HANG)).expect("a timeout");
+    stream.set_read_timeout(Some(HANG_TIMEOUT)).expect("a timeout");
     stream.write_all(&[GREETING.concat(), FIRST.concat()].concat()).expect("write");
     let answers = answers(&stream, 1);
     assert!(answers[&1].reset && answers[&1].data.is_empty(), "{answers:?}");

@@ -1,9 +1,9 @@
 //! Numbers that look random, and come again by their seed.
 
 /// Marsaglia's xorshift.
-pub(crate) struct Dice(u64);
+pub(crate) struct Rng(u64);
 
-impl Dice {
+impl Rng {
     /// Begins at a seed.
     pub(crate) fn new(seed: u64) -> Self {
         // Nothing comes of 0; and neighbours are to begin far apart.

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 /// `caproot serve` on a free TCP port under strace, which writes to `log`; `None`, said loudly, where
 /// nothing can be traced. The process is the daemon's own: strace only looks on.
-pub(crate) fn serve(log: &Path, options: &[&str]) -> Option<Command> {
+pub(crate) fn trace_daemon(log: &Path, options: &[&str]) -> Option<Command> {
     let mut command = strace(log, options);
     command.args([env!("CARGO_BIN_EXE_caproot"), "serve", "--listen", "tcp:127.0.0.1:0"]);
     command.env_clear().env("HOME", "/nonexistent");

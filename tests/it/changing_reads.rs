@@ -11,7 +11,7 @@ use tonic::Code;
 
 use crate::fixture::Fixture;
 use crate::harness::{
-    Daemon, Setup, assert_refused, by_both_openers, bytes_of, read_request, refusal, selected,
+    Daemon, Setup, assert_rpc_error, by_both_openers, bytes_of, read_request, rpc_error, selected,
 };
 use crate::reads::digest;
 
@@ -28,7 +28,7 @@ by_both_openers! {
 /// A package `a` with a file of 100 bytes, and a request for its first 10.
 async fn hundred(opener: OpenMethod) -> (Fixture, Daemon, ReadResourceRequest) {
     let fixture = Fixture::new("skill root/a\nfile root/a/x\n| \\{100*o}\\");
-    let daemon = Daemon::start(Setup::allowing([fixture.path("root")]).opening(opener)).await;
+    let daemon = Daemon::start(Setup::allowing([fixture.path("root")]).with_opener(opener)).await;
     let root = selected("r", fixture.path("root"));
     let request = read_request(&root, "skill://r/a", "skill://r/a/x");
     (fixture, daemon, ReadResourceRequest { max_bytes: 10, ..request })
@@ -47,7 +47,7 @@ async fn an_edit_between_pages_is_told_with_the_new_digest(opener: OpenMethod) {
         edit();
         let next = ReadResourceRequest { cursor, ..request.clone() };
         let refused =
-            assert_refused(daemon.read(next).await, Code::Aborted, "RESOURCE_CHANGED", None);
+            assert_rpc_error(daemon.read(next).await, Code::Aborted, "RESOURCE_CHANGED", None);
         assert_eq!(refused.metadata.get("digest"), Some(&digest(content.as_bytes())));
         assert_eq!(refused.metadata.get("root_id").map(String::as_str), Some("r"));
         let again = daemon.read_all(request.clone()).await.expect("from the start");
@@ -61,7 +61,7 @@ async fn a_file_that_is_gone_between_pages(opener: OpenMethod) {
     let cursor = daemon.read(request.clone()).await.expect("a page").next_cursor;
     fs::remove_file(fixture.path("root/a/x")).expect("remove");
     let answer = daemon.read(ReadResourceRequest { cursor, ..request }).await;
-    assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+    assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
     daemon.stop().await;
 }
 
@@ -77,12 +77,12 @@ async fn a_file_that_becomes_something_else(opener: OpenMethod) {
         }
         fixture.add(entry);
         let answer = daemon.read(request.clone()).await;
-        assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+        assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
     }
     fs::remove_file(fixture.path("root/a/x")).expect("remove");
     fixture.add("link root/a/x -> /etc/passwd");
     let answer = daemon.read(request).await;
-    assert_refused(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
+    assert_rpc_error(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
     daemon.stop().await;
 }
 
@@ -92,7 +92,7 @@ async fn a_package_that_is_gone_is_not_found_by_a_fresh_read(opener: OpenMethod)
     fs::remove_file(fixture.path("root/a/SKILL.md")).expect("remove");
     let fresh = ReadResourceRequest { consistency: Consistency::Fresh.into(), ..request.clone() };
     let answer = daemon.read(fresh).await;
-    assert_refused(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
+    assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
     daemon.stop().await;
 }
 
@@ -100,13 +100,13 @@ async fn a_cursor_outlives_the_daemon(opener: OpenMethod) {
     let (fixture, daemon, request) = hundred(opener).await;
     let first = daemon.read(request.clone()).await.expect("a page");
     daemon.stop().await;
-    let daemon = Daemon::start(Setup::allowing([fixture.path("root")]).opening(opener)).await;
+    let daemon = Daemon::start(Setup::allowing([fixture.path("root")]).with_opener(opener)).await;
     let next = ReadResourceRequest { cursor: first.next_cursor.clone(), ..request.clone() };
     let second = daemon.read(next.clone()).await.expect("the next page");
     assert_eq!((bytes_of(&second), second.digest), (vec![b'o'; 10], first.digest));
     assert_ne!(second.epoch, first.epoch, "another daemon");
     fixture.replace("root/a/x", "changed while nobody looked");
-    assert_refused(daemon.read(next).await, Code::Aborted, "RESOURCE_CHANGED", None);
+    assert_rpc_error(daemon.read(next).await, Code::Aborted, "RESOURCE_CHANGED", None);
     daemon.stop().await;
 }
 
@@ -116,9 +116,9 @@ async fn a_cursor_is_no_key_to_a_root_that_is_not_allowed(opener: OpenMethod) {
     daemon.stop().await;
     let mut fixture = fixture;
     fixture.add("dir elsewhere");
-    let daemon = Daemon::start(Setup::allowing([fixture.path("elsewhere")]).opening(opener)).await;
+    let daemon = Daemon::start(Setup::allowing([fixture.path("elsewhere")]).with_opener(opener)).await;
     let answer = daemon.read(ReadResourceRequest { cursor, ..request }).await;
-    assert_refused(answer, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
+    assert_rpc_error(answer, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
     daemon.stop().await;
 }
 
@@ -154,7 +154,7 @@ async fn a_read_during_rewrites_is_one_version_or_an_error(opener: OpenMethod) {
                 );
             }
             Err(status) => {
-                let refused = refusal(&status);
+                let refused = rpc_error(&status);
                 assert_eq!((refused.code, &*refused.reason), (Code::Aborted, "RESOURCE_CHANGED"));
             }
         }

@@ -5,9 +5,9 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::HANG;
+use crate::harness::HANG_TIMEOUT;
 
 /// The manager's end.
 struct Manager {
@@ -20,12 +20,12 @@ impl Manager {
         let fixture =
             Fixture::new("dir run\nmode 0700 run\nskill root/a\nfile root/b/SKILL.md\n| no");
         let socket = UnixDatagram::bind(fixture.path("run/notify")).expect("a socket");
-        socket.set_read_timeout(Some(HANG)).expect("a time-out");
+        socket.set_read_timeout(Some(HANG_TIMEOUT)).expect("a time-out");
         Self { fixture, socket }
     }
 
     /// A daemon that it starts, by a program in front or by itself.
-    fn start(&self, before: &[&str], watchdog_usec: &str) -> Serving {
+    fn start(&self, before: &[&str], watchdog_usec: &str) -> DaemonProcess {
         let binary = env!("CARGO_BIN_EXE_caproot");
         let mut words = before.iter().copied().chain([binary, "serve"]);
         let mut command = Command::new(words.next().expect("a program"));
@@ -34,7 +34,7 @@ impl Manager {
         command.arg("--listen").arg(format!("unix:{}", self.fixture.path("run/c.sock").display()));
         command.env("NOTIFY_SOCKET", self.fixture.path("run/notify"));
         command.env("WATCHDOG_USEC", watchdog_usec).env("PATH", "/usr/bin:/bin");
-        Serving::of(&mut command)
+        DaemonProcess::spawn(&mut command)
     }
 
     /// The next message that is about this.
@@ -64,7 +64,7 @@ fn a_manager_hears_of_its_whole_life() {
     // Nobody but the manager wants the root: it is looked after all the same.
     while !manager.told("STATUS=").contains("2 skills") {}
     manager.told("WATCHDOG=1");
-    serving.send(Signal::TERM);
+    serving.send_signal(Signal::TERM);
     manager.told("STOPPING=1");
     assert_eq!(serving.terminate().0, Some(0));
 }

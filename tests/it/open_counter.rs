@@ -6,11 +6,11 @@ use std::path::Path;
 use inotify::{Inotify, WatchMask};
 
 /// Counts how often the SKILL.md of a directory is opened.
-pub(crate) struct Looks(Inotify);
+pub(crate) struct OpenCounter(Inotify);
 
-impl Looks {
+impl OpenCounter {
     /// Counts from now on.
-    pub(crate) fn at(dir: &Path) -> Self {
+    pub(crate) fn start(dir: &Path) -> Self {
         let inotify = Inotify::init().expect("an instance");
         inotify.watches().add(dir, WatchMask::OPEN).expect("a watch");
         Self(inotify)

@@ -5,12 +5,12 @@ use std::fs;
 
 use caproot::proto::caproot::v1::{DiagnosticCode, RootState};
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, selected};
-use crate::live::{fresh, skill, watching};
+use crate::watch_harness::{fresh_list, skill_text, watch_request};
 use crate::replica::Replica;
-use crate::usage::{most_resident, resident};
+use crate::process_usage::{most_resident, resident};
 
 const DIRECTORIES: usize = 100;
 const FILES: usize = 1_000;
@@ -30,11 +30,11 @@ fn tree() -> Fixture {
     fixture
 }
 
-fn serve(fixture: &Fixture, config: &str) -> Serving {
+fn serve(fixture: &Fixture, config: &str) -> DaemonProcess {
     let (config, top) = (fixture.path(config), fixture.top());
     let flags = ["--listen", "tcp:127.0.0.1:0", "--config"].map(OsStr::new);
     let more = [config.as_os_str(), OsStr::new("--allow"), top.as_os_str()];
-    Serving::start(&[&flags[..], &more].concat())
+    DaemonProcess::start(&[&flags[..], &more].concat())
 }
 
 #[tokio::test]
@@ -46,11 +46,11 @@ async fn a_hundred_thousand_files_that_are_no_skills() {
     for (config, skills) in [("default.yaml", 11), ("limited.yaml", 10)] {
         let serving = serve(&fixture, config);
         let address = serving.endpoint().strip_prefix("tcp:").expect("TCP");
-        let daemon = Daemon::elsewhere(address).await;
+        let daemon = Daemon::connect_to(address).await;
         let before = resident(serving.pid());
-        let mut replica = Replica::open(&daemon, watching(vec![root.clone()])).await;
+        let mut replica = Replica::open(&daemon, watch_request(vec![root.clone()])).await;
         while replica.roots.get("r").is_none_or(|root| root.state() != RootState::Ready) {
-            replica.step().await;
+            replica.next_batch().await;
         }
         let (now, most) = (resident(serving.pid()), most_resident(serving.pid()));
         println!("{config}: {before} KiB before the search, {now} KiB after, {most} KiB at most");
@@ -68,14 +68,14 @@ async fn a_hundred_thousand_files_that_are_no_skills() {
         let wanted = if cut { 49_000..=50_000 } else { 100_000..=100_300 };
         assert!(wanted.contains(&entries), "{entries}");
         // Changes among them are as if they were alone.
-        fixture.write("r/s3/SKILL.md", skill("s3", config));
+        fixture.write("r/s3/SKILL.md", skill_text("s3", config));
         while replica.skills["skill://r/s3"].description != config {
-            replica.change().await;
+            replica.next_change().await;
         }
-        let revision = fresh(&daemon, std::slice::from_ref(&root)).await.revision;
+        let revision = fresh_list(&daemon, std::slice::from_ref(&root)).await.revision;
         fixture.write("r/data/d00/f000", "changed");
-        assert_eq!(fresh(&daemon, std::slice::from_ref(&root)).await.revision, revision);
+        assert_eq!(fresh_list(&daemon, std::slice::from_ref(&root)).await.revision, revision);
         replica.catch_up(&daemon).await;
-        assert_eq!(serving.terminated().await.0, Some(0));
+        assert_eq!(serving.terminate_async().await.0, Some(0));
     }
 }

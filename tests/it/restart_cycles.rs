@@ -11,9 +11,9 @@ use prost::Message as _;
 use rustix::process::Signal;
 use sha2::{Digest as _, Sha256};
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::{extent, in_time, list_request, selected};
+use crate::harness::{short_or_long, in_time, list_request, selected};
 
 /// How each of them ends, in turn.
 #[derive(Clone, Copy, Debug)]
@@ -56,28 +56,28 @@ async fn started_and_ended_over_and_over_it_says_the_same() {
     let flags = ["--listen", &listen, "--allow"].map(OsStr::new);
     let flags = [&flags[..], &[root.as_os_str()]].concat();
     let request = list_request(&[selected("r", fixture.path("r"))]);
-    let (rounds, mut first) = (extent(100, 1_000), None);
+    let (rounds, mut first) = (short_or_long(100, 1_000), None);
     let begun = Instant::now();
     for (round, end) in (0..rounds).zip(ENDS.iter().cycle()) {
         if matches!(end, End::KilledBefore) {
-            let mut child = Serving::command(&flags).spawn().expect("the binary runs");
+            let mut child = DaemonProcess::command(&flags).spawn().expect("the binary runs");
             // Another moment each time, from before it was executed to after it listens.
             std::thread::sleep(Duration::from_micros(round * 7_919 % 20_000));
             child.kill().expect("kill");
             child.wait().expect("wait");
             continue;
         }
-        let serving = Serving::start(&flags);
+        let serving = DaemonProcess::start(&flags);
         if !matches!(end, End::KilledAtOnce) {
             let digest = listed(&listen, &request).await;
             assert_eq!(*first.get_or_insert(digest), digest, "round {round}: another catalog");
         }
         if matches!(end, End::Told) {
-            let (code, log) = serving.terminated().await;
+            let (code, log) = serving.terminate_async().await;
             assert_eq!(code, Some(0), "round {round}: {log}");
             assert!(!fixture.path("run/c.sock").exists(), "round {round}: the socket stays");
         } else {
-            serving.send(Signal::KILL);
+            serving.send_signal(Signal::KILL);
         }
     }
     println!("{rounds} starts in {:.1?}", begun.elapsed());

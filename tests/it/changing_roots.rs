@@ -8,7 +8,7 @@ use caproot::proto::caproot::v1::{
 };
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, list_request, located, selected, surroundings};
+use crate::harness::{Daemon, Setup, list_request, located, selected, isolated_env};
 
 async fn published(daemon: &Daemon) -> Vec<PublishedRoot> {
     daemon
@@ -77,7 +77,7 @@ async fn the_usual_places_in_scope_order() {
          link home/.codex/skills/.system/link -> ../of-codex\n\
          skill etc/codex/skills/of-admin",
     );
-    let setup = Setup { env: surroundings(fixture.top()), ..Setup::default() };
+    let setup = Setup { env: isolated_env(fixture.top()), ..Setup::default() };
     let daemon = Daemon::start(setup).await;
     let roots = published(&daemon).await;
     let scopes: Vec<_> = roots.iter().map(PublishedRoot::scope).collect();
@@ -106,7 +106,7 @@ async fn the_usual_places_in_scope_order() {
 #[tokio::test]
 async fn codex_home_may_be_elsewhere_and_places_may_be_missing() {
     let fixture = Fixture::new("skill codex/skills/one");
-    let mut env = surroundings(fixture.top());
+    let mut env = isolated_env(fixture.top());
     env.codex_home = Some(fixture.path("codex"));
     let daemon = Daemon::start(Setup { env, ..Setup::default() }).await;
     let roots = published(&daemon).await;

@@ -20,8 +20,8 @@ use tonic::{Request, Status};
 use tower::Layer as _;
 
 use crate::fixture::Fixture;
-use crate::harness::{selected, surroundings};
-use crate::live::{skill, watching};
+use crate::harness::{selected, isolated_env};
+use crate::watch_harness::{skill_text, watch_request};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -30,7 +30,7 @@ type Client = CapabilityServiceClient<LoadLimit<CapabilityServiceServer<GrpcServ
 
 fn client(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Client {
     let flags = ServeFlags { allow: vec![fixture.top().to_owned()], ..ServeFlags::default() };
-    let config = Config::from_flags(flags, &surroundings(fixture.top())).expect("good flags");
+    let config = Config::from_flags(flags, &isolated_env(fixture.top())).expect("good flags");
     let rules = config.search_rules();
     let Config {
         environment_ids: environments,
@@ -135,7 +135,7 @@ async fn an_hour_without_a_change_is_bookmarks_and_nothing_else() {
     });
     let streams = futures_util::future::join_all(followed).await;
     // They are still followed: what does change is told, and puts the next bookmark off.
-    fixture.replace("r/s07/SKILL.md", skill("s07", "Changed."));
+    fixture.replace("r/s07/SKILL.md", skill_text("s07", "Changed."));
     let told = streams.into_iter().map(async |(mut stream, interval)| {
         let (changed, _) = synced(&mut stream).await;
         let (at, response) = next(&mut stream).await;

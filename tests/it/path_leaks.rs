@@ -154,7 +154,7 @@ async fn the_wire_holds_no_path() {
 #[tokio::test]
 async fn the_log_holds_no_path() {
     let fixture = troubled();
-    let binary = crate::binary::Serving::start(&[
+    let binary = crate::binary::DaemonProcess::start(&[
         "--root".as_ref(),
         fixture.path("root").as_os_str(),
         "--listen".as_ref(),
@@ -167,7 +167,7 @@ async fn the_log_holds_no_path() {
         located("root", "published:root"),
     ];
     call_everything(&mut client, &roots).await;
-    let (status, log) = binary.terminated().await;
+    let (status, log) = binary.terminate_async().await;
     assert_eq!(status, Some(0), "{log}");
     assert!(!log.is_empty(), "the daemon logs something at level info");
     let name = fixture.top().file_name().and_then(|n| n.to_str()).expect("UTF-8");

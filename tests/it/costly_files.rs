@@ -12,10 +12,10 @@ use caproot::proto::caproot::v1::DiagnosticCode::{
 };
 use caproot::proto::caproot::v1::{DiagnosticCode, RootState};
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, selected};
-use crate::live::watching;
+use crate::watch_harness::watch_request;
 use crate::replica::Replica;
 
 /// At most so many threads read files, and no more than there are processors.
@@ -158,15 +158,15 @@ async fn each_is_said_and_memory_is_bounded() {
         }
     }
     let flags = ["--listen", "tcp:127.0.0.1:0", "--allow"].map(OsStr::new);
-    let serving = Serving::start(&[&flags[..], &[fixture.top().as_os_str()]].concat());
-    let daemon = Daemon::elsewhere(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await;
+    let serving = DaemonProcess::start(&[&flags[..], &[fixture.top().as_os_str()]].concat());
+    let daemon = Daemon::connect_to(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await;
     daemon.list(&[selected("idle", fixture.path("idle"))]).await;
     let before = peak(serving.pid());
     // A root whose first search takes long is told of when it is over.
-    let request = watching(vec![selected("r", fixture.path("r"))]);
+    let request = watch_request(vec![selected("r", fixture.path("r"))]);
     let mut replica = Replica::open(&daemon, request).await;
     while replica.roots.get("r").is_none_or(|root| root.state() != RootState::Ready) {
-        replica.step().await;
+        replica.next_batch().await;
     }
     let most = peak(serving.pid()) - before;
 
@@ -188,5 +188,5 @@ async fn each_is_said_and_memory_is_bounded() {
     println!("{} bombs cost {most} KiB on {threads} threads", expected.len());
     let bound = threads as u64 * KIB_A_THREAD + KIB_BESIDE;
     assert!(most < bound, "{most} KiB of {bound}");
-    assert_eq!(serving.terminated().await.0, Some(0));
+    assert_eq!(serving.terminate_async().await.0, Some(0));
 }
