@@ -1,8 +1,8 @@
-//! A random walk of changes, and clients of every temper that must all end where the tree does. What
-//! each is told must be ordered, unique, resumable and bookmarkable, which `Replica` checks while it
-//! applies events and `Followed` where streams begin and end; atomic and reliable, which `Record`
-//! checks at every revision that anybody held or listed.
-//! `CAPROOT_WALK_SEED` repeats one walk; `CAPROOT_WALK_STEPS` makes it longer.
+//! Random walk of changes, with clients of different speed that must all end with the state of the
+//! tree. `Replica` and `WatchClients` check that events are ordered, unique and resumable.
+//! `RevisionRecord` checks that each revision is one state, for every revision that a client held
+//! or listed.
+//! `CAPROOT_WALK_SEED` repeats one walk. `CAPROOT_WALK_STEPS` sets its length.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,69 +15,70 @@ use crate::watch_harness::{fresh_list, skill_text, watch_status, watch_request};
 use crate::replica::Replica;
 use crate::random_walk::{Walk, from_env};
 
-/// Notes what was held or listed; whoever holds one revision of one daemon holds the same.
+/// RevisionRecord of held and listed states. All holders of one revision must hold the same state.
 #[derive(Default)]
-struct Record(BTreeMap<u64, BTreeMap<String, Skill>>);
+struct RevisionRecord(BTreeMap<u64, BTreeMap<String, Skill>>);
 
-impl Record {
-    fn note(&mut self, revision: u64, skills: &BTreeMap<String, Skill>) {
+impl RevisionRecord {
+    fn record_state(&mut self, revision: u64, skills: &BTreeMap<String, Skill>) {
         let held = self.0.entry(revision).or_insert_with(|| skills.clone());
         assert_eq!(held, skills, "one revision is one state");
     }
 
-    fn note_list(&mut self, list: &ListSkillsResponse) {
+    fn record_list(&mut self, list: &ListSkillsResponse) {
         let skills = list.skills.iter().map(|s| (s.package.clone(), s.clone()));
-        self.note(list.revision, &skills.collect());
+        self.record_state(list.revision, &skills.collect());
     }
 }
 
-/// A daemon, the clients that follow it, and what they held.
-struct Followed {
+/// Daemon, its clients, and the record of their states.
+struct WatchClients {
     daemon: Daemon,
     clients: Vec<Replica>,
-    record: Record,
+    record: RevisionRecord,
 }
 
-impl Followed {
+impl WatchClients {
     async fn new(daemon: Daemon, request: &WatchSkillsRequest, clients: usize) -> Self {
-        let mut followed = Self { daemon, clients: Vec::new(), record: Record::default() };
+        let mut followed = Self { daemon, clients: Vec::new(), record: RevisionRecord::default() };
         for _ in 0..clients {
             let client = Replica::open(&followed.daemon, request.clone()).await;
             followed.clients.push(client);
-            followed.step(followed.clients.len() - 1, &[ResetReason::Initial]).await;
+            followed.read_first_batch(followed.clients.len() - 1, &[ResetReason::Initial]).await;
         }
         followed
     }
 
-    /// Up to the next `synced` of a stream that was just opened. It begins anew only for a reason.
-    async fn step(&mut self, client: usize, reasons: &[ResetReason]) {
+    /// Reads up to the first `synced` of a stream that was just opened. A reset needs one of
+    /// `reasons`.
+    async fn read_first_batch(&mut self, client: usize, reasons: &[ResetReason]) {
         let client = &mut self.clients[client];
         let reset = client.next_batch().await.reset;
         assert!(reset.is_none_or(|why| reasons.contains(&why)), "{reset:?}");
-        self.record.note(client.revision, &client.skills);
+        self.record.record_state(client.revision, &client.skills);
     }
 
     async fn resume(&mut self, client: usize) {
         self.clients[client].resume(&self.daemon).await;
-        self.step(client, &[ResetReason::Compacted]).await;
+        self.read_first_batch(client, &[ResetReason::Compacted]).await;
     }
 
     async fn catch_up(&mut self, client: usize) {
         let client = &mut self.clients[client];
         client.catch_up(&self.daemon).await;
-        self.record.note(client.revision, &client.skills);
+        self.record.record_state(client.revision, &client.skills);
     }
 
-    /// Stops the daemon. Who reads is told last up to where that is right.
+    /// Stops the daemon. The last event of a client that reads must be a bookmark.
     async fn stop(mut self, reads: &[bool]) -> Vec<Replica> {
         self.daemon.stop().await;
         for (client, reads) in self.clients.iter_mut().zip(reads) {
             let mut is_bookmark = false;
             while let Ok(step) = client.try_next_batch().await {
                 is_bookmark = step.is_bookmark;
-                self.record.note(client.revision, &client.skills);
+                self.record.record_state(client.revision, &client.skills);
             }
-            assert!(is_bookmark || !reads, "the last word is a bookmark");
+            assert!(is_bookmark || !reads, "the last event is a bookmark");
         }
         self.clients
     }
@@ -87,7 +88,7 @@ async fn walk(timing: WatchTiming, faults: FaultInjector, steps: u64) {
     let mut walk = Walk::new();
     let roots = [selected("r", walk.fixture.path("r"))];
     let daemon = walk.daemon(&timing, &faults).await;
-    let mut followed = Followed::new(daemon, &watch_request(roots.to_vec()), 4).await;
+    let mut followed = WatchClients::new(daemon, &watch_request(roots.to_vec()), 4).await;
     let mut aside = walk.aside(&followed.daemon).await;
     for number in 0..steps {
         walk.step(number);
@@ -95,11 +96,11 @@ async fn walk(timing: WatchTiming, faults: FaultInjector, steps: u64) {
             let before = watch_status(&followed.daemon).await.overflows;
             walk.flood();
             walk.step(steps + number);
-            followed.record.note_list(&fresh_list(&followed.daemon, &roots).await);
+            followed.record.record_list(&fresh_list(&followed.daemon, &roots).await);
             assert!(watch_status(&followed.daemon).await.overflows > before, "the queue overflowed");
         }
-        // The first reads all at once, the second seldom, the third comes back again and again, the
-        // last only after a restart.
+        // Client 0 reads at once, client 1 rarely, client 2 resumes often, client 3 only after the
+        // restart.
         let reads = [true, walk.below(8) == 0, walk.below(2) == 0, false];
         if walk.below(4) == 0 {
             followed.resume(2).await;
@@ -107,17 +108,17 @@ async fn walk(timing: WatchTiming, faults: FaultInjector, steps: u64) {
         for client in (0..4).filter(|client| reads[*client]) {
             followed.catch_up(client).await;
         }
-        followed.record.note_list(&fresh_list(&followed.daemon, &roots).await);
+        followed.record.record_list(&fresh_list(&followed.daemon, &roots).await);
         if number == steps / 2 {
             for client in 0..3 {
                 followed.catch_up(client).await;
             }
             let clients = followed.stop(&[true, true, true, false]).await;
             let daemon = walk.daemon(&timing, &faults).await;
-            followed = Followed { daemon, clients, record: Record::default() };
+            followed = WatchClients { daemon, clients, record: RevisionRecord::default() };
             for client in 0..4 {
                 followed.clients[client].resume(&followed.daemon).await;
-                followed.step(client, &[ResetReason::EpochChanged]).await;
+                followed.read_first_batch(client, &[ResetReason::EpochChanged]).await;
             }
             aside = walk.aside(&followed.daemon).await;
         }
@@ -134,7 +135,7 @@ async fn walk(timing: WatchTiming, faults: FaultInjector, steps: u64) {
 }
 
 #[tokio::test]
-async fn clients_of_every_temper_hold_what_a_list_gives() {
+async fn fast_and_slow_clients_converge_to_the_list() {
     let steps = from_env("CAPROOT_WALK_STEPS", 60);
     walk(WatchTiming::default(), FaultInjector::default(), steps).await;
 }
@@ -161,12 +162,12 @@ async fn a_watcher_that_loses_events_still_converges() {
     }
     walk.mend();
     let truth = walk.truth().await;
-    // Told by an audit, by a look at links or by a lucky event; the stream says so by itself.
+    // The audit, a recheck of links or an event that was not dropped reports the change.
     while !client.matches(&truth) {
         client.next_change().await;
     }
     client.assert_matches(&truth);
-    // What is one change is found as surely as what is many.
+    // A single change is found as reliably as many changes.
     for n in 0..10 {
         walk.fixture.write("r/last/SKILL.md", skill_text("last", &format!("Last {n}.")));
         let truth = walk.truth().await;
@@ -174,7 +175,8 @@ async fn a_watcher_that_loses_events_still_converges() {
             client.next_change().await;
         }
     }
-    // One in three lost leaves events enough for most; what no event tells is the audit's alone.
+    // A third of the events is enough to find most changes. With all events dropped, only the audit
+    // finds a change.
     faults.drop_events(100);
     walk.fixture.replace("r/last/SKILL.md", skill_text("last", "Told by nobody."));
     let truth = walk.truth().await;
@@ -186,7 +188,7 @@ async fn a_watcher_that_loses_events_still_converges() {
 }
 
 #[tokio::test]
-async fn an_instance_that_dies_is_replaced() {
+async fn a_failed_inotify_instance_is_replaced() {
     let faults = FaultInjector::default();
     let mut walk = Walk::new();
     let daemon = walk.daemon(&WatchTiming::default(), &faults).await;
@@ -195,7 +197,7 @@ async fn an_instance_that_dies_is_replaced() {
     client.next_batch().await;
     for round in 0..5 {
         faults.kill_instance();
-        // No call but the stream's own: nothing else makes a new instance.
+        // Only the stream is open, and no other call causes a new inotify instance.
         for k in 0..5 {
             let says = format!("Round {round}.{k}.");
             walk.fixture.write("r/s1/SKILL.md", skill_text("s", &says));

@@ -1,5 +1,5 @@
-//! The contract's table of errors, a line at a time: status, reason, metadata and field. Errors that
-//! need a file to change between two calls are in `reads_live.rs`.
+//! Table of errors of the contract: status, reason, metadata and field. Errors for which a file
+//! must change between two calls are in `changing_reads.rs`.
 
 use caproot::domain::Limits;
 use caproot::proto::caproot::v1::{
@@ -15,7 +15,7 @@ use crate::harness::{
 
 const INVALID: Code = Code::InvalidArgument;
 
-/// A daemon over one skill `a`, with a directory beside the allowed one.
+/// Starts a daemon with one skill `a`, and a directory outside the allowed directory.
 async fn one_skill() -> (Fixture, Daemon, SelectedCapabilityRoot) {
     let fixture = Fixture::new("skill root/a\nfile root/a/x.md\n| text\nskill other/b");
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
@@ -23,13 +23,13 @@ async fn one_skill() -> (Fixture, Daemon, SelectedCapabilityRoot) {
     (fixture, daemon, root)
 }
 
-/// Which root an error is about.
-fn root_of(refused: &RpcError) -> Option<&str> {
+/// Root that an error is about.
+fn root_id_of(refused: &RpcError) -> Option<&str> {
     refused.metadata.get("root_id").map(String::as_str)
 }
 
 #[tokio::test]
-async fn bad_ids() {
+async fn root_ids_with_bad_characters_are_rejected() {
     let (fixture, daemon, good) = one_skill().await;
     let path = fixture.path("root");
     for bad in ["", ".", "..", "a\nb", "a\0b", "\u{7f}", "\u{85}", &"x".repeat(257)] {
@@ -53,7 +53,7 @@ async fn bad_ids() {
 }
 
 #[tokio::test]
-async fn two_roots_of_one_id() {
+async fn two_roots_with_one_id_are_rejected() {
     let (fixture, daemon, root) = one_skill().await;
     let mut other_environment = root.clone();
     other_environment.location.as_mut().expect("set").environment_id = "elsewhere".into();
@@ -63,14 +63,14 @@ async fn two_roots_of_one_id() {
         let field = Some("selected_capability_roots[1].id");
         assert_rpc_error(answer, INVALID, "INVALID_ARGUMENT", field);
     }
-    // The same twice is answered once.
+    // A root that is selected twice is answered once.
     let answer = daemon.list(&[root.clone(), root]).await;
     assert_eq!((answer.roots.len(), answer.skills.len()), (1, 1));
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn too_many_roots() {
+async fn too_many_roots_are_rejected() {
     let fixture = Fixture::new("skill root/a");
     let limits = Limits { max_roots: 3, ..Limits::default() };
     let setup = Setup { limits, ..Setup::allowing([fixture.path("root")]) };
@@ -89,7 +89,7 @@ async fn too_many_roots() {
 }
 
 #[tokio::test]
-async fn bad_page_sizes_and_tokens() {
+async fn bad_page_sizes_and_tokens_are_rejected() {
     let (_fixture, daemon, root) = one_skill().await;
     for page_size in [-1, i32::MIN] {
         let request = ListSkillsRequest { page_size, ..list_request(std::slice::from_ref(&root)) };
@@ -106,7 +106,7 @@ async fn bad_page_sizes_and_tokens() {
 }
 
 #[tokio::test]
-async fn bad_arguments_of_a_read() {
+async fn bad_arguments_of_a_read_are_rejected() {
     let (_fixture, daemon, root) = one_skill().await;
     let good = read_request(&root, "skill://r/a", "");
     for max_bytes in [1, 2, 3, -1, i64::MIN] {
@@ -137,56 +137,56 @@ async fn bad_arguments_of_a_read() {
 }
 
 #[tokio::test]
-async fn not_found() {
+async fn missing_packages_and_resources_are_not_found() {
     let (_fixture, daemon, root) = one_skill().await;
     let answer = daemon.read(read_request(&root, "skill://r/gone", "")).await;
     let refused = assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
-    assert_eq!(root_of(&refused), Some("r"));
+    assert_eq!(root_id_of(&refused), Some("r"));
     let answer = daemon.read(read_request(&root, "skill://r/a", "skill://r/a/gone.md")).await;
     let refused = assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
-    assert_eq!(root_of(&refused), Some("r"));
+    assert_eq!(root_id_of(&refused), Some("r"));
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_root_that_is_not_allowed() {
+async fn a_root_outside_the_allowed_directories_is_denied() {
     let (fixture, daemon, _) = one_skill().await;
     let places =
         [fixture.path("other"), fixture.path("nothing"), "/etc".into(), "/no/where".into()];
-    let mut said = Vec::new();
+    let mut messages = Vec::new();
     for place in places {
         let answer = daemon.read(read_request(&selected("r", place), "skill://r/b", "")).await;
-        said.push(answer.as_ref().expect_err("outside").message().to_owned());
+        messages.push(answer.as_ref().expect_err("outside").message().to_owned());
         let refused = assert_rpc_error(answer, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
-        assert_eq!(root_of(&refused), Some("r"));
+        assert_eq!(root_id_of(&refused), Some("r"));
     }
-    said.dedup();
-    assert_eq!(said.len(), 1, "the same words whether it exists or not: {said:?}");
+    messages.dedup();
+    assert_eq!(messages.len(), 1, "the message does not depend on existence: {messages:?}");
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_link_that_leads_outside() {
+async fn a_link_that_leads_outside_is_denied() {
     let fixture = Fixture::new(
         "skill root/a\nfile out/x\n| text\n\
          link root/a/there -> $TMP/out/x\nlink root/a/gone -> $TMP/out/y",
     );
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
     let root = selected("r", fixture.path("root"));
-    let mut said = Vec::new();
+    let mut messages = Vec::new();
     for name in ["there", "gone"] {
         let answer =
             daemon.read(read_request(&root, "skill://r/a", &format!("skill://r/a/{name}"))).await;
-        said.push(answer.as_ref().expect_err("outside").message().to_owned());
+        messages.push(answer.as_ref().expect_err("outside").message().to_owned());
         let refused = assert_rpc_error(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
-        assert_eq!(root_of(&refused), Some("r"));
+        assert_eq!(root_id_of(&refused), Some("r"));
     }
-    assert_eq!(said[0], said[1], "the same words whether the target exists or not");
+    assert_eq!(messages[0], messages[1], "the message is the same whether the target exists or not");
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_root_that_cannot_be_used() {
+async fn a_read_in_an_unavailable_root_fails() {
     let (fixture, daemon, _) = one_skill().await;
     let unavailable = [
         selected("r", fixture.path("root/gone")),
@@ -205,13 +205,13 @@ async fn a_root_that_cannot_be_used() {
             None => "WRONG_ENVIRONMENT",
         };
         assert_eq!(refused.reason, reason, "{root:?}: {refused:?}");
-        assert_eq!(root_of(&refused), Some("r"));
+        assert_eq!(root_id_of(&refused), Some("r"));
     }
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn another_environment() {
+async fn a_root_of_another_environment_is_rejected() {
     let (fixture, daemon, _) = one_skill().await;
     let location = CapabilityRootLocation {
         environment_id: "elsewhere".into(),
@@ -221,12 +221,12 @@ async fn another_environment() {
     let root = SelectedCapabilityRoot { id: "r".into(), location: Some(location) };
     let answer = daemon.read(read_request(&root, "skill://r/a", "")).await;
     let refused = assert_rpc_error(answer, Code::FailedPrecondition, "WRONG_ENVIRONMENT", None);
-    assert_eq!(root_of(&refused), Some("r"));
+    assert_eq!(root_id_of(&refused), Some("r"));
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn messages_name_what_is_wrong_with_a_location() {
+async fn messages_name_the_problem_of_a_location() {
     let (fixture, daemon, good) = one_skill().await;
     let mut untyped = good.clone();
     untyped.location.as_mut().expect("set").r#type.clear();
@@ -270,14 +270,14 @@ async fn messages_name_what_is_wrong_with_a_location() {
 }
 
 #[tokio::test]
-async fn another_authority() {
+async fn a_wrong_authority_is_rejected() {
     let (_fixture, daemon, root) = one_skill().await;
     let authority = |kind: &str, id: &str| Some(Authority { kind: kind.into(), id: id.into() });
     let good = read_request(&root, "skill://r/a", "");
     for wrong in [authority("executor", "s"), authority("host", "r"), authority("", "")] {
         let answer = daemon.read(ReadResourceRequest { authority: wrong, ..good.clone() }).await;
         let refused = assert_rpc_error(answer, Code::FailedPrecondition, "AUTHORITY_MISMATCH", None);
-        assert_eq!(root_of(&refused), Some("r"));
+        assert_eq!(root_id_of(&refused), Some("r"));
     }
     for right in [authority("executor", "r"), None] {
         daemon
@@ -289,7 +289,7 @@ async fn another_authority() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_too_large() {
+async fn a_file_over_the_size_limit_is_rejected() {
     let fixture = Fixture::new("skill root/a\nsparse 101 root/a/big\nsparse 100 root/a/fits");
     let limits = Limits { max_file_bytes: 100, ..Limits::default() };
     let setup = Setup { limits, ..Setup::allowing([fixture.path("root")]) };
@@ -297,7 +297,7 @@ async fn a_file_that_is_too_large() {
     let root = selected("r", fixture.path("root"));
     let answer = daemon.read(read_request(&root, "skill://r/a", "skill://r/a/big")).await;
     let refused = assert_rpc_error(answer, Code::FailedPrecondition, "TOO_LARGE", None);
-    assert_eq!(root_of(&refused), Some("r"));
+    assert_eq!(root_id_of(&refused), Some("r"));
     let fits = daemon.read_all(read_request(&root, "skill://r/a", "skill://r/a/fits")).await;
     assert_eq!(fits.expect("at the limit"), [0; 100]);
     daemon.stop().await;

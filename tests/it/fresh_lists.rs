@@ -1,4 +1,4 @@
-//! A fresh list after a write, while others write too.
+//! Fresh lists after a write, while another thread writes too.
 
 use crate::harness::extent;
 use crate::watch_harness::{BusyThread, WatchHarness, skill_text};
@@ -19,7 +19,7 @@ async fn a_fresh_list_has_every_write_before_it() {
         let says = format!("Write {n}.");
         live.fixture.write("r/a/SKILL.md", skill_text("a", &says));
         let list = live.fresh_list().await;
-        let found = list.skills.iter().find(|s| s.name == "a").expect("it is there all the time");
+        let found = list.skills.iter().find(|s| s.name == "a").expect("the skill always exists");
         assert_eq!(found.description, says);
     }
     println!("{rounds} writes and fresh lists in {:?}", begun.elapsed());

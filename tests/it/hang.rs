@@ -1,4 +1,4 @@
-//! A root on a filesystem that does not answer, from the first or later on.
+//! Roots on a filesystem that never answers, or stops answering later.
 
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
@@ -29,29 +29,29 @@ fn roots(fixture: &Fixture) -> Vec<SelectedCapabilityRoot> {
     vec![selected("h", fixture.path("h")), selected("r", fixture.path("r"))]
 }
 
-fn assert_hangs(replica: &Replica) {
+fn assert_timed_out(replica: &Replica) {
     let root = &replica.roots["h"];
     assert_eq!((root.state(), root.reason()), (RootState::Unavailable, RootReason::Timeout));
     assert!(!replica.skills.keys().any(|package| package.starts_with("skill://h/")));
 }
 
-async fn until_it_hangs(replica: &mut Replica) {
+async fn wait_until_timed_out(replica: &mut Replica) {
     while replica.roots.get("h").is_none_or(|root| root.reason() != RootReason::Timeout) {
         replica.next_change().await;
     }
-    assert_hangs(replica);
+    assert_timed_out(replica);
 }
 
-/// It ends when it is asked to. Its clients can say that they are gone meanwhile.
-async fn assert_ends(serving: DaemonProcess) {
+/// Asserts that the daemon exits on SIGTERM. Its clients can close their connections meanwhile.
+async fn assert_exits(serving: DaemonProcess) {
     let begun = Instant::now();
     assert_eq!(serving.terminate_async().await.0, Some(0));
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
-async fn a_root_that_hangs_holds_up_nobody_else_and_heals() {
-    if !runs_in_namespaces("hang::a_root_that_hangs_holds_up_nobody_else_and_heals", &["--mount"]) {
+async fn a_root_that_hangs_does_not_block_others_and_recovers() {
+    if !runs_in_namespaces("hang::a_root_that_hangs_does_not_block_others_and_recovers", &["--mount"]) {
         return;
     }
     let fixture = Fixture::new("skill r/a\nskill h/under");
@@ -61,12 +61,13 @@ async fn a_root_that_hangs_holds_up_nobody_else_and_heals() {
     let daemon = connect(&serving).await;
     let alone = &roots(&fixture)[1..];
     let mut replica = Replica::open(&daemon, watch_request(roots(&fixture))).await;
-    // Before the root is known to hang, who asks for the other one alone does not wait for it.
+    // While the root is not yet known to hang, a client of the other root alone does not wait for
+    // it.
     let begun = Instant::now();
     let list = daemon.list(alone).await;
     assert_eq!(list.skills.len(), 1);
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
-    until_it_hangs(&mut replica).await;
+    wait_until_timed_out(&mut replica).await;
     for n in 0..20 {
         let says = format!("Change {n}.");
         fixture.write("r/a/SKILL.md", skill_text("a", &says));
@@ -75,15 +76,15 @@ async fn a_root_that_hangs_holds_up_nobody_else_and_heals() {
         }
         assert_eq!(fresh_list(&daemon, alone).await.skills[0].description, says);
     }
-    // Many who ask for it are told at once, and take nothing from those who ask for others.
+    // Calls for the hung root are answered at once and do not use up the quota of other calls.
     let both = roots(&fixture);
-    let asked = futures_util::future::join_all((0..600).map(|_| daemon.list(&both))).await;
-    for list in asked {
+    let lists = futures_util::future::join_all((0..600).map(|_| daemon.list(&both))).await;
+    for list in lists {
         assert_eq!((list.skills.len(), list.roots[0].reason()), (1, RootReason::Timeout));
     }
     let list = fresh_list(&daemon, &both).await;
     assert_eq!((list.skills.len(), list.roots[0].reason()), (1, RootReason::Timeout));
-    // The mount is taken away, and with it every call that hangs in it.
+    // The unmount ends every call that hangs in the filesystem.
     drop(hung);
     while !replica.skills.contains_key("skill://h/under") {
         replica.next_change().await;
@@ -91,12 +92,12 @@ async fn a_root_that_hangs_holds_up_nobody_else_and_heals() {
     replica.catch_up(&daemon).await;
     assert_eq!(replica.roots["h"].state(), RootState::Ready);
     drop((replica, daemon));
-    assert_ends(serving).await;
+    assert_exits(serving).await;
 }
 
 #[tokio::test]
-async fn a_directory_that_hangs_does_not_hold_up_the_end() {
-    if !runs_in_namespaces("hang::a_directory_that_hangs_does_not_hold_up_the_end", &["--mount"]) {
+async fn a_directory_that_hangs_does_not_delay_the_shutdown() {
+    if !runs_in_namespaces("hang::a_directory_that_hangs_does_not_delay_the_shutdown", &["--mount"]) {
         return;
     }
     let fixture = Fixture::new("skill r/a\nskill h/a\ndir h/deep/down");
@@ -105,14 +106,14 @@ async fn a_directory_that_hangs_does_not_hold_up_the_end() {
     let serving = serve(&fixture);
     let daemon = connect(&serving).await;
     let mut replica = Replica::open(&daemon, watch_request(roots(&fixture))).await;
-    until_it_hangs(&mut replica).await;
+    wait_until_timed_out(&mut replica).await;
     assert!(replica.skills.contains_key("skill://r/a"));
     drop((replica, daemon));
-    assert_ends(serving).await;
+    assert_exits(serving).await;
 }
 
-/// Times at which a mount is known soon to hang, and is met first by the look at links.
-fn hasty() -> WatchTiming {
+/// Timing with which a hung mount is detected soon, and first by the recheck of links.
+fn short_timing() -> WatchTiming {
     WatchTiming {
         recheck_interval: Duration::from_millis(50),
         stuck_timeout: Duration::from_secs(2),
@@ -122,14 +123,14 @@ fn hasty() -> WatchTiming {
 }
 
 #[tokio::test]
-async fn a_root_that_hangs_after_it_was_searched() {
-    if !runs_in_namespaces("hang::a_root_that_hangs_after_it_was_searched", &["--mount"]) {
+async fn a_root_that_hangs_after_its_scan_recovers() {
+    if !runs_in_namespaces("hang::a_root_that_hangs_after_its_scan_recovers", &["--mount"]) {
         return;
     }
     let fixture = Fixture::new("skill r/a\ndir h");
     let Some(hung) = Fuse::mount(&fixture.path("h")) else { return };
     hung.write("a/SKILL.md", skill_text("a", "Answers."));
-    let setup = Setup { timing: hasty(), ..Setup::allowing([fixture.top().to_owned()]) };
+    let setup = Setup { timing: short_timing(), ..Setup::allowing([fixture.top().to_owned()]) };
     let daemon = Daemon::start(setup).await;
     let mut replica = Replica::open(&daemon, watch_request(roots(&fixture))).await;
     replica.next_batch().await;
@@ -139,13 +140,13 @@ async fn a_root_that_hangs_after_it_was_searched() {
         hung.hang();
         let gone = replica.next_change().await;
         assert_eq!(gone.removed, [("skill://h/a".to_owned(), RemovalReason::RootUnavailable)]);
-        assert_hangs(&replica);
+        assert_timed_out(&replica);
         let says = format!("Round {round}.");
         fixture.replace("r/a/SKILL.md", skill_text("a", &says));
         assert_eq!(replica.next_change().await.upserted, ["skill://r/a"]);
         assert_eq!(fresh_list(&daemon, &roots(&fixture)[1..]).await.skills[0].description, says);
-        hung.go_on();
-        // Nothing there changed, so it is as it was.
+        hung.resume();
+        // The root is unchanged, so the same skill returns.
         assert_eq!(replica.next_change().await.upserted, ["skill://h/a"]);
         assert_eq!(replica.roots["h"].state(), RootState::Ready);
         replica.catch_up(&daemon).await;
@@ -154,8 +155,8 @@ async fn a_root_that_hangs_after_it_was_searched() {
 }
 
 #[tokio::test]
-async fn a_root_that_hangs_later_does_not_hold_up_the_end() {
-    if !runs_in_namespaces("hang::a_root_that_hangs_later_does_not_hold_up_the_end", &["--mount"]) {
+async fn a_root_that_hangs_later_does_not_delay_the_shutdown() {
+    if !runs_in_namespaces("hang::a_root_that_hangs_later_does_not_delay_the_shutdown", &["--mount"]) {
         return;
     }
     let fixture = Fixture::new("skill r/a\ndir h");
@@ -167,15 +168,15 @@ async fn a_root_that_hangs_later_does_not_hold_up_the_end() {
     replica.next_batch().await;
     assert_eq!(replica.skills.len(), 2);
     hung.hang();
-    until_it_hangs(&mut replica).await;
+    wait_until_timed_out(&mut replica).await;
     assert!(replica.skills.contains_key("skill://r/a"));
     drop((replica, daemon));
-    assert_ends(serving).await;
+    assert_exits(serving).await;
 }
 
 #[tokio::test]
-async fn a_published_root_that_hangs_holds_up_no_other() {
-    if !runs_in_namespaces("hang::a_published_root_that_hangs_holds_up_no_other", &["--mount"]) {
+async fn a_published_root_that_hangs_does_not_block_others() {
+    if !runs_in_namespaces("hang::a_published_root_that_hangs_does_not_block_others", &["--mount"]) {
         return;
     }
     // The mount itself, and a directory below it.
@@ -185,7 +186,7 @@ async fn a_published_root_that_hangs_holds_up_no_other() {
         hung.write("deep/down/a/SKILL.md", skill_text("a", "Answers."));
         let publish = [("h", published), ("r", "r")];
         let publish = publish.map(|(id, dir)| (Some(id.to_owned()), fixture.path(dir)));
-        let setup = Setup { timing: hasty(), roots: publish.into(), ..Setup::default() };
+        let setup = Setup { timing: short_timing(), roots: publish.into(), ..Setup::default() };
         let daemon = Daemon::start(setup).await;
         let alone = [selected("r", fixture.path("r"))];
         let roots = vec![selected("h", fixture.path(published)), alone[0].clone()];
@@ -193,8 +194,8 @@ async fn a_published_root_that_hangs_holds_up_no_other() {
         replica.next_batch().await;
         assert_eq!(replica.skills.len(), 2);
         hung.hang();
-        until_it_hangs(&mut replica).await;
-        // For long enough to look at the other again and again.
+        wait_until_timed_out(&mut replica).await;
+        // Long enough for several rechecks of the other root.
         for n in 0..40 {
             let says = format!("Change {n}.");
             fixture.write("r/a/SKILL.md", skill_text("a", &says));
@@ -211,7 +212,7 @@ async fn a_published_root_that_hangs_holds_up_no_other() {
         while replica.roots["r"].state() != RootState::Ready {
             replica.next_change().await;
         }
-        hung.go_on();
+        hung.resume();
         while replica.roots["h"].state() != RootState::Ready {
             replica.next_change().await;
         }

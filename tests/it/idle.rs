@@ -1,4 +1,4 @@
-//! A daemon that has nothing to do does nothing.
+//! An idle daemon uses no processor time.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::replica::Replica;
 use crate::process_usage::processor_time;
 
 #[tokio::test]
-async fn idle_is_idle() {
+async fn an_idle_daemon_uses_no_processor_time() {
     let (skills, bookmark_seconds) = short_or_long((4_000, 2), (10_000, 5));
     let fixture =
         Fixture::new(&format!("repeat {skills} skill r/s{{}}\nrepeat 500 skill out/more/t{{}}"));
@@ -34,16 +34,16 @@ async fn idle_is_idle() {
     let (revision, before) = (replica.revision, processor_time(serving.pid()));
     let begun = Instant::now();
     for _ in 0..2 {
-        assert!(replica.next_batch().await.is_bookmark, "and nothing before");
+        assert!(replica.next_batch().await.is_bookmark, "no event before the bookmark");
     }
     let idle = begun.elapsed();
     let spent = processor_time(serving.pid()).saturating_sub(before);
     println!("{spent:?} of processor time in {idle:?} with {skills} skills");
     assert_eq!(replica.revision, revision);
-    // One search of that many skills costs several times the bound.
+    // One scan of this many skills costs several times the limit.
     assert!(spent < Duration::from_millis(50), "{spent:?} in {idle:?} without a change");
     assert_eq!(watch_status(&daemon).await.missed_changes, 0);
-    // Nor is it taken for one that hangs, once there is something to search again.
+    // After the idle time, the root task is not mistaken for a hung one when it has to scan again.
     fs::rename(fixture.path("out/more"), fixture.path("r/more")).expect("moved in whole");
     replica.catch_up(&daemon).await;
     assert_eq!(replica.skills.len(), skills + 500);
@@ -55,7 +55,7 @@ async fn many_roots_need_few_descriptors() {
     const ROOTS: usize = 100;
     let fixture = Fixture::new(&format!("repeat {ROOTS} skill r{{}}/a"));
     let mut command = Command::new("sh");
-    // Each root needs one for itself; the usual limit is 1,024.
+    // Each root needs one descriptor. The usual limit is 1,024.
     command.args(["-c", "ulimit -n 256 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_caproot")]);
     command.args(["serve", "--listen", "tcp:127.0.0.1:0"]);
     let paths: Vec<_> = (0..ROOTS).map(|n| fixture.path(&format!("r{n:02}"))).collect();

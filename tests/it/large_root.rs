@@ -1,4 +1,4 @@
-//! A root that is full of what is no skill.
+//! Root with many files that are not skills.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,7 +15,8 @@ use crate::process_usage::{most_resident, resident};
 const DIRECTORIES: usize = 100;
 const FILES: usize = 1_000;
 
-/// Ten skills beside a hundred directories of a thousand files, and one skill in the last of these.
+/// Ten skills, a hundred directories with a thousand files each, and one skill in the last
+/// directory.
 fn tree() -> Fixture {
     let fixture = Fixture::new("repeat 10 skill r/s{}\nskill r/data/d99/deep");
     for dir in 0..DIRECTORIES {
@@ -23,7 +24,7 @@ fn tree() -> Fixture {
         fs::create_dir_all(&dir).expect("mkdir");
         fs::write(dir.join("f000"), "no skill").expect("write");
         for file in 1..FILES {
-            // Far cheaper to make than files, and as much to look at.
+            // A hard link is cheaper to create than a file and costs the same to scan.
             fs::hard_link(dir.join("f000"), dir.join(format!("f{file:03}"))).expect("link");
         }
     }
@@ -38,7 +39,7 @@ fn serve(fixture: &Fixture, config: &str) -> DaemonProcess {
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_files_that_are_no_skills() {
+async fn a_scan_of_a_hundred_thousand_other_files_uses_little_memory() {
     let fixture = tree();
     fixture.write("default.yaml", "limits: {}\n");
     fixture.write("limited.yaml", "limits:\n  max_entries: 50000\n");
@@ -53,8 +54,8 @@ async fn a_hundred_thousand_files_that_are_no_skills() {
             replica.next_batch().await;
         }
         let (now, most) = (resident(serving.pid()), most_resident(serving.pid()));
-        println!("{config}: {before} KiB before the search, {now} KiB after, {most} KiB at most");
-        // Names of one level of directories at a time are held, and of files nothing.
+        println!("{config}: {before} KiB before the scan, {now} KiB after, {most} KiB at most");
+        // The scan holds the names of one level of directories at a time, and no names of files.
         assert!(most - before < 48 << 10, "{} KiB more", most - before);
         assert_eq!(replica.skills.len(), skills, "{config}");
         let cut = skills < 11;
@@ -67,7 +68,7 @@ async fn a_hundred_thousand_files_that_are_no_skills() {
         let entries = replica.roots["r"].counts.expect("counts").entries;
         let wanted = if cut { 49_000..=50_000 } else { 100_000..=100_300 };
         assert!(wanted.contains(&entries), "{entries}");
-        // Changes among them are as if they were alone.
+        // Changes of skills are seen as in a small root.
         fixture.write("r/s3/SKILL.md", skill_text("s3", config));
         while replica.skills["skill://r/s3"].description != config {
             replica.next_change().await;

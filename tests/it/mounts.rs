@@ -1,4 +1,4 @@
-//! What is mounted over what was searched already, and taken away again; and what lies behind a mount.
+//! Mounts over directories that were already scanned, unmounts, and changes behind a mount.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,29 +13,29 @@ use crate::open_counter::OpenCounter;
 use crate::namespaces::{Mount, runs_in_namespaces};
 use crate::replica::Replica;
 
-/// Two skills outside of every root, in a filesystem of their own.
-fn elsewhere(fixture: &Fixture) -> Mount {
+/// Mounts a filesystem with two skills outside every root.
+fn mount_outside(fixture: &Fixture) -> Mount {
     let mounted = Mount::new("tmpfs", &fixture.path("out"), "").expect("tmpfs");
     fixture.write("out/in/a/SKILL.md", skill_text("a", "Mount."));
     fixture.write("out/in/new/SKILL.md", skill_text("new", "Mount."));
     mounted
 }
 
-fn says(live: &WatchHarness, package: &str) -> String {
+fn description(live: &WatchHarness, package: &str) -> String {
     live.replica.skills[package].description.clone()
 }
 
 #[tokio::test]
-async fn a_mount_over_a_directory_that_is_listed() {
-    if !runs_in_namespaces("mounts::a_mount_over_a_directory_that_is_listed", &["--mount"]) {
+async fn a_mount_over_a_listed_directory_is_one_revision() {
+    if !runs_in_namespaces("mounts::a_mount_over_a_listed_directory_is_one_revision", &["--mount"]) {
         return;
     }
     let fixture = Fixture::new("skill r/d/in/a\nskill r/d/in/old\nskill r/b\ndir out\ndir empty");
-    let out = elsewhere(&fixture);
+    let out = mount_outside(&fixture);
     let root = selected("r", fixture.path("r"));
     let mut live = WatchHarness::with_roots(fixture, vec![root], fast_timing()).await;
     let before = watch_status(&live.daemon).await.watches_used;
-    let mut aside = OpenCounter::start(&live.fixture.path("r/b"));
+    let mut unrelated = OpenCounter::start(&live.fixture.path("r/b"));
     let (from, to) = (live.fixture.path("out"), live.fixture.path("r/d"));
     for round in 0..3 {
         let revision = live.replica.revision;
@@ -46,21 +46,21 @@ async fn a_mount_over_a_directory_that_is_listed() {
         assert_eq!(upserted, ["skill://r/d/in/a", "skill://r/d/in/new"]);
         assert_eq!(step.removed, [("skill://r/d/in/old".to_owned(), RemovalReason::Deleted)]);
         assert_eq!(live.replica.revision, revision + 1, "one mount is one revision");
-        // What is there now is watched.
-        let told = format!("Below, {round}.");
-        live.fixture.replace("out/in/new/SKILL.md", skill_text("new", &told));
+        // The newly mounted directories are watched.
+        let text = format!("Below, {round}.");
+        live.fixture.replace("out/in/new/SKILL.md", skill_text("new", &text));
         assert_eq!(live.next_change().await.upserted, ["skill://r/d/in/new"]);
-        assert_eq!(says(&live, "skill://r/d/in/new"), told);
+        assert_eq!(description(&live, "skill://r/d/in/new"), text);
         drop(over);
         let step = live.next_change().await;
         assert_eq!(step.removed, [("skill://r/d/in/new".to_owned(), RemovalReason::Deleted)]);
-        assert_eq!(says(&live, "skill://r/d/in/a"), "Does a.");
+        assert_eq!(description(&live, "skill://r/d/in/a"), "Does a.");
         assert_eq!(live.replica.revision, revision + 3);
     }
-    assert_eq!(aside.count(), 0, "what lies beside is not read again");
+    assert_eq!(unrelated.count(), 0, "unrelated skills are not read again");
     assert_eq!(watch_status(&live.daemon).await.missed_changes, 0, "no audit was needed");
-    assert_eq!(watch_status(&live.daemon).await.watches_used, before, "watches are given back");
-    // A mount elsewhere is nothing to this root.
+    assert_eq!(watch_status(&live.daemon).await.watches_used, before, "watches are removed");
+    // A mount outside the root does not affect the root.
     let revision = live.fresh_list().await.revision;
     let elsewhere = Mount::bind(&from, &live.fixture.path("empty"));
     assert_eq!(live.fresh_list().await.revision, revision);
@@ -69,15 +69,15 @@ async fn a_mount_over_a_directory_that_is_listed() {
 }
 
 #[tokio::test]
-async fn a_fresh_list_sees_every_mount_before_it() {
-    if !runs_in_namespaces("mounts::a_fresh_list_sees_every_mount_before_it", &["--mount"]) {
+async fn a_fresh_list_includes_every_earlier_mount() {
+    if !runs_in_namespaces("mounts::a_fresh_list_includes_every_earlier_mount", &["--mount"]) {
         return;
     }
     let fixture = Fixture::new("skill r/d/in/a\nskill r/f\ndir out\nfile out2");
     fixture.write("out2", skill_text("f", "Mount."));
-    let out = elsewhere(&fixture);
+    let out = mount_outside(&fixture);
     let roots = [selected("r", fixture.path("r"))];
-    // Only a fresh list asks.
+    // Only a fresh list checks for mounts with this timing.
     let timing =
         WatchTiming { recheck_interval: Duration::from_mins(10), ..WatchTiming::default() };
     let setup = Setup { timing, ..Setup::allowing([fixture.top().to_owned()]) };
@@ -91,7 +91,7 @@ async fn a_fresh_list_sees_every_mount_before_it() {
     for _ in 0..10 {
         let over = bind("out/in", "r/d/in");
         assert_eq!(described(&fresh_list(&daemon, &roots).await), ["Mount.", "Does f.", "Mount."]);
-        // A file, in a directory that is listed.
+        // Mounts over a single file in a listed directory.
         let file = bind("out2", "r/f/SKILL.md");
         assert_eq!(described(&fresh_list(&daemon, &roots).await), ["Mount.", "Mount.", "Mount."]);
         drop((over, file));
@@ -102,8 +102,8 @@ async fn a_fresh_list_sees_every_mount_before_it() {
 }
 
 #[tokio::test]
-async fn a_mount_over_the_root_or_above_it() {
-    if !runs_in_namespaces("mounts::a_mount_over_the_root_or_above_it", &["--mount"]) {
+async fn a_mount_over_the_root_or_a_parent_is_noticed() {
+    if !runs_in_namespaces("mounts::a_mount_over_the_root_or_a_parent_is_noticed", &["--mount"]) {
         return;
     }
     let fixture = Fixture::new("skill up/r/a\nskill away/r/b\ndir out");
@@ -114,9 +114,9 @@ async fn a_mount_over_the_root_or_above_it() {
         while live.replica.skills.contains_key("skill://r/a") {
             live.next_change().await;
         }
-        let there = live.replica.roots["r"].state() == RootState::Ready;
-        assert_eq!(there, from != "out", "nothing is there, and that is said");
-        assert_eq!(live.replica.skills.contains_key("skill://r/b"), there);
+        let is_ready = live.replica.roots["r"].state() == RootState::Ready;
+        assert_eq!(is_ready, from != "out", "an empty mount makes the root unavailable");
+        assert_eq!(live.replica.skills.contains_key("skill://r/b"), is_ready);
         live.replica.catch_up(&live.daemon).await;
         drop(over);
         while !live.replica.skills.contains_key("skill://r/a") {
@@ -136,13 +136,13 @@ fn overlay(fixture: &Fixture, at: &Path) -> Option<Mount> {
 }
 
 #[tokio::test]
-async fn what_changes_behind_an_overlay_is_found_by_the_audit() {
-    if !runs_in_namespaces("mounts::what_changes_behind_an_overlay_is_found_by_the_audit", &["--mount"]) {
+async fn changes_behind_an_overlay_are_found_by_the_audit() {
+    if !runs_in_namespaces("mounts::changes_behind_an_overlay_are_found_by_the_audit", &["--mount"]) {
         return;
     }
-    // The kind of filesystem below may be one on which an overlay cannot be written.
+    // An overlay may not be supported on the filesystem of the temporary directory.
     let fixture = Fixture::new("dir top");
-    let ground = Mount::new("tmpfs", fixture.top(), "").expect("tmpfs");
+    let base = Mount::new("tmpfs", fixture.top(), "").expect("tmpfs");
     for dir in ["upper", "work", "r"] {
         std::fs::create_dir(fixture.path(dir)).expect("a directory");
     }
@@ -158,16 +158,16 @@ async fn what_changes_behind_an_overlay_is_found_by_the_audit() {
     let mut replica = Replica::open(&daemon, watch_request(vec![root])).await;
     replica.next_batch().await;
     assert_eq!(replica.skills.len(), 2);
-    let audited = async || watch_status(&daemon).await.missed_changes;
+    let missed_changes = async || watch_status(&daemon).await.missed_changes;
 
-    // Through the mount, by events.
+    // A change through the mount is reported by events.
     fixture.write("r/a/SKILL.md", skill_text("a", "Through the mount."));
     while replica.skills["skill://r/a"].description != "Through the mount." {
         replica.next_change().await;
     }
-    let mut repairs = audited().await;
-    assert_eq!(repairs, 0, "an event told");
-    // Behind it, below and above.
+    let mut missed = missed_changes().await;
+    assert_eq!(missed, 0, "an event reported the change");
+    // Changes behind the mount, in the lower and in the upper directory.
     fixture.write("lower/b/SKILL.md", skill_text("b", "Behind the mount, below."));
     fixture.write("upper/a/SKILL.md", skill_text("a", "Behind the mount, above."));
     for (package, says) in
@@ -176,16 +176,16 @@ async fn what_changes_behind_an_overlay_is_found_by_the_audit() {
         while replica.skills[package].description != says {
             replica.next_change().await;
         }
-        assert!(audited().await > 0);
-        repairs = audited().await;
+        assert!(missed_changes().await > 0);
+        missed = missed_changes().await;
     }
     fixture.write("upper/new/SKILL.md", skill_text("new", "Behind the mount."));
     while !replica.skills.contains_key("skill://r/new") {
         replica.next_change().await;
     }
-    assert!(audited().await > repairs);
+    assert!(missed_changes().await > missed);
     assert_eq!(replica.roots["r"].watch_mode(), WatchMode::Events);
     replica.catch_up(&daemon).await;
     daemon.stop().await;
-    drop((over, ground));
+    drop((over, base));
 }

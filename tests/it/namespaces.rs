@@ -1,5 +1,6 @@
-//! Tests that mount, or cut a network off: such a test runs itself again, alone, in namespaces of its
-//! own in which it is root, so that nothing of the machine changes and all of it goes with the process.
+//! Runs tests that mount or cut a network off in private namespaces. Such a test starts itself
+//! again, alone and as root of new namespaces. The changes affect no other process and end with the
+//! process.
 
 use std::env;
 use std::io::{self, Seek as _};
@@ -13,13 +14,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::HANG_TIMEOUT;
 
-/// Says to the second run of a test that it is that.
-const INSIDE: &str = "CAPROOT_PRIVATE";
+/// Environment variable that marks the second run of a test.
+const INNER_TEST: &str = "CAPROOT_PRIVATE";
 
-/// Whether this is the run inside. Outside, has the test of this name, such as `hang::a_test`, run
-/// inside; where that cannot be had, says that it is skipped.
+/// Returns true in the inner run of a test. In the outer run, runs the test of this name, such as
+/// `hang::a_test`, in new namespaces and returns false. Prints that the test is skipped if
+/// namespaces are not available.
 pub(crate) fn runs_in_namespaces(test: &str, namespaces: &[&str]) -> bool {
-    if env::var(INSIDE).is_ok_and(|name| name == test) {
+    if env::var(INNER_TEST).is_ok_and(|name| name == test) {
         return true;
     }
     let unshare = || {
@@ -28,52 +30,52 @@ pub(crate) fn runs_in_namespaces(test: &str, namespaces: &[&str]) -> bool {
         command
     };
     if !unshare().arg("true").status().is_ok_and(|status| status.success()) {
-        println!("SKIPPED: {test}: no user namespaces here, so it cannot mount or cut off");
+        println!("SKIPPED: {test}: user namespaces are not available");
         return false;
     }
-    let mut said = tempfile::tempfile().expect("a temporary file");
-    let to = || Stdio::from(said.try_clone().expect("a descriptor"));
+    let mut output = tempfile::tempfile().expect("a temporary file");
+    let to = || Stdio::from(output.try_clone().expect("a descriptor"));
     let mut command = unshare();
     command.arg(env::current_exe().expect("a path")).args([test, "--exact", "--nocapture"]);
-    command.env(INSIDE, test).stdin(Stdio::null()).stdout(to()).stderr(to());
+    command.env(INNER_TEST, test).stdin(Stdio::null()).stdout(to()).stderr(to());
     let mut child = command.spawn().expect("unshare runs");
     let pid = Pid::from_child(&child);
     let (send, receive) = channel();
     thread::spawn(move || send.send(child.wait().expect("wait")));
-    let ended = receive.recv_timeout(3 * HANG_TIMEOUT);
-    if ended.is_err() {
-        kill_process(pid, Signal::KILL).expect("it is there");
+    let status = receive.recv_timeout(3 * HANG_TIMEOUT);
+    if status.is_err() {
+        kill_process(pid, Signal::KILL).expect("the process exists");
     }
-    said.rewind().expect("a file");
-    let said = io::read_to_string(said).expect("text");
-    let ended = ended.unwrap_or_else(|_| panic!("{test} does not end inside:\n{said}"));
-    assert!(ended.success(), "{test} inside:\n{said}");
-    assert!(said.contains("1 passed"), "no test is called {test}");
-    print!("{said}");
+    output.rewind().expect("a file");
+    let output = io::read_to_string(output).expect("text");
+    let status = status.unwrap_or_else(|_| panic!("{test} does not end in the namespaces:\n{output}"));
+    assert!(status.success(), "{test} in the namespaces:\n{output}");
+    assert!(output.contains("1 passed"), "no test is called {test}");
+    print!("{output}");
     false
 }
 
-/// A mount that is taken away again when this is dropped.
+/// Mount that drop removes.
 #[derive(Debug)]
 pub(crate) struct Mount(PathBuf);
 
 impl Mount {
-    /// Mounts a filesystem of this kind.
+    /// Mounts a filesystem of a kind.
     pub(crate) fn new(kind: &str, dir: &Path, options: &str) -> rustix::io::Result<Self> {
         let options = std::ffi::CString::new(options).expect("no NUL");
         mount(kind, dir, kind, MountFlags::NOSUID | MountFlags::NODEV, &*options)?;
         Ok(Self(dir.to_owned()))
     }
 
-    /// Shows one directory or file at another, too.
+    /// Bind-mounts a directory or file over another path.
     pub(crate) fn bind(from: &Path, to: &Path) -> Self {
-        mount_bind(from, to).expect("a mount that is bound");
+        mount_bind(from, to).expect("a bind mount");
         Self(to.to_owned())
     }
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        unmount(&self.0, UnmountFlags::DETACH).expect("it was mounted");
+        unmount(&self.0, UnmountFlags::DETACH).expect("unmount");
     }
 }

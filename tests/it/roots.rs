@@ -8,7 +8,7 @@ use caproot::proto::caproot::v1::{
 
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, located, selected};
-use crate::listing::name_of;
+use crate::listing::short_name;
 
 /// The state and reason of one root, as `ListSkills` and `ResolveRoots` agree on it.
 async fn state(daemon: &Daemon, root: &SelectedCapabilityRoot) -> String {
@@ -25,7 +25,7 @@ async fn state(daemon: &Daemon, root: &SelectedCapabilityRoot) -> String {
         }
         reason => {
             assert_eq!(listed.state(), RootState::Unavailable, "{listed:?}");
-            name_of(reason.as_str_name(), "ROOT_REASON_").into()
+            short_name(reason.as_str_name(), "ROOT_REASON_").into()
         }
     }
 }

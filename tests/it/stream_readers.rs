@@ -1,4 +1,4 @@
-//! Readers that stop, and readers by the thousand.
+//! Stream readers that stop, and a thousand stream readers.
 
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
@@ -18,8 +18,8 @@ use crate::open_counter::OpenCounter;
 use crate::replica::Replica;
 use crate::process_usage::resident;
 
-/// The same daemon through a connection that takes no more than 64 KiB before it is read.
-async fn narrow(daemon: &Daemon) -> Daemon {
+/// Connects to the daemon with flow-control windows of 64 KiB.
+async fn connect_with_small_window(daemon: &Daemon) -> Daemon {
     let mut narrow = Daemon::connect_to(&daemon.address).await;
     let endpoint = Endpoint::new(format!("http://{}", daemon.address)).expect("an address");
     let endpoint = endpoint.initial_stream_window_size(65_535);
@@ -29,15 +29,15 @@ async fn narrow(daemon: &Daemon) -> Daemon {
 }
 
 #[tokio::test]
-async fn a_reader_that_is_stuck_begins_anew() {
+async fn a_stalled_reader_is_reset() {
     let stalled_reader_timeout = Duration::from_millis(300);
     let mut live =
         WatchHarness::with_timing("skill r/a", WatchTiming { stalled_reader_timeout, ..WatchTiming::default() })
             .await;
     let root = selected("r", live.fixture.path("r"));
-    let mut stuck = Replica::open(&narrow(&live.daemon).await, watch_request(vec![root])).await;
+    let mut stuck = Replica::open(&connect_with_small_window(&live.daemon).await, watch_request(vec![root])).await;
     stuck.next_batch().await;
-    // More at once than fits between the daemon and a client that does not read.
+    // More data than fits between the daemon and a client that does not read.
     for n in 0..220 {
         let head = format!("---\nname: s{n}\ndescription: Fat.\nlicense: ");
         let fat = head + &"x".repeat(4_000) + "\n---\n";
@@ -53,18 +53,18 @@ async fn a_reader_that_is_stuck_begins_anew() {
         live.next_change().await;
         round += 1;
     }
-    assert!(round > 4, "who reads is not held up: {round}");
+    assert!(round > 4, "other readers are not delayed: {round}");
     let step = stuck.next_batch().await;
     assert_eq!(step.reset, Some(ResetReason::Resync));
     stuck.catch_up(&live.daemon).await;
-    // Goes on as any other.
+    // The stream then continues as any other stream.
     live.fixture.write("r/a/SKILL.md", skill_text("a", "Read again."));
     assert_eq!(stuck.next_change().await.upserted, ["skill://r/a"]);
     live.finish().await;
 }
 
 #[tokio::test]
-async fn a_reader_that_stops_for_long_costs_no_memory() {
+async fn readers_that_stop_use_no_memory() {
     let changes = short_or_long(300, 600);
     let fat = |says: &str| {
         let head = format!("---\nname: s\ndescription: {says}\nlicense: ");
@@ -84,16 +84,16 @@ async fn a_reader_that_stops_for_long_costs_no_memory() {
     let request = watch_request(vec![selected("r", fixture.path("r"))]);
     let mut reader = Replica::open(&daemon, request.clone()).await;
     reader.next_batch().await;
-    // Some that have read the first state, and one that never reads at all.
+    // Ten clients that have read the first state, and a client that never reads.
     let mut stopped = Vec::new();
     for n in 0..11 {
-        let mut replica = Replica::open(&narrow(&daemon).await, request.clone()).await;
+        let mut replica = Replica::open(&connect_with_small_window(&daemon).await, request.clone()).await;
         if n > 0 {
             replica.next_batch().await;
         }
         stopped.push(replica);
     }
-    let mut held = vec![resident(serving.pid())];
+    let mut memory = vec![resident(serving.pid())];
     for half in 0..2 {
         for change in 0..changes / 2 {
             let says = format!("Change {half}.{change}.");
@@ -103,11 +103,11 @@ async fn a_reader_that_stops_for_long_costs_no_memory() {
                 reader.next_change().await;
             }
         }
-        held.push(resident(serving.pid()));
+        memory.push(resident(serving.pid()));
     }
-    println!("{held:?} KiB before, in the middle and at the end of {changes} changes of 6 KB");
-    // What the changes hold together, for each of those that do not read, would be 10 MiB and more.
-    assert!(held[2] < held[1] + (4 << 10), "{held:?}");
+    println!("{memory:?} KiB before, in the middle and at the end of {changes} changes of 6 KB");
+    // All changes together would take 10 MiB or more for each client that does not read.
+    assert!(memory[2] < memory[1] + (4 << 10), "{memory:?}");
     for (n, replica) in stopped.iter_mut().enumerate() {
         let before = replica.revision;
         let step = replica.next_batch().await;
@@ -121,9 +121,9 @@ async fn a_reader_that_stops_for_long_costs_no_memory() {
     assert_eq!(serving.terminate_async().await.0, Some(0));
 }
 
-/// What they are sent may be made once for all of them; each gets what its own request asks for.
+/// Streams may share encoded events, but each stream gets the data of its own request.
 #[tokio::test]
-async fn streams_of_other_requests_get_their_own() {
+async fn streams_with_different_requests_get_their_own_data() {
     let mut live = WatchHarness::new("skill r/a\nskill s/a\ndir r/a/agents").await;
     let [r, s] = ["r", "s"].map(|id| selected(id, live.fixture.path(id)));
     let all = watch_request(vec![r.clone(), s.clone()]);
@@ -143,12 +143,12 @@ async fn streams_of_other_requests_get_their_own() {
         assert_eq!(replica.next_batch().await.reset, Some(ResetReason::Initial));
         replica.catch_up(&live.daemon).await;
     }
-    // One that comes later by a token, from where nothing was sent to it yet.
+    // A client that resumes with a token before any event was sent to it.
     let mut resumed = replicas[0].fork();
     let sidecar = "policy:\n  products: [chatgpt]\n";
     live.fixture.write("out/openai.yaml", sidecar);
-    let there = live.fixture.path("r/a/agents/openai.yaml");
-    std::fs::rename(live.fixture.path("out/openai.yaml"), there).expect("moved in whole");
+    let sidecar_path = live.fixture.path("r/a/agents/openai.yaml");
+    std::fs::rename(live.fixture.path("out/openai.yaml"), sidecar_path).expect("moved in whole");
     live.next_change().await;
     live.fixture.replace("r/a/SKILL.md", skill_text("a", "Told to all."));
     live.next_change().await;
@@ -164,9 +164,9 @@ async fn streams_of_other_requests_get_their_own() {
     live.finish().await;
 }
 
-/// One reader goes the way of another that stopped, and then the other goes on.
+/// A fast reader overtakes a slow reader that stopped, and then the slow reader continues.
 #[tokio::test]
-async fn a_reader_that_passes_a_slow_one_misses_nothing() {
+async fn a_reader_that_overtakes_a_slow_one_misses_nothing() {
     let fixture = Fixture::new("dir r");
     for n in 0..400 {
         let head = format!("---\nname: s{n}\ndescription: Fat.\nlicense: ");
@@ -175,8 +175,8 @@ async fn a_reader_that_passes_a_slow_one_misses_nothing() {
     }
     let daemon = Daemon::start(Setup::allowing([fixture.top().to_owned()])).await;
     let request = watch_request(vec![selected("r", fixture.path("r"))]);
-    // Takes the first events, and leaves the rest to be made.
-    let mut slow = Replica::open(&narrow(&daemon).await, request.clone()).await;
+    // The slow client takes the first events and leaves the rest unsent.
+    let mut slow = Replica::open(&connect_with_small_window(&daemon).await, request.clone()).await;
     for _ in 0..3 {
         let mut fast = Replica::open(&daemon, request.clone()).await;
         let step = fast.next_batch().await;
@@ -190,7 +190,7 @@ async fn a_reader_that_passes_a_slow_one_misses_nothing() {
 }
 
 #[tokio::test]
-async fn a_thousand_streams_are_told_of_one_change() {
+async fn a_thousand_streams_get_one_change() {
     const STREAMS: usize = 1_000;
     let fixture = Fixture::new("skill r/a\nskill r/b");
     let timing = WatchTiming {
@@ -200,7 +200,7 @@ async fn a_thousand_streams_are_told_of_one_change() {
     };
     let limits = Limits { max_streams: STREAMS, ..Limits::default() };
     let setup = Setup { limits, timing, ..Setup::allowing([fixture.top().to_owned()]) };
-    let mut looks = OpenCounter::start(&fixture.path("r/a"));
+    let mut openings = OpenCounter::start(&fixture.path("r/a"));
     let daemon = Daemon::start(setup).await;
     let request = watch_request(vec![selected("r", fixture.path("r"))]);
     let mut connections = Vec::new();
@@ -216,7 +216,7 @@ async fn a_thousand_streams_are_told_of_one_change() {
     let one_more = in_time(daemon.client.clone().watch_skills(request.clone())).await;
     assert_rpc_error(one_more, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
     let alone = watch_status(&daemon).await.watches_used;
-    assert_eq!(looks.count(), 1, "one search served all");
+    assert_eq!(openings.count(), 1, "one scan served all streams");
     fixture.write("next", skill_text("a", "Told to all."));
     std::fs::rename(fixture.path("next"), fixture.path("r/a/SKILL.md")).expect("rename over it");
     for reader in &mut readers {
@@ -224,11 +224,11 @@ async fn a_thousand_streams_are_told_of_one_change() {
     }
     let (first, rest) = readers.split_first().expect("a thousand");
     assert!(rest.iter().all(|r| (r.revision, &r.skills) == (first.revision, &first.skills)));
-    assert_eq!(looks.count(), 1, "one look told all");
+    assert_eq!(openings.count(), 1, "one rescan served all streams");
     let status_now = watch_status(&daemon).await;
-    assert_eq!((status_now.roots, status_now.watches_used), (1, alone), "looked after once");
+    assert_eq!((status_now.roots, status_now.watches_used), (1, alone), "one task watches the root");
     drop(readers);
-    // Nobody needs the root any more: it is let go of, with its watches.
+    // Without streams the root and its watches are released.
     let gone = async {
         loop {
             let status = watch_status(&daemon).await;

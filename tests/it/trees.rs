@@ -213,7 +213,7 @@ async fn actual(case: &Case, opener: OpenMethod) -> Vec<Line> {
         ResolveRootsRequest { selected_capability_roots: roots.clone(), ..Default::default() };
     let resolved = daemon.client.clone().resolve_roots(request).await.expect("ResolveRoots");
 
-    let mut lines = listing::lines(&answer, &resolved.into_inner().roots, &case.show);
+    let mut lines = listing::canonical_lines(&answer, &resolved.into_inner().roots, &case.show);
     for line in case.expected.iter().filter(|l| l.starts_with("read ")) {
         let (asked, _) = line.split_once(" = ").expect("read … = ANSWER");
         let text = format!("{asked} = {}", read(&daemon, &roots[0], asked).await);

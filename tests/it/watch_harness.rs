@@ -1,4 +1,4 @@
-//! One tree, one daemon and one client that follows it: what tests of changes begin with.
+//! Fixture with one tree, one daemon and one client that follows the tree, for tests of changes.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,30 +18,30 @@ use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, in_time, list_request, selected};
 use crate::replica::{EventBatch, Replica};
 
-/// A tree of which `r` is watched; all of it is allowed.
+/// Tree whose directory `r` is watched. All of the tree is allowed.
 pub(crate) struct WatchHarness {
-    /// The tree.
+    /// Tree that the test changes.
     pub fixture: Fixture,
-    /// The daemon.
+    /// Daemon that serves the tree.
     pub daemon: Daemon,
-    /// A client that holds the first state.
+    /// Client that holds the first state.
     pub replica: Replica,
 }
 
 impl WatchHarness {
-    /// Starts with this tree.
+    /// Starts with a tree and the default timing.
     pub(crate) async fn new(tree: &str) -> Self {
         Self::with_timing(tree, WatchTiming::default()).await
     }
 
-    /// The same with other times.
+    /// Starts with a tree and another timing.
     pub(crate) async fn with_timing(tree: &str, timing: WatchTiming) -> Self {
         let fixture = Fixture::new(tree);
         let root = selected("r", fixture.path("r"));
         Self::with_roots(fixture, vec![root], timing).await
     }
 
-    /// The same with other roots.
+    /// Starts with a fixture, other roots and another timing.
     pub(crate) async fn with_roots(
         fixture: Fixture,
         roots: Vec<SelectedCapabilityRoot>,
@@ -54,37 +54,37 @@ impl WatchHarness {
         Self { fixture, daemon, replica }
     }
 
-    /// The next change.
+    /// Returns the next change of the stream.
     pub(crate) async fn next_change(&mut self) -> EventBatch {
         self.replica.next_change().await
     }
 
-    /// A fresh list of the root `r`.
+    /// Returns a fresh list of the root `r`.
     pub(crate) async fn fresh_list(&self) -> ListSkillsResponse {
         fresh_list(&self.daemon, &[selected("r", self.fixture.path("r"))]).await
     }
 
-    /// Goes on until the client holds what a fresh list says, then stops the daemon.
+    /// Reads the stream until the client holds the state of a fresh list, then stops the daemon.
     pub(crate) async fn finish(mut self) {
         self.replica.catch_up(&self.daemon).await;
         self.daemon.stop().await;
     }
 }
 
-/// A fresh list of these roots.
+/// Returns a fresh list of these roots.
 pub(crate) async fn fresh_list(daemon: &Daemon, roots: &[SelectedCapabilityRoot]) -> ListSkillsResponse {
     let consistency = Consistency::Fresh.into();
     let request = ListSkillsRequest { consistency, ..list_request(roots) };
     daemon.try_list(request).await.expect("a fresh list")
 }
 
-/// How the daemon says that it notices changes.
+/// Returns how the daemon watches for changes.
 pub(crate) async fn watch_status(daemon: &Daemon) -> WatchStatus {
     let executor = in_time(daemon.client.clone().get_executor(GetExecutorRequest {})).await;
     executor.expect("GetExecutor").into_inner().watch.expect("a watch status")
 }
 
-/// Times at which what no event tells is found soon.
+/// Timing with which the daemon soon finds changes that cause no event.
 pub(crate) fn fast_timing() -> WatchTiming {
     WatchTiming {
         recheck_interval: Duration::from_millis(50),
@@ -93,28 +93,28 @@ pub(crate) fn fast_timing() -> WatchTiming {
     }
 }
 
-/// The text of a SKILL.md.
-pub(crate) fn skill_text(name: &str, says: &str) -> String {
-    format!("---\nname: {name}\ndescription: {says}\n---\n")
+/// Text of a SKILL.md.
+pub(crate) fn skill_text(name: &str, description: &str) -> String {
+    format!("---\nname: {name}\ndescription: {description}\n---\n")
 }
 
-/// A request for a stream that begins anew.
+/// Request for a new stream.
 pub(crate) fn watch_request(roots: Vec<SelectedCapabilityRoot>) -> WatchSkillsRequest {
     WatchSkillsRequest { selected_capability_roots: roots, ..WatchSkillsRequest::default() }
 }
 
-/// Makes a link lead elsewhere in one step, as deployments do.
+/// Changes the target of a link in one step, as deployments do.
 pub(crate) fn retarget(link: &Path, target: &str) {
-    let fresh = link.with_file_name("new-link");
-    symlink(target, &fresh).expect("a link beside it");
-    fs::rename(&fresh, link).expect("rename over it");
+    let temporary = link.with_file_name("new-link");
+    symlink(target, &temporary).expect("a link next to it");
+    fs::rename(&temporary, link).expect("rename over it");
 }
 
-/// A thread that does something again and again, with a count, until this is dropped.
+/// Thread that repeats an action with a counter until the value is dropped.
 pub(crate) struct BusyThread(Arc<AtomicBool>, Option<JoinHandle<()>>);
 
 impl BusyThread {
-    /// Begins.
+    /// Starts the thread.
     pub(crate) fn new(work: impl Fn(u64) + Send + 'static) -> Self {
         let done = Arc::new(AtomicBool::new(false));
         let is_done = done.clone();
@@ -133,6 +133,6 @@ impl Drop for BusyThread {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
         let ended = self.1.take().expect("dropped once").join();
-        assert!(ended.is_ok() || thread::panicking(), "the thread did its work");
+        assert!(ended.is_ok() || thread::panicking(), "the thread did not panic");
     }
 }

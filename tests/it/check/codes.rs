@@ -57,7 +57,7 @@ async fn shown(fixture: &Fixture) -> String {
     let (exit, stdout, stderr) = said(&caproot(fixture.top(), ["check", "root", "--notes"]));
     let mut text =
         format!("$ caproot check root --notes\n{stdout}{stderr}exit code {exit}\n\nListSkills\n");
-    for line in listing::lines(&listed(fixture.path("root")).await, &[], &[]) {
+    for line in listing::canonical_lines(&listed(fixture.path("root")).await, &[], &[]) {
         writeln!(text, "{}", line.text).expect("text");
         if !line.message.is_empty() {
             writeln!(text, "    {}", line.message).expect("text");
