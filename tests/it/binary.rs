@@ -238,7 +238,11 @@ fn a_socket_in_use_is_reported() {
     let serving = DaemonProcess::start(&["--root", DEMO, "--listen", &listen].map(OsStr::new));
     assert_startup_fails(["serve", "--root", DEMO, "--listen", &listen], 73, "c.sock");
     assert!(socket.exists(), "the first daemon keeps its socket");
-    assert_eq!(run(["status", "--endpoint", &listen]).code, Some(0), "the first daemon still serves");
+    assert_eq!(
+        run(["status", "--endpoint", &listen]).code,
+        Some(0),
+        "the first daemon still serves"
+    );
     assert_eq!(serving.terminate().0, Some(0));
 }
 
@@ -338,7 +342,10 @@ fn client_commands_work_against_the_demo() {
         list["skills"].as_array().expect("skills").iter().map(|s| s["name"].clone()).collect();
     assert_eq!(names, ["review-kit:review-diff", "triage-logs", "write-changelog"]);
     let severe: Vec<_> = list["diagnostics"].as_array().into_iter().flatten().collect();
-    assert!(severe.iter().all(|d| d["severity"] == "SEVERITY_NOTE"), "the demo has no problems: {severe:?}");
+    assert!(
+        severe.iter().all(|d| d["severity"] == "SEVERITY_NOTE"),
+        "the demo has no problems: {severe:?}"
+    );
 
     let handle = "skill://demo/write-changelog";
     let read = run(["read", "--endpoint", &listen, handle]);

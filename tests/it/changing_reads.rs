@@ -116,7 +116,8 @@ async fn a_cursor_gives_no_access_to_a_disallowed_root(opener: OpenMethod) {
     daemon.stop().await;
     let mut fixture = fixture;
     fixture.add("dir elsewhere");
-    let daemon = Daemon::start(Setup::allowing([fixture.path("elsewhere")]).with_opener(opener)).await;
+    let daemon =
+        Daemon::start(Setup::allowing([fixture.path("elsewhere")]).with_opener(opener)).await;
     let answer = daemon.read(ReadResourceRequest { cursor, ..request }).await;
     assert_rpc_error(answer, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
     daemon.stop().await;

@@ -244,7 +244,12 @@ async fn path_reads_published_roots_from_the_config_file() {
     ] {
         let output = with(good, handle).await;
         let expected = fixture.path(path);
-        assert_eq!(output.text().trim_end(), expected.to_str().expect("UTF-8"), "{}", output.stderr);
+        assert_eq!(
+            output.text().trim_end(),
+            expected.to_str().expect("UTF-8"),
+            "{}",
+            output.stderr
+        );
     }
     for (config, says) in [
         ("roots: [{id: other, path: skills}]", "does not publish"),

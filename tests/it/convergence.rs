@@ -11,9 +11,9 @@ use caproot::catalog::{FaultInjector, WatchTiming};
 use caproot::proto::caproot::v1::{ListSkillsResponse, ResetReason, Skill, WatchSkillsRequest};
 
 use crate::harness::{Daemon, selected};
-use crate::watch_harness::{fresh_list, skill_text, watch_status, watch_request};
+use crate::random_walk::{RandomWalk, from_env};
 use crate::replica::Replica;
-use crate::random_walk::{Walk, from_env};
+use crate::watch_harness::{fresh_list, skill_text, watch_request, watch_status};
 
 /// RevisionRecord of held and listed states. All holders of one revision must hold the same state.
 #[derive(Default)]
@@ -84,20 +84,23 @@ impl WatchClients {
     }
 }
 
-async fn walk(timing: WatchTiming, faults: FaultInjector, steps: u64) {
-    let mut walk = Walk::new();
+async fn run_walk(timing: WatchTiming, faults: FaultInjector, steps: u64) {
+    let mut walk = RandomWalk::new();
     let roots = [selected("r", walk.fixture.path("r"))];
-    let daemon = walk.daemon(&timing, &faults).await;
+    let daemon = walk.start_daemon(&timing, &faults).await;
     let mut followed = WatchClients::new(daemon, &watch_request(roots.to_vec()), 4).await;
-    let mut aside = walk.aside(&followed.daemon).await;
+    let mut other = walk.follow_other_root(&followed.daemon).await;
     for number in 0..steps {
-        walk.step(number);
+        walk.apply_change(number);
         if number == steps / 4 {
             let before = watch_status(&followed.daemon).await.overflows;
             walk.flood();
-            walk.step(steps + number);
+            walk.apply_change(steps + number);
             followed.record.record_list(&fresh_list(&followed.daemon, &roots).await);
-            assert!(watch_status(&followed.daemon).await.overflows > before, "the queue overflowed");
+            assert!(
+                watch_status(&followed.daemon).await.overflows > before,
+                "the queue overflowed"
+            );
         }
         // Client 0 reads at once, client 1 rarely, client 2 resumes often, client 3 only after the
         // restart.
@@ -114,30 +117,30 @@ async fn walk(timing: WatchTiming, faults: FaultInjector, steps: u64) {
                 followed.catch_up(client).await;
             }
             let clients = followed.stop(&[true, true, true, false]).await;
-            let daemon = walk.daemon(&timing, &faults).await;
+            let daemon = walk.start_daemon(&timing, &faults).await;
             followed = WatchClients { daemon, clients, record: RevisionRecord::default() };
             for client in 0..4 {
                 followed.clients[client].resume(&followed.daemon).await;
                 followed.read_first_batch(client, &[ResetReason::EpochChanged]).await;
             }
-            aside = walk.aside(&followed.daemon).await;
+            other = walk.follow_other_root(&followed.daemon).await;
         }
     }
-    walk.mend();
-    let truth = walk.truth().await;
+    walk.repair_skills();
+    let expected = walk.list_of_new_daemon().await;
     for client in 0..4 {
         followed.catch_up(client).await;
-        followed.clients[client].assert_matches(&truth);
+        followed.clients[client].assert_matches(&expected);
         assert!(!followed.clients[client].skills.is_empty(), "seed {}", walk.seed);
     }
-    aside.catch_up(&followed.daemon).await;
+    other.catch_up(&followed.daemon).await;
     followed.stop(&[true; 4]).await;
 }
 
 #[tokio::test]
 async fn fast_and_slow_clients_converge_to_the_list() {
     let steps = from_env("CAPROOT_WALK_STEPS", 60);
-    walk(WatchTiming::default(), FaultInjector::default(), steps).await;
+    run_walk(WatchTiming::default(), FaultInjector::default(), steps).await;
 }
 
 #[tokio::test]
@@ -148,39 +151,39 @@ async fn a_watcher_that_loses_events_still_converges() {
         ..WatchTiming::default()
     };
     let faults = FaultInjector::default();
-    let mut walk = Walk::new();
-    let daemon = walk.daemon(&timing, &faults).await;
+    let mut walk = RandomWalk::new();
+    let daemon = walk.start_daemon(&timing, &faults).await;
     let root = selected("r", walk.fixture.path("r"));
     let mut client = Replica::open(&daemon, watch_request(vec![root])).await;
     client.next_batch().await;
     faults.drop_events(30);
     let mut number = 0;
     while faults.dropped_events() < 100 {
-        walk.step(number);
+        walk.apply_change(number);
         number += 1;
         tokio::task::yield_now().await;
     }
-    walk.mend();
-    let truth = walk.truth().await;
+    walk.repair_skills();
+    let expected = walk.list_of_new_daemon().await;
     // The audit, a recheck of links or an event that was not dropped reports the change.
-    while !client.matches(&truth) {
+    while !client.matches(&expected) {
         client.next_change().await;
     }
-    client.assert_matches(&truth);
+    client.assert_matches(&expected);
     // A single change is found as reliably as many changes.
     for n in 0..10 {
         walk.fixture.write("r/last/SKILL.md", skill_text("last", &format!("Last {n}.")));
-        let truth = walk.truth().await;
-        while !client.matches(&truth) {
+        let expected = walk.list_of_new_daemon().await;
+        while !client.matches(&expected) {
             client.next_change().await;
         }
     }
     // A third of the events is enough to find most changes. With all events dropped, only the audit
     // finds a change.
     faults.drop_events(100);
-    walk.fixture.replace("r/last/SKILL.md", skill_text("last", "Told by nobody."));
-    let truth = walk.truth().await;
-    while !client.matches(&truth) {
+    walk.fixture.replace("r/last/SKILL.md", skill_text("last", "Without an event."));
+    let expected = walk.list_of_new_daemon().await;
+    while !client.matches(&expected) {
         client.next_change().await;
     }
     assert!(watch_status(&daemon).await.missed_changes > 0);
@@ -190,8 +193,8 @@ async fn a_watcher_that_loses_events_still_converges() {
 #[tokio::test]
 async fn a_failed_inotify_instance_is_replaced() {
     let faults = FaultInjector::default();
-    let mut walk = Walk::new();
-    let daemon = walk.daemon(&WatchTiming::default(), &faults).await;
+    let mut walk = RandomWalk::new();
+    let daemon = walk.start_daemon(&WatchTiming::default(), &faults).await;
     let root = selected("r", walk.fixture.path("r"));
     let mut client = Replica::open(&daemon, watch_request(vec![root])).await;
     client.next_batch().await;
@@ -206,7 +209,7 @@ async fn a_failed_inotify_instance_is_replaced() {
             }
         }
     }
-    walk.step(0);
+    walk.apply_change(0);
     client.catch_up(&daemon).await;
     daemon.stop().await;
 }

@@ -15,8 +15,8 @@ use caproot::proto::caproot::v1::{DiagnosticCode, RootState};
 use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, selected};
-use crate::watch_harness::watch_request;
 use crate::replica::Replica;
+use crate::watch_harness::watch_request;
 
 /// Maximum number of threads that read files. The daemon uses no more threads than processors.
 const MAX_THREADS: usize = 8;

@@ -1,4 +1,4 @@
-//! A client that is gone without a word: its machine lost power, or the way to it is cut.
+//! Clients that disappear without closing the connection, such as after a power failure.
 
 use std::fs;
 use std::process::Command;
@@ -11,18 +11,18 @@ use tonic::Code;
 
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, assert_rpc_error, in_time, selected};
-use crate::watch_harness::{skill_text, watch_request};
 use crate::namespaces::runs_in_namespaces;
 use crate::replica::Replica;
+use crate::watch_harness::{skill_text, watch_request};
 
-/// Turns the only way of this network namespace on or off.
-fn turn(state: &str) -> bool {
+/// Turns the loopback interface of this network namespace on or off.
+fn set_loopback(state: &str) -> bool {
     let done = Command::new("ip").args(["link", "set", "lo", state]).status();
     done.is_ok_and(|status| status.success())
 }
 
-/// How many connections the daemon's end takes for open.
-fn open(address: &str) -> usize {
+/// Number of established connections on the daemon's side.
+fn established(address: &str) -> usize {
     let (_, port) = address.rsplit_once(':').expect("a port");
     let port = format!(":{:04X}", port.parse::<u16>().expect("a number"));
     let table = fs::read_to_string("/proc/self/net/tcp").expect("the table of connections");
@@ -32,13 +32,13 @@ fn open(address: &str) -> usize {
 }
 
 #[tokio::test]
-async fn the_place_of_a_client_that_vanished_is_free_again() {
-    let test = "dead_clients::the_place_of_a_client_that_vanished_is_free_again";
+async fn the_permit_of_a_dead_client_is_released() {
+    let test = "dead_clients::the_permit_of_a_dead_client_is_released";
     if !runs_in_namespaces(test, &["--net"]) {
         return;
     }
-    if !turn("up") {
-        println!("SKIPPED: no `ip` here, so no network can be cut");
+    if !set_loopback("up") {
+        println!("SKIPPED: `ip` is not installed");
         return;
     }
     let fixture = Fixture::new("skill r/a");
@@ -54,20 +54,20 @@ async fn the_place_of_a_client_that_vanished_is_free_again() {
     };
     let mut replica = Replica::open(&vanishing, request.clone()).await;
     replica.next_batch().await;
-    // One that is silent and there keeps its place.
+    // A silent client that still responds keeps its permit.
     assert!(replica.next_batch().await.is_bookmark);
     let refused = in_time(daemon.client.clone().watch_skills(request.clone())).await;
     assert_rpc_error(refused, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
-    assert_eq!(open(&daemon.address), 2);
+    assert_eq!(established(&daemon.address), 2);
 
-    assert!(turn("down"), "the network can be cut");
+    assert!(set_loopback("down"), "the network can be cut");
     let noticed = async {
-        while open(&daemon.address) > 0 {
+        while established(&daemon.address) > 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     in_time(noticed).await;
-    assert!(turn("up"), "the network can be mended");
+    assert!(set_loopback("up"), "the network can be restored");
     let another = Daemon::connect_to(&daemon.address).await;
     let mut replica = Replica::open(&another, request).await;
     replica.next_batch().await;

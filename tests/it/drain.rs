@@ -21,8 +21,8 @@ use tonic_types::StatusExt as _;
 use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{Client, Daemon, in_time, located, read_request, rpc_error};
-use crate::watch_harness::watch_request;
 use crate::replica::Replica;
+use crate::watch_harness::watch_request;
 
 /// Running daemon and a connection to it.
 struct RunningDaemon {
@@ -100,7 +100,8 @@ async fn clients_are_notified_and_new_connections_are_rejected() {
     assert_eq!((end.code, &*end.reason), (Code::Unavailable, "SHUTTING_DOWN"));
     let refused = TcpStream::connect(&served.address).expect_err("the listener is closed");
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-    let late = in_time(Client::new(served.channel.clone()).watch_skills(RunningDaemon::request())).await;
+    let late =
+        in_time(Client::new(served.channel.clone()).watch_skills(RunningDaemon::request())).await;
     // Some libraries report `Cancelled`.
     let late = late.expect_err("too late").code();
     assert!(matches!(late, Code::Unavailable | Code::Cancelled), "{late:?}");
@@ -121,7 +122,9 @@ async fn a_second_signal_stops_the_daemon_at_once() {
         assert_eq!(next_status(&mut health).await, Some(ServingStatus::NotServing));
         let RunningDaemon { serving, fixture: _fixture, .. } = served;
         serving.send_signal(second);
-        let (code, log) = tokio::task::spawn_blocking(|| serving.wait_for_exit()).await.expect("the daemon exits");
+        let (code, log) = tokio::task::spawn_blocking(|| serving.wait_for_exit())
+            .await
+            .expect("the daemon exits");
         assert_eq!(code, Some(0), "{log}");
         assert!(log.contains("told to stop again"), "{log}");
         assert!(!log.contains("calls were still under way"), "the daemon did not wait: {log}");
@@ -144,7 +147,8 @@ async fn the_daemon_exits_although_clients_keep_connections_open() {
     assert_eq!(next_status(&mut health).await, Some(ServingStatus::NotServing));
     let RunningDaemon { serving, fixture: _fixture, .. } = served;
     // Waits for the exit without a second signal.
-    let (code, log) = tokio::task::spawn_blocking(|| serving.wait_for_exit()).await.expect("the daemon exits");
+    let (code, log) =
+        tokio::task::spawn_blocking(|| serving.wait_for_exit()).await.expect("the daemon exits");
     assert_eq!(code, Some(0), "{log}");
     assert!(log.contains("calls were still under way") && !log.contains("again"), "{log}");
 }
@@ -177,7 +181,8 @@ async fn a_read_in_flight_is_answered() {
     assert_eq!((page.total_bytes, page.truncated), (268_435_456, true));
     let RunningDaemon { serving, channel, fixture: _fixture, .. } = served;
     drop(channel);
-    let (code, log) = tokio::task::spawn_blocking(|| serving.wait_for_exit()).await.expect("the daemon exits");
+    let (code, log) =
+        tokio::task::spawn_blocking(|| serving.wait_for_exit()).await.expect("the daemon exits");
     assert_eq!(code, Some(0), "{log}");
     assert!(!log.contains("cut off"), "{log}");
 }

@@ -181,7 +181,10 @@ async fn a_link_that_leads_outside_is_denied() {
         let refused = assert_rpc_error(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
         assert_eq!(root_id_of(&refused), Some("r"));
     }
-    assert_eq!(messages[0], messages[1], "the message is the same whether the target exists or not");
+    assert_eq!(
+        messages[0], messages[1],
+        "the message is the same whether the target exists or not"
+    );
     daemon.stop().await;
 }
 
@@ -276,7 +279,8 @@ async fn a_wrong_authority_is_rejected() {
     let good = read_request(&root, "skill://r/a", "");
     for wrong in [authority("executor", "s"), authority("host", "r"), authority("", "")] {
         let answer = daemon.read(ReadResourceRequest { authority: wrong, ..good.clone() }).await;
-        let refused = assert_rpc_error(answer, Code::FailedPrecondition, "AUTHORITY_MISMATCH", None);
+        let refused =
+            assert_rpc_error(answer, Code::FailedPrecondition, "AUTHORITY_MISMATCH", None);
         assert_eq!(root_id_of(&refused), Some("r"));
     }
     for right in [authority("executor", "r"), None] {

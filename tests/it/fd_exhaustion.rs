@@ -13,8 +13,8 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, in_time, read_request, rpc_error, selected};
-use crate::watch_harness::{fresh_list, skill_text, watch_request};
 use crate::replica::Replica;
+use crate::watch_harness::{fresh_list, skill_text, watch_request};
 
 /// Skills of the tree. All but the skill behind a link belong to a plugin.
 const NAMES: [&str; 5] = ["e", "kit:a", "kit:b", "kit:c", "kit:d"];
@@ -94,7 +94,9 @@ async fn without_free_descriptors_the_daemon_reports_the_shortage_and_recovers()
     let none = fresh_list(&daemon, &root).await;
     assert_eq!(none.roots[0].reason(), RootReason::IoError);
     assert_omissions_are_reported(&none, 0);
-    in_time(daemon.client.clone().get_executor(GetExecutorRequest {})).await.expect("the daemon answers");
+    in_time(daemon.client.clone().get_executor(GetExecutorRequest {}))
+        .await
+        .expect("the daemon answers");
     limited.restore();
     assert_eq!(fresh_list(&daemon, &root).await.skills, whole.skills);
     assert_eq!(daemon.read_all(read()).await.expect("as before"), b"text\n");

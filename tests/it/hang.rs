@@ -12,9 +12,9 @@ use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::fuse::Fuse;
 use crate::harness::{Daemon, Setup, selected};
-use crate::watch_harness::{fresh_list, skill_text, watch_request};
 use crate::namespaces::runs_in_namespaces;
 use crate::replica::Replica;
+use crate::watch_harness::{fresh_list, skill_text, watch_request};
 
 fn serve(fixture: &Fixture) -> DaemonProcess {
     let flags = ["--listen", "tcp:127.0.0.1:0", "--allow"].map(OsStr::new);
@@ -51,7 +51,10 @@ async fn assert_exits(serving: DaemonProcess) {
 
 #[tokio::test]
 async fn a_root_that_hangs_does_not_block_others_and_recovers() {
-    if !runs_in_namespaces("hang::a_root_that_hangs_does_not_block_others_and_recovers", &["--mount"]) {
+    if !runs_in_namespaces(
+        "hang::a_root_that_hangs_does_not_block_others_and_recovers",
+        &["--mount"],
+    ) {
         return;
     }
     let fixture = Fixture::new("skill r/a\nskill h/under");
@@ -97,7 +100,8 @@ async fn a_root_that_hangs_does_not_block_others_and_recovers() {
 
 #[tokio::test]
 async fn a_directory_that_hangs_does_not_delay_the_shutdown() {
-    if !runs_in_namespaces("hang::a_directory_that_hangs_does_not_delay_the_shutdown", &["--mount"]) {
+    if !runs_in_namespaces("hang::a_directory_that_hangs_does_not_delay_the_shutdown", &["--mount"])
+    {
         return;
     }
     let fixture = Fixture::new("skill r/a\nskill h/a\ndir h/deep/down");
@@ -156,7 +160,10 @@ async fn a_root_that_hangs_after_its_scan_recovers() {
 
 #[tokio::test]
 async fn a_root_that_hangs_later_does_not_delay_the_shutdown() {
-    if !runs_in_namespaces("hang::a_root_that_hangs_later_does_not_delay_the_shutdown", &["--mount"]) {
+    if !runs_in_namespaces(
+        "hang::a_root_that_hangs_later_does_not_delay_the_shutdown",
+        &["--mount"],
+    ) {
         return;
     }
     let fixture = Fixture::new("skill r/a\ndir h");
@@ -176,7 +183,8 @@ async fn a_root_that_hangs_later_does_not_delay_the_shutdown() {
 
 #[tokio::test]
 async fn a_published_root_that_hangs_does_not_block_others() {
-    if !runs_in_namespaces("hang::a_published_root_that_hangs_does_not_block_others", &["--mount"]) {
+    if !runs_in_namespaces("hang::a_published_root_that_hangs_does_not_block_others", &["--mount"])
+    {
         return;
     }
     // The mount itself, and a directory below it.

@@ -72,7 +72,9 @@ async fn a_write_to_a_manifest_above_the_root_is_seen() {
         hardlink out/plugin.json -> up/.codex-plugin/plugin.json";
     let fixture = crate::fixture::Fixture::new(tree);
     let root = crate::harness::selected("r", fixture.path("up/r"));
-    let mut live = WatchHarness::with_roots(fixture, vec![root], caproot::catalog::WatchTiming::default()).await;
+    let mut live =
+        WatchHarness::with_roots(fixture, vec![root], caproot::catalog::WatchTiming::default())
+            .await;
     assert_eq!(live.replica.skills["skill://r/a"].name, "first:a");
     live.fixture.write("out/plugin.json", "{\"name\": \"second\"}");
     while live.replica.skills["skill://r/a"].name != "second:a" {

@@ -141,7 +141,9 @@ impl Daemon {
         let (stop, stopped) = oneshot::channel::<()>();
         // A dropped sender stops the daemon as well.
         let task = tokio::spawn(async move {
-            app.run(async move { drop(stopped.await) }).await.expect("the daemon stops without an error");
+            app.run(async move { drop(stopped.await) })
+                .await
+                .expect("the daemon stops without an error");
         });
         let client = connect(&address).await;
         Self { client, address, stop, task }
@@ -162,7 +164,10 @@ impl Daemon {
     pub(crate) async fn stop(self) {
         drop(self.client);
         self.stop.send(()).expect("the daemon still runs");
-        tokio::time::timeout(HANG_TIMEOUT, self.task).await.expect("the daemon stops").expect("no panic");
+        tokio::time::timeout(HANG_TIMEOUT, self.task)
+            .await
+            .expect("the daemon stops")
+            .expect("no panic");
     }
 
     /// Returns the first page of a list of skills.

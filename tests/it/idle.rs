@@ -9,10 +9,10 @@ use caproot::proto::caproot::v1::{RootState, WatchSkillsRequest};
 
 use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, short_or_long, selected};
-use crate::watch_harness::{watch_status, watch_request};
-use crate::replica::Replica;
+use crate::harness::{Daemon, selected, short_or_long};
 use crate::process_usage::processor_time;
+use crate::replica::Replica;
+use crate::watch_harness::{watch_request, watch_status};
 
 #[tokio::test]
 async fn an_idle_daemon_uses_no_processor_time() {

@@ -73,7 +73,9 @@ impl ServiceManager {
     }
 
     fn serve(&self, listeners: usize, flags: &[&str]) -> DaemonProcess {
-        self.with_command("$$", flags, |command| DaemonProcess::spawn_with_lines(command, listeners))
+        self.with_command("$$", flags, |command| {
+            DaemonProcess::spawn_with_lines(command, listeners)
+        })
     }
 
     /// Starts a daemon that must fail. Returns its exit code and its error output.
@@ -199,7 +201,9 @@ fn a_socket_named_metrics_serves_metrics() {
 #[test]
 fn sockets_for_another_process_id_are_ignored() {
     let starter = ServiceManager::new().unix("caproot");
-    let serving = starter.with_command("1", &["--root", DEMO], |command| DaemonProcess::spawn_with_lines(command, 1));
+    let serving = starter.with_command("1", &["--root", DEMO], |command| {
+        DaemonProcess::spawn_with_lines(command, 1)
+    });
     assert!(serving.endpoint().ends_with("run/caproot.sock"), "{}", serving.endpoint());
     assert_eq!(serving.terminate().0, Some(0));
 }
@@ -209,7 +213,10 @@ fn a_public_inherited_port_needs_tls() {
     let starter = ServiceManager::new().tcp("0.0.0.0:0", "caproot-tcp");
     let (code, stderr) = starter.start_and_fail(&["--root", DEMO]);
     assert_eq!(code, Some(78), "{stderr}");
-    assert!(stderr.contains("LISTEN_FDS \"tcp:0.0.0.0:") && stderr.contains("without TLS"), "{stderr}");
+    assert!(
+        stderr.contains("LISTEN_FDS \"tcp:0.0.0.0:") && stderr.contains("without TLS"),
+        "{stderr}"
+    );
     let serving = starter.serve(1, &["--root", DEMO, "--insecure-tcp"]);
     let (code, log) = serving.terminate();
     assert_eq!(code, Some(0));
@@ -226,8 +233,9 @@ fn a_world_accessible_inherited_socket_causes_a_warning() {
 
 #[test]
 fn socket_keys_without_effect_cause_a_warning() {
-    let own =
-        |starter: &ServiceManager| format!("unix:{}", starter.fixture.path("run/own.sock").display());
+    let own = |starter: &ServiceManager| {
+        format!("unix:{}", starter.fixture.path("run/own.sock").display())
+    };
     for has_own in [false, true] {
         let starter = ServiceManager::new().unix("caproot");
         let text = format!("socket: {{mode: '0660'}}\nroots: [{{id: d, path: {DEMO}}}]");
@@ -256,7 +264,10 @@ fn inherited_descriptors_that_do_not_listen_are_rejected() {
     for (starter, says) in [
         (ServiceManager::new().add_socket(file, "caproot"), "is no socket that listens"),
         (ServiceManager::new().add_socket(connected(), "caproot"), "is no socket that listens"),
-        (ServiceManager::new().unix("a").add_socket(datagrams, "b"), "\"b\" that was handed over as 4 is no"),
+        (
+            ServiceManager::new().unix("a").add_socket(datagrams, "b"),
+            "\"b\" that was handed over as 4 is no",
+        ),
         (ServiceManager::new().add_socket(nowhere, "caproot"), "has no path"),
     ] {
         let (code, stderr) = starter.start_and_fail(&["--root", DEMO]);

@@ -59,10 +59,16 @@ async fn the_list_is_the_same_after_a_kill_during_a_scan() {
             }
         };
         let (answer, ()) =
-            tokio::time::timeout(HANG_TIMEOUT, async { tokio::join!(call, kill_at_goal) }).await.expect("no hang");
+            tokio::time::timeout(HANG_TIMEOUT, async { tokio::join!(call, kill_at_goal) })
+                .await
+                .expect("no hang");
         drop(serving);
         match answer {
-            Ok(list) => assert_eq!(without_start_fields(list.into_inner()), first, "the scan ended before the kill"),
+            Ok(list) => assert_eq!(
+                without_start_fields(list.into_inner()),
+                first,
+                "the scan ended before the kill"
+            ),
             Err(_) => cut += 1,
         }
         assert!(fixture.path("run/c.sock").exists(), "the socket remains");

@@ -8,9 +8,9 @@ use caproot::proto::caproot::v1::{DiagnosticCode, RootState};
 use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, selected};
-use crate::watch_harness::{fresh_list, skill_text, watch_request};
-use crate::replica::Replica;
 use crate::process_usage::{most_resident, resident};
+use crate::replica::Replica;
+use crate::watch_harness::{fresh_list, skill_text, watch_request};
 
 const DIRECTORIES: usize = 100;
 const FILES: usize = 1_000;

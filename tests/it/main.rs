@@ -1,7 +1,7 @@
-//! The one integration binary: a real client and the real daemon, in one process over TCP loopback,
-//! or the real binary where the process itself is what is tested.
+//! The integration test binary: a real client and the real daemon in one process over TCP loopback,
+//! or the real binary as a process.
 
-// What was skipped, and how much a real tree held, is said on stdout.
+// Tests print skipped cases and statistics to stdout.
 #![allow(clippy::print_stdout)]
 
 mod abuse;

@@ -8,10 +8,12 @@ use caproot::proto::caproot::v1::{RemovalReason, RootState, WatchMode};
 
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, selected};
-use crate::watch_harness::{WatchHarness, fresh_list, fast_timing, skill_text, watch_status, watch_request};
-use crate::open_counter::OpenCounter;
 use crate::namespaces::{Mount, runs_in_namespaces};
+use crate::open_counter::OpenCounter;
 use crate::replica::Replica;
+use crate::watch_harness::{
+    WatchHarness, fast_timing, fresh_list, skill_text, watch_request, watch_status,
+};
 
 /// Mounts a filesystem with two skills outside every root.
 fn mount_outside(fixture: &Fixture) -> Mount {
@@ -27,7 +29,8 @@ fn description(live: &WatchHarness, package: &str) -> String {
 
 #[tokio::test]
 async fn a_mount_over_a_listed_directory_is_one_revision() {
-    if !runs_in_namespaces("mounts::a_mount_over_a_listed_directory_is_one_revision", &["--mount"]) {
+    if !runs_in_namespaces("mounts::a_mount_over_a_listed_directory_is_one_revision", &["--mount"])
+    {
         return;
     }
     let fixture = Fixture::new("skill r/d/in/a\nskill r/d/in/old\nskill r/b\ndir out\ndir empty");
@@ -137,7 +140,8 @@ fn overlay(fixture: &Fixture, at: &Path) -> Option<Mount> {
 
 #[tokio::test]
 async fn changes_behind_an_overlay_are_found_by_the_audit() {
-    if !runs_in_namespaces("mounts::changes_behind_an_overlay_are_found_by_the_audit", &["--mount"]) {
+    if !runs_in_namespaces("mounts::changes_behind_an_overlay_are_found_by_the_audit", &["--mount"])
+    {
         return;
     }
     // An overlay may not be supported on the filesystem of the temporary directory.

@@ -48,7 +48,8 @@ pub(crate) fn runs_in_namespaces(test: &str, namespaces: &[&str]) -> bool {
     }
     output.rewind().expect("a file");
     let output = io::read_to_string(output).expect("text");
-    let status = status.unwrap_or_else(|_| panic!("{test} does not end in the namespaces:\n{output}"));
+    let status =
+        status.unwrap_or_else(|_| panic!("{test} does not end in the namespaces:\n{output}"));
     assert!(status.success(), "{test} in the namespaces:\n{output}");
     assert!(output.contains("1 passed"), "no test is called {test}");
     print!("{output}");

@@ -38,7 +38,8 @@ fn client_output(serving: &DaemonProcess, words: &str) -> Value {
     command.args(["--output", "json"]).env("CAPROOT_ENDPOINT", serving.endpoint());
     let output = command.output().expect("the binary runs");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    let mut answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| stderr.into());
+    let mut answer: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| stderr.into());
     if let Some(object) = answer.as_object_mut() {
         object.retain(|key, _| !["epoch", "revision", "resumeToken"].contains(&key.as_str()));
     }

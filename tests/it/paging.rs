@@ -100,7 +100,8 @@ async fn pages_go_across_roots_in_request_order() {
     let dirs = [fixture.path("z"), fixture.path("a")];
     let daemon = Daemon::start(Setup::allowing(&dirs)).await;
     let request = list_request(&[selected("z", &dirs[0]), selected("a", &dirs[1])]);
-    let all = read_pages(&daemon, ListSkillsRequest { page_size: 2, ..request }).await.expect("pages");
+    let all =
+        read_pages(&daemon, ListSkillsRequest { page_size: 2, ..request }).await.expect("pages");
     let packages: Vec<_> = all.iter().flat_map(|p| p.skills.iter().map(|s| &*s.package)).collect();
     assert_eq!(
         packages,

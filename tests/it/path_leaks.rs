@@ -40,7 +40,9 @@ impl Recorder {
                 thread::spawn(move || copy(up_from, up_to, |_| {}));
                 let recorded = recorded.clone();
                 thread::spawn(move || {
-                    copy(server, client, |bytes| recorded.lock().expect("the record").extend(bytes));
+                    copy(server, client, |bytes| {
+                        recorded.lock().expect("the record").extend(bytes)
+                    });
                 });
             }
         });

@@ -13,8 +13,8 @@ use tonic::Code;
 use crate::binary::DaemonProcess;
 use crate::fixture::{Fixture, is_root};
 use crate::harness::{Daemon, assert_rpc_error, read_request, selected};
-use crate::watch_harness::{fresh_list, watch_request};
 use crate::replica::Replica;
+use crate::watch_harness::{fresh_list, watch_request};
 
 /// Command of the binary as a user without special rights. `None` if there is no such user.
 fn unprivileged_daemon(fixture: &Fixture) -> Option<Command> {

@@ -1,4 +1,4 @@
-//! A root on a filesystem whose changes make no event.
+//! Root on a filesystem whose changes cause no inotify event.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use caproot::proto::caproot::v1::{DiagnosticCode, RemovalReason, RootState, Seve
 use crate::fixture::Fixture;
 use crate::fuse::Fuse;
 use crate::harness::{Daemon, Setup, selected};
-use crate::watch_harness::{fresh_list, skill_text, watch_status, watch_request};
 use crate::namespaces::runs_in_namespaces;
 use crate::replica::Replica;
+use crate::watch_harness::{fresh_list, skill_text, watch_request, watch_status};
 
 #[tokio::test]
-async fn what_no_event_tells_is_polled_for() {
-    if !runs_in_namespaces("polling::what_no_event_tells_is_polled_for", &["--mount"]) {
+async fn changes_without_events_are_found_by_polling() {
+    if !runs_in_namespaces("polling::changes_without_events_are_found_by_polling", &["--mount"]) {
         return;
     }
     let fixture = Fixture::new("dir r\nskill e/a");
@@ -33,10 +33,14 @@ async fn what_no_event_tells_is_polled_for() {
     let root = &replica.roots["r"];
     assert_eq!((root.state(), root.watch_mode()), (RootState::Ready, WatchMode::Polling));
     assert!(root.watch_message.contains("FUSE"), "the reason: {}", root.watch_message);
-    let said = &replica.diagnostics["r"];
-    let said = said.iter().find(|d| d.code() == DiagnosticCode::WatchDegraded).expect("a warning");
-    assert_eq!((said.severity(), &said.message), (Severity::Warning, &root.watch_message));
-    assert_eq!(replica.roots["e"].watch_mode(), WatchMode::Events, "the other has events");
+    let diagnostics = &replica.diagnostics["r"];
+    let diagnostic =
+        diagnostics.iter().find(|d| d.code() == DiagnosticCode::WatchDegraded).expect("a warning");
+    assert_eq!(
+        (diagnostic.severity(), &diagnostic.message),
+        (Severity::Warning, &root.watch_message)
+    );
+    assert_eq!(replica.roots["e"].watch_mode(), WatchMode::Events, "the other root has events");
     assert_eq!(watch_status(&daemon).await.polling_roots, 1);
 
     for n in 0..5 {

@@ -28,8 +28,8 @@ use tonic::{Response, Status};
 
 use self::arena::{Arena, SECRET, Storm};
 use crate::harness::{
-    Daemon, HANG_TIMEOUT, Setup, by_both_openers, short_or_long, in_time, list_request, openers, read_request,
-    selected, isolated_env,
+    Daemon, HANG_TIMEOUT, Setup, by_both_openers, in_time, isolated_env, list_request, openers,
+    read_request, selected, short_or_long,
 };
 
 by_both_openers! {
@@ -68,8 +68,8 @@ impl Score {
 
 async fn nothing_from_outside_comes_out(opener: OpenMethod) {
     let seconds = std::env::var("CAPROOT_RACE_SECONDS");
-    let seconds: f64 =
-        seconds.map_or(short_or_long(3.0, 10.0), |text| text.parse().expect("CAPROOT_RACE_SECONDS"));
+    let seconds: f64 = seconds
+        .map_or(short_or_long(3.0, 10.0), |text| text.parse().expect("CAPROOT_RACE_SECONDS"));
     for storm in Storm::ALL {
         let arena = Arc::new(Arena::new());
         let Some(race) = arena.begin(storm) else { return };

@@ -83,7 +83,8 @@ async fn the_table_of_limits_matches_the_daemon() {
         .collect();
     let number = |cell: &str| cell.replace(',', "").parse::<u64>().expect("a number");
     let documented = table("| name | default | beyond |").into_iter();
-    let documented: Vec<_> = documented.map(|row| (ticked(&row[0]).concat(), number(&row[1]))).collect();
+    let documented: Vec<_> =
+        documented.map(|row| (ticked(&row[0]).concat(), number(&row[1]))).collect();
     assert_eq!(documented, real);
 }
 
@@ -114,7 +115,8 @@ fn the_table_of_timings_matches_the_defaults() {
     ];
     let span = |cell: &str| humantime::parse_duration(cell).expect("a duration");
     let documented = table("| timing | default | is |").into_iter();
-    let documented: Vec<_> = documented.map(|row| (ticked(&row[0]).concat(), span(&row[1]))).collect();
+    let documented: Vec<_> =
+        documented.map(|row| (ticked(&row[0]).concat(), span(&row[1]))).collect();
     assert_eq!(documented, real.map(|(name, span)| (name.to_owned(), span)));
 }
 
@@ -127,7 +129,8 @@ fn the_table_of_exit_codes_matches_the_code() {
         .map(|(name, code)| (code.to_owned(), name.to_owned()))
         .collect();
     let documented = table("| code | name | means |").into_iter();
-    let documented: BTreeSet<_> = documented.map(|row| (row[0].clone(), ticked(&row[1]).concat())).collect();
+    let documented: BTreeSet<_> =
+        documented.map(|row| (row[0].clone(), ticked(&row[1]).concat())).collect();
     assert_eq!(documented, real);
     assert!(real.contains(&(caproot::cli::exit::BAD_CONFIG.to_string(), "CONFIG".into())));
 }

@@ -200,6 +200,9 @@ async fn cursors_of_other_files_are_rejected(opener: OpenMethod) {
     };
     let answer = daemon.read(other).await;
     assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("cursor"));
-    assert_eq!(bytes_of(&daemon.read(with(&cursor)).await.expect("the original cursor")), [b'x'; 10]);
+    assert_eq!(
+        bytes_of(&daemon.read(with(&cursor)).await.expect("the original cursor")),
+        [b'x'; 10]
+    );
     daemon.stop().await;
 }

@@ -13,9 +13,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::{short_or_long, in_time, list_request, selected};
+use crate::harness::{in_time, list_request, selected, short_or_long};
 
-/// How one daemon ends, in turn.
+/// Ways in which a daemon ends, in turn.
 #[derive(Clone, Copy, Debug)]
 enum Shutdown {
     /// SIGTERM, once the daemon has answered.
@@ -28,7 +28,12 @@ enum Shutdown {
     KilledDuringStart,
 }
 
-const SHUTDOWNS: [Shutdown; 4] = [Shutdown::Terminated, Shutdown::KilledDuringStart, Shutdown::Killed, Shutdown::KilledWhenListening];
+const SHUTDOWNS: [Shutdown; 4] = [
+    Shutdown::Terminated,
+    Shutdown::KilledDuringStart,
+    Shutdown::Killed,
+    Shutdown::KilledWhenListening,
+];
 
 /// Digest of a list without the fields that each start of a daemon sets: epoch, revision and token.
 fn digest(list: ListSkillsResponse) -> [u8; 32] {

@@ -1,5 +1,6 @@
-//! An hour in which nothing changes, on simulated time. Sockets know no simulated time, so the service
-//! is called here without one, behind the door that makes its events into bytes.
+//! Bookmarks during an hour without changes, on simulated time. Sockets do not support simulated
+//! time, so the test calls the service without a socket, behind the load limit layer that encodes
+//! its events.
 
 use std::time::SystemTime;
 
@@ -20,15 +21,15 @@ use tonic::{Request, Status};
 use tower::Layer as _;
 
 use crate::fixture::Fixture;
-use crate::harness::{selected, isolated_env};
+use crate::harness::{isolated_env, selected};
 use crate::watch_harness::{skill_text, watch_request};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A client of a service as a daemon makes it, in this process.
+/// Client of a service that is set up as in a daemon, in this process.
 type Client = CapabilityServiceClient<LoadLimit<CapabilityServiceServer<GrpcService>>>;
 
-fn client(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Client {
+fn build_client(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Client {
     let flags = ServeFlags { allow: vec![fixture.top().to_owned()], ..ServeFlags::default() };
     let config = Config::from_flags(flags, &isolated_env(fixture.top())).expect("good flags");
     let rules = config.search_rules();
@@ -63,7 +64,7 @@ fn client(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Client {
 }
 
 /// A request as it comes in from this process.
-fn asked_by_us<T>(message: T) -> Request<T> {
+fn local_request<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     let peer = PeerIdentity::Local { pid: 0, uid: 0, gids: [].into() };
     let open = AuthRules { callers: None, public_health: true, public_reflection: true };
@@ -75,16 +76,16 @@ fn asked_by_us<T>(message: T) -> Request<T> {
     request
 }
 
-/// The next event, and when it came.
-async fn next<S>(stream: &mut S) -> (Instant, WatchSkillsResponse)
+/// Returns the next event and its time.
+async fn next_event<S>(stream: &mut S) -> (Instant, WatchSkillsResponse)
 where
     S: Stream<Item = Result<WatchSkillsResponse, Status>> + Unpin,
 {
-    let event = stream.next().await.expect("the stream goes on").expect("without an error");
+    let event = stream.next().await.expect("an open stream").expect("without an error");
     (Instant::now(), event)
 }
 
-async fn synced<S>(stream: &mut S) -> (Instant, u64)
+async fn next_synced<S>(stream: &mut S) -> (Instant, u64)
 where
     S: Stream<Item = Result<WatchSkillsResponse, Status>> + Unpin,
 {
@@ -97,11 +98,11 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hour_without_a_change_is_bookmarks_and_nothing_else() {
+async fn an_hour_without_a_change_gives_only_bookmarks() {
     let fixture = Fixture::new("repeat 20 skill r/s{}\nlink r/l -> ../v\nskill v/a");
     let stopping = watch::Sender::new(false);
-    let mut client = client(&fixture, &stopping);
-    // As asked, and what comes of it.
+    let mut client = build_client(&fixture, &stopping);
+    // Requested intervals and the intervals that the daemon uses.
     let intervals = [
         (None, Duration::from_secs(30)),
         (Some(Duration::from_millis(1)), Duration::from_secs(1)),
@@ -114,7 +115,7 @@ async fn an_hour_without_a_change_is_bookmarks_and_nothing_else() {
             bookmark_interval: asked.map(|d| d.try_into().expect("a duration")),
             ..watching(vec![selected("r", fixture.path("r"))])
         };
-        let opened = client.watch_skills(asked_by_us(request)).await.expect("a stream");
+        let opened = client.watch_skills(local_request(request)).await.expect("a stream");
         let mut stream = opened.into_inner();
         let (at, revision) = synced(&mut stream).await;
         streams.push((stream, interval, at, revision));
@@ -125,7 +126,7 @@ async fn an_hour_without_a_change_is_bookmarks_and_nothing_else() {
             let (at, response) = next(&mut stream).await;
             assert!(matches!(response.event, Some(Event::Bookmark(_))), "{response:?}");
             assert_eq!(response.revision, revision, "no revision without a change");
-            // The clock of the runtime counts whole milliseconds.
+            // The runtime's clock has a resolution of one millisecond.
             let waited = (at - last).abs_diff(interval);
             assert!(waited <= Duration::from_millis(1), "{:?}, not {interval:?}", at - last);
             (last, count) = (at, count + 1);
@@ -134,13 +135,13 @@ async fn an_hour_without_a_change_is_bookmarks_and_nothing_else() {
         (stream, interval)
     });
     let streams = futures_util::future::join_all(followed).await;
-    // They are still followed: what does change is told, and puts the next bookmark off.
+    // The streams are still open: a change is sent and delays the next bookmark.
     fixture.replace("r/s07/SKILL.md", skill_text("s07", "Changed."));
-    let told = streams.into_iter().map(async |(mut stream, interval)| {
+    let changes = streams.into_iter().map(async |(mut stream, interval)| {
         let (changed, _) = synced(&mut stream).await;
         let (at, response) = next(&mut stream).await;
         assert!(matches!(response.event, Some(Event::Bookmark(_))), "{response:?}");
         assert!((at - changed).abs_diff(interval) <= Duration::from_millis(1));
     });
-    futures_util::future::join_all(told).await;
+    futures_util::future::join_all(changes).await;
 }

@@ -1,4 +1,4 @@
-//! Commands that take the name of a skill in place of its handle, and the list that shows both.
+//! Client commands that accept the name of a skill, and the list with names and handles.
 
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ fn text(output: &CommandOutput) -> &str {
 }
 
 #[tokio::test]
-async fn a_name_that_one_skill_has_is_as_good_as_its_handle() {
+async fn a_unique_name_works_like_its_handle() {
     let (fixture, daemon) = start().await;
     for (name, handle) in
         [("pdf", "skill://one/pdf"), ("kit:deploy", "skill://two/kit/skills/deploy")]
@@ -56,7 +56,7 @@ async fn a_name_that_one_skill_has_is_as_good_as_its_handle() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_not_enough_lists_the_candidates() {
+async fn an_ambiguous_or_unknown_name_lists_candidates() {
     let (_fixture, daemon) = start().await;
     for (name, says) in [
         ("twice", &["2 skills", "skill://one/twice", "skill://two/twice", "handle"][..]),
@@ -68,13 +68,18 @@ async fn a_name_that_is_not_enough_lists_the_candidates() {
         for command in ["read", "resources", "path"] {
             let output = run(&daemon, &format!("{command} {name}")).await;
             assert_eq!((output.code, text(&output)), (Some(4), ""), "{command} {name}");
-            assert_eq!(output.stderr.lines().count(), 2, "a sentence and a hint: {}", output.stderr);
+            assert_eq!(
+                output.stderr.lines().count(),
+                2,
+                "a sentence and a hint: {}",
+                output.stderr
+            );
             for part in says {
                 assert!(output.stderr.contains(part), "{part} in {}", output.stderr);
             }
         }
     }
-    // A name is looked up in the roots that are selected, and nowhere else.
+    // A name is looked up in the selected roots only.
     let output = run(&daemon, "read twice --root published:two").await;
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     let output = run(&daemon, "read pdf --root published:two").await;

@@ -12,11 +12,11 @@ use tonic::transport::Endpoint;
 
 use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, assert_rpc_error, short_or_long, in_time, selected};
-use crate::watch_harness::{WatchHarness, skill_text, watch_status, watch_request};
+use crate::harness::{Daemon, Setup, assert_rpc_error, in_time, selected, short_or_long};
 use crate::open_counter::OpenCounter;
-use crate::replica::Replica;
 use crate::process_usage::resident;
+use crate::replica::Replica;
+use crate::watch_harness::{WatchHarness, skill_text, watch_request, watch_status};
 
 /// Connects to the daemon with flow-control windows of 64 KiB.
 async fn connect_with_small_window(daemon: &Daemon) -> Daemon {
@@ -31,11 +31,15 @@ async fn connect_with_small_window(daemon: &Daemon) -> Daemon {
 #[tokio::test]
 async fn a_stalled_reader_is_reset() {
     let stalled_reader_timeout = Duration::from_millis(300);
-    let mut live =
-        WatchHarness::with_timing("skill r/a", WatchTiming { stalled_reader_timeout, ..WatchTiming::default() })
-            .await;
+    let mut live = WatchHarness::with_timing(
+        "skill r/a",
+        WatchTiming { stalled_reader_timeout, ..WatchTiming::default() },
+    )
+    .await;
     let root = selected("r", live.fixture.path("r"));
-    let mut stuck = Replica::open(&connect_with_small_window(&live.daemon).await, watch_request(vec![root])).await;
+    let mut stuck =
+        Replica::open(&connect_with_small_window(&live.daemon).await, watch_request(vec![root]))
+            .await;
     stuck.next_batch().await;
     // More data than fits between the daemon and a client that does not read.
     for n in 0..220 {
@@ -87,7 +91,8 @@ async fn readers_that_stop_use_no_memory() {
     // Ten clients that have read the first state, and a client that never reads.
     let mut stopped = Vec::new();
     for n in 0..11 {
-        let mut replica = Replica::open(&connect_with_small_window(&daemon).await, request.clone()).await;
+        let mut replica =
+            Replica::open(&connect_with_small_window(&daemon).await, request.clone()).await;
         if n > 0 {
             replica.next_batch().await;
         }
@@ -226,7 +231,11 @@ async fn a_thousand_streams_get_one_change() {
     assert!(rest.iter().all(|r| (r.revision, &r.skills) == (first.revision, &first.skills)));
     assert_eq!(openings.count(), 1, "one rescan served all streams");
     let status_now = watch_status(&daemon).await;
-    assert_eq!((status_now.roots, status_now.watches_used), (1, alone), "one task watches the root");
+    assert_eq!(
+        (status_now.roots, status_now.watches_used),
+        (1, alone),
+        "one task watches the root"
+    );
     drop(readers);
     // Without streams the root and its watches are released.
     let gone = async {

@@ -1,4 +1,4 @@
-//! How a stream goes on, begins anew, keeps silent and ends.
+//! Streams: resume tokens, resets, bookmarks, limits and shutdown.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use tonic_types::StatusExt as _;
 
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, in_time, rpc_error, selected};
-use crate::watch_harness::{WatchHarness, skill_text, watch_request};
 use crate::replica::Replica;
+use crate::watch_harness::{WatchHarness, skill_text, watch_request};
 
-fn delay(status: &Status) -> Option<Duration> {
+fn retry_delay(status: &Status) -> Option<Duration> {
     status.get_error_details().retry_info().and_then(|info| info.retry_delay)
 }
 
-async fn limited(fixture: &Fixture, limits: Limits) -> Daemon {
+async fn start_with_limits(fixture: &Fixture, limits: Limits) -> Daemon {
     Daemon::start(Setup { limits, ..Setup::allowing([fixture.top().to_owned()]) }).await
 }
 
 #[tokio::test]
-async fn a_token_brings_only_what_came_later() {
+async fn a_resume_token_gives_only_later_changes() {
     let mut live = WatchHarness::new("skill r/a").await;
     live.replica.resume(&live.daemon).await;
     let step = live.next_change().await;
@@ -34,7 +34,7 @@ async fn a_token_brings_only_what_came_later() {
     let step = live.next_change().await;
     assert_eq!(step.reset, None);
     assert_eq!(step.upserted, ["skill://r/b0", "skill://r/b1", "skill://r/b2"]);
-    // The token of a list is as good.
+    // The token of a list is equally valid.
     live.replica.token = live.fresh_list().await.resume_token;
     live.replica.resume(&live.daemon).await;
     assert_eq!(live.next_change().await.reset, None);
@@ -42,19 +42,19 @@ async fn a_token_brings_only_what_came_later() {
 }
 
 #[tokio::test]
-async fn a_token_of_before_a_restart() {
+async fn a_token_from_before_a_restart_resets_the_stream() {
     let mut live = WatchHarness::new("skill r/a").await;
     live.daemon.stop().await;
-    live.daemon = limited(&live.fixture, Limits::default()).await;
+    live.daemon = start_with_limits(&live.fixture, Limits::default()).await;
     live.replica.resume(&live.daemon).await;
     assert_eq!(live.next_change().await.reset, Some(ResetReason::EpochChanged));
     live.finish().await;
 }
 
 #[tokio::test]
-async fn a_token_that_is_too_old() {
+async fn a_token_that_is_too_old_resets_the_stream() {
     let fixture = Fixture::new("skill r/a");
-    let daemon = limited(&fixture, Limits { max_history: 3, ..Limits::default() }).await;
+    let daemon = start_with_limits(&fixture, Limits { max_history: 3, ..Limits::default() }).await;
     let root = selected("r", fixture.path("r"));
     let mut replica = Replica::open(&daemon, watch_request(vec![root])).await;
     replica.next_batch().await;
@@ -64,7 +64,7 @@ async fn a_token_that_is_too_old() {
         replica.next_change().await;
     }
     early.resume(&daemon).await;
-    assert_eq!(early.next_change().await.reset, None, "three are kept");
+    assert_eq!(early.next_change().await.reset, None, "three revisions are kept");
     assert_eq!(early.token, replica.token);
     fixture.write("r/a/SKILL.md", skill_text("a", "One more."));
     replica.next_change().await;
@@ -77,7 +77,7 @@ async fn a_token_that_is_too_old() {
 #[tokio::test]
 async fn a_token_is_valid_for_the_same_roots_in_another_order() {
     let fixture = Fixture::new("skill r/a\nskill s/b");
-    let daemon = limited(&fixture, Limits::default()).await;
+    let daemon = start_with_limits(&fixture, Limits::default()).await;
     let mut roots = vec![selected("r", fixture.path("r")), selected("s", fixture.path("s"))];
     let mut replica = Replica::open(&daemon, watch_request(roots.clone())).await;
     replica.next_batch().await;
@@ -97,7 +97,7 @@ async fn a_token_is_valid_for_the_same_roots_in_another_order() {
 }
 
 #[tokio::test]
-async fn a_token_of_something_else_begins_anew() {
+async fn a_token_of_another_request_resets_the_stream() {
     let live = WatchHarness::new("skill r/a\nskill s/a").await;
     let same = watch_request(vec![selected("r", live.fixture.path("r"))]);
     let other = ResetReason::SelectionChanged;
@@ -120,7 +120,7 @@ async fn a_token_of_something_else_begins_anew() {
         ),
         (request(&|r| r.resume_token = "garbage".into()), vec![ResetReason::Initial]),
         (request(&|r| r.resume_token = "A".repeat(100_000)), vec![ResetReason::Initial]),
-        // What a single letter makes of a token depends on where it is.
+        // The effect of one changed letter depends on its position in the token.
         (
             request(&|r| r.resume_token.clone_from(&garbage)),
             vec![ResetReason::Initial, ResetReason::EpochChanged, other, ResetReason::Compacted],
@@ -137,7 +137,7 @@ async fn a_token_of_something_else_begins_anew() {
 }
 
 #[tokio::test]
-async fn bookmarks_come_while_nothing_does() {
+async fn bookmarks_are_sent_while_nothing_changes() {
     let live = WatchHarness::new("skill r/a").await;
     let request = WatchSkillsRequest {
         bookmark_interval: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
@@ -153,12 +153,12 @@ async fn bookmarks_come_while_nothing_does() {
         last = tokio::time::Instant::now();
     }
     replica.resume(&live.daemon).await;
-    assert_eq!(replica.next_change().await.reset, None, "a bookmark's token is good");
+    assert_eq!(replica.next_change().await.reset, None, "a bookmark's token is valid");
     live.finish().await;
 }
 
 #[tokio::test]
-async fn a_view_is_not_told_what_it_does_not_show() {
+async fn changes_outside_the_view_are_not_sent() {
     let live = WatchHarness::new("skill r/a").await;
     let request = WatchSkillsRequest {
         view: SkillView::Basic.into(),
@@ -172,11 +172,15 @@ async fn a_view_is_not_told_what_it_does_not_show() {
     let before = before.max(live.fresh_list().await.revision);
     replica.catch_up(&live.daemon).await;
     live.fixture.write("out/openai.yaml", sidecar);
-    let there = live.fixture.path("r/a/agents/openai.yaml");
-    std::fs::rename(live.fixture.path("out/openai.yaml"), there).expect("rename over it");
+    let sidecar_path = live.fixture.path("r/a/agents/openai.yaml");
+    std::fs::rename(live.fixture.path("out/openai.yaml"), sidecar_path).expect("rename over it");
     assert!(live.fresh_list().await.revision > before, "the full view changed");
     live.fixture.write("r/b/SKILL.md", skill_text("b", "Real."));
-    assert_eq!(replica.next_change().await.upserted, ["skill://r/b"], "and nothing before");
+    assert_eq!(
+        replica.next_change().await.upserted,
+        ["skill://r/b"],
+        "no event before this change"
+    );
     live.finish().await;
 }
 
@@ -199,7 +203,7 @@ async fn a_skill_for_other_products_is_disabled() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_gets_the_difference_and_ends_right() {
+async fn a_slow_reader_gets_the_difference_and_converges() {
     let mut live = WatchHarness::new("dir r").await;
     let fat = |n: usize, round: usize| {
         let head = format!("---\nname: s{n}\ndescription: Round {round}.\nlicense: ");
@@ -222,9 +226,9 @@ async fn a_slow_reader_gets_the_difference_and_ends_right() {
 }
 
 #[tokio::test]
-async fn as_many_streams_as_may_be() {
+async fn the_number_of_streams_is_limited() {
     let fixture = Fixture::new("skill r/a");
-    let daemon = limited(&fixture, Limits { max_streams: 3, ..Limits::default() }).await;
+    let daemon = start_with_limits(&fixture, Limits { max_streams: 3, ..Limits::default() }).await;
     let request = watch_request(vec![selected("r", fixture.path("r"))]);
     let mut open = Vec::new();
     for _ in 0..3 {
@@ -232,7 +236,7 @@ async fn as_many_streams_as_may_be() {
     }
     let mut client = daemon.client.clone();
     let refused = in_time(client.watch_skills(request.clone())).await.expect_err("a fourth");
-    assert!(delay(&refused).is_some_and(|d| d > Duration::ZERO));
+    assert!(retry_delay(&refused).is_some_and(|d| d > Duration::ZERO));
     let refused = rpc_error(&refused);
     assert_eq!((refused.code, &*refused.reason), (Code::ResourceExhausted, "TOO_MANY_STREAMS"));
     assert_eq!(
@@ -241,7 +245,7 @@ async fn as_many_streams_as_may_be() {
     );
     open.pop();
     let again = async {
-        // The daemon learns of the end in its own time.
+        // The daemon notices the closed stream asynchronously.
         while client.watch_skills(request.clone()).await.is_err() {
             tokio::task::yield_now().await;
         }
@@ -251,7 +255,7 @@ async fn as_many_streams_as_may_be() {
 }
 
 #[tokio::test]
-async fn a_stop_ends_streams_though_a_client_ignores_it() {
+async fn a_shutdown_ends_streams_of_unresponsive_clients() {
     let live = WatchHarness::new("skill r/a").await;
     let WatchHarness { daemon, mut replica, fixture } = live;
     let root = selected("r", fixture.path("r"));
@@ -264,9 +268,9 @@ async fn a_stop_ends_streams_though_a_client_ignores_it() {
     });
     let begun = std::time::Instant::now();
     daemon.stop().await;
-    assert!(begun.elapsed() < Duration::from_secs(15), "the drain has an end");
+    assert!(begun.elapsed() < Duration::from_secs(15), "the drain has a time limit");
     let end = reader.await.expect("no panic");
-    assert!(delay(&end).is_some_and(|d| d > Duration::ZERO));
+    assert!(retry_delay(&end).is_some_and(|d| d > Duration::ZERO));
     let end = rpc_error(&end);
     assert_eq!((end.code, &*end.reason), (Code::Unavailable, "SHUTTING_DOWN"));
     drop(ignorant);

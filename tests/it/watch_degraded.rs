@@ -1,4 +1,4 @@
-//! The real binary where events cannot be had for all, or come in a flood.
+//! The real binary with too few inotify watches or instances, and with too many events.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,12 +10,12 @@ use rustix::process::Signal;
 use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, selected};
-use crate::watch_harness::{fresh_list, skill_text, watch_status, watch_request};
 use crate::replica::Replica;
+use crate::watch_harness::{fresh_list, skill_text, watch_request, watch_status};
 
-/// `caproot serve` in a user namespace in which a limit of inotify is set; `None` where there are
-/// no such namespaces.
-fn limited(limit: &str, value: u32, fixture: &Fixture) -> Option<DaemonProcess> {
+/// Starts `caproot serve` in a user namespace with a limit of inotify. Returns `None` without user
+/// namespaces.
+fn serve_with_limit(limit: &str, value: u32, fixture: &Fixture) -> Option<DaemonProcess> {
     let unshare = || {
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user"]);
@@ -24,7 +24,7 @@ fn limited(limit: &str, value: u32, fixture: &Fixture) -> Option<DaemonProcess> 
     let script = format!("echo {value} > /proc/sys/user/{limit} && exec \"$@\"");
     let possible = unshare().args(["sh", "-c", &script, "sh", "true"]).status();
     if !possible.is_ok_and(|status| status.success()) {
-        println!("SKIPPED: no user namespaces here, so {limit} cannot be set");
+        println!("SKIPPED: no user namespaces, so {limit} cannot be set");
         return None;
     }
     let mut command = unshare();
@@ -43,9 +43,9 @@ async fn connect(serving: &DaemonProcess) -> Daemon {
 }
 
 #[tokio::test]
-async fn out_of_watches_a_root_is_polled() {
+async fn a_root_without_enough_watches_is_polled() {
     let fixture = Fixture::new("repeat 9 skill r/s{}");
-    let Some(serving) = limited("max_inotify_watches", 5, &fixture) else { return };
+    let Some(serving) = serve_with_limit("max_inotify_watches", 5, &fixture) else { return };
     let daemon = connect(&serving).await;
     let roots = vec![selected("r", fixture.path("r"))];
     let mut replica = Replica::open(&daemon, watch_request(roots)).await;
@@ -65,9 +65,9 @@ async fn out_of_watches_a_root_is_polled() {
 }
 
 #[tokio::test]
-async fn watches_that_run_out_later_do_not_stop_changes() {
+async fn a_root_whose_watches_run_out_later_is_polled() {
     let fixture = Fixture::new("skill r/a");
-    let Some(serving) = limited("max_inotify_watches", 24, &fixture) else { return };
+    let Some(serving) = serve_with_limit("max_inotify_watches", 24, &fixture) else { return };
     let daemon = connect(&serving).await;
     let roots = vec![selected("r", fixture.path("r"))];
     let mut replica = Replica::open(&daemon, watch_request(roots)).await;
@@ -85,7 +85,7 @@ async fn watches_that_run_out_later_do_not_stop_changes() {
     while replica.skills.values().filter(|s| s.description == "Polled.").count() < 40 {
         replica.next_change().await;
     }
-    // What took the watches goes, and events come back by themselves.
+    // Once the new directories are removed, the root returns to events by itself.
     for n in 0..40 {
         fs::remove_dir_all(fixture.path(&format!("r/b{n}"))).expect("remove");
     }
@@ -99,8 +99,8 @@ async fn watches_that_run_out_later_do_not_stop_changes() {
 async fn files_with_other_names_count_as_watches() {
     const SKILLS: usize = 30;
     let fixture = Fixture::new(&format!("repeat {SKILLS} skill r/s{{}}\ndir out"));
-    // Enough for the directories, and for half of the files.
-    let Some(serving) = limited("max_inotify_watches", 55, &fixture) else { return };
+    // Enough watches for the directories and half of the files.
+    let Some(serving) = serve_with_limit("max_inotify_watches", 55, &fixture) else { return };
     let daemon = connect(&serving).await;
     let root = selected("r", fixture.path("r"));
     let mut replica = Replica::open(&daemon, watch_request(vec![root.clone()])).await;
@@ -125,7 +125,7 @@ async fn files_with_other_names_count_as_watches() {
 #[tokio::test]
 async fn without_an_instance_every_root_is_polled() {
     let fixture = Fixture::new("skill r/a");
-    let Some(serving) = limited("max_inotify_instances", 0, &fixture) else { return };
+    let Some(serving) = serve_with_limit("max_inotify_instances", 0, &fixture) else { return };
     let daemon = connect(&serving).await;
     let root = selected("r", fixture.path("r"));
     let mut replica = Replica::open(&daemon, watch_request(vec![root.clone()])).await;
@@ -142,7 +142,7 @@ async fn without_an_instance_every_root_is_polled() {
 }
 
 #[tokio::test]
-async fn a_flood_of_events_is_searched_for() {
+async fn an_overflow_of_the_event_queue_causes_a_scan() {
     let fixture = Fixture::new("skill r/a\nskill r/b");
     let serving = serve(&fixture);
     let daemon = connect(&serving).await;
@@ -154,7 +154,7 @@ async fn a_flood_of_events_is_searched_for() {
     let queued = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").expect("a limit");
     let queued: usize = queued.trim().parse().expect("a number");
     for n in 0..queued.max(20_000) {
-        // Each is two events or more.
+        // Each write causes two or more events.
         fs::write(fixture.path("r/a").join(n.to_string()), "x").expect("write");
     }
     fixture.write("r/b/SKILL.md", skill_text("b", "After the flood."));

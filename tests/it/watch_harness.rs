@@ -72,7 +72,10 @@ impl WatchHarness {
 }
 
 /// Returns a fresh list of these roots.
-pub(crate) async fn fresh_list(daemon: &Daemon, roots: &[SelectedCapabilityRoot]) -> ListSkillsResponse {
+pub(crate) async fn fresh_list(
+    daemon: &Daemon,
+    roots: &[SelectedCapabilityRoot],
+) -> ListSkillsResponse {
     let consistency = Consistency::Fresh.into();
     let request = ListSkillsRequest { consistency, ..list_request(roots) };
     daemon.try_list(request).await.expect("a fresh list")

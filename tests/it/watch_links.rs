@@ -1,4 +1,4 @@
-//! Links below a root that come to lead elsewhere.
+//! Links below a root whose targets change.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::harness::selected;
 use crate::watch_harness::{WatchHarness, fast_timing, retarget, skill_text};
 
 #[tokio::test]
-async fn a_link_to_another_release_is_one_revision() {
+async fn a_link_changed_to_another_release_is_one_revision() {
     let mut live = WatchHarness::new(
         "skill releases/1/x\nskill releases/1/y\nskill releases/2/x\nskill releases/2/z\n\
          link r/current -> ../releases/1",
@@ -40,7 +40,8 @@ async fn a_config_map_is_updated_in_one_revision() {
     assert_eq!(live.replica.skills.keys().collect::<Vec<_>>(), ["skill://r/cm/a"]);
     let before = live.replica.revision;
     for n in 2..5 {
-        live.fixture.write(&format!("maps/..{n}/a/SKILL.md"), skill_text("a", &format!("No. {n}.")));
+        live.fixture
+            .write(&format!("maps/..{n}/a/SKILL.md"), skill_text("a", &format!("No. {n}.")));
         retarget(&live.fixture.path("maps/..data"), &format!("..{n}"));
         fs::remove_dir_all(live.fixture.path(&format!("maps/..{}", n - 1))).expect("remove");
         let step = live.next_change().await;
@@ -52,8 +53,9 @@ async fn a_config_map_is_updated_in_one_revision() {
 }
 
 #[tokio::test]
-async fn what_a_link_to_a_file_leads_to() {
-    let mut live = WatchHarness::new("skill shared/a\nlink r/a/SKILL.md -> ../../shared/a/SKILL.md").await;
+async fn changes_of_a_linked_file_are_seen() {
+    let mut live =
+        WatchHarness::new("skill shared/a\nlink r/a/SKILL.md -> ../../shared/a/SKILL.md").await;
     live.fixture.write("shared/a/SKILL.md", skill_text("a", "In place."));
     while live.replica.skills["skill://r/a"].description != "In place." {
         live.next_change().await;
@@ -65,7 +67,7 @@ async fn what_a_link_to_a_file_leads_to() {
 }
 
 #[tokio::test]
-async fn a_link_behind_a_link_and_a_directory_behind_both() {
+async fn changes_behind_two_links_are_seen() {
     let tree = Fixture::new(
         "skill v/1/a\nskill v/2/a\nlink hop -> v/1\nlink r/x -> ../hop\nskill w/deep/b\n\
          link r/y -> ../w/deep",
@@ -77,7 +79,7 @@ async fn a_link_behind_a_link_and_a_directory_behind_both() {
     while live.replica.skills["skill://r/x/a"].description != "Second." {
         live.next_change().await;
     }
-    // Another directory at the very place that a link leads to, by an exchange further up.
+    // The directory at the target path is replaced by a rename of its parent.
     live.fixture.write("w2/deep/SKILL.md", skill_text("b", "Exchanged."));
     fs::rename(live.fixture.path("w"), live.fixture.path("w1")).expect("away");
     fs::rename(live.fixture.path("w2"), live.fixture.path("w")).expect("in its place");
@@ -88,7 +90,7 @@ async fn a_link_behind_a_link_and_a_directory_behind_both() {
 }
 
 #[tokio::test]
-async fn one_directory_by_two_roots() {
+async fn a_directory_in_two_roots_is_updated_in_both() {
     let fixture = Fixture::new("skill r/a\nlink alias -> r");
     let roots = [("r", "r"), ("s", "alias")].map(|(id, at)| selected(id, fixture.path(at)));
     let mut live = WatchHarness::with_roots(fixture, roots.into(), fast_timing()).await;

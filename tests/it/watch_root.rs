@@ -1,4 +1,4 @@
-//! Roots that come and go, with what lies above them.
+//! Roots that appear and disappear, also because of changes above them.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use caproot::proto::caproot::v1::{RemovalReason, RootReason, RootState};
 
 use crate::fixture::Fixture;
 use crate::harness::selected;
-use crate::watch_harness::{WatchHarness, fresh_list, fast_timing, skill_text};
+use crate::watch_harness::{WatchHarness, fast_timing, fresh_list, skill_text};
 
 #[tokio::test]
 async fn a_missing_root_appears_by_itself() {
@@ -25,7 +25,7 @@ async fn a_missing_root_appears_by_itself() {
 }
 
 #[tokio::test]
-async fn a_root_that_is_removed_and_made_again() {
+async fn a_root_that_is_removed_and_recreated_is_found() {
     let mut live = WatchHarness::new("skill r/a").await;
     for round in 0..3 {
         fs::remove_dir_all(live.fixture.path("r")).expect("remove");
@@ -45,7 +45,7 @@ async fn a_root_that_is_removed_and_made_again() {
 }
 
 #[tokio::test]
-async fn an_ancestor_renamed_away_and_back() {
+async fn an_ancestor_renamed_away_and_back_is_noticed() {
     let fixture = Fixture::new("skill up/mid/r/a");
     let root = selected("r", fixture.path("up/mid/r"));
     let mut live = WatchHarness::with_roots(fixture, vec![root], fast_timing()).await;
@@ -61,7 +61,7 @@ async fn an_ancestor_renamed_away_and_back() {
 }
 
 #[tokio::test]
-async fn a_root_below_what_is_a_file_and_then_a_directory() {
+async fn a_root_appears_if_a_file_above_it_becomes_a_directory() {
     let fixture = Fixture::new("file f");
     let root = selected("r", fixture.path("f/r"));
     let mut live = WatchHarness::with_roots(fixture, vec![root], fast_timing()).await;
@@ -78,7 +78,7 @@ async fn a_root_below_what_is_a_file_and_then_a_directory() {
 async fn a_plugins_new_name_renames_all_its_skills_at_once() {
     let mut live = WatchHarness::new("repeat 5 skill r/p/s{}").await;
     fs::create_dir(live.fixture.path("r/p/.codex-plugin")).expect("mkdir");
-    // Seen without its manifest first.
+    // The directory is first scanned without its manifest.
     live.fresh_list().await;
     for name in ["one", "two"] {
         let before = live.fresh_list().await.revision;
@@ -94,12 +94,13 @@ async fn a_plugins_new_name_renames_all_its_skills_at_once() {
 }
 
 #[tokio::test]
-async fn a_manifest_above_the_root_counts_whenever_it_comes() {
+async fn a_new_manifest_above_the_root_renames_its_skills() {
     let fixture = Fixture::new("skill p/skills/a");
     let root = selected("r", fixture.path("p/skills"));
-    let mut live = WatchHarness::with_roots(fixture, vec![root.clone()], WatchTiming::default()).await;
+    let mut live =
+        WatchHarness::with_roots(fixture, vec![root.clone()], WatchTiming::default()).await;
     fs::create_dir(live.fixture.path("p/.codex-plugin")).expect("mkdir");
-    // Looked at while it holds nothing yet.
+    // The directory is first scanned while it is empty.
     fresh_list(&live.daemon, &[root]).await;
     for name in ["one", "two"] {
         let manifest = format!(r#"{{"name": "{name}"}}"#);
@@ -111,16 +112,16 @@ async fn a_manifest_above_the_root_counts_whenever_it_comes() {
 }
 
 #[tokio::test]
-async fn a_sidecar_is_part_of_its_skill() {
+async fn changes_of_a_sidecar_update_its_skill() {
     let mut live = WatchHarness::new("skill r/a\ndir r/a/agents").await;
     for name in ["Anna", "Otto"] {
         let sidecar = format!("interface:\n  display_name: {name}\n");
         live.fixture.write("r/a/agents/openai.yaml", sidecar);
-        let shown = |live: &WatchHarness| {
+        let display_name = |live: &WatchHarness| {
             let skill = &live.replica.skills["skill://r/a"];
             skill.interface.as_ref().map(|i| i.display_name.clone())
         };
-        while shown(&live).as_deref() != Some(name) {
+        while display_name(&live).as_deref() != Some(name) {
             live.next_change().await;
         }
     }

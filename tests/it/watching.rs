@@ -1,4 +1,4 @@
-//! Changes of skills as a stream tells them.
+//! Changes of skills as events of a stream.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,7 +14,7 @@ use crate::watch_harness::{BusyThread, WatchHarness, skill_text, watch_status};
 const A: &str = "skill://r/a";
 
 #[tokio::test]
-async fn the_backend_is_known_before_the_first_root() {
+async fn the_backend_is_reported_before_the_first_root() {
     let daemon = Daemon::start(Setup::default()).await;
     let watch = watch_status(&daemon).await;
     assert_eq!((watch.backend.as_str(), watch.roots), ("inotify", 0));
@@ -22,7 +22,7 @@ async fn the_backend_is_known_before_the_first_root() {
 }
 
 #[tokio::test]
-async fn a_skill_comes_changes_and_goes() {
+async fn a_skill_is_added_changed_renamed_and_removed() {
     let mut live = WatchHarness::new("skill r/a").await;
     assert_eq!(live.replica.skills.len(), 1);
 
@@ -50,7 +50,7 @@ async fn a_skill_comes_changes_and_goes() {
 }
 
 #[tokio::test]
-async fn what_changes_no_meaning_is_no_event() {
+async fn changes_without_effect_on_a_skill_cause_no_event() {
     let mut live = WatchHarness::new("skill r/a").await;
     let before = live.replica.revision;
     let path = live.fixture.path("r/a/SKILL.md");
@@ -68,7 +68,7 @@ async fn what_changes_no_meaning_is_no_event() {
     ];
     for touch in touches {
         touch();
-        // The daemon has looked at it once it answers this.
+        // The daemon has rescanned the skill before it answers a fresh list.
         assert_eq!(live.fresh_list().await.revision, before);
     }
     live.fixture.write("r/z/SKILL.md", skill_text("z", "Real."));
@@ -91,7 +91,7 @@ async fn an_editors_save_is_one_revision() {
 }
 
 #[tokio::test]
-async fn a_directory_made_and_filled_at_once_is_seen_every_time() {
+async fn new_directories_that_are_filled_at_once_are_always_seen() {
     let mut live = WatchHarness::new("dir r").await;
     let top = live.fixture.path("r");
     let writer = thread::spawn(move || {
@@ -105,16 +105,21 @@ async fn a_directory_made_and_filled_at_once_is_seen_every_time() {
         live.next_change().await;
     }
     writer.join().expect("no panic");
-    assert_eq!(watch_status(&live.daemon).await.missed_changes, 0, "events told all");
-    // More than one page of diagnostics, so not `end`.
+    assert_eq!(
+        watch_status(&live.daemon).await.missed_changes,
+        0,
+        "all changes were found by events"
+    );
+    // A list of diagnostics over one page would fail in `finish`, so only stop the daemon.
     live.daemon.stop().await;
 }
 
 #[tokio::test]
-async fn ten_directories_deep_at_once() {
+async fn ten_nested_directories_created_at_once_are_seen() {
     let mut live = WatchHarness::new("dir r").await;
     for n in 0..20 {
-        live.fixture.write(&format!("r/{n}/b/c/d/e/f/g/h/i/j/SKILL.md"), skill_text("deep", "Found."));
+        live.fixture
+            .write(&format!("r/{n}/b/c/d/e/f/g/h/i/j/SKILL.md"), skill_text("deep", "Found."));
         let package = format!("skill://r/{n}/b/c/d/e/f/g/h/i/j");
         while !live.replica.skills.contains_key(&package) {
             live.next_change().await;
@@ -124,7 +129,7 @@ async fn ten_directories_deep_at_once() {
 }
 
 #[tokio::test]
-async fn a_broken_skill_stays_as_it_was_until_it_heals_or_goes() {
+async fn a_broken_skill_is_stale_until_it_is_fixed_or_removed() {
     let mut live = WatchHarness::new("skill r/a").await;
     let good = live.replica.skills[A].clone();
     live.fixture.write("r/a/SKILL.md", "---\nname: a\n");
@@ -157,8 +162,8 @@ async fn a_broken_skill_stays_as_it_was_until_it_heals_or_goes() {
 }
 
 #[tokio::test]
-async fn a_half_written_save_is_not_told_while_its_writer_is_busy() {
-    // A writer that is not scheduled for so long would be taken for one that ended.
+async fn a_half_written_file_is_not_sent_while_its_writer_is_busy() {
+    // With a shorter debounce, a writer that is not scheduled in time would look finished.
     let timing = WatchTiming {
         debounce: Duration::from_secs(3),
         max_debounce: Duration::from_millis(50),
@@ -168,7 +173,7 @@ async fn a_half_written_save_is_not_told_while_its_writer_is_busy() {
     let path = live.fixture.path("r/a/SKILL.md");
     let busy = BusyThread::new(move |n| {
         fs::write(&path, "---\nname: a\n").expect("half");
-        // Slow enough not to fill the kernel's queue.
+        // A slow writer, so that the kernel's queue does not overflow.
         thread::sleep(Duration::from_millis(1));
         fs::write(&path, skill_text("a", &format!("Save {n}."))).expect("whole");
         thread::sleep(Duration::from_millis(1));
@@ -176,14 +181,14 @@ async fn a_half_written_save_is_not_told_while_its_writer_is_busy() {
     for _ in 0..10 {
         let step = live.next_change().await;
         assert!(step.removed.is_empty());
-        assert!(!live.replica.skills[A].stale, "only a whole file is shown");
+        assert!(!live.replica.skills[A].stale, "only a complete file is listed");
     }
     drop(busy);
     live.finish().await;
 }
 
 #[tokio::test]
-async fn an_endless_writer_starves_no_other_skill() {
+async fn an_endless_writer_does_not_delay_other_skills() {
     let mut live = WatchHarness::new("skill r/noisy\nskill r/a").await;
     let path = live.fixture.path("r/noisy/SKILL.md");
     let busy = BusyThread::new(move |n| {
@@ -191,10 +196,10 @@ async fn an_endless_writer_starves_no_other_skill() {
     });
     for n in 0..3 {
         live.fixture.write("r/a/SKILL.md", skill_text("a", &format!("Round {n}.")));
-        // The most between an event and its revision is half a second.
-        let told = async { while !live.next_change().await.upserted.contains(&A.into()) {} };
-        let told = tokio::time::timeout(Duration::from_secs(10), told).await;
-        told.expect("within the cap, and not when the writer ends");
+        // At most half a second passes between an event and its revision.
+        let update = async { while !live.next_change().await.upserted.contains(&A.into()) {} };
+        let update = tokio::time::timeout(Duration::from_secs(10), update).await;
+        update.expect("within max_debounce, while the writer runs");
     }
     drop(busy);
     live.finish().await;
@@ -211,7 +216,7 @@ async fn a_directory_moved_in_is_one_revision() {
 }
 
 #[tokio::test]
-async fn a_directory_that_takes_anothers_place_is_read_to_the_bottom() {
+async fn a_replaced_directory_is_read_completely() {
     let mut live = WatchHarness::new("skill r/pack/in/a\nskill out/pack/in/a").await;
     live.fixture.write("out/pack/in/a/SKILL.md", skill_text("a", "From outside."));
     live.fixture.write("out/pack/.codex-plugin/plugin.json", r#"{"name": "p"}"#);
@@ -222,7 +227,7 @@ async fn a_directory_that_takes_anothers_place_is_read_to_the_bottom() {
     }
     let now = &live.replica.skills["skill://r/pack/in/a"];
     assert_eq!(now.description, "From outside.");
-    // The old directory is nobody's any more, the new one is watched to the bottom.
+    // The old directory is no longer watched, the new directory is watched to the bottom.
     live.fixture.write("out/old/in/a/SKILL.md", skill_text("a", "Gone."));
     live.fixture.write("r/pack/in/a/SKILL.md", skill_text("a", "Watched."));
     assert_eq!(live.next_change().await.upserted, ["skill://r/pack/in/a"]);

@@ -13,7 +13,7 @@ use super::{caproot, said};
 use crate::fixture::Fixture;
 use crate::harness::HANG_TIMEOUT;
 use crate::watch_harness::skill_text;
-use crate::terminal::attached;
+use crate::terminal::run_on_terminal;
 
 struct Watching {
     child: Child,
@@ -110,7 +110,7 @@ fn a_terminal_is_cleared_before_each_run() {
         lines.find(|line| line.contains("waiting for changes")).expect("it is done");
         kill_process(pid, Signal::INT).expect("a signal");
     });
-    let (printed, _) = attached(command, 80, |command, terminal| {
+    let (printed, _) = run_on_terminal(command, 80, |command, terminal| {
         command.stdout(terminal).stderr(stderr);
     });
     ends.join().expect("it was told to end");

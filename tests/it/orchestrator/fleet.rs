@@ -12,7 +12,7 @@ use super::{executor, nobody, published, serving};
 use crate::commands::{CommandOutput, caproot, run_command};
 use crate::fixture::Fixture;
 use crate::harness::in_time;
-use crate::terminal::attached;
+use crate::terminal::run_on_terminal;
 
 struct Directory(String);
 
@@ -139,7 +139,7 @@ async fn progress_on_a_terminal() {
     let mut command = caproot(["list", "--fleet"]);
     command.arg(fixture.path("fleet.yaml")).env("TERM", "xterm");
     let shown = tokio::task::spawn_blocking(move || {
-        attached(command, 80, |command, terminal| {
+        run_on_terminal(command, 80, |command, terminal| {
             command.stdout(Stdio::null()).stderr(terminal);
         })
     });

@@ -191,7 +191,7 @@ impl Client {
                 Temper::Returning => {
                     self.step().await?;
                     if Instant::now() > leaves && may_leave {
-                        self.replica.leave();
+                        self.replica.close_stream();
                         return Ok(Left::Gone);
                     }
                 }
