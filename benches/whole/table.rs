@@ -1,10 +1,10 @@
-//! The table, for a terminal and as Markdown.
+//! Formats the table for a terminal and as Markdown.
 
 use crate::report::{Report, Row, Target};
 use crate::stats::Figure;
 use std::fmt::Write as _;
 
-/// For a terminal: two lines a row.
+/// Table for a terminal, with several lines per row.
 pub(crate) fn text(report: &Report) -> String {
     let mut text = String::new();
     for row in &report.rows {
@@ -22,7 +22,7 @@ pub(crate) fn text(report: &Report) -> String {
     text
 }
 
-/// For README.
+/// Table for README.
 pub(crate) fn markdown(report: &Report) -> String {
     let mut text = String::from(
         "| what | beside | caproot | beside it | figure | target |\n\
@@ -41,7 +41,7 @@ pub(crate) fn markdown(report: &Report) -> String {
     text
 }
 
-/// Machine, date and command.
+/// Machine, date and command of the measurements.
 fn origin(report: &Report) -> String {
     let machine = &report.machine;
     let quick =
@@ -75,7 +75,7 @@ fn cells(row: &Row) -> [String; 4] {
     [side(row.ours), row.theirs.map_or_else(|| "–".to_owned(), side), measured, target]
 }
 
-/// Three digits that mean something, no more.
+/// Formats a number with three significant digits.
 fn number(number: f64) -> String {
     match number.abs() {
         size if size >= 99.95 => format!("{number:.0}"),

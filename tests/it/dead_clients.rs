@@ -50,7 +50,7 @@ async fn the_permit_of_a_dead_client_is_released() {
     let vanishing = Daemon::connect_to(&daemon.address).await;
     let request = WatchSkillsRequest {
         bookmark_interval: Some(prost_types::Duration { seconds: 2, nanos: 0 }),
-        ..watching(vec![selected("r", fixture.path("r"))])
+        ..watch_request(vec![selected("r", fixture.path("r"))])
     };
     let mut replica = Replica::open(&vanishing, request.clone()).await;
     replica.next_batch().await;

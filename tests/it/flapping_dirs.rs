@@ -47,17 +47,17 @@ async fn assert_recovers_from_renames_of(dir: &'static str) {
 
 #[tokio::test]
 async fn a_root_renamed_away_and_back_is_rescanned() {
-    blink("r").await;
+    assert_recovers_from_renames_of("r").await;
 }
 
 #[tokio::test]
 async fn a_directory_renamed_away_and_back_is_rescanned() {
-    blink("r/g").await;
+    assert_recovers_from_renames_of("r/g").await;
 }
 
 #[tokio::test]
 async fn a_skill_renamed_away_and_back_is_rescanned() {
-    blink("r/g/s00").await;
+    assert_recovers_from_renames_of("r/g/s00").await;
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ async fn an_idle_daemon_uses_no_processor_time() {
     let daemon = Daemon::connect_to(address).await;
     let request = WatchSkillsRequest {
         bookmark_interval: Some(prost_types::Duration { seconds: bookmark_seconds, nanos: 0 }),
-        ..watching(vec![selected("r", fixture.path("r"))])
+        ..watch_request(vec![selected("r", fixture.path("r"))])
     };
     let mut replica = Replica::open(&daemon, request).await;
     replica.next_batch().await;

@@ -113,17 +113,17 @@ async fn an_hour_without_a_change_gives_only_bookmarks() {
     for (asked, interval) in intervals {
         let request = WatchSkillsRequest {
             bookmark_interval: asked.map(|d| d.try_into().expect("a duration")),
-            ..watching(vec![selected("r", fixture.path("r"))])
+            ..watch_request(vec![selected("r", fixture.path("r"))])
         };
         let opened = client.watch_skills(local_request(request)).await.expect("a stream");
         let mut stream = opened.into_inner();
-        let (at, revision) = synced(&mut stream).await;
+        let (at, revision) = next_synced(&mut stream).await;
         streams.push((stream, interval, at, revision));
     }
     let followed = streams.into_iter().map(async |(mut stream, interval, begun, revision)| {
         let (mut last, mut count) = (begun, 0);
         while last + interval <= begun + HOUR {
-            let (at, response) = next(&mut stream).await;
+            let (at, response) = next_event(&mut stream).await;
             assert!(matches!(response.event, Some(Event::Bookmark(_))), "{response:?}");
             assert_eq!(response.revision, revision, "no revision without a change");
             // The runtime's clock has a resolution of one millisecond.
@@ -138,8 +138,8 @@ async fn an_hour_without_a_change_gives_only_bookmarks() {
     // The streams are still open: a change is sent and delays the next bookmark.
     fixture.replace("r/s07/SKILL.md", skill_text("s07", "Changed."));
     let changes = streams.into_iter().map(async |(mut stream, interval)| {
-        let (changed, _) = synced(&mut stream).await;
-        let (at, response) = next(&mut stream).await;
+        let (changed, _) = next_synced(&mut stream).await;
+        let (at, response) = next_event(&mut stream).await;
         assert!(matches!(response.event, Some(Event::Bookmark(_))), "{response:?}");
         assert!((at - changed).abs_diff(interval) <= Duration::from_millis(1));
     });

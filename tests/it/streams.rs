@@ -141,7 +141,7 @@ async fn bookmarks_are_sent_while_nothing_changes() {
     let live = WatchHarness::new("skill r/a").await;
     let request = WatchSkillsRequest {
         bookmark_interval: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
-        ..watching(vec![selected("r", live.fixture.path("r"))])
+        ..watch_request(vec![selected("r", live.fixture.path("r"))])
     };
     let mut replica = Replica::open(&live.daemon, request).await;
     let (revision, mut last) = (replica.next_batch().await, tokio::time::Instant::now());
@@ -162,7 +162,7 @@ async fn changes_outside_the_view_are_not_sent() {
     let live = WatchHarness::new("skill r/a").await;
     let request = WatchSkillsRequest {
         view: SkillView::Basic.into(),
-        ..watching(vec![selected("r", live.fixture.path("r"))])
+        ..watch_request(vec![selected("r", live.fixture.path("r"))])
     };
     let mut replica = Replica::open(&live.daemon, request).await;
     replica.next_batch().await;
@@ -189,7 +189,7 @@ async fn a_skill_for_other_products_is_disabled() {
     let live = WatchHarness::new("skill r/a\ndir r/a/agents").await;
     let request = WatchSkillsRequest {
         product: "codex".into(),
-        ..watching(vec![selected("r", live.fixture.path("r"))])
+        ..watch_request(vec![selected("r", live.fixture.path("r"))])
     };
     let mut replica = Replica::open(&live.daemon, request).await;
     assert_eq!(replica.next_batch().await.upserted, ["skill://r/a"]);

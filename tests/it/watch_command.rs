@@ -105,38 +105,38 @@ fn each_change_is_printed_until_the_command_is_interrupted() {
     let fixture = tree();
     let serving = serve(&fixture);
     let watching = WatchProcess::start(serving.endpoint(), &[]);
-    assert_eq!(watching.said(), "+ a  skill://r/a  Does a.");
-    assert!(watching.said().starts_with("= in step at revision "));
+    assert_eq!(watching.untimed_line(), "+ a  skill://r/a  Does a.");
+    assert!(watching.untimed_line().starts_with("= in step at revision "));
 
     fixture.write("new/SKILL.md", skill("b", "Sees\u{202e} you."));
     fs::rename(fixture.path("new"), fixture.path("r/b")).expect("rename");
-    assert_eq!(watching.said(), r"+ b  skill://r/b  Sees\u{202e} you.");
-    let hidden = watching.said();
+    assert_eq!(watching.untimed_line(), r"+ b  skill://r/b  Sees\u{202e} you.");
+    let hidden = watching.untimed_line();
     assert!(hidden.starts_with("! warning[HIDDEN_TEXT] skill://r/b/SKILL.md:3:18: "), "{hidden}");
 
     fixture.write("next", skill("b", "Another."));
     fs::rename(fixture.path("next"), fixture.path("r/b/SKILL.md")).expect("rename");
-    assert_eq!(watching.said(), "~ b  skill://r/b  Another.");
+    assert_eq!(watching.untimed_line(), "~ b  skill://r/b  Another.");
 
     fixture.write("next", "---\nname: b\ndescription: \"open\n---\n");
     fs::rename(fixture.path("next"), fixture.path("r/b/SKILL.md")).expect("rename");
-    let stale = watching.said();
+    let stale = watching.untimed_line();
     assert!(stale.starts_with("~ b  skill://r/b  stale: error[YAML_SYNTAX] line "), "{stale}");
 
     fixture.write("next", skill("b", "Whole again."));
     fs::rename(fixture.path("next"), fixture.path("r/b/SKILL.md")).expect("rename");
-    assert_eq!(watching.said(), "~ b  skill://r/b  Whole again.");
+    assert_eq!(watching.untimed_line(), "~ b  skill://r/b  Whole again.");
 
     fs::rename(fixture.path("r/b"), fixture.path("gone")).expect("rename");
-    assert_eq!(watching.said(), "- b  skill://r/b  DELETED");
+    assert_eq!(watching.untimed_line(), "- b  skill://r/b  DELETED");
 
     fs::rename(fixture.path("r"), fixture.path("elsewhere")).expect("rename");
-    let root = watching.said();
+    let root = watching.untimed_line();
     assert!(root.starts_with("! root r: UNAVAILABLE NOT_FOUND "), "{root}");
-    assert_eq!(watching.said(), "- a  skill://r/a  ROOT_UNAVAILABLE");
+    assert_eq!(watching.untimed_line(), "- a  skill://r/a  ROOT_UNAVAILABLE");
     fs::rename(fixture.path("elsewhere"), fixture.path("r")).expect("rename");
-    assert_eq!(watching.said(), "! root r: READY");
-    assert_eq!(watching.said(), "+ a  skill://r/a  Does a.");
+    assert_eq!(watching.untimed_line(), "! root r: READY");
+    assert_eq!(watching.untimed_line(), "+ a  skill://r/a  Does a.");
 
     assert_eq!(watching.interrupt(), Some(0));
     assert_eq!(serving.terminate().0, Some(0));
@@ -184,8 +184,8 @@ fn the_command_survives_a_restart_of_the_daemon() {
     let fixture = tree();
     let serving = serve(&fixture);
     let mut watching = WatchProcess::start(serving.endpoint(), &[]);
-    assert_eq!(watching.said(), "+ a  skill://r/a  Does a.");
-    assert!(watching.said().starts_with("= in step at revision "));
+    assert_eq!(watching.untimed_line(), "+ a  skill://r/a  Does a.");
+    assert!(watching.untimed_line().starts_with("= in step at revision "));
     let endpoint = serving.endpoint().to_owned();
     assert_eq!(serving.terminate().0, Some(0));
     let stderr_line = watching.stderr_line();
@@ -201,10 +201,10 @@ fn the_command_survives_a_restart_of_the_daemon() {
         }
     };
     assert!(resumed.contains("EPOCH_CHANGED"), "the stream resumes with the old token: {resumed}");
-    assert_eq!(watching.said(), "+ b  skill://r/b  Came meanwhile.", "only what differs");
-    assert!(watching.said().starts_with("= in step at revision "));
+    assert_eq!(watching.untimed_line(), "+ b  skill://r/b  Came meanwhile.", "only what differs");
+    assert!(watching.untimed_line().starts_with("= in step at revision "));
     fixture.write("r/b/SKILL.md", skill("b", "Goes on."));
-    assert_eq!(watching.said(), "~ b  skill://r/b  Goes on.");
+    assert_eq!(watching.untimed_line(), "~ b  skill://r/b  Goes on.");
     assert_eq!(serving.terminate().0, Some(0));
     // The command runs until its user ends it.
     assert!(watching.child.try_wait().expect("wait").is_none());

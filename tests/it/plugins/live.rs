@@ -139,7 +139,7 @@ async fn a_stream_is_resumed_with_its_plugins() {
     assert_eq!(left.plugins, live.replica.plugins);
     // Who asks for less gets no plugins.
     let roots = vec![selected("r", live.fixture.path("r"))];
-    let request = WatchSkillsRequest { view: SkillView::Basic.into(), ..watching(roots) };
+    let request = WatchSkillsRequest { view: SkillView::Basic.into(), ..watch_request(roots) };
     let mut basic = Replica::open(&live.daemon, request).await;
     basic.next_batch().await;
     assert_eq!((basic.plugins.len(), basic.skills.len()), (0, 2));

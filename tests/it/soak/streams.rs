@@ -86,7 +86,7 @@ impl Client {
             view: stage.asks[ask].view,
             // So that a calm is soon noticed where nothing else comes.
             bookmark_interval: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
-            ..watching(stage.roots(ask).to_vec())
+            ..watch_request(stage.roots(ask).to_vec())
         };
         let replica = Replica::new(request);
         let (held_life, is_new) = (0, true);
