@@ -1,6 +1,6 @@
 //! Fresh lists after a write, while another thread writes too.
 
-use crate::harness::extent;
+use crate::harness::short_or_long;
 use crate::watch_harness::{BusyThread, WatchHarness, skill_text};
 
 #[tokio::test]

@@ -90,7 +90,7 @@ where
     S: Stream<Item = Result<WatchSkillsResponse, Status>> + Unpin,
 {
     loop {
-        let (at, response) = next(stream).await;
+        let (at, response) = next_event(stream).await;
         if matches!(response.event, Some(Event::Synced(_))) {
             return (at, response.revision);
         }

@@ -13,7 +13,7 @@ use super::raw::{
 };
 use super::{Victim, until};
 use crate::fixture::Fixture;
-use crate::harness::extent;
+use crate::harness::short_or_long;
 
 const LIST: &str = "/caproot.v1.CapabilityService/ListSkills";
 const ATTACKERS: usize = 2;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::harness::extent;
+use crate::harness::short_or_long;
 
 /// Four times the size may cost this much more: it is 4 in proportion, 16 with the square.
 const MAX_GROWTH: u32 = 10;
