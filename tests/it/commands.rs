@@ -209,7 +209,7 @@ async fn path_prints_the_file_of_a_handle() {
         ("skill://skills/pdf/.env", 4, "no such file"),
         ("skill://skills/pdf/scripts", 4, "no such file"),
         ("skill://skills/none", 4, "PACKAGE_NOT_FOUND"),
-        ("skill://elsewhere/x", 4, "no root is named"),
+        ("skill://elsewhere/x", 4, "unknown root"),
         ("skill://skills/pdf/../pdf", 4, "no such file"),
         ("skill:pdf", 2, "skill://ROOT"),
     ] {
@@ -253,7 +253,7 @@ async fn path_reads_published_roots_from_the_config_file() {
     }
     for (config, says) in [
         ("roots: [{id: other, path: skills}]", "does not publish"),
-        ("roots: [{id: skills, path: nowhere}]", "something else in"),
+        ("roots: [{id: skills, path: nowhere}]", "another skill in"),
         ("roots: {", "caproot.yaml:1:"),
         ("", "does not publish"),
     ] {

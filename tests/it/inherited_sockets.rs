@@ -189,13 +189,13 @@ fn a_socket_named_metrics_serves_metrics() {
     let config = starter.fixture.path("config.yaml");
     let (code, stderr) = starter.start_and_fail(&["--config", config.to_str().expect("UTF-8")]);
     assert_eq!(code, Some(78), "{stderr}");
-    assert!(stderr.contains("`metrics.listen` names another"), "{stderr}");
+    assert!(stderr.contains("`metrics.listen` is set too"), "{stderr}");
     let public = ServiceManager::new().tcp("0.0.0.0:0", "metrics");
     let (code, stderr) = public.start_and_fail(&["--root", DEMO, "--insecure-tcp"]);
     assert_eq!(code, Some(78), "{stderr}");
     let twice = ServiceManager::new().tcp("127.0.0.1:0", "metrics").tcp("127.0.0.1:0", "metrics");
     let (code, stderr) = twice.start_and_fail(&["--root", DEMO]);
-    assert_eq!((code, stderr.contains("second of this name")), (Some(73), true), "{stderr}");
+    assert_eq!((code, stderr.contains("duplicate socket for metrics")), (Some(73), true), "{stderr}");
 }
 
 #[test]
@@ -214,13 +214,13 @@ fn a_public_inherited_port_needs_tls() {
     let (code, stderr) = starter.start_and_fail(&["--root", DEMO]);
     assert_eq!(code, Some(78), "{stderr}");
     assert!(
-        stderr.contains("LISTEN_FDS \"tcp:0.0.0.0:") && stderr.contains("without TLS"),
+        stderr.contains("LISTEN_FDS: invalid value \"tcp:0.0.0.0:") && stderr.contains("without TLS"),
         "{stderr}"
     );
     let serving = starter.serve(1, &["--root", DEMO, "--insecure-tcp"]);
     let (code, log) = serving.terminate();
     assert_eq!(code, Some(0));
-    assert!(log.contains("without TLS: whoever is on the way"), "{log}");
+    assert!(log.contains("without TLS: an attacker on the network"), "{log}");
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn a_world_accessible_inherited_socket_causes_a_warning() {
     let starter = ServiceManager::new().unix("caproot");
     fs::set_permissions(starter.socket(), fs::Permissions::from_mode(0o666)).expect("chmod");
     let (_, log) = starter.serve(1, &["--root", DEMO]).terminate();
-    assert!(log.contains("lets every user connect"), "{log}");
+    assert!(log.contains("every user can connect"), "{log}");
 }
 
 #[test]
@@ -262,11 +262,11 @@ fn inherited_descriptors_that_do_not_listen_are_rejected() {
     let address = SocketAddr::from_abstract_name(&name);
     let nowhere = UnixListener::bind_addr(&address.expect("a name")).expect("a socket");
     for (starter, says) in [
-        (ServiceManager::new().add_socket(file, "caproot"), "is no socket that listens"),
-        (ServiceManager::new().add_socket(connected(), "caproot"), "is no socket that listens"),
+        (ServiceManager::new().add_socket(file, "caproot"), "not a listening Unix or TCP stream socket"),
+        (ServiceManager::new().add_socket(connected(), "caproot"), "not a listening Unix or TCP stream socket"),
         (
             ServiceManager::new().unix("a").add_socket(datagrams, "b"),
-            "\"b\" that was handed over as 4 is no",
+            "\"b\" (descriptor 4): not a listening",
         ),
         (ServiceManager::new().add_socket(nowhere, "caproot"), "has no path"),
     ] {
@@ -281,5 +281,5 @@ fn inherited_descriptors_that_do_not_listen_are_rejected() {
         let output = output.expect("the shell runs");
         (output.status.code(), String::from_utf8(output.stderr).expect("text"))
     });
-    assert_eq!((code, stderr.contains("handed over")), (Some(73), true), "{stderr}");
+    assert_eq!((code, stderr.contains("inherited sockets")), (Some(73), true), "{stderr}");
 }

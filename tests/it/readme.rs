@@ -132,7 +132,7 @@ fn the_table_of_exit_codes_matches_the_code() {
     let documented: BTreeSet<_> =
         documented.map(|row| (row[0].clone(), ticked(&row[1]).concat())).collect();
     assert_eq!(documented, real);
-    assert!(real.contains(&(caproot::cli::exit::BAD_CONFIG.to_string(), "CONFIG".into())));
+    assert!(real.contains(&(caproot::cli::exit::BAD_CONFIG.to_string(), "BAD_CONFIG".into())));
 }
 
 #[test]

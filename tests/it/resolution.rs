@@ -63,7 +63,7 @@ async fn up_to_forty_links_are_followed(opener: OpenMethod) {
     let list = fresh_list(&daemon, std::slice::from_ref(&root)).await;
     let links: Vec<_> =
         diagnostics(&list).into_iter().filter(|(code, ..)| *code == "DANGLING_LINK").collect();
-    let over = "its links go round in a circle, or are over 40; mend or remove the link";
+    let over = "the links form a cycle, or are more than 40; fix or remove the link";
     // The link `dirs/l0` adds one to each chain in `dirs`.
     assert_eq!(
         links,
@@ -104,7 +104,7 @@ async fn links_of_procfs_are_not_followed(opener: OpenMethod) {
     let packages: Vec<_> = list.skills.iter().map(|s| s.package.as_str()).collect();
     assert_eq!(packages, ["skill://r/a", "skill://r/b"]);
     let outside =
-        "leads outside every allowed root; allow the target's directory, or replace the link";
+        "leads outside the allowed directories; allow the target's directory, or replace the link";
     let found = diagnostics(&list);
     assert_eq!(found.len(), targets.len(), "{found:?}");
     assert!(

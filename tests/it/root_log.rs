@@ -70,13 +70,13 @@ fn a_root_that_disappears_and_returns_is_logged() {
     assert_eq!(run(["list", "--endpoint", &endpoint(&fixture)]).code, Some(0));
     for _ in 0..2 {
         fs::rename(fixture.path("demo"), fixture.path("away")).expect("rename");
-        let line = daemon.wait_for_line("a published root cannot be used");
+        let line = daemon.wait_for_line("published root unavailable");
         assert!(
             line.contains("WARN") && line.contains(r#"root="demo" reason="NOT_FOUND""#),
             "{line}"
         );
         fs::rename(fixture.path("away"), fixture.path("demo")).expect("rename");
-        let line = daemon.wait_for_line("a published root is well again");
+        let line = daemon.wait_for_line("published root recovered");
         assert!(line.contains("INFO") && line.contains(r#"root="demo""#), "{line}");
     }
 }
@@ -93,6 +93,6 @@ fn a_polled_root_is_logged_with_the_reason() {
     let fixture = fixture();
     let daemon = LoggedDaemon::start(&fixture, &before);
     assert_eq!(run(["list", "--endpoint", &endpoint(&fixture)]).code, Some(0));
-    let line = daemon.wait_for_line("a published root is polled");
-    assert!(line.contains("the limit of inotify watches is reached"), "{line}");
+    let line = daemon.wait_for_line("published root is polled");
+    assert!(line.contains("inotify watch limit reached"), "{line}");
 }

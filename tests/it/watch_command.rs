@@ -106,7 +106,7 @@ fn each_change_is_printed_until_the_command_is_interrupted() {
     let serving = serve(&fixture);
     let watching = WatchProcess::start(serving.endpoint(), &[]);
     assert_eq!(watching.untimed_line(), "+ a  skill://r/a  Does a.");
-    assert!(watching.untimed_line().starts_with("= in step at revision "));
+    assert!(watching.untimed_line().starts_with("= synced at revision "));
 
     fixture.write("new/SKILL.md", skill("b", "Sees\u{202e} you."));
     fs::rename(fixture.path("new"), fixture.path("r/b")).expect("rename");
@@ -185,24 +185,24 @@ fn the_command_survives_a_restart_of_the_daemon() {
     let serving = serve(&fixture);
     let mut watching = WatchProcess::start(serving.endpoint(), &[]);
     assert_eq!(watching.untimed_line(), "+ a  skill://r/a  Does a.");
-    assert!(watching.untimed_line().starts_with("= in step at revision "));
+    assert!(watching.untimed_line().starts_with("= synced at revision "));
     let endpoint = serving.endpoint().to_owned();
     assert_eq!(serving.terminate().0, Some(0));
     let stderr_line = watching.stderr_line();
-    assert!(stderr_line.starts_with("caproot: ") && stderr_line.contains("connecting again"));
+    assert!(stderr_line.starts_with("caproot: ") && stderr_line.contains("reconnecting"));
 
     fixture.write("r/b/SKILL.md", skill("b", "Came meanwhile."));
     let serving = serve(&fixture);
     assert_eq!(serving.endpoint(), endpoint);
     let resumed = loop {
         let stderr_line = watching.stderr_line();
-        if stderr_line.contains("connected again;") {
+        if stderr_line.contains("reconnected;") {
             break stderr_line;
         }
     };
     assert!(resumed.contains("EPOCH_CHANGED"), "the stream resumes with the old token: {resumed}");
     assert_eq!(watching.untimed_line(), "+ b  skill://r/b  Came meanwhile.", "only what differs");
-    assert!(watching.untimed_line().starts_with("= in step at revision "));
+    assert!(watching.untimed_line().starts_with("= synced at revision "));
     fixture.write("r/b/SKILL.md", skill("b", "Goes on."));
     assert_eq!(watching.untimed_line(), "~ b  skill://r/b  Goes on.");
     assert_eq!(serving.terminate().0, Some(0));

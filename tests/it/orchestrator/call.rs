@@ -210,7 +210,7 @@ async fn an_executor_that_is_silent() {
     fleet.arg("--fleet").arg(fixture.path("fleet.yaml"));
     let said = run_command(fleet).await;
     assert_eq!(said.code, Some(0), "{}", said.stderr);
-    let left_out = "the roots of silent are left out: no answer within 100ms; --connect-timeout";
+    let left_out = "the roots of silent are omitted: no response within 100ms; --connect-timeout";
     assert!(said.stderr.contains(left_out), "{}", said.stderr);
     daemon.stop().await;
 }

@@ -125,8 +125,8 @@ async fn saved_and_restored() {
     .await;
     let since = restored.session.changes_since_save();
     let of_r = since[0].changes.as_deref().expect("told");
-    let ChangesSince::Unknown { why, roots } = of_r else { panic!("{of_r:?}") };
-    assert!(why.contains("started again") && *roots == ["r"], "{why}");
+    let ChangesSince::Unknown { reason, roots } = of_r else { panic!("{of_r:?}") };
+    assert!(reason.contains("restarted") && *roots == ["r"], "{reason}");
     let of_s = since[1].changes.as_deref().expect("told");
     let ChangesSince::Known { upserted, .. } = of_s else {
         panic!("nothing changed below it: {of_s:?}")

@@ -145,8 +145,7 @@ async fn progress_on_a_terminal() {
     });
     let (shown, ended) = in_time(shown).await.expect("no panic");
     assert_eq!(ended.code(), Some(1));
-    for part in
-        ["here: done", "silent: asking for its published roots", "1 skill of 1 of 2 executors"]
+    for part in ["here: done", "silent: listing its published roots", "1 skill of 1 of 2 executors"]
     {
         assert!(shown.contains(part), "{part}: {shown}");
     }

@@ -160,7 +160,7 @@ async fn at_each_state_and_bookmark() {
     let mut n = 0;
     while compared < 8 || of_others < 2 {
         let before = mirror.snapshot();
-        let held = in_time(mirror.messages()).await;
+        let held = in_time(mirror.next_message()).await;
         let list = daemon.list(std::slice::from_ref(&root)).await;
         if (&*held.epoch, held.revision) == (list.epoch.as_str(), list.revision) {
             let skills: Vec<_> = held.catalog.skills().iter().map(|s| (**s).clone()).collect();

@@ -140,8 +140,8 @@ async fn exactly_what_changed() {
                 assert!(!restarts || (changed.is_empty() && gone.is_empty()));
                 exact += 1;
             }
-            ChangesSince::Unknown { why, roots } => {
-                assert!(restarts && why.contains("started again"), "{edits:?}: {why}");
+            ChangesSince::Unknown { reason, roots } => {
+                assert!(restarts && reason.contains("restarted"), "{edits:?}: {reason}");
                 let touched: BTreeSet<_> =
                     changed.iter().chain(&gone).map(|p| root_of(p)).collect();
                 assert_eq!(touched, roots.iter().map(String::as_str).collect(), "{edits:?}");
@@ -232,8 +232,11 @@ async fn tokens_that_say_nothing() {
                 ChangesSince::Known { upserted, removed, .. } => {
                     assert!(!changed && upserted.is_empty() && removed.is_empty());
                 }
-                ChangesSince::Unknown { why, roots } => {
-                    assert!(changed && why.contains(part) && *roots == ["x"], "{why} {roots:?}");
+                ChangesSince::Unknown { reason, roots } => {
+                    assert!(
+                        changed && reason.contains(part) && *roots == ["x"],
+                        "{reason} {roots:?}"
+                    );
                 }
             }
         }

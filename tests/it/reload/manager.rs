@@ -50,7 +50,7 @@ async fn it_hears_that_the_file_is_read_and_what_came_of_it() {
     assert!(ready.contains("2 skills") && !ready.contains("RELOADING"), "{ready}");
     for (more, says, says_not) in [
         ("disabled_skills: [{name: a}]", " 1 skills", "restart"),
-        ("nonsense: 1", "the new config is refused: ", "restart"),
+        ("nonsense: 1", "the new config was rejected: ", "restart"),
         ("", " 2 skills", ";"),
     ] {
         hangup(&served, &format!("{plain}\n{more}"));
@@ -86,8 +86,8 @@ async fn a_key_that_needs_a_new_process_ends_the_daemon_with_75() {
             return;
         }
         hangup(&served, &config);
-        let line = served.says(&["starting again"]).await;
-        assert!(line.ends_with(&format!("these keys need it: {keys}")), "{line}");
+        let line = served.says(&["restarting to apply"]).await;
+        assert!(line.ends_with(&format!("restarting to apply: {keys}")), "{line}");
         told(&socket, "RELOADING=1").await;
         let ready = told(&socket, "READY=1").await;
         assert!(ready.contains(&format!("STATUS=restarting for {keys}")), "{ready}");
@@ -108,16 +108,19 @@ async fn a_file_that_a_new_process_would_refuse_ends_nothing() {
     for (more, says) in [
         (of_token("../out/empty"), "callers[0].token_file"),
         (of_token("../out/missing"), "callers[0].token_file"),
-        ("allow: [../out]\nnonsense: 1".to_owned(), "nonsense: is no key here"),
+        ("allow: [../out]\nnonsense: 1".to_owned(), "nonsense: unknown key"),
         ("allow: [../out]\ncallers: [{name: a, uids: [no-such-user]}]".to_owned(), "uids"),
-        ("listen: ['tcp:127.0.0.1:0', 'unix:../open/c.sock']".to_owned(), "written by everybody"),
+        (
+            "listen: ['tcp:127.0.0.1:0', 'unix:../open/c.sock']".to_owned(),
+            "writable for every user",
+        ),
         ("listen: ['tcp:127.0.0.1:0', 'unix:../none/c.sock']".to_owned(), "No such file"),
     ] {
         hangup(&served, &format!("{plain}\n{more}"));
-        let line = served.says(&["is refused"]).await;
+        let line = served.says(&["new configuration rejected"]).await;
         assert!(line.contains(says), "{more}: {line}");
         let ready = told(&socket, "READY=1").await;
-        assert!(ready.contains("the new config is refused: "), "{more}: {ready}");
+        assert!(ready.contains("the new config was rejected: "), "{more}: {ready}");
     }
     hangup(&served, plain);
     served.says(&[super::DONE]).await;

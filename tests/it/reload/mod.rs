@@ -19,7 +19,7 @@ use crate::harness::{Daemon, in_time};
 
 /// What the log says of a reload that was applied, and of one that was not.
 const DONE: &str = "the configuration was reloaded";
-const REFUSED: &str = "the configuration from before stays in force";
+const REFUSED: &str = "keeping the previous configuration";
 
 /// `caproot serve` with a config file, its log line by line, and a client of its TCP port.
 struct Served {

@@ -37,14 +37,16 @@ async fn a_bad_file_changes_nothing_and_says_everything() {
     let bad = "roots: [{id: s, path: s}]\nlimits: {max_roots: 0}\nlimts: 1\n/etc/secret: 2";
     served.fixture.replace("caproot.yaml", super::listening(bad));
     served.signal(Signal::HUP);
-    for says in
-        ["3:21: limits.max_roots: 0 is no", "4:1: limts: is no key here", "5:1: \"/etc/secret\""]
-    {
-        let line = served.says(&["is refused"]).await;
+    for says in [
+        "3:21: limits.max_roots: invalid value 0",
+        "4:1: limts: unknown key",
+        "5:1: \"/etc/secret\"",
+    ] {
+        let line = served.says(&["new configuration rejected"]).await;
         assert!(line.contains(says) && line.contains("ERROR"), "{says}: {line}");
     }
     let line = served.says(&[super::REFUSED]).await;
-    assert!(line.contains("mistakes=3"), "{line}");
+    assert!(line.contains("errors=3"), "{line}");
     while served.config().await.last_rejection.is_none() {
         tokio::task::yield_now().await;
     }
@@ -57,14 +59,14 @@ async fn a_bad_file_changes_nothing_and_says_everything() {
     let text = status(&served, &[]);
     assert!(text.contains("REFUSED") && text.contains("3:21 limits.max_roots"), "{text}");
     let json: Value = serde_json::from_str(&status(&served, &["--output", "json"])).expect("JSON");
-    let told = &json["executor"]["config"]["refusal"]["mistakes"];
+    let told = &json["executor"]["config"]["lastRejection"]["errors"];
     assert_eq!(told[1], "4:1 limts", "{json}");
     assert_eq!(served.daemon.list(&roots).await.skills.len(), 1, "all is as it was");
     replica.catch_up(&served.daemon).await;
     // A file that is not there is no other case.
     std::fs::remove_file(served.fixture.path("caproot.yaml")).expect("removed");
     served.signal(Signal::HUP);
-    served.says(&["there is no such file"]).await;
+    served.says(&["no such file"]).await;
     served.says(&[super::REFUSED]).await;
     while served.config().await.rejected_reloads < 2 {
         tokio::task::yield_now().await;
@@ -127,7 +129,9 @@ async fn a_directory_outside_the_sandbox_needs_a_restart() {
     served.fixture.replace("etc/caproot.yaml", super::listening(&config_in(wider)));
     served.signal(Signal::HUP);
     for dir in ["out/c", "out/d"] {
-        let line = served.says(&["lies outside the daemon's sandbox, and needs a restart"]).await;
+        let line = served
+            .says(&["is outside the daemon's sandbox; restart the daemon to allow access"])
+            .await;
         assert!(line.contains(dir), "{line}");
     }
     let line = served.says(&["needs a restart: "]).await;

@@ -70,7 +70,7 @@ impl Life {
             End::Killed => None,
         };
         assert_eq!(code, right, "{log}");
-        for bad in ["panicked", "defect", " ERROR "] {
+        for bad in ["panicked", "internal error", " ERROR "] {
             assert!(!log.contains(bad), "{bad} in the log: {log}");
         }
         let warnings = log.lines().filter(|line| line.contains(" WARN ")).count();

@@ -46,7 +46,7 @@ async fn a_plain_client_is_told_so() {
     let endpoint = format!("tcp:127.0.0.1:{}", served.port);
     // What is left of the connection differs from time to time; what is said must not.
     for _ in 0..10 {
-        fails(&["--endpoint", &endpoint], 3, "what answers speaks TLS").await;
+        fails(&["--endpoint", &endpoint], 3, "the server requires TLS").await;
     }
     let mut watch = caproot(["watch", "--endpoint", &endpoint]);
     let said = ended_with(&mut watch).await;
@@ -64,7 +64,7 @@ async fn what_speaks_no_tls() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let endpoint = format!("tls:{}", taken.local_addr().expect("an address"));
     let silent = ["--endpoint", &endpoint, "--ca", &ca, "--timeout", "300ms"];
-    fails(&silent, 3, "nothing within 300ms").await;
+    fails(&silent, 3, "no connection within 300ms").await;
     drop(taken);
     fails(&["--endpoint", &endpoint, "--ca", &ca], 3, "no daemon answers").await;
 }
@@ -82,7 +82,7 @@ async fn whose_certificate_is_not_trusted() {
     pki.fixture.write("namesake.pem", namesake.pem());
     fails(&["--endpoint", &endpoint, "--ca", &pki.arg("namesake.pem")], 3, unknown).await;
     // It is none of the machine's: there are none.
-    fails(&["--endpoint", &endpoint], 78, "store of certificate authorities is empty").await;
+    fails(&["--endpoint", &endpoint], 78, "certificate store is empty").await;
     let named = ["--endpoint", &endpoint, "--ca", &ca, "--server-name", "b.example"];
     fails(&named, 3, "not for b.example, but for localhost, 127.0.0.1").await;
     let nonsense = ["--endpoint", &endpoint, "--ca", &ca, "--server-name", "no name"];
@@ -126,13 +126,13 @@ async fn files_that_cannot_be_used() {
         ["ca.pem", "client.pem", "client.key", "server.key"].map(|file| pki.arg(file));
     for (flags, says) in [
         (&["--ca", "/nonexistent"][..], "/nonexistent does not exist"),
-        (&["--ca", &key], "holds no certificate in PEM"),
+        (&["--ca", &key], "contains no PEM certificate"),
         (
             &["--ca", &ca, "--cert", &client, "--key", &other_key],
             "is not the key of the certificate",
         ),
         (&["--ca", &ca, "--cert", &key, "--key", &client], "; "),
-        (&["--ca", &ca, "--cert", "/dev/zero", "--key", &key], "/dev/zero is no file"),
+        (&["--ca", &ca, "--cert", "/dev/zero", "--key", &key], "/dev/zero is not a regular file"),
     ] {
         fails(&[&["--endpoint", &endpoint], flags].concat(), 78, says).await;
     }

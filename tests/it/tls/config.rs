@@ -43,33 +43,35 @@ async fn every_mistake_with_its_place() {
         (
             "certificate: server.key, key: server.pem",
             &[
-                "1:20: tls.certificate: \"server.key\" holds no certificate in PEM",
-                "1:37: tls.key: \"server.pem\" holds no private key in PEM",
+                "1:20: tls.certificate: \"server.key\" contains no PEM certificate",
+                "1:37: tls.key: \"server.pem\" contains no PEM private key",
             ],
         ),
         (
             "certificate: server.pem, key: client.key",
-            &["1:37: tls.key: \"client.key\" is not the key of the certificate in $TOP/server.pem"],
+            &[
+                "1:37: tls.key: invalid value \"client.key\": is not the key of the certificate in $TOP/server.pem",
+            ],
         ),
         (
             "certificate: broken, key: locked",
             &[
-                "1:20: tls.certificate: \"broken\" holds PEM that is no base64",
-                "1:33: tls.key: \"locked\" holds a key with a passphrase; give one without",
+                "1:20: tls.certificate: invalid value \"broken\": contains invalid base64 in its PEM section",
+                "1:33: tls.key: invalid value \"locked\": contains an encrypted key; use a key without a passphrase",
             ],
         ),
         (
             "certificate: large, key: root, client_ca: c.yaml",
             &[
-                "1:20: tls.certificate: \"large\" is over 1 MiB, too large for certificates",
-                "1:32: tls.key: \"root\" is no file",
-                "1:49: tls.client_ca: \"c.yaml\" holds no certificate in PEM",
+                "1:20: tls.certificate: invalid value \"large\": is larger than 1 MiB, the limit for certificates and keys",
+                "1:32: tls.key: invalid value \"root\": is not a regular file",
+                "1:49: tls.client_ca: invalid value \"c.yaml\": contains no PEM certificate",
             ],
         ),
-        ("key: server.key", &["1:6: tls.certificate: is missing"]),
+        ("key: server.key", &["1:6: tls.certificate: required key is missing"]),
         (
             "certificate: server.pem, key: server.key, ca: ca.pem",
-            &["1:49: tls.ca: is no key here; the keys are certificate, key, client_ca"],
+            &["1:49: tls.ca: unknown key; the keys are certificate, key, client_ca"],
         ),
     ] {
         let said = check(&pki, &format!("tls: {{{files}}}"), &[]).await;
@@ -81,7 +83,10 @@ async fn every_mistake_with_its_place() {
     }
     let both = "tls: {certificate: server.pem, key: server.key}\ninsecure_tcp: true";
     let said = check(&pki, both, &[]).await;
-    assert!(text(&said).contains(":2:15: insecure_tcp: true does not go with `tls`"));
+    assert!(
+        text(&said)
+            .contains(":2:15: insecure_tcp: invalid value true: cannot be combined with `tls`")
+    );
     assert_eq!(said.code, Some(78));
 }
 
@@ -148,12 +153,12 @@ async fn tcp_beyond_this_machine() {
     let all = ["serve", "--root", "/", "--listen", "tcp:0.0.0.0:0"];
     let said = ended_with(&mut caproot(all)).await;
     assert_eq!(said.code, Some(78));
-    assert!(said.stderr.contains("would serve without TLS beyond this machine"), "{}", said.stderr);
+    assert!(said.stderr.contains("other machines could connect without TLS"), "{}", said.stderr);
     let (cert, key) = (pki.arg("server.pem"), pki.arg("server.key"));
     let both = ["--tls-cert", &cert, "--tls-key", &key, "--insecure-tcp"];
     let said = ended_with(caproot(all).args(both)).await;
     assert_eq!(said.code, Some(78));
-    assert!(said.stderr.contains("--insecure-tcp does not go with TLS"), "{}", said.stderr);
+    assert!(said.stderr.contains("--insecure-tcp: cannot be combined with TLS"), "{}", said.stderr);
 
     let all = ["--listen", "tcp:0.0.0.0:0"];
     let served = pki.serve(&all).await;
@@ -164,7 +169,7 @@ async fn tcp_beyond_this_machine() {
     for flags in [&[all[0], all[1], "--insecure-tcp"][..], &["--config", &config, all[0], all[1]]] {
         let mut served = Served::start(&pki.fixture, flags).await;
         let warning = served.says("WARN").await;
-        assert!(warning.contains("serves beyond this machine without TLS"), "{warning}");
+        assert!(warning.contains("other machines can connect to tcp:"), "{warning}");
         connect(&format!("127.0.0.1:{}", served.port)).await;
         served.stop().await;
     }

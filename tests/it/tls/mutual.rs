@@ -35,7 +35,7 @@ async fn whoever_shows_no_good_certificate_is_turned_away() {
         let served = &served;
         async move {
             match served.connect(&credentials).await {
-                Err(ConnectError::Tls { fault, .. }) => fault,
+                Err(ConnectError::Tls { error, .. }) => error,
                 other => panic!("{name}: {other:?}"),
             }
         }
@@ -47,11 +47,11 @@ async fn whoever_shows_no_good_certificate_is_turned_away() {
     let namesake = refused("namesake").await;
     assert!(matches!(namesake, TlsError::CertificateRejected(why) if why.contains("signature")));
     match served.connect(&pki.trusting()).await {
-        Err(ConnectError::Tls { fault: TlsError::CertificateRequired, .. }) => {}
+        Err(ConnectError::Tls { error: TlsError::CertificateRequired, .. }) => {}
         other => panic!("{other:?}"),
     }
-    for why in ["UnknownIssuer", "expired", "BadSignature", "it shows no certificate"] {
-        let line = served.says("a client is turned away").await;
+    for why in ["UnknownIssuer", "expired", "BadSignature", "presents no certificate"] {
+        let line = served.says("TLS handshake rejected").await;
         assert!(line.contains("WARN") && line.contains(why), "{why} in {line}");
     }
     served.admitted(&pki.showing("client")).await;
@@ -69,12 +69,12 @@ async fn the_exit_code_says_that_it_is_not_permitted() {
     for _ in 0..10 {
         let said = list(tls, &[]).await;
         assert_eq!(said.code, Some(5), "{}", said.stderr);
-        assert!(said.stderr.contains("clients that show a certificate"), "{}", said.stderr);
+        assert!(said.stderr.contains("requires a client certificate"), "{}", said.stderr);
     }
     let (cert, key) = (pki.arg("foreign.pem"), pki.arg("foreign.key"));
     let said = list(tls.iter().chain(&["--cert", &cert, "--key", &key]), &[]).await;
     assert_eq!(said.code, Some(5), "{}", said.stderr);
-    assert!(said.stderr.contains("does not take the client's certificate"), "{}", said.stderr);
+    assert!(said.stderr.contains("rejected the client certificate"), "{}", said.stderr);
     let (cert, key) = (pki.arg("client.pem"), pki.arg("client.key"));
     let env = [("CAPROOT_CERT", cert.as_str()), ("CAPROOT_KEY", key.as_str())];
     let said = list(tls, &env).await;

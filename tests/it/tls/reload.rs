@@ -53,7 +53,7 @@ async fn lives(watch: &mut SkillWatch, pki: &Pki, says: &str) {
 
 async fn refused(served: &Served, credentials: &ClientCredentials) -> TlsError {
     match served.connect(credentials).await {
-        Err(ConnectError::Tls { fault, .. }) => fault,
+        Err(ConnectError::Tls { error, .. }) => error,
         other => panic!("{other:?}"),
     }
 }
@@ -127,7 +127,7 @@ async fn a_bad_new_certificate_leaves_the_old_one() {
     for (what, spoil, says) in bad {
         spoil();
         let line = served.says(says).await;
-        assert!(line.contains("ERROR") && line.contains("the old ones stay"), "{what}: {line}");
+        assert!(line.contains("ERROR") && line.contains("keeping the old ones"), "{what}: {line}");
         // By the file as it was; the client's own copy is not what is tested.
         let ca = pki.fixture.path("kept.pem");
         pki.fixture.write("kept.pem", pki.authority.pem());
