@@ -57,8 +57,8 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
     };
     let row = |name: &str, pairs: &[(f64, f64)], target| {
         let what = format!("one change to the client's event, {name}, {MANY} skills");
-        let quiet = WatchTiming::default().debounce.as_millis();
-        let beside = format!("raw inotify to a bare reader, plus the {quiet} ms of quiet");
+        let debounce = WatchTiming::default().debounce.as_millis();
+        let beside = format!("a plain inotify reader, plus {debounce} ms of debounce");
         Row::difference(what, beside, ("ms", "ms above"), pairs, 1.0, target)
     };
     let costs: Vec<_> = rounds.iter().map(|(many, few)| (many.micros, few.micros)).collect();
@@ -80,7 +80,7 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
         Line { plot: Plot::Changes, label: label.to_owned(), unit: "ms", points: points.collect() }
     };
     let lines = vec![
-        line("raw inotify plus quiet", |round| &round.raws),
+        line("inotify plus debounce", |round| &round.raws),
         line("the client's event", |round| &round.events),
     ];
     Ok(MeasurementResult { rows, lines })

@@ -58,13 +58,15 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
         Row::ratio(&what, "the same to one stream, bytes equal", "ms", &to_one, Target::None),
         Row::ratio(
             &what,
-            format!("a push of the same bytes to {STREAMS} by a bare tonic server, plus the quiet"),
+            format!(
+                "a push of the same bytes to {STREAMS} by a bare tonic server, plus the debounce time"
+            ),
             "ms",
             &to_bare,
             Target::None,
         ),
         Row::difference(
-            format!("memory with {STREAMS} streams that are read, after {CHANGES} changes"),
+            format!("memory with {STREAMS} read streams, after {CHANGES} changes"),
             "the same daemon with one stream",
             ("KiB", "KiB a stream"),
             &memory,

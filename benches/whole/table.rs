@@ -15,7 +15,7 @@ pub(crate) fn text(report: &Report) -> String {
         };
         let [ours, theirs, measured, target] = cells(row);
         let _ = writeln!(text, "{}", row.what);
-        let _ = writeln!(text, "    caproot {ours}  beside {theirs}: {}", row.beside);
+        let _ = writeln!(text, "    caproot {ours}  other side {theirs}: {}", row.beside);
         let _ = writeln!(text, "    {measured}  target {target}  {verdict}");
     }
     let _ = write!(text, "{}", origin(report));
@@ -25,7 +25,7 @@ pub(crate) fn text(report: &Report) -> String {
 /// Table for README.
 pub(crate) fn markdown(report: &Report) -> String {
     let mut text = String::from(
-        "| what | beside | caproot | beside it | figure | target |\n\
+        "| measurement | compared with | caproot | other side | figure | target |\n\
          | --- | --- | --- | --- | --- | --- |\n",
     );
     for row in &report.rows {

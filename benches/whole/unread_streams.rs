@@ -20,10 +20,8 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
         pairs.push(measure_round(&tree, changes).await?);
     }
     let row = Row::difference(
-        format!(
-            "memory with {STREAMS} streams of {SKILLS} skills that nobody reads, {changes} changes"
-        ),
-        "the same daemon with one that is read, after as much churn",
+        format!("memory with {STREAMS} unread streams of {SKILLS} skills, {changes} changes"),
+        "the same daemon with one read stream, after as many changes",
         ("KiB", "KiB a stream"),
         &pairs,
         float(STREAMS),
