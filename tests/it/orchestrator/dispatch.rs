@@ -17,7 +17,7 @@ use super::example_dispatch::service::{Fault, Service};
 use super::session::session;
 use super::{nobody, serving};
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, HANG_TIMEOUT, short_or_long, in_time};
+use crate::harness::{Daemon, HANG_TIMEOUT, in_time, short_or_long};
 use crate::readme;
 
 /// What all of these need.
@@ -198,7 +198,7 @@ async fn calls_that_are_handed_in() {
     assert!(matches!(responded, Ok(DispatchOutcome::Ended(record)) if record.is_done()));
     assert_eq!(dispatcher.dispatch_call(call).await, Ok(DispatchOutcome::AlreadyKnown));
     let error = dispatcher.drain().await.expect_err("calls are handed in");
-    assert!(matches!(error.why, DispatchError::Mode(_)), "{error}");
+    assert!(matches!(error.error, DispatchError::Mode(_)), "{error}");
     let thread = HttpThread { manager: &world.manager, id: "mine" };
     let turn = json!({"calls": [{"tool": "skills.list", "arguments": {}}]});
     let sent = dispatcher.send_and_handle(&thread, &turn, "completed").await;
@@ -217,7 +217,7 @@ async fn a_service_that_is_away() {
     let options = DispatchOptions::default();
     let dispatcher = CallDispatcher::new("mine", away.clone(), world.session.clone(), options);
     let error = in_time(dispatcher.drain()).await.expect_err("nobody is there");
-    assert!(error.to_string().starts_with("the manager does not say what is pending: "));
+    assert!(error.to_string().starts_with("the manager does not list the pending calls: "));
     let thread = HttpThread { manager: &away, id: "mine" };
     let sent = in_time(dispatcher.send_and_handle(&thread, &json!({}), "completed")).await;
     assert!(sent.expect_err("nobody is there").to_string().starts_with("the turn was not sent: "));

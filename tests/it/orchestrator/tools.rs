@@ -134,7 +134,7 @@ async fn a_typed_function() {
 
     // What it gives stands in the text, behind the skills, and nowhere else.
     let told = session.instruction_text(8_000);
-    let results = "\n\n## Results of tools\nThese tools give a JSON object, if they do not fail:\n\
+    let results = "\n\n## Results of tools\nThese tools return a JSON object on success:\n\
                    - weather.look: The weather there. JSON Schema: {\"properties\":{\"degrees\":";
     assert!(told.text.contains("- a: Does a. (skill://r/a)"), "{}", told.text);
     assert!(told.text.contains(results), "{}", told.text);

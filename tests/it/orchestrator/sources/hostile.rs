@@ -180,7 +180,7 @@ async fn a_list_without_end_ends() {
     let session_ = session(&there.url).await;
     let listed = session_.sources()[0].snapshot().listing;
     assert!(listed.truncated && listed.skills.len() <= limits::MAX_SKILLS);
-    assert!(listed.warnings[0].contains("is cut: it "), "{:?}", listed.warnings);
+    assert!(listed.warnings[0].contains("is truncated: it "), "{:?}", listed.warnings);
 
     let long = "x".repeat(3 << 20);
     let there = start(move |_, _| {

@@ -118,7 +118,7 @@ async fn results_that_are_too_large() {
     }
     assert_eq!(refused(&session, "failing", json!({})).await.0, "TOOL_FAILED");
     let (code, message) = refused(&session, "odd", json!({"bytes": 1})).await;
-    assert!(code == "TOOL_FAILED" && message.contains("no JSON"), "{message}");
+    assert!(code == "TOOL_FAILED" && message.contains("not JSON"), "{message}");
 }
 
 /// What JSON has no keys for.

@@ -36,7 +36,7 @@ async fn only_before_a_session_begins() {
         assert_eq!(refused, Err(ToolRegistryError::Sealed));
     }
     let sentence = ToolRegistryError::Sealed.to_string();
-    assert!(sentence.contains("before it begins"), "it says what to do: {sentence}");
+    assert!(sentence.contains("before the start"), "it says what to do: {sentence}");
     assert_eq!(called(&session, "b.c", json!({})).await, json!({}));
     // Another session may have the same, or others.
     assert_eq!(begun(&tools).await.dynamic_tools(), session.dynamic_tools());
@@ -94,10 +94,10 @@ async fn names_and_what_else_is_refused() {
         ),
         (echo("t").output_schema(json!({"type": 7})), "the schema of the output", "/type"),
         (echo("t").output_schema(large.clone()), "the schema of the output", "16384 bytes"),
-        (echo("t").description(" "), "the description", "there is none"),
+        (echo("t").description(" "), "the description", "it is missing"),
         (echo("t").description(&"x".repeat(5_000)), "the description", "4096 bytes"),
         (echo("t").output_description(&"x".repeat(5_000)), "description of the output", "4096"),
-        (echo("t").time_limit(Duration::ZERO), "the time limit", "more than nothing"),
+        (echo("t").time_limit(Duration::ZERO), "the time limit", "more than zero"),
         (echo("t").time_limit(Duration::MAX), "the time limit", "at most a day"),
     ] {
         let error = ToolRegistry::new().register(tool).expect_err(part).to_string();
