@@ -64,17 +64,19 @@ async fn compressed_requests_keep_the_size_limit() {
     let fixture = Fixture::new("skill root/a");
     let roots = [selected("r", fixture.path("root"))];
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
-    let asking = |bytes| ListSkillsRequest { product: "x".repeat(bytes), ..list_request(&roots) };
+    let request_of_size =
+        |bytes| ListSkillsRequest { product: "x".repeat(bytes), ..list_request(&roots) };
     let endpoint = Endpoint::from_shared(format!("http://{}", daemon.address)).expect("a URI");
     let channel = in_time(endpoint.connect()).await.expect("connect");
     let mut health = HealthClient::new(channel.clone()).send_compressed(Gzip);
     let request = HealthCheckRequest { service: "caproot.v1.CapabilityService".into() };
     in_time(health.check(request)).await.expect("the health of the service");
     let mut client = daemon.client.clone().send_compressed(Gzip);
-    let list = in_time(client.list_skills(asking(100_000))).await.expect("a list");
+    let list = in_time(client.list_skills(request_of_size(100_000))).await.expect("a list");
     assert_eq!(list.into_inner().skills.len(), 1);
     // Compressed, this request has only a few KiB.
-    let rejected = in_time(client.list_skills(asking(16 << 20))).await.expect_err("too much");
+    let rejected =
+        in_time(client.list_skills(request_of_size(16 << 20))).await.expect_err("too much");
     assert_eq!(rejected.code(), Code::ResourceExhausted, "{rejected:?}");
     assert!(rejected.message().contains("size limit"), "{rejected:?}");
     assert_eq!(daemon.list(&roots).await.skills.len(), 1, "the daemon still answers");

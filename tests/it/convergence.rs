@@ -1,6 +1,6 @@
 //! Random walk of changes, with clients of different speed that must all end with the state of the
 //! tree. `Replica` and `WatchClients` check that events are ordered, unique and resumable.
-//! `RevisionRecord` checks that each revision is one state, for every revision that a client held
+//! `RevisionRecord` checks that each revision is one state, for every revision that a client recorded
 //! or listed.
 //! `CAPROOT_WALK_SEED` repeats one walk. `CAPROOT_WALK_STEPS` sets its length.
 
@@ -15,14 +15,14 @@ use crate::random_walk::{RandomWalk, from_env};
 use crate::replica::Replica;
 use crate::watch_harness::{fresh_list, skill_text, watch_request, watch_status};
 
-/// RevisionRecord of held and listed states. All holders of one revision must hold the same state.
+/// RevisionRecord of recorded and listed states. All holders of one revision must hold the same state.
 #[derive(Default)]
 struct RevisionRecord(BTreeMap<u64, BTreeMap<String, Skill>>);
 
 impl RevisionRecord {
     fn record_state(&mut self, revision: u64, skills: &BTreeMap<String, Skill>) {
-        let held = self.0.entry(revision).or_insert_with(|| skills.clone());
-        assert_eq!(held, skills, "one revision is one state");
+        let recorded = self.0.entry(revision).or_insert_with(|| skills.clone());
+        assert_eq!(recorded, skills, "one revision is one state");
     }
 
     fn record_list(&mut self, list: &ListSkillsResponse) {

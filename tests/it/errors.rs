@@ -114,7 +114,10 @@ async fn bad_arguments_of_a_read_are_rejected() {
         assert_rpc_error(answer, INVALID, "INVALID_ARGUMENT", Some("max_bytes"));
     }
     for max_bytes in [0, 4, i64::MAX] {
-        daemon.read(ReadResourceRequest { max_bytes, ..good.clone() }).await.expect("a good bound");
+        daemon
+            .read(ReadResourceRequest { max_bytes, ..good.clone() })
+            .await
+            .expect("a valid limit");
     }
     for cursor in ["0", "5", "AAAA", "-", "\u{fffd}", &"A".repeat(100_000)] {
         let answer =
@@ -264,7 +267,7 @@ async fn messages_name_the_problem_of_a_location() {
             Some((reason, says)) => {
                 assert_eq!(status.reason(), reason, "{status:?}");
                 assert!(status.message.contains(says), "{status:?}");
-                let refused = read.expect_err("it cannot be used");
+                let refused = read.expect_err("an unavailable root");
                 assert!(refused.message().contains(says), "{refused:?}");
             }
         }
@@ -287,7 +290,7 @@ async fn a_wrong_authority_is_rejected() {
         daemon
             .read(ReadResourceRequest { authority: right, ..good.clone() })
             .await
-            .expect("its own");
+            .expect("the selected root");
     }
     daemon.stop().await;
 }

@@ -14,7 +14,7 @@ async fn a_fresh_list_has_every_write_before_it() {
         std::fs::rename(&fresh, &file).expect("rename");
         std::thread::sleep(std::time::Duration::from_millis(1));
     });
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     for n in 0..rounds {
         let says = format!("Write {n}.");
         live.fixture.write("r/a/SKILL.md", skill_text("a", &says));
@@ -22,7 +22,7 @@ async fn a_fresh_list_has_every_write_before_it() {
         let found = list.skills.iter().find(|s| s.name == "a").expect("the skill always exists");
         assert_eq!(found.description, says);
     }
-    println!("{rounds} writes and fresh lists in {:?}", begun.elapsed());
+    println!("{rounds} writes and fresh lists in {:?}", started.elapsed());
     drop(busy);
     live.finish().await;
 }

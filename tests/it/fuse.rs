@@ -90,7 +90,7 @@ impl Fuse {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().expect("the server lives")
+        self.state.lock().expect("no panic in the server")
     }
 }
 

@@ -44,9 +44,9 @@ async fn wait_until_timed_out(replica: &mut Replica) {
 
 /// Asserts that the daemon exits on SIGTERM. Its clients can close their connections meanwhile.
 async fn assert_exits(serving: DaemonProcess) {
-    let begun = Instant::now();
+    let started = Instant::now();
     assert_eq!(serving.terminate_async().await.0, Some(0));
-    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
@@ -66,10 +66,10 @@ async fn a_root_that_hangs_does_not_block_others_and_recovers() {
     let mut replica = Replica::open(&daemon, watch_request(roots(&fixture))).await;
     // While the root is not yet known to hang, a client of the other root alone does not wait for
     // it.
-    let begun = Instant::now();
+    let started = Instant::now();
     let list = daemon.list(alone).await;
     assert_eq!(list.skills.len(), 1);
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
     wait_until_timed_out(&mut replica).await;
     for n in 0..20 {
         let says = format!("Change {n}.");

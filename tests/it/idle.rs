@@ -32,11 +32,11 @@ async fn an_idle_daemon_uses_no_processor_time() {
     assert_eq!(replica.skills.len(), skills);
     assert!(replica.next_batch().await.is_bookmark, "settled");
     let (revision, before) = (replica.revision, processor_time(serving.pid()));
-    let begun = Instant::now();
+    let started = Instant::now();
     for _ in 0..2 {
         assert!(replica.next_batch().await.is_bookmark, "no event before the bookmark");
     }
-    let idle = begun.elapsed();
+    let idle = started.elapsed();
     let spent = processor_time(serving.pid()).saturating_sub(before);
     println!("{spent:?} of processor time in {idle:?} with {skills} skills");
     assert_eq!(replica.revision, revision);

@@ -195,7 +195,11 @@ fn a_socket_named_metrics_serves_metrics() {
     assert_eq!(code, Some(78), "{stderr}");
     let twice = ServiceManager::new().tcp("127.0.0.1:0", "metrics").tcp("127.0.0.1:0", "metrics");
     let (code, stderr) = twice.start_and_fail(&["--root", DEMO]);
-    assert_eq!((code, stderr.contains("duplicate socket for metrics")), (Some(73), true), "{stderr}");
+    assert_eq!(
+        (code, stderr.contains("duplicate socket for metrics")),
+        (Some(73), true),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -214,7 +218,8 @@ fn a_public_inherited_port_needs_tls() {
     let (code, stderr) = starter.start_and_fail(&["--root", DEMO]);
     assert_eq!(code, Some(78), "{stderr}");
     assert!(
-        stderr.contains("LISTEN_FDS: invalid value \"tcp:0.0.0.0:") && stderr.contains("without TLS"),
+        stderr.contains("LISTEN_FDS: invalid value \"tcp:0.0.0.0:")
+            && stderr.contains("without TLS"),
         "{stderr}"
     );
     let serving = starter.serve(1, &["--root", DEMO, "--insecure-tcp"]);
@@ -262,8 +267,14 @@ fn inherited_descriptors_that_do_not_listen_are_rejected() {
     let address = SocketAddr::from_abstract_name(&name);
     let nowhere = UnixListener::bind_addr(&address.expect("a name")).expect("a socket");
     for (starter, says) in [
-        (ServiceManager::new().add_socket(file, "caproot"), "not a listening Unix or TCP stream socket"),
-        (ServiceManager::new().add_socket(connected(), "caproot"), "not a listening Unix or TCP stream socket"),
+        (
+            ServiceManager::new().add_socket(file, "caproot"),
+            "not a listening Unix or TCP stream socket",
+        ),
+        (
+            ServiceManager::new().add_socket(connected(), "caproot"),
+            "not a listening Unix or TCP stream socket",
+        ),
         (
             ServiceManager::new().unix("a").add_socket(datagrams, "b"),
             "\"b\" (descriptor 4): not a listening",

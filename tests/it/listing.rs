@@ -75,7 +75,7 @@ fn assert_invariants(answer: &ListSkillsResponse) {
         let order: Vec<_> = found.map(|d| (d.severity, d.resource.clone(), d.line)).collect();
         assert!(order.is_sorted(), "severity, resource, line: {order:#?}");
         let ready = root.state() == RootState::Ready;
-        assert_eq!(root.counts.is_some(), ready, "counts are there when ready: {root:?}");
+        assert_eq!(root.counts.is_some(), ready, "a ready root has counts: {root:?}");
         assert_eq!(root.message.is_empty(), ready, "an unavailable root has a message: {root:?}");
         assert!(root.message.len() <= 512, "{root:?}");
         if let Some(counts) = &root.counts {
@@ -83,7 +83,7 @@ fn assert_invariants(answer: &ListSkillsResponse) {
         }
     }
     let truncated = answer.roots.iter().any(|r| r.truncated);
-    assert_eq!(answer.truncated, truncated, "truncated if any root is");
+    assert_eq!(answer.truncated, truncated, "the list is truncated if a root is");
     for found in &answer.diagnostics {
         rank(&found.root_id);
         assert!(!found.message.is_empty() && found.message.len() <= 512, "{found:?}");
@@ -137,7 +137,7 @@ fn headline(skill: &Skill) -> String {
     let root = authority(skill);
     assert_eq!(skill.main_resource, format!("{}/SKILL.md", skill.package));
     assert!(skill.package.starts_with("skill://"), "{}", skill.package);
-    assert!(skill.package.len() <= 2_048, "a handle of {root} over its bound");
+    assert!(skill.package.len() <= 2_048, "a handle of {root} over its limit");
     if !skill.plugin.is_empty() {
         assert!(skill.name.starts_with(&format!("{}:", skill.plugin)), "{skill:?}");
     }

@@ -49,7 +49,8 @@ fn client_output(serving: &DaemonProcess, words: &str) -> Value {
 /// Method to open files that `caproot status` prints.
 fn resolver(serving: &DaemonProcess) -> String {
     let mut command = caproot(["status"]);
-    let output = command.env("CAPROOT_ENDPOINT", serving.endpoint()).output().expect("it runs");
+    let output =
+        command.env("CAPROOT_ENDPOINT", serving.endpoint()).output().expect("the binary runs");
     let text = String::from_utf8(output.stdout).expect("text");
     let row = text.lines().find_map(|line| line.strip_prefix("resolver "));
     row.unwrap_or_else(|| panic!("a row `resolver`: {text}")).trim().to_owned()

@@ -147,17 +147,18 @@ async fn list_and_read_agree_on_digest_and_size(opener: OpenMethod) {
 
 async fn a_matching_digest_saves_the_body(opener: OpenMethod) {
     let (fixture, daemon, request) = serve_file(opener, b"one").await;
-    let asking = |held: &str| ReadResourceRequest { if_none_match: held.into(), ..request.clone() };
-    let same = daemon.read(asking(&digest(b"one"))).await.expect("not modified");
+    let if_none_match =
+        |digest: &str| ReadResourceRequest { if_none_match: digest.into(), ..request.clone() };
+    let same = daemon.read(if_none_match(&digest(b"one"))).await.expect("not modified");
     assert!(same.not_modified && same.body.is_none() && same.next_cursor.is_empty());
     assert_eq!((same.digest, same.total_bytes), (digest(b"one"), 3));
     for other in [digest(b"two"), "garbage".to_owned(), "sha256:".to_owned()] {
-        let page = daemon.read(asking(&other)).await.expect("a page");
+        let page = daemon.read(if_none_match(&other)).await.expect("a page");
         assert!(!page.not_modified);
         assert_eq!(bytes_of(&page), b"one");
     }
     fixture.replace("root/a/x", "two");
-    let page = daemon.read(asking(&digest(b"one"))).await.expect("a page");
+    let page = daemon.read(if_none_match(&digest(b"one"))).await.expect("a page");
     assert_eq!((bytes_of(&page), page.not_modified), (b"two".to_vec(), false));
     daemon.stop().await;
 }

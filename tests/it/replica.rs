@@ -159,11 +159,11 @@ impl Replica {
                 }
                 Event::Delta(delta) => self.apply(delta, &mut step),
                 Event::Diagnostics(list) => {
-                    let held = self.diagnostics.entry(list.root_id).or_default();
+                    let diagnostics = self.diagnostics.entry(list.root_id).or_default();
                     if !list.continued {
-                        held.clear();
+                        diagnostics.clear();
                     }
-                    held.extend(list.diagnostics);
+                    diagnostics.extend(list.diagnostics);
                 }
                 Event::Synced(synced) => {
                     assert!(
@@ -255,8 +255,8 @@ impl Replica {
         let plugins: BTreeMap<_, _> = plugins.map(|p| (p.package.clone(), p.clone())).collect();
         assert_eq!(self.plugins, plugins);
         for root in answer.roots {
-            let held = self.marketplaces.get(&root.id).cloned().unwrap_or_default();
-            assert_eq!(held, root.marketplaces);
+            let marketplaces = self.marketplaces.get(&root.id).cloned().unwrap_or_default();
+            assert_eq!(marketplaces, root.marketplaces);
         }
     }
 

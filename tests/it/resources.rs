@@ -225,8 +225,8 @@ async fn size_type_and_digest_of_a_file_are_listed() {
     }
     // A new version has a new digest.
     fixture.replace("root/a/text", "other");
-    let asking = ListResourcesRequest { include_digests: true, ..request(&root) };
-    let (files, _) = list_all(&daemon, asking).await;
+    let with_digests = ListResourcesRequest { include_digests: true, ..request(&root) };
+    let (files, _) = list_all(&daemon, with_digests).await;
     assert_eq!(files[4], resource("text", b"other", "text/plain", false, true));
     daemon.stop().await;
 }
@@ -238,8 +238,8 @@ async fn a_file_over_the_size_limit_is_listed_without_a_digest() {
     let setup = Setup { limits, ..Setup::allowing([fixture.path("root")]) };
     let daemon = Daemon::start(setup).await;
     let root = selected("r", fixture.path("root"));
-    let asking = ListResourcesRequest { include_digests: true, ..request(&root) };
-    let (files, truncated) = list_all(&daemon, asking).await;
+    let with_digests = ListResourcesRequest { include_digests: true, ..request(&root) };
+    let (files, truncated) = list_all(&daemon, with_digests).await;
     assert_eq!(names(&files), ["SKILL.md", "big", "fits"]);
     assert_eq!((files[1].size_bytes, files[1].digest.as_str(), truncated), (201, "", false));
     assert_eq!(files[2].digest, digest(&[0; 200]));
@@ -294,8 +294,8 @@ async fn pages_with_long_names_have_fewer_entries() {
     let deep = "\\{250*\\xff}/\\{250*\\xff}";
     let tree = format!("repeat 1500 file root/a/{deep}/\\{{100*\\xff}}{{}}");
     let (_fixture, daemon, root) = serve_tree(&tree).await;
-    let asking = ListResourcesRequest { include_digests: true, ..request(&root) };
-    let (resources, truncated) = list_all(&daemon, asking).await;
+    let with_digests = ListResourcesRequest { include_digests: true, ..request(&root) };
+    let (resources, truncated) = list_all(&daemon, with_digests).await;
     assert_eq!((resources.len(), truncated), (1_501, false));
     daemon.stop().await;
 }

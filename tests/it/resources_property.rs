@@ -121,8 +121,8 @@ fn listed_files_are_exactly_the_readable_files(opener: OpenMethod) {
             let setup = Setup::allowing([fixture.path("root"), fixture.path("also")]);
             let daemon = Daemon::start(setup.with_opener(opener)).await;
             let root = selected("r", fixture.path("root"));
-            let asking = ListResourcesRequest { page_size, ..request(&root) };
-            for resource in list_all(&daemon, asking).await.0 {
+            let list_request = ListResourcesRequest { page_size, ..request(&root) };
+            for resource in list_all(&daemon, list_request).await.0 {
                 let read = read_request(&root, "skill://r/a", &resource.resource);
                 let bytes = daemon.read_all(read).await.expect("a listed file can be read");
                 assert_eq!(resource.size_bytes, bytes.len() as u64);

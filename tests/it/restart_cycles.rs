@@ -62,7 +62,7 @@ async fn the_list_is_the_same_after_each_restart() {
     let flags = [&flags[..], &[root.as_os_str()]].concat();
     let request = list_request(&[selected("r", fixture.path("r"))]);
     let (rounds, mut first) = (short_or_long(100, 1_000), None);
-    let begun = Instant::now();
+    let started = Instant::now();
     for (round, end) in (0..rounds).zip(SHUTDOWNS.iter().cycle()) {
         if matches!(end, Shutdown::KilledDuringStart) {
             let mut child = DaemonProcess::command(&flags).spawn().expect("the binary runs");
@@ -85,5 +85,5 @@ async fn the_list_is_the_same_after_each_restart() {
             serving.send_signal(Signal::KILL);
         }
     }
-    println!("{rounds} starts in {:.1?}", begun.elapsed());
+    println!("{rounds} starts in {:.1?}", started.elapsed());
 }

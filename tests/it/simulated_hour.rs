@@ -31,7 +31,7 @@ type Client = CapabilityServiceClient<LoadLimit<CapabilityServiceServer<GrpcServ
 
 fn build_client(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Client {
     let flags = ServeFlags { allow: vec![fixture.top().to_owned()], ..ServeFlags::default() };
-    let config = Config::from_flags(flags, &isolated_env(fixture.top())).expect("good flags");
+    let config = Config::from_flags(flags, &isolated_env(fixture.top())).expect("valid flags");
     let rules = config.search_rules();
     let Config {
         environment_ids: environments,
@@ -42,35 +42,34 @@ fn build_client(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Client {
         ..
     } = config;
     let opener = None;
-    let terms = PolicyConfig {
+    let policy = PolicyConfig {
         environments,
         allowed_dirs: allowed,
         published_roots: published,
         rules,
         timing,
     };
-    let streams = Quota::for_streams(&terms.rules.limits);
-    let door = LoadLimitLayer::new(&terms.rules.limits);
-    let keeper =
-        CatalogStore::new(CatalogStoreConfig { policy: terms, fault_injector: faults, opener }, 1);
-    let facts = DaemonInfo {
+    let streams = Quota::for_streams(&policy.rules.limits);
+    let limit_layer = LoadLimitLayer::new(&policy.rules.limits);
+    let store = CatalogStore::new(CatalogStoreConfig { policy, fault_injector: faults, opener }, 1);
+    let info = DaemonInfo {
         start_time: SystemTime::now(),
         build: "",
         sandbox: SandboxStatus::default(),
         config_state: watch::Sender::default().subscribe(),
     };
-    let service = GrpcService::new(keeper, facts, streams, stopping.subscribe());
-    CapabilityServiceClient::new(door.layer(CapabilityServiceServer::new(service)))
+    let service = GrpcService::new(store, info, streams, stopping.subscribe());
+    CapabilityServiceClient::new(limit_layer.layer(CapabilityServiceServer::new(service)))
 }
 
-/// A request as it comes in from this process.
+/// Request of a local caller with valid credentials.
 fn local_request<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     let peer = PeerIdentity::Local { pid: 0, uid: 0, gids: [].into() };
-    let open = AuthRules { callers: None, public_health: true, public_reflection: true };
-    let door = AuthLayer::new(open, AuditLog::new(false));
-    let pass = door.request_credentials(Some(&peer), &http::HeaderMap::new());
-    request.extensions_mut().insert(pass);
+    let rules = AuthRules { callers: None, public_health: true, public_reflection: true };
+    let auth_layer = AuthLayer::new(rules, AuditLog::new(false));
+    let credentials = auth_layer.request_credentials(Some(&peer), &http::HeaderMap::new());
+    request.extensions_mut().insert(credentials);
     request.extensions_mut().insert(peer);
     request.extensions_mut().insert(Caller::default());
     request
@@ -110,9 +109,9 @@ async fn an_hour_without_a_change_gives_only_bookmarks() {
         (Some(HOUR), Duration::from_mins(5)),
     ];
     let mut streams = Vec::new();
-    for (asked, interval) in intervals {
+    for (requested, interval) in intervals {
         let request = WatchSkillsRequest {
-            bookmark_interval: asked.map(|d| d.try_into().expect("a duration")),
+            bookmark_interval: requested.map(|d| d.try_into().expect("a duration")),
             ..watch_request(vec![selected("r", fixture.path("r"))])
         };
         let opened = client.watch_skills(local_request(request)).await.expect("a stream");
@@ -120,9 +119,9 @@ async fn an_hour_without_a_change_gives_only_bookmarks() {
         let (at, revision) = next_synced(&mut stream).await;
         streams.push((stream, interval, at, revision));
     }
-    let followed = streams.into_iter().map(async |(mut stream, interval, begun, revision)| {
-        let (mut last, mut count) = (begun, 0);
-        while last + interval <= begun + HOUR {
+    let bookmarks = streams.into_iter().map(async |(mut stream, interval, started, revision)| {
+        let (mut last, mut count) = (started, 0);
+        while last + interval <= started + HOUR {
             let (at, response) = next_event(&mut stream).await;
             assert!(matches!(response.event, Some(Event::Bookmark(_))), "{response:?}");
             assert_eq!(response.revision, revision, "no revision without a change");
@@ -134,7 +133,7 @@ async fn an_hour_without_a_change_gives_only_bookmarks() {
         println!("{count} bookmarks in an hour, every {interval:?}");
         (stream, interval)
     });
-    let streams = futures_util::future::join_all(followed).await;
+    let streams = futures_util::future::join_all(bookmarks).await;
     // The streams are still open: a change is sent and delays the next bookmark.
     fixture.replace("r/s07/SKILL.md", skill_text("s07", "Changed."));
     let changes = streams.into_iter().map(async |(mut stream, interval)| {

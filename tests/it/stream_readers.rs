@@ -49,9 +49,9 @@ async fn a_stalled_reader_is_reset() {
     }
     std::fs::rename(live.fixture.path("out"), live.fixture.path("r/in")).expect("moved in whole");
     assert_eq!(live.next_change().await.upserted.len(), 220, "in one revision");
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut round = 0;
-    while begun.elapsed() < stalled_reader_timeout * 4 {
+    while started.elapsed() < stalled_reader_timeout * 4 {
         let says = format!("Round {round}.");
         live.fixture.write(&format!("r/in/s{:03}/SKILL.md", round % 50), skill_text("s", &says));
         live.next_change().await;

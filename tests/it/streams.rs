@@ -266,9 +266,9 @@ async fn a_shutdown_ends_streams_of_unresponsive_clients() {
         assert_eq!(replica.revision, revision);
         replica.try_next_batch().await.expect_err("the end").expect("with a status")
     });
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     daemon.stop().await;
-    assert!(begun.elapsed() < Duration::from_secs(15), "the drain has a time limit");
+    assert!(started.elapsed() < Duration::from_secs(15), "the drain has a time limit");
     let end = reader.await.expect("no panic");
     assert!(retry_delay(&end).is_some_and(|d| d > Duration::ZERO));
     let end = rpc_error(&end);

@@ -62,8 +62,8 @@ async fn files_of_unknown_size_are_read_to_their_end() {
     assert_eq!(daemon.read_all(read("still")).await.expect("all pages"), content);
     let first = daemon.read(read("still")).await.expect("a page");
     assert_eq!((first.digest.clone(), first.total_bytes), (digest(&content), content.len() as u64));
-    let held = ReadResourceRequest { if_none_match: first.digest, ..read("still") };
-    assert!(daemon.read(held).await.expect("the same version").not_modified);
+    let unchanged = ReadResourceRequest { if_none_match: first.digest, ..read("still") };
+    assert!(daemon.read(unchanged).await.expect("the same version").not_modified);
     assert_eq!(daemon.read_all(read("empty")).await.expect("an empty file"), b"");
 
     // A file that changes by itself is one version or an error. It cannot be read in several pages.

@@ -147,7 +147,7 @@ fn json_lines_are_the_events_of_the_stream() {
     let fixture = tree();
     let serving = serve(&fixture);
     let watching = WatchProcess::start(serving.endpoint(), &["--output", "json"]);
-    let mut held = BTreeMap::new();
+    let mut skills = BTreeMap::new();
     let mut until = |whole: &[(&str, &str)]| {
         loop {
             let value = serde_json::from_str(&watching.line()).expect("JSON");
@@ -155,12 +155,13 @@ fn json_lines_are_the_events_of_the_stream() {
             match response.event.expect("an event") {
                 Event::Delta(delta) => {
                     for gone in delta.removed {
-                        assert!(held.remove(&gone.package).is_some());
+                        assert!(skills.remove(&gone.package).is_some());
                     }
-                    held.extend(delta.upserted.into_iter().map(|s| (s.package, s.description)));
+                    skills.extend(delta.upserted.into_iter().map(|s| (s.package, s.description)));
                 }
                 Event::Synced(_) => {
-                    let now: Vec<_> = held.iter().map(|(p, d)| (p.as_str(), d.as_str())).collect();
+                    let now: Vec<_> =
+                        skills.iter().map(|(p, d)| (p.as_str(), d.as_str())).collect();
                     if now == whole {
                         return;
                     }

@@ -137,7 +137,10 @@ async fn without_an_instance_every_root_is_polled() {
     assert_eq!(replica.next_change().await.upserted, ["skill://r/b"]);
     fixture.write("r/b/SKILL.md", skill_text("b", "Searched for."));
     let list = fresh_list(&daemon, &[root]).await;
-    assert_eq!(list.skills[1].description, "Searched for.", "fresh is fresh without events too");
+    assert_eq!(
+        list.skills[1].description, "Searched for.",
+        "a fresh list is up to date without events"
+    );
     assert_eq!(serving.terminate_async().await.0, Some(0));
 }
 
