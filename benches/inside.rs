@@ -1,9 +1,9 @@
-//! The functions in which a cold start, a change and an answer spend their time, each by itself, by
-//! criterion. `cargo bench --bench inside` compares with the run before; the whole process is measured
-//! by `whole`.
+//! Measures the functions that dominate a cold start, a change and a response, each by itself, with
+//! criterion. `cargo bench --bench inside` compares with the previous run. The bench `whole`
+//! measures the whole process.
 
 #[path = "common/trees.rs"]
-#[expect(dead_code, reason = "nothing lies on a disk here")]
+#[expect(dead_code, reason = "this bench creates no files")]
 mod trees;
 
 use caproot::domain::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind};
@@ -23,17 +23,17 @@ use std::sync::Arc;
 use trees::Plan;
 
 const SKILLS: usize = 10_000;
-/// Skills on a page of a list.
+/// Number of skills on a page of a list.
 const PAGE: usize = 1_000;
 const PLAN: Plan = Plan { skills: SKILLS, bytes: 6 << 10, roots: 1, seed: 1 };
 
-criterion_group!(benches, parsing, searching, differing, encoding);
+criterion_group!(benches, bench_parsing, bench_search, bench_diff, bench_encoding);
 criterion_main!(benches);
 
-fn parsing(criterion: &mut Criterion) {
+fn bench_parsing(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("parse");
     group.throughput(Throughput::Elements(1));
-    let text = PLAN.text(7, None);
+    let text = PLAN.skill_md(7, None);
     let repaired = text.replacen("can ", "can: ", 1);
     let name = Some(&b"skill-00007"[..]);
     for (title, text) in [("a SKILL.md", text), ("a SKILL.md that is repaired", repaired)] {
@@ -43,15 +43,15 @@ fn parsing(criterion: &mut Criterion) {
     }
 }
 
-fn searching(criterion: &mut Criterion) {
-    let tree = Tree::new();
+fn bench_search(criterion: &mut Criterion) {
+    let tree = ListedTree::new();
     assert_eq!(tree.search().findings.candidates.len(), SKILLS);
     let mut group = criterion.benchmark_group("search");
     group.throughput(Throughput::Elements(SKILLS as u64)).sample_size(20);
     group.bench_function("10,000 skills that are listed", |bencher| bencher.iter(|| tree.search()));
 }
 
-fn differing(criterion: &mut Criterion) {
+fn bench_diff(criterion: &mut Criterion) {
     let skills = skills("as it was");
     let old = catalog(skills.clone());
     let at = SKILLS / 2;
@@ -73,10 +73,10 @@ fn differing(criterion: &mut Criterion) {
     });
 }
 
-fn encoding(criterion: &mut Criterion) {
+fn bench_encoding(criterion: &mut Criterion) {
     let root = RootId::new("a-root").expect("an id");
     let skills = skills("as it is");
-    let sent = skills.iter().take(PAGE).map(|skill| pb::Skill {
+    let listed = skills.iter().take(PAGE).map(|skill| pb::Skill {
         package: handle::format_handle(&root, &skill.package),
         main_resource: handle::format_handle(&root, &skill.skill_file_path()),
         name: skill.name().to_owned(),
@@ -84,7 +84,7 @@ fn encoding(criterion: &mut Criterion) {
         ..pb::Skill::default()
     });
     let page =
-        pb::ListSkillsResponse { skills: sent.collect(), ..pb::ListSkillsResponse::default() };
+        pb::ListSkillsResponse { skills: listed.collect(), ..pb::ListSkillsResponse::default() };
     let mut group = criterion.benchmark_group("encode");
     group.throughput(Throughput::Bytes(page.encoded_len() as u64));
     group.bench_function("a page of 1,000 skills", |bencher| {
@@ -103,14 +103,14 @@ fn encoding(criterion: &mut Criterion) {
     });
 }
 
-/// Where a skill lies.
+/// Path of a skill below its root.
 fn package(n: usize) -> RelPath {
-    let at = PLAN.skill(Path::new(""), n);
+    let at = PLAN.skill_dir(Path::new(""), n);
     RelPath::new(at.to_string_lossy().as_bytes()).expect("a path")
 }
 
 fn main_file(n: usize, says: &str) -> Arc<SkillFile> {
-    let text = PLAN.text(n, None).replacen("can ", &format!("{says} can "), 1);
+    let text = PLAN.skill_md(n, None).replacen("can ", &format!("{says} can "), 1);
     let read = frontmatter::read(text.as_bytes(), true, None);
     Arc::new(SkillFile {
         digest: None,
@@ -139,10 +139,10 @@ fn catalog(skills: Vec<Arc<Skill>>) -> Catalog {
     Catalog::new(skills, BoundedDiagnostics::with_limit(10), header)
 }
 
-/// Directories, each with what is listed in it.
-struct Tree(HashMap<RelPath, Arc<DirListing>>);
+/// Directories with their listings.
+struct ListedTree(HashMap<RelPath, Arc<DirListing>>);
 
-impl Tree {
+impl ListedTree {
     fn new() -> Self {
         let main = main_file(0, "it");
         let mut entries: HashMap<RelPath, Vec<ListingEntry>> = HashMap::new();
@@ -152,9 +152,9 @@ impl Tree {
             entries.entry(package.clone()).or_default().push(entry(b"SKILL.md", what));
             let mut below = package;
             while let (Some(above), Some(name)) = (below.parent(), below.file_name()) {
-                let held = entries.entry(above.clone()).or_default();
-                if held.iter().all(|entry| *entry.name != *name) {
-                    held.push(entry(name, ListingEntryKind::Directory));
+                let listed = entries.entry(above.clone()).or_default();
+                if listed.iter().all(|entry| *entry.name != *name) {
+                    listed.push(entry(name, ListingEntryKind::Directory));
                 }
                 below = above;
             }

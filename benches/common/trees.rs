@@ -1,25 +1,26 @@
-//! Trees of skills for measurements: any number of skills of one size, divided among roots, the same
-//! bytes for the same seed on every machine. A skill is the same in every tree of its seed and size.
+//! Generates trees of skills for measurements: any number of skills of one size, divided among
+//! roots. The same seed gives the same bytes on every machine. A skill is identical in all trees of
+//! one seed and size.
 
 use fastrand::Rng;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// What a tree is made of.
+/// Parameters of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Plan {
-    /// Skills in all.
+    /// Total number of skills.
     pub(crate) skills: usize,
-    /// Bytes of each SKILL.md.
+    /// Size of each SKILL.md in bytes.
     pub(crate) bytes: usize,
-    /// Directories that the skills are divided among, in equal parts.
+    /// Number of directories that the skills are divided among, in equal parts.
     pub(crate) roots: usize,
-    /// What the words are drawn by.
+    /// Seed of the random words.
     pub(crate) seed: u64,
 }
 
-/// Skills in one directory.
+/// Number of skills in one directory.
 const GROUP: usize = 100;
 
 const WORDS: [&str; 32] = [
@@ -29,30 +30,31 @@ const WORDS: [&str; 32] = [
     "find", "explain",
 ];
 
-/// Makes the tree in a directory.
-pub(crate) fn make(tree: &Path, plan: &Plan) -> io::Result<()> {
+/// Creates the tree in a directory.
+pub(crate) fn create_tree(tree: &Path, plan: &Plan) -> io::Result<()> {
     for n in 0..plan.skills {
-        let dir = plan.skill(tree, n);
+        let dir = plan.skill_dir(tree, n);
         fs::create_dir_all(&dir)?;
-        fs::write(dir.join("SKILL.md"), plan.text(n, None))?;
+        fs::write(dir.join("SKILL.md"), plan.skill_md(n, None))?;
     }
     Ok(())
 }
 
 impl Plan {
-    /// The roots of a tree.
-    pub(crate) fn roots(&self, tree: &Path) -> Vec<PathBuf> {
+    /// Directories of the roots of a tree.
+    pub(crate) fn root_dirs(&self, tree: &Path) -> Vec<PathBuf> {
         (0..self.roots).map(|root| tree.join(format!("root-{root:03}"))).collect()
     }
 
-    /// The directory of a skill.
-    pub(crate) fn skill(&self, tree: &Path, n: usize) -> PathBuf {
+    /// Directory of a skill.
+    pub(crate) fn skill_dir(&self, tree: &Path, n: usize) -> PathBuf {
         let root = n * self.roots / self.skills.max(1);
         tree.join(format!("root-{root:03}/group-{:03}/skill-{n:05}", n / GROUP))
     }
 
-    /// A SKILL.md; with how often it was changed, if it was, in its description, in as many bytes.
-    pub(crate) fn text(&self, n: usize, changed: Option<usize>) -> String {
+    /// Content of a SKILL.md. The description of a changed skill contains the number of changes,
+    /// and the file keeps its size.
+    pub(crate) fn skill_md(&self, n: usize, changed: Option<usize>) -> String {
         let mut rng = Rng::with_seed(self.seed ^ (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut words = |count: usize| {
             let words = (0..count).map(|_| WORDS[rng.usize(..WORDS.len())]);
@@ -71,7 +73,7 @@ impl Plan {
         while text.len() < self.bytes {
             let _ = write!(text, "\n{}.", words(10));
         }
-        // All is ASCII. A skill is never cut within its head.
+        // The content is ASCII. The frontmatter is never cut.
         let head = text.find("\n---\n\n").map_or(0, |at| at + 5);
         text.truncate(self.bytes.max(head));
         text

@@ -1,9 +1,9 @@
-//! The other side: a tonic server with nothing behind it. It answers `/bench.Bare/0`, `/bench.Bare/1`
-//! and so on with the bytes of the files of these names, from memory; streams the file `large` by
-//! `/bench.Bare/large`; and sends the bytes of `0` to whoever streams `/bench.Bare/watch` when
-//! `/bench.Bare/push` is called. Runs as a process of its own, as caproot does.
+//! Baseline for comparison: a tonic server without any logic. It answers `/bench.Bare/0`,
+//! `/bench.Bare/1` and so on with the files of these names, from memory. It streams the file
+//! `large` on `/bench.Bare/large`, and a call of `/bench.Bare/push` sends the bytes of `0` to all
+//! streams of `/bench.Bare/watch`. Like caproot, the server runs as a separate process.
 
-use crate::client::Plain;
+use crate::client::RawCodec;
 use crate::context::Outcome;
 use crate::paging::PAGE_BYTES;
 use bytes::Bytes;
@@ -28,8 +28,8 @@ use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 use tower::Service;
 
-/// Where the answer of this number is.
-pub(crate) fn path(number: usize) -> String {
+/// Path of the response with a number.
+pub(crate) fn response_path(number: usize) -> String {
     format!("/bench.Bare/{number}")
 }
 
@@ -37,14 +37,14 @@ pub(crate) const LARGE: &str = "/bench.Bare/large";
 pub(crate) const SUBSCRIBE: &str = "/bench.Bare/watch";
 pub(crate) const PUSH: &str = "/bench.Bare/push";
 
-/// Serves until it is killed.
+/// Serves until the process is killed.
 pub(crate) async fn serve(answers: &Path) -> Outcome<()> {
     let incoming = TcpIncoming::bind(([127, 0, 0, 1], 0).into())?.with_nodelay(Some(true));
     let mut all = Vec::new();
     while let Ok(answer) = fs::read(answers.join(all.len().to_string())) {
         all.push(Bytes::from(answer));
     }
-    let bare = Bare {
+    let bare = BareServer {
         answers: all.into(),
         large: answers.join("large"),
         pushed: broadcast::Sender::new(64),
@@ -55,16 +55,16 @@ pub(crate) async fn serve(answers: &Path) -> Outcome<()> {
 }
 
 #[derive(Clone)]
-struct Bare {
+struct BareServer {
     answers: Arc<[Bytes]>,
     large: PathBuf,
     pushed: broadcast::Sender<Bytes>,
 }
 
-/// What a stream sends.
-struct Items(Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>);
+/// Stream of messages.
+struct MessageStream(Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>);
 
-impl Stream for Items {
+impl Stream for MessageStream {
     type Item = Result<Bytes, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -72,9 +72,9 @@ impl Stream for Items {
     }
 }
 
-impl Bare {
-    /// The file, read ahead by two pages.
-    fn large(&self) -> Items {
+impl BareServer {
+    /// Streams the file and reads two pages ahead.
+    fn large(&self) -> MessageStream {
         let (send, pages) = mpsc::channel(2);
         let file = fs::File::open(&self.large);
         spawn_blocking(move || {
@@ -88,25 +88,27 @@ impl Bare {
                 }
             }
         });
-        Items(Box::pin(ReceiverStream::new(pages)))
+        MessageStream(Box::pin(ReceiverStream::new(pages)))
     }
 
-    fn subscribed(&self) -> Items {
+    fn subscribe(&self) -> MessageStream {
         let pushed = BroadcastStream::new(self.pushed.subscribe());
-        Items(Box::pin(pushed.map(|bytes| bytes.map_err(|_| Status::data_loss("too slow")))))
+        MessageStream(Box::pin(
+            pushed.map(|bytes| bytes.map_err(|_| Status::data_loss("too slow"))),
+        ))
     }
 }
 
-/// A method that has its answer already.
-struct Given<T>(Option<Result<Response<T>, Status>>);
+/// Method with a response that is already known.
+struct ReadyResponse<T>(Option<Result<Response<T>, Status>>);
 
-impl<T> Given<T> {
+impl<T> ReadyResponse<T> {
     fn take(&mut self) -> Ready<Result<Response<T>, Status>> {
         ready(self.0.take().unwrap_or_else(|| Err(Status::internal("asked twice"))))
     }
 }
 
-impl UnaryService<Bytes> for Given<Bytes> {
+impl UnaryService<Bytes> for ReadyResponse<Bytes> {
     type Response = Bytes;
     type Future = Ready<Result<Response<Bytes>, Status>>;
 
@@ -115,21 +117,21 @@ impl UnaryService<Bytes> for Given<Bytes> {
     }
 }
 
-impl ServerStreamingService<Bytes> for Given<Items> {
+impl ServerStreamingService<Bytes> for ReadyResponse<MessageStream> {
     type Response = Bytes;
-    type ResponseStream = Items;
-    type Future = Ready<Result<Response<Items>, Status>>;
+    type ResponseStream = MessageStream;
+    type Future = Ready<Result<Response<MessageStream>, Status>>;
 
     fn call(&mut self, _: Request<Bytes>) -> Self::Future {
         self.take()
     }
 }
 
-impl NamedService for Bare {
+impl NamedService for BareServer {
     const NAME: &'static str = "bench.Bare";
 }
 
-impl Service<http::Request<Body>> for Bare {
+impl Service<http::Request<Body>> for BareServer {
     type Response = http::Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
@@ -141,18 +143,18 @@ impl Service<http::Request<Body>> for Bare {
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let bare = self.clone();
         Box::pin(async move {
-            let mut grpc = Grpc::new(Plain);
+            let mut grpc = Grpc::new(RawCodec);
             let items = match request.uri().path() {
                 LARGE => Some(bare.large()),
-                SUBSCRIBE => Some(bare.subscribed()),
+                SUBSCRIBE => Some(bare.subscribe()),
                 _ => None,
             };
             if let Some(items) = items {
-                let given = Given(Some(Ok(Response::new(items))));
+                let given = ReadyResponse(Some(Ok(Response::new(items))));
                 return Ok(grpc.server_streaming(given, request).await);
             }
             let number = if request.uri().path() == PUSH {
-                // Nobody may listen yet.
+                // The result is an error if no stream is open.
                 bare.answers.first().map(|answer| bare.pushed.send(answer.clone()));
                 Some(0)
             } else {
@@ -160,7 +162,7 @@ impl Service<http::Request<Body>> for Bare {
             };
             let answer = number.and_then(|number: usize| bare.answers.get(number));
             let answer = answer.cloned().ok_or_else(|| Status::unimplemented("no such answer"));
-            Ok(grpc.unary(Given(Some(answer.map(Response::new))), request).await)
+            Ok(grpc.unary(ReadyResponse(Some(answer.map(Response::new))), request).await)
         })
     }
 }

@@ -1,5 +1,5 @@
-//! What the bench asks: with answers as they are on the wire, so that what a client makes of them
-//! counts for neither side; and the questions that several measurements ask.
+//! Raw client of the bench. Responses are not decoded, so that decoding counts for neither side.
+//! Also has the calls that several measurements need.
 
 use crate::context::Outcome;
 use caproot::proto::caproot::v1 as pb;
@@ -20,65 +20,68 @@ pub(crate) const LIST: &str = "/caproot.v1.CapabilityService/ListSkills";
 pub(crate) const READ: &str = "/caproot.v1.CapabilityService/ReadResource";
 pub(crate) const WATCH: &str = "/caproot.v1.CapabilityService/WatchSkills";
 
-/// After so long, what was owed was lost: nothing that is waited for takes a tenth of it.
-pub(crate) const LOST: Duration = Duration::from_mins(1);
+/// Time limit of every wait. No measurement waits for a tenth of this time.
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Messages as they are on the wire.
+/// Codec for messages as raw bytes.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Plain;
+pub(crate) struct RawCodec;
 
-/// One who takes answers as bytes. Clones share a connection.
+/// Client that receives responses as raw bytes. Clones share a connection.
 #[derive(Clone)]
-pub(crate) struct Caller(Grpc<Channel>);
+pub(crate) struct RawClient(Grpc<Channel>);
 
-impl Caller {
+impl RawClient {
     pub(crate) fn new(channel: Channel) -> Self {
         Self(Grpc::new(channel).max_decoding_message_size(usize::MAX))
     }
 
-    pub(crate) async fn ask(&mut self, path: &str, request: Bytes) -> Outcome<Bytes> {
+    pub(crate) async fn call(&mut self, path: &str, request: Bytes) -> Outcome<Bytes> {
         let to = PathAndQuery::try_from(path)?;
         let answer = async {
             self.0.ready().await?;
-            Ok(self.0.unary(Request::new(request), to, Plain).await?.into_inner())
+            Ok(self.0.unary(Request::new(request), to, RawCodec).await?.into_inner())
         };
-        owed(path, answer).await
+        with_timeout(path, answer).await
     }
 
     pub(crate) async fn stream(&mut self, path: &str, request: Bytes) -> Outcome<Streaming<Bytes>> {
         let to = PathAndQuery::try_from(path)?;
         let answer = async {
             self.0.ready().await?;
-            Ok(self.0.server_streaming(Request::new(request), to, Plain).await?.into_inner())
+            Ok(self.0.server_streaming(Request::new(request), to, RawCodec).await?.into_inner())
         };
-        owed(path, answer).await
+        with_timeout(path, answer).await
     }
 }
 
-/// Waits for what is owed, but no longer than for anything: a pass ends, and says what it waited for.
-pub(crate) async fn owed<T>(what: &str, owed: impl Future<Output = Outcome<T>>) -> Outcome<T> {
-    let lost = |_| format!("waited {LOST:?} for what did not come: {what}");
-    timeout(LOST, owed).await.map_err(lost)?
+/// Awaits a response and fails after [`TIMEOUT`] with the name of the response.
+pub(crate) async fn with_timeout<T>(
+    name: &str,
+    response: impl Future<Output = Outcome<T>>,
+) -> Outcome<T> {
+    let timed_out = |_| format!("waited {TIMEOUT:?} for {name}");
+    timeout(TIMEOUT, response).await.map_err(timed_out)?
 }
 
-/// All published roots.
-pub(crate) async fn published(
+/// Returns all published roots.
+pub(crate) async fn published_roots(
     client: &mut CapabilityServiceClient<Channel>,
 ) -> Outcome<Vec<pb::SelectedCapabilityRoot>> {
     let roots = async { Ok(client.list_roots(pb::ListRootsRequest {}).await?.into_inner().roots) };
-    let roots = owed("ListRoots", roots).await?;
+    let roots = with_timeout("ListRoots", roots).await?;
     Ok(roots.into_iter().filter_map(|root| root.selected_capability_root).collect())
 }
 
-/// One page of a list: the request and the answer, both as they are on the wire.
+/// Page of a list: the raw request and the raw response.
 pub(crate) struct Page {
     pub(crate) request: Bytes,
     pub(crate) answer: Bytes,
 }
 
-/// The whole list of some roots, page by page, and how many skills it has.
-pub(crate) async fn list(
-    caller: &mut Caller,
+/// Reads all pages of the list of some roots. Returns the pages and the number of skills.
+pub(crate) async fn read_list(
+    caller: &mut RawClient,
     roots: &[pb::SelectedCapabilityRoot],
 ) -> Outcome<(Vec<Page>, usize)> {
     let mut request = pb::ListSkillsRequest {
@@ -87,10 +90,10 @@ pub(crate) async fn list(
     };
     let (mut pages, mut skills) = (Vec::new(), 0);
     loop {
-        let asked = Bytes::from(request.encode_to_vec());
-        let answer = caller.ask(LIST, asked.clone()).await?;
+        let encoded = Bytes::from(request.encode_to_vec());
+        let answer = caller.call(LIST, encoded.clone()).await?;
         let page = pb::ListSkillsResponse::decode(answer.clone())?;
-        pages.push(Page { request: asked, answer });
+        pages.push(Page { request: encoded, answer });
         skills += page.skills.len();
         if page.next_page_token.is_empty() {
             return Ok((pages, skills));
@@ -99,12 +102,12 @@ pub(crate) async fn list(
     }
 }
 
-/// A stream of changes of some roots.
-pub(crate) struct Events(Streaming<Bytes>);
+/// Stream of the changes of some roots.
+pub(crate) struct ChangeStream(Streaming<Bytes>);
 
-impl Events {
+impl ChangeStream {
     pub(crate) async fn open(
-        caller: &mut Caller,
+        caller: &mut RawClient,
         roots: &[pb::SelectedCapabilityRoot],
     ) -> Outcome<Self> {
         let request = pb::WatchSkillsRequest {
@@ -114,16 +117,17 @@ impl Events {
         Ok(Self(caller.stream(WATCH, request.encode_to_vec().into()).await?))
     }
 
-    /// Reads on to the end of a state.
+    /// Reads up to the next `synced`.
     pub(crate) async fn synced(&mut self) -> Outcome<()> {
         let end = async {
             while !matches!(self.next().await?.1, Event::Synced(_)) {}
             Ok(())
         };
-        owed("the end of a state", end).await
+        with_timeout("the event `synced`", end).await
     }
 
-    /// When a change came, and the bytes of its event; reads on to the end of its state.
+    /// Waits for a change and reads up to the next `synced`. Returns the time and the bytes of the
+    /// event.
     pub(crate) async fn delta(&mut self) -> Outcome<(Instant, Bytes)> {
         let delta = async {
             loop {
@@ -133,19 +137,19 @@ impl Events {
                 }
             }
         };
-        let heard = owed("the event of a change", delta).await?;
+        let received = with_timeout("the event of a change", delta).await?;
         self.synced().await?;
-        Ok(heard)
+        Ok(received)
     }
 
     async fn next(&mut self) -> Outcome<(Bytes, Event)> {
-        let bytes = self.0.message().await?.ok_or("the stream goes on")?;
+        let bytes = self.0.message().await?.ok_or("the stream has ended")?;
         let event = pb::WatchSkillsResponse::decode(bytes.clone())?.event;
-        Ok((bytes, event.ok_or("an event says what it is")?))
+        Ok((bytes, event.ok_or("an empty event")?))
     }
 }
 
-impl Codec for Plain {
+impl Codec for RawCodec {
     type Encode = Bytes;
     type Decode = Bytes;
     type Encoder = Self;
@@ -160,7 +164,7 @@ impl Codec for Plain {
     }
 }
 
-impl Encoder for Plain {
+impl Encoder for RawCodec {
     type Item = Bytes;
     type Error = Status;
 
@@ -170,7 +174,7 @@ impl Encoder for Plain {
     }
 }
 
-impl Decoder for Plain {
+impl Decoder for RawCodec {
     type Item = Bytes;
     type Error = Status;
 

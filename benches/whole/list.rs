@@ -1,10 +1,10 @@
-//! A whole list of skills that the daemon holds, beside the same bytes from memory.
+//! Lists all skills from the catalog of the daemon, compared with the same bytes from memory.
 
 use crate::bare;
-use crate::client::{Caller, LIST, Page, list};
-use crate::cold;
+use crate::client::{LIST, Page, RawClient, read_list};
+use crate::cold_start;
 use crate::context::{Context, Outcome};
-use crate::report::{Found, Row, Target};
+use crate::report::{MeasurementResult, Row, Target};
 use crate::server::Server;
 use crate::stats::{float, ms};
 use std::fs;
@@ -12,27 +12,27 @@ use std::time::Instant;
 
 const SKILLS: usize = 2_000;
 
-pub(crate) async fn measure(context: &Context<'_>) -> Outcome<Found> {
+pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult> {
     let tree = context.tree(SKILLS, 1)?;
-    let daemon = cold::start(&tree.roots).await?;
-    let mut caller = daemon.server.caller().await?;
-    let (pages, _) = list(&mut caller, &daemon.roots).await?;
+    let daemon = cold_start::start(&tree.roots).await?;
+    let mut caller = daemon.server.raw_client().await?;
+    let (pages, _) = read_list(&mut caller, &daemon.roots).await?;
     let answers = context.dir("list")?;
     for (number, page) in pages.iter().enumerate() {
         fs::write(answers.join(number.to_string()), &page.answer)?;
     }
-    let bare = Server::bare(&answers)?;
-    let mut other = bare.caller().await?;
-    let paths: Vec<_> = (0..pages.len()).map(bare::path).collect();
+    let bare = Server::start_bare(&answers)?;
+    let mut other = bare.raw_client().await?;
+    let paths: Vec<_> = (0..pages.len()).map(bare::response_path).collect();
     let own: Vec<_> = pages.iter().map(|_| LIST.to_owned()).collect();
     let times = context.count(100, 20);
-    // Warms both.
-    lists(&mut caller, &pages, &own, times).await?;
-    lists(&mut other, &pages, &paths, times).await?;
+    // Warms both servers.
+    time_lists(&mut caller, &pages, &own, times).await?;
+    time_lists(&mut other, &pages, &paths, times).await?;
     let mut pairs = Vec::new();
     for _ in 0..context.rounds {
-        let ours = lists(&mut caller, &pages, &own, times).await?;
-        pairs.push((ours, lists(&mut other, &pages, &paths, times).await?));
+        let ours = time_lists(&mut caller, &pages, &own, times).await?;
+        pairs.push((ours, time_lists(&mut other, &pages, &paths, times).await?));
     }
     let bytes: usize = pages.iter().map(|page| page.answer.len()).sum();
     let row = Row::ratio(
@@ -45,9 +45,9 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<Found> {
     Ok(vec![row].into())
 }
 
-/// Milliseconds that one whole list takes.
-pub(crate) async fn lists(
-    caller: &mut Caller,
+/// Milliseconds for one complete list.
+pub(crate) async fn time_lists(
+    caller: &mut RawClient,
     pages: &[Page],
     paths: &[String],
     times: usize,
@@ -55,9 +55,9 @@ pub(crate) async fn lists(
     let began = Instant::now();
     for _ in 0..times {
         for (page, path) in pages.iter().zip(paths) {
-            let answer = caller.ask(path, page.request.clone()).await?;
+            let answer = caller.call(path, page.request.clone()).await?;
             if answer.len() != page.answer.len() {
-                return Err("an answer is not what it was".into());
+                return Err("the size of a response has changed".into());
             }
         }
     }

@@ -1,11 +1,11 @@
-//! Where and when it was measured.
+//! Machine and date of the measurements.
 
 use jiff::{Timestamp, Unit};
 use serde::Serialize;
 use std::thread::available_parallelism;
 use std::{env, fs};
 
-/// What a number is worth nothing without.
+/// Data without which a measurement cannot be compared.
 #[derive(Debug, Serialize)]
 pub(crate) struct Machine {
     pub(crate) cpu: String,
@@ -18,7 +18,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn here() -> Self {
+    pub(crate) fn detect() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let after = |text: &str, key: &str| {
             let line = text.lines().find(|line| line.starts_with(key));

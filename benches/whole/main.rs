@@ -1,20 +1,20 @@
-//! The whole process over a real socket, beside the least that could do the same work: prints one
-//! table of ratios, each from one run on one machine. `cargo bench --bench whole -- --help` says how
-//! to choose; README, "Results", says what each row means.
+//! Measures the whole process over a real socket and compares it with the minimum that could do the
+//! same work. Prints one table of ratios, each from one run on one machine. `cargo bench --bench
+//! whole -- --help` lists the options. README, "Results", explains each row.
 //!
-//! Each measurement is a file that gives rows of the table and, some, lines of a plot. Whatever has
-//! two sides is measured in turn, A B A B, so that a machine that slows down slows both.
+//! Each measurement is a file that gives rows of the table and sometimes lines of a plot. Both
+//! sides of a measurement alternate, A B A B, so that a slower machine affects both sides.
 
 mod bare;
 mod change;
 mod client;
-mod cold;
+mod cold_start;
 mod context;
-mod floor;
+mod parallel_walk;
 mod growth;
 mod list;
 mod machine;
-mod many;
+mod streams;
 mod memory;
 mod options;
 mod paging;
@@ -27,11 +27,11 @@ mod stats;
 mod table;
 #[path = "../common/trees.rs"]
 mod trees;
-mod unread;
+mod unread_streams;
 
 use clap::Parser as _;
-use context::{Context, Outcome, say};
-use options::{Name, Options};
+use context::{Context, Outcome, print_progress};
+use options::{MeasurementName, Options};
 use report::Report;
 use std::fs;
 use std::io::{self, Write as _};
@@ -44,7 +44,7 @@ fn main() -> Outcome<()> {
         return runtime.block_on(bare::serve(dir));
     }
     if let Some(dir) = &options.generate {
-        return Ok(trees::make(dir, &options.plan())?);
+        return Ok(trees::create_tree(dir, &options.plan())?);
     }
     runtime.block_on(measure(&options))
 }
@@ -52,22 +52,22 @@ fn main() -> Outcome<()> {
 async fn measure(options: &Options) -> Outcome<()> {
     let context = Context::new(options)?;
     let mut report = Report::new(options);
-    for name in options.wanted() {
-        say(format_args!("{name:?}"));
+    for name in options.measurements() {
+        print_progress(format_args!("{name:?}"));
         let began = Instant::now();
         let found = match name {
-            Name::Cold => cold::measure(&context).await?,
-            Name::List => list::measure(&context).await?,
-            Name::Read => read::measure(&context).await?,
-            Name::Change => change::measure(&context).await?,
-            Name::Streams => many::measure(&context).await?,
-            Name::Unread => unread::measure(&context).await?,
-            Name::Memory => memory::measure(&context).await?,
-            Name::Paging => paging::measure(&context).await?,
-            Name::Growth => growth::measure(&context).await?,
+            MeasurementName::Cold => cold_start::measure(&context).await?,
+            MeasurementName::List => list::measure(&context).await?,
+            MeasurementName::Read => read::measure(&context).await?,
+            MeasurementName::Change => change::measure(&context).await?,
+            MeasurementName::Streams => streams::measure(&context).await?,
+            MeasurementName::Unread => unread_streams::measure(&context).await?,
+            MeasurementName::Memory => memory::measure(&context).await?,
+            MeasurementName::Paging => paging::measure(&context).await?,
+            MeasurementName::Growth => growth::measure(&context).await?,
         };
         report.add(found);
-        say(format_args!("{name:?} took {:.0?}", began.elapsed()));
+        print_progress(format_args!("{name:?} took {:.0?}", began.elapsed()));
     }
     let mut out = io::stdout();
     if options.markdown {
@@ -81,7 +81,7 @@ async fn measure(options: &Options) -> Outcome<()> {
         fs::write(dir.join("results.json"), report.json()?)?;
     }
     if let Some(file) = &options.readme {
-        readme::fill(file, &report)?;
+        readme::update_page(file, &report)?;
     }
     Ok(())
 }

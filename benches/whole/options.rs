@@ -1,85 +1,86 @@
-//! What is measured, how long, and where the results go.
+//! Command line of the bench.
 
 use crate::trees::Plan;
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 
-/// Measures caproot beside the least that could do the same work.
+/// Measures caproot and compares it with the minimum that could do the same work.
 #[derive(Debug, Parser)]
 #[command(name = "cargo bench --bench whole --", version, max_term_width = 100)]
 pub(crate) struct Options {
-    /// A smaller pass: fewer rounds, smaller trees; its numbers are no results.
+    /// Runs a smaller pass with fewer rounds and smaller trees. Do not publish its numbers.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Measures only this; may be given more than once.
+    /// Runs only this measurement. Repeatable.
     #[arg(long, value_name = "NAME")]
-    only: Vec<Name>,
-    /// A directory of skills of your own, for the cold start; may be given more than once.
+    only: Vec<MeasurementName>,
+    /// Adds a directory of your own skills to the cold start. Repeatable.
     #[arg(long = "tree", value_name = "DIR")]
     pub(crate) trees: Vec<PathBuf>,
-    /// Writes plots (SVG) and all numbers (results.json) into this directory.
+    /// Writes plots (SVG) and all numbers (results.json) to this directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) plots: Option<PathBuf>,
     /// Prints the table as Markdown.
     #[arg(long)]
     pub(crate) markdown: bool,
-    /// Puts the table, with machine, date and command, between the marks in this file.
+    /// Writes the table, with machine, date and command, between the marks in this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) readme: Option<PathBuf>,
-    /// Measures nothing, but makes a tree of skills in this directory, the same for the same seed.
+    /// Generates a tree of skills in this directory instead of measuring. The same seed gives the
+    /// same tree.
     #[arg(long, value_name = "DIR")]
     pub(crate) generate: Option<PathBuf>,
-    /// Skills that are made.
+    /// Number of generated skills.
     #[arg(long, value_name = "N", default_value_t = 10_000, requires = "generate")]
     skills: usize,
-    /// Bytes of each SKILL.md that is made.
+    /// Size of each generated SKILL.md in bytes.
     #[arg(long, value_name = "N", default_value_t = 6 << 10, requires = "generate")]
     bytes: usize,
-    /// Roots that the skills are divided among.
+    /// Number of roots that the skills are divided among.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "generate")]
     roots: usize,
-    /// What the words of the skills are drawn by.
+    /// Seed of the words in the skills.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "generate")]
     seed: u64,
-    /// Serves the answers in a directory: the other side of a measurement.
+    /// Serves the responses in a directory as the baseline server.
     #[arg(long, value_name = "DIR", hide = true)]
     pub(crate) bare: Option<PathBuf>,
-    /// Given by `cargo bench`.
+    /// Flag that `cargo bench` sets.
     #[arg(long, hide = true)]
     bench: bool,
 }
 
 /// One measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Name {
-    /// From the start of the daemon to its first whole list.
+pub(crate) enum MeasurementName {
+    /// Time from the start of the daemon to its first complete list.
     Cold,
-    /// A list of skills that are held.
+    /// List of skills from the catalog.
     List,
-    /// Reads of small files, many at once.
+    /// Concurrent reads of small files.
     Read,
-    /// From a change to the client's event, and what the change costs.
+    /// Time from a change to the client's event, and the cost of the change.
     Change,
-    /// One change to a thousand streams, and memory of streams that are read.
+    /// One change to a thousand streams, and the memory per stream.
     Streams,
-    /// Memory of streams that nobody reads.
+    /// Memory of streams whose clients do not read.
     Unread,
-    /// Memory of skills that are held.
+    /// Memory of skills in the catalog.
     Memory,
     /// A large file, page by page.
     Paging,
-    /// How all of this grows with skills and roots.
+    /// Growth of these values with skills and roots.
     Growth,
 }
 
 impl Options {
-    /// The measurements that are wanted, in the order of the table.
-    pub(crate) fn wanted(&self) -> Vec<Name> {
-        let all = Name::value_variants().iter().copied();
+    /// Measurements to run, in the order of the table.
+    pub(crate) fn measurements(&self) -> Vec<MeasurementName> {
+        let all = MeasurementName::value_variants().iter().copied();
         all.filter(|name| self.only.is_empty() || self.only.contains(name)).collect()
     }
 
-    /// The tree to make.
+    /// Tree to generate.
     pub(crate) fn plan(&self) -> Plan {
         Plan { skills: self.skills, bytes: self.bytes, roots: self.roots, seed: self.seed }
     }

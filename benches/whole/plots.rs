@@ -1,4 +1,5 @@
-//! The plots, as SVG: growth with a panel for each kind, and the spread of what changes take.
+//! Plots as SVG: growth with a panel for each measurement, and the distribution of the times of
+//! changes.
 
 use crate::context::Outcome;
 use crate::report::{Line, Plot, Report};
@@ -16,7 +17,7 @@ const PANEL: (u32, u32) = (480, 300);
 const OURS: RGBColor = RGBColor(0x1f, 0x5f, 0xa8);
 const BESIDE: RGBColor = RGBColor(0x99, 0x99, 0x99);
 
-/// Draws whatever was measured of it.
+/// Draws the plots of all measurements in the report.
 pub(crate) fn draw(report: &Report, dir: &Path) -> Outcome<()> {
     let origin =
         format!("{}, {} cores, {}", report.machine.cpu, report.machine.cores, report.machine.date);
@@ -24,7 +25,7 @@ pub(crate) fn draw(report: &Report, dir: &Path) -> Outcome<()> {
         (Plot::Skills, "growth-skills.svg", "skills"),
         (Plot::Roots, "growth-roots.svg", "roots, of 5,120 skills"),
     ] {
-        let lines = of(report, plot);
+        let lines = lines_of(report, plot);
         if lines.is_empty() {
             continue;
         }
@@ -33,29 +34,29 @@ pub(crate) fn draw(report: &Report, dir: &Path) -> Outcome<()> {
         area.fill(&WHITE)?;
         let (panels, foot) = area.split_vertically(2 * PANEL.1);
         for (panel, line) in panels.split_evenly((2, 2)).iter().zip(lines) {
-            growth(panel, line, axis)?;
+            draw_growth(panel, line, axis)?;
         }
-        sign(&foot, &origin)?;
+        draw_origin(&foot, &origin)?;
         area.present()?;
     }
-    let lines = of(report, Plot::Changes);
+    let lines = lines_of(report, Plot::Changes);
     if !lines.is_empty() {
         let path = dir.join("changes.svg");
         let area = SVGBackend::new(&path, (2 * PANEL.0, PANEL.1 + 120)).into_drawing_area();
         area.fill(&WHITE)?;
         let (panel, foot) = area.split_vertically(PANEL.1 + 100);
-        changes(&panel, &lines)?;
-        sign(&foot, &origin)?;
+        draw_changes(&panel, &lines)?;
+        draw_origin(&foot, &origin)?;
         area.present()?;
     }
     Ok(())
 }
 
-fn of(report: &Report, plot: Plot) -> Vec<&Line> {
+fn lines_of(report: &Report, plot: Plot) -> Vec<&Line> {
     report.lines.iter().filter(|line| line.plot == plot).collect()
 }
 
-fn sign(foot: &Area<'_>, origin: &str) -> Outcome<()> {
+fn draw_origin(foot: &Area<'_>, origin: &str) -> Outcome<()> {
     foot.draw(&Text::new(
         origin.to_owned(),
         (10, 4),
@@ -64,10 +65,11 @@ fn sign(foot: &Area<'_>, origin: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// The points of one kind, from nothing up, and the straight line from the first to the last.
-fn growth(panel: &Area<'_>, line: &Line, axis: &str) -> Outcome<()> {
-    let most = |of: fn(&(f64, f64)) -> f64| line.points.iter().map(of).fold(0.0, f64::max);
-    let (x, y) = (most(|point| point.0), most(|point| point.1));
+/// Draws the points of one measurement from zero, and the straight line from the first to the last
+/// point.
+fn draw_growth(panel: &Area<'_>, line: &Line, axis: &str) -> Outcome<()> {
+    let max = |value: fn(&(f64, f64)) -> f64| line.points.iter().map(value).fold(0.0, f64::max);
+    let (x, y) = (max(|point| point.0), max(|point| point.1));
     let mut chart = ChartBuilder::on(panel)
         .caption(format!("{}, {}", line.label, line.unit), ("sans-serif", 15))
         .margin(12)
@@ -88,8 +90,8 @@ fn growth(panel: &Area<'_>, line: &Line, axis: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// Of both sides, how many in a hundred changes took at most so long.
-fn changes(panel: &Area<'_>, lines: &[&Line]) -> Outcome<()> {
+/// Draws the percentage of changes within a time, for both sides.
+fn draw_changes(panel: &Area<'_>, lines: &[&Line]) -> Outcome<()> {
     let times = || lines.iter().flat_map(|line| &line.points).map(|point| point.0);
     let (least, most) = (times().fold(f64::MAX, f64::min), times().fold(0.0, f64::max));
     let mut chart = ChartBuilder::on(panel)

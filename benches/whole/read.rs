@@ -1,10 +1,10 @@
-//! Reads of small files, 64 in flight on one connection, beside the same bytes from memory.
+//! Reads of small files, 64 in flight on one connection, compared with the same bytes from memory.
 
 use crate::bare;
-use crate::client::{Caller, LIST, READ, list};
-use crate::cold;
+use crate::client::{LIST, READ, RawClient, read_list};
+use crate::cold_start;
 use crate::context::{Context, Outcome};
-use crate::report::{Found, Row, Target};
+use crate::report::{MeasurementResult, Row, Target};
 use crate::server::Server;
 use crate::stats::float;
 use crate::trees::Plan;
@@ -21,19 +21,19 @@ const SKILLS: usize = 2_000;
 const FILE_BYTES: usize = 8 << 10;
 const IN_FLIGHT: usize = 64;
 
-/// A request, and where it goes.
+/// Path and request of a call.
 type Call = (String, Bytes);
 
-pub(crate) async fn measure(context: &Context<'_>) -> Outcome<Found> {
+pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult> {
     let plan = Plan { skills: SKILLS, bytes: FILE_BYTES, roots: 1, seed: 1 };
     let tree = context.tree_of(plan)?;
-    let daemon = cold::start(&tree.roots).await?;
-    let mut caller = daemon.server.caller().await?;
+    let daemon = cold_start::start(&tree.roots).await?;
+    let mut caller = daemon.server.raw_client().await?;
     let answers = context.dir("read")?;
     let (mut own, mut others) = (Vec::new(), Vec::new());
-    for page in list(&mut caller, &daemon.roots).await?.0 {
-        // Decoded again: what was read is a package for each skill.
-        let page = pb::ListSkillsResponse::decode(caller.ask(LIST, page.request).await?)?;
+    for page in read_list(&mut caller, &daemon.roots).await?.0 {
+        // Reads the list again, because each response must be decoded for the packages.
+        let page = pb::ListSkillsResponse::decode(caller.call(LIST, page.request).await?)?;
         for skill in page.skills {
             let request = pb::ReadResourceRequest {
                 root: daemon.roots.first().cloned(),
@@ -41,17 +41,17 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<Found> {
                 ..pb::ReadResourceRequest::default()
             };
             let request = Bytes::from(request.encode_to_vec());
-            let answer = caller.ask(READ, request.clone()).await?;
+            let answer = caller.call(READ, request.clone()).await?;
             fs::write(answers.join(own.len().to_string()), answer)?;
-            others.push((bare::path(own.len()), request.clone()));
+            others.push((bare::response_path(own.len()), request.clone()));
             own.push((READ.to_owned(), request));
         }
     }
-    let bare = Server::bare(&answers)?;
-    let other = bare.caller().await?;
+    let bare = Server::start_bare(&answers)?;
+    let other = bare.raw_client().await?;
     let span = Duration::from_millis(if context.options.quick { 500 } else { 3_000 });
     let (own, others) = (Arc::new(own), Arc::new(others));
-    // Warms both.
+    // Warms both servers.
     rate(&caller, &own, span / 2).await?;
     rate(&other, &others, span / 2).await?;
     let mut pairs = Vec::new();
@@ -69,8 +69,8 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<Found> {
     Ok(vec![row].into())
 }
 
-/// Answers a second, for so long.
-async fn rate(caller: &Caller, calls: &Arc<Vec<Call>>, span: Duration) -> Outcome<f64> {
+/// Responses per second during a time span.
+async fn rate(caller: &RawClient, calls: &Arc<Vec<Call>>, span: Duration) -> Outcome<f64> {
     let next = Arc::new(AtomicUsize::new(0));
     let began = Instant::now();
     let mut tasks = JoinSet::new();
@@ -79,9 +79,9 @@ async fn rate(caller: &Caller, calls: &Arc<Vec<Call>>, span: Duration) -> Outcom
         tasks.spawn(async move {
             while began.elapsed() < span {
                 let (path, request) = &calls[next.fetch_add(1, Ordering::Relaxed) % calls.len()];
-                let answer = caller.ask(path, request.clone()).await?;
+                let answer = caller.call(path, request.clone()).await?;
                 if answer.len() < FILE_BYTES {
-                    return Err("an answer has its file".into());
+                    return Err("a response is shorter than its file".into());
                 }
             }
             Outcome::Ok(())

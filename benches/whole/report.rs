@@ -1,4 +1,4 @@
-//! What was measured: rows of the table and lines of the plots, and all of it as JSON.
+//! Results: rows of the table and lines of the plots, also as JSON.
 
 use crate::context::Outcome;
 use crate::machine::Machine;
@@ -6,7 +6,7 @@ use crate::options::Options;
 use crate::stats::Figure;
 use serde::Serialize;
 
-/// All that one pass found.
+/// Results of one pass.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) machine: Machine,
@@ -15,39 +15,39 @@ pub(crate) struct Report {
     pub(crate) lines: Vec<Line>,
 }
 
-/// What one measurement found.
+/// Results of one measurement.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct MeasurementResult {
     pub(crate) rows: Vec<Row>,
     pub(crate) lines: Vec<Line>,
 }
 
-/// One row of the table.
+/// Row of the table.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) what: String,
     pub(crate) beside: String,
     pub(crate) ours: Figure,
-    /// `None` where the row has one side.
+    /// `None` if the row has no comparison.
     pub(crate) theirs: Option<Figure>,
     pub(crate) unit: &'static str,
-    /// What the target is about.
+    /// Value that the target applies to.
     pub(crate) measured: Figure,
     pub(crate) measured_unit: &'static str,
     pub(crate) target: Target,
 }
 
-/// What a figure should be.
+/// Target of a value.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
     AtMost(f64),
     AtLeast(f64),
-    /// Told, and no more.
+    /// The value has no target.
     None,
 }
 
-/// One line of a plot.
+/// Line of a plot.
 #[derive(Debug, Serialize)]
 pub(crate) struct Line {
     pub(crate) plot: Plot,
@@ -56,20 +56,20 @@ pub(crate) struct Line {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// Where a line is drawn.
+/// Plot that a line belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Plot {
-    /// By the number of skills; a panel for each line.
+    /// Growth with the number of skills, with a panel for each line.
     Skills,
-    /// By the number of roots; a panel for each line.
+    /// Growth with the number of roots, with a panel for each line.
     Roots,
-    /// The part of all changes that took at most so long.
+    /// Percentage of changes within a time.
     Changes,
 }
 
 impl Row {
-    /// Ours by theirs, from pairs of rounds.
+    /// Row with the ratio of both sides, from pairs of rounds.
     pub(crate) fn ratio(
         what: impl Into<String>,
         beside: impl Into<String>,
@@ -77,10 +77,10 @@ impl Row {
         pairs: &[(f64, f64)],
         target: Target,
     ) -> Self {
-        let ours = Figure::of(pairs.iter().map(|pair| pair.0));
-        let theirs = Figure::of(pairs.iter().map(|pair| pair.1));
-        let apart = Figure::of(pairs.iter().map(|pair| pair.0 / pair.1));
-        let measured = Figure { median: ours.median / theirs.median, ..apart };
+        let ours = Figure::from_rounds(pairs.iter().map(|pair| pair.0));
+        let theirs = Figure::from_rounds(pairs.iter().map(|pair| pair.1));
+        let spread = Figure::from_rounds(pairs.iter().map(|pair| pair.0 / pair.1));
+        let measured = Figure { median: ours.median / theirs.median, ..spread };
         Self {
             what: what.into(),
             beside: beside.into(),
@@ -93,8 +93,8 @@ impl Row {
         }
     }
 
-    /// What ours is above theirs, for each of so many things.
-    pub(crate) fn above(
+    /// Row with the difference of both sides, divided by the number of things.
+    pub(crate) fn difference(
         what: impl Into<String>,
         beside: impl Into<String>,
         (unit, measured_unit): (&'static str, &'static str),
@@ -103,11 +103,11 @@ impl Row {
         target: Target,
     ) -> Self {
         let ratio = Self::ratio(what, beside, unit, pairs, target);
-        let measured = Figure::of(pairs.iter().map(|pair| (pair.0 - pair.1) / things));
+        let measured = Figure::from_rounds(pairs.iter().map(|pair| (pair.0 - pair.1) / things));
         Self { measured, measured_unit, ..ratio }
     }
 
-    /// Whether the target is met; `None` where there is none.
+    /// Whether the target is met. `None` if there is no target.
     pub(crate) fn is_met(&self) -> Option<bool> {
         match self.target {
             Target::AtMost(most) => Some(self.measured.median <= most),
@@ -119,10 +119,15 @@ impl Row {
 
 impl Report {
     pub(crate) fn new(options: &Options) -> Self {
-        Self { machine: Machine::here(), quick: options.quick, rows: Vec::new(), lines: Vec::new() }
+        Self {
+            machine: Machine::detect(),
+            quick: options.quick,
+            rows: Vec::new(),
+            lines: Vec::new(),
+        }
     }
 
-    pub(crate) fn add(&mut self, found: Found) {
+    pub(crate) fn add(&mut self, found: MeasurementResult) {
         self.rows.extend(found.rows);
         self.lines.extend(found.lines);
     }
@@ -132,7 +137,7 @@ impl Report {
     }
 }
 
-impl From<Vec<Row>> for Found {
+impl From<Vec<Row>> for MeasurementResult {
     fn from(rows: Vec<Row>) -> Self {
         Self { rows, lines: Vec::new() }
     }

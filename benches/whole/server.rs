@@ -1,6 +1,6 @@
-//! A process that serves over a socket of the loopback: caproot, or the bare server beside it.
+//! Server process on a loopback socket: caproot, or the bare server.
 
-use crate::client::{Caller, LOST};
+use crate::client::{RawClient, TIMEOUT};
 use crate::context::{Outcome, this_program};
 use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use std::collections::HashMap;
@@ -13,19 +13,19 @@ use std::sync::mpsc;
 use std::thread;
 use tonic::transport::{Channel, Endpoint};
 
-/// Ended with its process.
+/// Server process. Drop kills the process.
 pub(crate) struct Server {
     child: Child,
     address: String,
 }
 
 impl Server {
-    /// The binary, serving these roots.
-    pub(crate) fn caproot(roots: &[PathBuf]) -> Outcome<Self> {
-        Self::caproot_with(roots, &[])
+    /// Starts the caproot binary with these roots.
+    pub(crate) fn start_caproot(roots: &[PathBuf]) -> Outcome<Self> {
+        Self::start_caproot_with(roots, &[])
     }
 
-    pub(crate) fn caproot_with(roots: &[PathBuf], arguments: &[&str]) -> Outcome<Self> {
+    pub(crate) fn start_caproot_with(roots: &[PathBuf], arguments: &[&str]) -> Outcome<Self> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_caproot"));
         command.args(["serve", "--log", "off", "--listen", "tcp:127.0.0.1:0"]).args(arguments);
         for (at, root) in roots.iter().enumerate() {
@@ -33,47 +33,47 @@ impl Server {
             published.push(root);
             command.arg("--root").arg(published);
         }
-        Self::start(&mut command)
+        Self::spawn(&mut command)
     }
 
-    /// The bare server, with the answers in a directory.
-    pub(crate) fn bare(answers: &Path) -> Outcome<Self> {
-        Self::start(Command::new(this_program()?).arg("--bare").arg(answers))
+    /// Starts the bare server with the responses in a directory.
+    pub(crate) fn start_bare(answers: &Path) -> Outcome<Self> {
+        Self::spawn(Command::new(this_program()?).arg("--bare").arg(answers))
     }
 
-    fn start(command: &mut Command) -> Outcome<Self> {
+    fn spawn(command: &mut Command) -> Outcome<Self> {
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take();
         let mut server = Self { child, address: String::new() };
         let mut stdout = BufReader::new(stdout.ok_or("stdout is piped")?);
-        let (tell, told) = mpsc::channel();
+        let (send, receive) = mpsc::channel();
         thread::spawn(move || {
             let mut line = String::new();
-            // Nobody listens any more where it came too late.
-            let _ = tell.send(stdout.read_line(&mut line).map(|_| line));
+            // The receiver may have timed out.
+            let _ = send.send(stdout.read_line(&mut line).map(|_| line));
         });
-        let line = told.recv_timeout(LOST).map_err(|_| "a server says where it listens")??;
-        let address = line.trim().strip_prefix("listening tcp:").ok_or("it listens")?;
+        let line = receive.recv_timeout(TIMEOUT).map_err(|_| "the server printed no address")??;
+        let address = line.trim().strip_prefix("listening tcp:").ok_or("no TCP address")?;
         server.address = format!("http://{address}");
         Ok(server)
     }
 
-    /// A connection of its own.
+    /// Opens a new connection.
     pub(crate) async fn connect(&self) -> Outcome<Channel> {
-        Ok(Endpoint::from_shared(self.address.clone())?.connect_timeout(LOST).connect().await?)
+        Ok(Endpoint::from_shared(self.address.clone())?.connect_timeout(TIMEOUT).connect().await?)
     }
 
-    /// A client of caproot on a connection of its own.
+    /// Client of caproot on a new connection.
     pub(crate) async fn client(&self) -> Outcome<CapabilityServiceClient<Channel>> {
         Ok(CapabilityServiceClient::new(self.connect().await?))
     }
 
-    /// One who takes answers as bytes, on a connection of its own.
-    pub(crate) async fn caller(&self) -> Outcome<Caller> {
-        Ok(Caller::new(self.connect().await?))
+    /// Raw client on a new connection.
+    pub(crate) async fn raw_client(&self) -> Outcome<RawClient> {
+        Ok(RawClient::new(self.connect().await?))
     }
 
-    /// KiB in memory.
+    /// Resident memory in KiB.
     pub(crate) fn resident(&self) -> Outcome<f64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -84,31 +84,31 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Time that a server's threads spent on processors; that of threads which have ended is kept, if they
-/// were seen shortly before.
+/// Processor time of a server's threads. The time of an ended thread is kept if the thread was seen
+/// shortly before its end.
 #[derive(Default)]
-pub(crate) struct Spent(HashMap<OsString, f64>);
+pub(crate) struct ProcessorTime(HashMap<OsString, f64>);
 
-impl Spent {
-    /// Looks at all threads now.
-    pub(crate) fn look(&mut self, server: &Server) -> Outcome<()> {
+impl ProcessorTime {
+    /// Reads the times of all current threads.
+    pub(crate) fn update(&mut self, server: &Server) -> Outcome<()> {
         for task in fs::read_dir(format!("/proc/{}/task", server.child.id()))? {
             let task = task?;
-            // A thread may end in between.
+            // A thread may end meanwhile.
             let Ok(stat) = fs::read_to_string(task.path().join("schedstat")) else { continue };
-            let spent = stat.split(' ').next().ok_or("schedstat has fields")?.parse()?;
+            let spent = stat.split(' ').next().ok_or("schedstat is empty")?.parse()?;
             self.0.insert(task.file_name(), spent);
         }
         Ok(())
     }
 
-    /// Microseconds in all.
+    /// Total time in microseconds.
     pub(crate) fn micros(&self) -> f64 {
         self.0.values().sum::<f64>() / 1e3
     }

@@ -1,9 +1,9 @@
-//! Numbers of several rounds, in one: the median, and how far the rounds lie apart.
+//! Statistics over several rounds: the median and the range.
 
 use serde::Serialize;
 use std::time::Duration;
 
-/// A figure of several rounds.
+/// Median and range of several rounds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Figure {
     pub(crate) median: f64,
@@ -12,8 +12,8 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    /// Of at least one round.
-    pub(crate) fn of(rounds: impl IntoIterator<Item = f64>) -> Self {
+    /// Computes a figure. Requires at least one round.
+    pub(crate) fn from_rounds(rounds: impl IntoIterator<Item = f64>) -> Self {
         let mut rounds: Vec<_> = rounds.into_iter().collect();
         let median = quantile(&mut rounds, 0.5);
         let ends = (rounds.first().copied(), rounds.last().copied());
@@ -21,11 +21,11 @@ impl Figure {
     }
 }
 
-/// The value that such a part of all is at most; sorts them.
+/// Returns the quantile `part` of the values. Sorts the values.
 pub(crate) fn quantile(all: &mut [f64], part: f64) -> f64 {
     all.sort_by(f64::total_cmp);
     let Some(last) = all.len().checked_sub(1) else { return f64::NAN };
-    // Never negative, and far below 2^53.
+    // The index is never negative and far below 2^53.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let at = (float(last) * part).round() as usize;
     all[at]
@@ -35,7 +35,7 @@ pub(crate) fn ms(span: Duration) -> f64 {
     span.as_secs_f64() * 1e3
 }
 
-/// A count as it is reckoned with: all here are far below 2^53.
+/// Converts a count, which is far below 2^53.
 #[allow(clippy::cast_precision_loss)]
 pub(crate) fn float(count: usize) -> f64 {
     count as f64

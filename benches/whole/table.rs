@@ -1,10 +1,10 @@
-//! The table, for a terminal and as Markdown.
+//! Formats the table for a terminal and as Markdown.
 
 use crate::report::{Report, Row, Target};
 use crate::stats::Figure;
 use std::fmt::Write as _;
 
-/// For a terminal: two lines a row.
+/// Table for a terminal, with several lines per row.
 pub(crate) fn text(report: &Report) -> String {
     let mut text = String::new();
     for row in &report.rows {
@@ -15,17 +15,17 @@ pub(crate) fn text(report: &Report) -> String {
         };
         let [ours, theirs, measured, target] = cells(row);
         let _ = writeln!(text, "{}", row.what);
-        let _ = writeln!(text, "    caproot {ours}  beside {theirs}: {}", row.beside);
+        let _ = writeln!(text, "    caproot {ours}  other side {theirs}: {}", row.beside);
         let _ = writeln!(text, "    {measured}  target {target}  {verdict}");
     }
     let _ = write!(text, "{}", origin(report));
     text
 }
 
-/// For README.
+/// Table for README.
 pub(crate) fn markdown(report: &Report) -> String {
     let mut text = String::from(
-        "| what | beside | caproot | beside it | figure | target |\n\
+        "| measurement | compared with | caproot | other side | figure | target |\n\
          | --- | --- | --- | --- | --- | --- |\n",
     );
     for row in &report.rows {
@@ -41,7 +41,7 @@ pub(crate) fn markdown(report: &Report) -> String {
     text
 }
 
-/// Machine, date and command.
+/// Machine, date and command of the measurements.
 fn origin(report: &Report) -> String {
     let machine = &report.machine;
     let quick =
@@ -75,7 +75,7 @@ fn cells(row: &Row) -> [String; 4] {
     [side(row.ours), row.theirs.map_or_else(|| "–".to_owned(), side), measured, target]
 }
 
-/// Three digits that mean something, no more.
+/// Formats a number with three significant digits.
 fn number(number: f64) -> String {
     match number.abs() {
         size if size >= 99.95 => format!("{number:.0}"),

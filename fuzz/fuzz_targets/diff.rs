@@ -1,72 +1,74 @@
-//! Two catalogs of one root: the difference, applied to the old one, gives the new one.
+//! Difference of two catalogs of one root: the old catalog plus the difference is the new catalog.
 
 #![no_main]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use caproot::domain::catalog::{Catalog, RootCounts, BoundedDiagnostics, CatalogHeader, Kind};
-use caproot::domain::diff::{CatalogDiff, diff};
-use caproot::domain::skill::{SkillFile, assemble};
-use caproot::domain::{SkillMdFrontmatter, ContentDigest, DisabledPackages, RelPath, Skill};
+use caproot::domain::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind};
+use caproot::domain::diff::{CatalogDiff, diff_catalogs};
+use caproot::domain::skill::{SkillFile, assemble_skill};
+use caproot::domain::{ContentDigest, DisabledPackages, RelPath, Skill, SkillMdFrontmatter};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
-/// Packages by their paths, each with a name and a content.
+/// Names and contents of packages by their paths.
 type Packages<'a> = BTreeMap<&'a [u8], (&'a str, u8)>;
 
 #[derive(Debug, Arbitrary)]
 struct Input<'a> {
     old: Packages<'a>,
     new: Packages<'a>,
-    /// Packages of the old one that are given another content in place.
+    /// Indexes of old packages that get new content in place.
     changed: Vec<(u8, u8)>,
-    off: Vec<&'a [u8]>,
+    disabled: Vec<&'a [u8]>,
     truncated: bool,
 }
 
-type Held = BTreeMap<RelPath, Arc<Skill>>;
+type SkillMap = BTreeMap<RelPath, Arc<Skill>>;
 
 fuzz_target!(|input: Input| {
-    let off = input.off.iter().filter_map(|path| RelPath::new(path)).map(|path| (path, None));
+    let disabled =
+        input.disabled.iter().filter_map(|path| RelPath::new(path)).map(|path| (path, None));
     let old = catalog(&input.old, false);
-    let new = catalog(&input.new, input.truncated).without(DisabledPackages::new(off.collect()));
+    let new = catalog(&input.new, input.truncated)
+        .with_disabled_packages(DisabledPackages::new(disabled.collect()));
     check(&old, &new);
     check(&new, &old);
 
-    let held: Vec<_> = old.skills(0).cloned().collect();
+    let old_skills: Vec<_> = old.skills(0).cloned().collect();
     let changed: Vec<_> = input
         .changed
         .iter()
-        .filter_map(|(at, content)| held.get(usize::from(*at)).map(|skill| (skill, *content)))
+        .filter_map(|(at, content)| old_skills.get(usize::from(*at)).map(|skill| (skill, *content)))
         .filter_map(|(old, content)| skill(&old.package, old.name(), content))
         .collect();
-    let replaced = old.with(&changed);
+    let replaced = old.with_replaced_skills(&changed);
     check(&old, &replaced);
     check(&replaced, &old);
     check(&replaced, &new);
 });
 
 fn check(old: &Catalog, new: &Catalog) {
-    let CatalogDiff { upserted, removed, .. } = diff(old, new);
-    let mut held = held(old);
+    let CatalogDiff { upserted, removed, .. } = diff_catalogs(old, new);
+    let mut skills = skill_map(old);
     for (package, _) in removed {
-        assert!(held.remove(&package).is_some(), "{package:?} was not there");
+        assert!(skills.remove(&package).is_some(), "{package:?} was not in the old catalog");
     }
     for skill in upserted {
-        let before = held.insert(skill.package.clone(), skill.clone());
-        assert_ne!(before, Some(skill), "nothing is sent that did not change");
+        let before = skills.insert(skill.package.clone(), skill.clone());
+        assert_ne!(before, Some(skill), "unchanged skills are not in the difference");
     }
-    assert_eq!(held, self::held(new));
+    assert_eq!(skills, skill_map(new));
     assert!(old.skills(0).all(|skill| old.skill(&skill.package) == Some(skill)));
 }
 
-fn held(catalog: &Catalog) -> Held {
+fn skill_map(catalog: &Catalog) -> SkillMap {
     catalog.skills(0).map(|skill| (skill.package.clone(), skill.clone())).collect()
 }
 
 fn skill(package: &RelPath, name: &str, content: u8) -> Option<Arc<Skill>> {
-    let authored = SkillMdFrontmatter {
+    let frontmatter = SkillMdFrontmatter {
         name: name.into(),
         description: "A description.".into(),
         short_description: None,
@@ -74,17 +76,17 @@ fn skill(package: &RelPath, name: &str, content: u8) -> Option<Arc<Skill>> {
         compatibility: None,
         metadata: Box::default(),
         allowed_tools: Box::default(),
-        frontmatter: None,
+        all_fields: None,
     };
     let file = SkillFile {
         digest: Some(ContentDigest([content; 32])),
         size: 1,
-        authored: Some(authored.into()),
+        frontmatter: Some(frontmatter.into()),
         problems: Box::default(),
         sidecar: None,
         stale: false,
     };
-    assemble(package, &Arc::new(file), None).0.map(Arc::new)
+    assemble_skill(package, &Arc::new(file), None).0.map(Arc::new)
 }
 
 fn catalog(packages: &Packages, truncated: bool) -> Catalog {
@@ -94,10 +96,10 @@ fn catalog(packages: &Packages, truncated: bool) -> Catalog {
     let header = CatalogHeader {
         scope: None,
         follow_links: true,
-        kind: Kind::SkillSet,
+        kind: RootKind::SkillSet,
         plugin: None,
         counts: RootCounts::default(),
         truncated,
     };
-    Catalog::new(skills.collect(), BoundedDiagnostics::keeping(10), header)
+    Catalog::new(skills.collect(), BoundedDiagnostics::with_limit(10), header)
 }

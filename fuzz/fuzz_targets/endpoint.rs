@@ -1,4 +1,4 @@
-//! How a client spells a daemon's address: what is printed is the same address.
+//! Address of a daemon: the printed address parses to the same address.
 
 #![no_main]
 

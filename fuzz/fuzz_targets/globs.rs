@@ -1,15 +1,15 @@
-//! The globs of skills that are switched off, beside a matcher that is too simple to be fast. The
-//! first line is the glob, what follows the package.
+//! Compares the globs of disabled skills with a simple slow matcher. The first line of the input is
+//! the glob, and the rest is the package.
 
 #![no_main]
 
 use std::collections::HashMap;
 
-use caproot::domain::disabled_skills::{DisableRules, glob};
-use caproot::domain::{RelPath, RootId, ResolvedPath};
+use caproot::domain::disabled_skills::{DisableRules, parse_glob};
+use caproot::domain::{RelPath, ResolvedPath, RootId};
 use libfuzzer_sys::fuzz_target;
 
-/// Bytes of a glob, as the config bounds them.
+/// Maximum size of a glob in the config, in bytes.
 const MAX_GLOB_BYTES: usize = 256;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -18,12 +18,14 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     let (Ok(text), path) = (std::str::from_utf8(&bytes[..end]), &bytes[end + 1..]) else { return };
-    let (Ok(pattern), Some(package)) = (glob(text), RelPath::new(path)) else { return };
+    let (Ok(pattern), Some(package)) = (parse_glob(text), RelPath::new(path)) else { return };
     let root = RootId::new("r").expect("an id");
-    // Only a set that is too large to be held may be refused.
-    let Ok(off) = DisableRules::new([(root, pattern)], []) else { return };
-    let at = |rel| ResolvedPath { base: 0, rel };
-    let found = off.places(|_| Some(at(RelPath::root()))).hold(&at(package.clone()));
+    // Only a glob set that is too large may be rejected.
+    let Ok(rules) = DisableRules::new([(root, pattern)], []) else { return };
+    let resolved = |rel_path| ResolvedPath { dir_index: 0, rel_path };
+    let found = rules
+        .resolve_globs(|_| Some(resolved(RelPath::root())))
+        .matches_package(&resolved(package.clone()));
     let is_simple = !text.contains(['[', ']', '{', '}', '\\', '!']) && !text.contains("**");
     if is_simple && text.is_ascii() && path.is_ascii() {
         let path = if package.is_root() { b"." } else { path };

@@ -1,10 +1,10 @@
-//! JSON to a value, and plugin.json to a name: what is printed reads the same, what cannot be used
-//! says so.
+//! JSON gives a value that prints and parses to itself, and plugin.json gives a name. Invalid input
+//! gives an error.
 
 #![no_main]
 
 use caproot::domain::{DiagnosticCode, json, manifest};
-use caproot_fuzz::{are_alike, check_message, check_place, check_problems, check_value};
+use caproot_fuzz::{are_alike, check_message, check_position, check_problems, check_value};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -12,13 +12,13 @@ fuzz_target!(|bytes: &[u8]| {
         Ok(value) => {
             check_value(&value);
             if !value.is_scalar() {
-                let again = json::parse(value.printed().as_bytes()).expect("what was printed");
+                let again = json::parse(value.to_text().as_bytes()).expect("printed JSON");
                 assert!(are_alike(&value, &again), "{value:?}\n{again:?}");
             }
         }
         Err(error) => {
             check_message(&error.message);
-            check_place(error.line, error.column, bytes);
+            check_position(error.line, error.column, bytes);
         }
     }
     for dir_name in [None, Some(&b"dir"[..]), Some(bytes)] {

@@ -1,4 +1,4 @@
-//! Ids and paths of roots as a platform spells them.
+//! Ids and paths of roots as a platform sends them.
 
 #![no_main]
 
@@ -21,10 +21,10 @@ fuzz_target!(|text: &str| {
                 let _ = if *byte == b'/' { write!(uri, "/") } else { write!(uri, "%{byte:02x}") };
                 uri
             });
-            // Spelled out, it may be too long.
+            // With all bytes escaped, the URI may be too long.
             assert!(uri.len() > 4_096 || RootPath::parse(&uri) == Some(RootPath::Native(path)));
         }
-        Some(RootPath::PublishedRoot(id)) => assert_eq!(format!("published:{id}"), text),
+        Some(RootPath::Published(id)) => assert_eq!(format!("published:{id}"), text),
         None => assert!(!text.starts_with('/') || text.contains('\0') || text.len() > 4_096),
     }
 });

@@ -1,35 +1,35 @@
-//! agents/openai.yaml: always something, within its bounds, and closed wherever it is broken.
+//! agents/openai.yaml always gives a result within its limits, and fails closed on an error.
 
 #![no_main]
 
 use caproot::domain::limits::MAX_MANIFEST_BYTES;
 use caproot::domain::{RelPath, Severity, SkillSidecar, sidecar};
-use caproot_fuzz::{check_problems, check_sent};
+use caproot_fuzz::{check_problems, check_wire_value};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let (sidecar, problems) = sidecar::read(bytes);
     check_problems(&problems, 64, bytes);
     if bytes.len() > MAX_MANIFEST_BYTES || problems.iter().any(|p| p.severity == Severity::Error) {
-        assert_eq!(sidecar, SkillSidecar::closed());
+        assert_eq!(sidecar, SkillSidecar::fail_closed());
     }
     check_lists(&sidecar);
     let package = RelPath::new(b"p/skills/s").expect("a path");
     let plugin = RelPath::new(b"p").expect("a path");
     let interface = sidecar.interface.unwrap_or_default();
     for text in [interface.icon_small, interface.icon_large].into_iter().flatten() {
-        if let Some(place) = sidecar::icon(&package, Some(&plugin), &text) {
+        if let Some(place) = sidecar::resolve_icon(&package, Some(&plugin), &text) {
             let assets = |dir: &[u8]| RelPath::new(dir).expect("a path");
-            let own = place.below(&assets(b"p/skills/s/assets"));
-            let below = own.or_else(|| place.below(&assets(b"p/assets")));
+            let own = place.strip_prefix(&assets(b"p/skills/s/assets"));
+            let below = own.or_else(|| place.strip_prefix(&assets(b"p/assets")));
             assert!(below.is_some_and(|below| !below.is_root()), "{text:?} {place:?}");
         }
     }
 });
 
 fn check_lists(sidecar: &SkillSidecar) {
-    let check = |texts: &[Box<str>], most: usize| {
-        assert!(texts.len() <= 256 && texts.iter().all(|text| text.chars().count() <= most));
+    let check = |texts: &[Box<str>], max: usize| {
+        assert!(texts.len() <= 256 && texts.iter().all(|text| text.chars().count() <= max));
     };
     check(&sidecar.policy.products, 64);
     assert!(sidecar.dependencies.len() <= 256);
@@ -42,8 +42,8 @@ fn check_lists(sidecar: &SkillSidecar) {
         assert!(long.iter().chain(&short).all(|text| !text.is_empty()));
     }
     if let Some(permissions) = &sidecar.permissions {
-        check(&permissions.read, 1_024);
-        check(&permissions.write, 1_024);
-        permissions.macos.iter().for_each(|value| check_sent(value, 64 << 10));
+        check(&permissions.file_system_read, 1_024);
+        check(&permissions.file_system_write, 1_024);
+        permissions.macos.iter().for_each(|value| check_wire_value(value, 64 << 10));
     }
 }

@@ -1,28 +1,28 @@
-//! YAML to a value: bounded, printable as JSON, or a message with its place.
+//! YAML gives a value of limited size that prints as JSON, or an error with its position.
 
 #![no_main]
 
 use caproot::domain::limits::MAX_ALIAS_BYTES;
 use caproot::domain::{json, yaml};
-use caproot_fuzz::{are_alike, check_message, check_place, check_value};
+use caproot_fuzz::{are_alike, check_message, check_position, check_value};
 use libfuzzer_sys::fuzz_target;
 
-/// On the wire, for each byte that a document may cost: a scalar of one byte takes eleven.
-const MAX_WEIGHT: usize = 11;
+/// Maximum ratio of wire size to document size: a scalar of one byte takes eleven bytes.
+const MAX_WIRE_RATIO: usize = 11;
 
 fuzz_target!(|text: &str| {
     match yaml::parse(text) {
         Ok(value) => {
             check_value(&value);
-            assert!(value.weight() <= MAX_WEIGHT * (text.len() + MAX_ALIAS_BYTES));
+            assert!(value.wire_size() <= MAX_WIRE_RATIO * (text.len() + MAX_ALIAS_BYTES));
             if !value.is_scalar() {
-                let again = json::parse(value.printed().as_bytes()).expect("what was printed");
+                let again = json::parse(value.to_text().as_bytes()).expect("printed JSON");
                 assert!(are_alike(&value, &again), "{value:?}\n{again:?}");
             }
         }
         Err(error) => {
             check_message(&error.message);
-            check_place(error.line, error.column, text.as_bytes());
+            check_position(error.line, error.column, text.as_bytes());
         }
     }
 });

@@ -1,4 +1,4 @@
-//! The real binary as a process: what it prints, how it ends, and whom it lets have its socket.
+//! Runs the real binary as a process and checks its output, its exit code and its socket.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,11 +15,11 @@ use serde_json::Value;
 use tokio::runtime::Handle;
 
 use crate::fixture::Fixture;
-use crate::harness::HANG;
+use crate::harness::HANG_TIMEOUT;
 
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trees/demo");
 
-/// The binary, with surroundings of its own.
+/// Command of the binary with an empty environment.
 fn caproot<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_caproot"));
     command.args(args).env_clear().env("HOME", "/nonexistent").stdin(Stdio::null());
@@ -27,7 +27,7 @@ fn caproot<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     command
 }
 
-/// Reads a pipe to its end elsewhere, so that a full one stops nobody.
+/// Reads a pipe to its end on another thread, so that a full pipe does not block the process.
 fn collect(mut pipe: impl Read + Send + 'static) -> Receiver<String> {
     let (send, receive) = channel();
     thread::spawn(move || {
@@ -38,77 +38,77 @@ fn collect(mut pipe: impl Read + Send + 'static) -> Receiver<String> {
     receive
 }
 
-/// How a process ended, and what it said.
-pub(crate) struct Ended {
+/// Exit code and output of a process.
+pub(crate) struct ProcessOutput {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-/// Waits for the end of a process that is to end by itself.
-fn ended(mut child: Child) -> Ended {
+/// Waits for a process that exits by itself.
+fn wait_for_output(mut child: Child) -> ProcessOutput {
     let stdout = collect(child.stdout.take().expect("piped"));
     let stderr = collect(child.stderr.take().expect("piped"));
-    let Ok(stdout) = stdout.recv_timeout(HANG) else {
+    let Ok(stdout) = stdout.recv_timeout(HANG_TIMEOUT) else {
         child.kill().expect("kill");
         panic!("the process does not end");
     };
-    let stderr = stderr.recv_timeout(HANG).expect("stderr ends with stdout");
-    Ended { code: child.wait().expect("wait").code(), stdout, stderr }
+    let stderr = stderr.recv_timeout(HANG_TIMEOUT).expect("stderr closes with stdout");
+    ProcessOutput { code: child.wait().expect("wait").code(), stdout, stderr }
 }
 
 /// Runs the binary to its end.
-pub(crate) fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ended {
-    ended(caproot(args).spawn().expect("the binary runs"))
+pub(crate) fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> ProcessOutput {
+    wait_for_output(caproot(args).spawn().expect("the binary runs"))
 }
 
-/// A start that must fail with one sentence and a code of its own.
-fn assert_refuses<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>, code: i32, says: &str) {
+/// Asserts that the process fails at startup with one sentence and this exit code.
+fn assert_startup_fails<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>, code: i32, says: &str) {
     let mut child = caproot(args).spawn().expect("the binary runs");
     let mut line = String::new();
     let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
     stdout.read_line(&mut line).expect("text");
     if !line.is_empty() {
         child.kill().expect("kill");
-        panic!("it starts: {line}, instead of saying {says:?}");
+        panic!("started: {line}, expected an error with {says:?}");
     }
     let stderr = collect(child.stderr.take().expect("piped"));
-    let stderr = stderr.recv_timeout(HANG).expect("it ends");
+    let stderr = stderr.recv_timeout(HANG_TIMEOUT).expect("the process exits");
     assert_eq!(child.wait().expect("wait").code(), Some(code), "{stderr}");
     assert_eq!(stderr.trim_end().lines().count(), 1, "one sentence: {stderr}");
     assert!(stderr.contains(says), "{says:?} in {stderr}");
 }
 
-/// `caproot serve`, ready.
-pub(crate) struct Serving {
+/// Running `caproot serve`, ready to accept connections.
+pub(crate) struct DaemonProcess {
     child: Child,
     endpoints: Vec<String>,
     stderr: Receiver<String>,
 }
 
-impl Serving {
-    /// Starts it with flags, and waits for its `listening` line.
+impl DaemonProcess {
+    /// Starts the daemon with flags and waits for its `listening` line.
     pub(crate) fn start(flags: &[&OsStr]) -> Self {
-        Self::spawn(&mut Self::command(flags), 1)
+        Self::launch(&mut Self::command(flags), 1)
     }
 
-    /// What starts it.
+    /// Command that starts the daemon with flags.
     pub(crate) fn command(flags: &[&OsStr]) -> Command {
         caproot([&[OsStr::new("serve")], flags].concat())
     }
 
-    /// Starts it by a command of the caller's, with one listener.
-    pub(crate) fn of(command: &mut Command) -> Self {
-        Self::of_many(command, 1)
+    /// Starts the daemon with a command of the caller and one listener.
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        Self::spawn_with_lines(command, 1)
     }
 
-    /// The same with so many lines of where it listens or is scraped.
-    pub(crate) fn of_many(command: &mut Command, lines: usize) -> Self {
+    /// Starts the daemon and waits for this many `listening` and `metrics` lines.
+    pub(crate) fn spawn_with_lines(command: &mut Command, lines: usize) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Self::spawn(command, lines)
+        Self::launch(command, lines)
     }
 
-    fn spawn(command: &mut Command, listeners: usize) -> Self {
+    fn launch(command: &mut Command, listeners: usize) -> Self {
         let mut child = command.spawn().expect("the binary runs");
         let stderr = collect(child.stderr.take().expect("piped"));
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
@@ -126,65 +126,65 @@ impl Serving {
         Self { child, endpoints, stderr }
     }
 
-    /// The address of its first listener, as it printed it.
+    /// Address of the first listener, as the daemon printed it.
     pub(crate) fn endpoint(&self) -> &str {
         &self.endpoints[0]
     }
 
-    /// Those of all of them.
+    /// Addresses of all listeners and of the metrics endpoint.
     pub(crate) fn endpoints(&self) -> &[String] {
         &self.endpoints
     }
 
     /// Sends SIGTERM, waits for the end, and returns the exit code and the log.
     ///
-    /// # Panics
-    /// In a runtime, which would not run meanwhile: the daemon would wait 10 s for clients that cannot
-    /// close their connections. Use [`Self::terminated`] there.
+    /// If called within a runtime. The runtime would block, and the daemon would wait 10 s for
+    /// clients that cannot close their connections. Use [`Self::terminate_async`] there.
     pub(crate) fn terminate(self) -> (Option<i32>, String) {
-        assert!(Handle::try_current().is_err(), "await terminated() in a runtime");
-        self.signal(Signal::TERM)
+        assert!(Handle::try_current().is_err(), "await terminate_async() in a runtime");
+        self.signal_and_wait(Signal::TERM)
     }
 
-    /// Like [`Self::terminate`], while the caller's runtime runs, so that its clients can close.
-    pub(crate) async fn terminated(self) -> (Option<i32>, String) {
-        let ended = tokio::task::spawn_blocking(move || self.signal(Signal::TERM));
-        ended.await.expect("it ends")
+    /// Sends SIGTERM like [`Self::terminate`], but keeps the runtime running so that clients can
+    /// close.
+    pub(crate) async fn terminate_async(self) -> (Option<i32>, String) {
+        let ended = tokio::task::spawn_blocking(move || self.signal_and_wait(Signal::TERM));
+        ended.await.expect("the daemon exits")
     }
 
-    /// Its process.
+    /// Process id of the daemon.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends a signal, and goes on.
-    pub(crate) fn send(&self, signal: Signal) {
+    /// Sends a signal and does not wait.
+    pub(crate) fn send_signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
         kill_process(pid, signal).expect("a signal");
     }
 
-    fn signal(self, signal: Signal) -> (Option<i32>, String) {
-        self.send(signal);
-        self.ended()
+    fn signal_and_wait(self, signal: Signal) -> (Option<i32>, String) {
+        self.send_signal(signal);
+        self.wait_for_exit()
     }
 
-    /// Waits until it ends by itself, and gives its exit code and its log.
-    pub(crate) fn ended(mut self) -> (Option<i32>, String) {
-        let log = self.stderr.recv_timeout(HANG).expect("it ends");
+    /// Waits until the daemon exits by itself. Returns the exit code and the log.
+    pub(crate) fn wait_for_exit(mut self) -> (Option<i32>, String) {
+        let log = self.stderr.recv_timeout(HANG_TIMEOUT).expect("the daemon exits");
         (self.child.wait().expect("wait").code(), log)
     }
 }
 
-impl Drop for Serving {
-    /// A test that failed leaves no daemon behind.
+impl Drop for DaemonProcess {
+    /// Kills the daemon, so that a failed test leaves no process behind.
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// A directory that only we can write, and a socket's path in it.
-fn private() -> (Fixture, PathBuf, String) {
+/// Directory that only this user can write, and the path of a socket in it.
+fn private_socket_dir() -> (Fixture, PathBuf, String) {
     let fixture = Fixture::new("dir run\nmode 0700 run");
     let socket = fixture.path("run/c.sock");
     let listen = format!("unix:{}", socket.display());
@@ -192,27 +192,27 @@ fn private() -> (Fixture, PathBuf, String) {
 }
 
 #[test]
-fn serves_the_demo_until_it_is_told_to_stop() {
+fn serves_the_demo_until_a_signal_stops_it() {
     for signal in [Signal::TERM, Signal::INT] {
-        let (fixture, _, _) = private();
+        let (fixture, _, _) = private_socket_dir();
         let mut command = caproot(["serve", "--root", DEMO]);
-        let serving = Serving::spawn(command.env("XDG_RUNTIME_DIR", fixture.path("run")), 1);
+        let serving = DaemonProcess::launch(command.env("XDG_RUNTIME_DIR", fixture.path("run")), 1);
         let socket = fixture.path("run/caproot.sock");
         assert_eq!(serving.endpoint(), format!("unix:{}", socket.display()));
         assert!(fs::metadata(&socket).expect("the socket").file_type().is_socket());
         let mode = fs::metadata(&socket).expect("the socket").permissions().mode() & 0o777;
-        assert_eq!(mode, 0o600, "nobody else may connect");
-        let (code, log) = serving.signal(signal);
+        assert_eq!(mode, 0o600, "only the owner may connect");
+        let (code, log) = serving.signal_and_wait(signal);
         assert_eq!(code, Some(0), "{log}");
-        assert!(!socket.exists(), "the socket goes with the daemon");
+        assert!(!socket.exists(), "the daemon removes its socket");
     }
 }
 
 #[test]
-fn without_a_runtime_directory_it_makes_one_of_its_own() {
+fn without_a_runtime_directory_the_daemon_creates_one() {
     let fixture = Fixture::new("dir tmp");
     let mut command = caproot(["serve", "--root", DEMO]);
-    let serving = Serving::spawn(command.env("TMPDIR", fixture.path("tmp")), 1);
+    let serving = DaemonProcess::launch(command.env("TMPDIR", fixture.path("tmp")), 1);
     let uid = rustix::process::geteuid().as_raw();
     let dir = fixture.path("tmp").join(format!("caproot-{uid}"));
     assert_eq!(serving.endpoint(), format!("unix:{}/caproot.sock", dir.display()));
@@ -222,10 +222,10 @@ fn without_a_runtime_directory_it_makes_one_of_its_own() {
 }
 
 #[test]
-fn several_listeners_have_a_line_each() {
-    let (_fixture, _, listen) = private();
+fn each_listener_is_printed_on_its_own_line() {
+    let (_fixture, _, listen) = private_socket_dir();
     let flags = ["serve", "--root", DEMO, "--listen", &listen, "--listen", "tcp:127.0.0.1:0"];
-    let serving = Serving::spawn(&mut caproot(flags), 2);
+    let serving = DaemonProcess::launch(&mut caproot(flags), 2);
     assert_eq!(serving.endpoints[0], listen);
     let port = serving.endpoints[1].strip_prefix("tcp:127.0.0.1:").expect("the real port");
     assert_ne!(port.parse::<u16>().expect("a port"), 0);
@@ -233,61 +233,65 @@ fn several_listeners_have_a_line_each() {
 }
 
 #[test]
-fn a_socket_that_is_taken() {
-    let (_fixture, socket, listen) = private();
-    let serving = Serving::start(&["--root", DEMO, "--listen", &listen].map(OsStr::new));
-    assert_refuses(["serve", "--root", DEMO, "--listen", &listen], 73, "c.sock");
-    assert!(socket.exists(), "the first keeps its socket");
-    assert_eq!(run(["status", "--endpoint", &listen]).code, Some(0), "the first still serves");
+fn a_socket_in_use_is_reported() {
+    let (_fixture, socket, listen) = private_socket_dir();
+    let serving = DaemonProcess::start(&["--root", DEMO, "--listen", &listen].map(OsStr::new));
+    assert_startup_fails(["serve", "--root", DEMO, "--listen", &listen], 73, "c.sock");
+    assert!(socket.exists(), "the first daemon keeps its socket");
+    assert_eq!(
+        run(["status", "--endpoint", &listen]).code,
+        Some(0),
+        "the first daemon still serves"
+    );
     assert_eq!(serving.terminate().0, Some(0));
 }
 
 #[test]
-fn a_port_that_is_taken() {
+fn a_port_in_use_is_reported() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let listen = format!("tcp:{}", taken.local_addr().expect("an address"));
-    assert_refuses(["serve", "--root", DEMO, "--listen", &listen], 73, &listen[4..]);
+    assert_startup_fails(["serve", "--root", DEMO, "--listen", &listen], 73, &listen[4..]);
 }
 
 #[test]
 fn a_stale_socket_is_replaced() {
-    let (_fixture, socket, listen) = private();
+    let (_fixture, socket, listen) = private_socket_dir();
     drop(UnixListener::bind(&socket).expect("bind"));
-    assert!(socket.exists(), "nobody listens, the file stays");
-    let serving = Serving::start(&["--root", DEMO, "--listen", &listen].map(OsStr::new));
+    assert!(socket.exists(), "the file remains without a listener");
+    let serving = DaemonProcess::start(&["--root", DEMO, "--listen", &listen].map(OsStr::new));
     assert_eq!(run(["status", "--endpoint", &listen]).code, Some(0));
     assert_eq!(serving.terminate().0, Some(0));
 }
 
 #[test]
-fn what_is_no_socket_is_left_alone() {
-    let (fixture, socket, listen) = private();
+fn a_file_that_is_not_a_socket_is_not_replaced() {
+    let (fixture, socket, listen) = private_socket_dir();
     fs::write(&socket, "precious").expect("write");
-    assert_refuses(["serve", "--root", DEMO, "--listen", &listen], 73, "c.sock");
+    assert_startup_fails(["serve", "--root", DEMO, "--listen", &listen], 73, "c.sock");
     assert_eq!(fs::read(&socket).expect("read"), b"precious");
     fs::remove_file(&socket).expect("remove");
     symlink(fixture.path("run/target"), &socket).expect("link");
-    assert_refuses(["serve", "--root", DEMO, "--listen", &listen], 73, "c.sock");
-    assert!(!fixture.path("run/target").exists(), "nothing was made through the link");
+    assert_startup_fails(["serve", "--root", DEMO, "--listen", &listen], 73, "c.sock");
+    assert!(!fixture.path("run/target").exists(), "nothing was created through the link");
 }
 
 #[test]
-fn a_directory_that_others_can_write_is_no_place_for_a_socket() {
-    let (fixture, _, listen) = private();
+fn a_socket_in_a_world_writable_directory_is_rejected() {
+    let (fixture, _, listen) = private_socket_dir();
     fs::set_permissions(fixture.path("run"), fs::Permissions::from_mode(0o777)).expect("chmod");
-    assert_refuses(["serve", "--root", DEMO, "--listen", &listen], 73, "run");
+    assert_startup_fails(["serve", "--root", DEMO, "--listen", &listen], 73, "run");
 }
 
 #[test]
-fn a_directory_that_is_not_there_is_no_place_for_a_socket() {
-    let (fixture, _, _) = private();
+fn a_socket_in_a_missing_directory_is_rejected() {
+    let (fixture, _, _) = private_socket_dir();
     let listen = format!("unix:{}", fixture.path("run/none/c.sock").display());
-    assert_refuses(["serve", "--root", DEMO, "--listen", &listen], 73, "none");
+    assert_startup_fails(["serve", "--root", DEMO, "--listen", &listen], 73, "none");
 }
 
 #[test]
-fn bad_configuration() {
-    let (_fixture, _, listen) = private();
+fn bad_configuration_fails_with_exit_code_78() {
+    let (_fixture, _, listen) = private_socket_dir();
     let listen = listen.as_str();
     for (flags, says) in [
         (["--root", "/etc/passwd", "--listen", listen], "/etc/passwd"),
@@ -295,12 +299,12 @@ fn bad_configuration() {
         (["--root", DEMO, "--listen", "tcp:0.0.0.0:0"], "0.0.0.0"),
         (["--root", DEMO, "--environment-id", ""], "environment-id"),
     ] {
-        assert_refuses(std::iter::once("serve").chain(flags), 78, says);
+        assert_startup_fails(std::iter::once("serve").chain(flags), 78, says);
     }
 }
 
 #[test]
-fn versions() {
+fn version_flags_print_version_and_build() {
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(run(["-V"]).stdout, format!("caproot {version}\n"));
     let long = run(["--version"]).stdout;
@@ -316,7 +320,7 @@ fn versions() {
 }
 
 #[test]
-fn bad_usage() {
+fn bad_usage_fails_with_exit_code_2() {
     for args in [&["serve", "--no-such-flag"][..], &["no-such-command"], &["serve", "--root"]] {
         let ended = run(args);
         assert_eq!(ended.code, Some(2), "{args:?}: {}", ended.stderr);
@@ -325,9 +329,9 @@ fn bad_usage() {
 }
 
 #[test]
-fn a_client_of_the_demo() {
-    let (_fixture, _, listen) = private();
-    let serving = Serving::start(&["--root", DEMO, "--listen", &listen].map(OsStr::new));
+fn client_commands_work_against_the_demo() {
+    let (_fixture, _, listen) = private_socket_dir();
+    let serving = DaemonProcess::start(&["--root", DEMO, "--listen", &listen].map(OsStr::new));
     let status = run(["status", "--endpoint", &listen]);
     assert_eq!(status.code, Some(0), "{}", status.stderr);
 
@@ -338,7 +342,10 @@ fn a_client_of_the_demo() {
         list["skills"].as_array().expect("skills").iter().map(|s| s["name"].clone()).collect();
     assert_eq!(names, ["review-kit:review-diff", "triage-logs", "write-changelog"]);
     let severe: Vec<_> = list["diagnostics"].as_array().into_iter().flatten().collect();
-    assert!(severe.iter().all(|d| d["severity"] == "SEVERITY_NOTE"), "a clean demo: {severe:?}");
+    assert!(
+        severe.iter().all(|d| d["severity"] == "SEVERITY_NOTE"),
+        "the demo has no problems: {severe:?}"
+    );
 
     let handle = "skill://demo/write-changelog";
     let read = run(["read", "--endpoint", &listen, handle]);
@@ -350,5 +357,5 @@ fn a_client_of_the_demo() {
     assert_eq!(gone.code, Some(4), "{}", gone.stderr);
     assert_eq!(gone.stdout, "", "stdout is for results");
     assert_eq!(serving.terminate().0, Some(0));
-    assert_eq!(run(["status", "--endpoint", &listen]).code, Some(3), "nobody answers");
+    assert_eq!(run(["status", "--endpoint", &listen]).code, Some(3), "no daemon answers");
 }

@@ -1,4 +1,4 @@
-//! The client commands as processes, against a real daemon: text, JSON, exit codes.
+//! Runs the client commands as processes against a real daemon: text, JSON and exit codes.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -9,16 +9,16 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, in_time, surroundings};
+use crate::harness::{Daemon, Setup, in_time, isolated_env};
 
-/// How a process ended, and what it said.
-pub(crate) struct Ended {
+/// Exit code and output of a process.
+pub(crate) struct CommandOutput {
     pub code: Option<i32>,
     pub stdout: Vec<u8>,
     pub stderr: String,
 }
 
-impl Ended {
+impl CommandOutput {
     fn text(&self) -> &str {
         std::str::from_utf8(&self.stdout).expect("text")
     }
@@ -29,34 +29,34 @@ impl Ended {
     }
 }
 
-/// The binary, with surroundings of its own.
+/// Command of the binary with an empty environment.
 pub(crate) fn caproot<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_caproot"));
     command.args(args).env_clear().env("HOME", "/nonexistent").stdin(Stdio::null());
     command
 }
 
-/// Runs a process to its end, elsewhere, so that a daemon in this thread goes on.
-pub(crate) async fn ended(mut command: Command) -> Ended {
+/// Runs a process to its end on a blocking thread, so that a daemon in this runtime continues.
+pub(crate) async fn run_command(mut command: Command) -> CommandOutput {
     let output = in_time(tokio::task::spawn_blocking(move || command.output())).await;
     let output = output.expect("no panic").expect("the binary runs");
     let stderr = String::from_utf8(output.stderr).expect("text");
     assert!(!stderr.contains("panicked"), "{stderr}");
-    Ended { code: output.status.code(), stdout: output.stdout, stderr }
+    CommandOutput { code: output.status.code(), stdout: output.stdout, stderr }
 }
 
-/// A client command of the daemon, its words split at blanks.
-pub(crate) fn asking(daemon: &Daemon, words: &str) -> Command {
+/// Client command for the daemon. The words are split at spaces.
+pub(crate) fn client_command(daemon: &Daemon, words: &str) -> Command {
     let mut command = caproot(words.split_whitespace());
     command.env("CAPROOT_ENDPOINT", format!("tcp:{}", daemon.address));
     command
 }
 
-async fn run(daemon: &Daemon, words: &str) -> Ended {
-    ended(asking(daemon, words)).await
+async fn run(daemon: &Daemon, words: &str) -> CommandOutput {
+    run_command(client_command(daemon, words)).await
 }
 
-/// A daemon that publishes `skills`, whose skill `pdf` has a script.
+/// Daemon that publishes `skills`. The skill `pdf` has a script.
 async fn publishing(more: &str) -> (Fixture, Daemon) {
     let fixture = Fixture::new(&format!(
         "skill skills/pdf\nfile skills/pdf/scripts/fill.py\n| #!\nmode 0755 skills/pdf/scripts/fill.py
@@ -67,25 +67,25 @@ async fn publishing(more: &str) -> (Fixture, Daemon) {
 }
 
 #[tokio::test]
-async fn roots() {
+async fn roots_shows_state_and_reason() {
     let fixture = Fixture::new("skill good/a");
     let root = |id: &str, dir| (Some(id.to_owned()), fixture.path(dir));
     let setup = Setup { roots: vec![root("good", "good"), root("new", "new")], ..Setup::default() };
     let daemon = Daemon::start(setup).await;
-    let said = run(&daemon, "roots").await;
-    assert_eq!(said.code, Some(1), "a root is not ready");
+    let output = run(&daemon, "roots").await;
+    assert_eq!(output.code, Some(1), "a root is not ready");
     let expected =
         ["ID    SCOPE  STATE", "good  USER   READY", "new   USER   UNAVAILABLE NOT_FOUND"];
-    assert_eq!(said.text().lines().collect::<Vec<_>>(), expected);
-    let [problem, summary] = said.stderr.lines().collect::<Vec<_>>()[..] else { panic!() };
+    assert_eq!(output.text().lines().collect::<Vec<_>>(), expected);
+    let [problem, summary] = output.stderr.lines().collect::<Vec<_>>()[..] else { panic!() };
     assert!(problem.starts_with("error[NOT_FOUND] root new: "), "{problem}");
     assert_eq!(summary, "published: 2 roots (1 not ready)");
     fs::create_dir(fixture.path("new")).expect("a directory");
-    // Published roots have no call of their own that waits for a change.
+    // No call waits for a change of published roots, so ask for a fresh list.
     assert_eq!(run(&daemon, "resolve --fresh").await.code, Some(0));
-    let said = run(&daemon, "roots --output json").await;
-    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
-    let answer = said.json();
+    let output = run(&daemon, "roots --output json").await;
+    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
+    let answer = output.json();
     assert_eq!(answer["roots"][1]["state"], "ROOT_STATE_READY");
     assert_eq!(
         answer["roots"][0]["selectedCapabilityRoot"]["location"],
@@ -95,17 +95,17 @@ async fn roots() {
 }
 
 #[tokio::test]
-async fn resolve() {
+async fn resolve_shows_plugins_and_selected_roots() {
     let manifest =
         "file skills/.codex-plugin/plugin.json\n| {\"name\":\"kit\",\"version\":\"1.2\"}";
     let more = format!("{manifest}\nfile skills/bad/SKILL.md\n| no fence\nfile one/SKILL.md");
     let (fixture, daemon) = publishing(&more).await;
-    let said = run(&daemon, "resolve").await;
-    assert_eq!(said.code, Some(0));
-    let line = said.text().lines().nth(1).expect("a root");
+    let output = run(&daemon, "resolve").await;
+    assert_eq!(output.code, Some(0));
+    let line = output.text().lines().nth(1).expect("a root");
     assert!(line.starts_with("skills  READY  PLUGIN kit 1.2: 1 skill, 1 left out; "), "{line}");
-    assert!(said.stderr.contains("error[NO_FRONTMATTER] skill://skills/bad/SKILL.md"));
-    assert!(said.stderr.ends_with("1 root, 1 error\n"), "{}", said.stderr);
+    assert!(output.stderr.contains("error[NO_FRONTMATTER] skill://skills/bad/SKILL.md"));
+    assert!(output.stderr.ends_with("1 root, 1 error\n"), "{}", output.stderr);
 
     let selected = json!({"selectedCapabilityRoots": [
         {"id": "x", "location": {"environmentId": "local", "path": fixture.path("skills")}},
@@ -113,14 +113,14 @@ async fn resolve() {
     ]});
     fixture.write("selected.json", selected.to_string());
     let file = fixture.path("selected.json");
-    let mut from_file = asking(&daemon, "resolve --fresh --output json");
+    let mut from_file = client_command(&daemon, "resolve --fresh --output json");
     from_file.arg("--selected").arg(&file);
-    let mut from_stdin = asking(&daemon, "resolve --output json --selected -");
+    let mut from_stdin = client_command(&daemon, "resolve --output json --selected -");
     from_stdin.stdin(fs::File::open(&file).expect("just written"));
     for command in [from_file, from_stdin] {
-        let said = ended(command).await;
-        assert_eq!((said.code, said.stderr.as_str()), (Some(1), ""), "y is not ready");
-        let roots = said.json()["roots"].clone();
+        let output = run_command(command).await;
+        assert_eq!((output.code, output.stderr.as_str()), (Some(1), ""), "y is not ready");
+        let roots = output.json()["roots"].clone();
         assert_eq!((&roots[0]["id"], &roots[0]["kind"]), (&json!("x"), &json!("ROOT_KIND_PLUGIN")));
         assert_eq!(roots[0]["plugin"], json!({"name": "kit", "version": "1.2"}));
         assert_eq!(roots[0]["diagnostics"][0]["code"], "DIAGNOSTIC_CODE_NO_FRONTMATTER");
@@ -130,38 +130,38 @@ async fn resolve() {
 }
 
 #[tokio::test]
-async fn resources() {
+async fn resources_lists_files_and_digests() {
     let (_fixture, daemon) =
         publishing("skill skills/many\nrepeat 1200 file skills/many/f{}").await;
-    let said = run(&daemon, "resources skill://skills/pdf").await;
-    assert_eq!((said.code, said.stderr.as_str()), (Some(0), "2 files, 57 bytes\n"));
+    let output = run(&daemon, "resources skill://skills/pdf").await;
+    assert_eq!((output.code, output.stderr.as_str()), (Some(0), "2 files, 57 bytes\n"));
     let expected = [
         "BYTES  X  TYPE           RESOURCE",
         "54     -  text/markdown  skill://skills/pdf/SKILL.md",
         "3      x  text/plain     skill://skills/pdf/scripts/fill.py",
     ];
-    assert_eq!(said.text().lines().collect::<Vec<_>>(), expected);
+    assert_eq!(output.text().lines().collect::<Vec<_>>(), expected);
 
     let digest = crate::reads::digest(b"#!\n");
-    let said = run(&daemon, "resources skill://skills/pdf --digests").await;
-    let line = said.text().lines().nth(2).expect("two files").to_owned();
+    let output = run(&daemon, "resources skill://skills/pdf --digests").await;
+    let line = output.text().lines().nth(2).expect("two files").to_owned();
     assert!(line.contains(&format!("  {digest}  skill://skills/pdf/scripts/fill.py")), "{line}");
-    let said = run(&daemon, "resources skill://skills/pdf --digests --output json").await;
-    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+    let output = run(&daemon, "resources skill://skills/pdf --digests --output json").await;
+    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
     assert_eq!(
-        said.json()["resources"][1],
+        output.json()["resources"][1],
         json!({"resource": "skill://skills/pdf/scripts/fill.py", "sizeBytes": "3",
             "mediaType": "text/plain", "executable": true, "digest": digest})
     );
 
-    let said = run(&daemon, "resources skill://skills/many --output json").await.json();
-    assert_eq!(said["resources"].as_array().map(Vec::len), Some(1_201), "pages are merged");
-    assert_eq!(said.get("nextPageToken"), None);
+    let output = run(&daemon, "resources skill://skills/many --output json").await.json();
+    assert_eq!(output["resources"].as_array().map(Vec::len), Some(1_201), "pages are merged");
+    assert_eq!(output.get("nextPageToken"), None);
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn path() {
+async fn path_prints_the_file_of_a_handle() {
     let more = "file skills/pdf/\\xff\nfile shared/x\nlink skills/pdf/out -> $TMP/shared/x
         link skills/pdf/in -> scripts\nfile skills/pdf/.env";
     let fixture = Fixture::new(&format!(
@@ -172,11 +172,11 @@ async fn path() {
     let setup = Setup { roots: vec![root], allow, ..Setup::default() };
     let daemon = Daemon::start(setup).await;
     let at = |handle: &str, more: &[&OsStr]| {
-        let mut command = asking(&daemon, "path");
+        let mut command = client_command(&daemon, "path");
         let mut root = OsString::from("skills=");
         root.push(fixture.path("skills"));
         command.arg(handle).arg("--root").arg(root).args(more);
-        ended(command)
+        run_command(command)
     };
     let printed = |path: &str| [fixture.path(path).as_os_str().as_bytes(), b"\n"].concat();
     let shared = fixture.path("shared");
@@ -189,17 +189,17 @@ async fn path() {
         ("skill://skills/pdf/out", &allow, "shared/x"),
     ];
     for (handle, more, path) in found {
-        let said = at(handle, more).await;
-        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{handle}");
-        assert_eq!(said.stdout, printed(path));
+        let output = at(handle, more).await;
+        assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""), "{handle}");
+        assert_eq!(output.stdout, printed(path));
     }
     let json = [OsStr::new("--output"), OsStr::new("json")];
-    let said = at("skill://skills/pdf", &json).await.json();
-    assert_eq!(said["path"], fixture.path("skills/pdf").to_str().expect("UTF-8"));
-    assert!(said["uri"].as_str().expect("a URI").starts_with("file:///"));
-    let said = at("skill://skills/pdf/%FF", &json).await.json();
+    let output = at("skill://skills/pdf", &json).await.json();
+    assert_eq!(output["path"], fixture.path("skills/pdf").to_str().expect("UTF-8"));
+    assert!(output["uri"].as_str().expect("a URI").starts_with("file:///"));
+    let output = at("skill://skills/pdf/%FF", &json).await.json();
     assert_eq!(
-        (said.get("path"), said["uri"].as_str().expect("a URI").ends_with("/%FF")),
+        (output.get("path"), output["uri"].as_str().expect("a URI").ends_with("/%FF")),
         (None, true)
     );
 
@@ -213,38 +213,43 @@ async fn path() {
         ("skill://skills/pdf/../pdf", 4, "no such file"),
         ("skill:pdf", 2, "skill://ROOT"),
     ] {
-        let said = at(handle, &[]).await;
-        assert_eq!((said.code, said.text()), (Some(code), ""), "{handle}: {}", said.stderr);
-        assert!(said.stderr.contains(says), "{handle}: {}", said.stderr);
+        let output = at(handle, &[]).await;
+        assert_eq!((output.code, output.text()), (Some(code), ""), "{handle}: {}", output.stderr);
+        assert!(output.stderr.contains(says), "{handle}: {}", output.stderr);
     }
-    // The daemon does not say where a published root is.
-    let said = run(&daemon, "path skill://skills/pdf").await;
-    assert_eq!(said.code, Some(78));
+    // The daemon does not disclose the directory of a published root.
+    let output = run(&daemon, "path skill://skills/pdf").await;
+    assert_eq!(output.code, Some(78));
     for part in ["/etc/caproot/caproot.yaml cannot be read", "--config FILE", "--root ID=DIR"] {
-        assert!(said.stderr.contains(part), "{part} in {}", said.stderr);
+        assert!(output.stderr.contains(part), "{part} in {}", output.stderr);
     }
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn path_by_the_config_file() {
+async fn path_reads_published_roots_from_the_config_file() {
     let (fixture, daemon) = publishing("skill other/pdf\nfile other/pdf/more").await;
     let with = |config: &str, handle: &str| {
         fixture.write("caproot.yaml", config);
-        let mut command = asking(&daemon, "path");
+        let mut command = client_command(&daemon, "path");
         command.arg(handle).arg("--config").arg(fixture.path("caproot.yaml"));
-        ended(command)
+        run_command(command)
     };
-    // The command reads no key, which this user may not be able to read.
+    // The command does not read the TLS key, which this user may not be able to read.
     let good = "roots: [{id: skills, path: skills}]\ntls: {cert: /none.pem, key: /none.key}";
     for (handle, path) in [
         ("skill://skills/pdf", "skills/pdf"),
         ("skill://skills/pdf/scripts/fill.py", "skills/pdf/scripts/fill.py"),
         ("pdf", "skills/pdf"),
     ] {
-        let said = with(good, handle).await;
+        let output = with(good, handle).await;
         let expected = fixture.path(path);
-        assert_eq!(said.text().trim_end(), expected.to_str().expect("UTF-8"), "{}", said.stderr);
+        assert_eq!(
+            output.text().trim_end(),
+            expected.to_str().expect("UTF-8"),
+            "{}",
+            output.stderr
+        );
     }
     for (config, says) in [
         ("roots: [{id: other, path: skills}]", "does not publish"),
@@ -252,29 +257,29 @@ async fn path_by_the_config_file() {
         ("roots: {", "caproot.yaml:1:"),
         ("", "does not publish"),
     ] {
-        let said = with(config, "pdf").await;
-        assert_eq!((said.code, said.text()), (Some(78), ""), "{config}: {}", said.stderr);
-        assert!(said.stderr.contains(says), "{config}: {}", said.stderr);
-        assert!(said.stderr.contains("--root ID=DIR"), "{config}: {}", said.stderr);
+        let output = with(config, "pdf").await;
+        assert_eq!((output.code, output.text()), (Some(78), ""), "{config}: {}", output.stderr);
+        assert!(output.stderr.contains(says), "{config}: {}", output.stderr);
+        assert!(output.stderr.contains("--root ID=DIR"), "{config}: {}", output.stderr);
     }
-    let said = run(&daemon, "path pdf --config /nonexistent.yaml").await;
-    assert_eq!(said.code, Some(78));
+    let output = run(&daemon, "path pdf --config /nonexistent.yaml").await;
+    assert_eq!(output.code, Some(78));
     for part in ["/nonexistent.yaml cannot be read", "--root ID=DIR"] {
-        assert!(said.stderr.contains(part), "{part} in {}", said.stderr);
+        assert!(output.stderr.contains(part), "{part} in {}", output.stderr);
     }
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn status_is_short_and_shows_limits_when_asked() {
+async fn status_shows_limits_only_with_the_limits_flag() {
     let (_fixture, daemon) = publishing("").await;
     let short = run(&daemon, "status").await;
     let long = run(&daemon, "status --limits").await;
     assert_eq!((short.code, long.code), (Some(0), Some(0)));
     assert!((8..=12).contains(&short.text().lines().count()), "{}", short.text());
     assert!(!short.text().contains("max_depth"), "{}", short.text());
-    let keys = |said: &Ended| -> Vec<String> {
-        let keys = said.text().lines().filter_map(|line| line.split_whitespace().next());
+    let keys = |output: &CommandOutput| -> Vec<String> {
+        let keys = output.text().lines().filter_map(|line| line.split_whitespace().next());
         keys.map(str::to_owned).collect()
     };
     let (short, long) = (keys(&short), keys(&long));
@@ -284,61 +289,61 @@ async fn status_is_short_and_shows_limits_when_asked() {
 }
 
 #[tokio::test]
-async fn path_in_a_usual_place() {
+async fn path_in_a_default_location() {
     let fixture = Fixture::new(
         "skill mine/.agents/skills/pdf\nskill yours/.agents/skills/pdf
         file yours/.agents/skills/pdf/SKILL.md\n| ---\n| description: Another.\n| ---",
     );
     let home = Some(fixture.path("mine"));
     let setup = Setup {
-        env: caproot::endpoint::ProcessEnv { home, ..surroundings(fixture.top()) },
+        env: caproot::endpoint::ProcessEnv { home, ..isolated_env(fixture.top()) },
         ..Setup::default()
     };
     let daemon = Daemon::start(setup).await;
     let at_home = |home: &str| {
-        let mut command = asking(&daemon, "path skill://user/pdf");
+        let mut command = client_command(&daemon, "path skill://user/pdf");
         command.env("HOME", fixture.path(home));
-        ended(command)
+        run_command(command)
     };
-    let said = at_home("mine").await;
+    let output = at_home("mine").await;
     let expected = fixture.path("mine/.agents/skills/pdf");
-    assert_eq!(said.text().trim_end(), expected.to_str().expect("UTF-8"), "{}", said.stderr);
-    // The same place of somebody else is another root.
+    assert_eq!(output.text().trim_end(), expected.to_str().expect("UTF-8"), "{}", output.stderr);
+    // The default location of another user is another root.
     for home in ["yours", "nobody"] {
-        let said = at_home(home).await;
-        assert_eq!((said.code, said.text()), (Some(78), ""), "{}", said.stderr);
-        assert!(said.stderr.contains("--root ID=DIR"), "{}", said.stderr);
+        let output = at_home(home).await;
+        assert_eq!((output.code, output.text()), (Some(78), ""), "{}", output.stderr);
+        assert!(output.stderr.contains("--root ID=DIR"), "{}", output.stderr);
     }
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn all_fail_alike() {
+async fn all_commands_fail_with_the_same_exit_codes() {
     let (fixture, daemon) = publishing("").await;
     let commands =
         ["roots", "resolve", "list", "resources skill://skills/pdf", "path skill://skills/pdf"];
     for words in commands {
-        let nobody = format!("{words} --endpoint unix:{}", fixture.path("none").display());
-        let said = run(&daemon, &nobody).await;
-        assert_eq!((said.code, said.text()), (Some(3), ""), "{words}: {}", said.stderr);
-        assert_eq!(said.stderr.lines().count(), 2, "a sentence and a hint: {}", said.stderr);
-        let said = run(&daemon, &format!("{words} --output yaml")).await;
-        assert_eq!((said.code, said.text()), (Some(2), ""), "{words}: {}", said.stderr);
+        let no_daemon = format!("{words} --endpoint unix:{}", fixture.path("none").display());
+        let output = run(&daemon, &no_daemon).await;
+        assert_eq!((output.code, output.text()), (Some(3), ""), "{words}: {}", output.stderr);
+        assert_eq!(output.stderr.lines().count(), 2, "a sentence and a hint: {}", output.stderr);
+        let output = run(&daemon, &format!("{words} --output yaml")).await;
+        assert_eq!((output.code, output.text()), (Some(2), ""), "{words}: {}", output.stderr);
     }
     for words in &commands[1..] {
-        let said = run(&daemon, &format!("{words} --selected /nonexistent")).await;
-        assert_eq!((said.code, said.text()), (Some(78), ""), "{words}: {}", said.stderr);
+        let output = run(&daemon, &format!("{words} --selected /nonexistent")).await;
+        assert_eq!((output.code, output.text()), (Some(78), ""), "{words}: {}", output.stderr);
     }
     for handle in ["skill://skills/none", "skill://skills/pdf/scripts/fill.py"] {
-        let said = run(&daemon, &format!("resources {handle}")).await;
-        assert_eq!(said.code, Some(4));
-        assert!(said.stderr.contains("PACKAGE_NOT_FOUND"), "{}", said.stderr);
+        let output = run(&daemon, &format!("resources {handle}")).await;
+        assert_eq!(output.code, Some(4));
+        assert!(output.stderr.contains("PACKAGE_NOT_FOUND"), "{}", output.stderr);
     }
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_reader_that_leaves_early_is_no_failure() {
+async fn a_closed_stdout_is_no_failure() {
     let (_fixture, daemon) = publishing("").await;
     for words in [
         "roots",
@@ -350,13 +355,13 @@ async fn a_reader_that_leaves_early_is_no_failure() {
         "completions bash",
         "man",
     ] {
-        let mut command = asking(&daemon, words);
+        let mut command = client_command(&daemon, words);
         let (reader, writer) = pipe().expect("a pipe");
         drop(reader);
         command.stdout(writer);
-        let said = ended(command).await;
-        assert_eq!(said.code, Some(0), "{words}: {}", said.stderr);
-        assert!(!said.stderr.contains("error"), "{words}: {}", said.stderr);
+        let output = run_command(command).await;
+        assert_eq!(output.code, Some(0), "{words}: {}", output.stderr);
+        assert!(!output.stderr.contains("error"), "{words}: {}", output.stderr);
     }
     daemon.stop().await;
 }
@@ -365,43 +370,43 @@ const COMMANDS: [&str; 8] =
     ["serve", "status", "roots", "resolve", "list", "resources", "read", "path"];
 
 #[tokio::test]
-async fn completions() {
+async fn completions_name_every_command() {
     for shell in ["bash", "zsh", "fish"] {
-        let said = ended(caproot(["completions", shell])).await;
-        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{shell}");
+        let output = run_command(caproot(["completions", shell])).await;
+        assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""), "{shell}");
         for command in COMMANDS.into_iter().chain(["completions", "man", "--digests"]) {
-            let named = said.text().contains(command.trim_start_matches('-'));
+            let named = output.text().contains(command.trim_start_matches('-'));
             assert!(named, "{shell} does not name {command}");
         }
     }
-    assert_eq!(ended(caproot(["completions", "cmd.exe"])).await.code, Some(2));
+    assert_eq!(run_command(caproot(["completions", "cmd.exe"])).await.code, Some(2));
 }
 
 #[tokio::test]
-async fn man() {
-    let said = ended(caproot(["man"])).await;
-    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
-    assert!(said.text().contains(".TH caproot 1"));
+async fn man_pages_exist_for_every_command() {
+    let output = run_command(caproot(["man"])).await;
+    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
+    assert!(output.text().contains(".TH caproot 1"));
     let fixture = Fixture::new("dir pages");
     let mut command = caproot(["man", "--dir"]);
     command.arg(fixture.path("pages"));
-    let written = ended(command).await;
+    let written = run_command(command).await;
     assert_eq!((written.code, written.text(), written.stderr.as_str()), (Some(0), "", ""));
     assert!(fixture.path("pages/caproot.1").is_file());
     for name in COMMANDS {
-        assert!(said.text().contains(name), "the page of the program names {name}");
+        assert!(output.text().contains(name), "the page of the program names {name}");
         let page = fs::read_to_string(fixture.path(&format!("pages/caproot-{name}.1")));
         let page = page.expect("a page for each command");
         assert!(page.contains("\\-\\-output") || name == "serve", "{name}");
     }
     let mut command = caproot(["man", "--dir"]);
     command.arg(fixture.path("none"));
-    let said = ended(command).await;
-    assert_eq!(said.code, Some(74), "{}", said.stderr);
+    let output = run_command(command).await;
+    assert_eq!(output.code, Some(74), "{}", output.stderr);
 }
 
 #[tokio::test]
-async fn a_daemon_that_publishes_nothing_says_what_to_do() {
+async fn a_daemon_without_published_roots_prints_a_hint() {
     let daemon = Daemon::start(Setup::default()).await;
     for (words, says) in [("list", true), ("roots", true), ("list --root /nowhere", false)] {
         let ended = run(&daemon, words).await;

@@ -1,5 +1,5 @@
-//! Lists come compressed to who offers to take them so, and nothing else does; requests may come
-//! compressed, within the bound for any request.
+//! Lists are compressed for clients that accept gzip, and other responses never are. Requests may
+//! be compressed, within the size limit of any request.
 
 use caproot::proto::caproot::v1::{
     GetExecutorRequest, ListRootsRequest, ListSkillsRequest, ResolveRootsRequest,
@@ -16,13 +16,13 @@ use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, in_time, list_request, read_request, selected};
 use crate::resources;
 
-/// The encoding that an answer says it has.
+/// Encoding that a response declares.
 fn encoding(metadata: &MetadataMap) -> Option<&str> {
     metadata.get("grpc-encoding").map(|value| value.to_str().expect("text"))
 }
 
 #[tokio::test]
-async fn lists_come_compressed_to_who_offers() {
+async fn lists_are_compressed_for_clients_that_accept_gzip() {
     let fixture = Fixture::new("repeat 50 skill root/{}\nskill root/a");
     let root = selected("r", fixture.path("root"));
     let roots = vec![root.clone()];
@@ -60,23 +60,25 @@ async fn lists_come_compressed_to_who_offers() {
 }
 
 #[tokio::test]
-async fn requests_come_compressed_within_their_bound() {
+async fn compressed_requests_keep_the_size_limit() {
     let fixture = Fixture::new("skill root/a");
     let roots = [selected("r", fixture.path("root"))];
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
-    let asking = |bytes| ListSkillsRequest { product: "x".repeat(bytes), ..list_request(&roots) };
+    let request_of_size =
+        |bytes| ListSkillsRequest { product: "x".repeat(bytes), ..list_request(&roots) };
     let endpoint = Endpoint::from_shared(format!("http://{}", daemon.address)).expect("a URI");
     let channel = in_time(endpoint.connect()).await.expect("connect");
     let mut health = HealthClient::new(channel.clone()).send_compressed(Gzip);
     let request = HealthCheckRequest { service: "caproot.v1.CapabilityService".into() };
-    in_time(health.check(request)).await.expect("of every service");
+    in_time(health.check(request)).await.expect("the health of the service");
     let mut client = daemon.client.clone().send_compressed(Gzip);
-    let list = in_time(client.list_skills(asking(100_000))).await.expect("a list");
+    let list = in_time(client.list_skills(request_of_size(100_000))).await.expect("a list");
     assert_eq!(list.into_inner().skills.len(), 1);
-    // On the way it has a few KiB.
-    let refused = in_time(client.list_skills(asking(16 << 20))).await.expect_err("too much");
-    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
-    assert!(refused.message().contains("size limit"), "{refused:?}");
-    assert_eq!(daemon.list(&roots).await.skills.len(), 1, "it goes on");
+    // Compressed, this request has only a few KiB.
+    let rejected =
+        in_time(client.list_skills(request_of_size(16 << 20))).await.expect_err("too much");
+    assert_eq!(rejected.code(), Code::ResourceExhausted, "{rejected:?}");
+    assert!(rejected.message().contains("size limit"), "{rejected:?}");
+    assert_eq!(daemon.list(&roots).await.skills.len(), 1, "the daemon still answers");
     daemon.stop().await;
 }

@@ -1,5 +1,5 @@
-//! Real trees, where `CAPROOT_CORPUS` names a directory of them: nothing named SKILL.md is lost in
-//! silence. The walk here shares no code with the daemon's.
+//! Real trees below the directory in `CAPROOT_CORPUS`: each SKILL.md is listed or has a diagnostic.
+//! The walk here shares no code with the daemon.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,8 +10,8 @@ use caproot::proto::caproot::v1::{ListSkillsRequest, RootState};
 
 use crate::harness::{Daemon, Setup, list_request, read_request, selected};
 
-/// Every SKILL.md below `dir` that is not below a directory that is passed over, as handles.
-/// Directories are not entered through links: what they name is told under its own path.
+/// Collects the handle of every SKILL.md below `dir`, except below skipped directories. Directories
+/// behind links are not entered: their files are found under their own path.
 fn main_resources(dir: &Path, handle: &str, found: &mut BTreeSet<String>) {
     let entries: Vec<_> =
         fs::read_dir(dir).expect("a directory").map(|e| e.expect("an entry")).collect();
@@ -39,7 +39,7 @@ fn encoded(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn no_skill_is_lost_in_silence() {
+async fn each_skill_is_listed_or_reported() {
     let Some(corpus) = std::env::var_os("CAPROOT_CORPUS") else {
         println!("corpus skipped: CAPROOT_CORPUS is not set");
         return;
@@ -52,14 +52,14 @@ async fn no_skill_is_lost_in_silence() {
     for (index, dir) in dirs.iter().enumerate() {
         let id = format!("c{index}");
         let root = selected(&id, dir);
-        let mut told = BTreeSet::new();
+        let mut reported = BTreeSet::new();
         let mut listed = Vec::new();
         let mut request: ListSkillsRequest = list_request(std::slice::from_ref(&root));
         loop {
             let page = daemon.try_list(request.clone()).await.expect("ListSkills");
             assert_eq!(page.roots[0].state(), RootState::Ready, "{}", dir.display());
             assert!(!page.truncated, "{} is within the limits", dir.display());
-            told.extend(page.diagnostics.into_iter().map(|d| d.resource));
+            reported.extend(page.diagnostics.into_iter().map(|d| d.resource));
             listed.extend(page.skills);
             request.page_token = page.next_page_token;
             if request.page_token.is_empty() {
@@ -70,10 +70,10 @@ async fn no_skill_is_lost_in_silence() {
         let mut found = BTreeSet::new();
         main_resources(dir, &format!("skill://{id}"), &mut found);
         let lost: Vec<_> =
-            found.iter().filter(|h| !names.contains(*h) && !told.contains(*h)).collect();
+            found.iter().filter(|h| !names.contains(*h) && !reported.contains(*h)).collect();
         assert!(lost.is_empty(), "{}: {lost:#?}", dir.display());
         for skill in &listed {
-            let path = dir.join(native(&skill.main_resource, &id));
+            let path = dir.join(relative_path(&skill.main_resource, &id));
             let bytes = daemon.read_all(read_request(&root, &skill.package, "")).await;
             assert!(
                 bytes.expect("a read") == fs::read(path).expect("on disk"),
@@ -86,8 +86,8 @@ async fn no_skill_is_lost_in_silence() {
     daemon.stop().await;
 }
 
-/// The path below the root that a handle stands for.
-fn native(handle: &str, id: &str) -> String {
+/// Path below the root that a handle stands for.
+fn relative_path(handle: &str, id: &str) -> String {
     let path = handle.strip_prefix(&format!("skill://{id}/")).expect("this root's");
     percent_encoding::percent_decode_str(path).decode_utf8().expect("UTF-8").into_owned()
 }

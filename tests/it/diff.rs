@@ -1,6 +1,7 @@
-//! Shows where two texts differ, line by line. Leaves judging to the caller.
+//! Shows the differences of two texts, line by line.
 
-/// The lines of both texts; those only in `expected` begin with `-`, those only in `actual` with `+`.
+/// Returns the lines of both texts. Lines only in `expected` begin with `-`, lines only in `actual`
+/// with `+`.
 pub(crate) fn diff(expected: &str, actual: &str) -> String {
     let (left, right): (Vec<_>, Vec<_>) = (expected.lines().collect(), actual.lines().collect());
     // common[i][j]: the longest common subsequence of left[i..] and right[j..].
@@ -34,7 +35,7 @@ pub(crate) fn diff(expected: &str, actual: &str) -> String {
 }
 
 #[test]
-fn marks_what_only_one_side_has() {
+fn lines_of_one_side_are_marked() {
     assert_eq!(diff("a\nb\nc", "a\nx\nc\nd"), "  a\n- b\n+ x\n  c\n+ d\n");
     assert_eq!(diff("same", "same"), "  same\n");
 }

@@ -1,6 +1,6 @@
-//! Builds a directory tree from text. Leaves what is expected of it to the tests.
+//! Builds a directory tree from text.
 //!
-//! One entry a line; paths are relative to the fixture's top and may hold spaces:
+//! One entry per line. Paths are relative to the fixture's top directory and may contain spaces:
 //!
 //! ```text
 //! file PATH             content follows as lines that begin with `| ` or are `|`; each ends in \n
@@ -11,13 +11,13 @@
 //! fifo PATH
 //! socket PATH
 //! mode OCTAL PATH
-//! sparse BYTES PATH     a file of that size that holds nothing
+//! sparse BYTES PATH     a file of that size without data
 //! repeat N ENTRY        ENTRY N times; `{}` is 0 to N-1, padded so that byte order is number order
 //! ```
 //!
-//! Paths, targets and content take the escapes `\xff` `\n` `\r` `\t` `\0` `\\` `\u{feff}`, and
-//! `\{300*ab}` for a text that is written 300 times. A `\` at the very end of the last line of
-//! content leaves out that line's newline.
+//! Paths, targets and content accept the escapes `\xff` `\n` `\r` `\t` `\0` `\\` `\u{feff}`, and
+//! `\{300*ab}` for 300 repetitions of a text. A `\` at the end of the last line of content
+//! suppresses the newline of that line.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use tempfile::TempDir;
 
-/// A tree in a temporary directory that goes when this does.
+/// Tree in a temporary directory that is removed on drop.
 pub(crate) struct Fixture {
     dir: TempDir,
     top: PathBuf,
@@ -47,12 +47,12 @@ impl Fixture {
         fixture
     }
 
-    /// The fixture's top, with all links resolved.
+    /// Top directory of the fixture with all links resolved.
     pub(crate) fn top(&self) -> &Path {
         &self.top
     }
 
-    /// The native path of an entry; `.` is the top.
+    /// Native path of an entry. `.` is the top directory.
     pub(crate) fn path(&self, relative: &str) -> PathBuf {
         if relative == "." {
             return self.top.clone();
@@ -60,22 +60,22 @@ impl Fixture {
         self.top.join(OsStr::from_bytes(&unescape(relative)))
     }
 
-    /// Writes a file in place, with the directories above it.
+    /// Writes a file in place and creates its parent directories.
     pub(crate) fn write(&self, relative: &str, content: impl AsRef<[u8]>) {
         let path = self.path(relative);
         make_parents(&path);
         fs::write(&path, content).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     }
 
-    /// Replaces a file by renaming a new one over it, as editors do.
+    /// Replaces a file by renaming a new file over it, as editors do.
     pub(crate) fn replace(&self, relative: &str, content: impl AsRef<[u8]>) {
         let path = self.path(relative);
-        let fresh = path.with_extension("fresh");
-        fs::write(&fresh, content).expect("a file beside it");
-        fs::rename(&fresh, &path).expect("rename over it");
+        let temporary = path.with_extension("temporary");
+        fs::write(&temporary, content).expect("a file next to it");
+        fs::rename(&temporary, &path).expect("rename over it");
     }
 
-    /// Adds more entries.
+    /// Adds more entries to the tree.
     pub(crate) fn add(&mut self, text: &str) {
         let mut lines = text.lines().map(str::trim_start).filter(|l| !is_comment(l)).peekable();
         while let Some(line) = lines.next() {
@@ -84,7 +84,7 @@ impl Fixture {
                 content.push(more);
             }
             match line.strip_prefix("repeat ").and_then(|rest| rest.split_once(' ')) {
-                None => self.entry(line, &content),
+                None => self.add_entry(line, &content),
                 Some((count, entry)) => {
                     let count: usize = count.parse().expect("repeat N ENTRY");
                     let width = (count - 1).to_string().len();
@@ -92,14 +92,14 @@ impl Fixture {
                         let n = format!("{n:0width$}");
                         let lines: Vec<_> = content.iter().map(|l| l.replace("{}", &n)).collect();
                         let lines: Vec<_> = lines.iter().map(String::as_str).collect();
-                        self.entry(&entry.replace("{}", &n), &lines);
+                        self.add_entry(&entry.replace("{}", &n), &lines);
                     }
                 }
             }
         }
     }
 
-    fn entry(&mut self, line: &str, content: &[&str]) {
+    fn add_entry(&mut self, line: &str, content: &[&str]) {
         let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
         if verb == "skill" {
             let name = rest.rsplit('/').next().expect("split gives at least one");
@@ -129,7 +129,7 @@ impl Fixture {
             "sparse" => {
                 fs::File::create(&path).and_then(|f| f.set_len(second.parse().expect("bytes")))
             }
-            _ => panic!("no such entry: {line:?}"),
+            _ => panic!("unknown entry: {line:?}"),
         };
         done.unwrap_or_else(|e| panic!("{line:?}: {e}"));
     }
@@ -143,7 +143,7 @@ impl Fixture {
 }
 
 impl Drop for Fixture {
-    /// Opens what was closed, so that the tree can be removed without being root.
+    /// Restores the permissions, so that the tree can be removed without root rights.
     fn drop(&mut self) {
         for path in &self.closed {
             drop(fs::set_permissions(path, fs::Permissions::from_mode(0o755)));
@@ -152,7 +152,7 @@ impl Drop for Fixture {
     }
 }
 
-/// Whether a line of a fixture says nothing.
+/// Whether a line of a fixture is empty or a comment.
 pub(crate) fn is_comment(line: &str) -> bool {
     line.trim().is_empty() || line.starts_with('#')
 }
@@ -175,7 +175,7 @@ fn body(lines: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// The bytes that a text with escapes stands for.
+/// Returns the bytes that a text with escapes stands for.
 pub(crate) fn unescape(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = text;
@@ -213,7 +213,7 @@ pub(crate) fn unescape(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Whether this process may read anything, so that closing a file proves nothing.
+/// Whether this process can read every file, so that removing permissions has no effect.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

@@ -1,5 +1,6 @@
-//! A filesystem in memory behind /dev/fuse: what changes in it makes no event, and it can stop
-//! answering. Speaks as much of the protocol as a reader needs. Source: fuse(4), linux/fuse.h.
+//! In-memory filesystem behind /dev/fuse. Its changes cause no inotify event, and it can stop
+//! answering. It implements the part of the protocol that a reader needs. Source: fuse(4),
+//! linux/fuse.h.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,47 +15,47 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::private::Mounted;
+use crate::namespaces::Mount;
 
 const HEAD: usize = 40;
 const ROOT: u64 = 1;
 
-/// A mounted filesystem. It is empty, and ends when this is dropped.
+/// Mounted filesystem, empty at first. Drop unmounts it and stops its server.
 pub(crate) struct Fuse {
     state: Arc<Mutex<State>>,
-    // Taken away before its server ends.
-    mounted: Option<Mounted>,
+    // Unmounted before the server ends.
+    mounted: Option<Mount>,
     server: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
 struct State {
     nodes: BTreeMap<u64, Node>,
-    /// Numbers are not used again.
+    /// Last node number. Numbers are not reused.
     last: u64,
-    /// Requests are left where they are.
+    /// Whether requests are left unread.
     hangs: bool,
     ended: bool,
 }
 
 enum Node {
     Dir(BTreeMap<String, u64>),
-    /// With the time of its last change.
+    /// Content, and the time of the last change.
     File(Vec<u8>, u64),
 }
 
 impl Fuse {
-    /// Mounts it; in namespaces of our own, or as root. `None` where there is no FUSE.
+    /// Mounts the filesystem in a private namespace or as root. Returns `None` without FUSE.
     pub(crate) fn mount(dir: &Path) -> Option<Self> {
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let opened = File::options().read(true).write(true).custom_flags(flags).open("/dev/fuse");
         let Ok(device) = opened else {
-            println!("SKIPPED: no /dev/fuse here, so no filesystem of that kind can be made");
+            println!("SKIPPED: /dev/fuse is not available");
             return None;
         };
         let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
-        let Ok(mounted) = Mounted::new("fuse", dir, &options) else {
-            println!("SKIPPED: FUSE cannot be mounted here");
+        let Ok(mounted) = Mount::new("fuse", dir, &options) else {
+            println!("SKIPPED: a FUSE filesystem cannot be mounted");
             return None;
         };
         let nodes = BTreeMap::from([(ROOT, Node::Dir(BTreeMap::new()))]);
@@ -64,32 +65,32 @@ impl Fuse {
         Some(Self { state, mounted: Some(mounted), server: Some(server) })
     }
 
-    /// Writes a file, with the directories above it.
+    /// Writes a file and creates its parent directories.
     pub(crate) fn write(&self, path: &str, content: impl AsRef<[u8]>) {
         self.state().write(path, content.as_ref());
     }
 
-    /// Removes an entry, with all that is below it.
+    /// Removes an entry and everything below it.
     pub(crate) fn remove(&self, path: &str) {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         let mut state = self.state();
         let parent = state.dir(parent);
         let Some(Node::Dir(entries)) = state.nodes.get_mut(&parent) else { panic!("{path}") };
-        assert!(entries.remove(name).is_some(), "{path} is there");
+        assert!(entries.remove(name).is_some(), "{path} exists");
     }
 
-    /// From now on nothing is answered.
+    /// Stops answering requests.
     pub(crate) fn hang(&self) {
         self.state().hangs = true;
     }
 
-    /// Answers again, what was asked meanwhile first.
-    pub(crate) fn go_on(&self) {
+    /// Answers again, pending requests first.
+    pub(crate) fn resume(&self) {
         self.state().hangs = false;
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().expect("the server lives")
+        self.state.lock().expect("no panic in the server")
     }
 }
 
@@ -100,7 +101,7 @@ impl Drop for Fuse {
             state.ended = true;
         }
         let ended = self.server.take().expect("dropped once").join();
-        assert!(ended.is_ok() || thread::panicking(), "the server did its work");
+        assert!(ended.is_ok() || thread::panicking(), "the server did not panic");
     }
 }
 
@@ -123,11 +124,11 @@ impl State {
         number
     }
 
-    /// The directory at a path, made if it is not there.
+    /// Returns the directory at a path and creates it if it is missing.
     fn dir(&mut self, path: &str) -> u64 {
         path.split('/').filter(|name| !name.is_empty()).fold(ROOT, |parent, name| {
-            let there = self.child(parent, name);
-            there.unwrap_or_else(|| self.link(parent, name, Node::Dir(BTreeMap::new())))
+            let existing = self.child(parent, name);
+            existing.unwrap_or_else(|| self.link(parent, name, Node::Dir(BTreeMap::new())))
         })
     }
 
@@ -153,12 +154,12 @@ impl State {
         Ok([longs(&long), shorts(&short)].concat())
     }
 
-    /// The answer to a request; `None` where none is due.
+    /// Response to a request. `None` if the request has no response.
     fn answer(&self, code: u32, number: u64, body: &[u8]) -> Option<Result<Vec<u8>, Errno>> {
         let long = |at: usize| u64::from_ne_bytes(body[at..at + 8].try_into().expect("8 bytes"));
         let short = |at: usize| u32::from_ne_bytes(body[at..at + 4].try_into().expect("4 bytes"));
         let at_most = |bytes: &[u8], most: u32| bytes[..bytes.len().min(most as usize)].to_vec();
-        // Nothing is valid for longer than it takes to answer.
+        // The attributes may not be cached.
         let entry = |number: u64| Ok([longs(&[number, 0, 0, 0, 0]), self.attr(number)?].concat());
         Some(match code {
             // FORGET, INTERRUPT, BATCH_FORGET
@@ -215,27 +216,27 @@ impl State {
     }
 }
 
-/// Answers until the mount is gone. While it hangs nothing is read: a request that nobody has read
-/// ends with its process.
+/// Answers requests until the filesystem is unmounted. While the filesystem hangs, requests stay
+/// unread: the kernel drops an unread request when its process exits.
 fn serve(mut device: File, state: &Mutex<State>) {
     let mut buffer = vec![0; 1 << 20];
     loop {
         let moment = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
-        let asked = poll(&mut [PollFd::new(&device, PollFlags::IN)], Some(&moment));
+        let readable = poll(&mut [PollFd::new(&device, PollFlags::IN)], Some(&moment));
         let state = state.lock().expect("no panic elsewhere");
         if state.ended {
             return;
         }
-        if state.hangs || asked != Ok(1) {
+        if state.hangs || readable != Ok(1) {
             drop(state);
-            // A mount that hangs stays ready to be read.
+            // A hanging mount stays readable, so wait here.
             thread::sleep(std::time::Duration::from_millis(1));
             continue;
         }
         let len = match device.read(&mut buffer) {
             Ok(len) => len,
             Err(e) if e.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => return,
-            // Taken back before it was read.
+            // The request was withdrawn before it was read.
             Err(e) if e.kind() == ErrorKind::WouldBlock => continue,
             Err(e) if e.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => continue,
             Err(e) => panic!("/dev/fuse: {e}"),
@@ -248,13 +249,13 @@ fn serve(mut device: File, state: &Mutex<State>) {
             Ok(body) => (0, body),
             Err(errno) => (-errno.raw_os_error(), Vec::new()),
         };
-        let len = u32::try_from(16 + body.len()).expect("bounded by what was asked");
+        let len = u32::try_from(16 + body.len()).expect("bounded by the request");
         let answer = [&len.to_ne_bytes()[..], &error.to_ne_bytes(), &head[8..16], &body].concat();
         match device.write(&answer) {
             Err(e) if e.raw_os_error() != Some(Errno::NOENT.raw_os_error()) => {
                 panic!("/dev/fuse: {e}, of {code}")
             }
-            // Whoever asked has gone.
+            // The requesting process has gone.
             Ok(_) | Err(_) => {}
         }
     }

@@ -1,5 +1,4 @@
-//! Handles that are none: whatever is sent in place of one, nothing but the canonical spelling of a
-//! handle of the root is taken.
+//! Invalid handles: the daemon accepts only the canonical spelling of a handle of the root.
 
 use caproot::domain::{ResourceHandle, handle};
 use caproot::proto::caproot::v1::{
@@ -11,7 +10,7 @@ use tonic::transport::Endpoint;
 use tonic::{Code, Response, Status};
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, assert_refused, in_time, read_request, refusal, selected};
+use crate::harness::{Daemon, Setup, assert_rpc_error, in_time, read_request, rpc_error, selected};
 
 async fn serving() -> (Fixture, Daemon, SelectedCapabilityRoot) {
     let fixture = Fixture::new("skill root/a\nfile root/a/x.md\n| text\nfile out.md\n| outside");
@@ -21,7 +20,7 @@ async fn serving() -> (Fixture, Daemon, SelectedCapabilityRoot) {
 }
 
 #[tokio::test]
-async fn texts_that_are_no_handles() {
+async fn texts_that_are_no_handles_are_rejected() {
     let (fixture, daemon, root) = serving().await;
     let long = "x".repeat(5_000);
     let outside = fixture.path("out.md").display().to_string();
@@ -55,28 +54,28 @@ async fn texts_that_are_no_handles() {
         let answer = daemon.read(read_request(&root, text, "")).await;
         let accepted = ResourceHandle::parse(text).is_ok_and(|handle| handle.root.as_str() == "r");
         if accepted {
-            // A path of the executor, spelled like a place below the root: that is where it is looked
-            // for, and it is not there.
-            assert_refused(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
+            // A path of the executor may be spelled like a valid handle. The daemon looks for it
+            // below the root and does not find it.
+            assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
             continue;
         }
-        assert_refused(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("package"));
+        assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("package"));
         let answer = daemon.read(read_request(&root, "skill://r/a", text)).await;
-        assert_refused(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("resource"));
+        assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("resource"));
         let request = ListResourcesRequest {
             root: Some(root.clone()),
             package: text.clone(),
             ..Default::default()
         };
         let answer = in_time(daemon.client.clone().list_resources(request)).await;
-        assert_refused(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("package"));
+        assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("package"));
     }
     let answer = daemon.read(read_request(&root, "", "")).await;
-    assert_refused(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("package"));
+    assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("package"));
     daemon.stop().await;
 }
 
-/// `ReadResourceRequest` with bytes in place of its texts.
+/// `ReadResourceRequest` with bytes instead of strings.
 #[derive(Clone, PartialEq, prost::Message)]
 struct RawRead {
     #[prost(message, optional, tag = "1")]
@@ -97,7 +96,7 @@ async fn read_raw(daemon: &Daemon, raw: RawRead) -> Result<ReadResourceResponse,
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_text() {
+async fn handles_that_are_not_utf_8_are_rejected() {
     let (_fixture, daemon, root) = serving().await;
     let raw = |package: &[u8], resource: &[u8]| RawRead {
         root: Some(root.clone()),
@@ -105,21 +104,21 @@ async fn bytes_that_are_no_text() {
         resource: resource.to_vec(),
     };
     let good = read_raw(&daemon, raw(b"skill://r/a", b"skill://r/a/x.md")).await;
-    assert_eq!(good.expect("as text it is good").total_bytes, 5);
+    assert_eq!(good.expect("a valid request").total_bytes, 5);
     for bad in [
         raw(b"skill://r/a", b"skill://r/a/\xff"),
         raw(b"\xff\xfe", b""),
         raw(b"skill://r/\xc3", b""),
     ] {
-        // Such a message is none: it does not come as far as its fields.
-        let status = read_raw(&daemon, bad).await.expect_err("no message of protobuf");
+        // tonic rejects a message with invalid UTF-8 before any field is checked.
+        let status = read_raw(&daemon, bad).await.expect_err("no valid protobuf message");
         assert_eq!(status.code(), Code::Internal, "{status:?}");
     }
-    daemon.read(read_request(&root, "skill://r/a", "")).await.expect("the daemon goes on");
+    daemon.read(read_request(&root, "skill://r/a", "")).await.expect("the daemon still answers");
     daemon.stop().await;
 }
 
-/// Texts near the ones that are taken, and texts of any kind.
+/// Texts similar to valid handles, and arbitrary texts.
 fn texts() -> impl Strategy<Value = String> {
     let near = "skill://r/(a|x\\.md|%2E|%2e|\\.|\\.\\.|/|%|%41|%61|%C3%BC|~|\\?|#|:|@|é| ){0,6}";
     let escaped = "skill://r(/(%[0-9A-Fa-f]{2}|[a-z.]){1,4}){1,3}";
@@ -133,25 +132,25 @@ fn texts() -> impl Strategy<Value = String> {
 }
 
 #[test]
-fn only_the_canonical_spelling_is_taken() {
+fn only_the_canonical_spelling_is_accepted() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let (_fixture, daemon, root) = runtime.block_on(serving());
     let config = Config { cases: 512, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new(config);
-    let law = |text: String| {
+    let property = |text: String| {
         let answer = runtime.block_on(daemon.read(read_request(&root, &text, "")));
-        match answer.map_err(|status| refusal(&status)) {
+        match answer.map_err(|status| rpc_error(&status)) {
             Err(refused) if refused.code == Code::InvalidArgument => {}
-            taken => {
+            accepted => {
                 let handle = ResourceHandle::parse(&text);
-                prop_assert!(handle.is_ok(), "{text:?} is none, and taken: {taken:?}");
-                let handle = handle.expect("looked at above");
+                prop_assert!(handle.is_ok(), "{text:?} is invalid but was accepted: {accepted:?}");
+                let handle = handle.expect("checked above");
                 prop_assert_eq!(handle.root.as_str(), "r");
                 prop_assert_eq!(handle::format_handle(&handle.root, &handle.path), text);
             }
         }
         Ok(())
     };
-    runner.run(&texts(), law).expect("nothing else is taken");
+    runner.run(&texts(), property).expect("only canonical handles are accepted");
     runtime.block_on(daemon.stop());
 }

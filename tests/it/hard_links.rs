@@ -1,5 +1,5 @@
-//! Files with several names. A write through one name makes no event in the directories of the others.
-//! The daemon's audit is ten minutes away, so that nothing here waits for it.
+//! Files with several hard links. A write through one name causes no event in the directories of
+//! the other names. The daemon's audit runs every ten minutes, so no test here waits for it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,10 +8,10 @@ use std::path::PathBuf;
 
 use caproot::proto::caproot::v1::{ListSkillsResponse, Skill};
 
-use crate::dice::Dice;
-use crate::live::{Live, skill, status};
+use crate::rng::Rng;
+use crate::watch_harness::{WatchHarness, skill_text, watch_status};
 
-/// The second name is there before the daemon looks, outside the root.
+/// The second names exist before the first scan, outside the root.
 const TREE: &str = r#"
 skill r/kit/a
 file r/kit/a/agents/openai.yaml
@@ -27,7 +27,7 @@ hardlink out/plugin.json -> r/kit/.claude-plugin/plugin.json
 hardlink out/mcp.json -> r/kit/.mcp.json
 "#;
 
-fn listed(list: &ListSkillsResponse) -> BTreeMap<&str, &str> {
+fn descriptions(list: &ListSkillsResponse) -> BTreeMap<&str, &str> {
     list.skills.iter().map(|s| (s.package.as_str(), s.description.as_str())).collect()
 }
 
@@ -37,82 +37,85 @@ fn display_name(skill: &Skill) -> &str {
 
 #[tokio::test]
 async fn a_write_through_another_name_reaches_a_stream() {
-    let mut live = Live::new(TREE).await;
-    let held = |live: &Live| live.replica.skills["skill://r/kit/a"].clone();
+    let mut live = WatchHarness::new(TREE).await;
+    let current = |live: &WatchHarness| live.replica.skills["skill://r/kit/a"].clone();
     for round in 0..3 {
         let says = format!("Round {round}.");
-        live.fixture.write("out/SKILL.md", skill("a", &says));
-        while held(&live).description != says {
-            live.change().await;
+        live.fixture.write("out/SKILL.md", skill_text("a", &says));
+        while current(&live).description != says {
+            live.next_change().await;
         }
         live.fixture.write("out/openai.yaml", format!("interface:\n  display_name: {says}\n"));
-        while display_name(&held(&live)) != says {
-            live.change().await;
+        while display_name(&current(&live)) != says {
+            live.next_change().await;
         }
         live.fixture.write("out/plugin.json", format!(r#"{{"name": "kit{round}"}}"#));
-        while held(&live).name != format!("kit{round}:a") {
-            live.change().await;
+        while current(&live).name != format!("kit{round}:a") {
+            live.next_change().await;
         }
         live.fixture.write("out/mcp.json", format!(r#"{{"a": {{"command": "no-{round}"}}}}"#));
-        let command = |live: &Live| {
+        let command = |live: &WatchHarness| {
             let plugin = &live.replica.plugins["skill://r/kit"];
             plugin.components.as_ref().expect("components").mcp_servers[0].command.clone()
         };
         while command(&live) != format!("no-{round}") {
-            live.change().await;
+            live.next_change().await;
         }
     }
-    assert_eq!(status(&live.daemon).await.missed_changes, 0);
-    live.end().await;
+    assert_eq!(watch_status(&live.daemon).await.missed_changes, 0);
+    live.finish().await;
 }
 
 #[tokio::test]
-async fn a_manifest_above_the_root_is_watched_too() {
+async fn a_write_to_a_manifest_above_the_root_is_seen() {
     let tree = "skill up/r/a\nfile up/.codex-plugin/plugin.json\n| {\"name\": \"first\"}
         hardlink out/plugin.json -> up/.codex-plugin/plugin.json";
     let fixture = crate::fixture::Fixture::new(tree);
     let root = crate::harness::selected("r", fixture.path("up/r"));
-    let mut live = Live::of(fixture, vec![root], caproot::catalog::WatchTiming::default()).await;
+    let mut live =
+        WatchHarness::with_roots(fixture, vec![root], caproot::catalog::WatchTiming::default())
+            .await;
     assert_eq!(live.replica.skills["skill://r/a"].name, "first:a");
     live.fixture.write("out/plugin.json", "{\"name\": \"second\"}");
     while live.replica.skills["skill://r/a"].name != "second:a" {
-        live.change().await;
+        live.next_change().await;
     }
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
-async fn a_name_that_is_made_later_below_the_root() {
-    let mut live = Live::new("skill r/a\ndir r/b").await;
+async fn a_hard_link_made_later_below_the_root_is_watched() {
+    let mut live = WatchHarness::new("skill r/a\ndir r/b").await;
     fs::hard_link(live.fixture.path("r/a/SKILL.md"), live.fixture.path("r/b/SKILL.md"))
         .expect("another name");
     while live.replica.skills.len() < 2 {
-        live.change().await;
+        live.next_change().await;
     }
-    // No event tells the directory `a` that its file has another name, and none that it changed.
+    // No event reports to the directory `a` that its file has another name or that the file
+    // changed.
     for (name, says) in [("b", "Through b."), ("a", "Through a."), ("b", "Through b again.")] {
-        live.fixture.write(&format!("r/{name}/SKILL.md"), skill("x", says));
+        live.fixture.write(&format!("r/{name}/SKILL.md"), skill_text("x", says));
         while live.replica.skills.values().any(|skill| skill.description != says) {
-            live.change().await;
+            live.next_change().await;
         }
     }
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
-async fn a_fresh_list_has_a_write_through_a_name_that_no_event_told() {
-    let mut live = Live::new(TREE).await;
+async fn a_fresh_list_has_a_write_through_an_unwatched_name() {
+    let mut live = WatchHarness::new(TREE).await;
     live.fixture.add("skill r/lone");
     for round in 0..50 {
         let says = format!("Round {round}.");
         let other = live.fixture.path("out/other");
         fs::hard_link(live.fixture.path("r/lone/SKILL.md"), &other).expect("another name");
-        fs::write(&other, skill("lone", &says)).expect("write");
+        fs::write(&other, skill_text("lone", &says)).expect("write");
         if round % 2 == 0 {
             fs::remove_file(&other).expect("remove");
         }
-        let list = live.fresh().await;
-        assert_eq!(listed(&list)["skill://r/lone"], says);
+        let list = live.fresh_list().await;
+        assert_eq!(descriptions(&list)["skill://r/lone"], says);
         drop(fs::remove_file(&other));
     }
     fs::remove_file(live.fixture.path("out/openai.yaml")).expect("remove");
@@ -120,24 +123,24 @@ async fn a_fresh_list_has_a_write_through_a_name_that_no_event_told() {
         .expect("another name");
     live.fixture.write("out/again", "interface:\n  display_name: Again\n");
     live.fixture.write("out/plugin.json", "{\"name\": \"again\"}");
-    let list = live.fresh().await;
+    let list = live.fresh_list().await;
     let kit = list.skills.iter().find(|s| s.package == "skill://r/kit/a").expect("listed");
     assert_eq!((display_name(kit), &*kit.name), ("Again", "again:a"));
-    live.end().await;
+    live.finish().await;
 }
 
-/// Every name that a file with the text of a skill may have: of two skills, in directories that the
-/// daemon watches under other file names, and outside the root.
+/// Names that the file of a skill may have: two skills, files with other names in watched
+/// directories, and files outside the root.
 const NAMES: [&str; 6] =
     ["r/a/SKILL.md", "r/b/SKILL.md", "r/c/deep/SKILL.md", "r/c/notes.md", "out/x", "out/y"];
 const ROUNDS: u64 = 1_500;
 
-/// Makes one change to one of the names.
-fn change(names: &[PathBuf], dice: &mut Dice, round: u64) -> io::Result<()> {
-    let (one, other) = (dice.pick(names).clone(), dice.pick(names).clone());
-    let text = skill("x", &format!("Round {round}."));
-    match dice.below(10) {
-        // In place, through whichever names the file has by now.
+/// Applies one random change to one of the names.
+fn change(names: &[PathBuf], rng: &mut Rng, round: u64) -> io::Result<()> {
+    let (one, other) = (rng.pick(names).clone(), rng.pick(names).clone());
+    let text = skill_text("x", &format!("Round {round}."));
+    match rng.below(10) {
+        // In place, through each name that the file has now.
         0..=4 => fs::metadata(&one).and_then(|_| fs::write(&one, text)),
         5 => {
             let new = one.with_extension("new");
@@ -153,19 +156,19 @@ fn change(names: &[PathBuf], dice: &mut Dice, round: u64) -> io::Result<()> {
 }
 
 #[tokio::test]
-async fn edits_through_any_name_in_any_order() {
+async fn fresh_lists_have_all_edits_through_any_name_in_any_order() {
     for seed in 0..4 {
-        let mut dice = Dice::new(seed);
-        let mut live = Live::new("skill r/a\nskill r/b\nskill r/c/deep\ndir out").await;
+        let mut rng = Rng::new(seed);
+        let mut live = WatchHarness::new("skill r/a\nskill r/b\nskill r/c/deep\ndir out").await;
         let names = NAMES.map(|name| live.fixture.path(name));
         for round in 0..ROUNDS / 4 {
-            // A change that cannot be made, such as of a name that is gone, is left out.
-            drop(change(&names, &mut dice, round));
-            if dice.one_in(3) {
+            // A change that cannot be made, such as to a removed file, is skipped.
+            drop(change(&names, &mut rng, round));
+            if rng.one_in(3) {
                 continue;
             }
-            let list = live.fresh().await;
-            let listed = listed(&list);
+            let list = live.fresh_list().await;
+            let listed = descriptions(&list);
             for (name, path) in NAMES.iter().zip(&names).take(3) {
                 let package = format!("skill://{}", name.trim_end_matches("/SKILL.md"));
                 let text = fs::read_to_string(path).ok();
@@ -175,7 +178,7 @@ async fn edits_through_any_name_in_any_order() {
             }
         }
         live.replica.catch_up(&live.daemon).await;
-        assert_eq!(status(&live.daemon).await.missed_changes, 0);
-        live.end().await;
+        assert_eq!(watch_status(&live.daemon).await.missed_changes, 0);
+        live.finish().await;
     }
 }

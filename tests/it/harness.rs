@@ -1,5 +1,5 @@
-//! The real daemon in this process on a free TCP port, a real client, and what both say in a form
-//! that tests can compare.
+//! Runs the real daemon in this process on a free TCP port, with a real client, and converts
+//! responses and errors to comparable values.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,37 +21,37 @@ use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 use tonic_types::{ErrorDetail, StatusExt as _};
 
-/// The size of a test: `long` if `CAPROOT_LONG_TESTS` is set, otherwise `short`. Both check the same
-/// properties; the long form meets rarer interleavings.
-pub(crate) fn extent<T>(short: T, long: T) -> T {
+/// Returns `long` if `CAPROOT_LONG_TESTS` is set, otherwise `short`. Both forms of a test check the
+/// same properties. The long form covers rarer interleavings.
+pub(crate) fn short_or_long<T>(short: T, long: T) -> T {
     if std::env::var_os("CAPROOT_LONG_TESTS").is_some() { long } else { short }
 }
 
-/// A wait that only a hang can reach.
-pub(crate) const HANG: Duration = Duration::from_secs(45);
+/// Time limit that only a hang exceeds.
+pub(crate) const HANG_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// The stock client.
+/// Generated client over a plain channel.
 pub(crate) type Client = CapabilityServiceClient<Channel>;
 
-/// What a daemon is started with.
+/// Configuration of a daemon.
 pub(crate) struct Setup {
-    /// Published and allowed, like `--root`.
+    /// Directories that are published and allowed, like `--root`.
     pub roots: Vec<(Option<String>, PathBuf)>,
-    /// Allowed, like `--allow`.
+    /// Directories that are allowed, like `--allow`.
     pub allow: Vec<PathBuf>,
-    /// None means the default.
+    /// Environment ids. Empty means the default.
     pub environment_ids: Vec<String>,
-    /// Where the usual places are; empty by default, so that nobody's own skills are found.
+    /// Default locations. They are empty by default, so that no skills of this user are found.
     pub env: ProcessEnv,
-    /// The bounds in force.
+    /// Limits of the daemon.
     pub limits: Limits,
-    /// When roots are looked at.
+    /// Timing of scans and rechecks.
     pub timing: WatchTiming,
-    /// What the watcher is to do wrong.
+    /// Faults of the watcher.
     pub faults: FaultInjector,
-    /// How files are opened; None asks the kernel.
+    /// Method to open files. `None` probes the kernel.
     pub opener: Option<OpenMethod>,
-    /// When a connection is found dead.
+    /// Keepalive settings of connections.
     pub keepalive: KeepaliveConfig,
 }
 
@@ -61,7 +61,7 @@ impl Default for Setup {
             roots: Vec::new(),
             allow: Vec::new(),
             environment_ids: Vec::new(),
-            env: surroundings(Path::new("/nonexistent")),
+            env: isolated_env(Path::new("/nonexistent")),
             limits: Limits::default(),
             timing: WatchTiming::default(),
             faults: FaultInjector::default(),
@@ -71,8 +71,8 @@ impl Default for Setup {
     }
 }
 
-/// Surroundings in which everything that the daemon looks for lies below one directory.
-pub(crate) fn surroundings(top: &Path) -> ProcessEnv {
+/// Process environment in which all default locations lie below one directory.
+pub(crate) fn isolated_env(top: &Path) -> ProcessEnv {
     ProcessEnv {
         home: Some(top.join("home")),
         codex_home: None,
@@ -86,14 +86,14 @@ pub(crate) fn surroundings(top: &Path) -> ProcessEnv {
 }
 
 impl Setup {
-    /// Allows directories and publishes none.
+    /// Allows directories and publishes no root.
     pub(crate) fn allowing<P: AsRef<Path>>(dirs: impl IntoIterator<Item = P>) -> Self {
         let allow = dirs.into_iter().map(|d| d.as_ref().to_owned()).collect();
         Self { allow, ..Self::default() }
     }
 
-    /// The same, with files opened in this way.
-    pub(crate) fn opening(self, opener: OpenMethod) -> Self {
+    /// Sets the method to open files.
+    pub(crate) fn with_opener(self, opener: OpenMethod) -> Self {
         Self { opener: Some(opener), ..self }
     }
 
@@ -103,11 +103,11 @@ impl Setup {
     }
 }
 
-/// A running daemon. Dropping it asks it to stop; `stop` also waits for the end.
+/// Running daemon. Drop asks the daemon to stop. `stop` also waits for its end.
 pub(crate) struct Daemon {
-    /// Connected to it.
+    /// Client that is connected to the daemon.
     pub client: Client,
-    /// `127.0.0.1:PORT`.
+    /// Address as `127.0.0.1:PORT`.
     pub address: String,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
@@ -123,54 +123,59 @@ impl Daemon {
             listen: vec!["tcp:127.0.0.1:0".into()],
             ..ServeFlags::default()
         };
-        let mut config = Config::from_flags(flags, &setup.env).expect("a good configuration");
+        let mut config = Config::from_flags(flags, &setup.env).expect("a valid configuration");
         config.limits = setup.limits;
         config.timing = setup.timing;
         config.faults = setup.faults;
         config.opener = setup.opener;
         config.keepalive = setup.keepalive;
-        Self::of(config).await
+        Self::start_with(config).await
     }
 
-    /// Starts a daemon of which the last listener is a TCP port, and connects to that.
-    pub(crate) async fn of(config: Config) -> Self {
+    /// Starts a daemon whose last listener is a TCP port, and connects to that listener.
+    pub(crate) async fn start_with(config: Config) -> Self {
         let app = server::build_daemon(config).await.expect("the daemon starts");
         let listening = app.listen_addresses();
         let address = listening.last().and_then(|last| last.strip_prefix("tcp:"));
         let address = address.expect("a TCP listener").to_owned();
         let (stop, stopped) = oneshot::channel::<()>();
-        // A dropped sender stops the daemon too.
+        // A dropped sender stops the daemon as well.
         let task = tokio::spawn(async move {
-            app.run(async move { drop(stopped.await) }).await.expect("the daemon ends well");
+            app.run(async move { drop(stopped.await) })
+                .await
+                .expect("the daemon stops without an error");
         });
         let client = connect(&address).await;
         Self { client, address, stop, task }
     }
 
-    /// A daemon that runs elsewhere; it is not for this to stop.
-    pub(crate) async fn elsewhere(address: &str) -> Self {
-        Self::through(connect(address).await, address)
+    /// Connects to a daemon that runs elsewhere. `stop` does not stop that daemon.
+    pub(crate) async fn connect_to(address: &str) -> Self {
+        Self::from_client(connect(address).await, address)
     }
 
-    /// The same through a connection of the caller's.
-    pub(crate) fn through(client: Client, address: &str) -> Self {
+    /// Wraps an existing connection to a daemon that runs elsewhere.
+    pub(crate) fn from_client(client: Client, address: &str) -> Self {
         let (stop, _) = oneshot::channel::<()>();
         Self { client, address: address.to_owned(), stop, task: tokio::spawn(async {}) }
     }
 
-    /// Stops the daemon and waits until it has ended.
+    /// Stops the daemon and waits until it has stopped.
     pub(crate) async fn stop(self) {
         drop(self.client);
         self.stop.send(()).expect("the daemon still runs");
-        tokio::time::timeout(HANG, self.task).await.expect("the daemon ends").expect("no panic");
+        tokio::time::timeout(HANG_TIMEOUT, self.task)
+            .await
+            .expect("the daemon stops")
+            .expect("no panic");
     }
 
-    /// The first page of a list of skills.
+    /// Returns the first page of a list of skills.
     pub(crate) async fn list(&self, roots: &[SelectedCapabilityRoot]) -> ListSkillsResponse {
         self.try_list(list_request(roots)).await.expect("ListSkills")
     }
 
-    /// One call of `ListSkills`.
+    /// Calls `ListSkills` once.
     pub(crate) async fn try_list(
         &self,
         request: ListSkillsRequest,
@@ -179,7 +184,7 @@ impl Daemon {
         in_time(client.list_skills(request)).await.map(Response::into_inner)
     }
 
-    /// One call of `ReadResource`.
+    /// Calls `ReadResource` once.
     pub(crate) async fn read(
         &self,
         request: ReadResourceRequest,
@@ -188,7 +193,8 @@ impl Daemon {
         in_time(client.read_resource(request)).await.map(Response::into_inner)
     }
 
-    /// All pages of one resource, joined, each checked against the bound and against the first.
+    /// Reads all pages of a resource and joins them. Checks each page against the size limit and
+    /// against the first page.
     pub(crate) async fn read_all(&self, request: ReadResourceRequest) -> Result<Vec<u8>, Status> {
         let mut all = Vec::new();
         let mut cursor = String::new();
@@ -205,7 +211,7 @@ impl Daemon {
                 (&first.digest, first.total_bytes, &first.resource, &first.media_type),
                 "all pages are of one version"
             );
-            assert!(!page.truncated || !bytes.is_empty(), "each page goes on");
+            assert!(!page.truncated || !bytes.is_empty(), "each page has data");
             all.extend(bytes);
             cursor = page.next_cursor;
             if cursor.is_empty() {
@@ -216,23 +222,23 @@ impl Daemon {
     }
 }
 
-/// Whether files can be opened by openat2(2) here. Says it loudly where that leaves something
-/// untested.
+/// Whether openat2(2) is available. If not, prints that tests are skipped.
 pub(crate) fn has_openat2() -> bool {
     let has = OpenMethod::probe() == OpenMethod::Openat2;
     if !has {
-        println!("SKIPPED: openat2(2) is not to be had here; only opening step by step is tested");
+        println!("SKIPPED: openat2(2) is not available; only openat(2) is tested");
     }
     has
 }
 
-/// The ways to open files that there are here.
+/// Methods to open files that are available here.
 pub(crate) fn openers() -> Vec<OpenMethod> {
     let both = [OpenMethod::Openat2, OpenMethod::Openat];
     both.into_iter().filter(|opener| *opener == OpenMethod::Openat || has_openat2()).collect()
 }
 
-/// Makes two tests of each function, `NAME::openat2` and `NAME::openat`: one for each way to open files.
+/// Makes two tests of each function, `NAME::openat2` and `NAME::openat`, one for each method to
+/// open files.
 macro_rules! by_both_openers {
     ($(async fn $name:ident;)*) => { $(
         mod $name {
@@ -267,22 +273,22 @@ macro_rules! by_both_openers {
 }
 pub(crate) use by_both_openers;
 
-/// Connects a client of its own.
+/// Connects a new client.
 pub(crate) async fn connect(address: &str) -> Client {
     in_time(CapabilityServiceClient::connect(format!("http://{address}"))).await.expect("connect")
 }
 
-/// Awaits what must not hang.
+/// Awaits a call and panics after [`HANG_TIMEOUT`].
 pub(crate) async fn in_time<T>(call: impl Future<Output = T>) -> T {
-    tokio::time::timeout(HANG, call).await.expect("no hang")
+    tokio::time::timeout(HANG_TIMEOUT, call).await.expect("no hang")
 }
 
-/// A root selected by its native path in the default environment.
+/// Selects a root by its native path in the default environment.
 pub(crate) fn selected(id: &str, path: impl AsRef<Path>) -> SelectedCapabilityRoot {
     located(id, path.as_ref().to_str().expect("a path in UTF-8"))
 }
 
-/// A root selected by any text as its path.
+/// Selects a root with any text as its path.
 pub(crate) fn located(id: &str, path: &str) -> SelectedCapabilityRoot {
     let location = CapabilityRootLocation {
         r#type: "environment".into(),
@@ -292,12 +298,12 @@ pub(crate) fn located(id: &str, path: &str) -> SelectedCapabilityRoot {
     SelectedCapabilityRoot { id: id.into(), location: Some(location) }
 }
 
-/// A request for the first page.
+/// Request for the first page of a list.
 pub(crate) fn list_request(roots: &[SelectedCapabilityRoot]) -> ListSkillsRequest {
     ListSkillsRequest { selected_capability_roots: roots.to_vec(), ..Default::default() }
 }
 
-/// A request for the first page of a resource; an empty one is the main resource.
+/// Request for the first page of a resource. An empty resource is the main resource.
 pub(crate) fn read_request(
     root: &SelectedCapabilityRoot,
     package: &str,
@@ -311,7 +317,7 @@ pub(crate) fn read_request(
     }
 }
 
-/// The bytes that a page carries, in whichever field.
+/// Bytes of a page, from the field that is set.
 pub(crate) fn bytes_of(page: &ReadResourceResponse) -> Vec<u8> {
     match &page.body {
         Some(Body::Contents(text)) => text.clone().into_bytes(),
@@ -320,21 +326,21 @@ pub(crate) fn bytes_of(page: &ReadResourceResponse) -> Vec<u8> {
     }
 }
 
-/// What an error says, apart from its text for people.
+/// Contents of an error, except its text for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    /// The gRPC status.
+pub(crate) struct RpcError {
+    /// gRPC status code.
     pub code: Code,
     /// `ErrorInfo.reason`.
     pub reason: String,
     /// `ErrorInfo.metadata`.
     pub metadata: BTreeMap<String, String>,
-    /// `BadRequest`'s fields.
+    /// Names of the fields in `BadRequest`.
     pub fields: Vec<String>,
 }
 
-/// Reads the details of an error and checks what every caproot error has.
-pub(crate) fn refusal(status: &Status) -> Refusal {
+/// Reads the details of an error and checks the properties of every caproot error.
+pub(crate) fn rpc_error(status: &Status) -> RpcError {
     let details = status.get_error_details();
     let info = details.error_info().unwrap_or_else(|| panic!("no ErrorInfo in {status:?}"));
     assert_eq!(info.domain, "caproot", "{status:?}");
@@ -351,7 +357,7 @@ pub(crate) fn refusal(status: &Status) -> Refusal {
     });
     let invalid = status.code() == Code::InvalidArgument;
     assert_eq!(invalid, !fields.is_empty(), "BadRequest is for bad arguments: {status:?}");
-    Refusal {
+    RpcError {
         code: status.code(),
         reason: info.reason.clone(),
         metadata: info.metadata.clone().into_iter().collect(),
@@ -359,15 +365,16 @@ pub(crate) fn refusal(status: &Status) -> Refusal {
     }
 }
 
-/// Checks that a call was refused as it must be; gives the rest for closer looks.
+/// Asserts that a call failed with this code, reason and field. Returns the error for further
+/// checks.
 #[track_caller]
-pub(crate) fn assert_refused<T: std::fmt::Debug>(
+pub(crate) fn assert_rpc_error<T: std::fmt::Debug>(
     answer: Result<T, Status>,
     code: Code,
     reason: &str,
     field: Option<&str>,
-) -> Refusal {
-    let refused = refusal(&answer.expect_err("a refusal"));
+) -> RpcError {
+    let refused = rpc_error(&answer.expect_err("an error"));
     assert_eq!((refused.code, refused.reason.as_str()), (code, reason), "{refused:?}");
     assert_eq!(refused.fields, field.map(str::to_owned).into_iter().collect::<Vec<_>>());
     refused

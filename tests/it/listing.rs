@@ -1,15 +1,15 @@
-//! A list of skills as canonical text, for people to read and for tests to compare. Checks on the
-//! way what holds for every answer, whatever the tree.
+//! Formats a list of skills as canonical text that people can read and tests can compare, and
+//! checks the properties of every response.
 //!
 //! ```text
 //! ROOT STATE [REASON] [truncated]
 //!   PACKAGE NAME "DESCRIPTION" [short="…"] [hidden|implicit] [products=a,b]
-//!     FIELD: VALUE            one line for each field that the case asks to see, if it is there
+//!     FIELD: VALUE            one line for each requested field that the skill has
 //!   SEVERITY CODE RESOURCE[:LINE:COLUMN]
 //! ```
 //!
-//! A text over 60 characters is shown as its first 20, `…` and its length in characters. A
-//! diagnostic about the root as a whole has the root's own handle.
+//! A text over 60 characters is shortened to its first 20, `…` and its length in characters. A
+//! diagnostic about the whole root has the root's own handle.
 
 use std::fmt::Write as _;
 
@@ -19,11 +19,11 @@ use caproot::proto::caproot::v1::{
 };
 use prost_types::value::Kind;
 
-/// One line, and the message that it stands for if it is a diagnostic.
+/// One canonical line, with the message if the line is a diagnostic.
 pub(crate) struct Line {
-    /// The canonical text.
+    /// Canonical text.
     pub text: String,
-    /// A diagnostic's text for people; else empty.
+    /// Message of a diagnostic, otherwise empty.
     pub message: String,
 }
 
@@ -33,13 +33,13 @@ impl Line {
     }
 }
 
-/// The canonical lines of one answer, with the fields of `show`.
-pub(crate) fn lines(
+/// Returns the canonical lines of one response with the fields of `show`.
+pub(crate) fn canonical_lines(
     answer: &ListSkillsResponse,
     resolved: &[ResolvedRoot],
     show: &[String],
 ) -> Vec<Line> {
-    check_order(answer);
+    assert_invariants(answer);
     let mut lines = Vec::new();
     for root in &answer.roots {
         let resolved = resolved.iter().find(|r| r.id == root.id);
@@ -61,8 +61,8 @@ pub(crate) fn lines(
     lines
 }
 
-/// What holds for every first page.
-fn check_order(answer: &ListSkillsResponse) {
+/// Asserts the properties of every first page.
+fn assert_invariants(answer: &ListSkillsResponse) {
     let rank = |id: &str| answer.roots.iter().position(|r| r.id == id).expect("a known root");
     let order: Vec<_> = answer
         .skills
@@ -75,15 +75,15 @@ fn check_order(answer: &ListSkillsResponse) {
         let order: Vec<_> = found.map(|d| (d.severity, d.resource.clone(), d.line)).collect();
         assert!(order.is_sorted(), "severity, resource, line: {order:#?}");
         let ready = root.state() == RootState::Ready;
-        assert_eq!(root.counts.is_some(), ready, "counts are there when ready: {root:?}");
-        assert_eq!(root.message.is_empty(), ready, "a root says why not: {root:?}");
+        assert_eq!(root.counts.is_some(), ready, "a ready root has counts: {root:?}");
+        assert_eq!(root.message.is_empty(), ready, "an unavailable root has a message: {root:?}");
         assert!(root.message.len() <= 512, "{root:?}");
         if let Some(counts) = &root.counts {
             assert_eq!(counts.diagnostics as usize, order.len(), "{root:?}");
         }
     }
     let truncated = answer.roots.iter().any(|r| r.truncated);
-    assert_eq!(answer.truncated, truncated, "truncated is any root's");
+    assert_eq!(answer.truncated, truncated, "the list is truncated if a root is");
     for found in &answer.diagnostics {
         rank(&found.root_id);
         assert!(!found.message.is_empty() && found.message.len() <= 512, "{found:?}");
@@ -99,9 +99,9 @@ fn authority(skill: &Skill) -> &str {
 }
 
 fn status(root: &RootStatus, resolved: Option<&ResolvedRoot>, show: &[String]) -> String {
-    let mut text = format!("{} {}", root.id, name_of(root.state().as_str_name(), "ROOT_STATE_"));
+    let mut text = format!("{} {}", root.id, short_name(root.state().as_str_name(), "ROOT_STATE_"));
     if root.reason() != RootReason::Unspecified {
-        write!(text, " {}", name_of(root.reason().as_str_name(), "ROOT_REASON_")).expect("text");
+        write!(text, " {}", short_name(root.reason().as_str_name(), "ROOT_REASON_")).expect("text");
     }
     if root.truncated {
         text.push_str(" truncated");
@@ -116,7 +116,7 @@ fn status(root: &RootStatus, resolved: Option<&ResolvedRoot>, show: &[String]) -
             "entries" => counts.entries,
             "kind" => {
                 let kind = resolved.map_or(RootKind::Unspecified, ResolvedRoot::kind);
-                let name = name_of(kind.as_str_name(), "ROOT_KIND_");
+                let name = short_name(kind.as_str_name(), "ROOT_KIND_");
                 write!(text, " kind={name}").expect("text");
                 continue;
             }
@@ -137,7 +137,7 @@ fn headline(skill: &Skill) -> String {
     let root = authority(skill);
     assert_eq!(skill.main_resource, format!("{}/SKILL.md", skill.package));
     assert!(skill.package.starts_with("skill://"), "{}", skill.package);
-    assert!(skill.package.len() <= 2_048, "a handle of {root} over its bound");
+    assert!(skill.package.len() <= 2_048, "a handle of {root} over its limit");
     if !skill.plugin.is_empty() {
         assert!(skill.name.starts_with(&format!("{}:", skill.plugin)), "{skill:?}");
     }
@@ -171,14 +171,14 @@ fn value(skill: &Skill, field: &str) -> String {
         "frontmatter" => skill.frontmatter.as_ref().map_or_else(String::new, |all| {
             json(&prost_types::Value { kind: Some(Kind::StructValue(all.clone())) })
         }),
-        "interface" => skill.interface.as_ref().map_or_else(String::new, |face| {
+        "interface" => skill.interface.as_ref().map_or_else(String::new, |interface| {
             let all = [
-                ("display_name", &face.display_name),
-                ("short_description", &face.short_description),
-                ("icon_small", &face.icon_small),
-                ("icon_large", &face.icon_large),
-                ("brand_color", &face.brand_color),
-                ("default_prompt", &face.default_prompt),
+                ("display_name", &interface.display_name),
+                ("short_description", &interface.short_description),
+                ("icon_small", &interface.icon_small),
+                ("icon_large", &interface.icon_large),
+                ("brand_color", &interface.brand_color),
+                ("default_prompt", &interface.default_prompt),
             ];
             let given = all.iter().filter(|(_, text)| !text.is_empty());
             given
@@ -190,11 +190,11 @@ fn value(skill: &Skill, field: &str) -> String {
             let tools = skill.dependencies.iter();
             tools.map(|t| format!("{}:{}", t.r#type, t.value)).collect::<Vec<_>>().join(" ")
         }
-        "permissions" => skill.permissions.as_ref().map_or_else(String::new, |asked| {
-            let network = asked.network.map_or("unsaid", |n| if n { "yes" } else { "no" });
-            let read = asked.file_system_read.join(",");
-            let write = asked.file_system_write.join(",");
-            let sandbox = name_of(asked.sandbox().as_str_name(), "SANDBOX_");
+        "permissions" => skill.permissions.as_ref().map_or_else(String::new, |wanted| {
+            let network = wanted.network.map_or("unsaid", |n| if n { "yes" } else { "no" });
+            let read = wanted.file_system_read.join(",");
+            let write = wanted.file_system_write.join(",");
+            let sandbox = short_name(wanted.sandbox().as_str_name(), "SANDBOX_");
             format!("network={network} read={read} write={write} {sandbox}")
         }),
         _ => String::new(),
@@ -203,9 +203,9 @@ fn value(skill: &Skill, field: &str) -> String {
 
 fn diagnostic(found: &Diagnostic) -> String {
     let severity =
-        name_of(Severity::try_from(found.severity).expect("known").as_str_name(), "SEVERITY_");
+        short_name(Severity::try_from(found.severity).expect("known").as_str_name(), "SEVERITY_");
     let code = DiagnosticCode::try_from(found.code).expect("known").as_str_name();
-    let code = name_of(code, "DIAGNOSTIC_CODE_");
+    let code = short_name(code, "DIAGNOSTIC_CODE_");
     let whole = format!("skill://{}", found.root_id);
     let resource = if found.resource.is_empty() { &whole } else { &found.resource };
     match (found.line, found.column) {
@@ -214,12 +214,12 @@ fn diagnostic(found: &Diagnostic) -> String {
     }
 }
 
-/// The value's name in the proto, without what all names of the enum begin with.
-pub(crate) fn name_of<'a>(name: &'a str, prefix: &str) -> &'a str {
+/// Name of an enum value in the proto without the prefix of the enum.
+pub(crate) fn short_name<'a>(name: &'a str, prefix: &str) -> &'a str {
     name.strip_prefix(prefix).expect("the enum's prefix")
 }
 
-/// A text in one line and in bounds.
+/// Quotes a text on one line and shortens it.
 pub(crate) fn quote(text: &str) -> String {
     match text.chars().count() {
         0..=60 => format!("{text:?}"),

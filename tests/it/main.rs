@@ -1,87 +1,87 @@
-//! The one integration binary: a real client and the real daemon, in one process over TCP loopback,
-//! or the real binary where the process itself is what is tested.
+//! The integration test binary: a real client and the real daemon in one process over TCP loopback,
+//! or the real binary as a process.
 
-// What was skipped, and how much a real tree held, is said on stdout.
+// Tests print skipped cases and statistics to stdout.
 #![allow(clippy::print_stdout)]
 
 mod abuse;
 mod binary;
-mod blinks;
-mod bombs;
 mod callers;
+mod changing_reads;
+mod changing_roots;
 mod check;
 mod commands;
 mod compression;
 mod config;
+mod convergence;
 mod corpus;
-mod cycles;
-mod dice;
+mod costly_files;
+mod dead_clients;
 mod diff;
 mod drain;
 mod errors;
-mod exhausted;
+mod fd_exhaustion;
 mod fixture;
-mod fresh;
+mod flapping_dirs;
+mod fresh_lists;
 mod fuse;
 mod growth;
-mod handed_over;
+mod grpcio_wire;
 mod handles;
 mod hang;
 mod hard_links;
 mod harness;
-mod history;
-mod hour;
-mod huge;
 mod idle;
-mod kill;
+mod inherited_sockets;
+mod kill_during_scan;
+mod large_root;
 mod listing;
-mod live;
-mod looks;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod modules;
 mod mounts;
 mod names;
+mod namespaces;
 mod no_openat2;
-mod no_paths;
+mod open_counter;
 mod orchestrator;
 mod paging;
+mod path_leaks;
 mod permission;
 mod plugins;
-mod polled;
-mod private;
+mod polling;
+mod process_usage;
 mod prose;
 mod race;
-mod readers;
+mod random_walk;
 mod readme;
 mod reads;
-mod reads_live;
 mod reflection;
 mod reload;
 mod replica;
 mod resolution;
 mod resources;
-mod resources_law;
+mod resources_property;
+mod restart_cycles;
+mod rng;
+mod root_log;
 mod roots;
-mod roots_live;
 mod sandbox;
+mod service_manager;
+mod simulated_hour;
 mod skill_names;
 mod soak;
-mod stock;
+mod strace;
+mod stream_readers;
 mod streams;
-mod supervisor;
 mod syscalls;
 mod terminal;
 mod tls;
-mod told;
-mod traced;
 mod trees;
 mod unsized_files;
-mod usage;
-mod vanished;
-mod walk;
 mod watch_command;
 mod watch_degraded;
+mod watch_harness;
 mod watch_links;
 mod watch_root;
 mod watching;

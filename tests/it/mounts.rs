@@ -1,4 +1,4 @@
-//! What is mounted over what was searched already, and taken away again; and what lies behind a mount.
+//! Mounts over directories that were already scanned, unmounts, and changes behind a mount.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,146 +8,150 @@ use caproot::proto::caproot::v1::{RemovalReason, RootState, WatchMode};
 
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, selected};
-use crate::live::{Live, fresh, prompt, skill, status, watching};
-use crate::looks::Looks;
-use crate::private::{Mounted, is_inside};
+use crate::namespaces::{Mount, runs_in_namespaces};
+use crate::open_counter::OpenCounter;
 use crate::replica::Replica;
+use crate::watch_harness::{
+    WatchHarness, fast_timing, fresh_list, skill_text, watch_request, watch_status,
+};
 
-/// Two skills outside of every root, in a filesystem of their own.
-fn elsewhere(fixture: &Fixture) -> Mounted {
-    let mounted = Mounted::new("tmpfs", &fixture.path("out"), "").expect("tmpfs");
-    fixture.write("out/in/a/SKILL.md", skill("a", "Mounted."));
-    fixture.write("out/in/new/SKILL.md", skill("new", "Mounted."));
+/// Mounts a filesystem with two skills outside every root.
+fn mount_outside(fixture: &Fixture) -> Mount {
+    let mounted = Mount::new("tmpfs", &fixture.path("out"), "").expect("tmpfs");
+    fixture.write("out/in/a/SKILL.md", skill_text("a", "Mount."));
+    fixture.write("out/in/new/SKILL.md", skill_text("new", "Mount."));
     mounted
 }
 
-fn says(live: &Live, package: &str) -> String {
+fn description(live: &WatchHarness, package: &str) -> String {
     live.replica.skills[package].description.clone()
 }
 
 #[tokio::test]
-async fn a_mount_over_a_directory_that_is_listed() {
-    if !is_inside("mounts::a_mount_over_a_directory_that_is_listed", &["--mount"]) {
+async fn a_mount_over_a_listed_directory_is_one_revision() {
+    if !runs_in_namespaces("mounts::a_mount_over_a_listed_directory_is_one_revision", &["--mount"])
+    {
         return;
     }
     let fixture = Fixture::new("skill r/d/in/a\nskill r/d/in/old\nskill r/b\ndir out\ndir empty");
-    let out = elsewhere(&fixture);
+    let out = mount_outside(&fixture);
     let root = selected("r", fixture.path("r"));
-    let mut live = Live::of(fixture, vec![root], prompt()).await;
-    let before = status(&live.daemon).await.watches_used;
-    let mut aside = Looks::at(&live.fixture.path("r/b"));
+    let mut live = WatchHarness::with_roots(fixture, vec![root], fast_timing()).await;
+    let before = watch_status(&live.daemon).await.watches_used;
+    let mut unrelated = OpenCounter::start(&live.fixture.path("r/b"));
     let (from, to) = (live.fixture.path("out"), live.fixture.path("r/d"));
     for round in 0..3 {
         let revision = live.replica.revision;
-        let over = Mounted::bind(&from, &to);
-        let step = live.change().await;
+        let over = Mount::bind(&from, &to);
+        let step = live.next_change().await;
         let mut upserted = step.upserted;
         upserted.sort();
         assert_eq!(upserted, ["skill://r/d/in/a", "skill://r/d/in/new"]);
         assert_eq!(step.removed, [("skill://r/d/in/old".to_owned(), RemovalReason::Deleted)]);
         assert_eq!(live.replica.revision, revision + 1, "one mount is one revision");
-        // What is there now is watched.
-        let told = format!("Below, {round}.");
-        live.fixture.replace("out/in/new/SKILL.md", skill("new", &told));
-        assert_eq!(live.change().await.upserted, ["skill://r/d/in/new"]);
-        assert_eq!(says(&live, "skill://r/d/in/new"), told);
+        // The newly mounted directories are watched.
+        let text = format!("Below, {round}.");
+        live.fixture.replace("out/in/new/SKILL.md", skill_text("new", &text));
+        assert_eq!(live.next_change().await.upserted, ["skill://r/d/in/new"]);
+        assert_eq!(description(&live, "skill://r/d/in/new"), text);
         drop(over);
-        let step = live.change().await;
+        let step = live.next_change().await;
         assert_eq!(step.removed, [("skill://r/d/in/new".to_owned(), RemovalReason::Deleted)]);
-        assert_eq!(says(&live, "skill://r/d/in/a"), "Does a.");
+        assert_eq!(description(&live, "skill://r/d/in/a"), "Does a.");
         assert_eq!(live.replica.revision, revision + 3);
     }
-    assert_eq!(aside.count(), 0, "what lies beside is not read again");
-    assert_eq!(status(&live.daemon).await.missed_changes, 0, "no audit was needed");
-    assert_eq!(status(&live.daemon).await.watches_used, before, "watches are given back");
-    // A mount elsewhere is nothing to this root.
-    let revision = live.fresh().await.revision;
-    let elsewhere = Mounted::bind(&from, &live.fixture.path("empty"));
-    assert_eq!(live.fresh().await.revision, revision);
+    assert_eq!(unrelated.count(), 0, "unrelated skills are not read again");
+    assert_eq!(watch_status(&live.daemon).await.missed_changes, 0, "no audit was needed");
+    assert_eq!(watch_status(&live.daemon).await.watches_used, before, "watches are removed");
+    // A mount outside the root does not affect the root.
+    let revision = live.fresh_list().await.revision;
+    let elsewhere = Mount::bind(&from, &live.fixture.path("empty"));
+    assert_eq!(live.fresh_list().await.revision, revision);
     drop((elsewhere, out));
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
-async fn a_fresh_list_sees_every_mount_before_it() {
-    if !is_inside("mounts::a_fresh_list_sees_every_mount_before_it", &["--mount"]) {
+async fn a_fresh_list_includes_every_earlier_mount() {
+    if !runs_in_namespaces("mounts::a_fresh_list_includes_every_earlier_mount", &["--mount"]) {
         return;
     }
     let fixture = Fixture::new("skill r/d/in/a\nskill r/f\ndir out\nfile out2");
-    fixture.write("out2", skill("f", "Mounted."));
-    let out = elsewhere(&fixture);
+    fixture.write("out2", skill_text("f", "Mount."));
+    let out = mount_outside(&fixture);
     let roots = [selected("r", fixture.path("r"))];
-    // Only a fresh list asks.
+    // Only a fresh list checks for mounts with this timing.
     let timing =
         WatchTiming { recheck_interval: Duration::from_mins(10), ..WatchTiming::default() };
     let setup = Setup { timing, ..Setup::allowing([fixture.top().to_owned()]) };
     let daemon = Daemon::start(setup).await;
-    let first = fresh(&daemon, &roots).await;
+    let first = fresh_list(&daemon, &roots).await;
     let described = |list: &caproot::proto::caproot::v1::ListSkillsResponse| {
         list.skills.iter().map(|s| s.description.clone()).collect::<Vec<_>>()
     };
     assert_eq!(described(&first), ["Does a.", "Does f."]);
-    let bind = |from: &str, to: &str| Mounted::bind(&fixture.path(from), &fixture.path(to));
+    let bind = |from: &str, to: &str| Mount::bind(&fixture.path(from), &fixture.path(to));
     for _ in 0..10 {
         let over = bind("out/in", "r/d/in");
-        assert_eq!(described(&fresh(&daemon, &roots).await), ["Mounted.", "Does f.", "Mounted."]);
-        // A file, in a directory that is listed.
+        assert_eq!(described(&fresh_list(&daemon, &roots).await), ["Mount.", "Does f.", "Mount."]);
+        // Mounts over a single file in a listed directory.
         let file = bind("out2", "r/f/SKILL.md");
-        assert_eq!(described(&fresh(&daemon, &roots).await), ["Mounted.", "Mounted.", "Mounted."]);
+        assert_eq!(described(&fresh_list(&daemon, &roots).await), ["Mount.", "Mount.", "Mount."]);
         drop((over, file));
-        assert_eq!(described(&fresh(&daemon, &roots).await), ["Does a.", "Does f."]);
+        assert_eq!(described(&fresh_list(&daemon, &roots).await), ["Does a.", "Does f."]);
     }
     drop(out);
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_mount_over_the_root_or_above_it() {
-    if !is_inside("mounts::a_mount_over_the_root_or_above_it", &["--mount"]) {
+async fn a_mount_over_the_root_or_a_parent_is_noticed() {
+    if !runs_in_namespaces("mounts::a_mount_over_the_root_or_a_parent_is_noticed", &["--mount"]) {
         return;
     }
     let fixture = Fixture::new("skill up/r/a\nskill away/r/b\ndir out");
     let root = selected("r", fixture.path("up/r"));
-    let mut live = Live::of(fixture, vec![root], prompt()).await;
+    let mut live = WatchHarness::with_roots(fixture, vec![root], fast_timing()).await;
     for (from, to) in [("away/r", "up/r"), ("away", "up"), ("out", "up")] {
-        let over = Mounted::bind(&live.fixture.path(from), &live.fixture.path(to));
+        let over = Mount::bind(&live.fixture.path(from), &live.fixture.path(to));
         while live.replica.skills.contains_key("skill://r/a") {
-            live.change().await;
+            live.next_change().await;
         }
-        let there = live.replica.roots["r"].state() == RootState::Ready;
-        assert_eq!(there, from != "out", "nothing is there, and that is said");
-        assert_eq!(live.replica.skills.contains_key("skill://r/b"), there);
+        let is_ready = live.replica.roots["r"].state() == RootState::Ready;
+        assert_eq!(is_ready, from != "out", "an empty mount makes the root unavailable");
+        assert_eq!(live.replica.skills.contains_key("skill://r/b"), is_ready);
         live.replica.catch_up(&live.daemon).await;
         drop(over);
         while !live.replica.skills.contains_key("skill://r/a") {
-            live.change().await;
+            live.next_change().await;
         }
         live.replica.catch_up(&live.daemon).await;
     }
-    live.end().await;
+    live.finish().await;
 }
 
-fn overlay(fixture: &Fixture, at: &Path) -> Option<Mounted> {
+fn overlay(fixture: &Fixture, at: &Path) -> Option<Mount> {
     let [lower, upper, work] = ["lower", "upper", "work"].map(|dir| fixture.path(dir));
     let (lower, upper, work) = (lower.display(), upper.display(), work.display());
     let options = format!("lowerdir={lower},upperdir={upper},workdir={work},userxattr");
-    let mounted = Mounted::new("overlay", at, &options);
+    let mounted = Mount::new("overlay", at, &options);
     mounted.inspect_err(|e| println!("SKIPPED: no overlay can be mounted here: {e}")).ok()
 }
 
 #[tokio::test]
-async fn what_changes_behind_an_overlay_is_found_by_the_audit() {
-    if !is_inside("mounts::what_changes_behind_an_overlay_is_found_by_the_audit", &["--mount"]) {
+async fn changes_behind_an_overlay_are_found_by_the_audit() {
+    if !runs_in_namespaces("mounts::changes_behind_an_overlay_are_found_by_the_audit", &["--mount"])
+    {
         return;
     }
-    // The kind of filesystem below may be one on which an overlay cannot be written.
+    // An overlay may not be supported on the filesystem of the temporary directory.
     let fixture = Fixture::new("dir top");
-    let ground = Mounted::new("tmpfs", fixture.top(), "").expect("tmpfs");
+    let base = Mount::new("tmpfs", fixture.top(), "").expect("tmpfs");
     for dir in ["upper", "work", "r"] {
         std::fs::create_dir(fixture.path(dir)).expect("a directory");
     }
     for name in ["a", "b"] {
-        fixture.write(&format!("lower/{name}/SKILL.md"), skill(name, "Below."));
+        fixture.write(&format!("lower/{name}/SKILL.md"), skill_text(name, "Below."));
     }
     let Some(over) = overlay(&fixture, &fixture.path("r")) else { return };
     let timing =
@@ -155,37 +159,37 @@ async fn what_changes_behind_an_overlay_is_found_by_the_audit() {
     let setup = Setup { timing, ..Setup::allowing([fixture.top().to_owned()]) };
     let daemon = Daemon::start(setup).await;
     let root = selected("r", fixture.path("r"));
-    let mut replica = Replica::open(&daemon, watching(vec![root])).await;
-    replica.step().await;
+    let mut replica = Replica::open(&daemon, watch_request(vec![root])).await;
+    replica.next_batch().await;
     assert_eq!(replica.skills.len(), 2);
-    let audited = async || status(&daemon).await.missed_changes;
+    let missed_changes = async || watch_status(&daemon).await.missed_changes;
 
-    // Through the mount, by events.
-    fixture.write("r/a/SKILL.md", skill("a", "Through the mount."));
+    // A change through the mount is reported by events.
+    fixture.write("r/a/SKILL.md", skill_text("a", "Through the mount."));
     while replica.skills["skill://r/a"].description != "Through the mount." {
-        replica.change().await;
+        replica.next_change().await;
     }
-    let mut repairs = audited().await;
-    assert_eq!(repairs, 0, "an event told");
-    // Behind it, below and above.
-    fixture.write("lower/b/SKILL.md", skill("b", "Behind the mount, below."));
-    fixture.write("upper/a/SKILL.md", skill("a", "Behind the mount, above."));
+    let mut missed = missed_changes().await;
+    assert_eq!(missed, 0, "an event reported the change");
+    // Changes behind the mount, in the lower and in the upper directory.
+    fixture.write("lower/b/SKILL.md", skill_text("b", "Behind the mount, below."));
+    fixture.write("upper/a/SKILL.md", skill_text("a", "Behind the mount, above."));
     for (package, says) in
         [("skill://r/b", "Behind the mount, below."), ("skill://r/a", "Behind the mount, above.")]
     {
         while replica.skills[package].description != says {
-            replica.change().await;
+            replica.next_change().await;
         }
-        assert!(audited().await > 0);
-        repairs = audited().await;
+        assert!(missed_changes().await > 0);
+        missed = missed_changes().await;
     }
-    fixture.write("upper/new/SKILL.md", skill("new", "Behind the mount."));
+    fixture.write("upper/new/SKILL.md", skill_text("new", "Behind the mount."));
     while !replica.skills.contains_key("skill://r/new") {
-        replica.change().await;
+        replica.next_change().await;
     }
-    assert!(audited().await > repairs);
+    assert!(missed_changes().await > missed);
     assert_eq!(replica.roots["r"].watch_mode(), WatchMode::Events);
     replica.catch_up(&daemon).await;
     daemon.stop().await;
-    drop((over, ground));
+    drop((over, base));
 }

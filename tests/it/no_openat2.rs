@@ -1,16 +1,16 @@
-//! The real binary where openat2(2) fails, as it does under some sandboxes and on old kernels: it says
-//! so, and answers as it does elsewhere.
+//! The real binary with a failing openat2(2), as in some sandboxes and on old kernels. The daemon
+//! reports the other method and answers in the same way.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::commands::caproot;
 use crate::fixture::Fixture;
-use crate::traced;
+use crate::strace;
 
-/// Links of all kinds, and what is no file.
+/// Tree with all kinds of links, and with entries that are not files.
 const TREE: &str = "skill root/a
     file root/a/references/x.md\n| Text.
     link root/a/inside.md -> ../b/y.md
@@ -32,34 +32,36 @@ const TREE: &str = "skill root/a
     skill out/never
     file out/secret.md";
 
-/// What a client is told, as JSON, without what differs from start to start.
-fn told(serving: &Serving, words: &str) -> Value {
+/// Output of a client command as JSON, without fields that differ between daemons.
+fn client_output(serving: &DaemonProcess, words: &str) -> Value {
     let mut command = caproot(words.split_whitespace());
     command.args(["--output", "json"]).env("CAPROOT_ENDPOINT", serving.endpoint());
     let output = command.output().expect("the binary runs");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let mut answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| said.into());
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let mut answer: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| stderr.into());
     if let Some(object) = answer.as_object_mut() {
         object.retain(|key, _| !["epoch", "revision", "resumeToken"].contains(&key.as_str()));
     }
     answer
 }
 
-/// The name of the way to open files that `caproot status` prints.
-fn resolver(serving: &Serving) -> String {
+/// Method to open files that `caproot status` prints.
+fn resolver(serving: &DaemonProcess) -> String {
     let mut command = caproot(["status"]);
-    let output = command.env("CAPROOT_ENDPOINT", serving.endpoint()).output().expect("it runs");
+    let output =
+        command.env("CAPROOT_ENDPOINT", serving.endpoint()).output().expect("the binary runs");
     let text = String::from_utf8(output.stdout).expect("text");
     let row = text.lines().find_map(|line| line.strip_prefix("resolver "));
     row.unwrap_or_else(|| panic!("a row `resolver`: {text}")).trim().to_owned()
 }
 
-/// Starts with these flags, gives the resolver and the answers, and sees a good end.
-fn session(mut command: Command, fixture: &Fixture) -> (String, Vec<Value>) {
+/// Starts the daemon, returns the resolver and the responses, and asserts a clean exit.
+fn run_session(mut command: Command, fixture: &Fixture) -> (String, Vec<Value>) {
     command.arg("--root").arg(format!("r={}", fixture.path("root").display()));
     command.arg("--allow").arg(fixture.path("other"));
-    let serving = Serving::of(&mut command);
-    let asked = [
+    let serving = DaemonProcess::spawn(&mut command);
+    let commands = [
         "list --fresh",
         "resolve",
         "resources skill://r/a --digests",
@@ -76,20 +78,21 @@ fn session(mut command: Command, fixture: &Fixture) -> (String, Vec<Value>) {
         "read skill://r/p/skills/c",
         "list --root below=/ --root out=/nonexistent",
     ];
-    let said = (resolver(&serving), asked.iter().map(|words| told(&serving, words)).collect());
+    let responses = commands.iter().map(|words| client_output(&serving, words)).collect();
+    let outcome = (resolver(&serving), responses);
     let (code, log) = serving.terminate();
     assert_eq!(code, Some(0), "{log}");
-    said
+    outcome
 }
 
 #[test]
-fn where_openat2_fails_the_answers_are_the_same() {
+fn responses_are_the_same_if_openat2_fails() {
     let fixture = Fixture::new(TREE);
     let log = fixture.path("strace");
     let mut plain = caproot(["serve", "--listen", "tcp:127.0.0.1:0"]);
     plain.current_dir("/");
-    let (by, expected) = session(plain, &fixture);
-    println!("here files are opened by `{by}`");
+    let (default_resolver, expected) = run_session(plain, &fixture);
+    println!("files are opened by `{default_resolver}` on this machine");
     let skills: Vec<_> = expected[0]["skills"].as_array().expect("skills").iter().collect();
     let names: Vec<_> = skills.iter().map(|skill| skill["name"].clone()).collect();
     assert_eq!(names, ["a", "b", "kit:c", "l"]);
@@ -99,32 +102,32 @@ fn where_openat2_fails_the_answers_are_the_same() {
         ("error=ENOSYS", "openat"),
         ("error=EPERM", "openat"),
         ("error=EACCES", "openat"),
-        // Of each thread the first calls fail; they are tried again.
-        ("error=EAGAIN:when=1..3", by.as_str()),
-        ("error=EAGAIN:when=2+2", by.as_str()),
+        // In each thread the first calls fail. The daemon repeats them.
+        ("error=EAGAIN:when=1..3", default_resolver.as_str()),
+        ("error=EAGAIN:when=2+2", default_resolver.as_str()),
     ] {
         let injected = format!("inject=openat2:{injected}");
         let options = ["-e", "trace=openat2", "-e", &injected];
-        let Some(command) = traced::serve(&log, &options) else { return };
-        let (by, said) = session(command, &fixture);
-        assert_eq!(by, resolver, "{injected}");
-        assert_eq!(said, expected, "{injected}");
+        let Some(command) = strace::trace_daemon(&log, &options) else { return };
+        let (used, responses) = run_session(command, &fixture);
+        assert_eq!(used, resolver, "{injected}");
+        assert_eq!(responses, expected, "{injected}");
         let log = std::fs::read_to_string(&log).expect("strace's log");
         assert!(log.contains("(INJECTED)"), "{injected}: {log}");
     }
 }
 
 #[test]
-fn an_openat2_that_always_says_again_is_a_filesystem_that_fails() {
+fn an_openat2_that_always_fails_with_eagain_is_an_io_error() {
     let fixture = Fixture::new(TREE);
     let log = fixture.path("strace");
     let options = ["-e", "trace=openat2", "-e", "inject=openat2:error=EAGAIN"];
-    let Some(mut command) = traced::serve(&log, &options) else { return };
+    let Some(mut command) = strace::trace_daemon(&log, &options) else { return };
     command.arg("--root").arg(format!("r={}", fixture.path("root").display()));
-    let serving = Serving::of(&mut command);
+    let serving = DaemonProcess::spawn(&mut command);
     assert_eq!(resolver(&serving), "openat2");
     for _ in 0..2 {
-        let list = told(&serving, "list --fresh");
+        let list = client_output(&serving, "list --fresh");
         assert_eq!(list["roots"][0]["reason"], "ROOT_REASON_IO_ERROR", "{list}");
         assert_eq!(list.get("skills"), None, "{list}");
     }

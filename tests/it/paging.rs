@@ -9,18 +9,18 @@ use prost::Message as _;
 use tonic::{Code, Status};
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, assert_refused, list_request, refusal, selected};
+use crate::harness::{Daemon, Setup, assert_rpc_error, list_request, rpc_error, selected};
 
-/// A root of `count` skills named `s000`, `s001` …
-async fn many(count: usize) -> (Fixture, Daemon, ListSkillsRequest) {
+/// Daemon with a root of `count` skills named `s000`, `s001` …
+async fn serve_skills(count: usize) -> (Fixture, Daemon, ListSkillsRequest) {
     let fixture = Fixture::new(&format!("repeat {count} skill root/s{{}}"));
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
     let request = list_request(&[selected("r", fixture.path("root"))]);
     (fixture, daemon, request)
 }
 
-/// All pages from the first, or the error that ended them.
-async fn pages(
+/// Reads all pages from the first, or returns the error that ended them.
+async fn read_pages(
     daemon: &Daemon,
     mut request: ListSkillsRequest,
 ) -> Result<Vec<ListSkillsResponse>, Status> {
@@ -45,8 +45,8 @@ fn sizes(pages: &[ListSkillsResponse]) -> Vec<usize> {
 }
 
 #[tokio::test]
-async fn sizes_of_pages() {
-    let (_fixture, daemon, request) = many(1_001).await;
+async fn page_sizes_are_limited_to_a_thousand() {
+    let (_fixture, daemon, request) = serve_skills(1_001).await;
     for (page_size, expected) in [
         (0, vec![1_000, 1]),
         (1_000, vec![1_000, 1]),
@@ -54,7 +54,7 @@ async fn sizes_of_pages() {
         (i32::MAX, vec![1_000, 1]),
         (600, vec![600, 401]),
     ] {
-        let all = pages(&daemon, ListSkillsRequest { page_size, ..request.clone() }).await;
+        let all = read_pages(&daemon, ListSkillsRequest { page_size, ..request.clone() }).await;
         let all = all.expect("pages");
         assert_eq!(sizes(&all), expected, "page_size {page_size}");
         let names = names(&all);
@@ -64,11 +64,11 @@ async fn sizes_of_pages() {
 }
 
 #[tokio::test]
-async fn one_skill_a_page_is_the_same_list() {
-    let (_fixture, daemon, request) = many(12).await;
-    let whole = pages(&daemon, request.clone()).await.expect("pages");
+async fn pages_of_one_skill_give_the_same_list() {
+    let (_fixture, daemon, request) = serve_skills(12).await;
+    let whole = read_pages(&daemon, request.clone()).await.expect("pages");
     let single =
-        pages(&daemon, ListSkillsRequest { page_size: 1, ..request }).await.expect("pages");
+        read_pages(&daemon, ListSkillsRequest { page_size: 1, ..request }).await.expect("pages");
     assert_eq!((whole.len(), single.len()), (1, 12));
     assert_eq!(names(&whole), names(&single));
     for page in &single {
@@ -84,10 +84,10 @@ async fn diagnostics_and_warnings_are_on_the_first_page() {
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
     let roots = ["root", "root/gone"].map(|dir| selected(dir, fixture.path(dir)));
     let request = ListSkillsRequest { page_size: 1, ..list_request(&roots) };
-    let all = pages(&daemon, request).await.expect("pages");
+    let all = read_pages(&daemon, request).await.expect("pages");
     assert_eq!(sizes(&all), [1, 1, 1]);
     assert_eq!(all[0].diagnostics.len(), 1);
-    assert!(!all[0].warnings.is_empty(), "a root that cannot be used is worth a warning");
+    assert!(!all[0].warnings.is_empty(), "a root that cannot be used causes a warning");
     for page in &all[1..] {
         assert!(page.diagnostics.is_empty() && page.warnings.is_empty(), "{page:?}");
     }
@@ -100,7 +100,8 @@ async fn pages_go_across_roots_in_request_order() {
     let dirs = [fixture.path("z"), fixture.path("a")];
     let daemon = Daemon::start(Setup::allowing(&dirs)).await;
     let request = list_request(&[selected("z", &dirs[0]), selected("a", &dirs[1])]);
-    let all = pages(&daemon, ListSkillsRequest { page_size: 2, ..request }).await.expect("pages");
+    let all =
+        read_pages(&daemon, ListSkillsRequest { page_size: 2, ..request }).await.expect("pages");
     let packages: Vec<_> = all.iter().flat_map(|p| p.skills.iter().map(|s| &*s.package)).collect();
     assert_eq!(
         packages,
@@ -117,8 +118,8 @@ async fn pages_go_across_roots_in_request_order() {
 }
 
 #[tokio::test]
-async fn a_token_is_for_the_same_question_only() {
-    let (fixture, daemon, request) = many(3).await;
+async fn a_page_token_is_valid_for_the_same_request_only() {
+    let (fixture, daemon, request) = serve_skills(3).await;
     let request = ListSkillsRequest { page_size: 1, ..request };
     let page_token = daemon.try_list(request.clone()).await.expect("a page").next_page_token;
     let next = ListSkillsRequest { page_token, ..request };
@@ -134,15 +135,15 @@ async fn a_token_is_for_the_same_question_only() {
     for other in others {
         let answer = daemon.try_list(other).await;
         let field = Some("page_token");
-        assert_refused(answer, Code::InvalidArgument, "INVALID_ARGUMENT", field);
+        assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", field);
     }
-    assert_eq!(names(&[daemon.try_list(next).await.expect("its own")]), ["s1"]);
+    assert_eq!(names(&[daemon.try_list(next).await.expect("the same request")]), ["s1"]);
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_token_that_somebody_changed() {
-    let (_fixture, daemon, request) = many(3).await;
+async fn a_changed_page_token_is_rejected() {
+    let (_fixture, daemon, request) = serve_skills(3).await;
     let request = ListSkillsRequest { page_size: 1, ..request };
     let token = daemon.try_list(request.clone()).await.expect("a page").next_page_token;
     for at in 0..token.len() {
@@ -153,12 +154,12 @@ async fn a_token_that_somebody_changed() {
         for page_token in cut.into_iter().filter(|t| !t.is_empty()) {
             let answer = daemon.try_list(ListSkillsRequest { page_token, ..request.clone() }).await;
             let refused = match answer {
-                // A change that still reads as one of this list's own places is a page of it.
+                // A changed token that is still valid must name a position in this list.
                 Ok(page) => {
                     assert!(page.skills.iter().all(|s| s.name.starts_with('s')));
                     continue;
                 }
-                Err(status) => refusal(&status),
+                Err(status) => rpc_error(&status),
             };
             let expected =
                 [(Code::InvalidArgument, "INVALID_ARGUMENT"), (Code::Aborted, "CATALOG_CHANGED")];
@@ -169,8 +170,8 @@ async fn a_token_that_somebody_changed() {
 }
 
 #[tokio::test]
-async fn a_token_pins_its_revision() {
-    let (mut fixture, daemon, request) = many(6).await;
+async fn a_page_token_pins_its_revision() {
+    let (mut fixture, daemon, request) = serve_skills(6).await;
     let old: BTreeSet<String> = (0..6).map(|n| format!("s{n}")).collect();
     let request = ListSkillsRequest { page_size: 2, ..request };
     let first = daemon.try_list(request.clone()).await.expect("a page");
@@ -187,14 +188,14 @@ async fn a_token_pins_its_revision() {
     assert_eq!(names(std::slice::from_ref(&fresh)), ["s0", "s1", "s2", "s35", "s4", "s5"]);
 
     let rest = ListSkillsRequest { page_token: first.next_page_token.clone(), ..request };
-    match pages(&daemon, rest).await {
+    match read_pages(&daemon, rest).await {
         Ok(rest) => {
             assert!(rest.iter().all(|p| p.revision == first.revision), "one revision");
             let all = names(&[vec![first], rest].concat());
-            assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), old, "the old list, whole");
+            assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), old, "the complete old list");
         }
         Err(status) => {
-            let refused = refusal(&status);
+            let refused = rpc_error(&status);
             assert_eq!((refused.code, &*refused.reason), (Code::Aborted, "CATALOG_CHANGED"));
         }
     }
@@ -202,14 +203,14 @@ async fn a_token_pins_its_revision() {
 }
 
 #[tokio::test]
-async fn a_token_does_not_outlive_the_daemon() {
-    let (fixture, daemon, request) = many(3).await;
+async fn a_page_token_does_not_outlive_the_daemon() {
+    let (fixture, daemon, request) = serve_skills(3).await;
     let request = ListSkillsRequest { page_size: 1, ..request };
     let page_token = daemon.try_list(request.clone()).await.expect("a page").next_page_token;
     daemon.stop().await;
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
     let answer = daemon.try_list(ListSkillsRequest { page_token, ..request }).await;
-    assert_refused(answer, Code::Aborted, "CATALOG_CHANGED", None);
+    assert_rpc_error(answer, Code::Aborted, "CATALOG_CHANGED", None);
     daemon.stop().await;
 }
 
@@ -224,14 +225,14 @@ async fn pages_of_fat_skills_stay_under_a_mebibyte() {
     );
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
     let request = list_request(&[selected("r", fixture.path("root"))]);
-    // `pages` checks the bound of each.
-    let all = pages(&daemon, request.clone()).await.expect("pages");
+    // `read_pages` checks the size of each page.
+    let all = read_pages(&daemon, request.clone()).await.expect("pages");
     let found = names(&all);
     assert_eq!(found.len(), 2_000);
     assert!(found.is_sorted_by(|a, b| a < b), "in order, each once");
     assert!(all.len() > 5, "{} pages", all.len());
     let basic = ListSkillsRequest { view: SkillView::Basic.into(), ..request };
-    let basic = pages(&daemon, basic).await.expect("pages");
+    let basic = read_pages(&daemon, basic).await.expect("pages");
     assert_eq!(names(&basic), found);
     assert!(basic.len() < all.len(), "the basic view takes fewer pages");
     daemon.stop().await;
@@ -239,7 +240,7 @@ async fn pages_of_fat_skills_stay_under_a_mebibyte() {
 
 #[tokio::test]
 async fn an_empty_selection_gives_an_empty_answer() {
-    let (_fixture, daemon, _) = many(1).await;
+    let (_fixture, daemon, _) = serve_skills(1).await;
     let answer = daemon.list(&[]).await;
     assert!(answer.skills.is_empty() && answer.roots.is_empty() && !answer.truncated);
     assert!(!answer.epoch.is_empty());

@@ -1,5 +1,6 @@
-//! What the daemon's user may not read: it costs itself only, is told, and comes back with the
-//! permission. Run as an ordinary user; the superuser hands the daemon to another one.
+//! Files that the daemon's user may not read: other files are unaffected, the diagnostics name
+//! them, and they return with the permission. Run as root, the test starts the daemon as another
+//! user.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,14 +10,14 @@ use std::process::{Command, Stdio};
 use caproot::proto::caproot::v1::{DiagnosticCode, RootReason, RootState};
 use tonic::Code;
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::{Fixture, is_root};
-use crate::harness::{Daemon, assert_refused, read_request, selected};
-use crate::live::{fresh, watching};
+use crate::harness::{Daemon, assert_rpc_error, read_request, selected};
 use crate::replica::Replica;
+use crate::watch_harness::{fresh_list, watch_request};
 
-/// A command of the binary that may not read everything; `None` where that cannot be had.
-fn ordinary(fixture: &Fixture) -> Option<Command> {
+/// Command of the binary as a user without special rights. `None` if there is no such user.
+fn unprivileged_daemon(fixture: &Fixture) -> Option<Command> {
     let binary = Path::new(env!("CARGO_BIN_EXE_caproot"));
     if !is_root() {
         return Some(Command::new(binary));
@@ -31,7 +32,7 @@ fn ordinary(fixture: &Fixture) -> Option<Command> {
         command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
         command.status().is_ok_and(|status| status.success())
     };
-    // The place where it was built may be closed to others.
+    // The build directory may be inaccessible to that user.
     let copy = || -> PathBuf {
         let copy = fixture.path("caproot");
         fs::copy(binary, &copy).expect("a copy of the binary");
@@ -49,66 +50,66 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
 }
 
-/// What is said to be unreadable below `r`.
+/// Resources below `r` with an `UNREADABLE` diagnostic.
 fn unreadable(replica: &Replica) -> Vec<&str> {
-    let said = replica.diagnostics["r"].iter().filter(|d| d.code() == DiagnosticCode::Unreadable);
-    let mut about: Vec<_> = said.map(|d| d.resource.as_str()).collect();
-    about.sort_unstable();
-    about
+    let found = replica.diagnostics["r"].iter().filter(|d| d.code() == DiagnosticCode::Unreadable);
+    let mut resources: Vec<_> = found.map(|d| d.resource.as_str()).collect();
+    resources.sort_unstable();
+    resources
 }
 
 #[tokio::test]
-async fn what_may_not_be_read_costs_itself_only_and_comes_back() {
+async fn unreadable_files_affect_no_others_and_return_with_permission() {
     let mut fixture = Fixture::new("skill r/a\nskill r/dir\nskill r/file\nfile r/a/x.md\n| text");
     fixture.add("mode 0755 .");
     let closed = ["r/dir", "r/file/SKILL.md", "r/a/x.md"].map(|name| fixture.path(name));
     for path in &closed {
         set_mode(path, 0);
     }
-    let Some(mut command) = ordinary(&fixture) else { return };
+    let Some(mut command) = unprivileged_daemon(&fixture) else { return };
     command.args(["serve", "--listen", "tcp:127.0.0.1:0", "--allow"]).arg(fixture.top());
     command.env_clear().env("HOME", "/nonexistent").env("PATH", "/usr/bin:/bin");
-    let serving = Serving::of(&mut command);
-    let daemon = Daemon::elsewhere(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await;
+    let serving = DaemonProcess::spawn(&mut command);
+    let daemon = Daemon::connect_to(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await;
     let root = selected("r", fixture.path("r"));
-    let mut replica = Replica::open(&daemon, watching(vec![root.clone()])).await;
-    replica.step().await;
+    let mut replica = Replica::open(&daemon, watch_request(vec![root.clone()])).await;
+    replica.next_batch().await;
     let names = |replica: &Replica| replica.skills.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&replica), ["skill://r/a"]);
     assert_eq!(unreadable(&replica), ["skill://r/dir", "skill://r/file/SKILL.md"]);
     let read = || read_request(&root, "skill://r/a", "skill://r/a/x.md");
-    assert_refused(daemon.read(read()).await, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+    assert_rpc_error(daemon.read(read()).await, Code::NotFound, "RESOURCE_NOT_FOUND", None);
 
-    // A directory that may not be read may not be watched either, and is polled.
+    // An unreadable directory cannot be watched, so it is polled.
     set_mode(&closed[0], 0o755);
     while names(&replica) != ["skill://r/a", "skill://r/dir"] {
-        replica.change().await;
+        replica.next_change().await;
     }
     set_mode(&closed[1], 0o644);
     while names(&replica).len() < 3 {
-        replica.change().await;
+        replica.next_change().await;
     }
     assert_eq!(unreadable(&replica), [""; 0]);
     set_mode(&closed[2], 0o644);
-    assert_eq!(daemon.read_all(read()).await.expect("permitted by now"), b"text\n");
+    assert_eq!(daemon.read_all(read()).await.expect("readable again"), b"text\n");
     set_mode(&closed[0], 0);
     while names(&replica) != ["skill://r/a", "skill://r/file"] {
-        replica.change().await;
+        replica.next_change().await;
     }
 
-    // The root itself.
+    // The root itself becomes unreadable.
     set_mode(&fixture.path("r"), 0);
     while replica.roots["r"].state() == RootState::Ready {
-        replica.change().await;
+        replica.next_change().await;
     }
     assert_eq!(replica.roots["r"].reason(), RootReason::PermissionDenied);
-    assert_eq!(fresh(&daemon, std::slice::from_ref(&root)).await.skills.len(), 0);
+    assert_eq!(fresh_list(&daemon, std::slice::from_ref(&root)).await.skills.len(), 0);
     set_mode(&fixture.path("r"), 0o755);
     while names(&replica) != ["skill://r/a", "skill://r/file"] {
-        replica.change().await;
+        replica.next_change().await;
     }
     replica.catch_up(&daemon).await;
     drop(daemon);
-    let (code, log) = serving.terminated().await;
+    let (code, log) = serving.terminate_async().await;
     assert_eq!(code, Some(0), "{log}");
 }

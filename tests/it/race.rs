@@ -28,8 +28,8 @@ use tonic::{Response, Status};
 
 use self::arena::{Arena, SECRET, Storm};
 use crate::harness::{
-    Daemon, HANG, Setup, by_both_openers, extent, in_time, list_request, openers, read_request,
-    selected, surroundings,
+    Daemon, HANG_TIMEOUT, Setup, by_both_openers, in_time, isolated_env, list_request, openers,
+    read_request, selected, short_or_long,
 };
 
 by_both_openers! {
@@ -68,14 +68,14 @@ impl Score {
 
 async fn nothing_from_outside_comes_out(opener: OpenMethod) {
     let seconds = std::env::var("CAPROOT_RACE_SECONDS");
-    let seconds: f64 =
-        seconds.map_or(extent(3.0, 10.0), |text| text.parse().expect("CAPROOT_RACE_SECONDS"));
+    let seconds: f64 = seconds
+        .map_or(short_or_long(3.0, 10.0), |text| text.parse().expect("CAPROOT_RACE_SECONDS"));
     for storm in Storm::ALL {
         let arena = Arc::new(Arena::new());
         let Some(race) = arena.begin(storm) else { return };
         let score = Arc::new(Score::default());
         let end = Instant::now() + Duration::from_secs_f64(seconds / 3.0);
-        let late = Instant::now() + HANG;
+        let late = Instant::now() + HANG_TIMEOUT;
         let goes_on = {
             let score = score.clone();
             move || Instant::now() < end || !score.is_raced(storm) && Instant::now() < late
@@ -160,7 +160,7 @@ fn read_directly(opener: OpenMethod, arena: &Arena, score: &Score, goes_on: &dyn
 /// Searches the root by what the daemon itself calls, as often as can be.
 fn scan_directly(opener: OpenMethod, arena: &Arena, score: &Score, goes_on: &dyn Fn() -> bool) {
     let config =
-        Config::from_flags(ServeFlags::default(), &surroundings(Path::new("/nonexistent")));
+        Config::from_flags(ServeFlags::default(), &isolated_env(Path::new("/nonexistent")));
     let target = ScanTarget {
         path: arena.root().as_os_str().as_bytes().into(),
         rules: config.expect("no flags are good flags").search_rules(),
@@ -189,7 +189,7 @@ async fn ask_the_daemon(
         ..WatchTiming::default()
     };
     let setup = Setup { timing, ..Setup::allowing([arena.root()]) };
-    let daemon = Daemon::start(setup.opening(opener)).await;
+    let daemon = Daemon::start(setup.with_opener(opener)).await;
     let root = selected("r", arena.root());
     let list = list_request(std::slice::from_ref(&root));
     while goes_on() {
@@ -264,7 +264,7 @@ fn a_naive_resolver_lets_something_out() {
             Storm::Files => (looks_first, "a/x.md"),
             Storm::Moved => (climbs, "a/docs/up.md"),
         };
-        let late = Instant::now() + HANG;
+        let late = Instant::now() + HANG_TIMEOUT;
         let mut reads = 0_u64;
         let leaked = loop {
             reads += 1;

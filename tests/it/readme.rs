@@ -1,5 +1,5 @@
-//! What README.md says, against the code: its command lines parse, and its tables of limits,
-//! timings, exit codes, diagnostics and root reasons are those of the daemon.
+//! Checks README.md against the code: its command lines parse, and its tables of limits, timings,
+//! exit codes, diagnostics and root reasons match the daemon.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ const README: &str = include_str!("../../README.md");
 const EXIT: &str = include_str!("../../src/cli/exit.rs");
 const ERRORS: &str = include_str!("../../src/grpc/errors.rs");
 
-/// The rows of the one table whose head begins so, cell by cell.
+/// Cells of the rows of the one table whose head begins with `head`.
 pub(crate) fn table(head: &str) -> Vec<Vec<String>> {
     let line = format!("\n{head}");
     let mut heads = README.match_indices(&line);
@@ -28,12 +28,12 @@ pub(crate) fn table(head: &str) -> Vec<Vec<String>> {
     rows.map(|row| cells(row.trim_matches('|'))).collect()
 }
 
-/// The words of a cell that stand between backticks.
+/// Words between backticks in a cell.
 pub(crate) fn ticked(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// The commands after `$ ` in a part of README.
+/// Commands after `$ ` in a part of README.
 fn commands(part: &str) -> impl Iterator<Item = &str> {
     part.lines().filter_map(|line| line.strip_prefix("$ "))
 }
@@ -65,7 +65,7 @@ fn every_caproot_command_parses() {
 }
 
 #[tokio::test]
-async fn limits() {
+async fn the_table_of_limits_matches_the_daemon() {
     let daemon = Daemon::start(Setup::default()).await;
     let answer = daemon.client.clone().get_executor(GetExecutorRequest {}).await;
     let answer =
@@ -82,13 +82,14 @@ async fn limits() {
         })
         .collect();
     let number = |cell: &str| cell.replace(',', "").parse::<u64>().expect("a number");
-    let said = table("| name | default | beyond |").into_iter();
-    let said: Vec<_> = said.map(|row| (ticked(&row[0]).concat(), number(&row[1]))).collect();
-    assert_eq!(said, real);
+    let documented = table("| name | default | beyond |").into_iter();
+    let documented: Vec<_> =
+        documented.map(|row| (ticked(&row[0]).concat(), number(&row[1]))).collect();
+    assert_eq!(documented, real);
 }
 
 #[test]
-fn timings() {
+fn the_table_of_timings_matches_the_defaults() {
     let WatchTiming {
         debounce,
         max_debounce,
@@ -113,46 +114,48 @@ fn timings() {
         ("drain", caproot::server::DRAIN_TIMEOUT),
     ];
     let span = |cell: &str| humantime::parse_duration(cell).expect("a duration");
-    let said = table("| timing | default | is |").into_iter();
-    let said: Vec<_> = said.map(|row| (ticked(&row[0]).concat(), span(&row[1]))).collect();
-    assert_eq!(said, real.map(|(name, span)| (name.to_owned(), span)));
+    let documented = table("| timing | default | is |").into_iter();
+    let documented: Vec<_> =
+        documented.map(|row| (ticked(&row[0]).concat(), span(&row[1]))).collect();
+    assert_eq!(documented, real.map(|(name, span)| (name.to_owned(), span)));
 }
 
 #[test]
-fn exit_codes() {
+fn the_table_of_exit_codes_matches_the_code() {
     let real: BTreeSet<(String, String)> = EXIT
         .lines()
         .filter_map(|line| line.strip_prefix("pub const ")?.strip_suffix(';'))
         .filter_map(|line| line.split_once(": u8 = "))
         .map(|(name, code)| (code.to_owned(), name.to_owned()))
         .collect();
-    let said = table("| code | name | means |").into_iter();
-    let said: BTreeSet<_> = said.map(|row| (row[0].clone(), ticked(&row[1]).concat())).collect();
-    assert_eq!(said, real);
+    let documented = table("| code | name | means |").into_iter();
+    let documented: BTreeSet<_> =
+        documented.map(|row| (row[0].clone(), ticked(&row[1]).concat())).collect();
+    assert_eq!(documented, real);
     assert!(real.contains(&(caproot::cli::exit::BAD_CONFIG.to_string(), "BAD_CONFIG".into())));
 }
 
 #[test]
-fn diagnostics_and_root_reasons() {
-    // The numbers of both enums have no gaps.
+fn the_tables_of_diagnostics_and_root_reasons_match_the_proto() {
+    // Both enums have contiguous numbers.
     let codes = (1..).map_while(|n| DiagnosticCode::try_from(n).ok());
     let codes = codes.map(|code| code.as_str_name().replace("DIAGNOSTIC_CODE_", ""));
-    let said = table("| code | severity |").into_iter().map(|row| ticked(&row[0]).concat());
-    assert_eq!(said.collect::<Vec<_>>(), codes.collect::<Vec<_>>());
+    let documented = table("| code | severity |").into_iter().map(|row| ticked(&row[0]).concat());
+    assert_eq!(documented.collect::<Vec<_>>(), codes.collect::<Vec<_>>());
     let reasons = (1..).map_while(|n| RootReason::try_from(n).ok());
     let reasons = reasons.map(|reason| reason.as_str_name().replace("ROOT_REASON_", ""));
-    let said = table("| state | reason |").into_iter().flat_map(|row| ticked(&row[1]));
-    assert_eq!(said.collect::<Vec<_>>(), reasons.collect::<Vec<_>>());
+    let documented = table("| state | reason |").into_iter().flat_map(|row| ticked(&row[1]));
+    assert_eq!(documented.collect::<Vec<_>>(), reasons.collect::<Vec<_>>());
 }
 
 #[test]
-fn error_reasons() {
+fn the_table_of_error_reasons_matches_the_code() {
     let quoted = ERRORS.split('"').skip(1).step_by(2);
     let is_reason =
         |t: &&str| t.len() > 1 && t.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
     let mut real: BTreeSet<&str> = quoted.filter(is_reason).collect();
-    // Placed where roots are counted.
+    // This reason is created by the code that counts roots.
     real.insert("TOO_MANY_ROOTS");
-    let said = table("| status | reason |").into_iter().flat_map(|row| ticked(&row[1]));
-    assert_eq!(said.collect::<BTreeSet<_>>(), real.into_iter().map(str::to_owned).collect());
+    let documented = table("| status | reason |").into_iter().flat_map(|row| ticked(&row[1]));
+    assert_eq!(documented.collect::<BTreeSet<_>>(), real.into_iter().map(str::to_owned).collect());
 }

@@ -1,4 +1,4 @@
-//! Pages of files that stay as they are: joined they are the file, whatever it holds.
+//! Pages of files that do not change: the joined pages are the file, for any content.
 
 use std::fs;
 
@@ -13,16 +13,16 @@ use tonic::Code;
 
 use crate::fixture::Fixture;
 use crate::harness::{
-    Daemon, Setup, assert_refused, by_both_openers, bytes_of, read_request, selected,
+    Daemon, Setup, assert_rpc_error, by_both_openers, bytes_of, read_request, selected,
 };
 
 by_both_openers! {
-    async fn each_page_is_as_full_as_characters_allow;
+    async fn pages_are_full_up_to_a_character_boundary;
     async fn an_empty_file_is_one_empty_page;
-    async fn bounds_of_a_page;
-    async fn what_a_list_says_of_a_file_is_what_a_read_says;
-    async fn a_digest_that_still_holds_saves_the_body;
-    async fn cursors_that_are_not_this_files;
+    async fn the_size_of_a_page_is_limited;
+    async fn list_and_read_agree_on_digest_and_size;
+    async fn a_matching_digest_saves_the_body;
+    async fn cursors_of_other_files_are_rejected;
 }
 
 by_both_openers! {
@@ -32,35 +32,35 @@ by_both_openers! {
 const PACKAGE: &str = "skill://r/a";
 const RESOURCE: &str = "skill://r/a/x";
 
-/// A request for `x` of the package `a`, and the daemon that serves it.
-async fn serving(opener: OpenMethod, content: &[u8]) -> (Fixture, Daemon, ReadResourceRequest) {
+/// Daemon that serves the file `x` of the package `a`, and a request for that file.
+async fn serve_file(opener: OpenMethod, content: &[u8]) -> (Fixture, Daemon, ReadResourceRequest) {
     let fixture = Fixture::new("skill root/a");
     fixture.write("root/a/x", content);
-    let setup = Setup::allowing([fixture.path("root")]).opening(opener);
+    let setup = Setup::allowing([fixture.path("root")]).with_opener(opener);
     let daemon = Daemon::start(setup).await;
     let request = read_request(&selected("r", fixture.path("root")), PACKAGE, RESOURCE);
     (fixture, daemon, request)
 }
 
-/// The digest as the daemon prints it.
+/// Digest as the daemon prints it.
 pub(crate) fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold("sha256:".to_owned(), |text, b| format!("{text}{b:02x}"))
 }
 
-/// Text and binary content, often with characters of several bytes.
+/// Text and binary content, often with multi-byte characters.
 fn contents() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         any::<String>().prop_map(String::into_bytes),
         "[a\u{e9}\u{20ac}\u{1f600}]{0,400}".prop_map(String::into_bytes),
         proptest::collection::vec(any::<u8>(), 0..2_000),
-        // Text that is spoilt by its very end: UTF-8 is asked of the whole file.
+        // Text with an incomplete character at the end: the whole file must be valid UTF-8.
         "[a\u{20ac}]{0,200}".prop_map(|text| [text.as_bytes(), b"\xe2\x82"].concat()),
     ]
 }
 
 fn pages_joined_are_the_file(opener: OpenMethod) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let (fixture, daemon, request) = runtime.block_on(serving(opener, b""));
+    let (fixture, daemon, request) = runtime.block_on(serve_file(opener, b""));
     let config = Config { cases: 96, failure_persistence: None, ..Config::default() };
     let sizes = prop_oneof![4_i64..64, 4_i64..3_000, Just(0)];
     TestRunner::new(config)
@@ -71,7 +71,7 @@ fn pages_joined_are_the_file(opener: OpenMethod) {
             prop_assert_eq!(first.digest, digest(&content));
             let text = std::str::from_utf8(&content).is_ok();
             prop_assert_eq!(matches!(first.body, Some(Body::Contents(_))), text);
-            // A page of text that is cut inside a character would not come through gRPC.
+            // gRPC would not transmit a page of text that is cut inside a character.
             let all = runtime.block_on(daemon.read_all(request)).expect("all pages");
             prop_assert_eq!(all, content);
             Ok(())
@@ -80,9 +80,9 @@ fn pages_joined_are_the_file(opener: OpenMethod) {
     runtime.block_on(daemon.stop());
 }
 
-async fn each_page_is_as_full_as_characters_allow(opener: OpenMethod) {
+async fn pages_are_full_up_to_a_character_boundary(opener: OpenMethod) {
     let (_fixture, daemon, request) =
-        serving(opener, "a\u{1f600}\u{1f600}\u{20ac}b".as_bytes()).await;
+        serve_file(opener, "a\u{1f600}\u{1f600}\u{20ac}b".as_bytes()).await;
     let mut pages = Vec::new();
     let mut cursor = String::new();
     loop {
@@ -100,7 +100,7 @@ async fn each_page_is_as_full_as_characters_allow(opener: OpenMethod) {
 }
 
 async fn an_empty_file_is_one_empty_page(opener: OpenMethod) {
-    let (_fixture, daemon, request) = serving(opener, b"").await;
+    let (_fixture, daemon, request) = serve_file(opener, b"").await;
     let page = daemon.read(request).await.expect("a page");
     let expected = ReadResourceResponse {
         resource: RESOURCE.into(),
@@ -115,9 +115,9 @@ async fn an_empty_file_is_one_empty_page(opener: OpenMethod) {
     daemon.stop().await;
 }
 
-async fn bounds_of_a_page(opener: OpenMethod) {
+async fn the_size_of_a_page_is_limited(opener: OpenMethod) {
     let content = vec![b'x'; (2 << 20) + 5];
-    let (_fixture, daemon, request) = serving(opener, &content).await;
+    let (_fixture, daemon, request) = serve_file(opener, &content).await;
     for (max_bytes, page) in [(0, 8_192), (4, 4), (1 << 20, 1 << 20), (i64::MAX, 1 << 20)] {
         let answer = daemon.read(ReadResourceRequest { max_bytes, ..request.clone() }).await;
         let answer = answer.expect("a page");
@@ -130,8 +130,8 @@ async fn bounds_of_a_page(opener: OpenMethod) {
     daemon.stop().await;
 }
 
-async fn what_a_list_says_of_a_file_is_what_a_read_says(opener: OpenMethod) {
-    let (fixture, daemon, request) = serving(opener, b"x").await;
+async fn list_and_read_agree_on_digest_and_size(opener: OpenMethod) {
+    let (fixture, daemon, request) = serve_file(opener, b"x").await;
     let main = fs::read(fixture.path("root/a/SKILL.md")).expect("on disk");
     let listed = daemon.list(&[request.root.clone().expect("set")]).await.skills.remove(0);
     assert_eq!((listed.digest.clone(), listed.size_bytes), (digest(&main), main.len() as u64));
@@ -145,25 +145,26 @@ async fn what_a_list_says_of_a_file_is_what_a_read_says(opener: OpenMethod) {
     daemon.stop().await;
 }
 
-async fn a_digest_that_still_holds_saves_the_body(opener: OpenMethod) {
-    let (fixture, daemon, request) = serving(opener, b"one").await;
-    let asking = |held: &str| ReadResourceRequest { if_none_match: held.into(), ..request.clone() };
-    let same = daemon.read(asking(&digest(b"one"))).await.expect("not modified");
+async fn a_matching_digest_saves_the_body(opener: OpenMethod) {
+    let (fixture, daemon, request) = serve_file(opener, b"one").await;
+    let if_none_match =
+        |digest: &str| ReadResourceRequest { if_none_match: digest.into(), ..request.clone() };
+    let same = daemon.read(if_none_match(&digest(b"one"))).await.expect("not modified");
     assert!(same.not_modified && same.body.is_none() && same.next_cursor.is_empty());
     assert_eq!((same.digest, same.total_bytes), (digest(b"one"), 3));
     for other in [digest(b"two"), "garbage".to_owned(), "sha256:".to_owned()] {
-        let page = daemon.read(asking(&other)).await.expect("a page");
+        let page = daemon.read(if_none_match(&other)).await.expect("a page");
         assert!(!page.not_modified);
         assert_eq!(bytes_of(&page), b"one");
     }
     fixture.replace("root/a/x", "two");
-    let page = daemon.read(asking(&digest(b"one"))).await.expect("a page");
+    let page = daemon.read(if_none_match(&digest(b"one"))).await.expect("a page");
     assert_eq!((bytes_of(&page), page.not_modified), (b"two".to_vec(), false));
     daemon.stop().await;
 }
 
-async fn cursors_that_are_not_this_files(opener: OpenMethod) {
-    let (fixture, daemon, request) = serving(opener, &[b'x'; 100]).await;
+async fn cursors_of_other_files_are_rejected(opener: OpenMethod) {
+    let (fixture, daemon, request) = serve_file(opener, &[b'x'; 100]).await;
     fixture.write("root/a/y", [b'x'; 100]);
     let request = ReadResourceRequest { max_bytes: 10, ..request };
     let cursor = daemon.read(request.clone()).await.expect("a page").next_cursor;
@@ -180,9 +181,9 @@ async fn cursors_that_are_not_this_files(opener: OpenMethod) {
     }
     bad.retain(|text| !text.is_empty());
     for text in bad {
-        // One that happens to be well formed names a version that the file never had.
-        let refused = crate::harness::refusal(
-            &daemon.read(with(&text)).await.expect_err("a cursor that nobody gave"),
+        // A well-formed changed cursor names a version that the file never had.
+        let refused = crate::harness::rpc_error(
+            &daemon.read(with(&text)).await.expect_err("a changed cursor"),
         );
         let expected =
             [(Code::InvalidArgument, "INVALID_ARGUMENT"), (Code::Aborted, "RESOURCE_CHANGED")];
@@ -191,7 +192,7 @@ async fn cursors_that_are_not_this_files(opener: OpenMethod) {
 
     let other = ReadResourceRequest { resource: "skill://r/a/y".into(), ..with(&cursor) };
     let answer = daemon.read(other).await;
-    assert_refused(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("cursor"));
+    assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("cursor"));
     let root = selected("s", fixture.path("root"));
     let other = ReadResourceRequest {
         max_bytes: 10,
@@ -199,7 +200,10 @@ async fn cursors_that_are_not_this_files(opener: OpenMethod) {
         ..read_request(&root, "skill://s/a", "skill://s/a/x")
     };
     let answer = daemon.read(other).await;
-    assert_refused(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("cursor"));
-    assert_eq!(bytes_of(&daemon.read(with(&cursor)).await.expect("its own")), [b'x'; 10]);
+    assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("cursor"));
+    assert_eq!(
+        bytes_of(&daemon.read(with(&cursor)).await.expect("the original cursor")),
+        [b'x'; 10]
+    );
     daemon.stop().await;
 }

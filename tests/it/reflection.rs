@@ -1,4 +1,4 @@
-//! Server reflection: the types that a stock client decodes the details of errors with.
+//! Server reflection for the types of error details, which generic clients need for decoding.
 
 use tonic::transport::Channel;
 
@@ -7,7 +7,7 @@ use crate::harness::{Daemon, Setup, in_time};
 const DETAILS: [&str; 3] =
     ["google.rpc.ErrorInfo", "google.rpc.BadRequest", "google.rpc.RetryInfo"];
 
-/// The files that one version of reflection serves for `DETAILS`, one each, encoded.
+/// Descriptor files that one version of reflection serves for `DETAILS`, one per type.
 macro_rules! files_of_details {
     ($version:ident, $channel:expr) => {{
         use tonic_reflection::pb::$version::ServerReflectionRequest;

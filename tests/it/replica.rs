@@ -1,5 +1,4 @@
-//! A client of `WatchSkills` that applies what it is sent, and checks the rules of the stream while
-//! it does.
+//! Client of `WatchSkills` that applies all events and checks the rules of the stream.
 
 use std::collections::BTreeMap;
 
@@ -13,52 +12,52 @@ use tonic::{Status, Streaming};
 
 use crate::harness::{Daemon, in_time};
 
-/// What one stream made its client hold.
+/// State that the events of a stream built up.
 #[derive(Default)]
 pub(crate) struct Replica {
     request: WatchSkillsRequest,
     stream: Option<Streaming<WatchSkillsResponse>>,
-    /// By root id.
+    /// Status by root id.
     pub roots: BTreeMap<String, RootStatus>,
-    /// By package.
+    /// Skills by package.
     pub skills: BTreeMap<String, Skill>,
-    /// By root id.
+    /// Diagnostics by root id.
     pub diagnostics: BTreeMap<String, Vec<Diagnostic>>,
-    /// By package.
+    /// Plugins by package.
     pub plugins: BTreeMap<String, Plugin>,
-    /// By root id.
+    /// Marketplaces by root id.
     pub marketplaces: BTreeMap<String, Vec<Marketplace>>,
-    /// Of the last `synced` or `bookmark`.
+    /// Revision of the last `synced` or `bookmark`.
     pub revision: u64,
-    /// Of the last `synced` or `bookmark`.
+    /// Resume token of the last `synced` or `bookmark`.
     pub token: String,
-    /// Of the last event.
+    /// Epoch of the last event.
     pub epoch: String,
 }
 
-/// What happened up to a `synced` or `bookmark`.
+/// Events up to a `synced` or `bookmark`.
 #[derive(Debug, Default)]
-pub(crate) struct Step {
-    /// Of a `reset`, if there was one.
+pub(crate) struct EventBatch {
+    /// Reason of the `reset`, if there was one.
     pub reset: Option<ResetReason>,
-    /// Packages, in the order they came.
+    /// Packages in the order of their events.
     pub upserted: Vec<String>,
-    /// Packages and reasons, in the order they came.
+    /// Packages and reasons in the order of their events.
     pub removed: Vec<(String, RemovalReason)>,
-    /// Packages of plugins, in the order they came.
+    /// Packages of plugins in the order of their events.
     pub upserted_plugins: Vec<String>,
-    /// Packages of plugins, in the order they came.
+    /// Packages of plugins in the order of their events.
     pub removed_plugins: Vec<String>,
-    /// How many deltas came.
+    /// Number of deltas.
     pub deltas: usize,
-    /// Ids of roots whose state came.
+    /// Ids of roots with a status event.
     pub statuses: Vec<String>,
-    /// Whether this is a bookmark: nothing may have come with it.
+    /// Whether the batch is a bookmark. A bookmark contains no other event.
     pub is_bookmark: bool,
 }
 
 impl Replica {
-    /// Holds nothing, and has no stream.
+    /// Creates a replica without state and stream.
     pub(crate) fn new(request: WatchSkillsRequest) -> Self {
         Self { request, ..Self::default() }
     }
@@ -70,7 +69,7 @@ impl Replica {
         replica
     }
 
-    /// Opens a stream with a token from elsewhere.
+    /// Opens a stream with a resume token from elsewhere.
     pub(crate) async fn open_at(
         daemon: &Daemon,
         request: WatchSkillsRequest,
@@ -81,7 +80,7 @@ impl Replica {
         replica
     }
 
-    /// What is held, without a stream.
+    /// Copies the state without the stream.
     pub(crate) fn fork(&self) -> Self {
         Self {
             request: self.request.clone(),
@@ -97,27 +96,27 @@ impl Replica {
         }
     }
 
-    /// One that holds nothing, for the same request.
+    /// Creates an empty replica for the same request.
     pub(crate) fn forget(&self) -> Self {
         Self::new(self.request.clone())
     }
 
-    /// Selects the same roots in the opposite order from the next stream on.
+    /// Reverses the order of the roots in the requests for later streams.
     pub(crate) fn reverse_roots(&mut self) {
         self.request.selected_capability_roots.reverse();
     }
 
-    /// Ends the stream, and holds what it holds.
-    pub(crate) fn leave(&mut self) {
+    /// Closes the stream and keeps the state.
+    pub(crate) fn close_stream(&mut self) {
         self.stream = None;
     }
 
-    /// Opens a stream anew, with the token that is held.
+    /// Opens a new stream with the stored resume token.
     pub(crate) async fn resume(&mut self, daemon: &Daemon) {
         self.try_resume(daemon).await.expect("a stream");
     }
 
-    /// Like [`Self::resume`], of a daemon that may be about to end.
+    /// Resumes like [`Self::resume`], on a daemon that may be shutting down.
     pub(crate) async fn try_resume(&mut self, daemon: &Daemon) -> Result<(), Status> {
         self.stream = None;
         self.request.resume_token.clone_from(&self.token);
@@ -127,20 +126,21 @@ impl Replica {
         Ok(())
     }
 
-    /// The next event; `None` at the end.
-    async fn event(&mut self) -> Result<Option<WatchSkillsResponse>, Status> {
+    /// Reads the next event. Returns `None` at the end of the stream.
+    async fn next_event(&mut self) -> Result<Option<WatchSkillsResponse>, Status> {
         in_time(self.stream.as_mut().expect("an open stream").message()).await
     }
 
-    /// Applies all up to the next `synced` or `bookmark`; the status where the stream ends before.
-    pub(crate) async fn try_step(&mut self) -> Result<Step, Option<Status>> {
-        let mut step = Step::default();
+    /// Applies all events up to the next `synced` or `bookmark`. Returns the status if the stream
+    /// ends first.
+    pub(crate) async fn try_next_batch(&mut self) -> Result<EventBatch, Option<Status>> {
+        let mut step = EventBatch::default();
         loop {
-            let response = self.event().await.map_err(Some)?.ok_or(None)?;
-            let begins_anew = matches!(response.event, Some(Event::Reset(_)));
+            let response = self.next_event().await.map_err(Some)?.ok_or(None)?;
+            let is_reset = matches!(response.event, Some(Event::Reset(_)));
             assert!(
-                begins_anew || (response.epoch == self.epoch && response.revision >= self.revision),
-                "revisions only grow within an epoch"
+                is_reset || (response.epoch == self.epoch && response.revision >= self.revision),
+                "revisions only increase within an epoch"
             );
             match response.event.expect("an event") {
                 Event::Reset(reset) => {
@@ -159,11 +159,11 @@ impl Replica {
                 }
                 Event::Delta(delta) => self.apply(delta, &mut step),
                 Event::Diagnostics(list) => {
-                    let held = self.diagnostics.entry(list.root_id).or_default();
+                    let diagnostics = self.diagnostics.entry(list.root_id).or_default();
                     if !list.continued {
-                        held.clear();
+                        diagnostics.clear();
                     }
-                    held.extend(list.diagnostics);
+                    diagnostics.extend(list.diagnostics);
                 }
                 Event::Synced(synced) => {
                     assert!(
@@ -184,22 +184,22 @@ impl Replica {
         }
     }
 
-    /// Like [`Self::try_step`], of a stream that goes on.
-    pub(crate) async fn step(&mut self) -> Step {
-        self.try_step().await.expect("the stream goes on")
+    /// Reads like [`Self::try_next_batch`], on a stream that must not end.
+    pub(crate) async fn next_batch(&mut self) -> EventBatch {
+        self.try_next_batch().await.expect("an open stream")
     }
 
-    /// Like [`Self::step`], bookmarks aside.
-    pub(crate) async fn change(&mut self) -> Step {
+    /// Reads batches like [`Self::next_batch`] and skips bookmarks.
+    pub(crate) async fn next_change(&mut self) -> EventBatch {
         loop {
-            let step = self.step().await;
+            let step = self.next_batch().await;
             if !step.is_bookmark {
                 return step;
             }
         }
     }
 
-    fn apply(&mut self, delta: caproot::proto::caproot::v1::SkillDelta, step: &mut Step) {
+    fn apply(&mut self, delta: caproot::proto::caproot::v1::SkillDelta, step: &mut EventBatch) {
         for removed in delta.removed {
             let reason = removed.reason();
             assert!(self.skills.remove(&removed.package).is_some(), "{} was held", removed.package);
@@ -236,9 +236,9 @@ impl Replica {
         step.deltas += 1;
     }
 
-    /// Whether what is held of plugins is what `ResolveRoots` says at the same revision. One of
-    /// another revision, or of a stream without plugins, says nothing.
-    pub(crate) async fn assert_holds_plugins(&self, daemon: &Daemon) {
+    /// Asserts that the plugins match `ResolveRoots` at the same revision. Does nothing for another
+    /// revision or for a stream without plugins.
+    pub(crate) async fn assert_plugins_match(&self, daemon: &Daemon) {
         let request = ResolveRootsRequest {
             selected_capability_roots: self.request.selected_capability_roots.clone(),
             ..ResolveRootsRequest::default()
@@ -255,57 +255,58 @@ impl Replica {
         let plugins: BTreeMap<_, _> = plugins.map(|p| (p.package.clone(), p.clone())).collect();
         assert_eq!(self.plugins, plugins);
         for root in answer.roots {
-            let held = self.marketplaces.get(&root.id).cloned().unwrap_or_default();
-            assert_eq!(held, root.marketplaces);
+            let marketplaces = self.marketplaces.get(&root.id).cloned().unwrap_or_default();
+            assert_eq!(marketplaces, root.marketplaces);
         }
     }
 
-    /// Whether this is what `ListSkills` says, diagnostics included.
-    pub(crate) fn agrees(&self, list: &ListSkillsResponse) -> bool {
+    /// Whether the state matches a list, diagnostics included.
+    pub(crate) fn matches(&self, list: &ListSkillsResponse) -> bool {
         self.skills.len() == list.skills.len()
             && list.skills.iter().all(|s| self.skills.get(&s.package) == Some(s))
             && list.roots.iter().all(|r| self.roots.get(&r.id) == Some(r))
-            && self.problems(list) == list.diagnostics
+            && self.ordered_diagnostics(list) == list.diagnostics
     }
 
-    /// The diagnostics that are held, in the order of a list's roots.
-    fn problems(&self, list: &ListSkillsResponse) -> Vec<Diagnostic> {
-        let of = |root: &RootStatus| self.diagnostics.get(&root.id).cloned().unwrap_or_default();
-        list.roots.iter().flat_map(of).collect()
+    /// Diagnostics of the state in the order of the roots of a list.
+    fn ordered_diagnostics(&self, list: &ListSkillsResponse) -> Vec<Diagnostic> {
+        let of_root =
+            |root: &RootStatus| self.diagnostics.get(&root.id).cloned().unwrap_or_default();
+        list.roots.iter().flat_map(of_root).collect()
     }
 
-    /// What `ListSkills` would say of what is held.
-    pub(crate) fn assert_holds(&self, list: &ListSkillsResponse) {
+    /// Asserts that the state matches a list.
+    pub(crate) fn assert_matches(&self, list: &ListSkillsResponse) {
         let skills: BTreeMap<_, _> =
             list.skills.iter().map(|s| (s.package.clone(), s.clone())).collect();
         assert_eq!(self.skills, skills);
         let roots: BTreeMap<_, _> = list.roots.iter().map(|r| (r.id.clone(), r.clone())).collect();
         assert_eq!(self.roots, roots);
-        assert_eq!(self.problems(list), list.diagnostics);
+        assert_eq!(self.ordered_diagnostics(list), list.diagnostics);
     }
 
-    /// Compares with a fresh list, going on until both are at one revision.
+    /// Reads the stream until the state and a fresh list have the same revision, and compares them.
     pub(crate) async fn catch_up(&mut self, daemon: &Daemon) {
         loop {
             let list = self.fresh_list(daemon).await;
             while self.revision < list.revision {
                 let before = self.revision;
-                if self.agrees(&list) {
-                    // What came since is of other roots.
+                if self.matches(&list) {
+                    // Later changes are changes of other roots.
                     break;
                 }
-                let step = self.step().await;
-                // A stream that goes on begins with a `synced` where nothing changed.
+                let step = self.next_batch().await;
+                // A resumed stream begins with a `synced` without changes.
                 assert!(self.revision > before || step.is_empty());
             }
             if self.revision <= list.revision {
-                self.assert_holds(&list);
-                return self.assert_holds_plugins(daemon).await;
+                self.assert_matches(&list);
+                return self.assert_plugins_match(daemon).await;
             }
         }
     }
 
-    /// All pages of a fresh list of what is watched, joined.
+    /// Reads all pages of a fresh list of the watched roots and joins them.
     async fn fresh_list(&self, daemon: &Daemon) -> ListSkillsResponse {
         let request = ListSkillsRequest {
             selected_capability_roots: self.request.selected_capability_roots.clone(),
@@ -326,7 +327,7 @@ impl Replica {
     }
 }
 
-impl Step {
+impl EventBatch {
     fn is_empty(&self) -> bool {
         self.upserted.is_empty()
             && self.removed.is_empty()

@@ -1,5 +1,6 @@
-//! Where links and odd files lead: as far as they may, no further, and nothing is said of what lies
-//! there. What trees can say is in `tests/trees/reads.txt` and `discovery.txt`.
+//! Resolution of links and special files: allowed targets are read, and responses disclose nothing
+//! of other targets. Cases that a tree can express are in `tests/trees/reads.txt` and
+//! `discovery.txt`.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -18,37 +19,37 @@ use tonic::{Code, Response};
 
 use crate::fixture::Fixture;
 use crate::harness::{
-    Daemon, Setup, assert_refused, by_both_openers, bytes_of, extent, in_time, read_request,
-    refusal, selected,
+    Daemon, Setup, assert_rpc_error, by_both_openers, bytes_of, in_time, read_request, rpc_error,
+    selected, short_or_long,
 };
-use crate::live::{Busy, fresh};
 use crate::reads::digest;
+use crate::watch_harness::{BusyThread, fresh_list};
 
 by_both_openers! {
-    async fn forty_links_lead_somewhere_and_one_more_nowhere;
-    async fn links_of_procfs_lead_nowhere;
+    async fn up_to_forty_links_are_followed;
+    async fn links_of_procfs_are_not_followed;
     async fn devices_are_never_opened;
-    async fn of_what_lies_outside_nothing_is_said;
+    async fn responses_disclose_nothing_outside_the_root;
     async fn a_file_that_grows_and_shrinks_is_one_version_or_an_error;
-    async fn a_file_that_was_replaced_since_it_was_listed;
+    async fn a_file_replaced_after_the_list_is_read_in_its_new_version;
 }
 
-async fn serving(opener: OpenMethod, tree: &str) -> (Fixture, Daemon, SelectedCapabilityRoot) {
+async fn serve_tree(opener: OpenMethod, tree: &str) -> (Fixture, Daemon, SelectedCapabilityRoot) {
     let fixture = Fixture::new(tree);
-    let daemon = Daemon::start(Setup::allowing([fixture.path("root")]).opening(opener)).await;
+    let daemon = Daemon::start(Setup::allowing([fixture.path("root")]).with_opener(opener)).await;
     let root = selected("r", fixture.path("root"));
     (fixture, daemon, root)
 }
 
-/// The diagnostics of a list: code, resource and text.
-fn said(list: &ListSkillsResponse) -> Vec<(&str, &str, &str)> {
+/// Code, resource and message of the diagnostics of a list.
+fn diagnostics(list: &ListSkillsResponse) -> Vec<(&str, &str, &str)> {
     let stem = |d| caproot::proto::caproot::v1::Diagnostic::code(d).as_str_name();
     list.diagnostics.iter().map(|d| (&stem(d)[16..], &*d.resource, &*d.message)).collect()
 }
 
-async fn forty_links_lead_somewhere_and_one_more_nowhere(opener: OpenMethod) {
+async fn up_to_forty_links_are_followed(opener: OpenMethod) {
     let (fixture, daemon, root) =
-        serving(opener, "skill root/a\nskill root/s\nfile root/a/l0").await;
+        serve_tree(opener, "skill root/a\nskill root/s\nfile root/a/l0").await;
     fixture.write("root/a/l0", "at the end");
     fs::create_dir(fixture.path("root/dirs")).expect("a directory");
     for (dir, n) in ["a", "dirs"].into_iter().flat_map(|dir| (1..=41).map(move |n| (dir, n))) {
@@ -58,12 +59,12 @@ async fn forty_links_lead_somewhere_and_one_more_nowhere(opener: OpenMethod) {
     symlink("../s", fixture.path("root/dirs/l0")).expect("a link");
     let read = |n: u32| read_request(&root, "skill://r/a", &format!("skill://r/a/l{n}"));
     assert_eq!(daemon.read_all(read(40)).await.expect("40 links"), b"at the end");
-    assert_refused(daemon.read(read(41)).await, Code::NotFound, "RESOURCE_NOT_FOUND", None);
-    let list = fresh(&daemon, std::slice::from_ref(&root)).await;
+    assert_rpc_error(daemon.read(read(41)).await, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+    let list = fresh_list(&daemon, std::slice::from_ref(&root)).await;
     let links: Vec<_> =
-        said(&list).into_iter().filter(|(code, ..)| *code == "DANGLING_LINK").collect();
+        diagnostics(&list).into_iter().filter(|(code, ..)| *code == "DANGLING_LINK").collect();
     let over = "the links form a cycle, or are more than 40; fix or remove the link";
-    // `dirs/l0` is one link itself.
+    // The link `dirs/l0` adds one to each chain in `dirs`.
     assert_eq!(
         links,
         [
@@ -75,10 +76,11 @@ async fn forty_links_lead_somewhere_and_one_more_nowhere(opener: OpenMethod) {
     daemon.stop().await;
 }
 
-/// A link of /proc leads to what a process holds, whatever its text says: nothing goes by the text.
-async fn links_of_procfs_lead_nowhere(opener: OpenMethod) {
+/// A link of /proc leads to an object that a process holds, regardless of its text. So the daemon
+/// must not follow the text.
+async fn links_of_procfs_are_not_followed(opener: OpenMethod) {
     let (fixture, daemon, root) =
-        serving(opener, "skill root/a\nskill root/b\nfile root/b/y.md\n| Inside.").await;
+        serve_tree(opener, "skill root/a\nskill root/b\nfile root/b/y.md\n| Inside.").await;
     let (top, me) = (fixture.path("root").display().to_string(), std::process::id());
     let inside = fs::File::open(fixture.path("root/b/y.md")).expect("a file");
     let number = std::os::fd::AsRawFd::as_raw_fd(&inside);
@@ -98,31 +100,31 @@ async fn links_of_procfs_lead_nowhere(opener: OpenMethod) {
         let holder = if *name == "SKILL.md" { "root/c" } else { "root/a" };
         symlink(target, fixture.path(holder).join(name)).expect("a link");
     }
-    let list = fresh(&daemon, std::slice::from_ref(&root)).await;
+    let list = fresh_list(&daemon, std::slice::from_ref(&root)).await;
     let packages: Vec<_> = list.skills.iter().map(|s| s.package.as_str()).collect();
     assert_eq!(packages, ["skill://r/a", "skill://r/b"]);
     let outside =
         "leads outside the allowed directories; allow the target's directory, or replace the link";
-    let said = said(&list);
-    assert_eq!(said.len(), targets.len(), "{said:?}");
+    let found = diagnostics(&list);
+    assert_eq!(found.len(), targets.len(), "{found:?}");
     assert!(
-        said.iter().all(|(code, _, why)| (*code, *why) == ("OUTSIDE_ROOT", outside)),
-        "{said:?}"
+        found.iter().all(|(code, _, why)| (*code, *why) == ("OUTSIDE_ROOT", outside)),
+        "{found:?}"
     );
     for (name, _) in targets.iter().filter(|(name, _)| *name != "SKILL.md") {
         let answer =
             daemon.read(read_request(&root, "skill://r/a", &format!("skill://r/a/{name}"))).await;
-        assert_refused(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
+        assert_rpc_error(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
     }
     let by_proc = selected("p", format!("/proc/self/root{top}"));
-    let list = fresh(&daemon, &[by_proc]).await;
+    let list = fresh_list(&daemon, &[by_proc]).await;
     assert_eq!(list.roots[0].reason(), RootReason::NotAllowed);
     daemon.stop().await;
 }
 
 async fn devices_are_never_opened(opener: OpenMethod) {
-    let (fixture, daemon, root) = serving(opener, "skill root/a\ndir root/c\ndir root/b").await;
-    // An opening of either would fail in its own way: nothing has these numbers.
+    let (fixture, daemon, root) = serve_tree(opener, "skill root/a\ndir root/c\ndir root/b").await;
+    // No driver has these device numbers, so opening a device would fail with an error of its own.
     let made = [
         ("root/c/SKILL.md", FileType::CharacterDevice),
         ("root/b/SKILL.md", FileType::BlockDevice),
@@ -133,14 +135,14 @@ async fn devices_are_never_opened(opener: OpenMethod) {
         mknodat(CWD, fixture.path(name), kind, Mode::RUSR | Mode::WUSR, makedev(240, 77))
     });
     if let Err(error) = made {
-        println!("SKIPPED: no device can be made here: {error}");
+        println!("SKIPPED: a device node cannot be created: {error}");
         return daemon.stop().await;
     }
     symlink("../c/SKILL.md", fixture.path("root/a/link")).expect("a link");
-    let list = fresh(&daemon, std::slice::from_ref(&root)).await;
+    let list = fresh_list(&daemon, std::slice::from_ref(&root)).await;
     let why = "not a regular file; it was not opened";
     assert_eq!(
-        said(&list),
+        diagnostics(&list),
         [
             ("NOT_REGULAR", "skill://r/b/SKILL.md", why),
             ("NOT_REGULAR", "skill://r/c/SKILL.md", why)
@@ -149,14 +151,14 @@ async fn devices_are_never_opened(opener: OpenMethod) {
     for name in ["device", "link"] {
         let answer =
             daemon.read(read_request(&root, "skill://r/a", &format!("skill://r/a/{name}"))).await;
-        assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+        assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
     }
     daemon.stop().await;
 }
 
-async fn of_what_lies_outside_nothing_is_said(opener: OpenMethod) {
-    const SECRET: &str = "never-said";
-    let (fixture, daemon, root) = serving(
+async fn responses_disclose_nothing_outside_the_root(opener: OpenMethod) {
+    const SECRET_NAME: &str = "never-said";
+    let (fixture, daemon, root) = serve_tree(
         opener,
         "skill root/a\nlink root/a/relative -> ../../never-said/x\nlink root/a/absolute -> $TMP/never-said/x
          link root/a/missing -> $TMP/never-said/none\nlink root/a/chain -> hop\nlink root/a/hop -> relative
@@ -169,9 +171,9 @@ async fn of_what_lies_outside_nothing_is_said(opener: OpenMethod) {
     )
     .await;
     let mut answers = Vec::new();
-    let list = fresh(&daemon, std::slice::from_ref(&root)).await;
+    let list = fresh_list(&daemon, std::slice::from_ref(&root)).await;
     assert_eq!(list.skills.len(), 3, "a, n and p/s");
-    assert!(said(&list).iter().all(|(code, ..)| *code == "OUTSIDE_ROOT"), "{list:?}");
+    assert!(diagnostics(&list).iter().all(|(code, ..)| *code == "OUTSIDE_ROOT"), "{list:?}");
     answers.push(list.encode_to_vec());
     for package in ["a", "n", "p/s", "m", "d"] {
         let request = ListResourcesRequest {
@@ -191,25 +193,25 @@ async fn of_what_lies_outside_nothing_is_said(opener: OpenMethod) {
         let answer =
             daemon.read(read_request(&root, "skill://r/a", &format!("skill://r/a/{file}"))).await;
         answers.push(format!("{answer:?}").into_bytes());
-        let refused = refusal(&answer.expect_err("outside"));
+        let refused = rpc_error(&answer.expect_err("outside"));
         assert_eq!((refused.code, &*refused.reason), (Code::PermissionDenied, "OUTSIDE_ROOT"));
     }
     let content = fs::read(fixture.path("never-said/x")).expect("on disk");
-    for tell in [SECRET.to_owned(), digest(&content), fixture.top().display().to_string()] {
-        let tells =
-            |answer: &&Vec<u8>| answer.windows(tell.len()).any(|part| part == tell.as_bytes());
-        assert_eq!(answers.iter().find(tells), None, "{tell}");
+    for secret in [SECRET_NAME.to_owned(), digest(&content), fixture.top().display().to_string()] {
+        let contains_secret =
+            |answer: &&Vec<u8>| answer.windows(secret.len()).any(|part| part == secret.as_bytes());
+        assert_eq!(answers.iter().find(contains_secret), None, "{secret}");
     }
     daemon.stop().await;
 }
 
 async fn a_file_that_grows_and_shrinks_is_one_version_or_an_error(opener: OpenMethod) {
-    let (fixture, daemon, root) = serving(opener, "skill root/a\nfile root/a/x").await;
+    let (fixture, daemon, root) = serve_tree(opener, "skill root/a\nfile root/a/x").await;
     let path = fixture.path("root/a/x");
     let line = |n: u64| format!("{n:07}\n");
     let writes = Arc::new(AtomicBool::new(false));
     let may_write = writes.clone();
-    let busy = Busy::new(move |turn| {
+    let busy = BusyThread::new(move |turn| {
         if !may_write.load(Ordering::Relaxed) {
             return std::thread::yield_now();
         }
@@ -225,19 +227,20 @@ async fn a_file_that_grows_and_shrinks_is_one_version_or_an_error(opener: OpenMe
         max_bytes: 64,
         ..read_request(&root, "skill://r/a", "skill://r/a/x")
     };
-    for round in 0..extent(12, 40) {
-        // Now it changes under the reads, now it keeps still.
+    for round in 0..short_or_long(12, 40) {
+        // The file changes during the reads of even rounds only.
         let changes = round % 2 == 0;
         writes.store(changes, Ordering::Relaxed);
-        while read_whole(&daemon, &request, line).await == changes {}
+        while read_to_end(&daemon, &request, line).await == changes {}
     }
     drop(busy);
-    daemon.read_all(request).await.expect("nobody writes any more");
+    daemon.read_all(request).await.expect("the writer has ended");
     daemon.stop().await;
 }
 
-/// Reads a file of numbered lines page by page; gives whether it came to the end before it changed.
-async fn read_whole(
+/// Reads a file of numbered lines page by page. Returns whether the end was reached before the file
+/// changed.
+async fn read_to_end(
     daemon: &Daemon,
     request: &ReadResourceRequest,
     line: impl Fn(u64) -> String,
@@ -256,7 +259,7 @@ async fn read_whole(
                 }
             }
             Err(status) => {
-                let refused = refusal(&status);
+                let refused = rpc_error(&status);
                 let expected = (Code::Aborted, "RESOURCE_CHANGED");
                 assert_eq!((refused.code, &*refused.reason), expected);
                 return false;
@@ -265,17 +268,17 @@ async fn read_whole(
     }
 }
 
-async fn a_file_that_was_replaced_since_it_was_listed(opener: OpenMethod) {
-    let (fixture, daemon, root) = serving(opener, "skill root/a").await;
+async fn a_file_replaced_after_the_list_is_read_in_its_new_version(opener: OpenMethod) {
+    let (fixture, daemon, root) = serve_tree(opener, "skill root/a").await;
     let listed = daemon.list(std::slice::from_ref(&root)).await.skills.remove(0);
     let request = ReadResourceRequest {
         if_none_match: listed.digest.clone(),
         ..read_request(&root, &listed.package, &listed.main_resource)
     };
     assert!(daemon.read(request.clone()).await.expect("as listed").not_modified);
-    let new = crate::live::skill("a", "Another.");
+    let new = crate::watch_harness::skill_text("a", "Another.");
     fixture.replace("root/a/SKILL.md", &new);
-    let page = daemon.read(request).await.expect("what is there now");
+    let page = daemon.read(request).await.expect("the new version");
     assert_eq!((bytes_of(&page), page.digest), (new.clone().into_bytes(), digest(new.as_bytes())));
     assert!(!page.not_modified);
     daemon.stop().await;

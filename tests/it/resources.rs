@@ -1,4 +1,4 @@
-//! Lists of a package's files: what is listed, in which order, in which pages.
+//! Lists of a package's files: content, order and pages.
 
 use std::fs;
 
@@ -10,10 +10,10 @@ use prost::Message as _;
 use tonic::{Code, Response, Status};
 
 use crate::fixture::{Fixture, is_root};
-use crate::harness::{Daemon, Setup, assert_refused, in_time, located, read_request, selected};
+use crate::harness::{Daemon, Setup, assert_rpc_error, in_time, located, read_request, selected};
 use crate::reads::digest;
 
-/// A request for the first page of the files of the package `a` of the root `r`.
+/// Request for the first page of the files of the package `a` of the root `r`.
 pub(crate) fn request(root: &SelectedCapabilityRoot) -> ListResourcesRequest {
     ListResourcesRequest {
         root: Some(root.clone()),
@@ -22,7 +22,7 @@ pub(crate) fn request(root: &SelectedCapabilityRoot) -> ListResourcesRequest {
     }
 }
 
-async fn page(
+async fn list_page(
     daemon: &Daemon,
     request: ListResourcesRequest,
 ) -> Result<ListResourcesResponse, Status> {
@@ -30,12 +30,15 @@ async fn page(
     in_time(client.list_resources(request)).await.map(Response::into_inner)
 }
 
-/// All pages joined, each checked, and what the last said of truncation.
-pub(crate) async fn all(daemon: &Daemon, request: ListResourcesRequest) -> (Vec<Resource>, bool) {
+/// Reads, checks and joins all pages. Returns the files, and whether the last page was truncated.
+pub(crate) async fn list_all(
+    daemon: &Daemon,
+    request: ListResourcesRequest,
+) -> (Vec<Resource>, bool) {
     let (mut joined, mut page_token) = (Vec::new(), String::new());
     loop {
         let next = ListResourcesRequest { page_token, ..request.clone() };
-        let answer = page(daemon, next).await.expect("a page");
+        let answer = list_page(daemon, next).await.expect("a page");
         assert!(answer.encoded_len() < 1 << 20, "a page is under 1 MiB");
         let most = if request.page_size == 0 { 1_000 } else { request.page_size };
         assert!(answer.resources.len() <= usize::try_from(most.min(1_000)).expect("a size"));
@@ -43,20 +46,20 @@ pub(crate) async fn all(daemon: &Daemon, request: ListResourcesRequest) -> (Vec<
         page_token = answer.next_page_token;
         if page_token.is_empty() {
             let names = joined.iter().map(|r: &Resource| &r.resource);
-            assert!(names.is_sorted_by(|a, b| a < b), "by handle, none twice");
+            assert!(names.is_sorted_by(|a, b| a < b), "sorted by handle without duplicates");
             return (joined, answer.truncated);
         }
     }
 }
 
-/// The handles below the package, in order.
+/// Handles relative to the package, in order.
 fn names(resources: &[Resource]) -> Vec<&str> {
     let prefix = "skill://r/a/";
     resources.iter().map(|r| r.resource.strip_prefix(prefix).expect("in the package")).collect()
 }
 
-/// A tree, a daemon that allows `root` and `also`, and the root `r`.
-async fn serving(tree: &str) -> (Fixture, Daemon, SelectedCapabilityRoot) {
+/// Daemon that allows `root` and `also`, with its tree and the root `r`.
+async fn serve_tree(tree: &str) -> (Fixture, Daemon, SelectedCapabilityRoot) {
     let fixture = Fixture::new(&format!("skill root/a\ndir also\n{tree}"));
     let setup = Setup::allowing([fixture.path("root"), fixture.path("also")]);
     let daemon = Daemon::start(setup).await;
@@ -64,17 +67,17 @@ async fn serving(tree: &str) -> (Fixture, Daemon, SelectedCapabilityRoot) {
     (fixture, daemon, root)
 }
 
-/// What the package `a` lists.
-async fn listed(tree: &str) -> Vec<String> {
-    let (_fixture, daemon, root) = serving(tree).await;
-    let (resources, truncated) = all(&daemon, request(&root)).await;
+/// Files of the package `a` as the daemon lists them.
+async fn listed_files(tree: &str) -> Vec<String> {
+    let (_fixture, daemon, root) = serve_tree(tree).await;
+    let (resources, truncated) = list_all(&daemon, request(&root)).await;
     assert!(!truncated);
     daemon.stop().await;
     names(&resources).into_iter().map(str::to_owned).collect()
 }
 
 #[tokio::test]
-async fn every_regular_file_in_the_order_of_handles() {
+async fn every_regular_file_is_listed_in_handle_order() {
     let tree = "file root/a/scripts/run.sh\nfile root/a/references/x\nfile root/a/assets/i.png
         file root/a/a/x\nfile root/a/a-b\nfile root/a/a.b\nfile root/a/a b\nfile root/a/a0
         file root/a/\\xff\\n\nfile root/a/.hidden/y\nskill root/a/nested\nfile root/a/nested/z
@@ -94,11 +97,11 @@ async fn every_regular_file_in_the_order_of_handles() {
         "references/x",
         "scripts/run.sh",
     ];
-    assert_eq!(listed(tree).await, expected);
+    assert_eq!(listed_files(tree).await, expected);
 }
 
 #[tokio::test]
-async fn what_is_passed_over_is_not_listed() {
+async fn files_in_skipped_directories_are_not_listed() {
     let tree = "file root/a/.git/config\nfile root/a/x/node_modules/y\nfile root/a/target/z
         file root/a/.venv/v\nfile root/a/__pycache__/p\nfile root/a/.hg/h\nfile root/a/.svn/s
         file root/a/.env\nfile root/a/x/.env.local\nfile root/a/.envrc\nfile root/a/.environment/e
@@ -107,11 +110,11 @@ async fn what_is_passed_over_is_not_listed() {
         link root/a/inner -> .git\nlink root/a/secret -> .env\nfile also/.git/o
         link root/a/foreign -> $TMP/also/.git\nfile root/b/q\nlink root/.git/back -> ../b
         link root/a/git -> ../.git";
-    assert_eq!(listed(tree).await, [".gitignore", "SKILL.md", "x/env"]);
+    assert_eq!(listed_files(tree).await, [".gitignore", "SKILL.md", "x/env"]);
 }
 
 #[tokio::test]
-async fn links_are_followed_inside_the_allowed_roots() {
+async fn links_are_followed_inside_the_allowed_directories() {
     let tree = "file root/shared/x\nfile also/y\nfile out/z\ndir also/d\nfile also/d/deep/f
         link root/a/file -> ../shared/x\nlink root/a/dir -> ../shared\nlink root/a/also -> $TMP/also
         link root/a/absolute -> $TMP/root/shared/x\nlink root/a/outside -> $TMP/out/z
@@ -119,75 +122,76 @@ async fn links_are_followed_inside_the_allowed_roots() {
         link root/a/self -> self\nlink also/d/back-out -> $TMP/out\nlink root/a/chain -> dir
         fifo also/d/fifo\nlink root/a/fifo -> $TMP/also/d/fifo";
     let expected = ["SKILL.md", "absolute", "also/d/deep/f", "also/y", "chain/x", "dir/x", "file"];
-    assert_eq!(listed(tree).await, expected);
+    assert_eq!(listed_files(tree).await, expected);
 }
 
 #[tokio::test]
-async fn links_that_go_round_end() {
+async fn cyclic_links_are_not_entered_twice() {
     let tree = "file root/a/d/x\nlink root/a/d/up -> ..\nlink root/a/d/here -> .\n
         link root/a/root -> ..\nfile root/b/y\nlink root/b/to-a -> ../a\nlink root/a/to-b -> ../b";
-    // What leads back to a directory on its own way is not entered; another way to it is.
+    // A link to a directory on its own path is not entered. Another path to that directory is
+    // entered.
     let expected = ["SKILL.md", "d/x", "root/b/y", "to-b/y"];
-    assert_eq!(listed(tree).await, expected);
+    assert_eq!(listed_files(tree).await, expected);
 }
 
 #[tokio::test]
-async fn a_link_above_a_root_that_lies_where_nothing_is_read() {
+async fn a_root_below_a_skipped_name_is_listed() {
     let fixture = Fixture::new(
         "skill target/root/a\nlink target/root/a/up -> ../..\nfile target/root/b/y\nfile target/z
         link target/root/a/main -> up/root/b",
     );
     let daemon = Daemon::start(Setup::allowing([fixture.path(".")])).await;
     let root = selected("r", fixture.path("target/root"));
-    let (resources, _) = all(&daemon, request(&root)).await;
+    let (resources, _) = list_all(&daemon, request(&root)).await;
     assert_eq!(names(&resources), ["SKILL.md", "main/y", "up/root/b/y"]);
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_main_resource_is_listed_wherever_it_lies() {
+async fn a_main_resource_behind_a_link_into_a_skipped_directory_is_listed() {
     let fixture = Fixture::new(
         "skill root/.git\nlink root/a/SKILL.md -> ../.git/SKILL.md
         link root/a/other.md -> ../.git/SKILL.md",
     );
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
     let root = selected("r", fixture.path("root"));
-    let (resources, _) = all(&daemon, request(&root)).await;
+    let (resources, _) = list_all(&daemon, request(&root)).await;
     assert_eq!(names(&resources), ["SKILL.md"]);
-    daemon.read(read_request(&root, "skill://r/a", "")).await.expect("what is listed");
+    daemon.read(read_request(&root, "skill://r/a", "")).await.expect("the listed file");
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_root_that_is_the_skill_itself() {
+async fn a_skill_at_the_root_lists_its_files() {
     let fixture = Fixture::new("skill root\nfile root/x\nlink root/up -> .\nfile top");
     let daemon = Daemon::start(Setup::allowing([fixture.path(".")])).await;
     let root = selected("r", fixture.path("root"));
     let request = ListResourcesRequest { package: "skill://r".into(), ..request(&root) };
-    let (resources, _) = all(&daemon, request).await;
+    let (resources, _) = list_all(&daemon, request).await;
     let handles: Vec<_> = resources.iter().map(|r| r.resource.as_str()).collect();
     assert_eq!(handles, ["skill://r/SKILL.md", "skill://r/x"]);
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn no_link_is_followed_where_links_are_switched_off() {
+async fn links_are_not_followed_in_a_root_without_links() {
     let fixture = Fixture::new(
         "skill home/.codex/skills/.system/a\nfile home/.codex/skills/.system/a/x
         link home/.codex/skills/.system/a/l -> x\nfile home/.codex/skills/.system/d/y
         link home/.codex/skills/.system/a/d -> ../d",
     );
-    let setup = Setup { env: crate::harness::surroundings(fixture.top()), ..Setup::default() };
+    let setup = Setup { env: crate::harness::isolated_env(fixture.top()), ..Setup::default() };
     let daemon = Daemon::start(setup).await;
     let root = located("r", "published:system");
-    let (resources, _) = all(&daemon, request(&root)).await;
+    let (resources, _) = list_all(&daemon, request(&root)).await;
     assert_eq!(names(&resources), ["SKILL.md", "x"]);
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn what_is_said_of_a_file() {
-    let (fixture, daemon, root) = serving(
+async fn size_type_and_digest_of_a_file_are_listed() {
+    let (fixture, daemon, root) = serve_tree(
         "file root/a/run.py\n| #!\nmode 0755 root/a/run.py\nfile root/a/bytes\n| \\xff
         file root/a/text\n| text\nsparse 0 root/a/empty",
     )
@@ -200,98 +204,104 @@ async fn what_is_said_of_a_file() {
         executable,
         digest: if digested { digest(content) } else { String::new() },
     };
-    for asked in [false, true] {
-        let (said, _) =
-            all(&daemon, ListResourcesRequest { include_digests: asked, ..request(&root) }).await;
-        let by_content = |kind: &'static str| if asked { kind } else { "" };
+    for include_digests in [false, true] {
+        let (files, _) =
+            list_all(&daemon, ListResourcesRequest { include_digests, ..request(&root) }).await;
+        let by_content = |kind: &'static str| if include_digests { kind } else { "" };
         let expected = [
-            resource("SKILL.md", &main, "text/markdown", false, asked),
-            resource("bytes", b"\xff\n", by_content("application/octet-stream"), false, asked),
-            resource("empty", b"", by_content("text/plain"), false, asked),
-            resource("run.py", b"#!\n", "text/plain", true, asked),
-            resource("text", b"text\n", by_content("text/plain"), false, asked),
+            resource("SKILL.md", &main, "text/markdown", false, include_digests),
+            resource(
+                "bytes",
+                b"\xff\n",
+                by_content("application/octet-stream"),
+                false,
+                include_digests,
+            ),
+            resource("empty", b"", by_content("text/plain"), false, include_digests),
+            resource("run.py", b"#!\n", "text/plain", true, include_digests),
+            resource("text", b"text\n", by_content("text/plain"), false, include_digests),
         ];
-        assert_eq!(said, expected);
+        assert_eq!(files, expected);
     }
-    // Another version has another digest.
+    // A new version has a new digest.
     fixture.replace("root/a/text", "other");
-    let asking = ListResourcesRequest { include_digests: true, ..request(&root) };
-    let (said, _) = all(&daemon, asking).await;
-    assert_eq!(said[4], resource("text", b"other", "text/plain", false, true));
+    let with_digests = ListResourcesRequest { include_digests: true, ..request(&root) };
+    let (files, _) = list_all(&daemon, with_digests).await;
+    assert_eq!(files[4], resource("text", b"other", "text/plain", false, true));
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_file_that_is_too_large_is_listed_without_digest_and_refused() {
+async fn a_file_over_the_size_limit_is_listed_without_a_digest() {
     let fixture = Fixture::new("skill root/a\nsparse 201 root/a/big\nsparse 200 root/a/fits");
     let limits = Limits { max_file_bytes: 200, ..Limits::default() };
     let setup = Setup { limits, ..Setup::allowing([fixture.path("root")]) };
     let daemon = Daemon::start(setup).await;
     let root = selected("r", fixture.path("root"));
-    let asking = ListResourcesRequest { include_digests: true, ..request(&root) };
-    let (said, truncated) = all(&daemon, asking).await;
-    assert_eq!(names(&said), ["SKILL.md", "big", "fits"]);
-    assert_eq!((said[1].size_bytes, said[1].digest.as_str(), truncated), (201, "", false));
-    assert_eq!(said[2].digest, digest(&[0; 200]));
-    let refused = daemon.read(read_request(&root, "skill://r/a", &said[1].resource)).await;
-    assert_refused(refused, Code::FailedPrecondition, "TOO_LARGE", None);
+    let with_digests = ListResourcesRequest { include_digests: true, ..request(&root) };
+    let (files, truncated) = list_all(&daemon, with_digests).await;
+    assert_eq!(names(&files), ["SKILL.md", "big", "fits"]);
+    assert_eq!((files[1].size_bytes, files[1].digest.as_str(), truncated), (201, "", false));
+    assert_eq!(files[2].digest, digest(&[0; 200]));
+    let refused = daemon.read(read_request(&root, "skill://r/a", &files[1].resource)).await;
+    assert_rpc_error(refused, Code::FailedPrecondition, "TOO_LARGE", None);
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn what_the_daemon_may_not_read_is_not_listed() {
+async fn unreadable_files_are_not_listed() {
     if is_root() {
-        // Everything may be read.
+        // Root can read every file.
         return;
     }
     let tree = "file root/a/closed\nmode 0000 root/a/closed\nfile root/a/d/x\nmode 0000 root/a/d";
-    assert_eq!(listed(tree).await, ["SKILL.md"]);
+    assert_eq!(listed_files(tree).await, ["SKILL.md"]);
 }
 
 #[tokio::test]
 async fn pages_joined_are_the_list() {
     let tree =
         "repeat 2000 file root/a/f{}\nrepeat 480 file root/a/d/{}\nrepeat 19 file root/a/g/{}/x";
-    let (fixture, daemon, root) = serving(tree).await;
-    let (whole, truncated) = all(&daemon, request(&root)).await;
+    let (fixture, daemon, root) = serve_tree(tree).await;
+    let (whole, truncated) = list_all(&daemon, request(&root)).await;
     assert_eq!((whole.len(), truncated), (2_500, false));
     for page_size in [1_000_000, 61, 1_000, 333] {
-        let paged = all(&daemon, ListResourcesRequest { page_size, ..request(&root) }).await;
+        let paged = list_all(&daemon, ListResourcesRequest { page_size, ..request(&root) }).await;
         assert_eq!(paged.0, whole, "pages of {page_size}");
     }
-    // The next page goes on after the last name, whether that is still there or not.
-    let first = page(&daemon, request(&root)).await.expect("a page");
+    // The next page starts after the last name, even if that file was removed.
+    let first = list_page(&daemon, request(&root)).await.expect("a page");
     let last = first.resources.last().expect("1,000 of them").resource.clone();
-    let name = last.strip_prefix("skill://r/").expect("ours");
+    let name = last.strip_prefix("skill://r/").expect("a handle of the root");
     fs::remove_file(fixture.path("root").join(name)).expect("remove");
     fixture.write("root/a/a-before", "x");
     fixture.write("root/a/z-behind", "x");
     let next = ListResourcesRequest { page_token: first.next_page_token.clone(), ..request(&root) };
-    let second = page(&daemon, next.clone()).await.expect("a page");
+    let second = list_page(&daemon, next.clone()).await.expect("a page");
     assert_eq!(second.resources[..999], whole[1_000..1_999]);
     // A token outlives the daemon.
     daemon.stop().await;
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
-    let again = page(&daemon, next).await.expect("a page");
+    let again = list_page(&daemon, next).await.expect("a page");
     assert_eq!(again.resources, second.resources);
     assert_ne!(again.epoch, second.epoch);
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn long_names_make_short_pages() {
-    // Each handle is some 1,900 bytes: 1,000 of them do not fit.
+async fn pages_with_long_names_have_fewer_entries() {
+    // Each handle has about 1,900 bytes, so 1,000 handles do not fit on a page.
     let deep = "\\{250*\\xff}/\\{250*\\xff}";
     let tree = format!("repeat 1500 file root/a/{deep}/\\{{100*\\xff}}{{}}");
-    let (_fixture, daemon, root) = serving(&tree).await;
-    let asking = ListResourcesRequest { include_digests: true, ..request(&root) };
-    let (resources, truncated) = all(&daemon, asking).await;
+    let (_fixture, daemon, root) = serve_tree(&tree).await;
+    let with_digests = ListResourcesRequest { include_digests: true, ..request(&root) };
+    let (resources, truncated) = list_all(&daemon, with_digests).await;
     assert_eq!((resources.len(), truncated), (1_501, false));
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn limits_cut_and_say_so() {
+async fn limits_truncate_the_list() {
     let tree = "repeat 50 file root/a/f{}\nfile root/a/d/d/d/deep\nfile root/a/d/d/x";
     for (limits, expected) in [
         (Limits { max_entries: 10, ..Limits::default() }, 7),
@@ -302,38 +312,39 @@ async fn limits_cut_and_say_so() {
         let setup = Setup { limits, ..Setup::allowing([fixture.path("root")]) };
         let daemon = Daemon::start(setup).await;
         let root = selected("r", fixture.path("root"));
-        let (whole, truncated) = all(&daemon, request(&root)).await;
+        let (whole, truncated) = list_all(&daemon, request(&root)).await;
         assert_eq!((whole.len(), truncated), (expected, true));
         for page_size in [1, 5, 7] {
-            let paged = all(&daemon, ListResourcesRequest { page_size, ..request(&root) }).await;
+            let paged =
+                list_all(&daemon, ListResourcesRequest { page_size, ..request(&root) }).await;
             assert_eq!(paged, (whole.clone(), true), "pages of {page_size}");
         }
         daemon.stop().await;
     }
-    // A handle that ReadResource would refuse is not listed.
+    // A handle that ReadResource would reject is not listed.
     let long = "\\{250*\\xff}";
     let tree = format!("file root/a/{long}/{long}/{long}\nfile root/a/z");
-    let (_fixture, daemon, root) = serving(&tree).await;
-    let (resources, truncated) = all(&daemon, request(&root)).await;
+    let (_fixture, daemon, root) = serve_tree(&tree).await;
+    let (resources, truncated) = list_all(&daemon, request(&root)).await;
     assert_eq!((names(&resources), truncated), (vec!["SKILL.md", "z"], true));
     daemon.stop().await;
 }
 
-/// What is done to a request that is good otherwise.
-type Change<'a> = &'a dyn Fn(&mut ListResourcesRequest);
+/// Change that makes a valid request invalid.
+type RequestChange<'a> = &'a dyn Fn(&mut ListResourcesRequest);
 
 #[tokio::test]
-async fn refusals() {
-    let (fixture, daemon, root) = serving("file root/a/x\nskill root/b\nskill out/a").await;
+async fn bad_arguments_are_rejected_with_their_reasons() {
+    let (fixture, daemon, root) = serve_tree("file root/a/x\nskill root/b\nskill out/a").await;
     let good = request(&root);
     let with = |change: &dyn Fn(&mut ListResourcesRequest)| {
         let mut request = good.clone();
         change(&mut request);
-        page(&daemon, request)
+        list_page(&daemon, request)
     };
     let token = with(&|r| r.page_size = 1).await.expect("a page").next_page_token;
     assert!(!token.is_empty());
-    let invalid: &[(&str, Change)] = &[
+    let invalid: &[(&str, RequestChange)] = &[
         ("page_size", &|r| r.page_size = -1),
         ("page_size", &|r| r.page_size = i32::MIN),
         ("package", &|r| r.package = "skill://r/a/".into()),
@@ -350,31 +361,32 @@ async fn refusals() {
     ];
     for (field, change) in invalid {
         let answer = with(*change).await;
-        assert_refused(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some(field));
+        assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some(field));
     }
     let authority = |kind: &str, id: &str| Some(Authority { kind: kind.into(), id: id.into() });
     for wrong in [authority("executor", "s"), authority("", "r")] {
         let answer = with(&|r| r.authority.clone_from(&wrong)).await;
-        let refused = assert_refused(answer, Code::FailedPrecondition, "AUTHORITY_MISMATCH", None);
+        let refused =
+            assert_rpc_error(answer, Code::FailedPrecondition, "AUTHORITY_MISMATCH", None);
         assert_eq!(refused.metadata.get("root_id").map(String::as_str), Some("r"));
     }
-    with(&|r| r.authority = authority("executor", "r")).await.expect("its own");
+    with(&|r| r.authority = authority("executor", "r")).await.expect("the authority of the root");
     for package in ["skill://r/gone", "skill://r/a/x", "skill://r"] {
         let answer = with(&|r| r.package = package.into()).await;
-        assert_refused(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
+        assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
     }
     let elsewhere = request(&selected("r", fixture.path("out")));
-    let answer = page(&daemon, elsewhere).await;
-    assert_refused(answer, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
-    let answer = page(&daemon, request(&selected("r", fixture.path("root/none")))).await;
-    assert_refused(answer, Code::FailedPrecondition, "ROOT_UNAVAILABLE", None);
+    let answer = list_page(&daemon, elsewhere).await;
+    assert_rpc_error(answer, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
+    let answer = list_page(&daemon, request(&selected("r", fixture.path("root/none")))).await;
+    assert_rpc_error(answer, Code::FailedPrecondition, "ROOT_UNAVAILABLE", None);
     let mut foreign = root.clone();
     foreign.location.as_mut().expect("set").environment_id = "elsewhere".into();
-    let answer = page(&daemon, request(&foreign)).await;
-    assert_refused(answer, Code::FailedPrecondition, "WRONG_ENVIRONMENT", None);
-    // Gone since the search: what is in the catalog is looked for on the disk.
+    let answer = list_page(&daemon, request(&foreign)).await;
+    assert_rpc_error(answer, Code::FailedPrecondition, "WRONG_ENVIRONMENT", None);
+    // The package is in the catalog but was removed from the disk.
     fs::remove_dir_all(fixture.path("root/a")).expect("remove");
     let answer = with(&|_| {}).await;
-    assert_refused(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
+    assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
     daemon.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Roots as data: states and reasons, spellings of a path, what is never told, and `GetExecutor`.
+//! Roots: states and reasons, spellings of paths, disclosure, and `GetExecutor`.
 
 use caproot::domain::Limits;
 use caproot::proto::caproot::v1::{
@@ -8,10 +8,10 @@ use caproot::proto::caproot::v1::{
 
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, located, selected};
-use crate::listing::name_of;
+use crate::listing::short_name;
 
-/// The state and reason of one root, as `ListSkills` and `ResolveRoots` agree on it.
-async fn state(daemon: &Daemon, root: &SelectedCapabilityRoot) -> String {
+/// State and reason of a root. `ListSkills` and `ResolveRoots` must agree.
+async fn state_or_reason(daemon: &Daemon, root: &SelectedCapabilityRoot) -> String {
     let listed = daemon.list(std::slice::from_ref(root)).await;
     let resolved = resolve(daemon, std::slice::from_ref(root)).await;
     let (listed, resolved) = (&listed.roots[0], &resolved.roots[0]);
@@ -25,7 +25,7 @@ async fn state(daemon: &Daemon, root: &SelectedCapabilityRoot) -> String {
         }
         reason => {
             assert_eq!(listed.state(), RootState::Unavailable, "{listed:?}");
-            name_of(reason.as_str_name(), "ROOT_REASON_").into()
+            short_name(reason.as_str_name(), "ROOT_REASON_").into()
         }
     }
 }
@@ -37,7 +37,7 @@ async fn resolve(daemon: &Daemon, roots: &[SelectedCapabilityRoot]) -> ResolveRo
 }
 
 #[tokio::test]
-async fn spellings_of_a_path() {
+async fn paths_and_uris_of_a_root_are_parsed() {
     let fixture = Fixture::new("skill root/a\ndir root/a b%\nfile root/f");
     let setup = Setup::publishing("pub", fixture.path("root"));
     let daemon = Daemon::start(setup).await;
@@ -77,7 +77,7 @@ async fn spellings_of_a_path() {
         (format!("{top}/root/gone/../../other"), "NOT_ALLOWED"),
         ("/".into(), "NOT_ALLOWED"),
     ] {
-        let found = state(&daemon, &located("r", &path)).await;
+        let found = state_or_reason(&daemon, &located("r", &path)).await;
         if found != expected {
             wrong.push(format!("{path:?}: {found}, not {expected}"));
         }
@@ -87,7 +87,7 @@ async fn spellings_of_a_path() {
 }
 
 #[tokio::test]
-async fn types_and_environments() {
+async fn location_types_and_environments_are_checked() {
     let fixture = Fixture::new("skill root/a");
     let mut setup = Setup::allowing([fixture.path("root")]);
     setup.environment_ids = vec!["workspace".into(), "second".into()];
@@ -109,7 +109,7 @@ async fn types_and_environments() {
             path: path.clone(),
         };
         let root = SelectedCapabilityRoot { id: "r".into(), location: Some(location) };
-        assert_eq!(state(&daemon, &root).await, expected, "{kind:?} {environment:?}");
+        assert_eq!(state_or_reason(&daemon, &root).await, expected, "{kind:?} {environment:?}");
     }
     let executor = daemon.client.clone().get_executor(GetExecutorRequest {}).await;
     assert_eq!(
@@ -119,9 +119,9 @@ async fn types_and_environments() {
     daemon.stop().await;
 }
 
-/// What lies outside is answered for in the same words, byte for byte, whether it is there or not.
+/// Responses about paths outside are identical in every byte, whether the path exists or not.
 #[tokio::test]
-async fn existence_outside_is_never_told() {
+async fn existence_outside_is_never_disclosed() {
     let fixture = Fixture::new(
         "dir root\nskill out/there\nfile out/file\n| text\nfifo out/fifo\n\
          link root/to-there -> $TMP/out/there\nlink root/to-gone -> $TMP/out/gone\n\
@@ -129,7 +129,7 @@ async fn existence_outside_is_never_told() {
     );
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
     let long = format!("out/{}", "x".repeat(300));
-    let mut said = Vec::new();
+    let mut responses = Vec::new();
     for path in [
         &long,
         "out/there",
@@ -152,18 +152,18 @@ async fn existence_outside_is_never_told() {
         let listed = daemon.list(std::slice::from_ref(&root)).await;
         assert_eq!(listed.roots[0].reason(), RootReason::NotAllowed, "{path}");
         let resolved = resolve(&daemon, std::slice::from_ref(&root)).await;
-        said.push((path, listed.roots, listed.warnings, listed.diagnostics, resolved.roots));
+        responses.push((path, listed.roots, listed.warnings, listed.diagnostics, resolved.roots));
     }
-    for other in &said[1..] {
-        let (one, other) = (&said[0], other);
+    for other in &responses[1..] {
+        let (one, other) = (&responses[0], other);
         assert_eq!((&one.1, &one.2, &one.3, &one.4), (&other.1, &other.2, &other.3, &other.4));
     }
-    assert_eq!(state(&daemon, &selected("r", fixture.path("out/back"))).await, "READY");
+    assert_eq!(state_or_reason(&daemon, &selected("r", fixture.path("out/back"))).await, "READY");
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn as_many_roots_as_may_be() {
+async fn up_to_256_roots_are_accepted() {
     let fixture = Fixture::new("skill root/a");
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
     let roots: Vec<_> =
@@ -175,22 +175,22 @@ async fn as_many_roots_as_may_be() {
         assert_eq!(order, roots[..count].iter().map(|r| &r.id).collect::<Vec<_>>());
     }
     let answer = daemon.try_list(crate::harness::list_request(&roots)).await;
-    assert_eq!(crate::harness::refusal(&answer.expect_err("257")).reason, "TOO_MANY_ROOTS");
+    assert_eq!(crate::harness::rpc_error(&answer.expect_err("257")).reason, "TOO_MANY_ROOTS");
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn get_executor_says_who_answers() {
+async fn get_executor_describes_the_daemon() {
     let fixture = Fixture::new("skill root/a");
     let limits = Limits { max_depth: 7, max_file_bytes: 12_345, ..Limits::default() };
     let before = std::time::SystemTime::now();
     let setup = Setup { limits, ..Setup::allowing([fixture.path("root")]) };
     let daemon = Daemon::start(setup).await;
-    let ask = async || {
+    let get_executor = async || {
         let mut client = daemon.client.clone();
         client.get_executor(GetExecutorRequest {}).await.expect("GetExecutor").into_inner()
     };
-    let executor = ask().await;
+    let executor = get_executor().await;
     assert_eq!(executor.version, env!("CARGO_PKG_VERSION"));
     assert_eq!(executor.environment_ids, ["local"]);
     let started =
@@ -200,7 +200,7 @@ async fn get_executor_says_who_answers() {
         assert!(executor.features.iter().any(|f| f == feature), "{feature}");
     }
     let limits = executor.limits.expect("limits");
-    assert_eq!((limits.max_depth, limits.max_file_bytes), (7, 12_345), "those in force");
+    assert_eq!((limits.max_depth, limits.max_file_bytes), (7, 12_345), "the configured limits");
     assert_eq!((limits.max_roots, limits.max_directories), (256, 50_000));
     assert_eq!((limits.max_entries, limits.max_skills), (500_000, 20_000));
     assert_eq!((limits.max_read_bytes, limits.default_read_bytes), (1 << 20, 8_192));
@@ -210,7 +210,7 @@ async fn get_executor_says_who_answers() {
 
     let listed = daemon.list(&[selected("r", fixture.path("root"))]).await;
     assert_eq!(listed.epoch, executor.epoch, "one epoch per daemon");
-    let later = ask().await;
+    let later = get_executor().await;
     assert!(later.revision >= listed.revision && listed.revision >= executor.revision);
     assert_eq!(later.start_time, executor.start_time);
     daemon.stop().await;

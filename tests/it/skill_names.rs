@@ -1,8 +1,8 @@
-//! Commands that take the name of a skill in place of its handle, and the list that shows both.
+//! Client commands that accept the name of a skill, and the list with names and handles.
 
 use serde_json::Value;
 
-use crate::commands::{Ended, asking, ended};
+use crate::commands::{CommandOutput, client_command, run_command};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup};
 
@@ -26,16 +26,16 @@ async fn start() -> (Fixture, Daemon) {
     (fixture, daemon)
 }
 
-async fn run(daemon: &Daemon, words: &str) -> Ended {
-    ended(asking(daemon, words)).await
+async fn run(daemon: &Daemon, words: &str) -> CommandOutput {
+    run_command(client_command(daemon, words)).await
 }
 
-fn text(said: &Ended) -> &str {
-    std::str::from_utf8(&said.stdout).expect("text")
+fn text(output: &CommandOutput) -> &str {
+    std::str::from_utf8(&output.stdout).expect("text")
 }
 
 #[tokio::test]
-async fn a_name_that_one_skill_has_is_as_good_as_its_handle() {
+async fn a_unique_name_works_like_its_handle() {
     let (fixture, daemon) = start().await;
     for (name, handle) in
         [("pdf", "skill://one/pdf"), ("kit:deploy", "skill://two/kit/skills/deploy")]
@@ -47,16 +47,16 @@ async fn a_name_that_one_skill_has_is_as_good_as_its_handle() {
             assert_eq!(by_name.stdout, by_handle.stdout, "{command} {name}");
         }
     }
-    let mut command = asking(&daemon, "path pdf --root");
+    let mut command = client_command(&daemon, "path pdf --root");
     command.arg(fixture.path("one"));
-    let said = ended(command).await;
+    let output = run_command(command).await;
     let path = fixture.path("one/pdf");
-    assert_eq!(text(&said).trim_end(), path.to_str().expect("UTF-8"), "{}", said.stderr);
+    assert_eq!(text(&output).trim_end(), path.to_str().expect("UTF-8"), "{}", output.stderr);
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_name_that_is_not_enough_lists_the_candidates() {
+async fn an_ambiguous_or_unknown_name_lists_candidates() {
     let (_fixture, daemon) = start().await;
     for (name, says) in [
         ("twice", &["2 skills", "skill://one/twice", "skill://two/twice", "handle"][..]),
@@ -66,25 +66,30 @@ async fn a_name_that_is_not_enough_lists_the_candidates() {
         ("kit:none", &["no skill", "`kit:none`"]),
     ] {
         for command in ["read", "resources", "path"] {
-            let said = run(&daemon, &format!("{command} {name}")).await;
-            assert_eq!((said.code, text(&said)), (Some(4), ""), "{command} {name}");
-            assert_eq!(said.stderr.lines().count(), 2, "a sentence and a hint: {}", said.stderr);
+            let output = run(&daemon, &format!("{command} {name}")).await;
+            assert_eq!((output.code, text(&output)), (Some(4), ""), "{command} {name}");
+            assert_eq!(
+                output.stderr.lines().count(),
+                2,
+                "a sentence and a hint: {}",
+                output.stderr
+            );
             for part in says {
-                assert!(said.stderr.contains(part), "{part} in {}", said.stderr);
+                assert!(output.stderr.contains(part), "{part} in {}", output.stderr);
             }
         }
     }
-    // A name is looked up in the roots that are selected, and nowhere else.
-    let said = run(&daemon, "read twice --root published:two").await;
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
-    let said = run(&daemon, "read pdf --root published:two").await;
-    assert_eq!(said.code, Some(4), "{}", said.stderr);
-    let said = run(&daemon, "read pdf --root gone=/nonexistent").await;
-    assert!(said.stderr.contains("1 of 1 roots are not ready"), "{}", said.stderr);
+    // A name is looked up in the selected roots only.
+    let output = run(&daemon, "read twice --root published:two").await;
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let output = run(&daemon, "read pdf --root published:two").await;
+    assert_eq!(output.code, Some(4), "{}", output.stderr);
+    let output = run(&daemon, "read pdf --root gone=/nonexistent").await;
+    assert!(output.stderr.contains("1 of 1 roots are not ready"), "{}", output.stderr);
     for wrong in ["skill:pdf", "skill:/pdf"] {
-        let said = run(&daemon, &format!("read {wrong}")).await;
-        assert_eq!(said.code, Some(2));
-        assert!(said.stderr.contains("skill://ROOT/PATH"), "{}", said.stderr);
+        let output = run(&daemon, &format!("read {wrong}")).await;
+        assert_eq!(output.code, Some(2));
+        assert!(output.stderr.contains("skill://ROOT/PATH"), "{}", output.stderr);
     }
     daemon.stop().await;
 }
@@ -92,9 +97,9 @@ async fn a_name_that_is_not_enough_lists_the_candidates() {
 #[tokio::test]
 async fn a_long_list_shows_handles_that_can_be_read() {
     let (fixture, daemon) = start().await;
-    let said = run(&daemon, "list --long").await;
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
-    let mut rows = text(&said).lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let output = run(&daemon, "list --long").await;
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let mut rows = text(&output).lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     assert_eq!(rows.next().expect("a head"), ["NAME", "HANDLE", "DESCRIPTION"]);
     let rows: Vec<_> = rows.collect();
     let json = run(&daemon, "list --output json").await;
@@ -107,16 +112,16 @@ async fn a_long_list_shows_handles_that_can_be_read() {
             [&skill["name"], &skill["package"]].map(|v| v.as_str().expect("text"))
         );
     }
-    let said = run(&daemon, &format!("read {}", rows[0][1])).await;
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let output = run(&daemon, &format!("read {}", rows[0][1])).await;
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
 
     let fleet = format!("executors: {{local: {{endpoint: 'tcp:{}'}}}}", daemon.address);
     fixture.write("fleet.yaml", fleet);
-    let mut command = asking(&daemon, "list --long --fleet");
+    let mut command = client_command(&daemon, "list --long --fleet");
     command.arg(fixture.path("fleet.yaml"));
-    let said = ended(command).await;
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
-    let row = text(&said).lines().nth(1).expect("a skill").split_whitespace();
+    let output = run_command(command).await;
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let row = text(&output).lines().nth(1).expect("a skill").split_whitespace();
     let row: Vec<_> = row.take(3).collect();
     assert_eq!(row, [rows[0][0], "local", rows[0][1]]);
     daemon.stop().await;

@@ -1,5 +1,5 @@
-//! What the real binary asks of the kernel during a session: below a root it only reads, and of what
-//! it refuses it opens nothing. By either way to open files.
+//! Checks the system calls of the real binary during a session with strace: below a root the daemon
+//! only reads, and it opens no rejected path. Both methods to open files are tested.
 
 use std::fs;
 use std::path::Path;
@@ -10,16 +10,16 @@ use caproot::proto::caproot::v1::{
     ResolveRootsRequest,
 };
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, in_time, read_request, selected};
-use crate::live::{fresh, skill, watching};
 use crate::replica::Replica;
-use crate::traced;
+use crate::strace;
+use crate::watch_harness::{fresh_list, skill_text, watch_request};
 
-/// In every path that is asked for and refused.
-const REFUSED: &str = "never-to-be-opened";
-/// All that may be done with what lies below a root. Opening is looked at more closely.
+/// Part of every path that is requested and must be rejected.
+const REJECTED: &str = "never-to-be-opened";
+/// System calls that are allowed below a root. Flags of open calls are checked in addition.
 const READING: [&str; 17] = [
     "close",
     "fcntl",
@@ -39,16 +39,17 @@ const READING: [&str; 17] = [
     "statfs",
     "statx",
 ];
-/// What an opening for reading does not say.
+/// Flags that an open call for reading does not have.
 const WRITING: [&str; 6] = ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND", "O_TMPFILE"];
-/// Their text is what goes over the wire, and says nothing of what is done.
+/// Calls whose data may contain paths. The data goes over the wire and is no path argument.
 const TALKING: [&str; 10] = [
     "read", "readv", "recvfrom", "recvmsg", "write", "writev", "sendto", "sendmsg", "pread64",
     "preadv2",
 ];
 
-/// A system call of strace's log: its name, and what it is about. `None` for other lines.
-fn call(line: &str) -> Option<(&str, &str)> {
+/// Parses a line of strace's log into the name of a system call and its arguments. Returns `None`
+/// for other lines.
+fn parse_call(line: &str) -> Option<(&str, &str)> {
     let (_, rest) = line.split_once(' ')?;
     let rest = rest.trim_start();
     let (name, about) = match rest.strip_prefix("<... ") {
@@ -63,8 +64,8 @@ fn call(line: &str) -> Option<(&str, &str)> {
     is_name.then_some((name, about))
 }
 
-/// Why a call on something below a directory is more than reading, if it is.
-fn wrong<'a>(name: &'a str, about: &str, dir: &str) -> Option<&'a str> {
+/// Returns the name of a call that does more than read below a directory.
+fn forbidden_call<'a>(name: &'a str, about: &str, dir: &str) -> Option<&'a str> {
     if !about.contains(dir) {
         return None;
     }
@@ -73,10 +74,10 @@ fn wrong<'a>(name: &'a str, about: &str, dir: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn a_call_that_writes_is_found_out() {
-    let judged = |line: &str| {
-        let (name, about) = call(line).expect("a call");
-        wrong(name, about, "/top/root").map(str::to_owned)
+fn a_call_that_writes_is_detected() {
+    let check = |line: &str| {
+        let (name, about) = parse_call(line).expect("a call");
+        forbidden_call(name, about, "/top/root").map(str::to_owned)
     };
     for line in [
         r#"7 openat(3</top/root>, "x", O_WRONLY|O_CREAT|O_TRUNC, 0666) = 4</top/root/x>"#,
@@ -87,7 +88,7 @@ fn a_call_that_writes_is_found_out() {
         r#"7 write(4</top/root/x>, "text", 4) = 4"#,
         "7 fchmod(4</top/root/x>, 0600) = 0",
     ] {
-        assert!(judged(line).is_some(), "{line}");
+        assert!(check(line).is_some(), "{line}");
     }
     for line in [
         r#"7 openat(3</top/root>, "x", O_RDONLY|O_NONBLOCK|O_CLOEXEC) = 4</top/root/x>"#,
@@ -95,42 +96,42 @@ fn a_call_that_writes_is_found_out() {
         r#"7 write(9<socket:[1]>, "of /top/root", 12) = 12"#,
         r#"7 unlink("/run/socket") = 0"#,
     ] {
-        assert_eq!(judged(line), None, "{line}");
+        assert_eq!(check(line), None, "{line}");
     }
-    assert_eq!(call("7 +++ exited with 0 +++"), None);
+    assert_eq!(parse_call("7 +++ exited with 0 +++"), None);
 }
 
-/// Handles and places that must be refused before anything is opened.
-fn refused(top: &Path) -> Vec<String> {
+/// Handles and paths that must be rejected before any open call.
+fn rejected_handles(top: &Path) -> Vec<String> {
     let long = "x".repeat(5_000);
     vec![
-        format!("../../{REFUSED}"),
-        format!("/{REFUSED}"),
-        format!("skill://r/../{REFUSED}"),
-        format!("skill://r/a/../../{REFUSED}"),
-        format!("skill://r/%2E%2E/{REFUSED}"),
-        format!("skill://r//{REFUSED}"),
-        format!("skill://r/{REFUSED}%00"),
-        format!("skill://r/{REFUSED}\0"),
-        format!("skill://r/{REFUSED}/{long}"),
-        format!("skill://other/{REFUSED}"),
-        format!("file://{}/{REFUSED}", top.display()),
-        // Well formed, and of no package that is listed.
-        format!("skill://r/{REFUSED}"),
-        format!("skill://r/write-changelog/../{REFUSED}"),
+        format!("../../{REJECTED}"),
+        format!("/{REJECTED}"),
+        format!("skill://r/../{REJECTED}"),
+        format!("skill://r/a/../../{REJECTED}"),
+        format!("skill://r/%2E%2E/{REJECTED}"),
+        format!("skill://r//{REJECTED}"),
+        format!("skill://r/{REJECTED}%00"),
+        format!("skill://r/{REJECTED}\0"),
+        format!("skill://r/{REJECTED}/{long}"),
+        format!("skill://other/{REJECTED}"),
+        format!("file://{}/{REJECTED}", top.display()),
+        // Well-formed handles of packages that are not in the list.
+        format!("skill://r/{REJECTED}"),
+        format!("skill://r/write-changelog/../{REJECTED}"),
     ]
 }
 
-/// Asks for everything, right and wrong.
+/// Calls every method with valid and invalid arguments.
 async fn session(daemon: &Daemon, fixture: &Fixture) {
     let root = selected("r", fixture.path("root"));
     let roots = [root.clone()];
     let mut client = daemon.client.clone();
     in_time(client.get_executor(GetExecutorRequest {})).await.expect("GetExecutor");
     in_time(client.list_roots(ListRootsRequest {})).await.expect("ListRoots");
-    let mut replica = Replica::open(daemon, watching(roots.to_vec())).await;
-    replica.step().await;
-    let list = fresh(daemon, &roots).await;
+    let mut replica = Replica::open(daemon, watch_request(roots.to_vec())).await;
+    replica.next_batch().await;
+    let list = fresh_list(daemon, &roots).await;
     assert_eq!(list.skills.len(), 3, "the demo");
     let resolve =
         ResolveRootsRequest { selected_capability_roots: roots.to_vec(), ..Default::default() };
@@ -146,68 +147,70 @@ async fn session(daemon: &Daemon, fixture: &Fixture) {
         for file in files.resources {
             let read = read_request(&root, &skill.package, &file.resource);
             let small = ReadResourceRequest { max_bytes: 64, ..read };
-            daemon.read_all(small).await.expect("what is listed can be read");
+            daemon.read_all(small).await.expect("a listed file can be read");
         }
     }
-    for text in refused(fixture.top()) {
+    for text in rejected_handles(fixture.top()) {
         daemon.read(read_request(&root, &text, "")).await.expect_err("no package");
         let resource = daemon.read(read_request(&root, "skill://r/write-changelog", &text)).await;
         resource.expect_err("no resource");
     }
-    let outside = selected("o", fixture.top().join(REFUSED));
-    assert_eq!(fresh(daemon, &[outside]).await.skills.len(), 0);
-    fixture.write("root/new/SKILL.md", skill("new", "Comes."));
+    let outside = selected("o", fixture.top().join(REJECTED));
+    assert_eq!(fresh_list(daemon, &[outside]).await.skills.len(), 0);
+    fixture.write("root/new/SKILL.md", skill_text("new", "Comes."));
     while !replica.skills.contains_key("skill://r/new") {
-        replica.change().await;
+        replica.next_change().await;
     }
     fs::remove_dir_all(fixture.path("root/new")).expect("remove");
     while replica.skills.contains_key("skill://r/new") {
-        replica.change().await;
+        replica.next_change().await;
     }
     replica.catch_up(daemon).await;
 }
 
 #[tokio::test]
-async fn below_a_root_it_only_reads() {
+async fn the_daemon_only_reads_below_a_root() {
     let fixture = Fixture::new("dir logs");
     let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trees/demo");
     let copied = Command::new("cp").arg("-r").arg(demo).arg(fixture.path("root")).status();
     assert!(copied.expect("cp").success());
-    fs::create_dir(fixture.path(REFUSED)).expect("a directory");
+    fs::create_dir(fixture.path(REJECTED)).expect("a directory");
     for inject in [None, Some("inject=openat2:error=ENOSYS")] {
         let log = fixture.path("logs/strace");
         let mut options = vec!["-y", "-s", "256", "-e", "trace=%file,%desc"];
         options.extend(inject.iter().flat_map(|inject| ["-e", *inject]));
-        let Some(mut command) = traced::serve(&log, &options) else { return };
+        let Some(mut command) = strace::trace_daemon(&log, &options) else { return };
         command.arg("--root").arg(format!("r={}", fixture.path("root").display()));
-        let serving = Serving::of(&mut command);
+        let serving = DaemonProcess::spawn(&mut command);
         let address = serving.endpoint().strip_prefix("tcp:").expect("TCP").to_owned();
-        let daemon = Daemon::elsewhere(&address).await;
+        let daemon = Daemon::connect_to(&address).await;
         session(&daemon, &fixture).await;
         drop(daemon);
-        let (code, said) = serving.terminated().await;
-        assert_eq!(code, Some(0), "{said}");
-        judge(&fs::read_to_string(&log).expect("strace's log"), &fixture);
+        let (code, log_text) = serving.terminate_async().await;
+        assert_eq!(code, Some(0), "{log_text}");
+        assert_only_reads(&fs::read_to_string(&log).expect("strace's log"), &fixture);
     }
 }
 
-/// Looks all calls over.
-fn judge(log: &str, fixture: &Fixture) {
+/// Asserts that no call in the log does more than read below the root or opens a rejected path.
+fn assert_only_reads(log: &str, fixture: &Fixture) {
     let root = fixture.path("root").display().to_string();
-    // The command line is the first call, and names the root.
+    // The first line is the execve call of the daemon, whose arguments name the root.
     let lines: Vec<_> = log.lines().filter(|line| !line.contains(" execve(")).collect();
-    assert_eq!(lines.len() + 1, log.lines().count(), "nothing else is run");
-    let calls: Vec<_> = lines.iter().filter_map(|line| Some((*line, call(line)?))).collect();
-    let mut wrongs = calls.iter().filter(|(_, (name, about))| wrong(name, about, &root).is_some());
-    assert_eq!(wrongs.next(), None, "more than reading below a root");
-    let refused = |about: &str| about.contains(REFUSED) || about.contains("/etc/passwd");
-    // A root outside is looked for, so that its refusal may say where links lead, and never opened.
+    assert_eq!(lines.len() + 1, log.lines().count(), "the daemon executes no other program");
+    let calls: Vec<_> = lines.iter().filter_map(|line| Some((*line, parse_call(line)?))).collect();
+    let mut forbidden =
+        calls.iter().filter(|(_, (name, about))| forbidden_call(name, about, &root).is_some());
+    assert_eq!(forbidden.next(), None, "more than reading below a root");
+    let is_rejected = |about: &str| about.contains(REJECTED) || about.contains("/etc/passwd");
+    // A root outside may be resolved with readlinkat to report where links lead, but is never
+    // opened.
     let mut opened =
-        calls.iter().filter(|(_, (name, about))| name.contains("open") && refused(about));
-    assert_eq!(opened.next(), None, "what is refused is not opened");
-    let mut looked = calls.iter().filter(|(_, (_, about))| about.contains(REFUSED));
-    assert!(looked.all(|(_, (name, about))| *name == "readlinkat" && !about.contains("..")));
-    // All this was seen, and not something else.
+        calls.iter().filter(|(_, (name, about))| name.contains("open") && is_rejected(about));
+    assert_eq!(opened.next(), None, "rejected paths are not opened");
+    let mut resolved = calls.iter().filter(|(_, (_, about))| about.contains(REJECTED));
+    assert!(resolved.all(|(_, (name, about))| *name == "readlinkat" && !about.contains("..")));
+    // Asserts that the log contains the expected calls.
     for (seen, name) in [
         ("SKILL.md", "open"),
         ("patterns.md", "pread64"),

@@ -1,32 +1,32 @@
-//! Runs the cases in `tests/trees/*.txt`: a tree, and what the daemon must say of it, by whichever way
-//! it opens files.
+//! Runs the cases in `tests/trees/*.txt`: a tree and the expected list of the daemon, for both
+//! methods to open files.
 //!
 //! ```text
 //! == a plain name for the case
 //! root ID = DIR       selects DIR of the tree under ID; more lines select more roots, in order.
 //!                     Default: `root r = root`
-//! allow DIR           an allowed root; more lines allow more. Default: every selected DIR
+//! allow DIR           an allowed directory; more lines allow more. Default: every selected DIR
 //! limit NAME VALUE    one of the daemon's limits, such as `max_depth 6`
 //! product NAME        the request's product
 //! view BASIC          the request's view
 //! show FIELD …        also shows, of a root: kind plugin omitted other_product skipped_directories
 //!                     directories entries; of a skill: license compatibility metadata tools
 //!                     frontmatter interface dependencies permissions
-//! not-as-root         cannot be tried by somebody who may read everything; skipped with a line
+//! not-as-root         the case needs files that the user cannot read; skipped as root
 //! …                   entries of the tree, as `fixture.rs` describes them
 //! expect
 //! …                   the canonical list, as `listing.rs` describes it
 //! read PACKAGE [RESOURCE] = ANSWER
 //! ```
 //!
-//! Below `expect`, `*` stands for any text within a line, for what the contract leaves open, and a
-//! diagnostic may end in ` contains "…"`, which is looked for in its message. A `read` line reads a
-//! file by its handle in the first root, to the end; handles take the escapes of `fixture.rs`. ANSWER
-//! is `text "…"`, `data "…"`, or the status and the reason of the refusal.
+//! Below `expect`, `*` matches any text within a line. A diagnostic may end in ` contains "…"`,
+//! which is searched in its message. A `read` line reads a file by its handle in the first root, to
+//! the end. Handles accept the escapes of `fixture.rs`. ANSWER is `text "…"`, `data "…"`, or the
+//! status and the reason of the error.
 //!
-//! A line that is empty or begins with `#` says nothing. `CAPROOT_BLESS=1 cargo test trees` rewrites
-//! the expectations from what the daemon says; then review the difference: the files are the
-//! specification, not a record.
+//! Empty lines and lines that begin with `#` are ignored. `CAPROOT_BLESS=1 cargo test trees`
+//! rewrites the expectations from the output of the daemon. Review the difference afterwards: the
+//! files are the specification.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -43,36 +43,36 @@ use tonic::Status;
 use crate::diff::diff;
 use crate::fixture::{Fixture, is_comment, is_root, unescape};
 use crate::harness::{
-    Daemon, Setup, bytes_of, list_request, openers, read_request, refusal, selected,
+    Daemon, Setup, bytes_of, list_request, openers, read_request, rpc_error, selected,
 };
 use crate::listing::{self, Line};
 
 #[tokio::test]
 async fn discovery() {
-    run("discovery").await;
+    run_cases("discovery").await;
 }
 
 #[tokio::test]
 async fn namespaces() {
-    run("namespaces").await;
+    run_cases("namespaces").await;
 }
 
 #[tokio::test]
 async fn parsing() {
-    run("parsing").await;
+    run_cases("parsing").await;
 }
 
 #[tokio::test]
 async fn sidecars() {
-    run("sidecars").await;
+    run_cases("sidecars").await;
 }
 
 #[tokio::test]
 async fn reads() {
-    run("reads").await;
+    run_cases("reads").await;
 }
 
-/// Everything that a case says before `expect`.
+/// Directives of a case before `expect`.
 #[derive(Default)]
 struct Case {
     name: String,
@@ -87,16 +87,16 @@ struct Case {
     expected: Vec<String>,
 }
 
-/// Runs one file; with `CAPROOT_BLESS` writes it anew instead of failing.
-async fn run(theme: &str) {
+/// Runs the cases of one file. With `CAPROOT_BLESS`, rewrites the file instead of failing.
+async fn run_cases(theme: &str) {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/trees/{theme}.txt"));
     let text = fs::read_to_string(&file).expect("the file of the theme");
-    let cases = split(&text);
+    let cases = split_cases(&text);
     assert!(!cases.is_empty(), "no case in {theme}");
     let bless = std::env::var_os("CAPROOT_BLESS").is_some();
     let (mut failures, mut blessed) = (String::new(), text.clone());
     for source in cases {
-        let case = parse(source);
+        let case = parse_case(source);
         if case.not_as_root && is_root() {
             println!("skipped as root: {}", case.name);
             continue;
@@ -104,26 +104,26 @@ async fn run(theme: &str) {
         let (name, wanted) = (case.name.clone(), case.expected.clone());
         let case = Arc::new(case);
         for opener in openers() {
-            // A thread of its own: a case that panics fails alone. And a runtime of its own, which
-            // ends with all that the daemon holds of the kernel.
+            // Each case runs on a thread of its own, so that a panic fails only this case. Its own
+            // runtime frees all kernel resources of the daemon.
             let case = case.clone();
             let on_its_own = move || {
                 let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-                runtime.block_on(actual(&case, opener))
+                runtime.block_on(actual_lines(&case, opener))
             };
-            let said = tokio::task::spawn_blocking(on_its_own).await;
-            let Ok(said) = said else {
-                write!(failures, "\n== {name}, by {opener:?}\nbroke off; see above\n")
+            let lines = tokio::task::spawn_blocking(on_its_own).await;
+            let Ok(lines) = lines else {
+                write!(failures, "\n== {name}, by {opener:?}\nthe case panicked; see above\n")
                     .expect("text");
                 continue;
             };
-            let actual = spelled_as_expected(&wanted, said);
+            let actual = join_like_expected(&wanted, lines);
             let expected = wanted.join("\n");
             if expected == actual {
                 continue;
             }
             if bless {
-                let (head, _) = source.split_once("\nexpect\n").expect("checked by parse");
+                let (head, _) = source.split_once("\nexpect\n").expect("checked by parse_case");
                 let tail = if source.ends_with("\n\n") { "\n\n" } else { "\n" };
                 blessed = blessed.replace(source, &format!("{head}\nexpect\n{actual}{tail}"));
                 break;
@@ -138,8 +138,8 @@ async fn run(theme: &str) {
     assert!(failures.is_empty(), "{theme}: - expected, + actual\n{failures}");
 }
 
-/// The text of each case, from its header to the next.
-fn split(text: &str) -> Vec<&str> {
+/// Returns the text of each case, from its header to the next header.
+fn split_cases(text: &str) -> Vec<&str> {
     let mut starts: Vec<usize> = text.match_indices("\n== ").map(|(at, _)| at + 1).collect();
     if text.starts_with("== ") {
         starts.insert(0, 0);
@@ -148,7 +148,7 @@ fn split(text: &str) -> Vec<&str> {
     starts.iter().zip(ends).map(|(start, end)| &text[*start..end]).collect()
 }
 
-fn parse(source: &str) -> Case {
+fn parse_case(source: &str) -> Case {
     let (head, expected) = source.split_once("\nexpect\n").expect("a case has an `expect` line");
     let expected = expected.lines().filter(|l| !is_comment(l)).map(str::to_owned).collect();
     let mut case = Case { expected, ..Case::default() };
@@ -161,7 +161,7 @@ fn parse(source: &str) -> Case {
                 case.roots.push((id.to_owned(), dir.to_owned()));
             }
             "allow" => case.allow.push(rest.to_owned()),
-            "limit" => limit(&mut case.limits, rest),
+            "limit" => set_limit(&mut case.limits, rest),
             "product" => rest.clone_into(&mut case.product),
             "view" => case.basic = rest == "BASIC",
             "show" => case.show.extend(rest.split(' ').map(str::to_owned)),
@@ -178,7 +178,7 @@ fn parse(source: &str) -> Case {
     case
 }
 
-fn limit(limits: &mut caproot::domain::Limits, rest: &str) {
+fn set_limit(limits: &mut caproot::domain::Limits, rest: &str) {
     let (name, value) = rest.split_once(' ').expect("limit NAME VALUE");
     let value: usize = value.parse().expect("a number");
     match name {
@@ -187,12 +187,12 @@ fn limit(limits: &mut caproot::domain::Limits, rest: &str) {
         "max_entries" => limits.max_entries = value,
         "max_skills" => limits.max_skills = value,
         "max_file_bytes" => limits.max_file_bytes = value as u64,
-        _ => panic!("no such limit: {name}"),
+        _ => panic!("unknown limit: {name}"),
     }
 }
 
-/// What the daemon says of the tree.
-async fn actual(case: &Case, opener: OpenMethod) -> Vec<Line> {
+/// Returns the lines that the daemon gives for the tree.
+async fn actual_lines(case: &Case, opener: OpenMethod) -> Vec<Line> {
     let fixture = Fixture::new(&case.tree);
     let mut setup = Setup::allowing(case.allow.iter().map(|dir| fixture.path(dir)));
     setup.limits = case.limits.clone();
@@ -213,19 +213,19 @@ async fn actual(case: &Case, opener: OpenMethod) -> Vec<Line> {
         ResolveRootsRequest { selected_capability_roots: roots.clone(), ..Default::default() };
     let resolved = daemon.client.clone().resolve_roots(request).await.expect("ResolveRoots");
 
-    let mut lines = listing::lines(&answer, &resolved.into_inner().roots, &case.show);
+    let mut lines = listing::canonical_lines(&answer, &resolved.into_inner().roots, &case.show);
     for line in case.expected.iter().filter(|l| l.starts_with("read ")) {
-        let (asked, _) = line.split_once(" = ").expect("read … = ANSWER");
-        let text = format!("{asked} = {}", read(&daemon, &roots[0], asked).await);
+        let (command, _) = line.split_once(" = ").expect("read … = ANSWER");
+        let text = format!("{command} = {}", read_outcome(&daemon, &roots[0], command).await);
         lines.push(Line { text, message: String::new() });
     }
     daemon.stop().await;
     lines
 }
 
-async fn read(daemon: &Daemon, root: &SelectedCapabilityRoot, asked: &str) -> String {
+async fn read_outcome(daemon: &Daemon, root: &SelectedCapabilityRoot, command: &str) -> String {
     let handle = |text: &str| String::from_utf8(unescape(text)).expect("a handle in UTF-8");
-    let mut words = asked.split(' ').skip(1).map(handle);
+    let mut words = command.split(' ').skip(1).map(handle);
     let package = words.next().expect("read PACKAGE [RESOURCE]");
     let request = read_request(root, &package, &words.next().unwrap_or_default());
     let outcome: Result<_, Status> = async {
@@ -237,7 +237,7 @@ async fn read(daemon: &Daemon, root: &SelectedCapabilityRoot, asked: &str) -> St
     }
     .await;
     outcome.unwrap_or_else(|status| {
-        let refused = refusal(&status);
+        let refused = rpc_error(&status);
         let code = format!("{:?}", refused.code);
         format!("{code} {}", refused.reason)
     })
@@ -250,18 +250,18 @@ fn printed(bytes: &[u8]) -> String {
     }
 }
 
-/// Joins what the daemon said, each line spelled as an expected line that it satisfies.
-fn spelled_as_expected(expected: &[String], actual: Vec<Line>) -> String {
+/// Joins the lines of the daemon. A line that matches an expected line is written like that line.
+fn join_like_expected(expected: &[String], actual: Vec<Line>) -> String {
     let mut open: Vec<&String> = expected.iter().collect();
     let mut lines = Vec::new();
     for line in actual {
-        let found = open.iter().position(|pattern| satisfies(&line, pattern));
+        let found = open.iter().position(|pattern| matches_line(&line, pattern));
         lines.push(found.map_or(line.text, |at| open.remove(at).clone()));
     }
     lines.join("\n")
 }
 
-fn satisfies(line: &Line, pattern: &str) -> bool {
+fn matches_line(line: &Line, pattern: &str) -> bool {
     let (pattern, wanted) = match pattern.split_once(" contains \"") {
         Some((pattern, wanted)) => (pattern, wanted.strip_suffix('"').expect("a closing quote")),
         None => (pattern, ""),
@@ -269,7 +269,7 @@ fn satisfies(line: &Line, pattern: &str) -> bool {
     line.message.contains(wanted) && matches(&line.text, pattern)
 }
 
-/// Whether `text` is `pattern`, where `*` in the pattern stands for any text.
+/// Whether `text` matches `pattern`, where `*` matches any text.
 fn matches(text: &str, pattern: &str) -> bool {
     match pattern.split_once('*') {
         None => text == pattern,

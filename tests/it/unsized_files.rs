@@ -1,5 +1,5 @@
-//! Files whose size their filesystem does not tell, as in /proc: bound into a package, in a mount
-//! namespace of the daemon's own, they are read as they are.
+//! Files whose filesystem reports no size, as in /proc. The test binds them into a package in a
+//! mount namespace of the daemon.
 
 use std::fs;
 use std::process::Command;
@@ -7,18 +7,20 @@ use std::process::Command;
 use caproot::proto::caproot::v1::{ListResourcesRequest, ReadResourceRequest};
 use tonic::Code;
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, assert_refused, bytes_of, in_time, read_request, refusal, selected};
+use crate::harness::{
+    Daemon, assert_rpc_error, bytes_of, in_time, read_request, rpc_error, selected,
+};
 use crate::reads::digest;
 
-/// Each a file of the package `a`, and what is bound there: one that keeps still, one that changes by
-/// itself, one that is over the limit.
+/// Files of the package `a` and the bound sources: a constant file, a file that changes by itself,
+/// and a file over the limit.
 const BOUND: [(&str, &str); 3] =
     [("still", "/proc/version"), ("moving", "/proc/uptime"), ("large", "/proc/cpuinfo")];
 
-/// `caproot serve` that sees them; `None` where nothing can be mounted.
-fn serving(fixture: &Fixture) -> Option<Serving> {
+/// Starts a daemon that sees the bound files. Returns `None` if nothing can be mounted.
+fn serve_with_mounts(fixture: &Fixture) -> Option<DaemonProcess> {
     fixture.write("caproot.yaml", "allow: [r]\nlimits:\n  max_file_bytes: 1KiB\n");
     let mounts = BOUND.map(|(name, source)| format!("mount --bind {source} r/a/{name} &&"));
     let script = format!("cd \"$0\" && {} exec \"$@\"", mounts.join(" "));
@@ -29,13 +31,13 @@ fn serving(fixture: &Fixture) -> Option<Serving> {
         command
     };
     if !unshare().arg("true").status().is_ok_and(|status| status.success()) {
-        println!("SKIPPED: nothing can be mounted here, so there is no file of unknown size");
+        println!("SKIPPED: bind mounts are not available");
         return None;
     }
     let mut command = unshare();
     command.args([env!("CARGO_BIN_EXE_caproot"), "serve", "--listen", "tcp:127.0.0.1:0"]);
     command.arg("--config").arg(fixture.path("caproot.yaml"));
-    Some(Serving::of(&mut command))
+    Some(DaemonProcess::spawn(&mut command))
 }
 
 #[tokio::test]
@@ -43,24 +45,28 @@ async fn files_of_unknown_size_are_read_to_their_end() {
     let fixture = Fixture::new(
         "skill r/a\nfile r/a/still\nfile r/a/moving\nfile r/a/large\nsparse 0 r/a/empty",
     );
-    let Some(serving) = serving(&fixture) else { return };
-    let daemon = Daemon::elsewhere(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await;
+    let Some(serving) = serve_with_mounts(&fixture) else { return };
+    let daemon = Daemon::connect_to(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await;
     let root = selected("r", fixture.path("r"));
     let read = |name: &str| ReadResourceRequest {
         max_bytes: 16,
         ..read_request(&root, "skill://r/a", &format!("skill://r/a/{name}"))
     };
 
-    let content = fs::read("/proc/version").expect("of this kernel");
-    assert_eq!(fs::metadata("/proc/version").expect("there").len(), 0, "its size is not told");
+    let content = fs::read("/proc/version").expect("a readable file");
+    assert_eq!(
+        fs::metadata("/proc/version").expect("metadata").len(),
+        0,
+        "the size is not reported"
+    );
     assert_eq!(daemon.read_all(read("still")).await.expect("all pages"), content);
     let first = daemon.read(read("still")).await.expect("a page");
     assert_eq!((first.digest.clone(), first.total_bytes), (digest(&content), content.len() as u64));
-    let held = ReadResourceRequest { if_none_match: first.digest, ..read("still") };
-    assert!(daemon.read(held).await.expect("as it is held").not_modified);
+    let unchanged = ReadResourceRequest { if_none_match: first.digest, ..read("still") };
+    assert!(daemon.read(unchanged).await.expect("the same version").not_modified);
     assert_eq!(daemon.read_all(read("empty")).await.expect("an empty file"), b"");
 
-    // What changes by itself is one version, or an error; a page at a time it cannot be read.
+    // A file that changes by itself is one version or an error. It cannot be read in several pages.
     let whole = ReadResourceRequest { max_bytes: 0, ..read("moving") };
     let page = daemon.read(whole).await.expect("all of it at once");
     assert_eq!(page.digest, digest(&bytes_of(&page)));
@@ -68,13 +74,13 @@ async fn files_of_unknown_size_are_read_to_their_end() {
     let refused = loop {
         match daemon.read(pages.clone()).await {
             Ok(page) => pages.cursor = page.next_cursor,
-            Err(status) => break refusal(&status),
+            Err(status) => break rpc_error(&status),
         }
     };
     assert_eq!((refused.code, &*refused.reason), (Code::Aborted, "RESOURCE_CHANGED"));
 
     let large = daemon.read(read("large")).await;
-    assert_refused(large, Code::FailedPrecondition, "TOO_LARGE", None);
+    assert_rpc_error(large, Code::FailedPrecondition, "TOO_LARGE", None);
 
     let request = ListResourcesRequest {
         root: Some(root.clone()),
@@ -84,9 +90,9 @@ async fn files_of_unknown_size_are_read_to_their_end() {
     };
     let files = in_time(daemon.client.clone().list_resources(request)).await.expect("a list");
     let files = files.into_inner().resources;
-    let said = files.iter().map(|f| (f.resource.as_str(), f.size_bytes, f.digest.is_empty()));
+    let found = files.iter().map(|f| (f.resource.as_str(), f.size_bytes, f.digest.is_empty()));
     assert_eq!(
-        said.filter(|(name, ..)| !name.ends_with("SKILL.md")).collect::<Vec<_>>(),
+        found.filter(|(name, ..)| !name.ends_with("SKILL.md")).collect::<Vec<_>>(),
         [
             ("skill://r/a/empty", 0, false),
             ("skill://r/a/large", 0, true),
@@ -95,6 +101,6 @@ async fn files_of_unknown_size_are_read_to_their_end() {
         ]
     );
     drop(daemon);
-    let (code, log) = serving.terminated().await;
+    let (code, log) = serving.terminate_async().await;
     assert_eq!(code, Some(0), "{log}");
 }

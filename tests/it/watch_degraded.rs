@@ -1,4 +1,4 @@
-//! The real binary where events cannot be had for all, or come in a flood.
+//! The real binary with too few inotify watches or instances, and with too many events.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,15 +7,15 @@ use std::process::Command;
 use caproot::proto::caproot::v1::{RootState, WatchMode};
 use rustix::process::Signal;
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, selected};
-use crate::live::{fresh, skill, status, watching};
 use crate::replica::Replica;
+use crate::watch_harness::{fresh_list, skill_text, watch_request, watch_status};
 
-/// `caproot serve` in a user namespace in which a limit of inotify is set; `None` where there are
-/// no such namespaces.
-fn limited(limit: &str, value: u32, fixture: &Fixture) -> Option<Serving> {
+/// Starts `caproot serve` in a user namespace with a limit of inotify. Returns `None` without user
+/// namespaces.
+fn serve_with_limit(limit: &str, value: u32, fixture: &Fixture) -> Option<DaemonProcess> {
     let unshare = || {
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user"]);
@@ -24,147 +24,150 @@ fn limited(limit: &str, value: u32, fixture: &Fixture) -> Option<Serving> {
     let script = format!("echo {value} > /proc/sys/user/{limit} && exec \"$@\"");
     let possible = unshare().args(["sh", "-c", &script, "sh", "true"]).status();
     if !possible.is_ok_and(|status| status.success()) {
-        println!("SKIPPED: no user namespaces here, so {limit} cannot be set");
+        println!("SKIPPED: no user namespaces, so {limit} cannot be set");
         return None;
     }
     let mut command = unshare();
     command.args(["sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_caproot"), "serve"]);
     command.args(["--listen", "tcp:127.0.0.1:0", "--allow"]).arg(fixture.top());
-    Some(Serving::of(&mut command))
+    Some(DaemonProcess::spawn(&mut command))
 }
 
-fn serve(fixture: &Fixture) -> Serving {
+fn serve(fixture: &Fixture) -> DaemonProcess {
     let flags = ["--listen", "tcp:127.0.0.1:0", "--allow"].map(OsStr::new);
-    Serving::start(&[&flags[..], &[fixture.top().as_os_str()]].concat())
+    DaemonProcess::start(&[&flags[..], &[fixture.top().as_os_str()]].concat())
 }
 
-async fn connect(serving: &Serving) -> Daemon {
-    Daemon::elsewhere(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await
+async fn connect(serving: &DaemonProcess) -> Daemon {
+    Daemon::connect_to(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await
 }
 
 #[tokio::test]
-async fn out_of_watches_a_root_is_polled() {
+async fn a_root_without_enough_watches_is_polled() {
     let fixture = Fixture::new("repeat 9 skill r/s{}");
-    let Some(serving) = limited("max_inotify_watches", 5, &fixture) else { return };
+    let Some(serving) = serve_with_limit("max_inotify_watches", 5, &fixture) else { return };
     let daemon = connect(&serving).await;
     let roots = vec![selected("r", fixture.path("r"))];
-    let mut replica = Replica::open(&daemon, watching(roots)).await;
-    replica.step().await;
+    let mut replica = Replica::open(&daemon, watch_request(roots)).await;
+    replica.next_batch().await;
     let root = &replica.roots["r"];
     assert_eq!((root.state(), root.watch_mode()), (RootState::Ready, WatchMode::Polling));
     assert!(root.watch_message.contains("max_user_watches"), "{}", root.watch_message);
-    assert_eq!(status(&daemon).await.polling_roots, 1);
+    assert_eq!(watch_status(&daemon).await.polling_roots, 1);
     for n in [0, 8] {
-        fixture.write(&format!("r/s{n}/SKILL.md"), skill("s", "Polled."));
+        fixture.write(&format!("r/s{n}/SKILL.md"), skill_text("s", "Polled."));
         while replica.skills[&format!("skill://r/s{n}")].description != "Polled." {
-            replica.change().await;
+            replica.next_change().await;
         }
     }
     replica.catch_up(&daemon).await;
-    assert_eq!(serving.terminated().await.0, Some(0));
+    assert_eq!(serving.terminate_async().await.0, Some(0));
 }
 
 #[tokio::test]
-async fn watches_that_run_out_later_do_not_stop_changes() {
+async fn a_root_whose_watches_run_out_later_is_polled() {
     let fixture = Fixture::new("skill r/a");
-    let Some(serving) = limited("max_inotify_watches", 24, &fixture) else { return };
+    let Some(serving) = serve_with_limit("max_inotify_watches", 24, &fixture) else { return };
     let daemon = connect(&serving).await;
     let roots = vec![selected("r", fixture.path("r"))];
-    let mut replica = Replica::open(&daemon, watching(roots)).await;
-    replica.step().await;
+    let mut replica = Replica::open(&daemon, watch_request(roots)).await;
+    replica.next_batch().await;
     assert_eq!(replica.roots["r"].watch_mode(), WatchMode::Events);
     for n in 0..40 {
-        fixture.write(&format!("r/b{n}/SKILL.md"), skill("b", "One of many."));
+        fixture.write(&format!("r/b{n}/SKILL.md"), skill_text("b", "One of many."));
     }
     while replica.roots["r"].watch_mode() == WatchMode::Events {
-        replica.change().await;
+        replica.next_change().await;
     }
     for n in 0..40 {
-        fixture.write(&format!("r/b{n}/SKILL.md"), skill("b", "Polled."));
+        fixture.write(&format!("r/b{n}/SKILL.md"), skill_text("b", "Polled."));
     }
     while replica.skills.values().filter(|s| s.description == "Polled.").count() < 40 {
-        replica.change().await;
+        replica.next_change().await;
     }
-    // What took the watches goes, and events come back by themselves.
+    // Once the new directories are removed, the root returns to events by itself.
     for n in 0..40 {
         fs::remove_dir_all(fixture.path(&format!("r/b{n}"))).expect("remove");
     }
     while replica.roots["r"].watch_mode() == WatchMode::Polling {
-        replica.change().await;
+        replica.next_change().await;
     }
-    assert_eq!(serving.terminated().await.0, Some(0));
+    assert_eq!(serving.terminate_async().await.0, Some(0));
 }
 
 #[tokio::test]
 async fn files_with_other_names_count_as_watches() {
     const SKILLS: usize = 30;
     let fixture = Fixture::new(&format!("repeat {SKILLS} skill r/s{{}}\ndir out"));
-    // Enough for the directories, and for half of the files.
-    let Some(serving) = limited("max_inotify_watches", 55, &fixture) else { return };
+    // Enough watches for the directories and half of the files.
+    let Some(serving) = serve_with_limit("max_inotify_watches", 55, &fixture) else { return };
     let daemon = connect(&serving).await;
     let root = selected("r", fixture.path("r"));
-    let mut replica = Replica::open(&daemon, watching(vec![root.clone()])).await;
-    replica.step().await;
+    let mut replica = Replica::open(&daemon, watch_request(vec![root.clone()])).await;
+    replica.next_batch().await;
     assert_eq!(replica.roots["r"].watch_mode(), WatchMode::Events);
     for n in 0..SKILLS {
         let name = fixture.path(&format!("r/s{n:02}/SKILL.md"));
         fs::hard_link(name, fixture.path("out").join(n.to_string())).expect("another name");
     }
-    let list = fresh(&daemon, &[root]).await;
+    let list = fresh_list(&daemon, &[root]).await;
     assert_eq!(list.roots[0].watch_mode(), WatchMode::Polling);
     assert!(list.roots[0].watch_message.contains("max_user_watches"));
     for n in 0..SKILLS {
-        fixture.write(&format!("out/{n}"), skill("s", "Polled."));
+        fixture.write(&format!("out/{n}"), skill_text("s", "Polled."));
     }
     while replica.skills.values().any(|skill| skill.description != "Polled.") {
-        replica.change().await;
+        replica.next_change().await;
     }
-    assert_eq!(serving.terminated().await.0, Some(0));
+    assert_eq!(serving.terminate_async().await.0, Some(0));
 }
 
 #[tokio::test]
 async fn without_an_instance_every_root_is_polled() {
     let fixture = Fixture::new("skill r/a");
-    let Some(serving) = limited("max_inotify_instances", 0, &fixture) else { return };
+    let Some(serving) = serve_with_limit("max_inotify_instances", 0, &fixture) else { return };
     let daemon = connect(&serving).await;
     let root = selected("r", fixture.path("r"));
-    let mut replica = Replica::open(&daemon, watching(vec![root.clone()])).await;
-    replica.step().await;
-    assert_eq!(status(&daemon).await.backend, "polling");
+    let mut replica = Replica::open(&daemon, watch_request(vec![root.clone()])).await;
+    replica.next_batch().await;
+    assert_eq!(watch_status(&daemon).await.backend, "polling");
     assert_eq!(replica.roots["r"].watch_mode(), WatchMode::Polling);
     assert!(!replica.roots["r"].watch_message.is_empty());
-    fixture.write("r/b/SKILL.md", skill("b", "Polled."));
-    assert_eq!(replica.change().await.upserted, ["skill://r/b"]);
-    fixture.write("r/b/SKILL.md", skill("b", "Searched for."));
-    let list = fresh(&daemon, &[root]).await;
-    assert_eq!(list.skills[1].description, "Searched for.", "fresh is fresh without events too");
-    assert_eq!(serving.terminated().await.0, Some(0));
+    fixture.write("r/b/SKILL.md", skill_text("b", "Polled."));
+    assert_eq!(replica.next_change().await.upserted, ["skill://r/b"]);
+    fixture.write("r/b/SKILL.md", skill_text("b", "Searched for."));
+    let list = fresh_list(&daemon, &[root]).await;
+    assert_eq!(
+        list.skills[1].description, "Searched for.",
+        "a fresh list is up to date without events"
+    );
+    assert_eq!(serving.terminate_async().await.0, Some(0));
 }
 
 #[tokio::test]
-async fn a_flood_of_events_is_searched_for() {
+async fn an_overflow_of_the_event_queue_causes_a_scan() {
     let fixture = Fixture::new("skill r/a\nskill r/b");
     let serving = serve(&fixture);
     let daemon = connect(&serving).await;
     let root = selected("r", fixture.path("r"));
-    let mut replica = Replica::open(&daemon, watching(vec![root])).await;
-    replica.step().await;
-    let before = status(&daemon).await.overflows;
-    serving.send(Signal::STOP);
+    let mut replica = Replica::open(&daemon, watch_request(vec![root])).await;
+    replica.next_batch().await;
+    let before = watch_status(&daemon).await.overflows;
+    serving.send_signal(Signal::STOP);
     let queued = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").expect("a limit");
     let queued: usize = queued.trim().parse().expect("a number");
     for n in 0..queued.max(20_000) {
-        // Each is two events or more.
+        // Each write causes two or more events.
         fs::write(fixture.path("r/a").join(n.to_string()), "x").expect("write");
     }
-    fixture.write("r/b/SKILL.md", skill("b", "After the flood."));
+    fixture.write("r/b/SKILL.md", skill_text("b", "After the flood."));
     fs::remove_file(fixture.path("r/a/SKILL.md")).expect("remove");
-    serving.send(Signal::CONT);
+    serving.send_signal(Signal::CONT);
     while replica.skills.contains_key("skill://r/a") {
-        replica.change().await;
+        replica.next_change().await;
     }
     replica.catch_up(&daemon).await;
     assert_eq!(replica.skills["skill://r/b"].description, "After the flood.");
-    assert_eq!(status(&daemon).await.overflows, before + 1);
-    assert_eq!(serving.terminated().await.0, Some(0));
+    assert_eq!(watch_status(&daemon).await.overflows, before + 1);
+    assert_eq!(serving.terminate_async().await.0, Some(0));
 }

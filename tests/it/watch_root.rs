@@ -1,4 +1,4 @@
-//! Roots that come and go, with what lies above them.
+//! Roots that appear and disappear, also because of changes above them.
 
 use std::fs;
 
@@ -7,126 +7,127 @@ use caproot::proto::caproot::v1::{RemovalReason, RootReason, RootState};
 
 use crate::fixture::Fixture;
 use crate::harness::selected;
-use crate::live::{Live, fresh, prompt, skill};
+use crate::watch_harness::{WatchHarness, fast_timing, fresh_list, skill_text};
 
 #[tokio::test]
 async fn a_missing_root_appears_by_itself() {
     let fixture = Fixture::new("dir top");
     let root = selected("r", fixture.path("top/not/yet/r"));
-    let mut live = Live::of(fixture, vec![root], prompt()).await;
+    let mut live = WatchHarness::with_roots(fixture, vec![root], fast_timing()).await;
     let status = &live.replica.roots["r"];
     assert_eq!((status.state(), status.reason()), (RootState::Unavailable, RootReason::NotFound));
-    live.fixture.write("top/not/yet/r/a/SKILL.md", skill("a", "Here."));
+    live.fixture.write("top/not/yet/r/a/SKILL.md", skill_text("a", "Here."));
     while live.replica.skills.is_empty() {
-        live.change().await;
+        live.next_change().await;
     }
     assert_eq!(live.replica.roots["r"].state(), RootState::Ready);
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
-async fn a_root_that_is_removed_and_made_again() {
-    let mut live = Live::new("skill r/a").await;
+async fn a_root_that_is_removed_and_recreated_is_found() {
+    let mut live = WatchHarness::new("skill r/a").await;
     for round in 0..3 {
         fs::remove_dir_all(live.fixture.path("r")).expect("remove");
         while live.replica.roots["r"].state() == RootState::Ready {
-            live.change().await;
+            live.next_change().await;
         }
         assert!(live.replica.skills.is_empty());
         assert_eq!(live.replica.roots["r"].reason(), RootReason::NotFound);
-        live.fixture.write("r/b/SKILL.md", skill("b", &format!("Round {round}.")));
+        live.fixture.write("r/b/SKILL.md", skill_text("b", &format!("Round {round}.")));
         while live.replica.skills.is_empty() {
-            live.change().await;
+            live.next_change().await;
         }
         assert_eq!(live.replica.roots["r"].state(), RootState::Ready);
         live.replica.catch_up(&live.daemon).await;
     }
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
-async fn an_ancestor_renamed_away_and_back() {
+async fn an_ancestor_renamed_away_and_back_is_noticed() {
     let fixture = Fixture::new("skill up/mid/r/a");
     let root = selected("r", fixture.path("up/mid/r"));
-    let mut live = Live::of(fixture, vec![root], prompt()).await;
+    let mut live = WatchHarness::with_roots(fixture, vec![root], fast_timing()).await;
     let (up, away) = (live.fixture.path("up"), live.fixture.path("away"));
     fs::rename(&up, &away).expect("away");
-    let gone = live.change().await;
+    let gone = live.next_change().await;
     assert_eq!(gone.removed, [("skill://r/a".to_owned(), RemovalReason::RootUnavailable)]);
-    live.fixture.write("away/mid/r/a/SKILL.md", skill("a", "Changed while away."));
+    live.fixture.write("away/mid/r/a/SKILL.md", skill_text("a", "Changed while away."));
     fs::rename(&away, &up).expect("back");
-    assert_eq!(live.change().await.upserted, ["skill://r/a"]);
+    assert_eq!(live.next_change().await.upserted, ["skill://r/a"]);
     assert_eq!(live.replica.skills["skill://r/a"].description, "Changed while away.");
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
-async fn a_root_below_what_is_a_file_and_then_a_directory() {
+async fn a_root_appears_if_a_file_above_it_becomes_a_directory() {
     let fixture = Fixture::new("file f");
     let root = selected("r", fixture.path("f/r"));
-    let mut live = Live::of(fixture, vec![root], prompt()).await;
+    let mut live = WatchHarness::with_roots(fixture, vec![root], fast_timing()).await;
     assert_eq!(live.replica.roots["r"].state(), RootState::Unavailable);
     fs::remove_file(live.fixture.path("f")).expect("remove");
-    live.fixture.write("f/r/a/SKILL.md", skill("a", "Here."));
+    live.fixture.write("f/r/a/SKILL.md", skill_text("a", "Here."));
     while live.replica.skills.is_empty() {
-        live.change().await;
+        live.next_change().await;
     }
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
 async fn a_plugins_new_name_renames_all_its_skills_at_once() {
-    let mut live = Live::new("repeat 5 skill r/p/s{}").await;
+    let mut live = WatchHarness::new("repeat 5 skill r/p/s{}").await;
     fs::create_dir(live.fixture.path("r/p/.codex-plugin")).expect("mkdir");
-    // Seen without its manifest first.
-    live.fresh().await;
+    // The directory is first scanned without its manifest.
+    live.fresh_list().await;
     for name in ["one", "two"] {
-        let before = live.fresh().await.revision;
+        let before = live.fresh_list().await.revision;
         let manifest = format!(r#"{{"name": "{name}"}}"#);
         live.fixture.write("r/p/.codex-plugin/plugin.json", manifest);
         while live.replica.revision <= before {
-            live.change().await;
+            live.next_change().await;
         }
         assert_eq!(live.replica.revision, before + 1);
         assert!(live.replica.skills.values().all(|s| s.plugin == name));
     }
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
-async fn a_manifest_above_the_root_counts_whenever_it_comes() {
+async fn a_new_manifest_above_the_root_renames_its_skills() {
     let fixture = Fixture::new("skill p/skills/a");
     let root = selected("r", fixture.path("p/skills"));
-    let mut live = Live::of(fixture, vec![root.clone()], WatchTiming::default()).await;
+    let mut live =
+        WatchHarness::with_roots(fixture, vec![root.clone()], WatchTiming::default()).await;
     fs::create_dir(live.fixture.path("p/.codex-plugin")).expect("mkdir");
-    // Looked at while it holds nothing yet.
-    fresh(&live.daemon, &[root]).await;
+    // The directory is first scanned while it is empty.
+    fresh_list(&live.daemon, &[root]).await;
     for name in ["one", "two"] {
         let manifest = format!(r#"{{"name": "{name}"}}"#);
         live.fixture.replace("p/.codex-plugin/plugin.json", manifest);
-        live.change().await;
+        live.next_change().await;
         assert_eq!(live.replica.skills["skill://r/a"].name, format!("{name}:a"));
     }
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
-async fn a_sidecar_is_part_of_its_skill() {
-    let mut live = Live::new("skill r/a\ndir r/a/agents").await;
+async fn changes_of_a_sidecar_update_its_skill() {
+    let mut live = WatchHarness::new("skill r/a\ndir r/a/agents").await;
     for name in ["Anna", "Otto"] {
         let sidecar = format!("interface:\n  display_name: {name}\n");
         live.fixture.write("r/a/agents/openai.yaml", sidecar);
-        let shown = |live: &Live| {
+        let display_name = |live: &WatchHarness| {
             let skill = &live.replica.skills["skill://r/a"];
             skill.interface.as_ref().map(|i| i.display_name.clone())
         };
-        while shown(&live).as_deref() != Some(name) {
-            live.change().await;
+        while display_name(&live).as_deref() != Some(name) {
+            live.next_change().await;
         }
     }
     fs::remove_dir_all(live.fixture.path("r/a/agents")).expect("remove");
     while live.replica.skills["skill://r/a"].interface.is_some() {
-        live.change().await;
+        live.next_change().await;
     }
-    live.end().await;
+    live.finish().await;
 }

@@ -1,4 +1,4 @@
-//! Changes of skills as a stream tells them.
+//! Changes of skills as events of a stream.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,49 +9,49 @@ use caproot::catalog::WatchTiming;
 use caproot::proto::caproot::v1::{DiagnosticCode, RemovalReason, Severity};
 
 use crate::harness::{Daemon, Setup, in_time};
-use crate::live::{Busy, Live, skill, status};
+use crate::watch_harness::{BusyThread, WatchHarness, skill_text, watch_status};
 
 const A: &str = "skill://r/a";
 
 #[tokio::test]
-async fn the_backend_is_known_before_the_first_root() {
+async fn the_backend_is_reported_before_the_first_root() {
     let daemon = Daemon::start(Setup::default()).await;
-    let watch = status(&daemon).await;
+    let watch = watch_status(&daemon).await;
     assert_eq!((watch.backend.as_str(), watch.roots), ("inotify", 0));
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_skill_comes_changes_and_goes() {
-    let mut live = Live::new("skill r/a").await;
+async fn a_skill_is_added_changed_renamed_and_removed() {
+    let mut live = WatchHarness::new("skill r/a").await;
     assert_eq!(live.replica.skills.len(), 1);
 
-    live.fixture.write("r/b/SKILL.md", skill("b", "Two."));
-    assert_eq!(live.change().await.upserted, ["skill://r/b"]);
+    live.fixture.write("r/b/SKILL.md", skill_text("b", "Two."));
+    assert_eq!(live.next_change().await.upserted, ["skill://r/b"]);
     let digest = live.replica.skills["skill://r/b"].digest.clone();
 
-    live.fixture.write("r/b/SKILL.md", skill("b", "Three."));
-    assert_eq!(live.change().await.upserted, ["skill://r/b"]);
+    live.fixture.write("r/b/SKILL.md", skill_text("b", "Three."));
+    assert_eq!(live.next_change().await.upserted, ["skill://r/b"]);
     let now = &live.replica.skills["skill://r/b"];
     assert_eq!(now.description, "Three.");
     assert_ne!(now.digest, digest);
 
     let before = live.replica.revision;
     fs::rename(live.fixture.path("r/b"), live.fixture.path("r/c")).expect("rename");
-    let moved = live.change().await;
+    let moved = live.next_change().await;
     assert_eq!(live.replica.revision, before + 1, "a rename is one revision");
     assert_eq!(moved.upserted, ["skill://r/c"]);
     assert_eq!(moved.removed, [("skill://r/b".to_owned(), RemovalReason::Renamed)]);
 
     fs::remove_dir_all(live.fixture.path("r/a")).expect("remove");
-    let gone = live.change().await;
+    let gone = live.next_change().await;
     assert_eq!(gone.removed, [(A.to_owned(), RemovalReason::Deleted)]);
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
-async fn what_changes_no_meaning_is_no_event() {
-    let mut live = Live::new("skill r/a").await;
+async fn changes_without_effect_on_a_skill_cause_no_event() {
+    let mut live = WatchHarness::new("skill r/a").await;
     let before = live.replica.revision;
     let path = live.fixture.path("r/a/SKILL.md");
     let text = fs::read(&path).expect("read");
@@ -68,67 +68,72 @@ async fn what_changes_no_meaning_is_no_event() {
     ];
     for touch in touches {
         touch();
-        // The daemon has looked at it once it answers this.
-        assert_eq!(live.fresh().await.revision, before);
+        // The daemon has rescanned the skill before it answers a fresh list.
+        assert_eq!(live.fresh_list().await.revision, before);
     }
-    live.fixture.write("r/z/SKILL.md", skill("z", "Real."));
-    let next = live.change().await;
+    live.fixture.write("r/z/SKILL.md", skill_text("z", "Real."));
+    let next = live.next_change().await;
     assert_eq!(next.upserted, ["skill://r/z"]);
     assert_eq!(live.replica.revision, before + 1);
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
 async fn an_editors_save_is_one_revision() {
-    let mut live = Live::new("skill r/a").await;
+    let mut live = WatchHarness::new("skill r/a").await;
     let before = live.replica.revision;
-    live.fixture.replace("r/a/SKILL.md", skill("a", "Saved."));
-    let step = live.change().await;
+    live.fixture.replace("r/a/SKILL.md", skill_text("a", "Saved."));
+    let step = live.next_change().await;
     assert_eq!((step.upserted, step.removed.len()), (vec![A.to_owned()], 0));
     assert_eq!(live.replica.revision, before + 1);
-    assert_eq!(live.fresh().await.revision, before + 1);
-    live.end().await;
+    assert_eq!(live.fresh_list().await.revision, before + 1);
+    live.finish().await;
 }
 
 #[tokio::test]
-async fn a_directory_made_and_filled_at_once_is_seen_every_time() {
-    let mut live = Live::new("dir r").await;
+async fn new_directories_that_are_filled_at_once_are_always_seen() {
+    let mut live = WatchHarness::new("dir r").await;
     let top = live.fixture.path("r");
     let writer = thread::spawn(move || {
         for n in 0..1_000 {
             let dir = top.join(format!("s{n}"));
             fs::create_dir(&dir).expect("mkdir");
-            fs::write(dir.join("SKILL.md"), skill("s", "Here.")).expect("write");
+            fs::write(dir.join("SKILL.md"), skill_text("s", "Here.")).expect("write");
         }
     });
     while live.replica.skills.len() < 1_000 {
-        live.change().await;
+        live.next_change().await;
     }
     writer.join().expect("no panic");
-    assert_eq!(status(&live.daemon).await.missed_changes, 0, "events told all");
-    // More than one page of diagnostics, so not `end`.
+    assert_eq!(
+        watch_status(&live.daemon).await.missed_changes,
+        0,
+        "all changes were found by events"
+    );
+    // A list of diagnostics over one page would fail in `finish`, so only stop the daemon.
     live.daemon.stop().await;
 }
 
 #[tokio::test]
-async fn ten_directories_deep_at_once() {
-    let mut live = Live::new("dir r").await;
+async fn ten_nested_directories_created_at_once_are_seen() {
+    let mut live = WatchHarness::new("dir r").await;
     for n in 0..20 {
-        live.fixture.write(&format!("r/{n}/b/c/d/e/f/g/h/i/j/SKILL.md"), skill("deep", "Found."));
+        live.fixture
+            .write(&format!("r/{n}/b/c/d/e/f/g/h/i/j/SKILL.md"), skill_text("deep", "Found."));
         let package = format!("skill://r/{n}/b/c/d/e/f/g/h/i/j");
         while !live.replica.skills.contains_key(&package) {
-            live.change().await;
+            live.next_change().await;
         }
     }
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
-async fn a_broken_skill_stays_as_it_was_until_it_heals_or_goes() {
-    let mut live = Live::new("skill r/a").await;
+async fn a_broken_skill_is_stale_until_it_is_fixed_or_removed() {
+    let mut live = WatchHarness::new("skill r/a").await;
     let good = live.replica.skills[A].clone();
     live.fixture.write("r/a/SKILL.md", "---\nname: a\n");
-    live.change().await;
+    live.next_change().await;
     let stale = &live.replica.skills[A];
     assert!(stale.stale);
     assert_eq!((&stale.digest, &stale.description), (&good.digest, &good.description));
@@ -141,109 +146,109 @@ async fn a_broken_skill_stays_as_it_was_until_it_heals_or_goes() {
     );
     live.replica.catch_up(&live.daemon).await;
 
-    live.fixture.write("r/a/SKILL.md", skill("a", "Healed."));
-    live.change().await;
+    live.fixture.write("r/a/SKILL.md", skill_text("a", "Healed."));
+    live.next_change().await;
     assert!(!live.replica.skills[A].stale);
     assert_eq!(live.replica.skills[A].description, "Healed.");
     assert!(live.replica.diagnostics["r"].is_empty());
 
     live.fixture.write("r/a/SKILL.md", "broken again");
-    live.change().await;
+    live.next_change().await;
     assert_eq!(live.replica.skills[A].description, "Healed.");
     fs::remove_file(live.fixture.path("r/a/SKILL.md")).expect("remove");
-    let gone = live.change().await;
+    let gone = live.next_change().await;
     assert_eq!(gone.removed, [(A.to_owned(), RemovalReason::Deleted)]);
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
-async fn a_half_written_save_is_not_told_while_its_writer_is_busy() {
-    // A writer that is not scheduled for so long would be taken for one that ended.
+async fn a_half_written_file_is_not_sent_while_its_writer_is_busy() {
+    // With a shorter debounce, a writer that is not scheduled in time would look finished.
     let timing = WatchTiming {
         debounce: Duration::from_secs(3),
         max_debounce: Duration::from_millis(50),
         ..WatchTiming::default()
     };
-    let mut live = Live::with("skill r/a", timing).await;
+    let mut live = WatchHarness::with_timing("skill r/a", timing).await;
     let path = live.fixture.path("r/a/SKILL.md");
-    let busy = Busy::new(move |n| {
+    let busy = BusyThread::new(move |n| {
         fs::write(&path, "---\nname: a\n").expect("half");
-        // Slow enough not to fill the kernel's queue.
+        // A slow writer, so that the kernel's queue does not overflow.
         thread::sleep(Duration::from_millis(1));
-        fs::write(&path, skill("a", &format!("Save {n}."))).expect("whole");
+        fs::write(&path, skill_text("a", &format!("Save {n}."))).expect("whole");
         thread::sleep(Duration::from_millis(1));
     });
     for _ in 0..10 {
-        let step = live.change().await;
+        let step = live.next_change().await;
         assert!(step.removed.is_empty());
-        assert!(!live.replica.skills[A].stale, "only a whole file is shown");
+        assert!(!live.replica.skills[A].stale, "only a complete file is listed");
     }
     drop(busy);
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
-async fn an_endless_writer_starves_no_other_skill() {
-    let mut live = Live::new("skill r/noisy\nskill r/a").await;
+async fn an_endless_writer_does_not_delay_other_skills() {
+    let mut live = WatchHarness::new("skill r/noisy\nskill r/a").await;
     let path = live.fixture.path("r/noisy/SKILL.md");
-    let busy = Busy::new(move |n| {
-        fs::write(&path, skill("noisy", &format!("Line {n}."))).expect("write");
+    let busy = BusyThread::new(move |n| {
+        fs::write(&path, skill_text("noisy", &format!("Line {n}."))).expect("write");
     });
     for n in 0..3 {
-        live.fixture.write("r/a/SKILL.md", skill("a", &format!("Round {n}.")));
-        // The most between an event and its revision is half a second.
-        let told = async { while !live.change().await.upserted.contains(&A.into()) {} };
-        let told = tokio::time::timeout(Duration::from_secs(10), told).await;
-        told.expect("within the cap, and not when the writer ends");
+        live.fixture.write("r/a/SKILL.md", skill_text("a", &format!("Round {n}.")));
+        // At most half a second passes between an event and its revision.
+        let update = async { while !live.next_change().await.upserted.contains(&A.into()) {} };
+        let update = tokio::time::timeout(Duration::from_secs(10), update).await;
+        update.expect("within max_debounce, while the writer runs");
     }
     drop(busy);
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
 async fn a_directory_moved_in_is_one_revision() {
-    let mut live = Live::new("dir r\nrepeat 30 skill out/pack/in/s{}").await;
+    let mut live = WatchHarness::new("dir r\nrepeat 30 skill out/pack/in/s{}").await;
     let before = live.replica.revision;
     fs::rename(live.fixture.path("out/pack"), live.fixture.path("r/pack")).expect("rename");
-    assert_eq!(live.change().await.upserted.len(), 30);
+    assert_eq!(live.next_change().await.upserted.len(), 30);
     assert_eq!(live.replica.revision, before + 1);
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
-async fn a_directory_that_takes_anothers_place_is_read_to_the_bottom() {
-    let mut live = Live::new("skill r/pack/in/a\nskill out/pack/in/a").await;
-    live.fixture.write("out/pack/in/a/SKILL.md", skill("a", "From outside."));
+async fn a_replaced_directory_is_read_completely() {
+    let mut live = WatchHarness::new("skill r/pack/in/a\nskill out/pack/in/a").await;
+    live.fixture.write("out/pack/in/a/SKILL.md", skill_text("a", "From outside."));
     live.fixture.write("out/pack/.codex-plugin/plugin.json", r#"{"name": "p"}"#);
     fs::rename(live.fixture.path("r/pack"), live.fixture.path("out/old")).expect("rename");
     fs::rename(live.fixture.path("out/pack"), live.fixture.path("r/pack")).expect("rename");
     while live.replica.skills.get("skill://r/pack/in/a").is_none_or(|s| s.name != "p:a") {
-        live.change().await;
+        live.next_change().await;
     }
     let now = &live.replica.skills["skill://r/pack/in/a"];
     assert_eq!(now.description, "From outside.");
-    // The old directory is nobody's any more, the new one is watched to the bottom.
-    live.fixture.write("out/old/in/a/SKILL.md", skill("a", "Gone."));
-    live.fixture.write("r/pack/in/a/SKILL.md", skill("a", "Watched."));
-    assert_eq!(live.change().await.upserted, ["skill://r/pack/in/a"]);
+    // The old directory is no longer watched, the new directory is watched to the bottom.
+    live.fixture.write("out/old/in/a/SKILL.md", skill_text("a", "Gone."));
+    live.fixture.write("r/pack/in/a/SKILL.md", skill_text("a", "Watched."));
+    assert_eq!(live.next_change().await.upserted, ["skill://r/pack/in/a"]);
     assert_eq!(live.replica.skills["skill://r/pack/in/a"].description, "Watched.");
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
 async fn a_thousand_changes_at_once_are_few_revisions() {
-    let mut live = Live::new("repeat 1000 skill r/s{}").await;
+    let mut live = WatchHarness::new("repeat 1000 skill r/s{}").await;
     let before = live.replica.revision;
     for n in 0..1_000 {
-        live.fixture.write(&format!("r/s{n:03}/SKILL.md"), skill("s", "All anew."));
+        live.fixture.write(&format!("r/s{n:03}/SKILL.md"), skill_text("s", "All anew."));
     }
     let all = async {
         while live.replica.skills.values().any(|s| s.description != "All anew.") {
-            live.replica.change().await;
+            live.replica.next_change().await;
         }
     };
     in_time(all).await;
     let revisions = live.replica.revision - before;
     assert!(revisions <= 50, "{revisions} revisions");
-    live.end().await;
+    live.finish().await;
 }

@@ -70,7 +70,7 @@ async fn a_read_stops_at_its_deadline_and_when_its_caller_leaves() {
     let answer = in_time(answer).await.expect("an answer");
     let status = tonic::Status::from_header_map(answer.headers()).expect("a status");
     assert_eq!(status.code(), Code::DeadlineExceeded);
-    let refused = crate::harness::refusal(&status);
+    let refused = crate::harness::rpc_error(&status);
     assert_eq!(refused.reason, "DEADLINE_EXCEEDED");
     wait_until_reading_stops(&victim).await;
 

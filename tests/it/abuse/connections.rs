@@ -14,11 +14,11 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::{Victim, client_from, is_served, root, serve_command, wait_until};
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::{Fixture, is_root};
-use crate::harness::{Daemon, Setup, assert_refused, in_time, list_request, refusal, selected};
-use crate::live::{skill, watching};
-use crate::usage::processor_time;
+use crate::harness::{Daemon, Setup, assert_rpc_error, in_time, list_request, rpc_error, selected};
+use crate::process_usage::processor_time;
+use crate::watch_harness::{skill_text, watch_request};
 
 #[tokio::test]
 async fn further_connections_wait_until_one_is_closed() {
@@ -82,7 +82,7 @@ async fn a_greedy_user_does_not_lock_out_another() {
     let socket = fixture.path("run/c.sock");
     let listen = format!("unix:{}", socket.display());
     let mut serve = serve_command(&fixture, "max_connections_per_caller: 20");
-    let serving = Serving::of(serve.args(["--listen", &listen]));
+    let serving = DaemonProcess::spawn(serve.args(["--listen", &listen]));
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("chmod");
     let connect = || UnixStream::connect(&socket).expect("a connection");
     let greedy: Vec<_> = (0..60).map(|_| connect()).collect();
@@ -102,9 +102,9 @@ async fn a_greedy_user_does_not_lock_out_another() {
     drop(greedy);
     let begun = Instant::now();
     while status(&mut own) != Some(0) {
-        assert!(begun.elapsed() < crate::harness::HANG, "connections are freed");
+        assert!(begun.elapsed() < crate::harness::HANG_TIMEOUT, "connections are freed");
     }
-    let (code, log) = serving.terminated().await;
+    let (code, log) = serving.terminate_async().await;
     assert_eq!(code, Some(0), "{log}");
     let lines = log.lines().filter(|line| line.contains("max_connections_per_caller is 20"));
     assert!(lines.clone().count() == 1, "{log}");
@@ -136,7 +136,7 @@ async fn the_connection_limit_leaves_descriptors_for_other_files() {
     let silent: Vec<_> =
         (0..100).map(|_| TcpStream::connect(victim.address).expect("a connection")).collect();
     wait_until("all connection permits are taken", || victim.open_descriptors() > 35).await;
-    fixture.write("root/b/SKILL.md", skill("b", "Found while there is little room."));
+    fixture.write("root/b/SKILL.md", skill_text("b", "Found while there is little room."));
     let listed = async {
         while victim.good.list(&[root()]).await.skills.len() < 2 {
             tokio::task::yield_now().await;
@@ -184,7 +184,7 @@ async fn streams_are_limited_in_total_and_per_caller() {
     let fixture = Fixture::new("skill root/a");
     let limits = Limits { max_streams: 3, max_streams_per_caller: 2, ..Limits::default() };
     let daemon = Daemon::start(Setup { limits, ..Setup::allowing([fixture.path("root")]) }).await;
-    let request = watching(vec![selected("r", fixture.path("root"))]);
+    let request = watch_request(vec![selected("r", fixture.path("root"))]);
     let address = daemon.address.parse().expect("an address");
     let mut greedy = daemon.client.clone();
     let mut again = client_from("127.0.0.1", address).await;
@@ -192,14 +192,14 @@ async fn streams_are_limited_in_total_and_per_caller() {
     let _second = in_time(again.watch_skills(request.clone())).await.expect("a second");
     for client in [&mut greedy, &mut again] {
         let refused = in_time(client.watch_skills(request.clone())).await;
-        let refused = assert_refused(refused, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
+        let refused = assert_rpc_error(refused, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
         assert_eq!(refused.metadata["limit_name"], "max_streams_per_caller");
         assert_eq!(refused.metadata["limit"], "2");
     }
     let mut other = client_from("127.0.0.2", address).await;
     let _third = in_time(other.watch_skills(request.clone())).await.expect("for another");
     let refused = in_time(other.watch_skills(request.clone())).await;
-    let refused = assert_refused(refused, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
+    let refused = assert_rpc_error(refused, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
     assert_eq!(refused.metadata["limit_name"], "max_streams");
     drop(first);
     let back = async {
@@ -230,14 +230,14 @@ async fn calls_are_limited_per_caller() {
     let refused = daemon.try_list(list_request(&[root()])).await.expect_err("a third");
     let delay = tonic_types::StatusExt::get_details_retry_info(&refused);
     assert!(delay.and_then(|d| d.retry_delay).is_some_and(|d| d > Duration::ZERO));
-    let refused = refusal(&refused);
+    let refused = rpc_error(&refused);
     assert_eq!((refused.code, &*refused.reason), (Code::ResourceExhausted, "OVERLOADED"));
     assert_eq!(refused.metadata["limit_name"], "max_calls_per_caller");
     assert_eq!(refused.metadata["limit"], "2");
     let mut other = client_from("127.0.0.2", address).await;
     assert!(is_served(&mut other).await);
     // Watch streams have permits of their own.
-    let stream = in_time(other.watch_skills(watching(vec![root()]))).await.expect("a stream");
+    let stream = in_time(other.watch_skills(watch_request(vec![root()]))).await.expect("a stream");
     assert!(is_served(&mut other).await);
     open.pop();
     let back = async {

@@ -13,7 +13,7 @@ use super::raw_http2::{
 };
 use super::{Victim, wait_until};
 use crate::fixture::Fixture;
-use crate::harness::extent;
+use crate::harness::short_or_long;
 
 const LIST: &str = "/caproot.v1.CapabilityService/ListSkills";
 const ATTACKERS: usize = 2;
@@ -194,7 +194,7 @@ async fn calls_without_a_request_body_are_limited() {
 async fn random_frames_do_no_harm() {
     // Each round has its own seed, so a run is repeatable and no two rounds are alike.
     let seed = AtomicUsize::new(1);
-    let received = flood("garbage", Duration::from_secs(extent(2, 10)), move |address| {
+    let received = flood("garbage", Duration::from_secs(short_or_long(2, 10)), move |address| {
         let mut state = seed.fetch_add(1, Ordering::Relaxed) as u64;
         let mut random = move || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -228,7 +228,7 @@ async fn random_frames_do_no_harm() {
 fn send_non_http2(address: SocketAddr, garbage: &[u8]) -> io::Result<()> {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(crate::harness::HANG))?;
+    stream.set_read_timeout(Some(crate::harness::HANG_TIMEOUT))?;
     // The daemon may close the connection before it has read everything.
     drop(stream.write_all(garbage));
     let mut answer = Vec::new();

@@ -7,15 +7,15 @@ use caproot::proto::caproot::v1::ReadResourceRequest;
 
 use super::{SPARE_KIB, Victim, root};
 use crate::fixture::Fixture;
-use crate::harness::{bytes_of, extent, in_time, read_request};
-use crate::live::{skill, watching};
+use crate::harness::{bytes_of, in_time, read_request, short_or_long};
 use crate::replica::Replica;
+use crate::watch_harness::{skill_text, watch_request};
 
 const MIB: u64 = 1 << 20;
 
 #[tokio::test]
 async fn paging_through_a_large_file_takes_bounded_memory() {
-    let size = extent(MIB << 8, MIB << 10);
+    let size = short_or_long(MIB << 8, MIB << 10);
     let fixture = Fixture::new(&format!("skill root/a\nsparse {size} root/a/large"));
     let victim = Victim::new(&fixture, "max_file_bytes: 2GiB").await;
     let mut request = read_request(&root(), "skill://r/a", "skill://r/a/large");
@@ -78,13 +78,13 @@ async fn a_thousand_unread_streams_take_bounded_memory() {
     // More skills than fit into the HTTP/2 window of an unread stream.
     let fixture = Fixture::new("repeat 300 skill root/s{}");
     let victim = Victim::new(&fixture, "").await;
-    let mut reader = Replica::open(&victim.good, watching(vec![root()])).await;
-    reader.step().await;
+    let mut reader = Replica::open(&victim.good, watch_request(vec![root()])).await;
+    reader.next_batch().await;
     let mut unread = Vec::new();
     for _ in 0..10 {
         let mut client = WindowedClient::new(&victim, 65_535).await;
         for _ in 0..100 {
-            client.call("WatchSkills", &watching(vec![root()])).await;
+            client.call("WatchSkills", &watch_request(vec![root()])).await;
         }
         for (answer, _) in &mut client.open {
             assert_eq!(in_time(answer).await.expect("a stream").status(), 200);
@@ -93,15 +93,15 @@ async fn a_thousand_unread_streams_take_bounded_memory() {
     }
     let opened = victim.resident_kib();
     // The long form exceeds the time after which a stream stuck within a state is ended.
-    let lasting = Duration::from_secs(extent(3, 14));
+    let lasting = Duration::from_secs(short_or_long(3, 14));
     let (begun, mut sizes, mut n) = (Instant::now(), Vec::new(), 0_usize);
     while begun.elapsed() < lasting {
         for _ in 0..10 {
             let description = format!("Change {n}.");
             let name = format!("s{:03}", n % 300);
-            fixture.replace(&format!("root/{name}/SKILL.md"), skill(&name, &description));
+            fixture.replace(&format!("root/{name}/SKILL.md"), skill_text(&name, &description));
             while reader.skills[&format!("skill://r/{name}")].description != description {
-                reader.change().await;
+                reader.next_change().await;
             }
             n += 1;
         }

@@ -22,9 +22,9 @@ use tokio::net::TcpSocket;
 use tonic::transport::Endpoint;
 use tower::service_fn;
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::{Client, Daemon, HANG, in_time, list_request, located};
+use crate::harness::{Client, Daemon, HANG_TIMEOUT, in_time, list_request, located};
 
 /// Growth allowed in addition to a fifth of the resident memory: buffers that are kept for reuse.
 const SPARE_KIB: u64 = 8 << 10;
@@ -33,7 +33,7 @@ const CALL_KIB: u64 = 16;
 
 /// Daemon under attack, with a well-behaved client.
 struct Victim {
-    serving: Serving,
+    serving: DaemonProcess,
     good: Daemon,
     address: SocketAddr,
     /// Resident memory before the attack, in KiB.
@@ -50,9 +50,9 @@ impl Victim {
 
     /// Starts the daemon and records its resident memory after 50 lists.
     async fn start_command(command: &mut Command) -> Self {
-        let serving = Serving::of(command);
+        let serving = DaemonProcess::spawn(command);
         let address = serving.endpoint().strip_prefix("tcp:").expect("TCP").to_owned();
-        let good = Daemon::elsewhere(&address).await;
+        let good = Daemon::connect_to(&address).await;
         let address = address.parse().expect("an address");
         let mut victim = Self { serving, good, address, resident_before: 0, max_open_calls: 0 };
         for _ in 0..50 {
@@ -92,7 +92,7 @@ impl Victim {
     async fn assert_unharmed(&self, attack: &str) {
         let bound = self.resident_before + self.resident_before / 5 + SPARE_KIB;
         let begun = Instant::now();
-        while self.resident_kib() > bound && begun.elapsed() < HANG {
+        while self.resident_kib() > bound && begun.elapsed() < HANG_TIMEOUT {
             self.assert_served().await;
         }
         let (before, after) = (self.resident_before, self.resident_kib());
@@ -106,7 +106,7 @@ impl Victim {
     /// Stops the daemon, checks that its log has no panic or internal error, and returns the log.
     async fn stop(self) -> String {
         drop(self.good);
-        let (code, log) = self.serving.terminated().await;
+        let (code, log) = self.serving.terminate_async().await;
         assert_eq!(code, Some(0), "{log}");
         for word in ["panicked", "internal error"] {
             assert!(!log.contains(word), "{log}");
@@ -152,11 +152,11 @@ async fn is_served(client: &mut Client) -> bool {
     list.is_ok_and(|list| list.into_inner().skills.len() == 1)
 }
 
-/// Polls until a condition holds, and fails after [`HANG`].
+/// Polls until a condition holds, and fails after [`HANG_TIMEOUT`].
 async fn wait_until(condition: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < HANG, "timed out before {condition}");
+        assert!(begun.elapsed() < HANG_TIMEOUT, "timed out before {condition}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::harness::HANG;
+use crate::harness::HANG_TIMEOUT;
 
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -78,7 +78,7 @@ impl RawConnection {
     /// Connects and sends the preface and empty settings.
     pub(super) fn open(address: SocketAddr) -> io::Result<Self> {
         let mut stream = TcpStream::connect(address)?;
-        stream.set_write_timeout(Some(HANG))?;
+        stream.set_write_timeout(Some(HANG_TIMEOUT))?;
         stream.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[])].concat())?;
         let reader = stream.try_clone()?;
         let reader = thread::spawn(move || read_frames(reader));
@@ -99,7 +99,7 @@ impl RawConnection {
 
 fn read_frames(mut stream: TcpStream) -> ReceivedFrames {
     let mut received = ReceivedFrames::default();
-    stream.set_read_timeout(Some(HANG)).expect("a timeout");
+    stream.set_read_timeout(Some(HANG_TIMEOUT)).expect("a timeout");
     let mut frame_head = [0; 9];
     // A close and a reset both end the loop.
     while stream.read_exact(&mut frame_head).is_ok() {

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use super::raw_http2::PREFACE;
 use super::{Victim, client_from, is_served, wait_until};
 use crate::fixture::Fixture;
-use crate::harness::HANG;
+use crate::harness::HANG_TIMEOUT;
 
 /// How long a client may take to send the preface.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Waits until the daemon closes the connection. Returns the time since `begun`.
 fn wait_until_closed(mut stream: TcpStream, begun: Instant) -> Duration {
-    stream.set_read_timeout(Some(HANG)).expect("a timeout");
+    stream.set_read_timeout(Some(HANG_TIMEOUT)).expect("a timeout");
     let mut rest = Vec::new();
     // A reset closes the connection, too.
     drop(stream.read_to_end(&mut rest));
@@ -29,7 +29,7 @@ fn send_slowly(address: SocketAddr, bytes: &'static [u8]) -> thread::JoinHandle<
     let mut stream = TcpStream::connect(address).expect("a connection");
     thread::spawn(move || {
         for byte in bytes {
-            if stream.write_all(&[*byte]).is_err() || begun.elapsed() > HANG {
+            if stream.write_all(&[*byte]).is_err() || begun.elapsed() > HANG_TIMEOUT {
                 break;
             }
             thread::sleep(Duration::from_secs(1));

@@ -14,9 +14,9 @@ use super::calls::{
 use super::{start_daemon, write_token};
 use crate::fixture::Fixture;
 use crate::harness::{
-    Daemon, assert_refused, bytes_of, list_request, located, read_request, selected,
+    Daemon, assert_rpc_error, bytes_of, list_request, located, read_request, selected,
 };
-use crate::live::retarget;
+use crate::watch_harness::retarget;
 
 /// Two callers with a root each, and one with both.
 const RULES: &str = "roots: [{id: mine, path: srv/mine}, {id: theirs, path: srv/theirs}]\n\
@@ -150,7 +150,7 @@ async fn links_out_of_the_allowed_roots_are_not_followed() {
             _ => Code::PermissionDenied,
         };
         let denied = read(&daemon, "me", read_request(root, package, resource)).await;
-        assert_refused(denied, code, reason, None);
+        assert_rpc_error(denied, code, reason, None);
     }
     let own = list_files(&daemon, "me", root, "skill://mine/a").await.expect("files");
     assert_eq!(own, ["SKILL.md", "own.md"]);
@@ -174,7 +174,7 @@ async fn a_link_retargeted_to_another_callers_root_ends_access() {
     assert_eq!(update.removed, ["skill://now/x"]);
     assert_eq!(update.statuses[0].reason(), RootReason::NotAllowed);
     let denied = read(&daemon, "me", read_request(&now, "skill://now/x", "")).await;
-    assert_refused(denied, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
+    assert_rpc_error(denied, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
     retarget(&fixture.path("srv/mine/now"), "one");
     assert_eq!(next_update(&mut stream).await.upserted, ["skill://now/x"]);
     daemon.stop().await;
@@ -200,7 +200,7 @@ async fn a_retargeted_root_moves_the_access_scope() {
     );
     assert_eq!(next_update(&mut on_old).await.statuses[0].reason(), RootReason::NotAllowed);
     let denied = read(&daemon, "me", read_request(&old, "skill://old/a", "")).await;
-    assert_refused(denied, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
+    assert_rpc_error(denied, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
     daemon.stop().await;
 }
 
@@ -219,7 +219,7 @@ async fn page_and_resume_tokens_of_other_callers_give_nothing() {
     let second = try_list(&daemon, "all", page(&first.next_page_token)).await.expect("a page");
     for token in [&first.next_page_token, &second.next_page_token] {
         let denied = try_list(&daemon, "me", page(token)).await;
-        assert_refused(denied, Code::InvalidArgument, "INVALID_ARGUMENT", Some("page_token"));
+        assert_rpc_error(denied, Code::InvalidArgument, "INVALID_ARGUMENT", Some("page_token"));
     }
     let own = try_list(&daemon, "me", page("")).await.expect("a page");
     let end = try_list(&daemon, "me", page(&own.next_page_token)).await.expect("a page");
@@ -240,7 +240,7 @@ async fn page_and_resume_tokens_of_other_callers_give_nothing() {
     };
     let cursor = read(&daemon, "all", file.clone()).await.expect("a page").next_cursor;
     let denied = read(&daemon, "me", ReadResourceRequest { cursor, ..file }).await;
-    assert_refused(denied, Code::NotFound, "PACKAGE_NOT_FOUND", None);
+    assert_rpc_error(denied, Code::NotFound, "PACKAGE_NOT_FOUND", None);
     daemon.stop().await;
 }
 

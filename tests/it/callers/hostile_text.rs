@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use caproot::domain::escape::is_misleading;
 use serde_json::Value;
 
-use crate::commands::{caproot, ended};
+use crate::commands::{caproot, run_command};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, in_time, located};
 
@@ -86,7 +86,7 @@ async fn commands_print_hostile_text_escaped() {
         (&["list", "--endpoint", nasty], 0..1),
         (&["explain", nasty], 0..1),
     ] {
-        let done = ended(client_command(&daemon, args)).await;
+        let done = run_command(client_command(&daemon, args)).await;
         let stdout = String::from_utf8(done.stdout).expect("text");
         assert_plain(&stdout, args);
         assert_plain(&done.stderr, args);
@@ -95,7 +95,7 @@ async fn commands_print_hostile_text_escaped() {
             continue;
         }
         let args = [args, &["--output", "json"]].concat();
-        let done = ended(client_command(&daemon, &args)).await;
+        let done = run_command(client_command(&daemon, &args)).await;
         let stdout = String::from_utf8(done.stdout).expect("text");
         assert_plain(&stdout, &args);
         assert_plain(&done.stderr, &args);

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use crate::fixture::Fixture;
-use crate::harness::{Client, HANG, connect};
+use crate::harness::{Client, HANG_TIMEOUT, connect};
 
 /// Daemon whose log is read while it runs.
 pub(super) struct LoggedDaemon {
@@ -41,7 +41,7 @@ impl LoggedDaemon {
     /// Returns the next line of the log, without the lines of the start.
     pub(super) fn line(&self) -> String {
         loop {
-            let line = self.lines.recv_timeout(HANG).expect("a line");
+            let line = self.lines.recv_timeout(HANG_TIMEOUT).expect("a line");
             if !line.contains("caproot::cli::serve") {
                 return line;
             }

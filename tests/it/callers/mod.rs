@@ -25,11 +25,12 @@ use tonic::Request;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, in_time, surroundings};
+use crate::harness::{Daemon, in_time, isolated_env};
 
 /// Starts a daemon with a config file at the fixture's top. Its last listener is a free TCP port.
 async fn start_daemon(fixture: &Fixture, config: &str) -> Daemon {
-    Daemon::of(parse_config(fixture, config, &surroundings(Path::new("/nonexistent")))).await
+    Daemon::start_with(parse_config(fixture, config, &isolated_env(Path::new("/nonexistent"))))
+        .await
 }
 
 fn parse_config(fixture: &Fixture, config: &str, env: &ProcessEnv) -> Config {

@@ -17,7 +17,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use super::{ProcessUser, can_switch_user, reachable_fixture, start_daemon};
 use crate::fixture::Fixture;
 use crate::harness::{
-    Client, Daemon, assert_refused, in_time, list_request, located, read_request, selected,
+    Client, Daemon, assert_rpc_error, in_time, list_request, located, read_request, selected,
 };
 
 const USER: ProcessUser = ProcessUser { uid: 7_001, gid: 7_001, groups: &[] };
@@ -61,7 +61,7 @@ async fn rules_match_users_and_groups() {
         if is_allowed {
             assert_eq!(answer.expect("allowed").into_inner().skills.len(), 1, "{user:?}");
         } else {
-            assert_refused(answer, Code::PermissionDenied, "CALLER_NOT_ALLOWED", None);
+            assert_rpc_error(answer, Code::PermissionDenied, "CALLER_NOT_ALLOWED", None);
         }
     }
     daemon.stop().await;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::{ProcessUser, can_switch_user, reachable_fixture};
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::{Fixture, is_root};
 
 const MEMBER: ProcessUser = ProcessUser { uid: 7_001, gid: 7_001, groups: &[7_100] };
@@ -42,7 +42,7 @@ fn mode_and_group_of_the_socket_follow_the_config() {
             ("socket: {mode: '0660'}", (0o660, own)),
             ("socket: {mode: '0666'}\ncallers: [{name: a, uids: [1]}]", (0o666, own)),
         ] {
-            let serving = Serving::of(&mut serve_command(&fixture, &with(section), umask));
+            let serving = DaemonProcess::spawn(&mut serve_command(&fixture, &with(section), umask));
             assert_eq!(mode_and_group(&socket), expected, "{section}");
             assert_eq!(serving.terminate().0, Some(0));
         }
@@ -50,7 +50,7 @@ fn mode_and_group_of_the_socket_follow_the_config() {
             return;
         }
         let config = with("socket: {group: 7100}");
-        let serving = Serving::of(&mut serve_command(&fixture, &config, umask));
+        let serving = DaemonProcess::spawn(&mut serve_command(&fixture, &config, umask));
         assert_eq!(mode_and_group(&socket), (0o660, 7_100));
         MEMBER.connect(&socket).expect("a member of the group");
         let refused = OTHER_USER.connect(&socket).expect_err("not a member").kind();
@@ -86,7 +86,7 @@ fn a_group_that_the_daemon_cannot_set_ends_the_start() {
 }
 
 /// Starts a daemon in a unit's runtime directory, with the given `/etc/group`.
-fn start_in_unit(fixture: &Fixture, groups: &str, user: Option<&str>) -> Option<Serving> {
+fn start_in_unit(fixture: &Fixture, groups: &str, user: Option<&str>) -> Option<DaemonProcess> {
     fixture.write("group", groups);
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", "mount --bind \"$0\" /etc/group && exec \"$@\""]);
@@ -102,7 +102,7 @@ fn start_in_unit(fixture: &Fixture, groups: &str, user: Option<&str>) -> Option<
     }
     command.args([env!("CARGO_BIN_EXE_caproot"), "serve", "--allow"]).arg(fixture.path("root"));
     command.env("RUNTIME_DIRECTORY", fixture.path("run"));
-    Some(Serving::of(&mut command))
+    Some(DaemonProcess::spawn(&mut command))
 }
 
 #[test]

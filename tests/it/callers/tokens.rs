@@ -15,7 +15,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 
 use super::{channel_over, start_daemon, with_token, write_token, write_token_as};
 use crate::fixture::Fixture;
-use crate::harness::{Client, HANG, assert_refused, in_time, refusal};
+use crate::harness::{Client, HANG_TIMEOUT, assert_rpc_error, in_time, rpc_error};
 
 const TOKEN: &str = "correct-horse-battery-staple";
 
@@ -29,7 +29,7 @@ async fn call_status(client: &mut Client, authorization: Option<&str>) -> Code {
     match in_time(client.get_executor(request)).await {
         Ok(_) => Code::Ok,
         Err(status) => {
-            let rejection = refusal(&status);
+            let rejection = rpc_error(&status);
             let named = (rejection.code, &*rejection.reason);
             assert_eq!(named, (Code::Unauthenticated, "CALLER_UNKNOWN"), "{authorization:?}");
             let all = format!("{status:?}");
@@ -124,7 +124,7 @@ async fn a_rule_with_a_user_and_a_token_needs_both() {
     // The token is valid, but a TCP caller has no uid.
     let mut remote = daemon.client.clone();
     let answer = in_time(remote.get_executor(with_token(TOKEN, GetExecutorRequest {}))).await;
-    assert_refused(answer, Code::PermissionDenied, "CALLER_NOT_ALLOWED", None);
+    assert_rpc_error(answer, Code::PermissionDenied, "CALLER_NOT_ALLOWED", None);
     daemon.stop().await;
 }
 
@@ -141,7 +141,7 @@ async fn a_rejected_reflection_call_ends_at_once() {
     // The paused clock stands still while a blocking task runs: a daemon that waits for a timer does
     // not answer before the blocking task ends.
     let (answered, answer) = std::sync::mpsc::channel::<()>();
-    let blocking = tokio::task::spawn_blocking(move || answer.recv_timeout(HANG));
+    let blocking = tokio::task::spawn_blocking(move || answer.recv_timeout(HANG_TIMEOUT));
     tokio::time::pause();
     let begun = tokio::time::Instant::now();
     let outcome = client.server_reflection_info(ReceiverStream::new(open)).await;
@@ -149,7 +149,7 @@ async fn a_rejected_reflection_call_ends_at_once() {
     tokio::time::resume();
     drop(answered);
     blocking.await.expect("no panic").expect_err("nothing was sent");
-    assert_refused(outcome.map(drop), Code::Unauthenticated, "CALLER_UNKNOWN", None);
+    assert_rpc_error(outcome.map(drop), Code::Unauthenticated, "CALLER_UNKNOWN", None);
     assert_eq!(waited, Duration::ZERO);
     drop(client);
     daemon.stop().await;

@@ -59,7 +59,7 @@ async fn render(fixture: &Fixture) -> String {
         unpack_output(&run_caproot(fixture.top(), ["check", "root", "--notes"]));
     let mut text =
         format!("$ caproot check root --notes\n{stdout}{stderr}exit code {exit}\n\nListSkills\n");
-    for line in listing::lines(&list_skills(fixture.path("root")).await, &[], &[]) {
+    for line in listing::canonical_lines(&list_skills(fixture.path("root")).await, &[], &[]) {
         writeln!(text, "{}", line.text).expect("text");
         if !line.message.is_empty() {
             writeln!(text, "    {}", line.message).expect("text");

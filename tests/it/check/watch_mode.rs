@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use super::{run_caproot, unpack_output};
 use crate::fixture::Fixture;
-use crate::harness::HANG;
-use crate::live::skill;
-use crate::terminal::attached;
+use crate::harness::HANG_TIMEOUT;
+use crate::terminal::run_on_terminal;
+use crate::watch_harness::skill_text;
 
 /// Running `caproot check --watch --output json`.
 struct WatchingCheck {
@@ -35,7 +35,7 @@ impl WatchingCheck {
     /// Waits for a run that finds the given numbers of skills and errors.
     fn wait_for_run(&self, skills: u64, errors: u64) {
         loop {
-            let line = self.lines.recv_timeout(HANG).expect("another run");
+            let line = self.lines.recv_timeout(HANG_TIMEOUT).expect("another run");
             let run: Value = serde_json::from_str(&line).expect("one object per line");
             if run["summary"]["skills"] == skills && run["summary"]["errors"] == errors {
                 return;
@@ -62,18 +62,18 @@ fn each_change_is_one_run() {
     watching.wait_for_run(1, 0);
     fixture.write("root/a/SKILL.md", "no frontmatter");
     watching.wait_for_run(0, 1);
-    fixture.replace("root/a/SKILL.md", skill("a", "Mended."));
+    fixture.replace("root/a/SKILL.md", skill_text("a", "Mended."));
     watching.wait_for_run(1, 0);
     // A directory is watched before it is listed.
-    fixture.write("root/deep/er/b/SKILL.md", skill("b", "New."));
+    fixture.write("root/deep/er/b/SKILL.md", skill_text("b", "New."));
     watching.wait_for_run(2, 0);
     fixture.write("root/deep/er/b/SKILL.md", "broken again");
     watching.wait_for_run(1, 1);
     // The whole directory is renamed and created again.
     fs::rename(fixture.path("root"), fixture.path("away")).expect("renamed");
-    fixture.write("root/c/SKILL.md", skill("c", "Another."));
+    fixture.write("root/c/SKILL.md", skill_text("c", "Another."));
     watching.wait_for_run(1, 0);
-    fixture.write("root/d/SKILL.md", skill("d", "One more."));
+    fixture.write("root/d/SKILL.md", skill_text("d", "One more."));
     watching.wait_for_run(2, 0);
     kill_process(watching.pid(), Signal::INT).expect("a signal");
     assert_eq!(watching.child.wait().expect("the command ends").code(), Some(0));
@@ -84,7 +84,7 @@ fn an_empty_directory_waits_for_its_first_skill() {
     let fixture = Fixture::new("dir root");
     let watching = WatchingCheck::start(&fixture);
     watching.wait_for_run(0, 0);
-    fixture.write("root/a/SKILL.md", skill("a", "First."));
+    fixture.write("root/a/SKILL.md", skill_text("a", "First."));
     watching.wait_for_run(1, 0);
 }
 
@@ -112,7 +112,7 @@ fn a_terminal_is_cleared_before_each_run() {
         lines.find(|line| line.contains("waiting for changes")).expect("the first run is done");
         kill_process(pid, Signal::INT).expect("a signal");
     });
-    let (printed, _) = attached(command, 80, |command, terminal| {
+    let (printed, _) = run_on_terminal(command, 80, |command, terminal| {
         command.stdout(terminal).stderr(stderr);
     });
     ends.join().expect("the signal was sent");

@@ -4,7 +4,7 @@ use tonic::Code;
 
 use super::{ConfiguredDaemon, published};
 use crate::fixture::Fixture;
-use crate::harness::{assert_refused, selected};
+use crate::harness::{assert_rpc_error, selected};
 
 const TREE: &str = "\
     skill root/keep\nskill root/drafts/one\nskill root/drafts/deep/two\nskill root/keep/inner\n\
@@ -33,12 +33,12 @@ async fn a_glob_disables_skills_and_their_files() {
     assert_eq!((counts.skills, counts.disabled, counts.omitted), (4, 2, 0));
     for package in ["skill://r/drafts/one", "skill://r/keep/inner"] {
         let answer = served.read(&published("r"), package, "").await;
-        assert_refused(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
+        assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
     }
     // Files of a disabled skill are not files of the skill around it, neither directly nor by a link.
     for file in ["inner/SKILL.md", "inner/secret", "way", "in"] {
         let answer = served.read_file("r", "skill://r/keep", file).await;
-        assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+        assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
     }
     assert_eq!(served.list_files("r", "skill://r/keep").await, ["SKILL.md", "x"]);
     assert!(served.read_file("r", "skill://r/keep", "x").await.is_ok());
@@ -63,7 +63,7 @@ async fn a_glob_applies_to_every_selected_root() {
     assert_eq!(packages, ["skill://o/a"]);
     assert_eq!(served.list_files("o", "skill://o/a").await, ["SKILL.md"]);
     let answer = served.read_file("o", "skill://o/a", "z").await;
-    assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+    assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
 }
 
 #[tokio::test]
@@ -90,11 +90,11 @@ async fn a_qualified_name_disables_one_skill() {
     );
     assert_eq!(list.roots[0].counts.expect("counts").disabled, 2);
     let answer = served.read(&published("r"), "skill://r/plugin/roll-back", "").await;
-    assert_refused(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
+    assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
     assert_eq!(served.list_files("r", "skill://r/keep").await, ["SKILL.md", "in", "x"]);
     for file in ["inner/secret", "way"] {
         let answer = served.read_file("r", "skill://r/keep", file).await;
-        assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+        assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
     }
 }
 

@@ -7,7 +7,7 @@ use tonic::Code;
 
 use super::{ConfiguredDaemon, published};
 use crate::fixture::Fixture;
-use crate::harness::{assert_refused, in_time, list_request};
+use crate::harness::{assert_rpc_error, in_time, list_request};
 
 /// Starts a daemon with the given limits. Returns the daemon and the limits that it reports.
 async fn start_with_limits(fixture: &Fixture, limits: &str) -> (ConfiguredDaemon, Limits) {
@@ -49,7 +49,7 @@ async fn max_roots_limits_the_roots_of_a_request() {
     let mut client = served.client();
     let answer = in_time(client.list_skills(list_request(&roots))).await;
     let field = Some("selected_capability_roots");
-    assert_refused(answer, Code::InvalidArgument, "TOO_MANY_ROOTS", field);
+    assert_rpc_error(answer, Code::InvalidArgument, "TOO_MANY_ROOTS", field);
     assert_eq!(served.list(&roots[..2]).await.roots.len(), 2);
 }
 
@@ -61,7 +61,7 @@ async fn max_file_bytes_limits_the_size_of_a_read_file() {
     let answer = served.read_file("r", "skill://r/a", "fits").await;
     assert_eq!(answer.expect("a file").len(), 2_048);
     let answer = served.read_file("r", "skill://r/a", "over").await;
-    assert_refused(answer, Code::FailedPrecondition, "TOO_LARGE", None);
+    assert_rpc_error(answer, Code::FailedPrecondition, "TOO_LARGE", None);
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ use tonic::Code;
 
 use crate::fixture::Fixture;
 use crate::harness::{
-    Client, assert_refused, bytes_of, connect, in_time, list_request, located, read_request,
+    Client, assert_rpc_error, bytes_of, connect, in_time, list_request, located, read_request,
     selected,
 };
 
@@ -241,7 +241,7 @@ async fn follow_links_can_be_switched_off() {
         assert!(codes.contains(&DiagnosticCode::OutsideRoot), "{id}: {codes:?}");
     }
     let answer = served.read(&published("off"), "skill://off/a", "skill://off/a/x").await;
-    assert_refused(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
+    assert_rpc_error(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
 }
 
 #[tokio::test]
@@ -264,7 +264,7 @@ async fn excluded_dirs_and_resource_dirs_replace_the_defaults() {
     let skipped = messages[&DiagnosticCode::DirectoriesSkipped];
     assert!(skipped.ends_with("`bin` (1) `vendor` (2)"), "{skipped}");
     let read = |file: &'static str| served.read_file("r", "skill://r/c", file);
-    assert_refused(read("vendor/x").await, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+    assert_rpc_error(read("vendor/x").await, Code::NotFound, "RESOURCE_NOT_FOUND", None);
     assert!(read("target/x").await.is_ok() && read("bin/e/SKILL.md").await.is_ok());
 }
 

@@ -10,7 +10,7 @@ use tonic::{Code, Status, Streaming};
 
 use super::{ConfiguredDaemon, published};
 use crate::fixture::Fixture;
-use crate::harness::{assert_refused, in_time, list_request};
+use crate::harness::{assert_rpc_error, in_time, list_request};
 
 const ROOT: &str = "roots: [{id: r, path: root}]\n";
 
@@ -82,7 +82,7 @@ async fn max_streams_limits_open_streams() {
     assert_eq!(served.executor().await.limits.expect("limits").max_streams, 2);
     let one = served.watch().await.expect("a stream");
     let _two = served.watch().await.expect("another");
-    assert_refused(served.watch().await, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
+    assert_rpc_error(served.watch().await, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
     drop(one);
 }
 
@@ -102,7 +102,7 @@ async fn max_history_limits_how_long_page_tokens_work() {
         if is_known {
             assert_eq!(next.expect("a page").revision, first.revision);
         } else {
-            assert_refused(next, Code::Aborted, "CATALOG_CHANGED", None);
+            assert_rpc_error(next, Code::Aborted, "CATALOG_CHANGED", None);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::harness::extent;
+use crate::harness::short_or_long;
 
 /// Allowed growth of the cost for four times the size: linear growth is 4, quadratic growth is 16.
 const MAX_GROWTH: u32 = 10;
@@ -31,7 +31,7 @@ fn measure_cost<T>(input: &T, read: impl Fn(&T)) -> Duration {
 /// Fails if three pairs in a row are out of proportion. Costs below `min_cost` are not compared,
 /// because they vary too much.
 fn assert_in_proportion<T>(name: &str, size: usize, make: impl Fn(usize) -> T, read: impl Fn(&T)) {
-    let (size, min_cost) = extent((size / 4, 15), (size, 50));
+    let (size, min_cost) = short_or_long((size / 4, 15), (size, 50));
     let min_cost = Duration::from_millis(min_cost);
     let (quarter, whole) = (make(size / 4), make(size));
     let mut pairs = Vec::new();

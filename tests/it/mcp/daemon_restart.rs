@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use serde_json::json;
 
 use super::host::Host;
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::commands::caproot;
 use crate::fixture::Fixture;
 
@@ -18,7 +18,7 @@ async fn the_server_reconnects_after_a_daemon_restart() {
         for dir in dirs {
             flags.extend(["--root".to_owned(), fixture.path(dir).display().to_string()]);
         }
-        Serving::start(&flags.iter().map(OsStr::new).collect::<Vec<_>>())
+        DaemonProcess::start(&flags.iter().map(OsStr::new).collect::<Vec<_>>())
     };
     let daemon = serve(&["one"]);
     let mut host = Host::start_command(caproot(["mcp", "--endpoint", &endpoint]));
@@ -27,7 +27,7 @@ async fn the_server_reconnects_after_a_daemon_restart() {
     let listen = json!({"notifications": {"resourcesListChanged": true}});
     host.send_request("subscriptions/listen", listen);
     host.next_notification().await;
-    assert_eq!(daemon.terminated().await.0, Some(0));
+    assert_eq!(daemon.terminate_async().await.0, Some(0));
 
     let error = host.call("resources/read", json!({"uri": "skill://one/a/SKILL.md"})).await;
     let error = error.expect_err("no daemon");
@@ -47,5 +47,5 @@ async fn the_server_reconnects_after_a_daemon_restart() {
     let ended = host.stop().await;
     assert_eq!(ended.code, Some(0));
     assert!(ended.stderr.contains("reconnecting") && ended.stderr.contains("reconnected"));
-    assert_eq!(daemon.terminated().await.0, Some(0));
+    assert_eq!(daemon.terminate_async().await.0, Some(0));
 }

@@ -8,7 +8,7 @@ use std::thread;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::commands::{Ended, asking};
+use crate::commands::{CommandOutput, client_command};
 use crate::harness::{Daemon, in_time};
 
 /// Returns the `_meta` field that each request of the current protocol version needs.
@@ -37,7 +37,7 @@ impl Host {
     /// Starts a host of the current protocol version, with the daemon's roots or the roots of the
     /// flags.
     pub(super) fn start(daemon: &Daemon, flags: &str) -> Self {
-        Self::start_command(asking(daemon, &format!("mcp {flags}")))
+        Self::start_command(client_command(daemon, &format!("mcp {flags}")))
     }
 
     /// Starts a host with the given server command.
@@ -168,7 +168,7 @@ impl Host {
     }
 
     /// Closes stdin, and waits until the server exits.
-    pub(super) async fn stop(mut self) -> Ended {
+    pub(super) async fn stop(mut self) -> CommandOutput {
         drop(self.stdin.take());
         while in_time(self.lines.recv()).await.is_some() {}
         let mut stderr = String::new();
@@ -176,7 +176,7 @@ impl Host {
         std::io::Read::read_to_string(&mut pipe, &mut stderr).expect("text");
         assert!(!stderr.contains("panicked"), "{stderr}");
         let code = self.child.wait().expect("wait").code();
-        Ended { code, stdout: Vec::new(), stderr }
+        CommandOutput { code, stdout: Vec::new(), stderr }
     }
 }
 

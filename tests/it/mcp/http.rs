@@ -8,9 +8,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::host::request_meta;
-use crate::commands::asking;
+use crate::commands::client_command;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, HANG, Setup, in_time};
+use crate::harness::{Daemon, HANG_TIMEOUT, Setup, in_time};
 
 /// Running `caproot mcp --http`.
 struct HttpServer {
@@ -21,7 +21,7 @@ struct HttpServer {
 
 impl HttpServer {
     async fn start(daemon: &Daemon, flags: &str) -> Self {
-        let mut command = asking(daemon, &format!("mcp --http 127.0.0.1:0 {flags}"));
+        let mut command = client_command(daemon, &format!("mcp --http 127.0.0.1:0 {flags}"));
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
         let stdout = child.stdout.take().expect("piped");
         let ready = tokio::task::spawn_blocking(move || {
@@ -40,7 +40,7 @@ impl HttpServer {
         let address = self.address.clone();
         let sent = tokio::task::spawn_blocking(move || {
             let mut stream = TcpStream::connect(address).expect("the server listens");
-            stream.set_read_timeout(Some(HANG)).expect("a timeout");
+            stream.set_read_timeout(Some(HANG_TIMEOUT)).expect("a timeout");
             // The server may reject the request and close before it has read everything.
             drop(stream.write_all(request.as_bytes()));
             let mut answer = Vec::new();

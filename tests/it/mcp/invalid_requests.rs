@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::host::{Host, request_meta};
-use crate::commands::{asking, ended};
+use crate::commands::{client_command, run_command};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup};
 
@@ -123,7 +123,7 @@ async fn invalid_command_lines_are_rejected() {
         ("--http [::]:0", 78, "loopback"),
         ("--http 192.0.2.1:0 --insecure-http", 73, "192.0.2.1"),
     ] {
-        let done = ended(asking(&daemon, &format!("mcp {flags}"))).await;
+        let done = run_command(client_command(&daemon, &format!("mcp {flags}"))).await;
         assert_eq!(done.code, Some(code), "{flags}: {}", done.stderr);
         assert!(done.stderr.contains(message), "{flags}: {}", done.stderr);
         assert!(done.stdout.is_empty(), "{flags}: {}", done.stderr);
@@ -131,5 +131,5 @@ async fn invalid_command_lines_are_rejected() {
     daemon.stop().await;
     let mut without_daemon = crate::commands::caproot(["mcp"]);
     without_daemon.env("CAPROOT_ENDPOINT", "tcp:127.0.0.1:1");
-    assert_eq!(ended(without_daemon).await.code, Some(3));
+    assert_eq!(run_command(without_daemon).await.code, Some(3));
 }

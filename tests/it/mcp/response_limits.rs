@@ -11,9 +11,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::host::{Host, request_meta};
-use crate::commands::asking;
+use crate::commands::client_command;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, HANG, Setup, in_time};
+use crate::harness::{Daemon, HANG_TIMEOUT, Setup, in_time};
 
 #[tokio::test]
 async fn files_up_to_512_kib_fit_a_response() {
@@ -60,7 +60,7 @@ async fn a_host_that_does_not_read_is_slowed_down() {
     let fixture = Fixture::new("skill r/a");
     fixture.write("r/a/x", vec![b'x'; 100 << 10]);
     let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
-    let (mut host, stdout) = Host::start_unread(asking(&daemon, "mcp"));
+    let (mut host, stdout) = Host::start_unread(client_command(&daemon, "mcp"));
     let mut stdin = host.take_stdin();
     let sent = Arc::new(AtomicUsize::new(0));
     let count = sent.clone();
@@ -105,8 +105,10 @@ async fn a_host_that_does_not_read_is_slowed_down() {
         }
         answered.iter().all(|answered| *answered)
     });
-    let all_answered =
-        tokio::time::timeout(4 * HANG, all_answered).await.expect("no hang").expect("no panic");
+    let all_answered = tokio::time::timeout(4 * HANG_TIMEOUT, all_answered)
+        .await
+        .expect("no hang")
+        .expect("no panic");
     assert!(all_answered, "each call has its response");
     sender.join().expect("all requests were sent");
     drop(host);

@@ -15,17 +15,17 @@ use serde_json::{Value, json};
 
 use super::call::{Calling, write_fleet};
 use super::{client, nobody};
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::HANG;
+use crate::harness::HANG_TIMEOUT;
 
 const ENVIRONMENTS: [&str; 3] = ["one", "two", "three"];
 
 /// A real daemon of one environment that allows one directory.
-fn serve(environment: &str, dir: &Path, address: &str) -> Serving {
+fn serve(environment: &str, dir: &Path, address: &str) -> DaemonProcess {
     let listen = format!("tcp:{address}");
     let flags = ["--environment-id", environment, "--listen", &listen, "--allow"].map(OsStr::new);
-    Serving::start(&[&flags[..], &[dir.as_os_str()]].concat())
+    DaemonProcess::start(&[&flags[..], &[dir.as_os_str()]].concat())
 }
 
 fn root(environment: &str, dir: &Path) -> SelectedCapabilityRoot {
@@ -90,7 +90,7 @@ async fn until_listed(mut calling: Calling, expected: Vec<Value>) -> Calling {
         }
         calling
     });
-    tokio::time::timeout(3 * HANG, looked).await.expect("no hang").expect("no panic")
+    tokio::time::timeout(3 * HANG_TIMEOUT, looked).await.expect("no hang").expect("no panic")
 }
 
 fn read(calling: &mut Calling, environment: &str, name: &str) -> Value {
@@ -186,7 +186,7 @@ async fn no_file_of_an_executor() {
     let mut calling = until_listed(calling, expected).await;
     assert_eq!(read(&mut calling, "two", "c")["truncated"], false);
     while mirror.snapshot().catalog.skill("skill://root-two/c").is_none() {
-        tokio::time::timeout(HANG, mirror.changed()).await.expect("no hang");
+        tokio::time::timeout(HANG_TIMEOUT, mirror.changed()).await.expect("no hang");
     }
 
     let code = tokio::task::spawn_blocking(move || calling.end()).await.expect("no panic");

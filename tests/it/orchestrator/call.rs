@@ -9,9 +9,9 @@ use std::thread;
 use serde_json::{Value, json};
 
 use super::{nobody, serving};
-use crate::commands::{asking, caproot, ended};
+use crate::commands::{client_command, caproot, run_command};
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, HANG};
+use crate::harness::{Daemon, HANG_TIMEOUT};
 
 /// A process that answers.
 pub(crate) struct Calling {
@@ -43,7 +43,7 @@ impl Calling {
     }
 
     pub(crate) fn next(&mut self) -> Value {
-        self.lines.recv_timeout(HANG).expect("a line")
+        self.lines.recv_timeout(HANG_TIMEOUT).expect("a line")
     }
 
     /// The answer to one request. What else comes meanwhile is kept.
@@ -81,7 +81,7 @@ impl Calling {
     /// Closes stdin; the exit code.
     pub(crate) fn end(mut self) -> Option<i32> {
         drop(self.stdin.take());
-        while self.lines.recv_timeout(HANG).is_ok() {}
+        while self.lines.recv_timeout(HANG_TIMEOUT).is_ok() {}
         self.child.wait().expect("wait").code()
     }
 }
@@ -94,7 +94,7 @@ impl Drop for Calling {
 }
 
 async fn answering(daemon: &Daemon, words: &str) -> Calling {
-    let mut command = asking(daemon, words);
+    let mut command = client_command(daemon, words);
     let calling = tokio::task::spawn_blocking(move || Calling::of(&mut command));
     calling.await.expect("no panic")
 }
@@ -108,7 +108,7 @@ async fn names_of_tools_by_flags() {
     assert_eq!(tools["result"][0]["name"], "team-list");
     assert_eq!(calling.call("team-list", &json!({}))["skills"][0]["name"], "pdf");
     assert_eq!(calling.end(), Some(0));
-    let refused = ended(asking(&daemon, "call --tool-prefix team --tool-separator .")).await;
+    let refused = run_command(client_command(&daemon, "call --tool-prefix team --tool-separator .")).await;
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
     assert!(refused.stderr.contains("\"team.list\" is not valid"), "{}", refused.stderr);
     daemon.stop().await;
@@ -195,7 +195,7 @@ async fn an_executor_that_is_silent() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let silent = format!("tcp:{}", silent.local_addr().expect("an address"));
     let waiting = ["call", "--connect-timeout", "100ms"];
-    let said = ended(caproot(waiting.into_iter().chain(["--endpoint", &silent]))).await;
+    let said = run_command(caproot(waiting.into_iter().chain(["--endpoint", &silent]))).await;
     assert_eq!(said.code, Some(3), "{}", said.stderr);
     assert!(said.stderr.contains("within 100ms") && said.stderr.contains("--connect-timeout"));
 
@@ -208,7 +208,7 @@ async fn an_executor_that_is_silent() {
     );
     let mut fleet = caproot(waiting);
     fleet.arg("--fleet").arg(fixture.path("fleet.yaml"));
-    let said = ended(fleet).await;
+    let said = run_command(fleet).await;
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     let left_out = "the roots of silent are omitted: no response within 100ms; --connect-timeout";
     assert!(said.stderr.contains(left_out), "{}", said.stderr);
@@ -225,7 +225,7 @@ async fn what_it_cannot_begin_with() {
         ("call --fleet f --root x", 2),
         ("call --root =", 2),
     ] {
-        let said = ended(asking(&daemon, words)).await;
+        let said = run_command(client_command(&daemon, words)).await;
         assert_eq!((said.code, said.stdout.len()), (Some(code), 0), "{words}: {}", said.stderr);
     }
     let roots = json!([
@@ -233,12 +233,12 @@ async fn what_it_cannot_begin_with() {
         {"id": "a", "location": {"environmentId": "y", "path": "/b"}},
     ]);
     fixture.write("two.json", roots.to_string());
-    let mut command = asking(&daemon, "call --selected");
+    let mut command = client_command(&daemon, "call --selected");
     command.arg(fixture.path("two.json"));
-    let said = ended(command).await;
+    let said = run_command(command).await;
     assert_eq!(said.code, Some(78), "{}", said.stderr);
     daemon.stop().await;
-    let said = ended(caproot(["call", "--endpoint", &format!("tcp:{}", nobody())])).await;
+    let said = run_command(caproot(["call", "--endpoint", &format!("tcp:{}", nobody())])).await;
     assert_eq!(said.code, Some(3), "{}", said.stderr);
 }
 

@@ -17,7 +17,7 @@ use super::example_dispatch::service::{Fault, Service};
 use super::session::session;
 use super::{nobody, serving};
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, HANG, extent, in_time};
+use crate::harness::{Daemon, HANG_TIMEOUT, in_time, short_or_long};
 use crate::readme;
 
 /// What all of these need.
@@ -130,7 +130,7 @@ async fn each_answer_of_a_manager() {
 
 #[tokio::test]
 async fn thousands_of_calls_wait() {
-    let calls = extent(2_000, 10_000);
+    let calls = short_or_long(2_000, 10_000);
     let world = World::new().await;
     for n in 0..calls {
         let id = format!("call {n:05}");
@@ -156,7 +156,7 @@ async fn thousands_of_calls_wait() {
     // Whoever waits for it may go away: nothing is lost, and nothing is done twice.
     let first = tokio::time::timeout(Duration::from_millis(50), dispatcher.drain()).await;
     drop(first);
-    let drained = tokio::time::timeout(HANG * 4, dispatcher.drain()).await.expect("an end");
+    let drained = tokio::time::timeout(HANG_TIMEOUT * 4, dispatcher.drain()).await.expect("an end");
     let drained = drained.expect("a drain");
     assert_eq!((drained.failed, drained.ignored, drained.complete), (0, 300, true));
     assert_eq!(world.service.answers().len(), calls);

@@ -17,7 +17,7 @@ use super::hostile::{self, Hostile};
 use super::session::{call, list_all, value};
 use super::{executor, published, serving};
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, HANG, in_time};
+use crate::harness::{Daemon, HANG_TIMEOUT, in_time};
 
 fn fleet(executors: &[(&str, &str)]) -> Fleet {
     Fleet::from_executors(
@@ -33,7 +33,7 @@ mod example;
 fn options() -> SessionOptions {
     SessionOptions {
         grace_period: Duration::ZERO,
-        start_timeout: HANG,
+        start_timeout: HANG_TIMEOUT,
         ..SessionOptions::default()
     }
 }

@@ -9,10 +9,10 @@ use caproot::proto::caproot::v1::ListSkillsRequest;
 use serde_json::json;
 
 use super::{executor, nobody, published, serving};
-use crate::commands::{Ended, caproot, ended};
+use crate::commands::{CommandOutput, caproot, run_command};
 use crate::fixture::Fixture;
 use crate::harness::in_time;
-use crate::terminal::attached;
+use crate::terminal::run_on_terminal;
 
 struct Directory(String);
 
@@ -47,10 +47,10 @@ async fn a_registry_of_ones_own() {
     daemon.stop().await;
 }
 
-async fn list(fleet: &Path, more: &[&str]) -> Ended {
+async fn list(fleet: &Path, more: &[&str]) -> CommandOutput {
     let mut command = caproot(["list", "--fleet"]);
     command.arg(fleet).args(more);
-    ended(command).await
+    run_command(command).await
 }
 
 #[tokio::test]
@@ -139,7 +139,7 @@ async fn progress_on_a_terminal() {
     let mut command = caproot(["list", "--fleet"]);
     command.arg(fixture.path("fleet.yaml")).env("TERM", "xterm");
     let shown = tokio::task::spawn_blocking(move || {
-        attached(command, 80, |command, terminal| {
+        run_on_terminal(command, 80, |command, terminal| {
             command.stdout(Stdio::null()).stderr(terminal);
         })
     });

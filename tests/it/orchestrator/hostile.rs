@@ -255,7 +255,7 @@ async fn changes_of_somebody_else() {
         let client = client(&serve(hostile).await).await;
         let from = ResumePoint { token: "t".into(), ..ResumePoint::default() };
         let mirror = Mirror::resume(&client, MirrorSelection::new(vec![published("r")]), from);
-        assert!(mirror.wait_until_live(crate::harness::HANG).await);
+        assert!(mirror.wait_until_live(crate::harness::HANG_TIMEOUT).await);
         let held = mirror.snapshot();
         let ChangesSince::Unknown { reason, roots } = &*held.changes_since.expect("told") else {
             panic!("believed")

@@ -8,7 +8,7 @@ use caproot::proto::caproot::v1::{Consistency, ListSkillsRequest, ResolveRootsRe
 
 use super::{client, nobody, published, serving};
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, HANG, Setup, in_time, selected};
+use crate::harness::{Daemon, HANG_TIMEOUT, Setup, in_time, selected};
 
 /// What a fresh list gives is what the mirror holds, at the list's revision or a later one.
 pub(crate) async fn assert_mirrors(mirror: &mut Mirror, daemon: &Daemon, root: &str) {
@@ -86,7 +86,7 @@ async fn through_edits_and_a_restart() {
     let address = daemon.address.clone();
     let mut mirror =
         Mirror::start(&client(&address).await, MirrorSelection::new(vec![published("x")]));
-    assert!(mirror.wait_until_live(HANG).await);
+    assert!(mirror.wait_until_live(HANG_TIMEOUT).await);
     assert_mirrors(&mut mirror, &daemon, "x").await;
     let first = mirror.snapshot();
     assert_eq!(first.catalog.diagnostics().len(), 1);
@@ -125,7 +125,7 @@ async fn nobody_is_there_yet() {
     assert!(why.contains("no connection to the daemon"), "{why}");
     assert!(held.catalog.skills().is_empty() && held.epoch.is_empty());
     let daemon = serving("x", fixture.path("r"), Some(&address)).await;
-    assert!(mirror.wait_until_live(HANG).await, "it comes by itself");
+    assert!(mirror.wait_until_live(HANG_TIMEOUT).await, "it comes by itself");
     assert_mirrors(&mut mirror, &daemon, "x").await;
     daemon.stop().await;
 }

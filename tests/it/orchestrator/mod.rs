@@ -34,7 +34,7 @@ use caproot::client::{Client, ClientCredentials, DaemonEndpoint, ExecutorConfig}
 use caproot::config::{Config, RootFlag, ServeFlags};
 use caproot::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 
-use crate::harness::{Daemon, HANG, surroundings};
+use crate::harness::{Daemon, HANG_TIMEOUT, isolated_env};
 
 /// A daemon of one environment that publishes one directory, at an address or any.
 pub(crate) async fn serving(environment: &str, dir: PathBuf, address: Option<&str>) -> Daemon {
@@ -44,8 +44,8 @@ pub(crate) async fn serving(environment: &str, dir: PathBuf, address: Option<&st
         listen: vec![format!("tcp:{}", address.unwrap_or("127.0.0.1:0"))],
         ..ServeFlags::default()
     };
-    let env = surroundings(std::path::Path::new("/nonexistent"));
-    Daemon::of(Config::from_flags(flags, &env).expect("a good configuration")).await
+    let env = isolated_env(std::path::Path::new("/nonexistent"));
+    Daemon::start_with(Config::from_flags(flags, &env).expect("a good configuration")).await
 }
 
 /// The root that such a daemon publishes.
@@ -63,7 +63,7 @@ pub(crate) fn published(environment: &str) -> SelectedCapabilityRoot {
 /// How a daemon at an address is reached.
 pub(crate) fn executor(address: &str) -> ExecutorConfig {
     let endpoint: DaemonEndpoint = format!("tcp:{address}").parse().expect("an endpoint");
-    ExecutorConfig { timeout: HANG, ..ExecutorConfig::new(endpoint) }
+    ExecutorConfig { timeout: HANG_TIMEOUT, ..ExecutorConfig::new(endpoint) }
 }
 
 /// A client of it, which connects when it is first called.

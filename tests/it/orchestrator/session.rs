@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{executor, nobody, published, serving};
 use crate::fixture::Fixture;
-use crate::harness::{HANG, in_time};
+use crate::harness::{HANG_TIMEOUT, in_time};
 
 /// A session with the published roots of these environments; lost executors show nothing at once.
 pub(crate) async fn session(executors: &[(&str, &str)]) -> Session {
@@ -418,7 +418,7 @@ async fn a_registry_is_asked_again() {
     let fixture = Fixture::new("skill r/a");
     let daemon = serving("r", fixture.path("r"), None).await;
     let late = Late { address: daemon.address.clone(), asked: AtomicUsize::new(0) };
-    let options = SessionOptions { start_timeout: HANG, ..SessionOptions::default() };
+    let options = SessionOptions { start_timeout: HANG_TIMEOUT, ..SessionOptions::default() };
     let begun = Session::start(&Fleet::new(late), vec![published("r")], &options).await;
     let session = begun.expect("a selection");
     assert_eq!(list_all(&session).await.0, ["skill://r/a"]);

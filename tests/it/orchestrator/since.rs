@@ -17,7 +17,7 @@ use proptest::test_runner::TestRunner;
 
 use super::client;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, HANG, in_time, selected, surroundings};
+use crate::harness::{Daemon, HANG_TIMEOUT, in_time, selected, isolated_env};
 
 /// A daemon that allows the fixture, at an address or any.
 async fn allowing(fixture: &Fixture, address: Option<&str>) -> Daemon {
@@ -26,8 +26,8 @@ async fn allowing(fixture: &Fixture, address: Option<&str>) -> Daemon {
         listen: vec![format!("tcp:{}", address.unwrap_or("127.0.0.1:0"))],
         ..ServeFlags::default()
     };
-    let env = surroundings(std::path::Path::new("/nonexistent"));
-    Daemon::of(Config::from_flags(flags, &env).expect("a good configuration")).await
+    let env = isolated_env(std::path::Path::new("/nonexistent"));
+    Daemon::start_with(Config::from_flags(flags, &env).expect("a good configuration")).await
 }
 
 fn roots(fixture: &Fixture) -> Vec<SelectedCapabilityRoot> {
@@ -46,7 +46,7 @@ async fn settled(daemon: &Daemon, roots: &[SelectedCapabilityRoot]) {
 
 /// The first state of a mirror that is live, or the one after it.
 async fn live(mirror: &mut Mirror) -> MirrorSnapshot {
-    assert!(mirror.wait_until_live(HANG).await);
+    assert!(mirror.wait_until_live(HANG_TIMEOUT).await);
     mirror.snapshot()
 }
 

@@ -1,8 +1,8 @@
 //! Changes of plugin declarations in open watches.
 
 use crate::harness::selected;
-use crate::live::{Live, watching};
 use crate::replica::Replica;
+use crate::watch_harness::{WatchHarness, watch_request};
 use caproot::proto::caproot::v1::{
     DiagnosticCode, Plugin, PluginComponents, SkillView, WatchSkillsRequest,
 };
@@ -21,21 +21,21 @@ skill r/p/skills/one
 skill r/p/skills/two
 "#;
 
-fn plugin(live: &Live) -> &Plugin {
+fn plugin(live: &WatchHarness) -> &Plugin {
     live.replica.plugins.get("skill://r/p").expect("a plugin")
 }
 
-fn components(live: &Live) -> &PluginComponents {
+fn components(live: &WatchHarness) -> &PluginComponents {
     plugin(live).components.as_ref().expect("components")
 }
 
 #[tokio::test]
 async fn an_edit_of_a_declaration_is_one_delta() {
-    let mut live = Live::new(TREE).await;
+    let mut live = WatchHarness::new(TREE).await;
     assert_eq!(components(&live).mcp_servers[0].command, "x");
     live.fixture
         .write("r/p/.mcp.json", "{\"a\": {\"command\": \"y\"}, \"b\": {\"url\": \"https://b\"}}");
-    let step = live.change().await;
+    let step = live.next_change().await;
     assert_eq!(
         (step.deltas, step.upserted_plugins, step.upserted),
         (1, vec!["skill://r/p".to_owned()], vec![])
@@ -43,7 +43,7 @@ async fn an_edit_of_a_declaration_is_one_delta() {
     assert_eq!(components(&live).mcp_servers[0].command, "y");
     assert_eq!(components(&live).mcp_servers.len(), 2);
     live.fixture.write("r/p/agents/two.md", "---\ndescription: Two.\n---\n");
-    let step = live.change().await;
+    let step = live.next_change().await;
     assert_eq!((step.deltas, step.upserted_plugins.len()), (1, 1));
     assert_eq!(components(&live).agents[1].name, "two");
     fs::create_dir(live.fixture.path("r/p/hooks")).expect("a directory");
@@ -52,57 +52,57 @@ async fn an_edit_of_a_declaration_is_one_delta() {
         "{\"hooks\": {\"Stop\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"x\"}]}]}}",
     );
     while components(&live).hooks.is_empty() {
-        live.change().await;
+        live.next_change().await;
     }
     fs::remove_file(live.fixture.path("r/p/.mcp.json")).expect("removed");
     while !components(&live).mcp_servers.is_empty() {
-        live.change().await;
+        live.next_change().await;
     }
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
 async fn a_renamed_plugin_renames_its_skills_in_the_same_revision() {
-    let mut live = Live::new(TREE).await;
+    let mut live = WatchHarness::new(TREE).await;
     live.fixture.replace("r/p/.codex-plugin/plugin.json", "{\"name\": \"q\", \"version\": \"2\"}");
-    let step = live.change().await;
+    let step = live.next_change().await;
     assert_eq!((step.deltas, step.upserted.len(), step.upserted_plugins.len()), (1, 2, 1));
     assert_eq!((&*plugin(&live).name, &*plugin(&live).version), ("q", "2"));
     assert!(live.replica.skills.values().all(|skill| skill.name.starts_with("q:")));
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
 async fn plugins_come_and_go() {
-    let mut live = Live::new(TREE).await;
+    let mut live = WatchHarness::new(TREE).await;
     live.fixture.write("r/new/.claude-plugin/plugin.json", "{\"name\": \"new\"}");
     while !live.replica.plugins.contains_key("skill://r/new") {
-        live.change().await;
+        live.next_change().await;
     }
     live.fixture.write("r/.claude-plugin/marketplace.json", "{\"name\": \"m\", \"plugins\": []}");
     while live.replica.marketplaces.get("r").is_none_or(Vec::is_empty) {
-        live.change().await;
+        live.next_change().await;
     }
     fs::remove_dir_all(live.fixture.path("r/new")).expect("removed");
     while live.replica.plugins.contains_key("skill://r/new") {
-        live.change().await;
+        live.next_change().await;
     }
     fs::rename(live.fixture.path("r"), live.fixture.path("away")).expect("renamed");
     while !live.replica.plugins.is_empty() {
-        live.change().await;
+        live.next_change().await;
     }
     fs::rename(live.fixture.path("away"), live.fixture.path("r")).expect("renamed back");
     while live.replica.plugins.is_empty() {
-        live.change().await;
+        live.next_change().await;
     }
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
 async fn a_half_written_declaration_keeps_its_last_valid_content() {
-    let mut live = Live::new(TREE).await;
+    let mut live = WatchHarness::new(TREE).await;
     live.fixture.write("r/p/.mcp.json", "{\"a\": {\"command\": \"y");
-    live.change().await;
+    live.next_change().await;
     assert_eq!(components(&live).mcp_servers[0].command, "x");
     assert!(plugin(&live).stale);
     let diagnostics = &live.replica.diagnostics["r"];
@@ -111,47 +111,47 @@ async fn a_half_written_declaration_keeps_its_last_valid_content() {
         "{diagnostics:?}"
     );
     live.fixture.write("r/p/.mcp.json", "{\"a\": {\"command\": \"z\"}}");
-    live.change().await;
+    live.next_change().await;
     assert_eq!(components(&live).mcp_servers[0].command, "z");
     assert!(!plugin(&live).stale && live.replica.diagnostics["r"].is_empty());
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
 async fn an_edit_without_a_change_of_meaning_makes_no_revision() {
-    let mut live = Live::new(TREE).await;
+    let mut live = WatchHarness::new(TREE).await;
     live.replica.catch_up(&live.daemon).await;
-    let before = live.fresh().await.revision;
+    let before = live.fresh_list().await.revision;
     live.fixture.replace("r/p/.mcp.json", "{\"a\":   {\"command\": \"x\"}}");
     live.fixture.replace("r/p/.codex-plugin/plugin.json", "{ \"name\": \"p\" }");
     live.fixture.write("r/p/README.md", "nothing");
     live.fixture.write("r/p/config.json", "{}");
-    assert_eq!(live.fresh().await.revision, before);
-    live.end().await;
+    assert_eq!(live.fresh_list().await.revision, before);
+    live.finish().await;
 }
 
 #[tokio::test]
 async fn a_stream_is_resumed_with_its_plugins() {
-    let mut live = Live::new(TREE).await;
+    let mut live = WatchHarness::new(TREE).await;
     let mut resumed = live.replica.fork();
     live.fixture.write("r/p/.mcp.json", "{\"a\": {\"command\": \"y\"}}");
-    live.change().await;
+    live.next_change().await;
     resumed.resume(&live.daemon).await;
-    let step = resumed.step().await;
+    let step = resumed.next_batch().await;
     assert_eq!((step.reset, step.upserted_plugins.len(), step.upserted.len()), (None, 1, 0));
     assert_eq!(resumed.plugins, live.replica.plugins);
     // A stream with the basic view gets no plugins.
     let roots = vec![selected("r", live.fixture.path("r"))];
-    let request = WatchSkillsRequest { view: SkillView::Basic.into(), ..watching(roots) };
+    let request = WatchSkillsRequest { view: SkillView::Basic.into(), ..watch_request(roots) };
     let mut basic = Replica::open(&live.daemon, request).await;
-    basic.step().await;
+    basic.next_batch().await;
     assert_eq!((basic.plugins.len(), basic.skills.len()), (0, 2));
-    live.end().await;
+    live.finish().await;
 }
 
 #[tokio::test]
 async fn after_random_edits_a_client_agrees_with_resolve() {
-    let mut live = Live::new(TREE).await;
+    let mut live = WatchHarness::new(TREE).await;
     // A fixed seed makes each run the same.
     let mut seed = 7_u64;
     let mut random_below = |limit: u64| {
@@ -180,5 +180,5 @@ async fn after_random_edits_a_client_agrees_with_resolve() {
             live.replica.catch_up(&live.daemon).await;
         }
     }
-    live.end().await;
+    live.finish().await;
 }

@@ -1,7 +1,7 @@
 //! Plugins on the command line: output of `resolve`, `read`, `resources` and `watch`.
 
 use super::TREE;
-use crate::commands::{caproot, ended};
+use crate::commands::{caproot, run_command};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, in_time};
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ fn client_command(daemon: &Daemon, args: &[&str]) -> Command {
 async fn resolve_prints_components_and_read_prints_their_files() {
     let fixture = Fixture::new(TREE);
     let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
-    let done = ended(client_command(&daemon, &["resolve"])).await;
+    let done = run_command(client_command(&daemon, &["resolve"])).await;
     let stdout = String::from_utf8(done.stdout).expect("text");
     for line in [
         "  marketplace shop: 1 plugin",
@@ -36,15 +36,16 @@ async fn resolve_prints_components_and_read_prints_their_files() {
     ] {
         assert!(stdout.lines().any(|printed| printed.trim_end() == line), "{line}\n{stdout}");
     }
-    let done = ended(client_command(&daemon, &["read", "skill://r/agents/reviewer.md"])).await;
+    let done =
+        run_command(client_command(&daemon, &["read", "skill://r/agents/reviewer.md"])).await;
     assert!(String::from_utf8(done.stdout).expect("text").contains("Review it."));
-    let done = ended(client_command(&daemon, &["read", "skill://r/config/mcp.json"])).await;
+    let done = run_command(client_command(&daemon, &["read", "skill://r/config/mcp.json"])).await;
     assert!(
         done.stdout.is_empty() && done.stderr.contains("RESOURCE_NOT_FOUND"),
         "{}",
         done.stderr
     );
-    let done = ended(client_command(&daemon, &["resources", "skill://r"])).await;
+    let done = run_command(client_command(&daemon, &["resources", "skill://r"])).await;
     assert_eq!(String::from_utf8(done.stdout).expect("text").lines().count(), 6);
     daemon.stop().await;
 }

@@ -6,7 +6,7 @@ mod corpus;
 mod invalid_declarations;
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, bytes_of, read_request, refusal, selected};
+use crate::harness::{Daemon, Setup, bytes_of, read_request, rpc_error, selected};
 use caproot::proto::caproot::v1::{
     Diagnostic, DiagnosticCode, HostCapability, ListResourcesRequest, McpTransport, Plugin,
     ResolveRootsRequest, ResolveRootsResponse, RootKind, SelectedCapabilityRoot,
@@ -241,7 +241,7 @@ async fn only_component_files_can_be_read() {
             "nested/inner/.claude-plugin/plugin.json",
         ] {
             let refused = daemon.read(get("", file)).await.expect_err(file);
-            let refused = refusal(&refused);
+            let refused = rpc_error(&refused);
             assert_eq!(
                 (refused.code, &*refused.reason),
                 (Code::NotFound, "RESOURCE_NOT_FOUND"),

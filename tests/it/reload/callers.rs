@@ -12,8 +12,8 @@ use tonic::{Code, Request, Status, Streaming};
 
 use super::Served;
 use crate::fixture::Fixture;
-use crate::harness::{Client, in_time, located, refusal};
-use crate::live::{skill, watching};
+use crate::harness::{Client, in_time, located, rpc_error};
+use crate::watch_harness::{skill_text, watch_request};
 
 const HEAD: &str = "listen: ['unix:run/c.sock', 'tcp:127.0.0.1:0']\n\
                     roots: [{id: r, path: r}, {id: s, path: s}]\n";
@@ -26,7 +26,7 @@ struct Watch(Streaming<WatchSkillsResponse>);
 impl Watch {
     async fn open(mut client: Client, token: Option<&str>) -> Result<Self, Status> {
         let roots = ["r", "s"].map(|id| located(id, &format!("published:{id}")));
-        let mut request = Request::new(watching(roots.to_vec()));
+        let mut request = Request::new(watch_request(roots.to_vec()));
         if let Some(token) = token {
             let value = format!("Bearer {token}").parse().expect("a header's value");
             request.metadata_mut().insert("authorization", value);
@@ -55,7 +55,7 @@ impl Watch {
     async fn end(mut self) -> (Code, String) {
         loop {
             if let Err(status) = self.synced().await {
-                let refused = refusal(&status);
+                let refused = rpc_error(&status);
                 return (refused.code, refused.reason);
             }
         }
@@ -110,7 +110,7 @@ async fn who_is_let_in_no_more_loses_the_streams_and_nobody_else_does() {
     assert_eq!(local.end().await, not_allowed);
     let again = Watch::open(tcp.clone(), Some("one")).await.err().expect("refused");
     assert_eq!(again.code(), Code::Unauthenticated);
-    served.fixture.write("r/c/SKILL.md", skill("c", "New."));
+    served.fixture.write("r/c/SKILL.md", skill_text("c", "New."));
     assert_eq!(two.synced().await.expect("goes on"), (None, vec!["skill://r/c".to_owned()]));
     // A token that was replaced counts at the next reload.
     served.fixture.replace("2.token", "other\n");

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use super::Served;
 use crate::fixture::Fixture;
-use crate::harness::{HANG, in_time};
+use crate::harness::{HANG_TIMEOUT, in_time};
 
 /// The next message of which a line begins so.
 async fn told(socket: &UnixDatagram, about: &'static str) -> String {
@@ -29,7 +29,7 @@ async fn start(tree: &str, config: &str) -> (Served, UnixDatagram) {
     let fixture = Fixture::new(&format!("dir run\nmode 0700 run\n{tree}"));
     fixture.write("etc/caproot.yaml", super::listening(config));
     let socket = UnixDatagram::bind(fixture.path("run/notify")).expect("a socket");
-    socket.set_read_timeout(Some(HANG)).expect("a time-out");
+    socket.set_read_timeout(Some(HANG_TIMEOUT)).expect("a time-out");
     let (file, notify) = (fixture.path("etc/caproot.yaml"), fixture.path("run/notify"));
     let served = Served::begin(fixture, |command| {
         command.arg("--config").arg(file).env("NOTIFY_SOCKET", notify)

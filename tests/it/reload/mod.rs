@@ -63,7 +63,7 @@ impl Served {
         let Some(address) = in_time(line).await.expect("no panic") else {
             panic!("it does not start: {:?}", log.recv().await)
         };
-        let daemon = Daemon::elsewhere(&address).await;
+        let daemon = Daemon::connect_to(&address).await;
         Self { fixture, child, daemon, log }
     }
 

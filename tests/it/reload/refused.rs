@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{DONE, Served};
 use crate::fixture::Fixture;
 use crate::harness::{located, selected};
-use crate::live::watching;
+use crate::watch_harness::watch_request;
 use crate::replica::Replica;
 
 const PLAIN: &str = "roots: [{id: r, path: r}]";
@@ -27,8 +27,8 @@ fn status(served: &Served, more: &[&str]) -> String {
 async fn a_bad_file_changes_nothing_and_says_everything() {
     let mut served = Served::start("skill r/a\nskill s/b", PLAIN).await;
     let roots = vec![located("r", "published:r")];
-    let mut replica = Replica::open(&served.daemon, watching(roots.clone())).await;
-    replica.step().await;
+    let mut replica = Replica::open(&served.daemon, watch_request(roots.clone())).await;
+    replica.next_batch().await;
     let before = served.config().await;
     assert_eq!(
         (before.applied_reloads, before.rejected_reloads, before.last_rejection.as_ref()),
@@ -75,7 +75,7 @@ async fn a_bad_file_changes_nothing_and_says_everything() {
     served.reload(&format!("{PLAIN}\ndisabled_skills: [{{name: a}}]")).await;
     assert_eq!(served.config().await.last_rejection, None);
     assert!(!status(&served, &[]).contains("REFUSED"));
-    assert_eq!(replica.change().await.removed.len(), 1, "and the next good one counts");
+    assert_eq!(replica.next_change().await.removed.len(), 1, "and the next good one counts");
     served.stop().await;
 }
 
@@ -201,8 +201,8 @@ async fn flags_still_replace_what_they_replace() {
 async fn a_flood_of_hangups() {
     let mut served = Served::start("skill r/a\nskill r/b", PLAIN).await;
     let roots = vec![located("r", "published:r")];
-    let mut replica = Replica::open(&served.daemon, watching(roots)).await;
-    replica.step().await;
+    let mut replica = Replica::open(&served.daemon, watch_request(roots)).await;
+    replica.next_batch().await;
     for n in 0..100 {
         let off = if n % 2 == 0 { "a" } else { "b" };
         let config = format!("{PLAIN}\ndisabled_skills: [{{name: {off}}}]");
@@ -211,11 +211,11 @@ async fn a_flood_of_hangups() {
     }
     // The last one counts, whatever became of those before.
     while !replica.skills.keys().eq(["skill://r/a"]) {
-        replica.change().await;
+        replica.next_change().await;
     }
     served.reload(&format!("{PLAIN}\ndisabled_skills: [{{name: a}}, {{name: b}}]")).await;
     while !replica.skills.is_empty() {
-        replica.change().await;
+        replica.next_change().await;
     }
     replica.catch_up(&served.daemon).await;
     let config = served.config().await;

@@ -7,53 +7,53 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 
 use super::Served;
 use crate::harness::{
-    assert_refused, connect, in_time, list_request, located, read_request, selected,
+    assert_rpc_error, connect, in_time, list_request, located, read_request, selected,
 };
-use crate::live::{skill, watching};
+use crate::watch_harness::{skill_text, watch_request};
 use crate::replica::Replica;
 
 const TREE: &str = "skill r/a\nskill r/b\nskill s/c\nskill t/d";
 const PLAIN: &str = "roots: [{id: r, path: r}]";
 
 fn published(ids: &[&str]) -> WatchSkillsRequest {
-    watching(ids.iter().map(|id| located(id, &format!("published:{id}"))).collect())
+    watch_request(ids.iter().map(|id| located(id, &format!("published:{id}"))).collect())
 }
 
 #[tokio::test]
 async fn streams_go_on_and_see_what_changed() {
     let mut served = Served::start(TREE, PLAIN).await;
     let mut replica = Replica::open(&served.daemon, published(&["r", "s"])).await;
-    assert_eq!(replica.step().await.upserted, ["skill://r/a", "skill://r/b"]);
+    assert_eq!(replica.next_batch().await.upserted, ["skill://r/a", "skill://r/b"]);
     assert_eq!(replica.roots["s"].reason(), RootReason::InvalidPath);
     let off = "disabled_skills: [{root: r, path: b}]";
     served.reload(&format!("{PLAIN}\n{off}")).await;
-    let step = replica.change().await;
+    let step = replica.next_change().await;
     assert_eq!(step.removed, [("skill://r/b".to_owned(), RemovalReason::Disabled)]);
     assert_eq!(step.reset, None, "an ordinary change");
     let both = "roots: [{id: r, path: r}, {id: s, path: s}]";
     served.reload(both).await;
     while replica.skills.len() < 3 {
-        assert_eq!(replica.change().await.reset, None);
+        assert_eq!(replica.next_change().await.reset, None);
     }
     // The other root's path, and back again.
     served.reload("roots: [{id: r, path: t}, {id: s, path: s}]").await;
     while !replica.skills.contains_key("skill://r/d") {
-        assert_eq!(replica.change().await.reset, None);
+        assert_eq!(replica.next_change().await.reset, None);
     }
     replica.catch_up(&served.daemon).await;
     served.reload("roots: [{id: s, path: s}]").await;
     while !replica.skills.keys().eq(["skill://s/c"]) {
-        let step = replica.change().await;
+        let step = replica.next_change().await;
         assert!(step.removed.iter().all(|(_, why)| *why == RemovalReason::RootUnavailable));
     }
     assert_eq!(replica.roots["r"].state(), RootState::Unavailable);
     served.reload(both).await;
     while replica.skills.len() < 3 {
-        replica.change().await;
+        replica.next_change().await;
     }
     // It is looked after as before.
-    served.fixture.write("r/e/SKILL.md", skill("e", "New."));
-    assert_eq!(replica.change().await.upserted, ["skill://r/e"]);
+    served.fixture.write("r/e/SKILL.md", skill_text("e", "New."));
+    assert_eq!(replica.next_change().await.upserted, ["skill://r/e"]);
     replica.catch_up(&served.daemon).await;
     served.stop().await;
 }
@@ -62,10 +62,10 @@ async fn streams_go_on_and_see_what_changed() {
 async fn what_no_longer_parses_stays_stale() {
     let mut served = Served::start(TREE, PLAIN).await;
     let mut replica = Replica::open(&served.daemon, published(&["r"])).await;
-    replica.step().await;
+    replica.next_batch().await;
     served.fixture.write("r/a/SKILL.md", "---\nname: [\n");
     while !replica.skills["skill://r/a"].stale {
-        replica.change().await;
+        replica.next_change().await;
     }
     // The ground is another one: a directory comes before that of the root.
     served.reload("roots: [{id: r, path: r}, {id: a, path: a}]\nallow: [t]").await;
@@ -79,13 +79,13 @@ async fn a_token_of_before_means_what_it_meant() {
     let mut served =
         Served::start(TREE, "roots: [{id: r, path: r}, {id: s, path: s}]\nallow: [t]").await;
     let mut replica = Replica::open(&served.daemon, published(&["r", "s"])).await;
-    replica.step().await;
+    replica.next_batch().await;
     let mut same = replica.fork();
     served
         .reload("roots: [{id: r, path: r}, {id: s, path: s}]\ndisabled_skills: [{name: a}]")
         .await;
     same.resume(&served.daemon).await;
-    let step = same.change().await;
+    let step = same.next_change().await;
     assert_eq!((step.reset, step.removed.len()), (None, 1), "the roots are those they were");
     let request = list_request(&[located("r", "published:r")]);
     let page = served.daemon.try_list(caproot::proto::caproot::v1::ListSkillsRequest {
@@ -102,9 +102,9 @@ async fn a_token_of_before_means_what_it_meant() {
         ..list_request(&[located("r", "published:r"), located("s", "published:s")])
     };
     let refused = served.daemon.try_list(request).await;
-    assert_refused(refused, Code::Aborted, "CATALOG_CHANGED", None);
+    assert_rpc_error(refused, Code::Aborted, "CATALOG_CHANGED", None);
     same.resume(&served.daemon).await;
-    assert!(same.change().await.reset.is_some(), "another root is no difference");
+    assert!(same.next_change().await.reset.is_some(), "another root is no difference");
     same.catch_up(&served.daemon).await;
     assert_eq!(
         same.skills.keys().collect::<Vec<_>>(),
@@ -128,7 +128,7 @@ async fn environments_names_and_allowed_directories() {
     served.reload(PLAIN).await;
     assert_eq!(served.daemon.list(&s).await.roots[0].reason(), RootReason::NotAllowed);
     let read = served.daemon.read(read_request(&s[0], "skill://s/c", "")).await;
-    assert_refused(read, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
+    assert_rpc_error(read, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
     served.stop().await;
 }
 
@@ -143,7 +143,7 @@ async fn limits_log_and_reflection() {
         .reload(&format!("{PLAIN}\n{limits}\nlog: {{filter: debug}}\nopen_reflection: true"))
         .await;
     let list = served.daemon.try_list(list_request(&two)).await;
-    assert_refused(
+    assert_rpc_error(
         list,
         Code::InvalidArgument,
         "TOO_MANY_ROOTS",
@@ -155,7 +155,7 @@ async fn limits_log_and_reflection() {
     assert_eq!((told.max_streams, told.max_calls, told.max_request_bytes), (1, 7, 70_656));
     let _open = Replica::open(&served.daemon, published(&["r"])).await;
     let second = in_time(served.daemon.client.clone().watch_skills(published(&["r"]))).await;
-    let refused = assert_refused(second, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
+    let refused = assert_rpc_error(second, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
     assert_eq!(refused.metadata["limit"], "1");
     served.says(&["DEBUG"]).await;
     // Larger ones count as well, to the bytes of a request.

@@ -12,7 +12,7 @@ use landlock::{ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as
 use landlock::{Ruleset, RulesetAttr as _};
 use serde_json::Value;
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, in_time};
 
@@ -52,20 +52,20 @@ fn lying(inject: &str) -> Option<Command> {
 }
 
 /// A daemon on a free port, and a client of it.
-async fn serving(flags: &[&OsStr]) -> (Serving, Daemon) {
+async fn serving(flags: &[&OsStr]) -> (DaemonProcess, Daemon) {
     let serving =
-        Serving::start(&[&["--listen", "tcp:127.0.0.1:0"].map(OsStr::new), flags].concat());
+        DaemonProcess::start(&[&["--listen", "tcp:127.0.0.1:0"].map(OsStr::new), flags].concat());
     let daemon = client(&serving).await;
     (serving, daemon)
 }
 
-async fn client(serving: &Serving) -> Daemon {
-    Daemon::elsewhere(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await
+async fn client(serving: &DaemonProcess) -> Daemon {
+    Daemon::connect_to(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await
 }
 
 /// Stops the daemon and returns its log.
-async fn ends_well(serving: Serving) -> String {
-    let (code, log) = serving.terminated().await;
+async fn ends_well(serving: DaemonProcess) -> String {
+    let (code, log) = serving.terminate_async().await;
     assert_eq!(code, Some(0), "{log}");
     log
 }
@@ -168,7 +168,7 @@ async fn a_kernel_without_landlock() {
     let fixture = Fixture::new("skill root/a");
     let without = "landlock_create_ruleset:error=ENOSYS";
     let Some(mut command) = lying(without) else { return };
-    let serving = Serving::of(command.arg("--root").arg(fixture.path("root")));
+    let serving = DaemonProcess::spawn(command.arg("--root").arg(fixture.path("root")));
     let daemon = client(&serving).await;
     let status = sandbox(&daemon).await;
     assert_eq!((status.landlock(), status.no_new_privs), (LandlockState::Unavailable, true));
@@ -193,7 +193,7 @@ async fn a_kernel_that_is_too_old() {
     // What asks for the version comes first.
     let old = "landlock_create_ruleset:retval=3:when=1";
     let Some(mut command) = lying(old) else { return };
-    let serving = Serving::of(command.arg("--root").arg(fixture.path("root")));
+    let serving = DaemonProcess::spawn(command.arg("--root").arg(fixture.path("root")));
     let daemon = client(&serving).await;
     let status = sandbox(&daemon).await;
     assert_eq!((status.landlock(), status.landlock_abi), (LandlockState::Partial, 3));
@@ -211,7 +211,7 @@ async fn a_kernel_that_refuses() {
     // As a filter of system calls may do it that knows some of them only.
     let refusing = "landlock_restrict_self:error=EPERM";
     let Some(mut command) = lying(refusing).filter(|_| has_landlock()) else { return };
-    let serving = Serving::of(command.arg("--root").arg(fixture.path("root")));
+    let serving = DaemonProcess::spawn(command.arg("--root").arg(fixture.path("root")));
     let daemon = client(&serving).await;
     assert_eq!(sandbox(&daemon).await.landlock(), LandlockState::Unavailable);
     let log = ends_well(serving).await;

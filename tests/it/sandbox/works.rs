@@ -11,14 +11,14 @@ use caproot::proto::caproot::v1::{
 };
 
 use super::{client, ends_well, has_landlock, lying, serving};
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, in_time, located, read_request, selected};
-use crate::live::{fresh, retarget, skill, watching};
+use crate::watch_harness::{fresh_list, retarget, skill_text, watch_request};
 use crate::replica::Replica;
 
 /// A daemon that must be restricted, with directories of a fixture; `None` where the kernel cannot.
-async fn restricted(fixture: &Fixture, flags: &[(&str, &str)]) -> Option<(Serving, Daemon)> {
+async fn restricted(fixture: &Fixture, flags: &[(&str, &str)]) -> Option<(DaemonProcess, Daemon)> {
     if !has_landlock() {
         return None;
     }
@@ -35,7 +35,7 @@ fn published(id: &str) -> [SelectedCapabilityRoot; 1] {
 async fn until(replica: &mut Replica, is_so: impl Fn(&Replica) -> bool) {
     let changes = async {
         while !is_so(replica) {
-            replica.change().await;
+            replica.next_change().await;
         }
     };
     in_time(changes).await;
@@ -64,16 +64,16 @@ async fn lists_reads_and_follows_changes() {
     let fixture = Fixture::new("skill root/a\nfile root/a/x.md\n| text");
     let Some((serving, daemon)) = restricted(&fixture, &[("--root", "root")]).await else { return };
     let root = published("root");
-    let mut replica = Replica::open(&daemon, watching(root.to_vec())).await;
+    let mut replica = Replica::open(&daemon, watch_request(root.to_vec())).await;
     until(&mut replica, is_ready).await;
     let read = read_request(&root[0], "skill://root/a", "skill://root/a/x.md");
     assert_eq!(daemon.read_all(read).await.expect("the file"), b"text\n");
-    fixture.replace("root/a/SKILL.md", skill("a", "Edited."));
-    assert_eq!(replica.change().await.upserted, ["skill://root/a"]);
+    fixture.replace("root/a/SKILL.md", skill_text("a", "Edited."));
+    assert_eq!(replica.next_change().await.upserted, ["skill://root/a"]);
     assert_eq!(replica.skills["skill://root/a"].description, "Edited.");
     assert_eq!(replica.roots["root"].watch_mode(), WatchMode::Events);
-    fixture.write("root/b/SKILL.md", skill("b", "New."));
-    assert_eq!(fresh(&daemon, &root).await.skills.len(), 2);
+    fixture.write("root/b/SKILL.md", skill_text("b", "New."));
+    assert_eq!(fresh_list(&daemon, &root).await.skills.len(), 2);
     replica.catch_up(&daemon).await;
     ends_well(serving).await;
 }
@@ -82,12 +82,12 @@ async fn lists_reads_and_follows_changes() {
 async fn a_published_root_is_removed_and_made_anew() {
     let fixture = Fixture::new("skill root/a");
     let Some((serving, daemon)) = restricted(&fixture, &[("--root", "root")]).await else { return };
-    let mut replica = Replica::open(&daemon, watching(published("root").to_vec())).await;
+    let mut replica = Replica::open(&daemon, watch_request(published("root").to_vec())).await;
     until(&mut replica, is_ready).await;
     for says in ["Once.", "Twice."] {
         fs::remove_dir_all(fixture.path("root")).expect("remove");
         until(&mut replica, is_gone).await;
-        fixture.write("root/a/SKILL.md", skill("a", says));
+        fixture.write("root/a/SKILL.md", skill_text("a", says));
         until(&mut replica, |held| says_of(held, "skill://root/a") == says).await;
     }
     replica.catch_up(&daemon).await;
@@ -100,13 +100,13 @@ async fn a_published_link_is_turned_to_another_release() {
     let Some((serving, daemon)) = restricted(&fixture, &[("--root", "srv/r")]).await else {
         return;
     };
-    let mut replica = Replica::open(&daemon, watching(published("r").to_vec())).await;
+    let mut replica = Replica::open(&daemon, watch_request(published("r").to_vec())).await;
     until(&mut replica, is_ready).await;
     retarget(&fixture.path("srv/r"), "../rel/2");
     until(&mut replica, |held| held.skills.contains_key("skill://r/b")).await;
     // A directory takes the link's place.
     fs::remove_file(fixture.path("srv/r")).expect("remove");
-    fixture.write("srv/r/c/SKILL.md", skill("c", "Here."));
+    fixture.write("srv/r/c/SKILL.md", skill_text("c", "Here."));
     until(&mut replica, |held| held.skills.contains_key("skill://r/c")).await;
     replica.catch_up(&daemon).await;
     ends_well(serving).await;
@@ -118,10 +118,10 @@ async fn roots_that_come_later() {
     let flags = [("--root", "top/one"), ("--root", "top/not/yet/two")];
     let Some((serving, daemon)) = restricted(&fixture, &flags).await else { return };
     for (id, dir) in [("one", "top/one"), ("two", "top/not/yet/two")] {
-        let mut replica = Replica::open(&daemon, watching(published(id).to_vec())).await;
+        let mut replica = Replica::open(&daemon, watch_request(published(id).to_vec())).await;
         until(&mut replica, is_gone).await;
         assert_eq!(replica.roots[id].reason(), RootReason::NotFound);
-        fixture.write(&format!("{dir}/a/SKILL.md"), skill("a", "Here."));
+        fixture.write(&format!("{dir}/a/SKILL.md"), skill_text("a", "Here."));
         until(&mut replica, |held| !held.skills.is_empty()).await;
         replica.catch_up(&daemon).await;
     }
@@ -140,7 +140,7 @@ async fn links_between_two_allowed_directories() {
     let read = daemon.read(read_request(&root, "skill://r/l", "")).await.expect("the file");
     assert!(read.total_bytes > 0);
     // What a caller selects may come after the daemon.
-    fixture.write("two/later/c/SKILL.md", skill("c", "Later."));
+    fixture.write("two/later/c/SKILL.md", skill_text("c", "Later."));
     let list = daemon.list(&[selected("later", fixture.path("two/later"))]).await;
     assert_eq!(list.skills.len(), 1);
     ends_well(serving).await;
@@ -152,7 +152,7 @@ async fn an_allowed_directory_that_is_made_anew_stays_closed_until_a_restart() {
     let flags = [("--allow", "allowed")];
     let Some((serving, daemon)) = restricted(&fixture, &flags).await else { return };
     let root = [selected("r", fixture.path("allowed/r"))];
-    let mut replica = Replica::open(&daemon, watching(root.to_vec())).await;
+    let mut replica = Replica::open(&daemon, watch_request(root.to_vec())).await;
     until(&mut replica, is_ready).await;
     // Renamed away and back it is the one that it was.
     let away = fixture.path("aside/away");
@@ -163,12 +163,12 @@ async fn an_allowed_directory_that_is_made_anew_stays_closed_until_a_restart() {
     until(&mut replica, is_ready).await;
     // Made anew it is another.
     fs::remove_dir_all(fixture.path("allowed")).expect("remove");
-    fixture.write("allowed/r/a/SKILL.md", skill("a", "Anew."));
+    fixture.write("allowed/r/a/SKILL.md", skill_text("a", "Anew."));
     until(&mut replica, |held| held.roots["r"].reason() == RootReason::PermissionDenied).await;
     assert!(replica.skills.is_empty());
     let message = &replica.roots["r"].message;
     assert!(message.contains("restart"), "{message}");
-    assert_eq!(fresh(&daemon, &root).await.roots[0].reason(), RootReason::PermissionDenied);
+    assert_eq!(fresh_list(&daemon, &root).await.roots[0].reason(), RootReason::PermissionDenied);
     drop((replica, daemon));
     let log = ends_well(serving).await;
     let told = log.lines().filter(|line| line.contains("WARN") && line.contains("restart"));
@@ -185,10 +185,10 @@ async fn a_link_into_a_directory_that_was_made_anew_cannot_be_read() {
     let flags = [("--allow", "one"), ("--allow", "two")];
     let Some((serving, daemon)) = restricted(&fixture, &flags).await else { return };
     let root = [selected("r", fixture.path("one/r"))];
-    let mut replica = Replica::open(&daemon, watching(root.to_vec())).await;
+    let mut replica = Replica::open(&daemon, watch_request(root.to_vec())).await;
     until(&mut replica, |held| held.skills.len() == 2).await;
     fs::remove_dir_all(fixture.path("two")).expect("remove");
-    fixture.write("two/b/SKILL.md", skill("b", "Anew."));
+    fixture.write("two/b/SKILL.md", skill_text("b", "Anew."));
     let of_link = |d: &&Diagnostic| d.resource.starts_with("skill://r/l");
     let unreadable = Some(DiagnosticCode::Unreadable);
     let is_unreadable = |held: &Replica| {
@@ -220,15 +220,15 @@ async fn polls_where_there_are_no_events() {
         return;
     };
     command.args(["--sandbox", "required", "--root"]).arg(fixture.path("root"));
-    let serving = Serving::of(&mut command);
+    let serving = DaemonProcess::spawn(&mut command);
     let daemon = client(&serving).await;
-    let mut replica = Replica::open(&daemon, watching(published("root").to_vec())).await;
+    let mut replica = Replica::open(&daemon, watch_request(published("root").to_vec())).await;
     until(&mut replica, is_ready).await;
     assert_eq!(replica.roots["root"].watch_mode(), WatchMode::Polling);
-    fixture.write("root/a/SKILL.md", skill("a", "Edited."));
+    fixture.write("root/a/SKILL.md", skill_text("a", "Edited."));
     until(&mut replica, |held| says_of(held, "skill://root/a") == "Edited.").await;
-    fixture.write("root/a/SKILL.md", skill("a", "Again."));
-    assert_eq!(fresh(&daemon, &published("root")).await.skills[0].description, "Again.");
+    fixture.write("root/a/SKILL.md", skill_text("a", "Again."));
+    assert_eq!(fresh_list(&daemon, &published("root")).await.skills[0].description, "Again.");
     ends_well(serving).await;
 }
 
@@ -242,7 +242,7 @@ async fn its_socket_is_its_own_and_goes_with_it() {
     let listen = format!("unix:{}", socket.display());
     let flags = ["--listen", &listen, "--sandbox", "required", "--root"].map(OsStr::new);
     let flags = [&flags[..], &[root.as_os_str()]].concat();
-    let serving = Serving::start(&flags);
+    let serving = DaemonProcess::start(&flags);
     let second = [&[OsStr::new("serve")], &flags[..]].concat();
     let second = crate::commands::caproot(second).output().expect("the binary runs");
     assert_eq!(second.status.code(), Some(73), "taken");
@@ -251,6 +251,6 @@ async fn its_socket_is_its_own_and_goes_with_it() {
     assert!(socket.exists());
     let log = ends_well(serving).await;
     assert!(!socket.exists() && !log.contains("WARN"), "{log}");
-    let again = Serving::start(&flags);
+    let again = DaemonProcess::start(&flags);
     ends_well(again).await;
 }

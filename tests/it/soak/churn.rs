@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use super::tally::Tally;
 use super::texts;
 use super::tree::{GROUPS, ROOTS, SKILLS, Tree};
-use crate::dice::Dice;
-use crate::live::retarget;
+use crate::rng::Rng;
+use crate::watch_harness::retarget;
 
 /// The most milliseconds between two changes.
 const PAUSE: u64 = 30;
@@ -44,7 +44,7 @@ const KINDS: [Kind; 17] = [
 /// Who changes the tree.
 pub(super) struct Churn {
     tree: Arc<Tree>,
-    dice: Dice,
+    dice: Rng,
     /// Of the last change.
     version: u64,
     /// What is closed now, until the next change.
@@ -54,7 +54,7 @@ pub(super) struct Churn {
 
 impl Churn {
     pub(super) fn new(tree: Arc<Tree>, seed: u64, tally: Arc<Tally>) -> Self {
-        Self { tree, dice: Dice::new(seed), version: 0, closed: None, tally }
+        Self { tree, dice: Rng::new(seed), version: 0, closed: None, tally }
     }
 
     /// Changes the tree for so long.

@@ -9,9 +9,9 @@ use tokio::time::sleep;
 
 use super::stage::{Place, Stage};
 use super::tree::{ROOTS, Tree};
-use crate::binary::Serving;
-use crate::harness::HANG;
-use crate::usage::{descriptors, resident, threads, watches};
+use crate::binary::DaemonProcess;
+use crate::harness::HANG_TIMEOUT;
+use crate::process_usage::{descriptors, resident, threads, watches};
 
 /// States of a root that the daemon holds: few, so that they are soon others.
 pub(super) const HISTORY: u64 = 16;
@@ -38,7 +38,7 @@ pub(super) struct Usage {
 }
 
 /// A daemon that serves the tree.
-pub(super) struct Life(Serving);
+pub(super) struct Life(DaemonProcess);
 
 impl Life {
     /// Starts it, and tells all where it is.
@@ -48,7 +48,7 @@ impl Life {
             "allow: [.]\nlisten: [\"tcp:127.0.0.1:0\"]\nlimits:\n  max_history: {HISTORY}\n"
         );
         std::fs::write(&config, text).expect("write");
-        let serving = Serving::start(&["--config".as_ref(), config.as_os_str()]);
+        let serving = DaemonProcess::start(&["--config".as_ref(), config.as_os_str()]);
         let address = serving.endpoint().strip_prefix("tcp:").expect("TCP").to_owned();
         let life = stage.place.borrow().life + 1;
         stage.place.send_replace(Place { life, address, is_ending: false });
@@ -59,10 +59,10 @@ impl Life {
     pub(super) async fn end(self, how: End, stage: &Stage) {
         stage.place.send_modify(|place| place.is_ending = true);
         let (code, log) = match how {
-            End::Told => self.0.terminated().await,
+            End::Told => self.0.terminate_async().await,
             End::Killed => {
-                self.0.send(Signal::KILL);
-                spawn_blocking(move || self.0.ended()).await.expect("it ends")
+                self.0.send_signal(Signal::KILL);
+                spawn_blocking(move || self.0.wait_for_exit()).await.expect("it ends")
             }
         };
         let right = match how {
@@ -99,7 +99,7 @@ impl Life {
             if usage.is_within(before) {
                 return usage;
             }
-            assert!(begun.elapsed() < HANG, "{usage} at the end, {before} at the beginning");
+            assert!(begun.elapsed() < HANG_TIMEOUT, "{usage} at the end, {before} at the beginning");
             sleep(LOOK).await;
         }
     }

@@ -32,9 +32,9 @@ use self::stage::{Mode, Stage};
 use self::streams::{Client, STREAMS};
 use self::tally::Tally;
 use self::tree::{ROOTS, Tree};
-use crate::dice::Dice;
-use crate::harness::HANG;
-use crate::walk::from_env;
+use crate::rng::Rng;
+use crate::harness::HANG_TIMEOUT;
+use crate::random_walk::from_env;
 
 /// The longest that the tree changes before all must be in step.
 const ROUND: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ struct Soak {
     life: Option<Life>,
     crew: JoinSet<()>,
     settled: mpsc::Receiver<usize>,
-    dice: Dice,
+    dice: Rng,
     round: Duration,
 }
 
@@ -119,7 +119,7 @@ impl Soak {
         let stage = Arc::new(Stage::new(&tree, tally.clone()));
         let life = Some(Life::begin(&tree, &stage));
         let (settle, settled) = mpsc::channel(STREAMS);
-        let mut seeds = Dice::new(seed);
+        let mut seeds = Rng::new(seed);
         let mut crew = JoinSet::new();
         for number in 0..STREAMS {
             let seed = seeds.below(u64::MAX);
@@ -222,7 +222,7 @@ impl Soak {
                 ended.expect("a crew").expect("no panic");
                 panic!("one of the crew went before the end");
             }
-            () = sleep(HANG * 3) => panic!("not in step: {waiting:?}"),
+            () = sleep(HANG_TIMEOUT * 3) => panic!("not in step: {waiting:?}"),
         }
     }
 

@@ -16,7 +16,7 @@ use super::lists::whole_list;
 use super::stage::{Mode, Stage, dir_of};
 use super::texts::{Read, recognize};
 use super::tree::{GROUPS, SKILLS};
-use crate::dice::Dice;
+use crate::rng::Rng;
 use crate::harness::{Daemon, bytes_of, in_time, read_request};
 use crate::reads::digest;
 
@@ -33,7 +33,7 @@ const GONE: [&str; 4] =
 /// One client.
 pub(super) struct Reader {
     stage: Arc<Stage>,
-    dice: Dice,
+    dice: Rng,
     daemon: Daemon,
     /// Of `daemon`.
     life: u64,
@@ -46,7 +46,7 @@ impl Reader {
     /// One that is connected.
     pub(super) async fn new(stage: Arc<Stage>, seed: u64) -> Self {
         let (life, daemon) = stage.connect(0, false).await;
-        let (dice, mode, said) = (Dice::new(seed), stage.mode.subscribe(), (String::new(), 0));
+        let (dice, mode, said) = (Rng::new(seed), stage.mode.subscribe(), (String::new(), 0));
         Self { stage, dice, daemon, life, said, mode }
     }
 

@@ -17,7 +17,7 @@ use tonic::{Code, Status};
 use super::tally::Tally;
 use super::texts::version_of;
 use super::tree::{ROOTS, Tree};
-use crate::harness::{Daemon, list_request, refusal, selected};
+use crate::harness::{Daemon, list_request, rpc_error, selected};
 
 /// The id under which `r0` is selected once more.
 pub(super) const TWIN: &str = "twin";
@@ -101,7 +101,7 @@ impl Stage {
             endpoint = endpoint.initial_connection_window_size(65_535);
         }
         let client = CapabilityServiceClient::new(endpoint.connect_lazy());
-        (place.life, Daemon::through(client, &place.address))
+        (place.life, Daemon::from_client(client, &place.address))
     }
 
     /// Whether the end of that life was begun, or is over.
@@ -122,7 +122,7 @@ impl Stage {
             assert!(self.is_over(life), "the connection broke: {status:?}");
             return self.tally.add("status: connection lost", 1);
         }
-        let refusal = refusal(status);
+        let refusal = rpc_error(status);
         let is_told = refusal.reason == "SHUTTING_DOWN" && self.is_over(life);
         assert!(is_told || may_be.contains(&&*refusal.reason), "{status:?}");
         self.tally.add(&format!("status: {}", refusal.reason), 1);

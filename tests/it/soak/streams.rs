@@ -13,9 +13,9 @@ use tonic::Status;
 
 use super::lists::whole_list;
 use super::stage::{Mode, Place, Stage, assert_own};
-use crate::dice::Dice;
-use crate::harness::{Daemon, HANG};
-use crate::live::watching;
+use crate::rng::Rng;
+use crate::harness::{Daemon, HANG_TIMEOUT};
+use crate::watch_harness::watch_request;
 use crate::replica::Replica;
 
 /// So many streams are open at once.
@@ -50,7 +50,7 @@ pub(super) struct Client {
     number: usize,
     ask: usize,
     temper: Temper,
-    dice: Dice,
+    dice: Rng,
     replica: Replica,
     daemon: Daemon,
     /// Of `daemon`.
@@ -86,12 +86,12 @@ impl Client {
             view: stage.asks[ask].view,
             // So that a calm is soon noticed where nothing else comes.
             bookmark_interval: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
-            ..watching(stage.roots(ask).to_vec())
+            ..watch_request(stage.roots(ask).to_vec())
         };
         let replica = Replica::new(request);
         let (held_life, is_new) = (0, true);
         let (mode, place) = (stage.mode.subscribe(), stage.place.subscribe());
-        let dice = Dice::new(seed);
+        let dice = Rng::new(seed);
         Self {
             stage,
             number,
@@ -191,7 +191,7 @@ impl Client {
                 Temper::Returning => {
                     self.step().await?;
                     if Instant::now() > leaves && may_leave {
-                        self.replica.leave();
+                        self.replica.close_stream();
                         return Ok(Left::Gone);
                     }
                 }
@@ -206,7 +206,7 @@ impl Client {
 
     /// Reads a state, and judges it.
     async fn step(&mut self) -> Result<(), Option<Status>> {
-        let step = self.replica.try_step().await?;
+        let step = self.replica.try_next_batch().await?;
         let tally = &self.stage.tally;
         if let Some(why) = step.reset {
             let is_right = match why {
@@ -252,11 +252,11 @@ impl Client {
         };
         assert_eq!(list.epoch, self.replica.epoch, "one life is one epoch");
         self.stage.note(self.life, self.ask, list.revision, list.skills.iter());
-        while self.replica.revision < list.revision && !self.replica.agrees(&list) {
+        while self.replica.revision < list.revision && !self.replica.matches(&list) {
             self.step().await?;
         }
         let is_there = self.replica.revision <= list.revision;
-        let agrees = !is_there || self.replica.agrees(&list);
+        let agrees = !is_there || self.replica.matches(&list);
         assert!(agrees, "another state: {}", self.difference(&list));
         let what = if is_there { "check: equal to a list" } else { "check: lists passed by" };
         self.stage.tally.add(what, 1);
@@ -265,16 +265,16 @@ impl Client {
 
     /// Reads on until this list is held, of a tree that does not change.
     async fn settle(&mut self, list: &ListSkillsResponse) -> Result<(), Option<Status>> {
-        let end = Instant::now() + HANG * 2;
+        let end = Instant::now() + HANG_TIMEOUT * 2;
         // What is read up to there may be what was held before: then, too, it is to be read.
         let behind = |client: &Self| {
             client.held_life != client.life || client.replica.revision < list.revision
         };
-        while behind(self) || !self.replica.agrees(list) {
+        while behind(self) || !self.replica.matches(list) {
             assert!(Instant::now() < end, "not in step: {}", self.difference(list));
             self.step().await?;
         }
-        self.replica.assert_holds_plugins(&self.daemon).await;
+        self.replica.assert_plugins_match(&self.daemon).await;
         self.stage.tally.add("check: equal in a calm", 1);
         Ok(())
     }

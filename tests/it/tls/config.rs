@@ -8,16 +8,16 @@ use serde_json::Value;
 
 use super::authority::Wanted;
 use super::{Pki, Served, ended_with};
-use crate::commands::{Ended, caproot};
+use crate::commands::{CommandOutput, caproot};
 use crate::harness::connect;
 
-async fn check(pki: &Pki, config: &str, more: &[&str]) -> Ended {
+async fn check(pki: &Pki, config: &str, more: &[&str]) -> CommandOutput {
     pki.fixture.write("c.yaml", config);
     let file = pki.arg("c.yaml");
     ended_with(caproot(["config", "check", &file]).args(more)).await
 }
 
-fn text(ended: &Ended) -> &str {
+fn text(ended: &CommandOutput) -> &str {
     std::str::from_utf8(&ended.stdout).expect("text")
 }
 

@@ -6,7 +6,7 @@ use caproot::client::{Client, ClientCredentials, DaemonEndpoint};
 
 use super::authority::Authority;
 use super::{Pki, Served};
-use crate::commands::{caproot, ended};
+use crate::commands::{caproot, run_command};
 use crate::harness::in_time;
 
 async fn called(endpoint: &str, credentials: &ClientCredentials) -> Result<(), String> {
@@ -54,7 +54,7 @@ async fn a_fleet_over_tls() {
     for words in [["list", "--fleet"], ["call", "--fleet"]] {
         let mut command = caproot(words);
         command.arg(pki.fixture.path("fleet.yaml"));
-        let said = ended(command).await;
+        let said = run_command(command).await;
         assert_eq!(said.code, Some(0), "{words:?}: {}", said.stderr);
         if words[0] == "list" {
             assert!(String::from_utf8_lossy(&said.stdout).contains("Does a."));

@@ -22,7 +22,7 @@ use caproot::client::{Client, ClientCredentials, ConnectError, DaemonEndpoint};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::commands::{Ended, caproot, ended};
+use crate::commands::{CommandOutput, caproot, run_command};
 use crate::fixture::Fixture;
 use crate::harness::in_time;
 use authority::{Authority, Wanted};
@@ -169,11 +169,11 @@ impl Drop for Served {
 }
 
 /// Runs `caproot list` with these flags and variables.
-async fn list<S: AsRef<OsStr>>(flags: impl IntoIterator<Item = S>, env: &[(&str, &str)]) -> Ended {
+async fn list<S: AsRef<OsStr>>(flags: impl IntoIterator<Item = S>, env: &[(&str, &str)]) -> CommandOutput {
     let mut command = caproot(["list"]);
     ended_with(command.args(flags).envs(env.iter().copied())).await
 }
 
-async fn ended_with(command: &mut std::process::Command) -> Ended {
-    ended(std::mem::replace(command, caproot([""; 0]))).await
+async fn ended_with(command: &mut std::process::Command) -> CommandOutput {
+    run_command(std::mem::replace(command, caproot([""; 0]))).await
 }

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::authority::{Authority, Wanted};
 use super::{CLIENT, Pki, Served};
 use crate::harness::in_time;
-use crate::live::skill;
+use crate::watch_harness::skill_text;
 
 /// A stream of the published root that has told all there is.
 async fn watching(client: &mut Client) -> SkillWatch {
@@ -47,7 +47,7 @@ async fn synced(watch: &mut SkillWatch) -> Vec<String> {
 
 /// A skill changes, and the stream says so.
 async fn lives(watch: &mut SkillWatch, pki: &Pki, says: &str) {
-    pki.fixture.write("root/a/SKILL.md", skill("a", says));
+    pki.fixture.write("root/a/SKILL.md", skill_text("a", says));
     assert_eq!(synced(watch).await, [says]);
 }
 

@@ -21,12 +21,12 @@ use serde_json::{Value, json};
 use super::session::{call, list_all, read_all, value};
 use super::{executor, nobody, published, serving};
 use crate::fixture::Fixture;
-use crate::harness::{HANG, in_time};
+use crate::harness::{HANG_TIMEOUT, in_time};
 
 fn options() -> SessionOptions {
     SessionOptions {
         grace_period: Duration::ZERO,
-        start_timeout: HANG,
+        start_timeout: HANG_TIMEOUT,
         ..SessionOptions::default()
     }
 }
@@ -39,7 +39,7 @@ async fn local(fixture: &Fixture, directories: &[&str]) -> Arc<dyn SkillSource> 
 
 async fn mcp(name: &str, url: &str) -> Arc<dyn SkillSource> {
     let server = McpServerConfig {
-        start_timeout: HANG,
+        start_timeout: HANG_TIMEOUT,
         ..McpServerConfig::new(name, McpEndpoint::http(url))
     };
     Arc::new(McpSource::start(server).await.expect("a good name"))

@@ -10,7 +10,7 @@ use super::super::serving;
 use super::super::session::{list_all, read_all};
 use super::{arguments, of};
 use crate::fixture::Fixture;
-use crate::harness::{HANG, in_time};
+use crate::harness::{HANG_TIMEOUT, in_time};
 
 #[tokio::test]
 async fn caproot_is_its_own_host() {
@@ -23,7 +23,7 @@ async fn caproot_is_its_own_host() {
         program: env!("CARGO_BIN_EXE_caproot").to_owned(),
         arguments: ["mcp", "--endpoint", &endpoint].map(str::to_owned).to_vec(),
     };
-    let server = McpServerConfig { start_timeout: HANG, ..McpServerConfig::new("own", way) };
+    let server = McpServerConfig { start_timeout: HANG_TIMEOUT, ..McpServerConfig::new("own", way) };
     let source = Arc::new(McpSource::start(server).await.expect("a name"));
     let session = of(vec![source.clone() as Arc<dyn SkillSource>]).await;
     let (packages, warnings) = list_all(&session).await;

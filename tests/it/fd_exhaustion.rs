@@ -1,5 +1,5 @@
-//! The real binary with no file descriptor left: it says so, drops nothing in silence, lives on, and
-//! heals when it has some again.
+//! The real binary without free file descriptors: the daemon reports the shortage, omits nothing
+//! silently, keeps running, and recovers once descriptors are free again.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -10,35 +10,35 @@ use caproot::proto::caproot::v1::{
 };
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, in_time, read_request, refusal, selected};
-use crate::live::{fresh, skill, watching};
+use crate::harness::{Daemon, in_time, read_request, rpc_error, selected};
 use crate::replica::Replica;
+use crate::watch_harness::{fresh_list, skill_text, watch_request};
 
-/// The skills of the tree: all but the one behind a link belong to a plugin.
+/// Skills of the tree. All but the skill behind a link belong to a plugin.
 const NAMES: [&str; 5] = ["e", "kit:a", "kit:b", "kit:c", "kit:d"];
 
-/// A limit of open files that can be set anew while the process runs.
-struct Limited {
+/// Limit of open files that the test changes while the process runs.
+struct OpenFileLimit {
     pid: Pid,
     before: Rlimit,
 }
 
-impl Limited {
-    fn new(serving: &Serving) -> Self {
+impl OpenFileLimit {
+    fn new(serving: &DaemonProcess) -> Self {
         let pid = i32::try_from(serving.pid()).ok().and_then(Pid::from_raw).expect("a pid");
         let before = rustix::process::getrlimit(Resource::Nofile);
         Self { pid, before }
     }
 
-    /// Leaves room for so many descriptors beyond those that are open.
-    fn leave(&self, spare: u64) {
+    /// Sets the limit to the open descriptors plus `spare` more.
+    fn leave_spare(&self, spare: u64) {
         let open = fs::read_dir(format!("/proc/{}/fd", self.pid.as_raw_nonzero())).expect("/proc");
         let numbers = open.map(|entry| entry.expect("a descriptor").file_name());
         let numbers = numbers.map(|name| name.to_str().expect("a number").parse::<u64>());
         let open: BTreeSet<_> = numbers.map(|n| n.expect("a number")).collect();
-        // Descriptors take the lowest free numbers.
+        // The kernel assigns the lowest free number to a new descriptor.
         let limit = (0..).filter(|n| !open.contains(n)).nth(usize::try_from(spare).expect("few"));
         self.set(limit);
     }
@@ -53,85 +53,87 @@ impl Limited {
     }
 }
 
-/// Whether an answer says that it is not whole, where it is not.
-fn assert_nothing_is_silent(list: &ListSkillsResponse, spare: u64) {
+/// Asserts that an incomplete list is reported as incomplete.
+fn assert_omissions_are_reported(list: &ListSkillsResponse, spare: u64) {
     let root = &list.roots[0];
     if root.state() != RootState::Ready {
         assert_eq!(root.reason(), RootReason::IoError, "{spare} spare");
         assert!(root.message.contains("limit of open files"), "{}", root.message);
         return;
     }
-    let said = list.diagnostics.iter().filter(|d| d.code() == DiagnosticCode::Unreadable);
-    let said: Vec<_> = said.map(|d| d.message.as_str()).collect();
-    assert!(said.iter().all(|text| text.contains("limit of open files")), "{said:?}");
-    assert!(list.skills.len() == NAMES.len() || !said.is_empty(), "{spare} spare: {list:?}");
+    let unreadable = list.diagnostics.iter().filter(|d| d.code() == DiagnosticCode::Unreadable);
+    let unreadable: Vec<_> = unreadable.map(|d| d.message.as_str()).collect();
+    assert!(unreadable.iter().all(|text| text.contains("limit of open files")), "{unreadable:?}");
+    assert!(list.skills.len() == NAMES.len() || !unreadable.is_empty(), "{spare} spare: {list:?}");
 }
 
 #[tokio::test]
-async fn without_descriptors_it_says_so_and_heals() {
+async fn without_free_descriptors_the_daemon_reports_the_shortage_and_recovers() {
     let fixture = Fixture::new(
         "skill r/a\nskill r/b\nskill r/deep/er/c\nskill r/d\nskill far/e\nlink r/e -> ../far/e
          file r/.claude-plugin/plugin.json\n| {\"name\": \"kit\"}\nfile r/d/agents/openai.yaml
          file r/a/x.md\n| text",
     );
     let (allow, tcp) = (OsStr::new("--allow"), ["--listen", "tcp:127.0.0.1:0"].map(OsStr::new));
-    let serving = Serving::start(&[&[allow, fixture.top().as_os_str()], &tcp[..]].concat());
-    let limited = Limited::new(&serving);
+    let serving = DaemonProcess::start(&[&[allow, fixture.top().as_os_str()], &tcp[..]].concat());
+    let limited = OpenFileLimit::new(&serving);
     let address = serving.endpoint().strip_prefix("tcp:").expect("TCP");
-    let daemon = Daemon::elsewhere(address).await;
+    let daemon = Daemon::connect_to(address).await;
     let root = [selected("r", fixture.path("r"))];
     let read = || read_request(&root[0], "skill://r/a", "skill://r/a/x.md");
-    let whole = fresh(&daemon, &root).await;
+    let whole = fresh_list(&daemon, &root).await;
     assert_eq!(whole.skills.len(), NAMES.len());
-    let mut replica = Replica::open(&daemon, watching(root.to_vec())).await;
-    replica.step().await;
+    let mut replica = Replica::open(&daemon, watch_request(root.to_vec())).await;
+    replica.next_batch().await;
 
-    limited.leave(0);
-    let refused = refusal(&daemon.read(read()).await.expect_err("nothing to read with"));
+    limited.leave_spare(0);
+    let refused = rpc_error(&daemon.read(read()).await.expect_err("no free descriptor"));
     assert_eq!(refused.reason, "ROOT_UNAVAILABLE");
-    let status = daemon.read(read()).await.expect_err("nothing to read with");
+    let status = daemon.read(read()).await.expect_err("no free descriptor");
     assert!(status.message().contains("limit of open files"), "{status:?}");
-    let none = fresh(&daemon, &root).await;
+    let none = fresh_list(&daemon, &root).await;
     assert_eq!(none.roots[0].reason(), RootReason::IoError);
-    assert_nothing_is_silent(&none, 0);
-    in_time(daemon.client.clone().get_executor(GetExecutorRequest {})).await.expect("it lives");
+    assert_omissions_are_reported(&none, 0);
+    in_time(daemon.client.clone().get_executor(GetExecutorRequest {}))
+        .await
+        .expect("the daemon answers");
     limited.restore();
-    assert_eq!(fresh(&daemon, &root).await.skills, whole.skills);
+    assert_eq!(fresh_list(&daemon, &root).await.skills, whole.skills);
     assert_eq!(daemon.read_all(read()).await.expect("as before"), b"text\n");
 
     let mut cut = 0;
     for spare in 1..12 {
-        limited.leave(spare);
+        limited.leave_spare(spare);
         for (dir, name) in [("a", "a"), ("b", "b"), ("d", "d"), ("deep/er/c", "c")] {
             let says = format!("With {spare} to spare.");
-            fixture.write(&format!("r/{dir}/SKILL.md"), skill(name, &says));
+            fixture.write(&format!("r/{dir}/SKILL.md"), skill_text(name, &says));
         }
-        // Its watch and its listing are taken anew.
+        // The moved directory needs a new watch and a new listing.
         fs::rename(fixture.path("r/deep"), fixture.path("r/away")).expect("move");
         fs::rename(fixture.path("r/away"), fixture.path("r/deep")).expect("move back");
-        let list = fresh(&daemon, &root).await;
-        assert_nothing_is_silent(&list, spare);
+        let list = fresh_list(&daemon, &root).await;
+        assert_omissions_are_reported(&list, spare);
         cut += usize::from(list.skills.len() < NAMES.len());
-        // What happened has been seen, and the stream has come as far.
+        // The daemon has handled the changes, and the stream has reached the same revision.
         replica.catch_up(&daemon).await;
         limited.restore();
-        // Nothing changes any more below the root, and still what failed is looked at again.
-        let is_whole = |replica: &Replica| {
+        // Failed reads are repeated although nothing changes below the root.
+        let is_complete = |replica: &Replica| {
             let names: BTreeSet<_> = replica.skills.values().map(|s| s.name.as_str()).collect();
             let unread = replica.diagnostics.get("r").into_iter().flatten();
             let unread = unread.filter(|d| d.code() == DiagnosticCode::Unreadable).count();
             names == NAMES.into() && unread == 0
         };
         let healed = async {
-            while !is_whole(&replica) {
-                replica.change().await;
+            while !is_complete(&replica) {
+                replica.next_change().await;
             }
         };
         in_time(healed).await;
     }
-    assert!(cut > 0, "the limit was never felt");
+    assert!(cut > 0, "the limit never had an effect");
     replica.catch_up(&daemon).await;
     drop(daemon);
-    let (code, log) = serving.terminated().await;
+    let (code, log) = serving.terminate_async().await;
     assert_eq!(code, Some(0), "{log}");
 }

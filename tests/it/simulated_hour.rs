@@ -1,5 +1,6 @@
-//! An hour in which nothing changes, on simulated time. Sockets know no simulated time, so the service
-//! is called here without one, behind the door that makes its events into bytes.
+//! Bookmarks during an hour without changes, on simulated time. Sockets do not support simulated
+//! time, so the test calls the service without a socket, behind the load limit layer that encodes
+//! its events.
 
 use std::time::SystemTime;
 
@@ -20,17 +21,17 @@ use tonic::{Request, Status};
 use tower::Layer as _;
 
 use crate::fixture::Fixture;
-use crate::harness::{selected, surroundings};
-use crate::live::{skill, watching};
+use crate::harness::{isolated_env, selected};
+use crate::watch_harness::{skill_text, watch_request};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A client of a service as a daemon makes it, in this process.
+/// Client of a service that is set up as in a daemon, in this process.
 type Client = CapabilityServiceClient<LoadLimit<CapabilityServiceServer<GrpcService>>>;
 
-fn client(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Client {
+fn build_client(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Client {
     let flags = ServeFlags { allow: vec![fixture.top().to_owned()], ..ServeFlags::default() };
-    let config = Config::from_flags(flags, &surroundings(fixture.top())).expect("good flags");
+    let config = Config::from_flags(flags, &isolated_env(fixture.top())).expect("valid flags");
     let rules = config.search_rules();
     let Config {
         environment_ids: environments,
@@ -41,55 +42,54 @@ fn client(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Client {
         ..
     } = config;
     let opener = None;
-    let terms = PolicyConfig {
+    let policy = PolicyConfig {
         environments,
         allowed_dirs: allowed,
         published_roots: published,
         rules,
         timing,
     };
-    let streams = Quota::for_streams(&terms.rules.limits);
-    let door = LoadLimitLayer::new(&terms.rules.limits);
-    let keeper =
-        CatalogStore::new(CatalogStoreConfig { policy: terms, fault_injector: faults, opener }, 1);
-    let facts = DaemonInfo {
+    let streams = Quota::for_streams(&policy.rules.limits);
+    let limit_layer = LoadLimitLayer::new(&policy.rules.limits);
+    let store = CatalogStore::new(CatalogStoreConfig { policy, fault_injector: faults, opener }, 1);
+    let info = DaemonInfo {
         start_time: SystemTime::now(),
         build: "",
         sandbox: SandboxStatus::default(),
         config_state: watch::Sender::default().subscribe(),
     };
-    let service = GrpcService::new(keeper, facts, streams, stopping.subscribe());
-    CapabilityServiceClient::new(door.layer(CapabilityServiceServer::new(service)))
+    let service = GrpcService::new(store, info, streams, stopping.subscribe());
+    CapabilityServiceClient::new(limit_layer.layer(CapabilityServiceServer::new(service)))
 }
 
-/// A request as it comes in from this process.
-fn asked_by_us<T>(message: T) -> Request<T> {
+/// Request of a local caller with valid credentials.
+fn local_request<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     let peer = PeerIdentity::Local { pid: 0, uid: 0, gids: [].into() };
-    let open = AuthRules { callers: None, public_health: true, public_reflection: true };
-    let door = AuthLayer::new(open, AuditLog::new(false));
-    let pass = door.request_credentials(Some(&peer), &http::HeaderMap::new());
-    request.extensions_mut().insert(pass);
+    let rules = AuthRules { callers: None, public_health: true, public_reflection: true };
+    let auth_layer = AuthLayer::new(rules, AuditLog::new(false));
+    let credentials = auth_layer.request_credentials(Some(&peer), &http::HeaderMap::new());
+    request.extensions_mut().insert(credentials);
     request.extensions_mut().insert(peer);
     request.extensions_mut().insert(Caller::default());
     request
 }
 
-/// The next event, and when it came.
-async fn next<S>(stream: &mut S) -> (Instant, WatchSkillsResponse)
+/// Returns the next event and its time.
+async fn next_event<S>(stream: &mut S) -> (Instant, WatchSkillsResponse)
 where
     S: Stream<Item = Result<WatchSkillsResponse, Status>> + Unpin,
 {
-    let event = stream.next().await.expect("the stream goes on").expect("without an error");
+    let event = stream.next().await.expect("an open stream").expect("without an error");
     (Instant::now(), event)
 }
 
-async fn synced<S>(stream: &mut S) -> (Instant, u64)
+async fn next_synced<S>(stream: &mut S) -> (Instant, u64)
 where
     S: Stream<Item = Result<WatchSkillsResponse, Status>> + Unpin,
 {
     loop {
-        let (at, response) = next(stream).await;
+        let (at, response) = next_event(stream).await;
         if matches!(response.event, Some(Event::Synced(_))) {
             return (at, response.revision);
         }
@@ -97,11 +97,11 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hour_without_a_change_is_bookmarks_and_nothing_else() {
+async fn an_hour_without_a_change_gives_only_bookmarks() {
     let fixture = Fixture::new("repeat 20 skill r/s{}\nlink r/l -> ../v\nskill v/a");
     let stopping = watch::Sender::new(false);
-    let mut client = client(&fixture, &stopping);
-    // As asked, and what comes of it.
+    let mut client = build_client(&fixture, &stopping);
+    // Requested intervals and the intervals that the daemon uses.
     let intervals = [
         (None, Duration::from_secs(30)),
         (Some(Duration::from_millis(1)), Duration::from_secs(1)),
@@ -109,23 +109,23 @@ async fn an_hour_without_a_change_is_bookmarks_and_nothing_else() {
         (Some(HOUR), Duration::from_mins(5)),
     ];
     let mut streams = Vec::new();
-    for (asked, interval) in intervals {
+    for (requested, interval) in intervals {
         let request = WatchSkillsRequest {
-            bookmark_interval: asked.map(|d| d.try_into().expect("a duration")),
-            ..watching(vec![selected("r", fixture.path("r"))])
+            bookmark_interval: requested.map(|d| d.try_into().expect("a duration")),
+            ..watch_request(vec![selected("r", fixture.path("r"))])
         };
-        let opened = client.watch_skills(asked_by_us(request)).await.expect("a stream");
+        let opened = client.watch_skills(local_request(request)).await.expect("a stream");
         let mut stream = opened.into_inner();
-        let (at, revision) = synced(&mut stream).await;
+        let (at, revision) = next_synced(&mut stream).await;
         streams.push((stream, interval, at, revision));
     }
-    let followed = streams.into_iter().map(async |(mut stream, interval, begun, revision)| {
-        let (mut last, mut count) = (begun, 0);
-        while last + interval <= begun + HOUR {
-            let (at, response) = next(&mut stream).await;
+    let bookmarks = streams.into_iter().map(async |(mut stream, interval, started, revision)| {
+        let (mut last, mut count) = (started, 0);
+        while last + interval <= started + HOUR {
+            let (at, response) = next_event(&mut stream).await;
             assert!(matches!(response.event, Some(Event::Bookmark(_))), "{response:?}");
             assert_eq!(response.revision, revision, "no revision without a change");
-            // The clock of the runtime counts whole milliseconds.
+            // The runtime's clock has a resolution of one millisecond.
             let waited = (at - last).abs_diff(interval);
             assert!(waited <= Duration::from_millis(1), "{:?}, not {interval:?}", at - last);
             (last, count) = (at, count + 1);
@@ -133,14 +133,14 @@ async fn an_hour_without_a_change_is_bookmarks_and_nothing_else() {
         println!("{count} bookmarks in an hour, every {interval:?}");
         (stream, interval)
     });
-    let streams = futures_util::future::join_all(followed).await;
-    // They are still followed: what does change is told, and puts the next bookmark off.
-    fixture.replace("r/s07/SKILL.md", skill("s07", "Changed."));
-    let told = streams.into_iter().map(async |(mut stream, interval)| {
-        let (changed, _) = synced(&mut stream).await;
-        let (at, response) = next(&mut stream).await;
+    let streams = futures_util::future::join_all(bookmarks).await;
+    // The streams are still open: a change is sent and delays the next bookmark.
+    fixture.replace("r/s07/SKILL.md", skill_text("s07", "Changed."));
+    let changes = streams.into_iter().map(async |(mut stream, interval)| {
+        let (changed, _) = next_synced(&mut stream).await;
+        let (at, response) = next_event(&mut stream).await;
         assert!(matches!(response.event, Some(Event::Bookmark(_))), "{response:?}");
         assert!((at - changed).abs_diff(interval) <= Duration::from_millis(1));
     });
-    futures_util::future::join_all(told).await;
+    futures_util::future::join_all(changes).await;
 }

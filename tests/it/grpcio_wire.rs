@@ -1,5 +1,5 @@
-//! What a stock grpcio client sends on a Unix socket, byte for byte, and what the daemon makes of it.
-//! grpcio names the socket's path as the authority of its requests, percent-encoded.
+//! Replays the bytes that grpcio clients send on a Unix socket. grpcio sends the percent-encoded
+//! path of the socket as the `:authority` of its requests.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -8,11 +8,11 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::HANG;
+use crate::harness::HANG_TIMEOUT;
 
-/// Up to its first request, with the size of the connection's window and of its frames.
+/// Preface, settings and window update that grpcio sends before its first request.
 const GREETING: &[&[u8]] = &[
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     b"\0\0\x24\x04\0\0\0\0\0",
@@ -21,8 +21,8 @@ const GREETING: &[&[u8]] = &[
     b"\0\0\0\x04\x01\0\0\0\0",
 ];
 
-/// A request: its fields are literals, to be kept in the table. Then the window for its answer, and
-/// an empty message.
+/// First request, whose header fields are literals that enter the HPACK table, then a window update
+/// and an empty message.
 const FIRST: &[&[u8]] = &[
     b"\0\x01\x05\x01\x04\0\0\0\x01",
     b"@\x05:path)/caproot.v1.CapabilityService/GetExecutor",
@@ -34,7 +34,7 @@ const FIRST: &[&[u8]] = &[
     b"\0\0\x05\0\x01\0\0\0\x01\0\0\0\0\0",
 ];
 
-/// Two more: all but a new deadline is in the table now.
+/// Two later requests. All fields except a new deadline are in the HPACK table.
 const LATER: &[&[u8]] = &[
     b"\0\0\x1b\x01\x04\0\0\0\x03\xc4\xc3\x83\x86\xc2\xc1\xc0@\x0cgrpc-timeout\x04901S\xbf",
     b"\0\0\x05\0\x01\0\0\0\x03\0\0\0\0\0",
@@ -42,10 +42,10 @@ const LATER: &[&[u8]] = &[
     b"\0\0\x05\0\x01\0\0\0\x05\0\0\0\0\0",
 ];
 
-/// The same question as other libraries would put it: the authority is `%2Frun%2Fs.sock` in the
-/// Huffman code, its name from the static table, and the block goes on in a second frame that begins
-/// in the middle of the authority.
-const CODED: &[&[u8]] = &[
+/// Request of another client: the authority is `%2Frun%2Fs.sock` in Huffman code, its name comes
+/// from the static table, and the header block continues in a second frame in the middle of the
+/// authority.
+const HUFFMAN: &[&[u8]] = &[
     b"\0\0\x32\x01\0\0\0\0\x01\x83\x86",
     b"\x44)/caproot.v1.CapabilityService/GetExecutor",
     b"\x41\x8b\x54\x58\x6c",
@@ -56,17 +56,17 @@ const CODED: &[&[u8]] = &[
     b"\0\0\x05\0\x01\0\0\0\x01\0\0\0\0\0",
 ];
 
-/// What came back on one stream.
+/// Response on one stream.
 #[derive(Debug, Default)]
-struct Answer {
+struct StreamResponse {
     data: Vec<u8>,
     reset: bool,
     ended: bool,
 }
 
-/// Reads frames until so many streams have ended.
-fn answers(mut from: impl Read, streams: usize) -> BTreeMap<u32, Answer> {
-    let mut answers: BTreeMap<u32, Answer> = BTreeMap::new();
+/// Reads frames until this many streams have ended.
+fn answers(mut from: impl Read, streams: usize) -> BTreeMap<u32, StreamResponse> {
+    let mut answers: BTreeMap<u32, StreamResponse> = BTreeMap::new();
     while answers.values().filter(|answer| answer.ended).count() < streams {
         let mut head = [0; 9];
         from.read_exact(&mut head).unwrap_or_else(|e| panic!("{e} after {answers:?}"));
@@ -74,7 +74,7 @@ fn answers(mut from: impl Read, streams: usize) -> BTreeMap<u32, Answer> {
         let mut payload = vec![0; u32::from_be_bytes([0, l0, l1, l2]) as usize];
         from.read_exact(&mut payload).expect("a payload");
         let stream = u32::from_be_bytes(stream);
-        assert_ne!(kind, 7, "the connection is not given up: {payload:?}");
+        assert_ne!(kind, 7, "no GOAWAY: {payload:?}");
         if stream == 0 {
             continue;
         }
@@ -89,24 +89,24 @@ fn answers(mut from: impl Read, streams: usize) -> BTreeMap<u32, Answer> {
     answers
 }
 
-fn serving() -> (Fixture, Serving, String) {
+fn serve_on_socket() -> (Fixture, DaemonProcess, String) {
     let fixture = Fixture::new("dir run\nmode 0700 run\nskill root/a");
     let socket = fixture.path("run/c.sock").display().to_string();
     let listen = format!("unix:{socket}");
     let root = fixture.path("root");
     let flags = [OsStr::new("--root"), root.as_os_str(), "--listen".as_ref(), listen.as_ref()];
-    let serving = Serving::start(&flags);
+    let serving = DaemonProcess::start(&flags);
     (fixture, serving, socket)
 }
 
 fn connect(socket: impl AsRef<Path>) -> UnixStream {
     let stream = UnixStream::connect(socket).expect("connect");
-    stream.set_read_timeout(Some(HANG)).expect("a timeout");
+    stream.set_read_timeout(Some(HANG_TIMEOUT)).expect("a timeout");
     stream
 }
 
-/// Each stream was answered with a message that names the environment.
-fn assert_answered(answers: &BTreeMap<u32, Answer>, streams: &[u32]) {
+/// Asserts that each stream got a message that names the environment.
+fn assert_answered(answers: &BTreeMap<u32, StreamResponse>, streams: &[u32]) {
     assert_eq!(answers.keys().copied().collect::<Vec<_>>(), streams, "{answers:?}");
     for answer in answers.values() {
         assert!(!answer.reset && answer.data.windows(5).any(|w| w == b"local"), "{answers:?}");
@@ -114,8 +114,8 @@ fn assert_answered(answers: &BTreeMap<u32, Answer>, streams: &[u32]) {
 }
 
 #[test]
-fn the_path_of_the_socket_is_taken_for_an_authority() {
-    let (_fixture, serving, socket) = serving();
+fn the_socket_path_is_accepted_as_authority() {
+    let (_fixture, serving, socket) = serve_on_socket();
     let mut stream = connect(&socket);
     stream.write_all(&[GREETING.concat(), FIRST.concat()].concat()).expect("write");
     assert_answered(&answers(&stream, 1), &[1]);
@@ -126,8 +126,8 @@ fn the_path_of_the_socket_is_taken_for_an_authority() {
 }
 
 #[test]
-fn also_when_it_comes_byte_by_byte() {
-    let (_fixture, serving, socket) = serving();
+fn the_socket_path_is_accepted_byte_by_byte() {
+    let (_fixture, serving, socket) = serve_on_socket();
     let mut stream = connect(&socket);
     for byte in [GREETING.concat(), FIRST.concat(), LATER.concat()].concat() {
         stream.write_all(&[byte]).expect("write");
@@ -138,25 +138,25 @@ fn also_when_it_comes_byte_by_byte() {
 }
 
 #[test]
-fn also_in_the_huffman_code_and_in_two_frames() {
-    let (_fixture, serving, socket) = serving();
+fn the_socket_path_is_accepted_in_huffman_code_and_two_frames() {
+    let (_fixture, serving, socket) = serve_on_socket();
     let mut stream = connect(&socket);
-    stream.write_all(&[GREETING.concat(), CODED.concat()].concat()).expect("write");
+    stream.write_all(&[GREETING.concat(), HUFFMAN.concat()].concat()).expect("write");
     assert_answered(&answers(&stream, 1), &[1]);
     drop(stream);
     assert_eq!(serving.terminate().0, Some(0));
 }
 
 #[test]
-fn tcp_takes_authorities_only() {
+fn the_socket_path_is_rejected_over_tcp() {
     let fixture = Fixture::new("skill root/a");
     let root = fixture.path("root");
     let listen = ["--listen", "tcp:127.0.0.1:0"].map(OsStr::new);
     let serving =
-        Serving::start(&[&[OsStr::new("--root"), root.as_os_str()], &listen[..]].concat());
+        DaemonProcess::start(&[&[OsStr::new("--root"), root.as_os_str()], &listen[..]].concat());
     let address = serving.endpoint().strip_prefix("tcp:").expect("a TCP listener");
     let mut stream = TcpStream::connect(address).expect("connect");
-    stream.set_read_timeout(Some(HANG)).expect("a timeout");
+    stream.set_read_timeout(Some(HANG_TIMEOUT)).expect("a timeout");
     stream.write_all(&[GREETING.concat(), FIRST.concat()].concat()).expect("write");
     let answers = answers(&stream, 1);
     assert!(answers[&1].reset && answers[&1].data.is_empty(), "{answers:?}");

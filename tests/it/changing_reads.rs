@@ -1,4 +1,4 @@
-//! Reads of files that change: a page of another version is never given, and cursors outlive the
+//! Reads of files that change: pages of different versions are never mixed, and cursors outlive the
 //! daemon.
 
 use std::fs;
@@ -11,31 +11,31 @@ use tonic::Code;
 
 use crate::fixture::Fixture;
 use crate::harness::{
-    Daemon, Setup, assert_refused, by_both_openers, bytes_of, read_request, refusal, selected,
+    Daemon, Setup, assert_rpc_error, by_both_openers, bytes_of, read_request, rpc_error, selected,
 };
 use crate::reads::digest;
 
 by_both_openers! {
-    async fn an_edit_between_pages_is_told_with_the_new_digest;
-    async fn a_file_that_is_gone_between_pages;
-    async fn a_file_that_becomes_something_else;
-    async fn a_package_that_is_gone_is_not_found_by_a_fresh_read;
+    async fn an_edit_between_pages_is_reported_with_the_new_digest;
+    async fn a_file_removed_between_pages_is_not_found;
+    async fn a_file_that_is_replaced_by_another_type_is_not_read;
+    async fn a_removed_package_is_not_found_by_a_fresh_read;
     async fn a_cursor_outlives_the_daemon;
-    async fn a_cursor_is_no_key_to_a_root_that_is_not_allowed;
+    async fn a_cursor_gives_no_access_to_a_disallowed_root;
     async fn a_read_during_rewrites_is_one_version_or_an_error;
 }
 
-/// A package `a` with a file of 100 bytes, and a request for its first 10.
-async fn hundred(opener: OpenMethod) -> (Fixture, Daemon, ReadResourceRequest) {
+/// Daemon with a package `a` that has a file of 100 bytes, and a request for the first 10 bytes.
+async fn serve_hundred_bytes(opener: OpenMethod) -> (Fixture, Daemon, ReadResourceRequest) {
     let fixture = Fixture::new("skill root/a\nfile root/a/x\n| \\{100*o}\\");
-    let daemon = Daemon::start(Setup::allowing([fixture.path("root")]).opening(opener)).await;
+    let daemon = Daemon::start(Setup::allowing([fixture.path("root")]).with_opener(opener)).await;
     let root = selected("r", fixture.path("root"));
     let request = read_request(&root, "skill://r/a", "skill://r/a/x");
     (fixture, daemon, ReadResourceRequest { max_bytes: 10, ..request })
 }
 
-async fn an_edit_between_pages_is_told_with_the_new_digest(opener: OpenMethod) {
-    let (fixture, daemon, request) = hundred(opener).await;
+async fn an_edit_between_pages_is_reported_with_the_new_digest(opener: OpenMethod) {
+    let (fixture, daemon, request) = serve_hundred_bytes(opener).await;
     let in_place = "n".repeat(100);
     let edits: [(&str, &dyn Fn()); 3] = [
         (&in_place, &|| fixture.write("root/a/x", &in_place)),
@@ -47,7 +47,7 @@ async fn an_edit_between_pages_is_told_with_the_new_digest(opener: OpenMethod) {
         edit();
         let next = ReadResourceRequest { cursor, ..request.clone() };
         let refused =
-            assert_refused(daemon.read(next).await, Code::Aborted, "RESOURCE_CHANGED", None);
+            assert_rpc_error(daemon.read(next).await, Code::Aborted, "RESOURCE_CHANGED", None);
         assert_eq!(refused.metadata.get("digest"), Some(&digest(content.as_bytes())));
         assert_eq!(refused.metadata.get("root_id").map(String::as_str), Some("r"));
         let again = daemon.read_all(request.clone()).await.expect("from the start");
@@ -56,17 +56,17 @@ async fn an_edit_between_pages_is_told_with_the_new_digest(opener: OpenMethod) {
     daemon.stop().await;
 }
 
-async fn a_file_that_is_gone_between_pages(opener: OpenMethod) {
-    let (fixture, daemon, request) = hundred(opener).await;
+async fn a_file_removed_between_pages_is_not_found(opener: OpenMethod) {
+    let (fixture, daemon, request) = serve_hundred_bytes(opener).await;
     let cursor = daemon.read(request.clone()).await.expect("a page").next_cursor;
     fs::remove_file(fixture.path("root/a/x")).expect("remove");
     let answer = daemon.read(ReadResourceRequest { cursor, ..request }).await;
-    assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+    assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
     daemon.stop().await;
 }
 
-async fn a_file_that_becomes_something_else(opener: OpenMethod) {
-    let (mut fixture, daemon, request) = hundred(opener).await;
+async fn a_file_that_is_replaced_by_another_type_is_not_read(opener: OpenMethod) {
+    let (mut fixture, daemon, request) = serve_hundred_bytes(opener).await;
     daemon.read(request.clone()).await.expect("a page");
     for entry in ["fifo root/a/x", "dir root/a/x", "link root/a/x -> .env"] {
         let path = fixture.path("root/a/x");
@@ -77,54 +77,55 @@ async fn a_file_that_becomes_something_else(opener: OpenMethod) {
         }
         fixture.add(entry);
         let answer = daemon.read(request.clone()).await;
-        assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+        assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
     }
     fs::remove_file(fixture.path("root/a/x")).expect("remove");
     fixture.add("link root/a/x -> /etc/passwd");
     let answer = daemon.read(request).await;
-    assert_refused(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
+    assert_rpc_error(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
     daemon.stop().await;
 }
 
-async fn a_package_that_is_gone_is_not_found_by_a_fresh_read(opener: OpenMethod) {
-    let (fixture, daemon, request) = hundred(opener).await;
+async fn a_removed_package_is_not_found_by_a_fresh_read(opener: OpenMethod) {
+    let (fixture, daemon, request) = serve_hundred_bytes(opener).await;
     daemon.read(request.clone()).await.expect("a page");
     fs::remove_file(fixture.path("root/a/SKILL.md")).expect("remove");
     let fresh = ReadResourceRequest { consistency: Consistency::Fresh.into(), ..request.clone() };
     let answer = daemon.read(fresh).await;
-    assert_refused(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
+    assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
     daemon.stop().await;
 }
 
 async fn a_cursor_outlives_the_daemon(opener: OpenMethod) {
-    let (fixture, daemon, request) = hundred(opener).await;
+    let (fixture, daemon, request) = serve_hundred_bytes(opener).await;
     let first = daemon.read(request.clone()).await.expect("a page");
     daemon.stop().await;
-    let daemon = Daemon::start(Setup::allowing([fixture.path("root")]).opening(opener)).await;
+    let daemon = Daemon::start(Setup::allowing([fixture.path("root")]).with_opener(opener)).await;
     let next = ReadResourceRequest { cursor: first.next_cursor.clone(), ..request.clone() };
     let second = daemon.read(next.clone()).await.expect("the next page");
     assert_eq!((bytes_of(&second), second.digest), (vec![b'o'; 10], first.digest));
     assert_ne!(second.epoch, first.epoch, "another daemon");
-    fixture.replace("root/a/x", "changed while nobody looked");
-    assert_refused(daemon.read(next).await, Code::Aborted, "RESOURCE_CHANGED", None);
+    fixture.replace("root/a/x", "changed while no daemon ran");
+    assert_rpc_error(daemon.read(next).await, Code::Aborted, "RESOURCE_CHANGED", None);
     daemon.stop().await;
 }
 
-async fn a_cursor_is_no_key_to_a_root_that_is_not_allowed(opener: OpenMethod) {
-    let (fixture, daemon, request) = hundred(opener).await;
+async fn a_cursor_gives_no_access_to_a_disallowed_root(opener: OpenMethod) {
+    let (fixture, daemon, request) = serve_hundred_bytes(opener).await;
     let cursor = daemon.read(request.clone()).await.expect("a page").next_cursor;
     daemon.stop().await;
     let mut fixture = fixture;
     fixture.add("dir elsewhere");
-    let daemon = Daemon::start(Setup::allowing([fixture.path("elsewhere")]).opening(opener)).await;
+    let daemon =
+        Daemon::start(Setup::allowing([fixture.path("elsewhere")]).with_opener(opener)).await;
     let answer = daemon.read(ReadResourceRequest { cursor, ..request }).await;
-    assert_refused(answer, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
+    assert_rpc_error(answer, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
     daemon.stop().await;
 }
 
-/// Two versions that differ in every byte and in length, so that any mix shows.
+/// The two versions differ in every byte and in length, so that any mix is detected.
 async fn a_read_during_rewrites_is_one_version_or_an_error(opener: OpenMethod) {
-    let (fixture, daemon, request) = hundred(opener).await;
+    let (fixture, daemon, request) = serve_hundred_bytes(opener).await;
     let versions = [vec![b'a'; 40_000], vec![b'b'; 50_000]];
     fixture.replace("root/a/x", &versions[0]);
     let fixture = Arc::new(fixture);
@@ -146,7 +147,7 @@ async fn a_read_during_rewrites_is_one_version_or_an_error(opener: OpenMethod) {
         match daemon.read(request.clone()).await {
             Ok(page) => {
                 let bytes = bytes_of(&page);
-                assert_eq!(page.digest, digest(&bytes), "the digest is of what was sent");
+                assert_eq!(page.digest, digest(&bytes), "the digest matches the page");
                 assert_eq!(page.total_bytes, bytes.len() as u64);
                 assert!(
                     versions.iter().any(|version| version.starts_with(&bytes)),
@@ -154,14 +155,14 @@ async fn a_read_during_rewrites_is_one_version_or_an_error(opener: OpenMethod) {
                 );
             }
             Err(status) => {
-                let refused = refusal(&status);
+                let refused = rpc_error(&status);
                 assert_eq!((refused.code, &*refused.reason), (Code::Aborted, "RESOURCE_CHANGED"));
             }
         }
     }
     done.store(true, Ordering::Relaxed);
     writer.join().expect("the writer");
-    let last = daemon.read(request.clone()).await.expect("nobody writes any more");
+    let last = daemon.read(request.clone()).await.expect("the writer has ended");
     assert!(versions.contains(&bytes_of(&last)));
     daemon.stop().await;
 }

@@ -1,22 +1,22 @@
-//! What the daemon opens, as the kernel tells it to anybody.
+//! Counts how often the daemon opens a file, with an inotify watch of the test.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
 use inotify::{Inotify, WatchMask};
 
-/// Counts how often the SKILL.md of a directory is opened.
-pub(crate) struct Looks(Inotify);
+/// Counter of the openings of SKILL.md in one directory.
+pub(crate) struct OpenCounter(Inotify);
 
-impl Looks {
-    /// Counts from now on.
-    pub(crate) fn at(dir: &Path) -> Self {
+impl OpenCounter {
+    /// Starts to count.
+    pub(crate) fn start(dir: &Path) -> Self {
         let inotify = Inotify::init().expect("an instance");
         inotify.watches().add(dir, WatchMask::OPEN).expect("a watch");
         Self(inotify)
     }
 
-    /// Since this was asked last.
+    /// Returns the number of openings since the last call.
     pub(crate) fn count(&mut self) -> usize {
         let mut buffer = [0; 4_096];
         match self.0.read_events(&mut buffer) {

@@ -1,4 +1,4 @@
-//! A root on a filesystem whose changes make no event.
+//! Root on a filesystem whose changes cause no inotify event.
 
 use std::time::Duration;
 
@@ -8,56 +8,60 @@ use caproot::proto::caproot::v1::{DiagnosticCode, RemovalReason, RootState, Seve
 use crate::fixture::Fixture;
 use crate::fuse::Fuse;
 use crate::harness::{Daemon, Setup, selected};
-use crate::live::{fresh, skill, status, watching};
-use crate::private::is_inside;
+use crate::namespaces::runs_in_namespaces;
 use crate::replica::Replica;
+use crate::watch_harness::{fresh_list, skill_text, watch_request, watch_status};
 
 #[tokio::test]
-async fn what_no_event_tells_is_polled_for() {
-    if !is_inside("polled::what_no_event_tells_is_polled_for", &["--mount"]) {
+async fn changes_without_events_are_found_by_polling() {
+    if !runs_in_namespaces("polling::changes_without_events_are_found_by_polling", &["--mount"]) {
         return;
     }
     let fixture = Fixture::new("dir r\nskill e/a");
     let Some(remote) = Fuse::mount(&fixture.path("r")) else { return };
     for name in ["a", "b", "deep/down/c"] {
-        remote.write(&format!("{name}/SKILL.md"), skill("s", "At first."));
+        remote.write(&format!("{name}/SKILL.md"), skill_text("s", "At first."));
     }
     let timing =
         WatchTiming { poll_interval: Duration::from_millis(100), ..WatchTiming::default() };
     let setup = Setup { timing, ..Setup::allowing([fixture.top().to_owned()]) };
     let daemon = Daemon::start(setup).await;
     let roots = vec![selected("r", fixture.path("r")), selected("e", fixture.path("e"))];
-    let mut replica = Replica::open(&daemon, watching(roots.clone())).await;
-    replica.step().await;
+    let mut replica = Replica::open(&daemon, watch_request(roots.clone())).await;
+    replica.next_batch().await;
     assert_eq!(replica.skills.len(), 4);
     let root = &replica.roots["r"];
     assert_eq!((root.state(), root.watch_mode()), (RootState::Ready, WatchMode::Polling));
     assert!(root.watch_message.contains("FUSE"), "the reason: {}", root.watch_message);
-    let said = &replica.diagnostics["r"];
-    let said = said.iter().find(|d| d.code() == DiagnosticCode::WatchDegraded).expect("a warning");
-    assert_eq!((said.severity(), &said.message), (Severity::Warning, &root.watch_message));
-    assert_eq!(replica.roots["e"].watch_mode(), WatchMode::Events, "the other has events");
-    assert_eq!(status(&daemon).await.polling_roots, 1);
+    let diagnostics = &replica.diagnostics["r"];
+    let diagnostic =
+        diagnostics.iter().find(|d| d.code() == DiagnosticCode::WatchDegraded).expect("a warning");
+    assert_eq!(
+        (diagnostic.severity(), &diagnostic.message),
+        (Severity::Warning, &root.watch_message)
+    );
+    assert_eq!(replica.roots["e"].watch_mode(), WatchMode::Events, "the other root has events");
+    assert_eq!(watch_status(&daemon).await.polling_roots, 1);
 
     for n in 0..5 {
         let says = format!("Round {n}.");
-        remote.write("a/SKILL.md", skill("s", &says));
-        assert_eq!(replica.change().await.upserted, ["skill://r/a"]);
+        remote.write("a/SKILL.md", skill_text("s", &says));
+        assert_eq!(replica.next_change().await.upserted, ["skill://r/a"]);
         assert_eq!(replica.skills["skill://r/a"].description, says);
-        remote.write("new/SKILL.md", skill("s", "New."));
-        assert_eq!(replica.change().await.upserted, ["skill://r/new"]);
+        remote.write("new/SKILL.md", skill_text("s", "New."));
+        assert_eq!(replica.next_change().await.upserted, ["skill://r/new"]);
         remote.remove("new");
         let gone = [("skill://r/new".to_owned(), RemovalReason::Deleted)];
-        assert_eq!(replica.change().await.removed, gone);
+        assert_eq!(replica.next_change().await.removed, gone);
     }
     remote.remove("deep/down/c/SKILL.md");
     let gone = [("skill://r/deep/down/c".to_owned(), RemovalReason::Deleted)];
-    assert_eq!(replica.change().await.removed, gone);
+    assert_eq!(replica.next_change().await.removed, gone);
     // A fresh list does not wait for the next poll.
     for n in 0..20 {
         let says = format!("Fresh {n}.");
-        remote.write("b/SKILL.md", skill("s", &says));
-        let list = fresh(&daemon, &roots).await;
+        remote.write("b/SKILL.md", skill_text("s", &says));
+        let list = fresh_list(&daemon, &roots).await;
         let found = list.skills.iter().find(|s| s.package == "skill://r/b").expect("listed");
         assert_eq!(found.description, says);
     }

@@ -1,4 +1,4 @@
-//! Published roots and the usual places, and roots that change between two calls.
+//! Published roots, the default locations, and roots that change between two calls.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use caproot::proto::caproot::v1::{
 };
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, list_request, located, selected, surroundings};
+use crate::harness::{Daemon, Setup, isolated_env, list_request, located, selected};
 
 async fn published(daemon: &Daemon) -> Vec<PublishedRoot> {
     daemon
@@ -69,7 +69,7 @@ async fn a_root_that_is_not_published_has_no_scope() {
 }
 
 #[tokio::test]
-async fn the_usual_places_in_scope_order() {
+async fn default_locations_are_published_in_scope_order() {
     let fixture = Fixture::new(
         "skill work/.agents/skills/of-repo\nskill home/.agents/skills/of-user\n\
          skill home/.codex/skills/of-codex\nskill home/.codex/skills/.system/of-system\n\
@@ -77,7 +77,7 @@ async fn the_usual_places_in_scope_order() {
          link home/.codex/skills/.system/link -> ../of-codex\n\
          skill etc/codex/skills/of-admin",
     );
-    let setup = Setup { env: surroundings(fixture.top()), ..Setup::default() };
+    let setup = Setup { env: isolated_env(fixture.top()), ..Setup::default() };
     let daemon = Daemon::start(setup).await;
     let roots = published(&daemon).await;
     let scopes: Vec<_> = roots.iter().map(PublishedRoot::scope).collect();
@@ -88,7 +88,8 @@ async fn the_usual_places_in_scope_order() {
     let answer = daemon.list(&select).await;
     let found: std::collections::BTreeMap<_, _> =
         answer.skills.iter().map(|s| (&*s.name, s.scope())).collect();
-    // A published root is not searched inside another one, and links in SYSTEM are not followed.
+    // A published root is not scanned inside another published root, and links in SYSTEM are not
+    // followed.
     let expected = [
         ("of-admin", Scope::Admin),
         ("of-codex", Scope::User),
@@ -98,15 +99,15 @@ async fn the_usual_places_in_scope_order() {
     ];
     assert_eq!(found, expected.into());
     assert_eq!(answer.skills.len(), 5, "each is listed once");
-    let told: Vec<_> = answer.diagnostics.iter().map(|d| d.code().as_str_name()).collect();
-    assert!(told.contains(&"DIAGNOSTIC_CODE_OUTSIDE_ROOT"), "the link is told: {told:?}");
+    let codes: Vec<_> = answer.diagnostics.iter().map(|d| d.code().as_str_name()).collect();
+    assert!(codes.contains(&"DIAGNOSTIC_CODE_OUTSIDE_ROOT"), "the link is reported: {codes:?}");
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn codex_home_may_be_elsewhere_and_places_may_be_missing() {
+async fn codex_home_is_used_and_missing_locations_are_ignored() {
     let fixture = Fixture::new("skill codex/skills/one");
-    let mut env = surroundings(fixture.top());
+    let mut env = isolated_env(fixture.top());
     env.codex_home = Some(fixture.path("codex"));
     let daemon = Daemon::start(Setup { env, ..Setup::default() }).await;
     let roots = published(&daemon).await;
@@ -127,7 +128,7 @@ async fn ids_of_published_roots_are_made_unique() {
 }
 
 #[tokio::test]
-async fn fresh_sees_what_was_done_before_the_call() {
+async fn a_fresh_list_includes_earlier_changes() {
     let mut fixture = Fixture::new("skill root/a");
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
     let root = selected("r", fixture.path("root"));
@@ -151,7 +152,7 @@ async fn fresh_sees_what_was_done_before_the_call() {
 }
 
 #[tokio::test]
-async fn a_root_comes_goes_and_comes_again() {
+async fn a_root_that_is_removed_and_recreated_is_found() {
     let mut fixture = Fixture::new("dir top");
     let daemon = Daemon::start(Setup::allowing([fixture.path("top")])).await;
     let root = selected("r", fixture.path("top/root"));
@@ -169,7 +170,7 @@ async fn a_root_comes_goes_and_comes_again() {
 }
 
 #[tokio::test]
-async fn a_link_that_is_turned_is_another_tree() {
+async fn a_root_follows_a_changed_link() {
     let mut fixture = Fixture::new("skill top/v1/one\nskill top/v2/two\nlink top/current -> v1");
     let daemon = Daemon::start(Setup::allowing([fixture.path("top")])).await;
     let root = selected("r", fixture.path("top/current"));
@@ -195,7 +196,7 @@ async fn an_unknown_published_name_is_an_invalid_path() {
 }
 
 #[tokio::test]
-async fn a_published_root_that_goes_away_says_so() {
+async fn a_removed_published_root_is_not_found() {
     let fixture = Fixture::new("skill top/root/a\nskill top/other/b");
     let mut setup = Setup::publishing("p", fixture.path("top/root"));
     setup.allow.push(fixture.path("top"));
@@ -210,24 +211,25 @@ async fn a_published_root_that_goes_away_says_so() {
     daemon.stop().await;
 }
 
-/// The same tree is the same catalog on every start, apart from what names the start itself.
+/// The catalog of an unchanged tree is the same after each start, except for epoch, revision and
+/// token.
 #[tokio::test]
-async fn two_daemons_say_the_same_of_one_tree() {
+async fn two_daemons_give_the_same_list_of_one_tree() {
     let fixture = Fixture::new(
         "repeat 40 skill root/s{}\nrepeat 9 link root/l{} -> s0{}\nskill root/.git/x\n\
          repeat 5 file root/bad{}/SKILL.md\n| {}\nlink root/out -> ..",
     );
     let root = selected("r", fixture.path("root"));
-    let mut said = Vec::new();
+    let mut lists = Vec::new();
     for _ in 0..2 {
         let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
         let mut answer = daemon.list(std::slice::from_ref(&root)).await;
         (answer.epoch, answer.revision) = (String::new(), 0);
-        // Holds both.
+        // The resume token contains the epoch and the revision.
         answer.resume_token.clear();
         assert_eq!(answer.skills.len(), 40);
-        said.push(answer);
+        lists.push(answer);
         daemon.stop().await;
     }
-    assert_eq!(said[0], said[1]);
+    assert_eq!(lists[0], lists[1]);
 }

@@ -1,6 +1,6 @@
-//! No answer and no log line holds a path of the executor that the daemon made: everything that the
-//! server sends is recorded as it goes over the wire and searched. Errors travel in compressed
-//! headers, so those are searched as the client unpacked them.
+//! Responses and log lines must not contain paths of the executor that the daemon resolved. The
+//! test records and searches all bytes that the server sends. Errors travel in compressed headers,
+//! so the test searches them as the client decoded them.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -18,29 +18,31 @@ use crate::harness::{
     Client, Daemon, Setup, connect, list_request, located, read_request, selected,
 };
 
-/// Forwards one listener's connections to `to` and keeps what comes back.
+/// Proxy that forwards connections to the daemon and records the responses.
 struct Recorder {
     address: String,
     answers: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Recorder {
-    fn before(to: &str) -> Self {
+    fn start(to: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address").to_string();
         let answers = Arc::new(Mutex::new(Vec::new()));
-        let (to, kept) = (to.to_owned(), answers.clone());
-        // Ends with the process; it only waits for more connections.
+        let (to, recorded) = (to.to_owned(), answers.clone());
+        // The thread ends with the process. It only waits for connections.
         thread::spawn(move || {
             for client in listener.incoming() {
                 let client = client.expect("a connection");
                 let server = TcpStream::connect(&to).expect("the daemon");
-                let twin = |s: &TcpStream| s.try_clone().expect("another handle");
-                let (up_from, up_to) = (twin(&client), twin(&server));
+                let clone = |s: &TcpStream| s.try_clone().expect("another handle");
+                let (up_from, up_to) = (clone(&client), clone(&server));
                 thread::spawn(move || copy(up_from, up_to, |_| {}));
-                let kept = kept.clone();
+                let recorded = recorded.clone();
                 thread::spawn(move || {
-                    copy(server, client, |bytes| kept.lock().expect("the record").extend(bytes));
+                    copy(server, client, |bytes| {
+                        recorded.lock().expect("the record").extend(bytes)
+                    });
                 });
             }
         });
@@ -48,10 +50,10 @@ impl Recorder {
     }
 }
 
-fn copy(mut from: TcpStream, mut to: TcpStream, see: impl Fn(&[u8])) {
+fn copy(mut from: TcpStream, mut to: TcpStream, record: impl Fn(&[u8])) {
     let mut buffer = [0; 16_384];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
-        see(&buffer[..length]);
+        record(&buffer[..length]);
         if to.write_all(&buffer[..length]).is_err() {
             break;
         }
@@ -59,8 +61,8 @@ fn copy(mut from: TcpStream, mut to: TcpStream, see: impl Fn(&[u8])) {
     drop(to.shutdown(Shutdown::Write));
 }
 
-/// A tree with something wrong of every kind, so that diagnostics and errors have much to say.
-fn troubled() -> Fixture {
+/// Tree with every kind of problem, so that responses have many diagnostics and errors.
+fn broken_tree() -> Fixture {
     Fixture::new(
         "skill root/a\n\
          file root/a/x.md\n| text\n\
@@ -84,9 +86,9 @@ fn troubled() -> Fixture {
     )
 }
 
-/// Calls every RPC with every root, good and bad; gives all errors.
+/// Calls every RPC with every root, valid and invalid. Returns all errors.
 async fn call_everything(client: &mut Client, roots: &[SelectedCapabilityRoot]) -> Vec<Status> {
-    let mut refused = Vec::new();
+    let mut errors = Vec::new();
     client.get_executor(GetExecutorRequest {}).await.expect("GetExecutor");
     client.list_roots(ListRootsRequest {}).await.expect("ListRoots");
     client.list_skills(list_request(roots)).await.expect("ListSkills");
@@ -110,21 +112,21 @@ async fn call_everything(client: &mut Client, roots: &[SelectedCapabilityRoot]) 
                 _ => format!("skill://{id}/{path}"),
             };
             let request = read_request(root, &handle(package), &handle(resource));
-            refused.extend(client.read_resource(request).await.err());
+            errors.extend(client.read_resource(request).await.err());
         }
     }
     let mut request = list_request(roots);
     request.page_size = -1;
-    refused.extend(client.list_skills(request).await.err());
-    refused
+    errors.extend(client.list_skills(request).await.err());
+    errors
 }
 
 #[tokio::test]
-async fn the_wire_holds_no_path() {
-    let fixture = troubled();
+async fn responses_contain_no_path() {
+    let fixture = broken_tree();
     let setup = Setup::publishing("pub", fixture.path("root"));
     let daemon = Daemon::start(setup).await;
-    let recorder = Recorder::before(&daemon.address);
+    let recorder = Recorder::start(&daemon.address);
     let mut client = connect(&recorder.address).await;
     let roots = [
         selected("r", fixture.path("root")),
@@ -135,26 +137,26 @@ async fn the_wire_holds_no_path() {
         selected("other", fixture.path("file")),
         located("bad", "relative"),
     ];
-    let refused = call_everything(&mut client, &roots).await;
-    assert!(refused.len() > 20, "{} calls were refused", refused.len());
+    let errors = call_everything(&mut client, &roots).await;
+    assert!(errors.len() > 20, "{} calls failed", errors.len());
 
     let mut answers = recorder.answers.lock().expect("the record").clone();
-    for status in &refused {
+    for status in &errors {
         answers.extend(status.message().bytes());
         answers.extend(status.details());
         answers.extend(format!("{:?}", status.metadata()).bytes());
     }
     let holds = |text: &str| answers.windows(text.len()).any(|w| w == text.as_bytes());
-    assert!(holds("skill://r/a") && holds("OUTSIDE_ROOT"), "the record is of these answers");
+    assert!(holds("skill://r/a") && holds("OUTSIDE_ROOT"), "the record has these responses");
     let name = fixture.top().file_name().and_then(|n| n.to_str()).expect("UTF-8");
     assert!(!holds(name), "{} went over the wire", fixture.top().display());
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn the_log_holds_no_path() {
-    let fixture = troubled();
-    let binary = crate::binary::Serving::start(&[
+async fn the_log_contains_no_path() {
+    let fixture = broken_tree();
+    let binary = crate::binary::DaemonProcess::start(&[
         "--root".as_ref(),
         fixture.path("root").as_os_str(),
         "--listen".as_ref(),
@@ -167,7 +169,7 @@ async fn the_log_holds_no_path() {
         located("root", "published:root"),
     ];
     call_everything(&mut client, &roots).await;
-    let (status, log) = binary.terminated().await;
+    let (status, log) = binary.terminate_async().await;
     assert_eq!(status, Some(0), "{log}");
     assert!(!log.is_empty(), "the daemon logs something at level info");
     let name = fixture.top().file_name().and_then(|n| n.to_str()).expect("UTF-8");

@@ -1,5 +1,5 @@
-//! Sockets that the real binary is handed over, as by systemd: served, left where they are, and held
-//! to the rules of its own.
+//! Sockets that the real binary inherits, as with systemd socket activation. The daemon serves
+//! them, leaves them in place, and checks them like its own sockets.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -13,25 +13,25 @@ use std::process::{Command, Stdio};
 
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 
-use crate::binary::{Serving, run};
+use crate::binary::{DaemonProcess, run};
 use crate::fixture::Fixture;
 
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trees/demo");
-/// Above what a test has open, so that moving one onto another number closes none.
-const FIRST: i32 = 500;
+/// Above all descriptors of a test, so that moving a descriptor to another number closes none.
+const FIRST_COPY: i32 = 500;
 
-/// Whoever starts the daemon: it listens, and has a directory of its own.
-struct Starter {
+/// Process that starts the daemon. It listens and has a directory of its own.
+struct ServiceManager {
     fixture: Fixture,
     sockets: Vec<(OwnedFd, &'static str)>,
 }
 
-impl Starter {
+impl ServiceManager {
     fn new() -> Self {
         Self { fixture: Fixture::new("dir run\nmode 0700 run"), sockets: Vec::new() }
     }
 
-    fn hand(mut self, socket: impl Into<OwnedFd>, name: &'static str) -> Self {
+    fn add_socket(mut self, socket: impl Into<OwnedFd>, name: &'static str) -> Self {
         self.sockets.push((socket.into(), name));
         self
     }
@@ -39,25 +39,25 @@ impl Starter {
     fn unix(self, name: &'static str) -> Self {
         let listener = UnixListener::bind(self.socket()).expect("a socket");
         fs::set_permissions(self.socket(), fs::Permissions::from_mode(0o660)).expect("chmod");
-        self.hand(listener, name)
+        self.add_socket(listener, name)
     }
 
     fn tcp(self, address: &str, name: &'static str) -> Self {
-        self.hand(TcpListener::bind(address).expect("a port"), name)
+        self.add_socket(TcpListener::bind(address).expect("a port"), name)
     }
 
     fn socket(&self) -> PathBuf {
         self.fixture.path("run/lent.sock")
     }
 
-    fn lent(&self) -> String {
+    fn inherited_endpoint(&self) -> String {
         format!("unix:{}", self.socket().display())
     }
 
-    /// Runs `caproot serve` with the sockets from descriptor 3 on. A shell moves them there, and then
-    /// becomes the daemon, which keeps its process id.
-    fn with<T>(&self, pid: &str, flags: &[&str], run: impl FnOnce(&mut Command) -> T) -> T {
-        let passed: Vec<_> = self.sockets.iter().map(|(fd, _)| pass(fd)).collect();
+    /// Runs `caproot serve` with the sockets from descriptor 3 on. A shell moves the sockets there
+    /// and executes the daemon, which keeps the process id of the shell.
+    fn with_command<T>(&self, pid: &str, flags: &[&str], run: impl FnOnce(&mut Command) -> T) -> T {
+        let passed: Vec<_> = self.sockets.iter().map(|(fd, _)| inheritable_copy(fd)).collect();
         let moves = (3..).zip(&passed).map(|(to, fd)| {
             let from = fd.as_raw_fd();
             format!(" {to}<&{from} {from}<&-")
@@ -72,103 +72,105 @@ impl Starter {
         run(&mut command)
     }
 
-    fn serve(&self, listeners: usize, flags: &[&str]) -> Serving {
-        self.with("$$", flags, |command| Serving::of_many(command, listeners))
+    fn serve(&self, listeners: usize, flags: &[&str]) -> DaemonProcess {
+        self.with_command("$$", flags, |command| {
+            DaemonProcess::spawn_with_lines(command, listeners)
+        })
     }
 
-    /// A start that must fail: its exit code and what it says.
-    fn refused(&self, flags: &[&str]) -> (Option<i32>, String) {
-        self.with("$$", flags, |command| {
+    /// Starts a daemon that must fail. Returns its exit code and its error output.
+    fn start_and_fail(&self, flags: &[&str]) -> (Option<i32>, String) {
+        self.with_command("$$", flags, |command| {
             let mut child = command
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
                 .spawn()
-                .expect("it runs");
+                .expect("the shell runs");
             let mut line = String::new();
             let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
             stdout.read_line(&mut line).expect("text");
             if !line.is_empty() {
                 child.kill().expect("kill");
             }
-            let output = child.wait_with_output().expect("it ends");
-            assert_eq!(line, "", "it starts");
+            let output = child.wait_with_output().expect("the daemon exits");
+            assert_eq!(line, "", "the daemon starts");
             (output.status.code(), String::from_utf8(output.stderr).expect("text"))
         })
     }
 }
 
-/// A copy of a descriptor that a child inherits.
-fn pass(fd: &OwnedFd) -> OwnedFd {
-    let copy = fcntl_dupfd_cloexec(fd, FIRST).expect("a descriptor");
+/// Copy of a descriptor that a child process inherits.
+fn inheritable_copy(fd: &OwnedFd) -> OwnedFd {
+    let copy = fcntl_dupfd_cloexec(fd, FIRST_COPY).expect("a descriptor");
     fcntl_setfd(copy.as_fd(), FdFlags::empty()).expect("a flag");
     copy
 }
 
-fn lists(endpoint: &str) {
+fn assert_lists(endpoint: &str) {
     let list = run(["list", "--endpoint", endpoint]);
     assert_eq!(list.code, Some(0), "{endpoint}: {}", list.stderr);
     assert!(list.stdout.contains("triage-logs"), "{}", list.stdout);
 }
 
 #[test]
-fn served_in_place_of_the_default_socket_and_left_where_they_are() {
-    let starter = Starter::new().unix("caproot").tcp("127.0.0.1:0", "caproot-tcp");
+fn inherited_sockets_replace_the_default_socket_and_stay_in_place() {
+    let starter = ServiceManager::new().unix("caproot").tcp("127.0.0.1:0", "caproot-tcp");
     let before = fs::metadata(starter.socket()).expect("the socket");
     let serving = starter.serve(2, &["--root", DEMO]);
     let [unix, tcp] = serving.endpoints() else { panic!("{:?}", serving.endpoints()) };
-    assert_eq!(*unix, starter.lent());
+    assert_eq!(*unix, starter.inherited_endpoint());
     assert!(tcp.starts_with("tcp:127.0.0.1:"), "{tcp}");
-    lists(unix);
-    lists(tcp);
-    assert!(!starter.fixture.path("run/caproot.sock").exists(), "no default one beside them");
+    assert_lists(unix);
+    assert_lists(tcp);
+    assert!(!starter.fixture.path("run/caproot.sock").exists(), "no default socket in addition");
     let (code, log) = serving.terminate();
     assert_eq!(code, Some(0), "{log}");
     assert!(!log.contains("WARN"), "{log}");
     let after = fs::metadata(starter.socket()).expect("the socket stays");
-    let of = |meta: &fs::Metadata| (meta.ino(), meta.mode(), meta.uid(), meta.gid());
-    assert_eq!(of(&after), of(&before), "as whoever made it made it");
+    let attributes = |meta: &fs::Metadata| (meta.ino(), meta.mode(), meta.uid(), meta.gid());
+    assert_eq!(attributes(&after), attributes(&before), "the socket is unchanged");
 
-    // The next daemon is handed the same: nobody who connects meanwhile is refused.
+    // The next daemon inherits the same sockets, so that no client is rejected during a restart.
     let early = UnixStream::connect(starter.socket()).expect("in the backlog");
     let serving = starter.serve(2, &["--root", DEMO]);
-    lists(&serving.endpoints()[0]);
+    assert_lists(&serving.endpoints()[0]);
     drop(early);
     assert_eq!(serving.terminate().0, Some(0));
 }
 
 #[test]
-fn the_kernel_still_says_who_calls() {
+fn callers_on_an_inherited_socket_are_identified_by_the_kernel() {
     let uid = rustix::process::geteuid().as_raw();
     for (uid, code) in [(uid, 0), (uid + 1, 5)] {
-        let starter = Starter::new().unix("caproot");
+        let starter = ServiceManager::new().unix("caproot");
         let text =
             format!("callers: [{{name: a, uids: [{uid}]}}]\nroots: [{{id: d, path: {DEMO}}}]");
         starter.fixture.write("config.yaml", text);
         let config = starter.fixture.path("config.yaml");
         let serving = starter.serve(1, &["--config", config.to_str().expect("UTF-8")]);
-        let list = run(["list", "--endpoint", &starter.lent()]);
+        let list = run(["list", "--endpoint", &starter.inherited_endpoint()]);
         assert_eq!(list.code, Some(code), "{}", list.stderr);
         assert_eq!(serving.terminate().0, Some(0));
     }
 }
 
 #[test]
-fn what_is_asked_for_is_served_beside_them() {
-    let starter = Starter::new().unix("caproot");
+fn configured_listeners_are_served_in_addition() {
+    let starter = ServiceManager::new().unix("caproot");
     let own = format!("unix:{}", starter.fixture.path("run/own.sock").display());
     let serving = starter.serve(2, &["--root", DEMO, "--listen", &own]);
-    assert_eq!(serving.endpoints(), [starter.lent(), own.clone()]);
-    lists(&starter.lent());
-    lists(&own);
+    assert_eq!(serving.endpoints(), [starter.inherited_endpoint(), own.clone()]);
+    assert_lists(&starter.inherited_endpoint());
+    assert_lists(&own);
     assert_eq!(serving.terminate().0, Some(0));
     assert!(starter.socket().exists() && !starter.fixture.path("run/own.sock").exists());
 }
 
 #[test]
-fn one_is_for_metrics() {
-    let starter = Starter::new().tcp("127.0.0.1:0", "metrics");
-    // The default socket is still needed, and what is printed behind it is where to scrape.
+fn a_socket_named_metrics_serves_metrics() {
+    let starter = ServiceManager::new().tcp("127.0.0.1:0", "metrics");
+    // The daemon still opens its default socket. The second printed line is the metrics address.
     let serving = starter.serve(2, &["--root", DEMO]);
     let [socket, metrics] = serving.endpoints() else { panic!("{:?}", serving.endpoints()) };
     assert!(socket.ends_with("run/caproot.sock"), "{socket}");
@@ -185,33 +187,40 @@ fn one_is_for_metrics() {
 
     starter.fixture.write("config.yaml", "metrics: {listen: 'tcp:127.0.0.1:0'}");
     let config = starter.fixture.path("config.yaml");
-    let (code, said) = starter.refused(&["--config", config.to_str().expect("UTF-8")]);
-    assert_eq!(code, Some(78), "{said}");
-    assert!(said.contains("`metrics.listen` is set too"), "{said}");
-    let afar = Starter::new().tcp("0.0.0.0:0", "metrics");
-    let (code, said) = afar.refused(&["--root", DEMO, "--insecure-tcp"]);
-    assert_eq!(code, Some(78), "{said}");
-    let twice = Starter::new().tcp("127.0.0.1:0", "metrics").tcp("127.0.0.1:0", "metrics");
-    let (code, said) = twice.refused(&["--root", DEMO]);
-    assert_eq!((code, said.contains("duplicate socket for metrics")), (Some(73), true), "{said}");
+    let (code, stderr) = starter.start_and_fail(&["--config", config.to_str().expect("UTF-8")]);
+    assert_eq!(code, Some(78), "{stderr}");
+    assert!(stderr.contains("`metrics.listen` is set too"), "{stderr}");
+    let public = ServiceManager::new().tcp("0.0.0.0:0", "metrics");
+    let (code, stderr) = public.start_and_fail(&["--root", DEMO, "--insecure-tcp"]);
+    assert_eq!(code, Some(78), "{stderr}");
+    let twice = ServiceManager::new().tcp("127.0.0.1:0", "metrics").tcp("127.0.0.1:0", "metrics");
+    let (code, stderr) = twice.start_and_fail(&["--root", DEMO]);
+    assert_eq!(
+        (code, stderr.contains("duplicate socket for metrics")),
+        (Some(73), true),
+        "{stderr}"
+    );
 }
 
 #[test]
-fn those_of_another_process_are_not_taken() {
-    let starter = Starter::new().unix("caproot");
-    let serving = starter.with("1", &["--root", DEMO], |command| Serving::of_many(command, 1));
+fn sockets_for_another_process_id_are_ignored() {
+    let starter = ServiceManager::new().unix("caproot");
+    let serving = starter.with_command("1", &["--root", DEMO], |command| {
+        DaemonProcess::spawn_with_lines(command, 1)
+    });
     assert!(serving.endpoint().ends_with("run/caproot.sock"), "{}", serving.endpoint());
     assert_eq!(serving.terminate().0, Some(0));
 }
 
 #[test]
-fn a_port_that_leaves_the_machine_needs_tls_too() {
-    let starter = Starter::new().tcp("0.0.0.0:0", "caproot-tcp");
-    let (code, said) = starter.refused(&["--root", DEMO]);
-    assert_eq!(code, Some(78), "{said}");
+fn a_public_inherited_port_needs_tls() {
+    let starter = ServiceManager::new().tcp("0.0.0.0:0", "caproot-tcp");
+    let (code, stderr) = starter.start_and_fail(&["--root", DEMO]);
+    assert_eq!(code, Some(78), "{stderr}");
     assert!(
-        said.contains("LISTEN_FDS: invalid value \"tcp:0.0.0.0:") && said.contains("without TLS"),
-        "{said}"
+        stderr.contains("LISTEN_FDS: invalid value \"tcp:0.0.0.0:")
+            && stderr.contains("without TLS"),
+        "{stderr}"
     );
     let serving = starter.serve(1, &["--root", DEMO, "--insecure-tcp"]);
     let (code, log) = serving.terminate();
@@ -220,19 +229,20 @@ fn a_port_that_leaves_the_machine_needs_tls_too() {
 }
 
 #[test]
-fn one_that_every_user_may_connect_to_is_warned_of() {
-    let starter = Starter::new().unix("caproot");
+fn a_world_accessible_inherited_socket_causes_a_warning() {
+    let starter = ServiceManager::new().unix("caproot");
     fs::set_permissions(starter.socket(), fs::Permissions::from_mode(0o666)).expect("chmod");
     let (_, log) = starter.serve(1, &["--root", DEMO]).terminate();
     assert!(log.contains("every user can connect"), "{log}");
 }
 
 #[test]
-fn socket_keys_without_effect_are_warned_of() {
-    let own =
-        |starter: &Starter| format!("unix:{}", starter.fixture.path("run/own.sock").display());
+fn socket_keys_without_effect_cause_a_warning() {
+    let own = |starter: &ServiceManager| {
+        format!("unix:{}", starter.fixture.path("run/own.sock").display())
+    };
     for has_own in [false, true] {
-        let starter = Starter::new().unix("caproot");
+        let starter = ServiceManager::new().unix("caproot");
         let text = format!("socket: {{mode: '0660'}}\nroots: [{{id: d, path: {DEMO}}}]");
         starter.fixture.write("config.yaml", text);
         let (config, own) = (starter.fixture.path("config.yaml"), own(&starter));
@@ -246,7 +256,7 @@ fn socket_keys_without_effect_are_warned_of() {
 }
 
 #[test]
-fn what_is_no_listening_stream_is_refused() {
+fn inherited_descriptors_that_do_not_listen_are_rejected() {
     let file = tempfile::tempfile().expect("a file");
     let connected = || {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -257,21 +267,30 @@ fn what_is_no_listening_stream_is_refused() {
     let address = SocketAddr::from_abstract_name(&name);
     let nowhere = UnixListener::bind_addr(&address.expect("a name")).expect("a socket");
     for (starter, says) in [
-        (Starter::new().hand(file, "caproot"), "not a listening Unix or TCP stream socket"),
-        (Starter::new().hand(connected(), "caproot"), "not a listening Unix or TCP stream socket"),
-        (Starter::new().unix("a").hand(datagrams, "b"), "\"b\" (descriptor 4): not a listening"),
-        (Starter::new().hand(nowhere, "caproot"), "has no path"),
+        (
+            ServiceManager::new().add_socket(file, "caproot"),
+            "not a listening Unix or TCP stream socket",
+        ),
+        (
+            ServiceManager::new().add_socket(connected(), "caproot"),
+            "not a listening Unix or TCP stream socket",
+        ),
+        (
+            ServiceManager::new().unix("a").add_socket(datagrams, "b"),
+            "\"b\" (descriptor 4): not a listening",
+        ),
+        (ServiceManager::new().add_socket(nowhere, "caproot"), "has no path"),
     ] {
-        let (code, said) = starter.refused(&["--root", DEMO]);
-        assert_eq!(code, Some(73), "{said}");
-        assert!(said.contains(says), "{says}: {said}");
-        assert_eq!(said.trim_end().lines().count(), 1, "one sentence: {said}");
+        let (code, stderr) = starter.start_and_fail(&["--root", DEMO]);
+        assert_eq!(code, Some(73), "{stderr}");
+        assert!(stderr.contains(says), "{says}: {stderr}");
+        assert_eq!(stderr.trim_end().lines().count(), 1, "one sentence: {stderr}");
     }
-    let none = Starter::new();
-    let (code, said) = none.with("$$", &[], |command| {
+    let none = ServiceManager::new();
+    let (code, stderr) = none.with_command("$$", &[], |command| {
         let output = command.env("LISTEN_FDS", "3").env_remove("LISTEN_FDNAMES").output();
-        let output = output.expect("it runs");
+        let output = output.expect("the shell runs");
         (output.status.code(), String::from_utf8(output.stderr).expect("text"))
     });
-    assert_eq!((code, said.contains("inherited sockets")), (Some(73), true), "{said}");
+    assert_eq!((code, stderr.contains("inherited sockets")), (Some(73), true), "{stderr}");
 }

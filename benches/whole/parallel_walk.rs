@@ -1,4 +1,4 @@
-//! The least that a cold start can cost: a parallel walk that only opens and reads the same files.
+//! Minimum cost of a cold start: a parallel walk that only opens and reads the same files.
 
 use std::fs;
 use std::io::Read as _;
@@ -7,25 +7,25 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{available_parallelism, scope, yield_now};
 use std::time::{Duration, Instant};
 
-/// Opens and reads every SKILL.md, on as many threads as there are processors.
+/// Opens and reads every SKILL.md, with one thread per processor.
 pub(crate) fn walk(roots: &[PathBuf]) -> Duration {
     let began = Instant::now();
-    let walk = Mutex::new(Walk { pending: roots.to_vec(), busy: 0 });
+    let walk = Mutex::new(WalkState { pending: roots.to_vec(), busy: 0 });
     scope(|scope| {
         for _ in 0..available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| work(&walk));
+            scope.spawn(|| run_worker(&walk));
         }
     });
     began.elapsed()
 }
 
-struct Walk {
+struct WalkState {
     pending: Vec<PathBuf>,
-    /// Threads that may find more.
+    /// Threads that may still find directories.
     busy: usize,
 }
 
-fn work(walk: &Mutex<Walk>) {
+fn run_worker(walk: &Mutex<WalkState>) {
     let walk = || walk.lock().unwrap_or_else(PoisonError::into_inner);
     let mut buffer = Vec::new();
     loop {
@@ -50,7 +50,7 @@ fn work(walk: &Mutex<Walk>) {
                 below.push(entry.path());
             } else if entry.file_name() == "SKILL.md" {
                 buffer.clear();
-                // What cannot be read is nothing to either side.
+                // Unreadable files count for neither side.
                 let file = fs::File::open(entry.path());
                 let _ = file.and_then(|mut file| file.read_to_end(&mut buffer));
             }

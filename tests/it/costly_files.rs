@@ -1,5 +1,5 @@
-//! Files that are small and would cost much: each is said in a diagnostic, and all of them at once
-//! cost the real daemon a bounded amount of memory.
+//! Small files that would be expensive to parse. Each of them gets a diagnostic, and all of them at
+//! once cost the real daemon a bounded amount of memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -12,25 +12,25 @@ use caproot::proto::caproot::v1::DiagnosticCode::{
 };
 use caproot::proto::caproot::v1::{DiagnosticCode, RootState};
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, selected};
-use crate::live::watching;
 use crate::replica::Replica;
+use crate::watch_harness::watch_request;
 
-/// At most so many threads read files, and no more than there are processors.
+/// Maximum number of threads that read files. The daemon uses no more threads than processors.
 const MAX_THREADS: usize = 8;
-/// What one of them may need, in KiB, and what the catalog and the answer may on top of it.
-const KIB_A_THREAD: u64 = 32 << 10;
-const KIB_BESIDE: u64 = 48 << 10;
-/// So many of each, so that several threads meet the worst at once.
+/// Maximum memory of one reading thread in KiB.
+const KIB_PER_THREAD: u64 = 32 << 10;
+const KIB_FOR_CATALOG: u64 = 48 << 10;
+/// Copies of each file, so that several threads meet the most expensive file at once.
 const COPIES: usize = 4;
 
 fn numbered(value: &str, count: usize) -> String {
     (0..count).map(|n| format!("k{n}: {value}\n")).collect::<Vec<_>>().concat()
 }
 
-/// YAML between its fences.
+/// Frontmatter between its fences, with the expected diagnostic.
 fn frontmatter() -> Vec<(&'static str, String, DiagnosticCode)> {
     let many = |unit: &str, bytes: usize| unit.repeat(bytes / unit.len());
     let aliases = |name: &str| many(&format!("*{name},"), 4_000);
@@ -76,7 +76,7 @@ fn frontmatter() -> Vec<(&'static str, String, DiagnosticCode)> {
     ]
 }
 
-/// Whole files, below a directory that is a skill otherwise.
+/// Whole files below a directory that is otherwise a skill, with the expected diagnostic.
 fn files() -> Vec<(&'static str, &'static str, String, DiagnosticCode)> {
     let many = |unit: &str, bytes: usize| unit.repeat(bytes / unit.len());
     let whole = 255 << 10;
@@ -134,15 +134,15 @@ fn files() -> Vec<(&'static str, &'static str, String, DiagnosticCode)> {
     ]
 }
 
-/// The most memory that a process has had, in KiB.
-fn peak(pid: u32) -> u64 {
+/// Peak memory of a process in KiB.
+fn peak_memory(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a live process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("VmHWM");
     line.trim().strip_suffix(" kB").expect("in kB").parse().expect("a number")
 }
 
 #[tokio::test]
-async fn each_is_said_and_memory_is_bounded() {
+async fn each_costly_file_is_reported_and_memory_is_bounded() {
     let fixture = Fixture::new("skill idle/s\ndir r");
     let mut expected: BTreeMap<String, DiagnosticCode> = BTreeMap::new();
     for n in 0..COPIES {
@@ -158,35 +158,35 @@ async fn each_is_said_and_memory_is_bounded() {
         }
     }
     let flags = ["--listen", "tcp:127.0.0.1:0", "--allow"].map(OsStr::new);
-    let serving = Serving::start(&[&flags[..], &[fixture.top().as_os_str()]].concat());
-    let daemon = Daemon::elsewhere(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await;
+    let serving = DaemonProcess::start(&[&flags[..], &[fixture.top().as_os_str()]].concat());
+    let daemon = Daemon::connect_to(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await;
     daemon.list(&[selected("idle", fixture.path("idle"))]).await;
-    let before = peak(serving.pid());
-    // A root whose first search takes long is told of when it is over.
-    let request = watching(vec![selected("r", fixture.path("r"))]);
+    let before = peak_memory(serving.pid());
+    // A root whose first scan takes long gets its status after the scan.
+    let request = watch_request(vec![selected("r", fixture.path("r"))]);
     let mut replica = Replica::open(&daemon, request).await;
     while replica.roots.get("r").is_none_or(|root| root.state() != RootState::Ready) {
-        replica.step().await;
+        replica.next_batch().await;
     }
-    let most = peak(serving.pid()) - before;
+    let most = peak_memory(serving.pid()) - before;
 
-    let mut said: BTreeMap<&str, BTreeSet<DiagnosticCode>> = BTreeMap::new();
+    let mut found: BTreeMap<&str, BTreeSet<DiagnosticCode>> = BTreeMap::new();
     for diagnostic in &replica.diagnostics["r"] {
-        said.entry(&diagnostic.resource).or_default().insert(diagnostic.code());
+        found.entry(&diagnostic.resource).or_default().insert(diagnostic.code());
     }
     for (resource, code) in &expected {
-        let codes = said.get(resource.as_str());
+        let codes = found.get(resource.as_str());
         assert!(codes.is_some_and(|codes| codes.contains(code)), "{resource}: {codes:?}");
     }
-    // What is sent can be read, to its deepest.
+    // Frontmatter that fits the nesting limit is sent in full depth.
     let skill = |name: &str| &replica.skills[&format!("skill://r/{name}-0")];
     assert_eq!(skill("deep-and-well").frontmatter, None);
     assert!(skill("deep-and-sent").frontmatter.is_some());
-    assert!(skill("macos").permissions.as_ref().is_some_and(|asked| asked.macos.is_some()));
+    assert!(skill("macos").permissions.as_ref().is_some_and(|wanted| wanted.macos.is_some()));
 
     let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
     println!("{} bombs cost {most} KiB on {threads} threads", expected.len());
-    let bound = threads as u64 * KIB_A_THREAD + KIB_BESIDE;
+    let bound = threads as u64 * KIB_PER_THREAD + KIB_FOR_CATALOG;
     assert!(most < bound, "{most} KiB of {bound}");
-    assert_eq!(serving.terminated().await.0, Some(0));
+    assert_eq!(serving.terminate_async().await.0, Some(0));
 }

@@ -1,4 +1,4 @@
-//! A client that is gone without a word: its machine lost power, or the way to it is cut.
+//! Clients that disappear without closing the connection, such as after a power failure.
 
 use std::fs;
 use std::process::Command;
@@ -10,19 +10,19 @@ use caproot::proto::caproot::v1::WatchSkillsRequest;
 use tonic::Code;
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, assert_refused, in_time, selected};
-use crate::live::{skill, watching};
-use crate::private::is_inside;
+use crate::harness::{Daemon, Setup, assert_rpc_error, in_time, selected};
+use crate::namespaces::runs_in_namespaces;
 use crate::replica::Replica;
+use crate::watch_harness::{skill_text, watch_request};
 
-/// Turns the only way of this network namespace on or off.
-fn turn(state: &str) -> bool {
+/// Turns the loopback interface of this network namespace on or off.
+fn set_loopback(state: &str) -> bool {
     let done = Command::new("ip").args(["link", "set", "lo", state]).status();
     done.is_ok_and(|status| status.success())
 }
 
-/// How many connections the daemon's end takes for open.
-fn open(address: &str) -> usize {
+/// Number of established connections on the daemon's side.
+fn established(address: &str) -> usize {
     let (_, port) = address.rsplit_once(':').expect("a port");
     let port = format!(":{:04X}", port.parse::<u16>().expect("a number"));
     let table = fs::read_to_string("/proc/self/net/tcp").expect("the table of connections");
@@ -32,13 +32,13 @@ fn open(address: &str) -> usize {
 }
 
 #[tokio::test]
-async fn the_place_of_a_client_that_vanished_is_free_again() {
-    let test = "vanished::the_place_of_a_client_that_vanished_is_free_again";
-    if !is_inside(test, &["--net"]) {
+async fn the_permit_of_a_dead_client_is_released() {
+    let test = "dead_clients::the_permit_of_a_dead_client_is_released";
+    if !runs_in_namespaces(test, &["--net"]) {
         return;
     }
-    if !turn("up") {
-        println!("SKIPPED: no `ip` here, so no network can be cut");
+    if !set_loopback("up") {
+        println!("SKIPPED: `ip` is not installed");
         return;
     }
     let fixture = Fixture::new("skill r/a");
@@ -47,32 +47,32 @@ async fn the_place_of_a_client_that_vanished_is_free_again() {
     let limits = Limits { max_streams: 1, ..Limits::default() };
     let allow = Setup::allowing([fixture.top().to_owned()]);
     let daemon = Daemon::start(Setup { limits, keepalive, ..allow }).await;
-    let vanishing = Daemon::elsewhere(&daemon.address).await;
+    let vanishing = Daemon::connect_to(&daemon.address).await;
     let request = WatchSkillsRequest {
         bookmark_interval: Some(prost_types::Duration { seconds: 2, nanos: 0 }),
-        ..watching(vec![selected("r", fixture.path("r"))])
+        ..watch_request(vec![selected("r", fixture.path("r"))])
     };
     let mut replica = Replica::open(&vanishing, request.clone()).await;
-    replica.step().await;
-    // One that is silent and there keeps its place.
-    assert!(replica.step().await.is_bookmark);
+    replica.next_batch().await;
+    // A silent client that still responds keeps its permit.
+    assert!(replica.next_batch().await.is_bookmark);
     let refused = in_time(daemon.client.clone().watch_skills(request.clone())).await;
-    assert_refused(refused, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
-    assert_eq!(open(&daemon.address), 2);
+    assert_rpc_error(refused, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
+    assert_eq!(established(&daemon.address), 2);
 
-    assert!(turn("down"), "the network can be cut");
+    assert!(set_loopback("down"), "the network can be cut");
     let noticed = async {
-        while open(&daemon.address) > 0 {
+        while established(&daemon.address) > 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     in_time(noticed).await;
-    assert!(turn("up"), "the network can be mended");
-    let another = Daemon::elsewhere(&daemon.address).await;
+    assert!(set_loopback("up"), "the network can be restored");
+    let another = Daemon::connect_to(&daemon.address).await;
     let mut replica = Replica::open(&another, request).await;
-    replica.step().await;
-    fixture.replace("r/a/SKILL.md", skill("a", "Told."));
-    assert_eq!(replica.change().await.upserted, ["skill://r/a"]);
+    replica.next_batch().await;
+    fixture.replace("r/a/SKILL.md", skill_text("a", "Told."));
+    assert_eq!(replica.next_change().await.upserted, ["skill://r/a"]);
     drop(vanishing);
     daemon.stop().await;
 }

@@ -1,5 +1,5 @@
-//! A daemon that is started and ended over and over, well or ill and at any moment: the next one takes
-//! its socket, and says the same.
+//! Starts and stops a daemon many times, cleanly or killed at any moment. The next daemon takes its
+//! socket and gives the same list.
 
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
@@ -11,26 +11,31 @@ use prost::Message as _;
 use rustix::process::Signal;
 use sha2::{Digest as _, Sha256};
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::{extent, in_time, list_request, selected};
+use crate::harness::{in_time, list_request, selected, short_or_long};
 
-/// How each of them ends, in turn.
+/// Ways in which a daemon ends, in turn.
 #[derive(Clone, Copy, Debug)]
-enum End {
-    /// As a service manager ends it, once it has answered.
-    Told,
-    /// Killed once it has answered.
+enum Shutdown {
+    /// SIGTERM, once the daemon has answered.
+    Terminated,
+    /// SIGKILL, once the daemon has answered.
     Killed,
-    /// Killed as soon as it says that it listens.
-    KilledAtOnce,
-    /// Killed somewhere on the way to that.
-    KilledBefore,
+    /// SIGKILL as soon as the daemon prints its listener.
+    KilledWhenListening,
+    /// SIGKILL at some moment before the daemon listens.
+    KilledDuringStart,
 }
 
-const ENDS: [End; 4] = [End::Told, End::KilledBefore, End::Killed, End::KilledAtOnce];
+const SHUTDOWNS: [Shutdown; 4] = [
+    Shutdown::Terminated,
+    Shutdown::KilledDuringStart,
+    Shutdown::Killed,
+    Shutdown::KilledWhenListening,
+];
 
-/// The digest of a list, apart from what every start of a daemon makes anew.
+/// Digest of a list without the fields that each start of a daemon sets: epoch, revision and token.
 fn digest(list: ListSkillsResponse) -> [u8; 32] {
     assert!(list.next_page_token.is_empty(), "one page");
     let none = String::new;
@@ -38,7 +43,7 @@ fn digest(list: ListSkillsResponse) -> [u8; 32] {
     Sha256::digest(lasting.encode_to_vec()).into()
 }
 
-async fn listed(endpoint: &str, request: &ListSkillsRequest) -> [u8; 32] {
+async fn list_digest(endpoint: &str, request: &ListSkillsRequest) -> [u8; 32] {
     let endpoint: DaemonEndpoint = endpoint.parse().expect("an endpoint");
     let channel =
         in_time(open_channel(&endpoint, Duration::from_secs(10))).await.expect("a connection");
@@ -47,7 +52,7 @@ async fn listed(endpoint: &str, request: &ListSkillsRequest) -> [u8; 32] {
 }
 
 #[tokio::test]
-async fn started_and_ended_over_and_over_it_says_the_same() {
+async fn the_list_is_the_same_after_each_restart() {
     let fixture = Fixture::new(
         "dir run\nmode 0700 run\nrepeat 20 skill r/s{}\nfile r/bad/SKILL.md\n| ---\n| bad",
     );
@@ -56,29 +61,29 @@ async fn started_and_ended_over_and_over_it_says_the_same() {
     let flags = ["--listen", &listen, "--allow"].map(OsStr::new);
     let flags = [&flags[..], &[root.as_os_str()]].concat();
     let request = list_request(&[selected("r", fixture.path("r"))]);
-    let (rounds, mut first) = (extent(100, 1_000), None);
-    let begun = Instant::now();
-    for (round, end) in (0..rounds).zip(ENDS.iter().cycle()) {
-        if matches!(end, End::KilledBefore) {
-            let mut child = Serving::command(&flags).spawn().expect("the binary runs");
-            // Another moment each time, from before it was executed to after it listens.
+    let (rounds, mut first) = (short_or_long(100, 1_000), None);
+    let started = Instant::now();
+    for (round, end) in (0..rounds).zip(SHUTDOWNS.iter().cycle()) {
+        if matches!(end, Shutdown::KilledDuringStart) {
+            let mut child = DaemonProcess::command(&flags).spawn().expect("the binary runs");
+            // Waits another time in each round, from before exec to after the daemon listens.
             std::thread::sleep(Duration::from_micros(round * 7_919 % 20_000));
             child.kill().expect("kill");
             child.wait().expect("wait");
             continue;
         }
-        let serving = Serving::start(&flags);
-        if !matches!(end, End::KilledAtOnce) {
-            let digest = listed(&listen, &request).await;
+        let serving = DaemonProcess::start(&flags);
+        if !matches!(end, Shutdown::KilledWhenListening) {
+            let digest = list_digest(&listen, &request).await;
             assert_eq!(*first.get_or_insert(digest), digest, "round {round}: another catalog");
         }
-        if matches!(end, End::Told) {
-            let (code, log) = serving.terminated().await;
+        if matches!(end, Shutdown::Terminated) {
+            let (code, log) = serving.terminate_async().await;
             assert_eq!(code, Some(0), "round {round}: {log}");
             assert!(!fixture.path("run/c.sock").exists(), "round {round}: the socket stays");
         } else {
-            serving.send(Signal::KILL);
+            serving.send_signal(Signal::KILL);
         }
     }
-    println!("{rounds} starts in {:.1?}", begun.elapsed());
+    println!("{rounds} starts in {:.1?}", started.elapsed());
 }

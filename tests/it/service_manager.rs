@@ -1,15 +1,15 @@
-//! What a service manager is told by the real binary: ready, status, alive, stopping.
+//! Messages of the real binary to a service manager: ready, status, watchdog and stopping.
 
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::HANG;
+use crate::harness::HANG_TIMEOUT;
 
-/// The manager's end.
+/// Service manager with its notification socket.
 struct Manager {
     fixture: Fixture,
     socket: UnixDatagram,
@@ -20,30 +20,30 @@ impl Manager {
         let fixture =
             Fixture::new("dir run\nmode 0700 run\nskill root/a\nfile root/b/SKILL.md\n| no");
         let socket = UnixDatagram::bind(fixture.path("run/notify")).expect("a socket");
-        socket.set_read_timeout(Some(HANG)).expect("a time-out");
+        socket.set_read_timeout(Some(HANG_TIMEOUT)).expect("a time-out");
         Self { fixture, socket }
     }
 
-    /// A daemon that it starts, by a program in front or by itself.
-    fn start(&self, before: &[&str], watchdog_usec: &str) -> Serving {
+    /// Starts a daemon, optionally through another program.
+    fn start(&self, wrapper: &[&str], watchdog_usec: &str) -> DaemonProcess {
         let binary = env!("CARGO_BIN_EXE_caproot");
-        let mut words = before.iter().copied().chain([binary, "serve"]);
+        let mut words = wrapper.iter().copied().chain([binary, "serve"]);
         let mut command = Command::new(words.next().expect("a program"));
         command.args(words).env_clear().env("HOME", "/nonexistent");
         command.arg("--root").arg(self.fixture.path("root"));
         command.arg("--listen").arg(format!("unix:{}", self.fixture.path("run/c.sock").display()));
         command.env("NOTIFY_SOCKET", self.fixture.path("run/notify"));
         command.env("WATCHDOG_USEC", watchdog_usec).env("PATH", "/usr/bin:/bin");
-        Serving::of(&mut command)
+        DaemonProcess::spawn(&mut command)
     }
 
-    /// The next message that is about this.
-    fn told(&self, about: &str) -> String {
+    /// Returns the next message with a line that starts with `prefix`.
+    fn next_message(&self, prefix: &str) -> String {
         let mut buffer = [0; 4_096];
         loop {
-            let bytes = self.socket.recv(&mut buffer).unwrap_or_else(|e| panic!("{about}: {e}"));
+            let bytes = self.socket.recv(&mut buffer).unwrap_or_else(|e| panic!("{prefix}: {e}"));
             let text = String::from_utf8_lossy(&buffer[..bytes]);
-            if text.lines().any(|line| line.starts_with(about)) {
+            if text.lines().any(|line| line.starts_with(prefix)) {
                 return text.into_owned();
             }
         }
@@ -51,29 +51,29 @@ impl Manager {
 }
 
 #[test]
-fn a_manager_hears_of_its_whole_life() {
+fn the_service_manager_gets_ready_status_watchdog_and_stopping() {
     let manager = Manager::new();
     let serving = manager.start(&[], "3000000");
-    let ready = manager.told("READY=1");
+    let ready = manager.next_message("READY=1");
     assert!(
         ready.contains("STATUS=1 roots (0 unavailable, 0 pending, 0 polled), 1 skills"),
         "{ready}"
     );
-    manager.told("WATCHDOG=1");
+    manager.next_message("WATCHDOG=1");
     manager.fixture.write("root/c/SKILL.md", "---\nname: c\ndescription: C.\n---\n");
-    // Nobody but the manager wants the root: it is looked after all the same.
-    while !manager.told("STATUS=").contains("2 skills") {}
-    manager.told("WATCHDOG=1");
-    serving.send(Signal::TERM);
-    manager.told("STOPPING=1");
+    // No client uses the root. The daemon watches it for the status anyway.
+    while !manager.next_message("STATUS=").contains("2 skills") {}
+    manager.next_message("WATCHDOG=1");
+    serving.send_signal(Signal::TERM);
+    manager.next_message("STOPPING=1");
     assert_eq!(serving.terminate().0, Some(0));
 }
 
 #[test]
-fn a_watcher_that_tells_nothing_starves_the_watchdog() {
+fn no_watchdog_ping_is_sent_if_inotify_does_not_respond() {
     let manager = Manager::new();
-    // The reads of inotify, and no others.
-    let before = [
+    // Fails the read calls of inotify and no others.
+    let wrapper = [
         "strace",
         "-D",
         "-f",
@@ -88,13 +88,13 @@ fn a_watcher_that_tells_nothing_starves_the_watchdog() {
         "inject=read:error=EAGAIN",
     ];
     if Command::new("strace").arg("-V").output().is_err() {
-        println!("SKIPPED: there is no strace to stop the watcher with");
+        println!("SKIPPED: strace is not installed");
         return;
     }
-    let serving = manager.start(&before, "600000");
-    manager.told("READY=1");
+    let serving = manager.start(&wrapper, "600000");
+    manager.next_message("READY=1");
     let log = {
-        // Long enough for several pauses; what counts is that nothing is fed meanwhile.
+        // Long enough for several watchdog intervals. No ping may arrive meanwhile.
         manager
             .socket
             .set_read_timeout(Some(std::time::Duration::from_secs(2)))

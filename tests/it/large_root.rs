@@ -1,21 +1,22 @@
-//! A root that is full of what is no skill.
+//! Root with many files that are not skills.
 
 use std::ffi::OsStr;
 use std::fs;
 
 use caproot::proto::caproot::v1::{DiagnosticCode, RootState};
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, selected};
-use crate::live::{fresh, skill, watching};
+use crate::process_usage::{most_resident, resident};
 use crate::replica::Replica;
-use crate::usage::{most_resident, resident};
+use crate::watch_harness::{fresh_list, skill_text, watch_request};
 
 const DIRECTORIES: usize = 100;
 const FILES: usize = 1_000;
 
-/// Ten skills beside a hundred directories of a thousand files, and one skill in the last of these.
+/// Ten skills, a hundred directories with a thousand files each, and one skill in the last
+/// directory.
 fn tree() -> Fixture {
     let fixture = Fixture::new("repeat 10 skill r/s{}\nskill r/data/d99/deep");
     for dir in 0..DIRECTORIES {
@@ -23,22 +24,22 @@ fn tree() -> Fixture {
         fs::create_dir_all(&dir).expect("mkdir");
         fs::write(dir.join("f000"), "no skill").expect("write");
         for file in 1..FILES {
-            // Far cheaper to make than files, and as much to look at.
+            // A hard link is cheaper to create than a file and costs the same to scan.
             fs::hard_link(dir.join("f000"), dir.join(format!("f{file:03}"))).expect("link");
         }
     }
     fixture
 }
 
-fn serve(fixture: &Fixture, config: &str) -> Serving {
+fn serve(fixture: &Fixture, config: &str) -> DaemonProcess {
     let (config, top) = (fixture.path(config), fixture.top());
     let flags = ["--listen", "tcp:127.0.0.1:0", "--config"].map(OsStr::new);
     let more = [config.as_os_str(), OsStr::new("--allow"), top.as_os_str()];
-    Serving::start(&[&flags[..], &more].concat())
+    DaemonProcess::start(&[&flags[..], &more].concat())
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_files_that_are_no_skills() {
+async fn a_scan_of_a_hundred_thousand_other_files_uses_little_memory() {
     let fixture = tree();
     fixture.write("default.yaml", "limits: {}\n");
     fixture.write("limited.yaml", "limits:\n  max_entries: 50000\n");
@@ -46,15 +47,15 @@ async fn a_hundred_thousand_files_that_are_no_skills() {
     for (config, skills) in [("default.yaml", 11), ("limited.yaml", 10)] {
         let serving = serve(&fixture, config);
         let address = serving.endpoint().strip_prefix("tcp:").expect("TCP");
-        let daemon = Daemon::elsewhere(address).await;
+        let daemon = Daemon::connect_to(address).await;
         let before = resident(serving.pid());
-        let mut replica = Replica::open(&daemon, watching(vec![root.clone()])).await;
+        let mut replica = Replica::open(&daemon, watch_request(vec![root.clone()])).await;
         while replica.roots.get("r").is_none_or(|root| root.state() != RootState::Ready) {
-            replica.step().await;
+            replica.next_batch().await;
         }
         let (now, most) = (resident(serving.pid()), most_resident(serving.pid()));
-        println!("{config}: {before} KiB before the search, {now} KiB after, {most} KiB at most");
-        // Names of one level of directories at a time are held, and of files nothing.
+        println!("{config}: {before} KiB before the scan, {now} KiB after, {most} KiB at most");
+        // The scan holds the names of one level of directories at a time, and no names of files.
         assert!(most - before < 48 << 10, "{} KiB more", most - before);
         assert_eq!(replica.skills.len(), skills, "{config}");
         let cut = skills < 11;
@@ -67,15 +68,15 @@ async fn a_hundred_thousand_files_that_are_no_skills() {
         let entries = replica.roots["r"].counts.expect("counts").entries;
         let wanted = if cut { 49_000..=50_000 } else { 100_000..=100_300 };
         assert!(wanted.contains(&entries), "{entries}");
-        // Changes among them are as if they were alone.
-        fixture.write("r/s3/SKILL.md", skill("s3", config));
+        // Changes of skills are seen as in a small root.
+        fixture.write("r/s3/SKILL.md", skill_text("s3", config));
         while replica.skills["skill://r/s3"].description != config {
-            replica.change().await;
+            replica.next_change().await;
         }
-        let revision = fresh(&daemon, std::slice::from_ref(&root)).await.revision;
+        let revision = fresh_list(&daemon, std::slice::from_ref(&root)).await.revision;
         fixture.write("r/data/d00/f000", "changed");
-        assert_eq!(fresh(&daemon, std::slice::from_ref(&root)).await.revision, revision);
+        assert_eq!(fresh_list(&daemon, std::slice::from_ref(&root)).await.revision, revision);
         replica.catch_up(&daemon).await;
-        assert_eq!(serving.terminated().await.0, Some(0));
+        assert_eq!(serving.terminate_async().await.0, Some(0));
     }
 }

@@ -1,4 +1,4 @@
-//! What the log of the real binary tells an operator of the published roots, without being asked.
+//! Log lines of the real binary about the state of published roots.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -8,15 +8,15 @@ use std::thread;
 
 use crate::binary::run;
 use crate::fixture::Fixture;
-use crate::harness::HANG;
+use crate::harness::HANG_TIMEOUT;
 
-/// A daemon whose log is read as it comes.
-struct Logging {
+/// Daemon whose log is read line by line.
+struct LoggedDaemon {
     child: Child,
     lines: Receiver<String>,
 }
 
-impl Logging {
+impl LoggedDaemon {
     fn start(fixture: &Fixture, before: &[&str]) -> Self {
         let words = before.iter().copied().chain([env!("CARGO_BIN_EXE_caproot"), "serve"]);
         let words: Vec<_> = words.collect();
@@ -36,10 +36,11 @@ impl Logging {
         Self { child, lines }
     }
 
-    /// The next line with this in it.
-    fn line(&self, part: &str) -> String {
+    /// Returns the next line that contains `part`.
+    fn wait_for_line(&self, part: &str) -> String {
         loop {
-            let line = self.lines.recv_timeout(HANG).unwrap_or_else(|e| panic!("{part}: {e}"));
+            let line =
+                self.lines.recv_timeout(HANG_TIMEOUT).unwrap_or_else(|e| panic!("{part}: {e}"));
             if line.contains(part) {
                 return line;
             }
@@ -47,7 +48,7 @@ impl Logging {
     }
 }
 
-impl Drop for Logging {
+impl Drop for LoggedDaemon {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
@@ -63,35 +64,35 @@ fn fixture() -> Fixture {
 }
 
 #[test]
-fn a_root_that_vanishes_and_comes_back() {
+fn a_root_that_disappears_and_returns_is_logged() {
     let fixture = fixture();
-    let daemon = Logging::start(&fixture, &["env"]);
+    let daemon = LoggedDaemon::start(&fixture, &["env"]);
     assert_eq!(run(["list", "--endpoint", &endpoint(&fixture)]).code, Some(0));
     for _ in 0..2 {
         fs::rename(fixture.path("demo"), fixture.path("away")).expect("rename");
-        let line = daemon.line("published root unavailable");
+        let line = daemon.wait_for_line("published root unavailable");
         assert!(
             line.contains("WARN") && line.contains(r#"root="demo" reason="NOT_FOUND""#),
             "{line}"
         );
         fs::rename(fixture.path("away"), fixture.path("demo")).expect("rename");
-        let line = daemon.line("published root recovered");
+        let line = daemon.wait_for_line("published root recovered");
         assert!(line.contains("INFO") && line.contains(r#"root="demo""#), "{line}");
     }
 }
 
 #[test]
-fn a_root_that_is_polled() {
+fn a_polled_root_is_logged_with_the_reason() {
     let script = "echo 5 > /proc/sys/user/max_inotify_watches && exec \"$@\"";
     let before = ["unshare", "--user", "--map-root-user", "sh", "-c", script, "sh"];
     let possible = Command::new(before[0]).args(&before[1..]).arg("true").status();
     if !possible.is_ok_and(|status| status.success()) {
-        println!("SKIPPED: no user namespaces here, so the limit of watches cannot be set");
+        println!("SKIPPED: no user namespaces, so the limit of watches cannot be set");
         return;
     }
     let fixture = fixture();
-    let daemon = Logging::start(&fixture, &before);
+    let daemon = LoggedDaemon::start(&fixture, &before);
     assert_eq!(run(["list", "--endpoint", &endpoint(&fixture)]).code, Some(0));
-    let line = daemon.line("published root is polled");
+    let line = daemon.wait_for_line("published root is polled");
     assert!(line.contains("inotify watch limit reached"), "{line}");
 }

@@ -1,24 +1,25 @@
-//! From the start of the daemon to its first whole list, beside the floor.
+//! Time from the start of the daemon to its first complete list, compared with a walk that only
+//! reads the files.
 
-use crate::client::{list, published};
+use crate::client::{published_roots, read_list};
 use crate::context::{Context, Outcome};
-use crate::floor::walk;
-use crate::report::{Found, Row, Target};
+use crate::parallel_walk::walk;
+use crate::report::{MeasurementResult, Row, Target};
 use crate::server::Server;
 use crate::stats::ms;
 use caproot::proto::caproot::v1 as pb;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// A daemon that has listed all it publishes.
-pub(crate) struct Cold {
+/// Daemon that has listed everything that it publishes.
+pub(crate) struct StartedDaemon {
     pub(crate) server: Server,
     pub(crate) roots: Vec<pb::SelectedCapabilityRoot>,
     pub(crate) took: Duration,
     pub(crate) skills: usize,
 }
 
-pub(crate) async fn measure(context: &Context<'_>) -> Outcome<Found> {
+pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult> {
     let mut rows = Vec::new();
     for skills in [2_000, 10_000] {
         let tree = context.tree(skills, 1)?;
@@ -49,13 +50,13 @@ async fn row(context: &Context<'_>, roots: &[PathBuf], name: &str) -> Outcome<Ro
     ))
 }
 
-/// Starts a daemon and lists all of it.
-pub(crate) async fn start(roots: &[PathBuf]) -> Outcome<Cold> {
+/// Starts a daemon and reads its complete list.
+pub(crate) async fn start(roots: &[PathBuf]) -> Outcome<StartedDaemon> {
     let began = Instant::now();
-    let server = Server::caproot(roots)?;
+    let server = Server::start_caproot(roots)?;
     let channel = server.connect().await?;
     let mut client = pb::capability_service_client::CapabilityServiceClient::new(channel.clone());
-    let roots = published(&mut client).await?;
-    let (_, skills) = list(&mut crate::client::Caller::new(channel), &roots).await?;
-    Ok(Cold { server, roots, took: began.elapsed(), skills })
+    let roots = published_roots(&mut client).await?;
+    let (_, skills) = read_list(&mut crate::client::RawClient::new(channel), &roots).await?;
+    Ok(StartedDaemon { server, roots, took: began.elapsed(), skills })
 }

@@ -1,4 +1,4 @@
-//! Readers that stop, and readers by the thousand.
+//! Stream readers that stop, and a thousand stream readers.
 
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
@@ -10,17 +10,17 @@ use caproot::proto::caproot::v1::{ResetReason, SkillView, WatchSkillsRequest};
 use tonic::Code;
 use tonic::transport::Endpoint;
 
-use crate::binary::Serving;
+use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, assert_refused, extent, in_time, selected};
-use crate::live::{Live, skill, status, watching};
-use crate::looks::Looks;
+use crate::harness::{Daemon, Setup, assert_rpc_error, in_time, selected, short_or_long};
+use crate::open_counter::OpenCounter;
+use crate::process_usage::resident;
 use crate::replica::Replica;
-use crate::usage::resident;
+use crate::watch_harness::{WatchHarness, skill_text, watch_request, watch_status};
 
-/// The same daemon through a connection that takes no more than 64 KiB before it is read.
-async fn narrow(daemon: &Daemon) -> Daemon {
-    let mut narrow = Daemon::elsewhere(&daemon.address).await;
+/// Connects to the daemon with flow-control windows of 64 KiB.
+async fn connect_with_small_window(daemon: &Daemon) -> Daemon {
+    let mut narrow = Daemon::connect_to(&daemon.address).await;
     let endpoint = Endpoint::new(format!("http://{}", daemon.address)).expect("an address");
     let endpoint = endpoint.initial_stream_window_size(65_535);
     let channel = in_time(endpoint.initial_connection_window_size(65_535).connect()).await;
@@ -29,43 +29,47 @@ async fn narrow(daemon: &Daemon) -> Daemon {
 }
 
 #[tokio::test]
-async fn a_reader_that_is_stuck_begins_anew() {
+async fn a_stalled_reader_is_reset() {
     let stalled_reader_timeout = Duration::from_millis(300);
-    let mut live =
-        Live::with("skill r/a", WatchTiming { stalled_reader_timeout, ..WatchTiming::default() })
-            .await;
+    let mut live = WatchHarness::with_timing(
+        "skill r/a",
+        WatchTiming { stalled_reader_timeout, ..WatchTiming::default() },
+    )
+    .await;
     let root = selected("r", live.fixture.path("r"));
-    let mut stuck = Replica::open(&narrow(&live.daemon).await, watching(vec![root])).await;
-    stuck.step().await;
-    // More at once than fits between the daemon and a client that does not read.
+    let mut stuck =
+        Replica::open(&connect_with_small_window(&live.daemon).await, watch_request(vec![root]))
+            .await;
+    stuck.next_batch().await;
+    // More data than fits between the daemon and a client that does not read.
     for n in 0..220 {
         let head = format!("---\nname: s{n}\ndescription: Fat.\nlicense: ");
         let fat = head + &"x".repeat(4_000) + "\n---\n";
         live.fixture.write(&format!("out/s{n:03}/SKILL.md"), fat);
     }
     std::fs::rename(live.fixture.path("out"), live.fixture.path("r/in")).expect("moved in whole");
-    assert_eq!(live.change().await.upserted.len(), 220, "in one revision");
-    let begun = Instant::now();
+    assert_eq!(live.next_change().await.upserted.len(), 220, "in one revision");
+    let started = Instant::now();
     let mut round = 0;
-    while begun.elapsed() < stalled_reader_timeout * 4 {
+    while started.elapsed() < stalled_reader_timeout * 4 {
         let says = format!("Round {round}.");
-        live.fixture.write(&format!("r/in/s{:03}/SKILL.md", round % 50), skill("s", &says));
-        live.change().await;
+        live.fixture.write(&format!("r/in/s{:03}/SKILL.md", round % 50), skill_text("s", &says));
+        live.next_change().await;
         round += 1;
     }
-    assert!(round > 4, "who reads is not held up: {round}");
-    let step = stuck.step().await;
+    assert!(round > 4, "other readers are not delayed: {round}");
+    let step = stuck.next_batch().await;
     assert_eq!(step.reset, Some(ResetReason::Resync));
     stuck.catch_up(&live.daemon).await;
-    // Goes on as any other.
-    live.fixture.write("r/a/SKILL.md", skill("a", "Read again."));
-    assert_eq!(stuck.change().await.upserted, ["skill://r/a"]);
-    live.end().await;
+    // The stream then continues as any other stream.
+    live.fixture.write("r/a/SKILL.md", skill_text("a", "Read again."));
+    assert_eq!(stuck.next_change().await.upserted, ["skill://r/a"]);
+    live.finish().await;
 }
 
 #[tokio::test]
-async fn a_reader_that_stops_for_long_costs_no_memory() {
-    let changes = extent(300, 600);
+async fn readers_that_stop_use_no_memory() {
+    let changes = short_or_long(300, 600);
     let fat = |says: &str| {
         let head = format!("---\nname: s\ndescription: {says}\nlicense: ");
         head + &"x".repeat(6_000) + "\n---\n"
@@ -78,39 +82,40 @@ async fn a_reader_that_stops_for_long_costs_no_memory() {
     let (config, top) = (fixture.path("config.yaml"), fixture.top());
     let flags = ["--listen", "tcp:127.0.0.1:0", "--config"].map(OsStr::new);
     let more = [config.as_os_str(), OsStr::new("--allow"), top.as_os_str()];
-    let serving = Serving::start(&[&flags[..], &more].concat());
+    let serving = DaemonProcess::start(&[&flags[..], &more].concat());
     let address = serving.endpoint().strip_prefix("tcp:").expect("TCP");
-    let daemon = Daemon::elsewhere(address).await;
-    let request = watching(vec![selected("r", fixture.path("r"))]);
+    let daemon = Daemon::connect_to(address).await;
+    let request = watch_request(vec![selected("r", fixture.path("r"))]);
     let mut reader = Replica::open(&daemon, request.clone()).await;
-    reader.step().await;
-    // Some that have read the first state, and one that never reads at all.
+    reader.next_batch().await;
+    // Ten clients that have read the first state, and a client that never reads.
     let mut stopped = Vec::new();
     for n in 0..11 {
-        let mut replica = Replica::open(&narrow(&daemon).await, request.clone()).await;
+        let mut replica =
+            Replica::open(&connect_with_small_window(&daemon).await, request.clone()).await;
         if n > 0 {
-            replica.step().await;
+            replica.next_batch().await;
         }
         stopped.push(replica);
     }
-    let mut held = vec![resident(serving.pid())];
+    let mut memory = vec![resident(serving.pid())];
     for half in 0..2 {
         for change in 0..changes / 2 {
             let says = format!("Change {half}.{change}.");
             fixture.replace(&format!("r/s{:02}/SKILL.md", change % 100), fat(&says));
             let package = format!("skill://r/s{:02}", change % 100);
             while reader.skills[&package].description != says {
-                reader.change().await;
+                reader.next_change().await;
             }
         }
-        held.push(resident(serving.pid()));
+        memory.push(resident(serving.pid()));
     }
-    println!("{held:?} KiB before, in the middle and at the end of {changes} changes of 6 KB");
-    // What the changes hold together, for each of those that do not read, would be 10 MiB and more.
-    assert!(held[2] < held[1] + (4 << 10), "{held:?}");
+    println!("{memory:?} KiB before, in the middle and at the end of {changes} changes of 6 KB");
+    // All changes together would take 10 MiB or more for each client that does not read.
+    assert!(memory[2] < memory[1] + (4 << 10), "{memory:?}");
     for (n, replica) in stopped.iter_mut().enumerate() {
         let before = replica.revision;
-        let step = replica.step().await;
+        let step = replica.next_batch().await;
         if n > 0 {
             assert!(matches!(step.reset, None | Some(ResetReason::Resync)), "{step:?}");
             assert!(step.reset.is_some() || replica.revision > before);
@@ -118,19 +123,19 @@ async fn a_reader_that_stops_for_long_costs_no_memory() {
         replica.catch_up(&daemon).await;
         assert_eq!(replica.skills, reader.skills);
     }
-    assert_eq!(serving.terminated().await.0, Some(0));
+    assert_eq!(serving.terminate_async().await.0, Some(0));
 }
 
-/// What they are sent may be made once for all of them; each gets what its own request asks for.
+/// Streams may share encoded events, but each stream gets the data of its own request.
 #[tokio::test]
-async fn streams_of_other_requests_get_their_own() {
-    let mut live = Live::new("skill r/a\nskill s/a\ndir r/a/agents").await;
+async fn streams_with_different_requests_get_their_own_data() {
+    let mut live = WatchHarness::new("skill r/a\nskill s/a\ndir r/a/agents").await;
     let [r, s] = ["r", "s"].map(|id| selected(id, live.fixture.path(id)));
-    let all = watching(vec![r.clone(), s.clone()]);
+    let all = watch_request(vec![r.clone(), s.clone()]);
     let requests = [
         all.clone(),
-        watching(vec![s.clone(), r.clone()]),
-        watching(vec![selected("other", live.fixture.path("r"))]),
+        watch_request(vec![s.clone(), r.clone()]),
+        watch_request(vec![selected("other", live.fixture.path("r"))]),
         WatchSkillsRequest { view: SkillView::Basic.into(), ..all.clone() },
         WatchSkillsRequest { product: "codex".into(), ..all.clone() },
     ];
@@ -140,18 +145,18 @@ async fn streams_of_other_requests_get_their_own() {
         replicas.push(Replica::open(&live.daemon, request).await);
     }
     for replica in &mut replicas {
-        assert_eq!(replica.step().await.reset, Some(ResetReason::Initial));
+        assert_eq!(replica.next_batch().await.reset, Some(ResetReason::Initial));
         replica.catch_up(&live.daemon).await;
     }
-    // One that comes later by a token, from where nothing was sent to it yet.
+    // A client that resumes with a token before any event was sent to it.
     let mut resumed = replicas[0].fork();
     let sidecar = "policy:\n  products: [chatgpt]\n";
     live.fixture.write("out/openai.yaml", sidecar);
-    let there = live.fixture.path("r/a/agents/openai.yaml");
-    std::fs::rename(live.fixture.path("out/openai.yaml"), there).expect("moved in whole");
-    live.change().await;
-    live.fixture.replace("r/a/SKILL.md", skill("a", "Told to all."));
-    live.change().await;
+    let sidecar_path = live.fixture.path("r/a/agents/openai.yaml");
+    std::fs::rename(live.fixture.path("out/openai.yaml"), sidecar_path).expect("moved in whole");
+    live.next_change().await;
+    live.fixture.replace("r/a/SKILL.md", skill_text("a", "Told to all."));
+    live.next_change().await;
     resumed.resume(&live.daemon).await;
     for replica in replicas.iter_mut().chain([&mut resumed]) {
         replica.catch_up(&live.daemon).await;
@@ -161,12 +166,12 @@ async fn streams_of_other_requests_get_their_own() {
         let is_listed = replica.skills.contains_key(package);
         assert_eq!(is_listed, n % requests.len() != 4, "{n}: a skill for another product");
     }
-    live.end().await;
+    live.finish().await;
 }
 
-/// One reader goes the way of another that stopped, and then the other goes on.
+/// A fast reader overtakes a slow reader that stopped, and then the slow reader continues.
 #[tokio::test]
-async fn a_reader_that_passes_a_slow_one_misses_nothing() {
+async fn a_reader_that_overtakes_a_slow_one_misses_nothing() {
     let fixture = Fixture::new("dir r");
     for n in 0..400 {
         let head = format!("---\nname: s{n}\ndescription: Fat.\nlicense: ");
@@ -174,23 +179,23 @@ async fn a_reader_that_passes_a_slow_one_misses_nothing() {
         fixture.write(&format!("r/s{n:03}/SKILL.md"), fat);
     }
     let daemon = Daemon::start(Setup::allowing([fixture.top().to_owned()])).await;
-    let request = watching(vec![selected("r", fixture.path("r"))]);
-    // Takes the first events, and leaves the rest to be made.
-    let mut slow = Replica::open(&narrow(&daemon).await, request.clone()).await;
+    let request = watch_request(vec![selected("r", fixture.path("r"))]);
+    // The slow client takes the first events and leaves the rest unsent.
+    let mut slow = Replica::open(&connect_with_small_window(&daemon).await, request.clone()).await;
     for _ in 0..3 {
         let mut fast = Replica::open(&daemon, request.clone()).await;
-        let step = fast.step().await;
+        let step = fast.next_batch().await;
         assert_eq!((step.reset, step.upserted.len()), (Some(ResetReason::Initial), 400));
         fast.catch_up(&daemon).await;
     }
-    slow.step().await;
+    slow.next_batch().await;
     slow.catch_up(&daemon).await;
     assert_eq!(slow.skills.len(), 400);
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_thousand_streams_are_told_of_one_change() {
+async fn a_thousand_streams_get_one_change() {
     const STREAMS: usize = 1_000;
     let fixture = Fixture::new("skill r/a\nskill r/b");
     let timing = WatchTiming {
@@ -200,38 +205,42 @@ async fn a_thousand_streams_are_told_of_one_change() {
     };
     let limits = Limits { max_streams: STREAMS, ..Limits::default() };
     let setup = Setup { limits, timing, ..Setup::allowing([fixture.top().to_owned()]) };
-    let mut looks = Looks::at(&fixture.path("r/a"));
+    let mut openings = OpenCounter::start(&fixture.path("r/a"));
     let daemon = Daemon::start(setup).await;
-    let request = watching(vec![selected("r", fixture.path("r"))]);
+    let request = watch_request(vec![selected("r", fixture.path("r"))]);
     let mut connections = Vec::new();
     for _ in 0..10 {
-        connections.push(Daemon::elsewhere(&daemon.address).await);
+        connections.push(Daemon::connect_to(&daemon.address).await);
     }
     let mut readers = Vec::new();
     for n in 0..STREAMS {
         let mut reader = Replica::open(&connections[n % 10], request.clone()).await;
-        reader.step().await;
+        reader.next_batch().await;
         readers.push(reader);
     }
     let one_more = in_time(daemon.client.clone().watch_skills(request.clone())).await;
-    assert_refused(one_more, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
-    let alone = status(&daemon).await.watches_used;
-    assert_eq!(looks.count(), 1, "one search served all");
-    fixture.write("next", skill("a", "Told to all."));
+    assert_rpc_error(one_more, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
+    let alone = watch_status(&daemon).await.watches_used;
+    assert_eq!(openings.count(), 1, "one scan served all streams");
+    fixture.write("next", skill_text("a", "Told to all."));
     std::fs::rename(fixture.path("next"), fixture.path("r/a/SKILL.md")).expect("rename over it");
     for reader in &mut readers {
-        assert_eq!(reader.change().await.upserted, ["skill://r/a"]);
+        assert_eq!(reader.next_change().await.upserted, ["skill://r/a"]);
     }
     let (first, rest) = readers.split_first().expect("a thousand");
     assert!(rest.iter().all(|r| (r.revision, &r.skills) == (first.revision, &first.skills)));
-    assert_eq!(looks.count(), 1, "one look told all");
-    let status_now = status(&daemon).await;
-    assert_eq!((status_now.roots, status_now.watches_used), (1, alone), "looked after once");
+    assert_eq!(openings.count(), 1, "one rescan served all streams");
+    let status_now = watch_status(&daemon).await;
+    assert_eq!(
+        (status_now.roots, status_now.watches_used),
+        (1, alone),
+        "one task watches the root"
+    );
     drop(readers);
-    // Nobody needs the root any more: it is let go of, with its watches.
+    // Without streams the root and its watches are released.
     let gone = async {
         loop {
-            let status = status(&daemon).await;
+            let status = watch_status(&daemon).await;
             if (status.roots, status.watches_used) == (0, 0) {
                 return;
             }
@@ -240,7 +249,7 @@ async fn a_thousand_streams_are_told_of_one_change() {
     };
     in_time(gone).await;
     let mut again = Replica::open(&daemon, request).await;
-    again.step().await;
+    again.next_batch().await;
     again.catch_up(&daemon).await;
     daemon.stop().await;
 }
