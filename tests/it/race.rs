@@ -124,7 +124,7 @@ fn read_directly(
     let path = |text: &str| RelPath::new(text.as_bytes()).expect("a relative path");
     while keep_running() {
         for (package, resource) in exchange::FILES {
-            let root = allowed.resolve(fixture.root().as_os_str().as_bytes()).expect("it is there");
+            let root = allowed.resolve(fixture.root().as_os_str().as_bytes()).expect("the root exists");
             let page = FilePageRequest {
                 package: &path(package),
                 resource: &path(resource),
@@ -178,7 +178,7 @@ fn scan_directly(
         Config::from_flags(ServeFlags::default(), &surroundings(Path::new("/nonexistent")));
     let target = ScanTarget {
         path: fixture.root().as_os_str().as_bytes().into(),
-        rules: config.expect("no flags are good flags").search_rules(),
+        rules: config.expect("a valid configuration").search_rules(),
         published: Arc::new([]),
     };
     let allowed = AllowedDirs::with_opener(opener, vec![fixture.root()]);

@@ -71,7 +71,7 @@ async fn stale_skills_stay_stale_after_a_reload() {
     // root's.
     process.reload("roots: [{id: r, path: r}, {id: a, path: a}]\nallow: [t]").await;
     replica.catch_up(&process.daemon).await;
-    assert!(replica.skills["skill://r/a"].stale, "what it last said is still known");
+    assert!(replica.skills["skill://r/a"].stale, "the last valid skill is kept");
     process.stop().await;
 }
 
@@ -87,7 +87,7 @@ async fn a_resume_token_is_valid_only_if_the_roots_are_unchanged() {
         .await;
     same.resume(&process.daemon).await;
     let step = same.change().await;
-    assert_eq!((step.reset, step.removed.len()), (None, 1), "the roots are those they were");
+    assert_eq!((step.reset, step.removed.len()), (None, 1), "the roots are unchanged");
     let request = list_request(&[located("r", "published:r")]);
     let page = process.daemon.try_list(caproot::proto::caproot::v1::ListSkillsRequest {
         page_size: 1,
@@ -105,7 +105,7 @@ async fn a_resume_token_is_valid_only_if_the_roots_are_unchanged() {
     let refused = process.daemon.try_list(request).await;
     assert_refused(refused, Code::Aborted, "CATALOG_CHANGED", None);
     same.resume(&process.daemon).await;
-    assert!(same.change().await.reset.is_some(), "another root is no difference");
+    assert!(same.change().await.reset.is_some(), "a different root is a reset");
     same.catch_up(&process.daemon).await;
     assert_eq!(
         same.skills.keys().collect::<Vec<_>>(),
@@ -169,7 +169,7 @@ async fn limits_log_filter_and_reflection_are_applied() {
 
 #[tokio::test]
 async fn reflection_access_and_audit_are_applied() {
-    let rules = "callers: [{name: nobody, sans: [a.example]}]";
+    let rules = "callers: [{name: other, sans: [a.example]}]";
     let mut process = DaemonProcess::start(TREE, PLAIN).await;
     let channel =
         tonic::transport::Endpoint::from_shared(format!("http://{}", process.daemon.address));

@@ -38,7 +38,7 @@ impl RootStream {
     async fn read_state(&mut self) -> Result<(Option<ResetReason>, Vec<String>), Status> {
         let (mut reset, mut news) = (None, Vec::new());
         loop {
-            let response = in_time(self.0.message()).await?.expect("it ends with a status");
+            let response = in_time(self.0.message()).await?.expect("a status at the end");
             match response.event.expect("an event") {
                 Event::Reset(why) => reset = Some(why.reason()),
                 Event::Delta(delta) => {
@@ -96,12 +96,12 @@ async fn only_callers_without_a_rule_lose_their_streams() {
     let local_rule = format!("{{name: local, uids: [{uid}]}}");
     let mut process = start(&format!("callers: [{RULE_ONE}, {RULE_TWO}, {local_rule}]")).await;
     let tcp = process.daemon.client.clone();
-    let mut one = RootStream::open(tcp.clone(), Some("one")).await.expect("let in");
-    let mut two = RootStream::open(tcp.clone(), Some("two")).await.expect("let in");
-    let mut local = RootStream::open(connect_unix(&process).await, None).await.expect("let in");
+    let mut one = RootStream::open(tcp.clone(), Some("one")).await.expect("accepted");
+    let mut two = RootStream::open(tcp.clone(), Some("two")).await.expect("accepted");
+    let mut local = RootStream::open(connect_unix(&process).await, None).await.expect("accepted");
     for watch in [&mut one, &mut two, &mut local] {
         let all = ["skill://r/a", "skill://s/b"].map(str::to_owned).to_vec();
-        assert_eq!(watch.read_state().await.expect("goes on").1, all);
+        assert_eq!(watch.read_state().await.expect("an open stream").1, all);
     }
     process
         .try_reload(&format!(
@@ -116,7 +116,7 @@ async fn only_callers_without_a_rule_lose_their_streams() {
     let again = RootStream::open(tcp.clone(), Some("one")).await.err().expect("refused");
     assert_eq!(again.code(), Code::Unauthenticated);
     process.fixture.write("r/c/SKILL.md", skill("c", "New."));
-    assert_eq!(two.read_state().await.expect("goes on"), (None, vec!["skill://r/c".to_owned()]));
+    assert_eq!(two.read_state().await.expect("an open stream"), (None, vec!["skill://r/c".to_owned()]));
     // A new token in the file applies at the next reload.
     process.fixture.replace("2.token", "other\n");
     let mode = Permissions::from_mode(0o600);
@@ -130,7 +130,7 @@ async fn only_callers_without_a_rule_lose_their_streams() {
 async fn a_client_that_reads_nothing_loses_its_stream_too() {
     let mut process = start(&format!("callers: [{RULE_ONE}]\nlimits: {{max_streams: 1}}")).await;
     let tcp = process.daemon.client.clone();
-    let unread = RootStream::open(tcp.clone(), Some("one")).await.expect("let in");
+    let unread = RootStream::open(tcp.clone(), Some("one")).await.expect("accepted");
     process
         .try_reload(&format!("{CONFIG_HEAD}callers: [{RULE_TWO}]\nlimits: {{max_streams: 1}}"))
         .await;
@@ -150,8 +150,8 @@ async fn changed_roots_of_a_caller_reach_its_stream_as_a_delta() {
     let bound = |roots: &str| format!("callers: [{{name: one, token_file: 1.token, {roots}}}]");
     let mut process = start(&bound("roots: [r]")).await;
     let mut one =
-        RootStream::open(process.daemon.client.clone(), Some("one")).await.expect("let in");
-    let (reset, news) = one.read_state().await.expect("goes on");
+        RootStream::open(process.daemon.client.clone(), Some("one")).await.expect("accepted");
+    let (reset, news) = one.read_state().await.expect("an open stream");
     assert_eq!((reset, news), (Some(ResetReason::Initial), vec!["skill://r/a".to_owned()]));
     for (roots, news) in [
         ("roots: [r, s]", "skill://s/b"),
@@ -161,7 +161,7 @@ async fn changed_roots_of_a_caller_reach_its_stream_as_a_delta() {
     ] {
         process.try_reload(&format!("{CONFIG_HEAD}{}", bound(roots))).await;
         loop {
-            let (reset, changes) = one.read_state().await.expect("goes on");
+            let (reset, changes) = one.read_state().await.expect("an open stream");
             assert_eq!(reset, None);
             // A root status may arrive in a state of its own.
             if !changes.is_empty() {

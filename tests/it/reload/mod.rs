@@ -64,7 +64,7 @@ impl DaemonProcess {
             lines.find_map(|line| line.strip_prefix("listening tcp:").map(str::to_owned))
         });
         let Some(address) = in_time(line).await.expect("no panic") else {
-            panic!("it does not start: {:?}", log.recv().await)
+            panic!("the daemon does not start: {:?}", log.recv().await)
         };
         let daemon = Daemon::elsewhere(&address).await;
         Self { fixture, child, daemon, log }
@@ -79,7 +79,7 @@ impl DaemonProcess {
     async fn wait_for_log(&mut self, parts: &[&str]) -> String {
         loop {
             let line = in_time(self.log.recv()).await;
-            let line = line.unwrap_or_else(|| panic!("it ends without saying {parts:?}"));
+            let line = line.unwrap_or_else(|| panic!("the daemon ended without logging {parts:?}"));
             if parts.iter().any(|part| line.contains(part)) {
                 return line;
             }
@@ -110,7 +110,7 @@ impl DaemonProcess {
     }
 
     async fn config(&self) -> ConfigStatus {
-        self.executor().await.config.expect("what became of the configuration")
+        self.executor().await.config.expect("a config status")
     }
 
     /// Stops the daemon and returns the remaining log.

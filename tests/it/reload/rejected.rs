@@ -50,7 +50,7 @@ async fn a_bad_file_is_rejected_with_all_its_errors() {
         tokio::task::yield_now().await;
     }
     let config = process.config().await;
-    let rejection = config.last_rejection.clone().expect("a refusal");
+    let rejection = config.last_rejection.clone().expect("a rejection");
     // The status has positions and keys, not values: callers need not see the operator's config.
     assert_eq!(rejection.errors, ["3:21 limits.max_roots", "4:1 limts", "5:1"]);
     assert_eq!((config.applied_reloads, config.rejected_reloads), (0, 1));
@@ -61,7 +61,7 @@ async fn a_bad_file_is_rejected_with_all_its_errors() {
         serde_json::from_str(&status_output(&process, &["--output", "json"])).expect("JSON");
     let reported = &json["executor"]["config"]["refusal"]["mistakes"];
     assert_eq!(reported[1], "4:1 limts", "{json}");
-    assert_eq!(process.daemon.list(&roots).await.skills.len(), 1, "all is as it was");
+    assert_eq!(process.daemon.list(&roots).await.skills.len(), 1, "nothing changed");
     replica.catch_up(&process.daemon).await;
     // A missing file is rejected too.
     std::fs::remove_file(process.fixture.path("caproot.yaml")).expect("removed");
@@ -71,11 +71,11 @@ async fn a_bad_file_is_rejected_with_all_its_errors() {
     while process.config().await.rejected_reloads < 2 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(process.config().await.last_rejection.expect("a refusal").errors, [""; 0]);
+    assert_eq!(process.config().await.last_rejection.expect("a rejection").errors, [""; 0]);
     process.reload(&format!("{PLAIN}\ndisabled_skills: [{{name: a}}]")).await;
     assert_eq!(process.config().await.last_rejection, None);
     assert!(!status_output(&process, &[]).contains("REFUSED"));
-    assert_eq!(replica.change().await.removed.len(), 1, "and the next good one counts");
+    assert_eq!(replica.change().await.removed.len(), 1, "the next valid file applies");
     process.stop().await;
 }
 
@@ -99,7 +99,7 @@ async fn keys_that_need_a_restart_are_reported_and_not_applied() {
     assert_eq!(process.config().await.restart_required.join(", "), keys);
     assert!(status_output(&process, &[]).contains(&format!("needs a restart: {keys}")));
     let executor = process.executor().await;
-    assert_eq!(executor.environment_ids, ["x"], "the rest is taken over");
+    assert_eq!(executor.environment_ids, ["x"], "the other keys apply");
     assert_eq!(executor.limits.expect("limits").max_connections, 1_024);
     for socket in ["run/c.sock", "run/m.sock"] {
         assert!(!process.fixture.path(socket).exists(), "{socket}");
@@ -122,7 +122,7 @@ async fn a_directory_outside_the_sandbox_needs_a_restart() {
     let mut process =
         DaemonProcess::start_with(fixture, |command| command.arg("--config").arg(file)).await;
     if process.executor().await.sandbox.expect("a sandbox").landlock() != LandlockState::Enforced {
-        println!("SKIPPED: this kernel has not enough of Landlock to close a directory");
+        println!("SKIPPED: this kernel does not have the required Landlock version");
         return;
     }
     let wider = "allow: [in/open, out/c]\n\
@@ -140,8 +140,8 @@ async fn a_directory_outside_the_sandbox_needs_a_restart() {
     let roots = ["r", "s", "d"].map(|id| located(id, &format!("published:{id}")));
     let list = process.daemon.list(&roots).await;
     let packages: Vec<_> = list.skills.iter().map(|skill| &*skill.package).collect();
-    assert_eq!(packages, ["skill://r/a", "skill://s/b"], "what may be read is taken over");
-    assert_eq!(list.roots[2].reason(), RootReason::InvalidPath, "it is not published");
+    assert_eq!(packages, ["skill://r/a", "skill://s/b"], "readable directories apply");
+    assert_eq!(list.roots[2].reason(), RootReason::InvalidPath, "the directory is not published");
     let c = [selected("c", process.fixture.path("out/c"))];
     assert_eq!(process.daemon.list(&c).await.roots[0].reason(), RootReason::NotAllowed);
     process.stop().await;

@@ -24,7 +24,7 @@ fn has_landlock() -> bool {
     match ruleset.and_then(Ruleset::create) {
         Ok(_) => true,
         Err(error) => {
-            println!("SKIPPED: this kernel has not enough of Landlock: {error}");
+            println!("SKIPPED: this kernel does not have the required Landlock version: {error}");
             false
         }
     }
@@ -41,7 +41,7 @@ fn caproot_with_fault(inject: &str) -> Option<Command> {
         command
     };
     if !strace().arg("true").status().is_ok_and(|status| status.success()) {
-        println!("SKIPPED: no strace here, or it may not trace, so no other kernel can be had");
+        println!("SKIPPED: strace is missing or may not trace");
         return None;
     }
     let mut command = strace();
@@ -125,9 +125,9 @@ fn without_a_sandbox_the_same_accesses_succeed() {
     // This file is unreadable for ordinary users even without a sandbox.
     let tried = tried.iter().filter(|(what, _)| what != "read /etc/shadow");
     let denied: Vec<_> = tried.filter(|(_, denied)| *denied).collect();
-    assert!(denied.is_empty(), "the test tests nothing where {denied:?}");
+    assert!(denied.is_empty(), "this kernel denies {denied:?} without a sandbox");
     let left = std::fs::read_dir(fixture.path("in/root")).expect("a directory").count();
-    assert_eq!(left, 1, "what was written is taken away");
+    assert_eq!(left, 1, "the written file is removed");
 }
 
 #[tokio::test]
@@ -143,12 +143,12 @@ async fn the_daemon_reports_its_sandbox() {
     let status = sandbox_status(&daemon).await;
     assert_eq!((status.landlock(), status.no_new_privs), (LandlockState::Enforced, true));
     assert!(status.landlock_abi >= 4, "{status:?}");
-    assert_eq!(status.readable_dirs, 3, "one lies inside another");
+    assert_eq!(status.readable_dirs, 3, "one directory lies inside another");
     // Every thread inherits the restriction from the first thread.
     let tasks = format!("/proc/{}/task", serving.pid());
-    for task in std::fs::read_dir(tasks).expect("its threads") {
+    for task in std::fs::read_dir(tasks).expect("a task directory") {
         let of_task = task.expect("a thread").path().join("status");
-        let of_task = std::fs::read_to_string(of_task).expect("its status");
+        let of_task = std::fs::read_to_string(of_task).expect("a status file");
         assert!(of_task.contains("\nNoNewPrivs:\t1\n"), "{of_task}");
     }
     let mut command = crate::commands::caproot(["status", "--endpoint", serving.endpoint()]);
@@ -224,7 +224,7 @@ async fn a_kernel_that_denies_landlock_is_reported_or_fatal() {
 /// Asserts that a daemon with a required sandbox exits with one sentence that contains `why`.
 fn assert_start_fails(mut command: Command, fixture: &Fixture, why: &str) {
     command.args(["--sandbox", "required", "--root"]).arg(fixture.path("root"));
-    let Output { status, stdout, stderr } = command.output().expect("it runs");
+    let Output { status, stdout, stderr } = command.output().expect("the binary runs");
     let text = String::from_utf8(stderr).expect("text");
     assert_eq!((status.code(), stdout.len()), (Some(78), 0), "{text}");
     assert!(text.contains("the sandbox is required") && text.contains(why), "{text}");

@@ -50,7 +50,7 @@ async fn a_client_without_tls_gets_an_error_that_names_tls() {
     }
     let mut watch = caproot(["watch", "--endpoint", &endpoint]);
     let output = run_command(&mut watch).await;
-    assert_eq!(output.code, Some(3), "it does not try for ever: {}", output.stderr);
+    assert_eq!(output.code, Some(3), "the command retries forever: {}", output.stderr);
     daemon.stop().await;
 }
 

@@ -39,9 +39,9 @@ async fn the_first_call_reports_tls_errors() {
     }
     call_on_lazy_client(&endpoint, &pki.ca_credentials())
         .await
-        .expect_err("it shows no certificate");
+        .expect_err("the client has no certificate");
     let plain = format!("tcp:127.0.0.1:{}", daemon.port);
-    call_on_lazy_client(&plain, &ClientCredentials::default()).await.expect_err("it speaks no TLS");
+    call_on_lazy_client(&plain, &ClientCredentials::default()).await.expect_err("the client does not use TLS");
     let token = ClientCredentials { token_file: Some(pki.fixture.path("none")), ..good };
     let why = call_on_lazy_client(&endpoint, &token).await.expect_err("no token");
     assert!(why.contains("none cannot be read"), "{why}");

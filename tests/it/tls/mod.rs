@@ -112,7 +112,7 @@ impl TlsDaemon {
         let mut stdout = BufReader::new(child.stdout.take().expect("piped")).lines();
         let line = in_time(tokio::task::spawn_blocking(move || stdout.next()));
         let Some(Ok(line)) = line.await.expect("no panic") else {
-            panic!("it does not start: {:?}", log.recv().await)
+            panic!("the daemon does not start: {:?}", log.recv().await)
         };
         let port = line.rsplit(':').next().and_then(|port| port.parse().ok());
         Self { child, port: port.expect("listening tcp:HOST:PORT"), log }
@@ -127,7 +127,7 @@ impl TlsDaemon {
     async fn wait_for_log(&mut self, part: &str) -> String {
         loop {
             let line = in_time(self.log.recv()).await;
-            let line = line.unwrap_or_else(|| panic!("it ends without saying {part:?}"));
+            let line = line.unwrap_or_else(|| panic!("the daemon ended without logging {part:?}"));
             if line.contains(part) {
                 return line;
             }

@@ -30,7 +30,7 @@ async fn run_s_client(
             Some(String::from_utf8_lossy(&output).into_owned())
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            println!("SKIPPED: there is no openssl here");
+            println!("SKIPPED: openssl is not installed");
             None
         }
         Err(error) => panic!("{error}"),
@@ -84,14 +84,14 @@ async fn alpn_is_required_and_no_session_is_resumed() {
         }
     };
     let mut stream = connect(&config).await;
-    assert_eq!(in_time(stream.read(&mut [0])).await.expect("it is closed in order"), 0);
+    assert_eq!(in_time(stream.read(&mut [0])).await.expect("an orderly close"), 0);
     config.alpn_protocols = vec![b"h2".to_vec()];
     for _ in 0..3 {
         let mut stream = connect(&config).await;
         // The client speaks first. A session ticket would arrive with the settings frame.
         let begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-        in_time(stream.write_all(begin)).await.expect("it is taken");
-        assert_eq!(in_time(stream.read(&mut [0])).await.expect("its settings"), 1);
+        in_time(stream.write_all(begin)).await.expect("sent");
+        assert_eq!(in_time(stream.read(&mut [0])).await.expect("a settings frame"), 1);
         assert_eq!(stream.get_ref().1.handshake_kind(), Some(HandshakeKind::Full));
     }
     daemon.wait_for_log("does not offer HTTP/2").await;
