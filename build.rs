@@ -1,5 +1,4 @@
-//! Compiles `proto/` without protoc: protox parses, tonic-prost-build generates. Notes of what the
-//! binary is built.
+//! Compiles `proto/` with protox and tonic-prost-build, without protoc. Sets `CAPROOT_BUILD`.
 
 use prost::Message as _;
 use std::env;
@@ -19,22 +18,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// `CAPROOT_BUILD`, for the code: commit and date as far as they are known, profile, target. Who builds
-/// a package knows them by `CAPROOT_COMMIT` and `SOURCE_DATE_EPOCH`. A debug build asks nobody: it would
-/// be built anew with each commit.
+/// Sets `CAPROOT_BUILD` for the code: commit and date if known, profile, and target. A build of a
+/// package can set `CAPROOT_COMMIT` and `SOURCE_DATE_EPOCH`. A debug build does not ask git:
+/// otherwise each commit would cause a rebuild.
 fn emit_build_info() {
-    for variable in ["CAPROOT_COMMIT", "SOURCE_DATE_EPOCH"] {
-        println!("cargo:rerun-if-env-changed={variable}");
+    for name in ["CAPROOT_COMMIT", "SOURCE_DATE_EPOCH"] {
+        println!("cargo:rerun-if-env-changed={name}");
     }
     let profile = env::var("PROFILE").unwrap_or_default();
     let is_release = profile == "release";
-    let given = |name| env::var(name).ok().filter(|text| !text.trim().is_empty());
+    let variable = |name| env::var(name).ok().filter(|text| !text.trim().is_empty());
     let ask = |arguments: &[&str]| if is_release { git_output(arguments) } else { None };
     let packed = || if is_release { package_commit() } else { None };
     let asked = || ask(&["rev-parse", "HEAD"]);
-    let commit = given("CAPROOT_COMMIT").or_else(packed).or_else(asked);
+    let commit = variable("CAPROOT_COMMIT").or_else(packed).or_else(asked);
     let commit: Option<String> = commit.map(|commit| commit.chars().take(12).collect());
-    let seconds = given("SOURCE_DATE_EPOCH").and_then(|text| text.trim().parse().ok());
+    let seconds = variable("SOURCE_DATE_EPOCH").and_then(|text| text.trim().parse().ok());
     let asked = || ask(&["show", "--no-patch", "--format=%cs", "HEAD"]);
     let date = seconds.map(format_date).or_else(asked);
     let target = env::var("TARGET").unwrap_or_default();
@@ -44,14 +43,14 @@ fn emit_build_info() {
     println!("cargo:rustc-env=CAPROOT_BUILD={}", parts.join(", "));
 }
 
-/// The commit of which `cargo package` made this crate.
+/// Returns the commit from which `cargo package` created this crate.
 fn package_commit() -> Option<String> {
     let text = std::fs::read_to_string(".cargo_vcs_info.json").ok()?;
     let (_, rest) = text.split_once("\"sha1\"")?;
     rest.split('"').nth(1).map(str::to_owned)
 }
 
-/// What git says of this checkout; nothing where this directory is none, but lies in one.
+/// Returns the output of a git command; `None` if this directory is not the root of a checkout.
 fn git_output(arguments: &[&str]) -> Option<String> {
     let run = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).output().ok()?;
@@ -67,7 +66,8 @@ fn git_output(arguments: &[&str]) -> Option<String> {
     run(arguments)
 }
 
-/// The day of a Unix time. Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
+/// Formats a Unix time as a date. Source: Howard Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms".
 fn format_date(seconds: i64) -> String {
     let days = seconds.div_euclid(86_400) + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));

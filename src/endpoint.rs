@@ -1,57 +1,56 @@
-//! Where a daemon listens when nobody says otherwise, and how an endpoint is spelled. Touches
-//! nothing: binding and connecting are others' work.
+//! Addresses of daemons: default sockets, and the syntax of endpoints.
 
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What the process's surroundings say. Handed in, so that whoever reads it can be tested.
+/// Environment of the process. Functions take it as an argument, so that tests can replace it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProcessEnv {
-    /// The person's home directory, `HOME`.
+    /// Home directory: `HOME`.
     pub home: Option<PathBuf>,
-    /// Where Codex keeps its files, `CODEX_HOME`, if that is set.
+    /// Directory of Codex: `CODEX_HOME`.
     pub codex_home: Option<PathBuf>,
-    /// The machine's configuration directory: `/etc`.
+    /// Configuration directory of the system: `/etc`.
     pub etc: PathBuf,
-    /// The runtime directory that systemd made for the unit, if this is one: `RUNTIME_DIRECTORY`.
+    /// Runtime directory that systemd created for the unit: `RUNTIME_DIRECTORY`.
     pub unit_runtime_dir: Option<PathBuf>,
-    /// `XDG_RUNTIME_DIR`, if it is set to an absolute path; the specification tells to ignore others.
+    /// `XDG_RUNTIME_DIR`, if the path is absolute. The specification says to ignore others.
     pub xdg_runtime_dir: Option<PathBuf>,
-    /// The directory for temporary files: `TMPDIR`, else `/tmp`.
+    /// Directory for temporary files: `TMPDIR`, else `/tmp`.
     pub temp_dir: PathBuf,
-    /// The directory that relative paths start from; `None` where it no longer exists.
+    /// Current directory; `None` if it no longer exists.
     pub current_dir: Option<PathBuf>,
-    /// The effective user id.
+    /// Effective user id.
     pub uid: u32,
-    /// The sockets that whoever started the process listens on already, and left to it.
+    /// Listening sockets that the process inherited by socket activation.
     pub inherited_sockets: Vec<InheritedSocketInfo>,
 }
 
-/// Where a socket is that was handed over. Whoever made it decides on its mode and group.
+/// Address of an inherited socket. The service manager sets its mode and group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InheritedSocketInfo {
-    /// At a path.
+    /// Unix socket.
     Unix {
-        /// As it was bound.
+        /// Bound path.
         path: PathBuf,
-        /// Whether its mode lets every user connect.
+        /// Whether the mode of the socket allows every user to connect.
         open_to_all: bool,
-        /// Whether Prometheus scrapes there, and nobody calls.
+        /// Whether the socket serves metrics instead of gRPC.
         for_metrics: bool,
     },
-    /// A port.
+    /// TCP socket.
     Tcp {
-        /// As it was bound.
+        /// Bound address.
         address: SocketAddr,
-        /// The same.
+        /// Whether the socket serves metrics instead of gRPC.
         for_metrics: bool,
     },
 }
 
 impl ProcessEnv {
-    /// Those of this process. Leaves the sockets to whoever takes them over.
+    /// Reads the environment of this process, without inherited sockets.
     #[must_use]
     pub fn from_process() -> Self {
         let directory = |name| {
@@ -72,8 +71,9 @@ impl ProcessEnv {
     }
 }
 
-/// The sockets that clients try, in this order; a daemon without `--listen` takes one of them. The
-/// first is the unit's, the last is for a user without a session.
+/// Returns the sockets that clients try in this order. A daemon without `--listen` binds one of
+/// these sockets. The first is the socket of the systemd unit, the last is for a user without a
+/// session.
 #[must_use]
 pub fn default_sockets(env: &ProcessEnv) -> Vec<PathBuf> {
     let mut sockets = vec![PathBuf::from("/run/caproot/caproot.sock")];
@@ -82,59 +82,62 @@ pub fn default_sockets(env: &ProcessEnv) -> Vec<PathBuf> {
     sockets
 }
 
-/// The most bytes of a Unix socket's path: `sun_path` of unix(7) less its closing NUL.
+/// Maximum size of a Unix socket's path: `sun_path` without the terminating NUL. Source: unix(7).
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
-/// One daemon's address. Prints as it is spelled on the command line.
+/// Address of a daemon. Displays in the syntax of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DaemonEndpoint(EndpointAddress);
 
-/// The kinds of address.
+/// Kinds of addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum EndpointAddress {
-    /// The absolute path of a Unix socket.
+    /// Absolute path of a Unix socket.
     Unix(PathBuf),
-    /// `HOST:PORT`, the host of a v6 address in brackets.
+    /// `HOST:PORT`, with an IPv6 address in brackets.
     Tcp(String),
-    /// The same, to be spoken to over TLS.
+    /// `HOST:PORT` of a TLS server, with an IPv6 address in brackets.
     Tls(String),
 }
 
-/// Why a text is no endpoint.
+/// Syntax error of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}; an endpoint is unix:/PATH, tcp:HOST:PORT, tls:HOST:PORT or a URL of these")]
+#[error(
+    "{0}; expected unix:/PATH, tcp:HOST:PORT, tls:HOST:PORT, http://HOST:PORT or https://HOST:PORT"
+)]
 pub struct EndpointError(&'static str);
 
 impl DaemonEndpoint {
-    /// The Unix socket at an absolute path.
+    /// Returns the endpoint of the Unix socket at an absolute path.
     pub fn unix(path: impl Into<PathBuf>) -> Result<Self, EndpointError> {
         let path = path.into();
         let bytes = path.as_os_str().as_encoded_bytes();
         if !path.is_absolute() {
-            return Err(EndpointError("the socket's path must be absolute"));
+            return Err(EndpointError("the path of the socket must be absolute"));
         }
         if bytes.contains(&0) || bytes.ends_with(b"/") {
-            return Err(EndpointError("the path names no socket"));
+            return Err(EndpointError("the path of the socket must name a file"));
         }
         if bytes.len() > MAX_SOCKET_PATH_BYTES {
-            return Err(EndpointError("the socket's path is over 107 bytes, the kernel's limit"));
+            return Err(EndpointError("the path of the socket is longer than 107 bytes"));
         }
         Ok(Self(EndpointAddress::Unix(path)))
     }
 
-    /// `HOST:PORT`.
     fn host_and_port(address: &str) -> Result<String, EndpointError> {
         let (host, port) = address.rsplit_once(':').ok_or(EndpointError("the port is missing"))?;
         if port.parse::<u16>().ok().is_none_or(|port| port == 0) {
             return Err(EndpointError("the port must be a number from 1 to 65535"));
         }
         if !is_host(host) {
-            return Err(EndpointError("the host must be a name, a v4 address or a [v6 address]"));
+            return Err(EndpointError(
+                "the host must be a name, an IPv4 address or an [IPv6 address]",
+            ));
         }
         Ok(address.to_owned())
     }
 
-    /// The address, for whoever connects.
+    /// Returns the address to connect to.
     #[cfg(feature = "client")]
     pub(crate) fn address(&self) -> &EndpointAddress {
         &self.0
@@ -167,7 +170,7 @@ impl FromStr for DaemonEndpoint {
             let address = address.strip_suffix('/').unwrap_or(address);
             Ok(Self(EndpointAddress::Tls(Self::host_and_port(address)?)))
         } else {
-            Err(EndpointError("its kind is missing"))
+            Err(EndpointError("the scheme is missing"))
         }
     }
 }
@@ -175,7 +178,7 @@ impl FromStr for DaemonEndpoint {
 impl fmt::Display for DaemonEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            // One that begins with two slashes would be taken for what follows `unix://`.
+            // `unix:` followed by two slashes would parse as `unix://`.
             EndpointAddress::Unix(path)
                 if path.as_os_str().as_encoded_bytes().starts_with(b"//") =>
             {
@@ -195,7 +198,7 @@ mod tests {
     use std::path::PathBuf;
 
     #[test]
-    fn endpoint_forms() {
+    fn all_endpoint_forms_parse() {
         for (text, printed) in [
             ("unix:/run/a.sock", "unix:/run/a.sock"),
             ("unix:///run/a.sock", "unix:/run/a.sock"),
@@ -215,17 +218,17 @@ mod tests {
     }
 
     #[test]
-    fn invalid_endpoints() {
+    fn invalid_endpoints_are_rejected() {
         let long = format!("unix:/{}", "a".repeat(107));
         for (text, part) in [
-            ("", "its kind"),
-            ("run/a.sock", "its kind"),
-            ("localhost:80", "its kind"),
+            ("", "scheme is missing"),
+            ("run/a.sock", "scheme is missing"),
+            ("localhost:80", "scheme is missing"),
             ("unix:", "absolute"),
             ("unix:a.sock", "absolute"),
             ("unix://a/b", "absolute"),
-            ("unix:/run/", "no socket"),
-            ("unix:/a\0b", "no socket"),
+            ("unix:/run/", "must name a file"),
+            ("unix:/a\0b", "must name a file"),
             (long.as_str(), "107 bytes"),
             ("tcp:localhost", "port is missing"),
             ("tcp:localhost:", "port must"),
@@ -247,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn default_sockets_in_order() {
+    fn default_sockets_are_in_order() {
         let mut env = ProcessEnv {
             home: None,
             codex_home: None,
@@ -269,7 +272,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_the_same(text in "(unix:|tcp:|http://|/|//|a|\\[::1\\]|é|:|80|0){0,7}", any: String) {
+        fn display_parses_to_the_same_endpoint(text in "(unix:|tcp:|http://|/|//|a|\\[::1\\]|é|:|80|0){0,7}", any: String) {
             for text in [text, any] {
                 if let Ok(endpoint) = text.parse::<DaemonEndpoint>() {
                     prop_assert_eq!(endpoint.to_string().parse(), Ok(endpoint));

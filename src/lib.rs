@@ -1,3 +1,184 @@
+//! # How caproot is built
+//!
+//! caproot resolves the directories that a platform selected on an executor, discovers the skills
+//! and plugins below them, and serves catalogs, changes and bounded reads over gRPC. The same crate
+//! holds the daemon, its clients and the command line. This page is the map of the code. The README
+//! follows it.
+//!
+//! ```text
+//!   caller (gRPC)                                             files of the executor
+//!        │ request                                                     ▲
+//!        ▼                                                             │ openat2, getdents, read
+//!  ┌──────────┐  ┌──────────────────────┐  ┌───────────────────┐  ┌─────────┐
+//!  │  server  │─▶│         grpc         │─▶│      catalog      │─▶│  disk   │
+//!  │ listen,  │  │ authenticate, limit, │  │ CatalogStore: one │  │ scan,   │
+//!  │ accept,  │  │ check, encode,       │  │ RootTask per root │  │ resolve,│
+//!  │ TLS      │  │ stream               │  │ publishes         │  │ read    │
+//!  └──────────┘  └──────────────────────┘  │ snapshots         │  └─────────┘
+//!        ▲                                 └───────────────────┘       │ plain data
+//!        │ configuration, reload              ▲ changed directories    ▼
+//!  ┌──────────┐                            ┌─────────┐            ┌──────────┐
+//!  │  config  │                            │  watch  │            │  domain  │
+//!  └──────────┘                            │ inotify │            │  rules   │
+//!                                          └─────────┘            └──────────┘
+//! ```
+//!
+//! Data flows from left to right in a call and from right to left in a response. `domain` has the
+//! rules as functions of plain data: it knows no runtime, no file system and no clock. `client`
+//! sees the daemon through its protocol only; `session` and `mcp` build on `client`.
+//!
+//! # Modules
+//!
+//! Each folder or file at the top of `src` is a module, and each module may name only the modules
+//! of its row. `tests/it/modules.rs` holds the same table and checks it against the code.
+//!
+//! | module | may name | purpose |
+//! | --- | --- | --- |
+//! | `main` | `cli`, `endpoint` | the process: command line in, exit code out |
+//! | `cli` | `server`, `check`, `client`, `config`, `disk`, `domain`, `endpoint`, `file_watch`, `locate`, `mcp`, `proto`, `sandbox`, `session`, `telemetry` | the commands, their output and exit codes |
+//! | `server` | `bearer`, `catalog`, `certs`, `config`, `domain`, `file_watch`, `grpc`, `proto`, `telemetry` | the daemon as a value: listens, accepts, serves, reloads, drains |
+//! | `config` | `bearer`, `catalog`, `certs`, `yaml_document`, `domain`, `endpoint` | config file, flags and environment to a checked configuration, or all errors at once |
+//! | `certs` | | PEM certificates and keys, and the names in a certificate |
+//! | `endpoint` | | spelling of addresses, and the default addresses |
+//! | `file_watch` | | changes of files that are found by their path (certificates, config, the files of `check --watch`); the only module that names `notify` |
+//! | `grpc` | `bearer`, `catalog`, `disk`, `domain`, `proto` | the gRPC service: authentication, quota, request checks, encoding, streams, errors, audit log |
+//! | `bearer` | | bearer tokens in files, read again for each comparison |
+//! | `catalog` | `disk`, `domain`, `watch` | owner of the catalogs: one task per root, revisions, wait budgets |
+//! | `disk` | `domain` | the only module that opens files below roots: resolves, scans, reads |
+//! | `domain` | `hidden_chars` | the rules as functions of plain data: discovery, parsing, names, handles, cursors, diffs |
+//! | `client` | `certs`, `yaml_document`, `endpoint`, `proto` | connections, calls, pages, mirrors of catalogs, fleets of executors |
+//! | `session` | `client`, `hidden_chars`, `proto` | the tools and the text for a model, custom tools, calls that a platform dispatches |
+//! | `local` | `client`, `config`, `endpoint`, `proto`, `server`, `session` | directories of this machine as a source of a session, served by a daemon inside the process |
+//! | `host` | `yaml_document`, `proto`, `session` | MCP servers as sources of a session |
+//! | `yaml_document` | | YAML and JSON with the position of each part, for the files of `config` and `client` |
+//! | `hidden_chars` | | characters that a person does not see and a model reads |
+//! | `mcp` | `client`, `hidden_chars`, `proto`, `session` | the skills of a daemon as an MCP server |
+//! | `locate` | `disk`, `domain` | path on this machine of the resource that a handle names |
+//! | `check` | `disk`, `domain` | the linter: the daemon's discovery and parsing without a server |
+//! | `proto` | | the generated types |
+//! | `sandbox` | `domain` | Landlock rules, applied while the process has one thread |
+//! | `telemetry` | `catalog`, `config`, `domain`, `proto` | logs, metrics and spans |
+//! | `watch` | | the only module that names `inotify`: turns events into changed directories, and orders them with a barrier |
+//!
+//! # Glossary
+//!
+//! | term | meaning |
+//! | --- | --- |
+//! | allowed directory | directory of the config key `allow`; no file outside the allowed directories is opened |
+//! | caller | client of a call as authenticated: a Unix user, the names of a certificate, or the holder of a token |
+//! | catalog | immutable, sorted list of the skills and plugins of one root |
+//! | component | part of a plugin: a hook, an MCP server, an LSP server, a command, an app |
+//! | cursor, page token | opaque position in a list or file; it carries the revision or version that it belongs to |
+//! | debounce | delay until a root has had no event for `watch.debounce`, at most `watch.max_debounce` |
+//! | diagnostic | problem of a skill, plugin or root as data: code, severity, path, text |
+//! | executor | machine on which a daemon runs and on which the files are |
+//! | frontmatter | YAML between the `---` lines at the start of a SKILL.md |
+//! | full scan | periodic rescan of a root that finds changes for which inotify had no event |
+//! | handle | `skill://` URI of a resource of a skill or plugin, valid for the selection of its root |
+//! | manifest | file that describes a plugin, such as `plugin.json` |
+//! | mirror | copy of a daemon's catalogs in a client, kept current by `WatchSkills` |
+//! | omitted | found but not in the response; a diagnostic gives the reason |
+//! | package | directory of a skill or plugin, with its resources |
+//! | quota, permit | limit of concurrent calls, streams or connections of a caller; the right to one of them |
+//! | redacted | replaced by `<redacted>` because the value is a secret |
+//! | reload | reading the config file again, on SIGHUP; a reload is applied whole or rejected whole |
+//! | resolved path | allowed directory and relative path to which a path leads, all links followed |
+//! | resource | file of a package that may be read |
+//! | revision | number of a published snapshot; it grows with each change |
+//! | root | directory that the platform selected, with its id |
+//! | scan, rescan | reading the directories and files of a root; of its changed directories only |
+//! | scope | roots and directories that the rules of a caller allow |
+//! | selection | the roots of a request (`selectedCapabilityRoots`) |
+//! | sidecar | `agents/openai.yaml` next to a SKILL.md: interface, policy, dependencies |
+//! | skill | directory with a SKILL.md |
+//! | skipped | not scanned, because the directory's name is in `search.excluded_dirs` |
+//! | snapshot | published state of one root: catalog, revision, diagnostics |
+//! | source | origin of skills in a session: a daemon, a local directory, an MCP server |
+//! | version | identity of a file's content: device, inode, size and times |
+//! | wait budget | time that a call may wait for a scan |
+//!
+//! # How a call travels
+//!
+//! 1. `server` accepts the connection, takes a permit for it, and authenticates the peer by its
+//!    certificate or by `SO_PEERCRED`.
+//! 2. The layers of `grpc` count the call, check the caller's quota, match the caller with the
+//!    rules of `callers`, and attach the authenticated caller to the request.
+//! 3. `grpc` turns the request into domain types. A bad field ends the call with
+//!    `INVALID_ARGUMENT`.
+//! 4. [`catalog::CatalogStore`] returns the snapshot of each root in the caller's scope. If a root
+//!    has no snapshot, or the request wants a fresh one, the call waits for the root's task within
+//!    its wait budget.
+//! 5. The root's task has `disk` resolve the root below the allowed directories. `domain::search`
+//!    decides which directories are listed next, `disk` lists them on a few threads, and `domain`
+//!    joins the files into skills. If the catalog differs from the last one, it is published as a
+//!    new revision.
+//! 6. `grpc` cuts the page and encodes it. A page that was encoded a moment before is sent again
+//!    from the page cache if nothing changed.
+//!
+//! # How a file change reaches a stream
+//!
+//! 1. `watch` reads the inotify event and reports the changed directory to the root's pending
+//!    changes.
+//! 2. The root's task waits until the root has been quiet for the debounce time.
+//! 3. `disk` lists the changed directories again and reads the changed files. Results for other
+//!    directories are reused. Below a moved directory nothing is reused: a file that was read by
+//!    its path during the move may have been another file.
+//! 4. The task publishes the new catalog as a new revision. Skills and plugins are published
+//!    together, so a renamed plugin and its skills are one revision.
+//! 5. Each stream compares the new revision with the catalog that its caller has (`domain::diff`),
+//!    and encodes one event at a time, when the connection has room. Streams with the same
+//!    difference share the encoded event.
+//!
+//! If inotify is not available or the limit of watches is reached, the root is polled: a contained
+//! scan at an interval. The full scan finds changes for which no event came.
+//!
+//! Roots are watched with the `inotify` crate instead of `notify`, because a watch must be set
+//! through the descriptor of a directory that was opened below an allowed directory, and must stay
+//! with that directory after a rename. `notify` identifies watches by path: if two directories had
+//! the same path at different times, one of them loses its watch. Events must also be ordered with
+//! reads: the barrier adds a watch on an anonymous file and removes it, and the kernel queues its
+//! `IN_IGNORED` after all earlier events.
+//!
+//! # How a read travels
+//!
+//! 1. `grpc` checks the handle and the cursor.
+//! 2. `catalog` finds the package in the published snapshot. If the file's pages are in the
+//!    kernel's cache, the read is done at once; otherwise it waits for a permit and runs on a
+//!    blocking thread.
+//! 3. `disk` opens the file below the allowed directory with openat2(2), or component by component
+//!    if the kernel has no openat2(2). It checks that the file is a regular file of the expected
+//!    version, takes its digest from a bounded cache or computes it, reads one page, and compares
+//!    the version again.
+//! 4. `grpc` encodes the page without copying it.
+//!
+//! # How the daemon starts and reloads
+//!
+//! Landlock restricts the calling thread and the threads that it starts. So `cli` does the first
+//! half of `serve` on one thread: it takes inherited sockets, loads the config, binds the other
+//! listeners, and applies the sandbox. Then `main` starts the runtime, and
+//! [`server::build_daemon_on`] builds the daemon.
+//!
+//! On SIGHUP the config file is read by the function that read it at the start. If everything that
+//! can fail has succeeded, the new rules and the new policy of the store are applied together, so
+//! that no response mixes old and new. Each root is scanned again, and each open stream's caller is
+//! checked again. If a changed key needs a new process and a service manager runs the daemon, the
+//! daemon exits with code 75.
+//!
+//! # How a tool call of a session travels
+//!
+//! A session asks its sources through one trait, [`session::Source`]. The source of an executor
+//! holds a [`client::Mirror`]; `local` runs a daemon in the process; `host` follows an MCP server.
+//! A read whose JSON is larger than the tool's limit is repeated with a smaller page. A custom
+//! tool's arguments are checked against its schema, and the tool runs in its own task that ends
+//! with the call. `session::dispatch` takes pending calls of a platform and runs each call once,
+//! however often the platform shows it.
+//!
+//! # Two YAML readers
+//!
+//! `serde_yaml` reads skills and plugins; only `domain/yaml.rs` names it, with the limits on
+//! nesting and aliases. `domain/yaml/fast_path.rs` reads plain `key: value` lines in a fraction of
+//! the time, and tests compare both. `saphyr-parser` reads the files of operators and
+//! orchestrators, where each error needs its line; only `document.rs` names it.
 #![doc = include_str!("../README.md")]
 
 #[cfg(not(target_os = "linux"))]

@@ -1,5 +1,6 @@
-//! Where what a handle names is on this machine, for a command that runs on the executor, with the
-//! permissions of its user. Leaves it to the daemon what is listed. Blocking.
+//! Path on this machine of the resource that a handle names, for a command that runs on the
+//! executor with the permissions of its user. Does not check whether the daemon lists the resource.
+//! Blocks.
 
 use crate::disk::{AllowedDirs, FileReadError, locate_resource};
 use crate::domain::{ResourceHandle, RootPath};
@@ -7,34 +8,34 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-/// What the path of a selected root names.
+/// Location of a selected root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RootLocation {
-    /// A directory of the executor, absolute.
+    /// Absolute path of a directory on the executor.
     Directory(PathBuf),
-    /// A published root, by its id.
+    /// Id of a published root.
     Published(String),
 }
 
-/// Why there is no path.
+/// Reason why a handle has no path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LocateError {
-    /// A handle is none; the text goes on after it.
+    /// The handle is invalid, for this reason.
     InvalidHandle(&'static str),
-    /// The root's directory cannot be opened.
+    /// The directory of the root cannot be opened.
     RootUnavailable,
-    /// No such package, or no such regular file in it.
+    /// The package or its regular file does not exist.
     NotFound,
-    /// A link leads out of the root's directory and of every other that was given.
+    /// A link leads out of the root and of all allowed directories.
     Outside,
-    /// This user may not read it.
+    /// The user has no read permission.
     Denied,
     /// The filesystem failed.
     Failed,
 }
 
 impl RootLocation {
-    /// Reads the `path` of a root's location; `None` where it names no place.
+    /// Parses the `path` of a root's location; `None` if it is invalid.
     #[must_use]
     pub fn parse(path: &str) -> Option<Self> {
         Some(match RootPath::parse(path)? {
@@ -44,8 +45,9 @@ impl RootLocation {
     }
 }
 
-/// The absolute path, without links, of a package below the root's directory, or of a regular file
-/// in it. Links may lead out of that directory only into those of `allow`, all of them absolute.
+/// Returns the absolute path, without links, of a package below the root's directory or of a
+/// regular file in the package. Links may lead out of that directory only into the directories of
+/// `allow`, which are absolute paths.
 pub fn locate_handle(
     handle: &str,
     package: &str,
@@ -59,7 +61,7 @@ pub fn locate_handle(
     let allowed = AllowedDirs::new(std::iter::once(dir.to_owned()).chain(allow).collect());
     let root =
         allowed.resolve(dir.as_os_str().as_bytes()).map_err(|_| LocateError::RootUnavailable)?;
-    locate_resource(&root, &package.path, resource.as_ref()).map_err(|unread| match unread {
+    locate_resource(&root, &package.path, resource.as_ref()).map_err(|error| match error {
         FileReadError::NotFound | FileReadError::TooLarge { .. } | FileReadError::Changed(_) => {
             LocateError::NotFound
         }

@@ -1,5 +1,5 @@
-//! The `caproot` binary: read the command line, do what must come before there are threads, run the
-//! rest, say how it went.
+//! The `caproot` binary: parses the command line, prepares the command in a single thread, and runs
+//! the command in a tokio runtime.
 
 use caproot::cli::{self, CommandFailure, CommandLine, exit};
 use caproot::endpoint::ProcessEnv;
@@ -11,7 +11,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(usage) => return cli::report_usage_error(&usage),
     };
-    // Asked now: it reads files of cgroups, which a daemon that restricted itself may not.
+    // Must come before the sandbox: the number of threads depends on files of cgroups.
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let env = ProcessEnv::from_process();
     let outcome = cli::prepare_command(cli, &env)
@@ -19,17 +19,17 @@ fn main() -> ExitCode {
     cli::report_outcome(outcome)
 }
 
-/// Runs a future to its end on so many threads.
+/// Runs a future on a runtime with this number of threads.
 fn run_in_runtime(
     threads: usize,
     run: impl Future<Output = Result<u8, CommandFailure>>,
 ) -> Result<u8, CommandFailure> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(threads).enable_all().build().map_err(|error| {
-        CommandFailure::new(exit::INTERNAL, format!("the runtime cannot be started: {error}"))
+        CommandFailure::new(exit::INTERNAL, format!("cannot start the runtime: {error}"))
     })?;
     let outcome = runtime.block_on(run);
-    // A thread that hangs on a dead mount must not keep the process from ending.
+    // A thread that hangs on a dead mount must not block the end of the process.
     runtime.shutdown_background();
     outcome
 }

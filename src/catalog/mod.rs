@@ -1,8 +1,6 @@
-//! Owner of the catalogs: resolves selections, has roots searched, publishes what was found, and
-//! reads resources of what is published. Knows nothing of gRPC.
+//! Catalogs of all roots: resolves selections, scans roots, publishes snapshots, and reads the
+//! files of published packages. Independent of gRPC.
 
-mod files;
-mod look;
 mod pending_changes;
 mod policy;
 mod reads;
@@ -11,354 +9,422 @@ mod root_task_handle;
 mod scope;
 mod state;
 mod stats;
-mod timing;
 mod view;
 mod wait_budget;
 
-pub use files::FilesRequest;
-pub use policy::PolicyConfig;
-pub use reads::{PackageReadError, ReadRequest};
-pub use root_task_handle::RootLease;
+pub use policy::{PolicyConfig, WatchTiming};
+pub use reads::{FilesRequest, PackageReadError, ReadRequest};
 pub use state::{PollReason, RootSnapshot, WatchMode};
-pub use timing::WatchTiming;
-pub use view::{
-    CatalogStats, CatalogView, DeadlineExceeded, RootState, RootView, ScopeStats, WatchStats,
-};
+pub use stats::{CatalogStats, ScopeStats, WatchStats};
+pub use view::{CatalogView, DeadlineExceeded, RootState, RootView};
 pub use wait_budget::WaitBudget;
 
-use crate::disk::DigestCache;
 #[doc(hidden)]
 pub use crate::disk::OpenMethod;
+use crate::disk::{DigestCache, FileListPage, FilePage};
 use crate::domain::{AccessScope, Limits, PublishedRoot, RootReason, SelectedRoot};
 #[doc(hidden)]
 pub use crate::watch::FaultInjector;
 use crate::watch::InotifyWatcher;
 use policy::CatalogPolicy;
 use root_task_handle::RootTaskHandle;
-use scope::CatalogScope;
-use state::{RootKey, StoreState};
+use scope::{CatalogScope, RootKey};
+use state::StoreState;
+use stats::ScanCounters;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
-use tokio::time::Instant;
+use wait_budget::RequestedScan;
 
-/// What a keeper keeps.
+/// Configuration of a [`CatalogStore`].
 #[derive(Debug)]
 pub struct CatalogStoreConfig {
-    /// What it goes by, until it is told otherwise.
+    /// Initial policy.
     pub policy: PolicyConfig,
-    /// Of the watcher, ordered by tests.
+    /// Watcher faults that tests request.
     #[doc(hidden)]
     pub fault_injector: FaultInjector,
-    /// How files are opened; `None` asks the kernel, now.
+    /// Method of opening files; `None` probes the kernel.
     pub opener: Option<OpenMethod>,
 }
 
-/// How recent an answer must be.
+/// Required freshness of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConsistencyLevel {
-    /// What is held, if anything is.
+    /// The latest snapshot, if the root has a snapshot.
     Cached,
-    /// Searched after the question came.
+    /// A snapshot of a scan that started after the call.
     Fresh,
 }
 
-/// Owner of the catalogs, as somebody sees them who is bound to a part of what may be served. Cheap
-/// to clone; all clones are one.
+/// Catalogs of all roots, restricted to the access scope of a caller. Cheap to clone; all clones
+/// share one state.
 #[derive(Debug, Clone)]
-pub struct CatalogStore(Arc<StoreInner>, Arc<AccessScope>);
+pub struct CatalogStore {
+    inner: Arc<StoreInner>,
+    access_scope: Arc<AccessScope>,
+}
+
+/// Keeps the tasks of selected roots running until the lease is dropped.
+#[derive(Debug)]
+pub struct RootLease {
+    _lease_tokens: Vec<Arc<()>>,
+    keys: Vec<Result<RootKey, RootReason>>,
+}
 
 #[derive(Debug)]
 struct StoreInner {
     epoch: u64,
     opener: OpenMethod,
-    /// Changed only while the ledger is held, so that whoever holds it sees one of them.
+    /// Replaced only while `state` is locked, so that a thread that holds the lock of `state` sees
+    /// a single policy.
     policy: Mutex<Arc<CatalogPolicy>>,
-    versions: DigestCache,
+    digest_cache: DigestCache,
     watcher: InotifyWatcher,
     state: Mutex<StoreState<RootTaskHandle>>,
-    /// The revision now. A watch holds only the latest, so it is never full.
+    /// Current revision. A watch channel holds only the latest value, so it is never full.
     revisions: watch::Sender<u64>,
-    /// Changes that an audit found and no event told.
+    /// Changes that a periodic full scan found and inotify did not report.
     missed_changes: AtomicU64,
-    scan_counters: stats::ScanCounters,
+    scan_counters: ScanCounters,
 }
 
 impl CatalogStore {
-    /// A keeper that has searched nothing yet, for somebody who may ask for everything.
+    /// Returns a store without snapshots, for a caller with access to everything.
     #[must_use]
-    pub fn new(settings: CatalogStoreConfig, epoch: u64) -> Self {
-        let CatalogStoreConfig { policy: terms, fault_injector: faults, opener } = settings;
-        let max_history = terms.rules.limits.max_history;
+    pub fn new(config: CatalogStoreConfig, epoch: u64) -> Self {
+        let CatalogStoreConfig { policy, fault_injector, opener } = config;
+        let max_history = policy.rules.limits.max_history;
         let opener = opener.unwrap_or_else(OpenMethod::probe);
-        let shared = StoreInner {
+        let inner = StoreInner {
             epoch,
             opener,
-            policy: Mutex::new(Arc::new(CatalogPolicy::from_config(opener, terms))),
-            versions: DigestCache::default(),
-            watcher: InotifyWatcher::with_faults(faults),
+            policy: Mutex::new(Arc::new(CatalogPolicy::from_config(opener, policy))),
+            digest_cache: DigestCache::default(),
+            watcher: InotifyWatcher::with_faults(fault_injector),
             state: Mutex::new(StoreState::new(max_history)),
             revisions: watch::Sender::new(0),
             missed_changes: AtomicU64::new(0),
-            scan_counters: stats::ScanCounters::default(),
+            scan_counters: ScanCounters::default(),
         };
-        Self(Arc::new(shared), Arc::new(AccessScope::All))
+        Self { inner: Arc::new(inner), access_scope: Arc::new(AccessScope::All) }
     }
 
-    /// The same catalogs for a caller of this reach, whoever this keeper is for.
+    /// Returns the same store for a caller with another access scope. The scope of `self` is
+    /// ignored.
     #[must_use]
-    pub fn with_access_scope(&self, reach: &AccessScope) -> Self {
-        Self(self.0.clone(), Arc::new(reach.clone()))
+    pub fn with_access_scope(&self, access_scope: &AccessScope) -> Self {
+        Self { inner: self.inner.clone(), access_scope: Arc::new(access_scope.clone()) }
     }
 
-    /// What it is bound to.
+    /// Returns the access scope of the caller.
     #[must_use]
     pub fn access_scope(&self) -> &AccessScope {
-        &self.1
+        &self.access_scope
     }
 
-    /// Random per daemon start.
+    /// Returns the random epoch of this daemon process.
     #[must_use]
     pub fn epoch(&self) -> u64 {
-        self.0.epoch
+        self.inner.epoch
     }
 
-    /// The revision now.
+    /// Returns the current revision.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.lock_state().revision()
     }
 
-    /// The environments whose roots it resolves; never empty.
+    /// Returns the environments whose roots the daemon resolves; never empty.
     #[must_use]
     pub fn environments(&self) -> Arc<[String]> {
         self.policy().environments.clone()
     }
 
-    /// The published roots that are offered, in scope order, then by id.
+    /// Returns the published roots in the access scope, in scope order, then by id.
     #[must_use]
     pub fn published_roots(&self) -> Arc<[PublishedRoot]> {
         self.scope().published_roots.clone()
     }
 
-    /// The published roots that are offered, as a caller selects them.
+    /// Returns the published roots in the access scope as a selection.
     #[must_use]
     pub fn select_published_roots(&self) -> Vec<SelectedRoot> {
-        let regime = self.policy();
-        let environment = &regime.environments[0];
-        let published = &regime.scopes.scope_for(&self.1).published_roots;
-        published.iter().map(|root| root.to_selected_root(environment)).collect()
+        let policy = self.policy();
+        let environment = &policy.environments[0];
+        let scope = policy.scope_for(&self.access_scope);
+        scope.published_roots.iter().map(|root| root.to_selected_root(environment)).collect()
     }
 
-    /// The limits in force.
+    /// Returns the current limits.
     #[must_use]
     pub fn limits(&self) -> Limits {
-        self.policy().rules.limits.clone()
+        self.policy().limits().clone()
     }
 
-    /// The times in force.
+    /// Returns the current intervals and timeouts.
     #[must_use]
     pub fn timing(&self) -> WatchTiming {
         self.policy().timing.clone()
     }
 
-    /// How everything below the allowed roots is opened.
+    /// Returns the method of opening files below the allowed directories.
     #[must_use]
     pub fn opener(&self) -> OpenMethod {
-        self.0.opener
+        self.inner.opener
     }
 
-    /// What is known of the selected roots. Waits for searches that must come first.
+    /// Replaces the policy and rescans every root. Calls in flight may end under the old policy.
+    pub fn apply_policy(&self, config: PolicyConfig) {
+        let mut state = self.lock_state();
+        let before = self.policy();
+        let policy = Arc::new(before.with_config(config));
+        *self.inner.policy.lock().unwrap_or_else(PoisonError::into_inner) = policy.clone();
+        let limits = policy.limits();
+        state.set_max_history(limits.max_history);
+        if !before.resolves_selections_like(&policy) {
+            state.discard_resume_points();
+        }
+        for task in state.task_handles_mut() {
+            if limits.max_reads_per_root != before.limits().max_reads_per_root {
+                // Reads in flight keep the permits of the old semaphore.
+                task.set_max_reads(limits.max_reads_per_root);
+            }
+            task.changes().require_full_rescan();
+        }
+        self.inner.revisions.send_replace(state.revision());
+    }
+
+    /// Returns the states of the selected roots, after the scans that the consistency level
+    /// requires.
     pub async fn view(
         &self,
         selection: &[SelectedRoot],
         consistency: ConsistencyLevel,
-        patience: WaitBudget,
+        wait_budget: WaitBudget,
     ) -> Result<CatalogView, DeadlineExceeded> {
         let keys = self.root_keys(selection);
         if consistency == ConsistencyLevel::Fresh
-            && !patience.wait_for_watcher(&self.0.watcher).await
+            && !wait_budget.wait_for_watcher(&self.inner.watcher).await
         {
-            // Nothing tells what changed: look at everything.
-            let mut ledger = self.lock_state();
+            // Without events, only a full rescan finds changes.
+            let mut state = self.lock_state();
             for key in keys.iter().flatten() {
-                if let Some(work) = ledger.task_handle_mut(key) {
-                    work.changes.record_change(|notes| notes.needs_full_rescan = true);
+                if let Some(task) = state.task_handle_mut(key) {
+                    task.changes().require_full_rescan();
                 }
             }
         }
-        // All searches run at once; the waits are then one after the other.
-        let searches: Vec<_> = keys
+        // All scans run at the same time, although the waits follow each other.
+        let scans: Vec<_> = keys
             .iter()
             .map(|key| key.as_ref().ok().and_then(|key| self.request_scan(key, consistency)))
             .collect();
-        let mut unanswered = Vec::with_capacity(selection.len());
-        for search in searches {
-            unanswered.push(match search {
-                Some(search) => patience.wait_for_scan(search, consistency).await?,
+        let mut overrides = Vec::with_capacity(selection.len());
+        for scan in scans {
+            overrides.push(match scan {
+                Some(scan) => wait_budget.wait_for_scan(scan, consistency).await?,
                 None => None,
             });
         }
-        let ledger = self.lock_state();
-        // Other terms may be in force by now; what was waited for is then another root.
-        let now = self.root_keys(selection);
-        let roots = selection.iter().zip(keys.iter().zip(now).zip(unanswered));
-        let roots = roots.map(|(selected, ((key, now), unanswered))| {
-            let unanswered = unanswered.filter(|_| *key == now);
-            let state = unanswered.unwrap_or_else(|| latest_root_state(&ledger, &now));
-            RootView { id: selected.id.clone(), state }
+        let state = self.lock_state();
+        // If the policy changed meanwhile, the outcome of the wait belongs to another root.
+        let current_keys = self.root_keys(selection);
+        let roots = selection.iter().zip(keys.iter().zip(current_keys).zip(overrides));
+        let roots = roots.map(|(selected, ((key, current_key), root_state))| {
+            let root_state = root_state.filter(|_| *key == current_key);
+            let root_state = root_state.unwrap_or_else(|| latest_root_state(&state, &current_key));
+            RootView { id: selected.id.clone(), state: root_state }
         });
-        Ok(CatalogView { revision: ledger.revision(), roots: roots.collect() })
+        Ok(CatalogView { revision: state.revision(), roots: roots.collect() })
     }
 
-    /// What is known of the selected roots now, at once.
+    /// Returns the current states of the selected roots without waiting.
     #[must_use]
     pub fn current_view(&self, selection: &[SelectedRoot]) -> CatalogView {
-        let ledger = self.lock_state();
+        let state = self.lock_state();
         let keys = self.root_keys(selection);
         let roots = selection.iter().zip(&keys);
         let roots = roots.map(|(selected, key)| RootView {
             id: selected.id.clone(),
-            state: latest_root_state(&ledger, key),
+            state: latest_root_state(&state, key),
         });
-        CatalogView { revision: ledger.revision(), roots: roots.collect() }
+        CatalogView { revision: state.revision(), roots: roots.collect() }
     }
 
-    /// Has the selected roots looked after for as long as the answer is held.
+    /// Returns the states of the selected roots at a revision of this epoch; `None` if the history
+    /// no longer has the revision.
+    #[must_use]
+    pub fn view_at(&self, selection: &[SelectedRoot], revision: u64) -> Option<CatalogView> {
+        let state = self.lock_state();
+        if revision < state.history_floor() {
+            return None;
+        }
+        let keys = self.root_keys(selection);
+        let roots = selection.iter().zip(keys).map(|(selected, key)| {
+            let root_state = match key {
+                Err(reason) => RootState::Unavailable(reason),
+                Ok(key) => RootState::Snapshot(state.snapshot_at(&key, revision)?.clone()),
+            };
+            Some(RootView { id: selected.id.clone(), state: root_state })
+        });
+        let roots = roots.collect::<Option<_>>()?;
+        (revision <= state.revision()).then_some(CatalogView { revision, roots })
+    }
+
+    /// Keeps the tasks of the selected roots running until the lease is dropped.
     #[must_use]
     pub fn lease_roots(&self, selection: &[SelectedRoot]) -> RootLease {
         let keys = self.root_keys(selection);
-        let users = keys.iter().flatten().filter_map(|key| {
+        let tokens = keys.iter().flatten().filter_map(|key| {
             self.request_scan(key, ConsistencyLevel::Cached);
-            Some(self.lock_state().task_handle_mut(key)?.lease_token.clone())
+            Some(self.lock_state().task_handle_mut(key)?.lease())
         });
-        RootLease { _lease_tokens: users.collect(), keys }
+        RootLease { _lease_tokens: tokens.collect(), keys }
     }
 
-    /// Whether those roots are the ones that are looked after while the lease is held. Under other terms
-    /// they need not be.
+    /// Whether the lease still covers the selected roots. A new policy can resolve the same
+    /// selection to other roots.
     #[must_use]
     pub fn is_lease_current(&self, lease: &RootLease, selection: &[SelectedRoot]) -> bool {
         self.root_keys(selection) == lease.keys
     }
 
-    /// The revision now, and each later one. Whoever is slow sees only the latest.
+    /// Subscribes to revisions. A slow subscriber sees only the latest revision.
     #[must_use]
     pub fn subscribe_revisions(&self) -> watch::Receiver<u64> {
-        self.0.revisions.subscribe()
+        self.inner.revisions.subscribe()
     }
 
-    /// Starts the watcher, so that [`Keeper::watching`] names the right backend before a root is
-    /// selected. If that fails, each search tries again. Must be called within the runtime.
+    /// Reads a page of a file: at once if the page cache of the kernel has all bytes, else on a
+    /// blocking thread.
+    pub async fn read(
+        &self,
+        request: ReadRequest,
+        wait_budget: WaitBudget,
+    ) -> Result<FilePage, PackageReadError> {
+        reads::read(self, request, wait_budget).await
+    }
+
+    /// Lists a page of the files of a package.
+    pub async fn list_files(
+        &self,
+        request: FilesRequest,
+        wait_budget: WaitBudget,
+    ) -> Result<FileListPage, PackageReadError> {
+        reads::list_files(self, request, wait_budget).await
+    }
+
+    /// Starts the watcher, so that [`CatalogStore::watch_stats`] names the right backend before the
+    /// first selection of a root. If the start fails, each scan tries again. Call within the tokio
+    /// runtime.
     pub fn start_watcher(&self) {
-        if let Err(error) = self.0.watcher.start() {
-            tracing::debug!(%error, "there is no inotify instance; roots are polled");
+        if let Err(error) = self.inner.watcher.start() {
+            tracing::debug!(%error, "inotify is not available; polling roots");
         }
     }
 
-    /// What is noticed by events, and what by polling.
+    /// Waits until the watcher has reported all events that the kernel queued before this call.
+    /// Returns at once if inotify is not available.
+    pub async fn wait_for_watcher(&self) {
+        self.inner.watcher.barrier().await;
+    }
+
+    /// Returns the inotify counters and the number of polled roots.
     #[must_use]
     pub fn watch_stats(&self) -> WatchStats {
-        let ledger = self.lock_state();
-        let polling =
-            |held: Option<&RootSnapshot>| held.is_some_and(|h| h.watch_mode != WatchMode::Events);
+        let state = self.lock_state();
+        let is_polled = |snapshot: Option<&RootSnapshot>| {
+            snapshot.is_some_and(|snapshot| snapshot.watch_mode != WatchMode::Events)
+        };
         WatchStats {
-            has_inotify: self.0.watcher.is_running(),
-            watches_used: self.0.watcher.watch_count(),
-            watches_limit: self.0.watcher.watch_limit(),
-            overflows: self.0.watcher.overflow_count(),
-            missed_changes: self.0.missed_changes.load(Ordering::Relaxed),
-            roots: ledger.iter_roots().count(),
-            polling_roots: ledger.iter_roots().filter(|(_, held)| polling(*held)).count(),
+            has_inotify: self.inner.watcher.is_running(),
+            watches_used: self.inner.watcher.watch_count(),
+            watches_limit: self.inner.watcher.watch_limit(),
+            overflows: self.inner.watcher.overflow_count(),
+            missed_changes: self.inner.missed_changes.load(Ordering::Relaxed),
+            roots: state.iter_roots().count(),
+            polling_roots: state.iter_roots().filter(|(_, root)| is_polled(*root)).count(),
         }
     }
 
-    /// What was known at a revision of this epoch; `None` where that is forgotten.
+    /// Counts the roots in the access scope. Costs as much as [`CatalogStore::stats`].
     #[must_use]
-    pub fn view_at(&self, selection: &[SelectedRoot], revision: u64) -> Option<CatalogView> {
-        let ledger = self.lock_state();
-        if revision < ledger.history_floor() {
-            return None;
-        }
-        let keys = self.root_keys(selection);
-        let roots = selection.iter().zip(keys).map(|(selected, key)| {
-            let state = match key {
-                Err(reason) => RootState::Unavailable(reason),
-                Ok(key) => RootState::Snapshot(ledger.snapshot_at(&key, revision)?.clone()),
-            };
-            Some(RootView { id: selected.id.clone(), state })
-        });
-        let roots = roots.collect::<Option<_>>()?;
-        (revision <= ledger.revision()).then_some(CatalogView { revision, roots })
+    pub fn scope_stats(&self) -> ScopeStats {
+        let scope = (*self.access_scope != AccessScope::All).then(|| self.scope());
+        let catalogs: Vec<_> = {
+            let state = self.lock_state();
+            let roots = state.iter_roots();
+            let in_scope =
+                roots.filter(|(key, _)| scope.as_ref().is_none_or(|scope| scope.contains_key(key)));
+            in_scope.map(|(_, snapshot)| snapshot.map(|root| root.catalog.clone())).collect()
+        };
+        ScopeStats::of_catalogs(&catalogs)
+    }
+
+    /// Counts all roots, scans and diagnostics. The cost grows with the number of diagnostics.
+    #[must_use]
+    pub fn stats(&self) -> CatalogStats {
+        let watch = self.watch_stats();
+        let (revision, catalogs) = {
+            let state = self.lock_state();
+            let roots = state.iter_roots();
+            let catalogs: Vec<_> =
+                roots.map(|(_, snapshot)| snapshot.map(|root| root.catalog.clone())).collect();
+            (state.revision(), catalogs)
+        };
+        CatalogStats::of_catalogs(watch, revision, &self.inner.scan_counters, &catalogs)
     }
 
     fn root_keys(&self, selection: &[SelectedRoot]) -> Vec<Result<RootKey, RootReason>> {
-        self.policy().root_keys(&self.1, selection)
+        self.policy().root_keys(&self.access_scope, selection)
     }
 
-    /// The search to wait for; `None` where what is held will do. Has the root looked after, if it is
-    /// not yet.
-    fn request_scan(
-        &self,
-        key: &RootKey,
-        consistency: ConsistencyLevel,
-    ) -> Option<wait_budget::RequestedScan> {
+    /// Requests a scan of a root and starts the task of the root if no task runs. Returns `None` if
+    /// the latest snapshot satisfies the consistency level.
+    fn request_scan(&self, key: &RootKey, consistency: ConsistencyLevel) -> Option<RequestedScan> {
         let limits = self.limits();
         self.start_watcher();
-        let mut ledger = self.lock_state();
-        let work = ledger.touch_or_insert(key, || {
-            let work = RootTaskHandle::new(limits.max_reads_per_root);
-            // Ends by itself when nobody needs the root any more.
-            tokio::spawn(root_task::run_root_task(self.clone(), key.clone(), &work));
-            work
+        let mut state = self.lock_state();
+        let task = state.touch_or_insert(key, || {
+            let task = RootTaskHandle::new(limits.max_reads_per_root);
+            // The task ends when the root is idle.
+            tokio::spawn(root_task::run_root_task(self.clone(), key.clone(), &task));
+            task
         });
-        work.last_used_at = Instant::now();
-        ledger.evict_idle_roots(limits.max_cached_roots, |work| {
-            work.is_scanning() || work.is_leased()
+        task.touch();
+        state.evict_idle_roots(limits.max_cached_roots, |task| {
+            task.is_scanning() || task.is_leased()
         });
-        let held = ledger.latest_snapshot(key).map(|held| &held.catalog);
-        let is_held = held.is_some();
-        let work = ledger.task_handle_mut(key)?;
-        let number = match consistency {
-            ConsistencyLevel::Cached if is_held => return None,
-            ConsistencyLevel::Cached if work.is_scanning() => work.started_scan,
-            // A search that is under way may have passed by the change already.
-            ConsistencyLevel::Cached | ConsistencyLevel::Fresh => work.started_scan + 1,
-        };
-        work.requested_scan = work.requested_scan.max(number);
-        work.changes.notify_root_task();
-        let (done, under_way) = (work.completed_scan.subscribe(), work.in_flight.clone());
-        Some(wait_budget::RequestedScan {
-            number,
-            completed: done,
-            in_flight: under_way,
-            is_first: !is_held,
-        })
+        let has_snapshot = state.latest_snapshot(key).is_some();
+        let task = state.task_handle_mut(key)?;
+        if consistency == ConsistencyLevel::Cached && has_snapshot {
+            return None;
+        }
+        Some(task.request_scan(consistency, !has_snapshot))
     }
 
-    /// What it goes by now.
     fn policy(&self) -> Arc<CatalogPolicy> {
-        self.0.policy.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.inner.policy.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What it may open and offers now.
     fn scope(&self) -> Arc<CatalogScope> {
-        self.policy().scopes.scope_for(&self.1)
+        self.policy().scope_for(&self.access_scope)
     }
 
     fn lock_state(&self) -> MutexGuard<'_, StoreState<RootTaskHandle>> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn latest_root_state(
-    ledger: &StoreState<RootTaskHandle>,
+    state: &StoreState<RootTaskHandle>,
     key: &Result<RootKey, RootReason>,
 ) -> RootState {
     match key {
         Err(reason) => RootState::Unavailable(*reason),
-        Ok(key) => ledger
+        Ok(key) => state
             .latest_snapshot(key)
-            .map_or(RootState::Pending, |h| RootState::Snapshot(h.clone())),
+            .map_or(RootState::Pending, |snapshot| RootState::Snapshot(snapshot.clone())),
     }
 }

@@ -1,8 +1,7 @@
-//! Where the watcher notes what changed below one root, and where everybody rings who wants the root
-//! looked at.
+//! Changes below one root that await a rescan, and the registration of inotify watches.
 
-use crate::catalog::PollReason;
-use crate::disk::{DirWatcher, WatchGuard};
+use super::{PollReason, WatchTiming};
+use crate::disk::{DirWatcher, DirtyDirs, WatchGuard};
 use crate::watch::{InotifyWatch, InotifyWatcher, WatchError, WatchListener};
 use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
@@ -10,77 +9,131 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Places of mounts that are noted one by one; of more, anything may have changed.
+/// Changed mount points that are stored for one root. More mount changes cause a full rescan.
 const MAX_CHANGED_MOUNTS: usize = 1_000;
 
-/// What was noted of one root, since it was looked at last.
+/// Changes below one root since the last rescan.
 #[derive(Debug, Default)]
 pub(super) struct PendingChanges {
     changes: Mutex<ChangeSet>,
-    notify_root_task: Notify,
+    wakeup: Notify,
 }
 
-/// Absolute paths at which filesystems were mounted or taken away.
-pub(super) type MountPointSet = HashSet<Box<[u8]>>;
+/// Work that the pending changes require.
+pub(super) enum DueWork {
+    FullScan,
+    PartialScan {
+        dirty: DirtyDirs,
+        /// Whether no event came during the debounce time.
+        is_settled: bool,
+    },
+    MountRecheck,
+    /// No work is due, and none before this time unless more changes come.
+    NoneBefore(Option<Instant>),
+}
 
-/// Bounded by the directories of the root.
+/// The size is bounded by the number of directories of the root and by [`MAX_CHANGED_MOUNTS`].
 #[derive(Debug, Default)]
-pub(super) struct ChangeSet {
-    /// Tokens of the directories that changed.
-    pub(super) dirty_tokens: HashSet<u64>,
-    /// Those of them that were moved, or on whose way something was.
-    pub(super) moved_tokens: HashSet<u64>,
-    /// Anywhere in the daemon's namespace. Nobody rings for these: they wait for the next look at
-    /// what no event tells.
-    pub(super) changed_mounts: MountPointSet,
-    /// Anything may have changed.
-    pub(super) needs_full_rescan: bool,
-    /// When the first of these was noted.
-    pub(super) first_change_at: Option<Instant>,
-    /// When the last was.
-    pub(super) last_change_at: Option<Instant>,
+struct ChangeSet {
+    /// Tokens of directories that changed.
+    dirty_tokens: HashSet<u64>,
+    /// Subset of `dirty_tokens`: directories that were moved, or whose path changed.
+    moved_tokens: HashSet<u64>,
+    /// Absolute paths in the daemon's mount namespace at which filesystems were mounted or
+    /// unmounted. They do not wake the task: the next recheck handles them.
+    changed_mounts: HashSet<Box<[u8]>>,
+    needs_full_rescan: bool,
+    first_change_at: Option<Instant>,
+    last_change_at: Option<Instant>,
 }
 
 impl PendingChanges {
     pub(super) fn notify_root_task(&self) {
-        self.notify_root_task.notify_one();
+        self.wakeup.notify_one();
     }
 
-    /// Waits for a ring; one that came while nobody waited counts.
+    /// Waits for a notification. A notification that came while the task was busy counts.
     pub(super) async fn notified(&self) {
-        self.notify_root_task.notified().await;
+        self.wakeup.notified().await;
     }
 
-    pub(super) fn changes(&self) -> MutexGuard<'_, ChangeSet> {
+    pub(super) fn require_full_rescan(&self) {
+        self.record_change(|changes| changes.needs_full_rescan = true);
+    }
+
+    pub(super) fn record_dirty_dirs(&self, tokens: impl IntoIterator<Item = u64>) {
+        self.record_change(|changes| changes.dirty_tokens.extend(tokens));
+    }
+
+    pub(super) fn take_changed_mounts(&self) -> HashSet<Box<[u8]>> {
+        std::mem::take(&mut self.lock_changes().changed_mounts)
+    }
+
+    /// Takes the changes that are due. If a caller waits, all changes are due at once; else the
+    /// debounce time must be over.
+    pub(super) fn take_due(
+        &self,
+        is_requested: bool,
+        needs_full_scan: bool,
+        timing: &WatchTiming,
+        now: Instant,
+    ) -> DueWork {
+        let mut changes = self.lock_changes();
+        if changes.needs_full_rescan || is_requested && needs_full_scan {
+            *changes = ChangeSet::default();
+            return DueWork::FullScan;
+        }
+        if is_requested && !changes.changed_mounts.is_empty() {
+            return DueWork::MountRecheck;
+        }
+        let settled_at = changes.last_change_at.map(|last| last + timing.debounce);
+        let latest_at = changes.first_change_at.map(|first| first + timing.max_debounce);
+        let due_at = settled_at.min(latest_at);
+        if !is_requested && due_at.is_none_or(|due_at| now < due_at) {
+            return DueWork::NoneBefore(due_at);
+        }
+        let is_settled = is_requested || settled_at.is_some_and(|settled_at| now >= settled_at);
+        let changed_mounts = std::mem::take(&mut changes.changed_mounts);
+        let rest = ChangeSet { changed_mounts, ..ChangeSet::default() };
+        let taken = std::mem::replace(&mut *changes, rest);
+        let dirty = DirtyDirs {
+            tokens: taken.dirty_tokens,
+            moved: taken.moved_tokens,
+            compare_files: is_requested,
+        };
+        DueWork::PartialScan { dirty, is_settled }
+    }
+
+    fn lock_changes(&self) -> MutexGuard<'_, ChangeSet> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn record_change(&self, note: impl FnOnce(&mut ChangeSet)) {
+    fn record_change(&self, record: impl FnOnce(&mut ChangeSet)) {
         let now = Instant::now();
-        let mut notes = self.changes();
-        note(&mut notes);
-        notes.first_change_at.get_or_insert(now);
-        notes.last_change_at = Some(now);
-        drop(notes);
+        let mut changes = self.lock_changes();
+        record(&mut changes);
+        changes.first_change_at.get_or_insert(now);
+        changes.last_change_at = Some(now);
+        drop(changes);
         self.notify_root_task();
     }
 }
 
 impl WatchListener for PendingChanges {
     fn on_dir_changed(&self, token: u64, _: Option<&[u8]>, moved: bool) {
-        self.record_change(|notes| {
-            notes.dirty_tokens.insert(token);
+        self.record_change(|changes| {
+            changes.dirty_tokens.insert(token);
             if moved {
-                notes.moved_tokens.insert(token);
+                changes.moved_tokens.insert(token);
             }
         });
     }
 
-    fn on_mounts_changed(&self, places: &[Box<[u8]>]) {
+    fn on_mounts_changed(&self, mount_points: &[Box<[u8]>]) {
         let too_many = {
-            let mut notes = self.changes();
-            notes.changed_mounts.extend(places.iter().cloned());
-            notes.changed_mounts.len() > MAX_CHANGED_MOUNTS
+            let mut changes = self.lock_changes();
+            changes.changed_mounts.extend(mount_points.iter().cloned());
+            changes.changed_mounts.len() > MAX_CHANGED_MOUNTS
         };
         if too_many {
             self.on_events_lost();
@@ -88,42 +141,41 @@ impl WatchListener for PendingChanges {
     }
 
     fn on_events_lost(&self) {
-        self.record_change(|notes| notes.needs_full_rescan = true);
+        self.require_full_rescan();
     }
 }
 
-/// Aims the watcher at the directories of one root.
+/// Registers the directories of one root with the inotify watcher.
 #[derive(Debug)]
 pub(super) struct WatchRegistrar {
     watcher: InotifyWatcher,
     listener: Arc<dyn WatchListener>,
-    /// The first reason for which a directory is not watched.
     first_failure: Mutex<Option<PollReason>>,
 }
 
 impl WatchRegistrar {
-    pub(super) fn new(watcher: &InotifyWatcher, bell: &Arc<PendingChanges>) -> Self {
-        let listener: Arc<dyn WatchListener> = bell.clone();
+    pub(super) fn new(watcher: &InotifyWatcher, changes: &Arc<PendingChanges>) -> Self {
+        let listener: Arc<dyn WatchListener> = changes.clone();
         Self { watcher: watcher.clone(), listener, first_failure: Mutex::default() }
     }
 
-    /// Keeps a watch, or records why there is none.
+    /// Returns the reason why the first directory could not be watched; `None` if all are watched.
+    pub(super) fn first_failure(&self) -> Option<PollReason> {
+        *self.first_failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn guard_or_record_failure(
         &self,
         watched: Result<InotifyWatch, WatchError>,
     ) -> Option<WatchGuard> {
-        let why = match watched {
+        let reason = match watched {
             Ok(watch) => return Some(WatchGuard::new(watch)),
             Err(WatchError::LimitReached) => PollReason::WatchLimit,
             Err(WatchError::NoInotifyInstance) => PollReason::NoInotifyInstance,
             Err(WatchError::Rejected) => PollReason::WatchRejected,
         };
-        self.first_failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        self.first_failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
         None
-    }
-
-    pub(super) fn first_failure(&self) -> Option<PollReason> {
-        *self.first_failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -135,8 +187,8 @@ impl DirWatcher for WatchRegistrar {
         only: Option<&[u8]>,
     ) -> Option<WatchGuard> {
         let watched = self.watcher.watch_dir(dir, &self.listener, token, only);
-        // A directory on the way that may be entered and not read cannot be watched; where it
-        // leads is looked at from time to time.
+        // An ancestor directory without read permission cannot be watched. The periodic recheck
+        // finds changes of its entries.
         if only.is_some() && matches!(watched, Err(WatchError::Rejected)) {
             return None;
         }

@@ -1,128 +1,123 @@
-//! What a keeper goes by: the operator's terms, and what becomes of a selection under them. Other terms
-//! may take their place while the daemon runs; all of them do at once.
+//! Policy of the catalogs: the operator's configuration and the resolution of selections. A reload
+//! replaces the policy as a whole while the daemon runs.
 
-use super::CatalogStore;
-use super::scope::{CatalogScope, ScopeCache};
-use super::state::RootKey;
-use super::timing::WatchTiming;
+use super::scope::{CatalogScope, RootKey, ScopeCache};
 use crate::disk::{DisabledSkills, OpenMethod, ReadRules, ScanTarget};
 use crate::domain::search::SearchRules;
 use crate::domain::{
-    AccessScope, Catalog, PublishedRoot, RelPath, RootPath, RootReason, SelectedRoot,
+    AccessScope, Catalog, Limits, PublishedRoot, RelPath, RootReason, SelectedRoot,
 };
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
-use tokio::sync::Semaphore;
+use std::sync::Arc;
+use std::time::Duration;
 
-/// What the operator says.
+/// Configuration that an operator sets and can reload.
 #[derive(Debug, Clone)]
 pub struct PolicyConfig {
-    /// The environments whose roots it resolves; never empty.
+    /// Environments whose roots the daemon resolves; never empty.
     pub environments: Vec<String>,
-    /// The directories below which roots and their links may lie, absolute.
+    /// Absolute paths of the directories that contain all roots and link targets.
     pub allowed_dirs: Vec<PathBuf>,
-    /// In scope order, then by id.
+    /// Published roots in scope order, then by id.
     pub published_roots: Vec<PublishedRoot>,
-    /// What a search may do.
+    /// Limits and exclusions of scans.
     pub rules: SearchRules,
-    /// When roots are looked at.
+    /// Intervals and timeouts.
     pub timing: WatchTiming,
 }
 
-/// Terms in force, and what was made of them.
+/// Intervals and timeouts of watching and scanning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchTiming {
+    /// Time without events after which a change is published.
+    pub debounce: Duration,
+    /// Longest time between the first event and publication, even if events keep coming.
+    pub max_debounce: Duration,
+    /// Interval of rechecks for changes that inotify does not report: targets of links, the path of
+    /// the root, and mounts.
+    pub recheck_interval: Duration,
+    /// Interval of full scans of a polled root.
+    pub poll_interval: Duration,
+    /// Interval of full scans of a watched root, varied by up to 10 %.
+    pub full_scan_interval: Duration,
+    /// Interval of full scans of a root on an overlay filesystem, which misses some events.
+    pub overlay_scan_interval: Duration,
+    /// How long the task of an unused root keeps running.
+    pub idle_timeout: Duration,
+    /// Time without progress after which a scan makes its root unavailable.
+    pub stuck_timeout: Duration,
+    /// How long the reader of a stream may pause in the middle of a state. The daemon then discards
+    /// the rest of the state, and the stream resynchronizes.
+    pub stalled_reader_timeout: Duration,
+}
+
+impl Default for WatchTiming {
+    fn default() -> Self {
+        Self {
+            debounce: Duration::from_millis(20),
+            max_debounce: Duration::from_millis(500),
+            recheck_interval: Duration::from_secs(2),
+            poll_interval: Duration::from_secs(5),
+            full_scan_interval: Duration::from_mins(10),
+            overlay_scan_interval: Duration::from_mins(1),
+            idle_timeout: Duration::from_mins(10),
+            stuck_timeout: Duration::from_secs(5),
+            stalled_reader_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Policy that is applied, with the scopes of callers.
 #[derive(Debug)]
 pub(super) struct CatalogPolicy {
     pub(super) environments: Arc<[String]>,
-    pub(super) scopes: ScopeCache,
-    /// All of them, whoever may use them.
-    pub(super) published_roots: Arc<[PublishedRoot]>,
-    pub(super) rules: SearchRules,
+    scopes: ScopeCache,
+    /// All published roots, in any scope.
+    published_roots: Arc<[PublishedRoot]>,
+    rules: SearchRules,
     pub(super) timing: WatchTiming,
 }
 
-impl CatalogStore {
-    /// Goes by other terms from now on: every root is searched again. Calls that are under way may end
-    /// as they began.
-    pub fn apply_policy(&self, terms: PolicyConfig) {
-        let mut ledger = self.lock_state();
-        let before = self.policy();
-        let regime = Arc::new(before.with_config(terms));
-        *self.0.policy.lock().unwrap_or_else(PoisonError::into_inner) = regime.clone();
-        let limits = &regime.rules.limits;
-        ledger.set_max_history(limits.max_history);
-        if !before.resolves_selections_like(&regime) {
-            ledger.discard_resume_points();
-        }
-        for work in ledger.task_handles_mut() {
-            if limits.max_reads_per_root != before.rules.limits.max_reads_per_root {
-                // Reads that have a turn keep it beside these.
-                work.read_permits = Arc::new(Semaphore::new(limits.max_reads_per_root));
-            }
-            work.changes.record_change(|notes| notes.needs_full_rescan = true);
-        }
-        self.0.revisions.send_replace(ledger.revision());
-    }
-}
-
 impl CatalogPolicy {
-    pub(super) fn from_config(opener: OpenMethod, terms: PolicyConfig) -> Self {
-        Self::new(terms, |allowed, published| ScopeCache::new(opener, allowed, published))
+    pub(super) fn from_config(opener: OpenMethod, config: PolicyConfig) -> Self {
+        Self::new(config, |allowed_dirs, roots| ScopeCache::new(opener, allowed_dirs, roots))
     }
 
-    fn with_config(&self, terms: PolicyConfig) -> Self {
-        Self::new(terms, |allowed, published| self.scopes.with_policy(allowed, published))
+    /// Returns the successor of this policy.
+    pub(super) fn with_config(&self, config: PolicyConfig) -> Self {
+        Self::new(config, |allowed_dirs, roots| self.scopes.with_policy(allowed_dirs, roots))
     }
 
     fn new(
-        terms: PolicyConfig,
-        bounds: impl FnOnce(Vec<PathBuf>, Arc<[PublishedRoot]>) -> ScopeCache,
+        config: PolicyConfig,
+        scopes: impl FnOnce(Vec<PathBuf>, Arc<[PublishedRoot]>) -> ScopeCache,
     ) -> Self {
-        let PolicyConfig {
-            environments,
-            allowed_dirs: allowed,
-            published_roots: published,
-            rules,
-            timing,
-        } = terms;
-        let published: Arc<[_]> = published.into();
-        let bounds = bounds(allowed, published.clone());
-        Self {
-            environments: environments.into(),
-            scopes: bounds,
-            published_roots: published,
-            rules,
-            timing,
-        }
+        let PolicyConfig { environments, allowed_dirs, published_roots, rules, timing } = config;
+        let published_roots: Arc<[_]> = published_roots.into();
+        let scopes = scopes(allowed_dirs, published_roots.clone());
+        Self { environments: environments.into(), scopes, published_roots, rules, timing }
     }
 
-    /// Whether every selection means what it means under the other.
-    fn resolves_selections_like(&self, other: &Self) -> bool {
+    pub(super) fn limits(&self) -> &Limits {
+        &self.rules.limits
+    }
+
+    pub(super) fn scope_for(&self, access_scope: &AccessScope) -> Arc<CatalogScope> {
+        self.scopes.scope_for(access_scope)
+    }
+
+    /// Whether both policies resolve every selection to the same roots.
+    pub(super) fn resolves_selections_like(&self, other: &Self) -> bool {
         self.published_roots == other.published_roots && self.environments == other.environments
     }
 
-    /// What the catalogs of selected roots depend on, for a caller of this reach.
     pub(super) fn root_keys(
         &self,
-        reach: &AccessScope,
+        access_scope: &AccessScope,
         selection: &[SelectedRoot],
     ) -> Vec<Result<RootKey, RootReason>> {
-        let bound = self.scopes.scope_for(reach);
-        selection.iter().map(|selected| self.root_key(&bound, selected)).collect()
-    }
-
-    fn root_key(
-        &self,
-        bound: &CatalogScope,
-        selected: &SelectedRoot,
-    ) -> Result<RootKey, RootReason> {
-        let path = match selected.root_path(&self.environments)? {
-            RootPath::Native(path) => path.into(),
-            // One that is not offered is no other than one that there is not.
-            RootPath::Published(id) => {
-                bound.paths_by_id.get(&id).ok_or(RootReason::InvalidPath)?.clone()
-            }
-        };
-        Ok(RootKey { scope_id: bound.id, path })
+        let scope = self.scope_for(access_scope);
+        selection.iter().map(|selected| scope.root_key(selected, &self.environments)).collect()
     }
 
     pub(super) fn scan_target(&self, key: &RootKey) -> ScanTarget {
@@ -133,24 +128,23 @@ impl CatalogPolicy {
         }
     }
 
-    /// By what files of a package are read, and listed.
+    /// Returns the rules for reading and listing the files of a package.
     pub(super) fn read_rule<'a>(
         &'a self,
         catalog: &'a Catalog,
         package: &RelPath,
     ) -> ReadRules<'a> {
-        let follow_links = catalog.header.follow_links;
-        let off = DisabledSkills {
+        let disabled_skills = DisabledSkills {
             packages: catalog.disabled_packages(),
             rules: &self.rules.disable_rules,
             published: &self.published_roots,
         };
-        // What is both is read as a skill is.
+        // The rules of skills apply to a package that is a skill and a plugin.
         let plugin = catalog.plugin(package).filter(|_| catalog.skill(package).is_none());
         ReadRules {
             skipped_dirs: &self.rules.skipped_dirs,
-            follow_links,
-            disabled_skills: off,
+            follow_links: catalog.header.follow_links,
+            disabled_skills,
             manifest_files: catalog.manifest_files(),
             plugin: plugin.map(|plugin| &**plugin),
         }

@@ -1,166 +1,244 @@
-//! Reads of resources: permitted by the published catalog, then done on the disk.
+//! Reads and lists files of published packages. The catalog decides whether a package may be read.
 
 use super::policy::CatalogPolicy;
-use super::state::RootKey;
+use super::scope::RootKey;
 use super::{CatalogStore, ConsistencyLevel, DeadlineExceeded, RootState, WaitBudget};
 use crate::disk::{
-    CancelToken, FilePage, FilePageRequest, FileReadError, read_page, read_page_cached,
+    CancelToken, FileListPage, FileListRequest, FilePage, FilePageRequest, FileReadError,
+    ResolvedRootDir, read_page, read_page_cached,
 };
-use crate::domain::limits::MAX_READ_BYTES;
-use crate::domain::{Catalog, FileVersion, RelPath, RootReason, SelectedRoot, skill_file_name};
+use crate::domain::limits::{MAX_HANDLE_BYTES, MAX_PAGE_BYTES, MAX_READ_BYTES};
+use crate::domain::package_walk::{FileListToken, WalkLimits};
+use crate::domain::{
+    Catalog, FileVersion, RelPath, RootReason, SelectedRoot, handle, skill_file_name,
+};
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
 
-/// One page of one file.
+/// Encoded size of a listed file without its handle: digest, media type, numbers and framing.
+const FILE_OVERHEAD_BYTES: usize = 256;
+/// Part of a page that is reserved for the page token, the epoch and the framing.
+const PAGE_RESERVE_BYTES: usize = 8 << 10;
+
+/// Request for a page of a file.
 #[derive(Debug)]
 pub struct ReadRequest {
-    /// The root that listed the package.
+    /// Root that lists the package.
     pub root: SelectedRoot,
-    /// The package below the root.
+    /// Path of the package below the root.
     pub package: RelPath,
-    /// The file below the package; its SKILL.md where there is none.
+    /// Path of the file below the package; `None` reads SKILL.md.
     pub resource: Option<RelPath>,
-    /// The version and offset of a page that goes on.
+    /// Version and offset from which to continue after an earlier page.
     pub continue_from: Option<(FileVersion, u64)>,
-    /// The most bytes, at least 4.
+    /// Maximum size of the page, at least 4.
     pub max_bytes: usize,
-    /// A digest for which no content is wanted.
+    /// Digest of the content that the caller has. If the digest matches, the page has no content.
     pub unless_digest: Option<String>,
-    /// How recent the catalog must be.
+    /// Required freshness of the catalog.
     pub consistency: ConsistencyLevel,
 }
 
-/// Why nothing was read.
+/// Request for a page of the file list of a package.
+#[derive(Debug)]
+pub struct FilesRequest {
+    /// Root that lists the package.
+    pub root: SelectedRoot,
+    /// Path of the package below the root.
+    pub package: RelPath,
+    /// End of the previous page.
+    pub bookmark: Option<FileListToken>,
+    /// Maximum number of files.
+    pub max_files: usize,
+    /// Whether the list has digests of the files.
+    pub with_digests: bool,
+}
+
+/// Reason why a file or file list could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PackageReadError {
     /// The root cannot be used.
     RootUnavailable(RootReason),
-    /// The root's first search goes on.
+    /// The first scan of the root has not ended.
     RootPending,
-    /// The package is not in the catalog.
+    /// The catalog does not list the package.
     PackageNotFound,
     /// The file cannot be read.
     File(FileReadError),
-    /// The catalog could not be made fresh in time.
+    /// The wait budget ended before a fresh scan.
     DeadlineExceeded,
 }
 
-/// What a read of a package goes by.
-pub(super) struct KeyedCatalog {
-    pub(super) catalog: Arc<Catalog>,
-    pub(super) key: RootKey,
+/// Catalog that lists the requested package.
+struct KeyedCatalog {
+    catalog: Arc<Catalog>,
+    key: RootKey,
 }
 
-impl CatalogStore {
-    /// Reads one page: at once where the kernel has all of it in memory, else on a thread that may wait.
-    pub async fn read(
-        &self,
-        request: ReadRequest,
-        patience: WaitBudget,
-    ) -> Result<FilePage, PackageReadError> {
-        match self.try_read_cached(&request) {
-            Some(read) => Ok(read),
-            // Rare, and large.
-            None => Box::pin(self.read_from_disk(request, patience)).await,
-        }
-    }
-
-    /// What of a known root the kernel has in memory.
-    fn try_read_cached(&self, request: &ReadRequest) -> Option<FilePage> {
-        let (key, state) = self.cached_root_state(&request.root, request.consistency)?;
-        let catalog = catalog_with_package(&state, &request.package).ok()?;
-        let (shared, regime, bound) = (&self.0, self.policy(), self.scope());
-        let resource = request.resource.clone().unwrap_or_else(skill_file_name);
-        let page = request.to_file_page(&resource, &regime, &catalog);
-        read_page_cached(&bound.allowed_dirs, &key.path, &page, &shared.versions)
-    }
-
-    async fn read_from_disk(
-        &self,
-        request: ReadRequest,
-        patience: WaitBudget,
-    ) -> Result<FilePage, PackageReadError> {
-        let ReadRequest { root, package, consistency, .. } = &request;
-        let KeyedCatalog { catalog, key } =
-            self.find_package(root, package, *consistency, patience).await?;
-        let (shared, regime, bound) = (self.0.clone(), self.policy(), self.scope());
-        let resource = request.resource.clone().unwrap_or_else(skill_file_name);
-        let permit = self.acquire_read_permit(&key).await?;
-        // Gone with this call: what is read for a caller who is gone ends between two chunks.
-        let (_waiting, wanted) = CancelToken::new();
-        let done = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            let root = bound
-                .allowed_dirs
-                .resolve(&key.path)
-                .map_err(|b| PackageReadError::RootUnavailable(b.into()))?;
-            let page = request.to_file_page(&resource, &regime, &catalog);
-            read_page(&root, &page, &shared.versions, &wanted).map_err(PackageReadError::File)
-        });
-        done.await.unwrap_or_else(|panic| {
-            tracing::error!(%panic, "a read ended by a defect");
-            Err(PackageReadError::File(FileReadError::Failed))
-        })
-    }
-
-    /// Looks a package up in its root's catalog.
-    pub(super) async fn find_package(
-        &self,
-        root: &SelectedRoot,
-        package: &RelPath,
-        consistency: ConsistencyLevel,
-        patience: WaitBudget,
-    ) -> Result<KeyedCatalog, PackageReadError> {
-        if let Some((key, state)) = self.cached_root_state(root, consistency) {
-            return Ok(KeyedCatalog { catalog: catalog_with_package(&state, package)?, key });
-        }
-        let view = self.view(std::slice::from_ref(root), consistency, patience).await;
-        let state = view
-            .map_err(|DeadlineExceeded| PackageReadError::DeadlineExceeded)?
-            .roots
-            .pop()
-            .map(|r| r.state);
-        let catalog = catalog_with_package(&state.ok_or(PackageReadError::RootPending)?, package)?;
-        let key = self
-            .root_keys(std::slice::from_ref(root))
-            .pop()
-            .ok_or(PackageReadError::RootPending)?;
-        let key = key.map_err(PackageReadError::RootUnavailable)?;
-        Ok(KeyedCatalog { catalog, key })
-    }
-
-    /// What is known of a root, where that will do: most reads are of one that was listed before.
-    fn cached_root_state(
-        &self,
-        root: &SelectedRoot,
-        consistency: ConsistencyLevel,
-    ) -> Option<(RootKey, RootState)> {
-        if consistency == ConsistencyLevel::Fresh {
-            return None;
-        }
-        let key = self.root_keys(std::slice::from_ref(root)).pop()?.ok()?;
-        let mut ledger = self.lock_state();
-        let (held, work) = ledger.touch_known(&key)?;
-        work.last_used_at = Instant::now();
-        let state = RootState::Snapshot(held.clone());
-        drop(ledger);
-        Some((key, state))
-    }
-
-    /// Waits for a turn to read in a root.
-    pub(super) async fn acquire_read_permit(
-        &self,
-        key: &RootKey,
-    ) -> Result<OwnedSemaphorePermit, PackageReadError> {
-        let reads = self.lock_state().task_handle_mut(key).map(|work| work.read_permits.clone());
-        let Some(reads) = reads else { return Err(PackageReadError::PackageNotFound) };
-        // Closed never: the semaphore lives as long as this clone of it.
-        reads.acquire_owned().await.map_err(|_| PackageReadError::DeadlineExceeded)
+/// See [`CatalogStore::read`].
+pub(super) async fn read(
+    store: &CatalogStore,
+    request: ReadRequest,
+    wait_budget: WaitBudget,
+) -> Result<FilePage, PackageReadError> {
+    match try_read_cached(store, &request) {
+        Some(page) => Ok(page),
+        // Boxed because the future is large and rarely needed.
+        None => Box::pin(read_from_disk(store, request, wait_budget)).await,
     }
 }
 
-/// The root's catalog, which lists the package.
+/// Returns the page if the root has a snapshot and the page cache of the kernel has all bytes.
+fn try_read_cached(store: &CatalogStore, request: &ReadRequest) -> Option<FilePage> {
+    let (key, state) = cached_root_state(store, &request.root, request.consistency)?;
+    let catalog = catalog_with_package(&state, &request.package).ok()?;
+    let (policy, scope) = (store.policy(), store.scope());
+    let resource = request.resource.clone().unwrap_or_else(skill_file_name);
+    let page = request.to_file_page(&resource, &policy, &catalog);
+    read_page_cached(&scope.allowed_dirs, &key.path, &page, &store.inner.digest_cache)
+}
+
+async fn read_from_disk(
+    store: &CatalogStore,
+    request: ReadRequest,
+    wait_budget: WaitBudget,
+) -> Result<FilePage, PackageReadError> {
+    let ReadRequest { root, package, consistency, .. } = &request;
+    let found = find_package(store, root, package, *consistency, wait_budget).await?;
+    run_disk_read(store, found, move |disk| {
+        let resource = request.resource.clone().unwrap_or_else(skill_file_name);
+        let page = request.to_file_page(&resource, disk.policy, disk.catalog);
+        read_page(disk.root, &page, &disk.store.inner.digest_cache, disk.cancel_token)
+            .map_err(PackageReadError::File)
+    })
+    .await
+}
+
+/// See [`CatalogStore::list_files`].
+pub(super) async fn list_files(
+    store: &CatalogStore,
+    request: FilesRequest,
+    wait_budget: WaitBudget,
+) -> Result<FileListPage, PackageReadError> {
+    let FilesRequest { root, package, .. } = &request;
+    let found = find_package(store, root, package, ConsistencyLevel::Cached, wait_budget).await?;
+    run_disk_read(store, found, move |disk| {
+        let limits = disk.policy.limits();
+        let package_bytes = handle::encoded_path_len(&request.package);
+        let handle_bytes = handle::formatted_len(&request.root.id, package_bytes);
+        let page = FileListRequest {
+            package: &request.package,
+            from: request.bookmark.as_ref(),
+            limits: WalkLimits {
+                entries: limits.max_entries,
+                depth: limits.max_depth,
+                path_bytes: MAX_HANDLE_BYTES.saturating_sub(handle_bytes),
+            },
+            max_files: request.max_files,
+            max_bytes: MAX_PAGE_BYTES - PAGE_RESERVE_BYTES,
+            bytes_per_file: handle_bytes + FILE_OVERHEAD_BYTES,
+            max_digest_bytes: request.with_digests.then_some(limits.max_file_bytes),
+            rules: disk.policy.read_rule(disk.catalog, &request.package),
+        };
+        let digest_cache = &disk.store.inner.digest_cache;
+        crate::disk::list_files(disk.root, &page, digest_cache, disk.cancel_token).map_err(
+            |error| match error {
+                // The package was removed after the scan.
+                FileReadError::NotFound => PackageReadError::PackageNotFound,
+                // The error is about the package, not about a single file.
+                FileReadError::Denied => PackageReadError::File(FileReadError::Failed),
+                error => PackageReadError::File(error),
+            },
+        )
+    })
+    .await
+}
+
+/// Arguments of a disk read.
+struct DiskRead<'a> {
+    store: &'a CatalogStore,
+    policy: &'a CatalogPolicy,
+    catalog: &'a Catalog,
+    root: &'a ResolvedRootDir,
+    cancel_token: &'a CancelToken,
+}
+
+/// Runs a read on a blocking thread, after acquiring a read permit of the root.
+async fn run_disk_read<T: Send + 'static>(
+    store: &CatalogStore,
+    found: KeyedCatalog,
+    read: impl FnOnce(DiskRead<'_>) -> Result<T, PackageReadError> + Send + 'static,
+) -> Result<T, PackageReadError> {
+    let KeyedCatalog { catalog, key } = found;
+    let (store, policy, scope) = (store.clone(), store.policy(), store.scope());
+    let permit = acquire_read_permit(&store, &key).await?;
+    // Dropped with this call: the read stops between two chunks if the caller disconnects.
+    let (_cancel_guard, cancel_token) = CancelToken::new();
+    let task = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        let root = scope
+            .allowed_dirs
+            .resolve(&key.path)
+            .map_err(|error| PackageReadError::RootUnavailable(error.into()))?;
+        let (policy, catalog, cancel_token) = (&*policy, &*catalog, &cancel_token);
+        read(DiskRead { store: &store, policy, catalog, root: &root, cancel_token })
+    });
+    task.await.unwrap_or_else(|panic| {
+        tracing::error!(%panic, "internal error: read of a package panicked");
+        Err(PackageReadError::File(FileReadError::Failed))
+    })
+}
+
+/// Returns the catalog of a root if the catalog lists the package.
+async fn find_package(
+    store: &CatalogStore,
+    root: &SelectedRoot,
+    package: &RelPath,
+    consistency: ConsistencyLevel,
+    wait_budget: WaitBudget,
+) -> Result<KeyedCatalog, PackageReadError> {
+    if let Some((key, state)) = cached_root_state(store, root, consistency) {
+        return Ok(KeyedCatalog { catalog: catalog_with_package(&state, package)?, key });
+    }
+    let selection = std::slice::from_ref(root);
+    let view = store.view(selection, consistency, wait_budget).await;
+    let mut view = view.map_err(|DeadlineExceeded| PackageReadError::DeadlineExceeded)?;
+    let state = view.roots.pop().map(|root| root.state).ok_or(PackageReadError::RootPending)?;
+    let catalog = catalog_with_package(&state, package)?;
+    let key = store.root_keys(selection).pop().ok_or(PackageReadError::RootPending)?;
+    let key = key.map_err(PackageReadError::RootUnavailable)?;
+    Ok(KeyedCatalog { catalog, key })
+}
+
+/// Returns the snapshot of a root if the consistency level allows a cached snapshot. This is the
+/// fast path of most reads: the caller listed the root before.
+fn cached_root_state(
+    store: &CatalogStore,
+    root: &SelectedRoot,
+    consistency: ConsistencyLevel,
+) -> Option<(RootKey, RootState)> {
+    if consistency == ConsistencyLevel::Fresh {
+        return None;
+    }
+    let key = store.root_keys(std::slice::from_ref(root)).pop()?.ok()?;
+    let mut state = store.lock_state();
+    let (snapshot, task) = state.touch_known(&key)?;
+    task.touch();
+    let root_state = RootState::Snapshot(snapshot.clone());
+    drop(state);
+    Some((key, root_state))
+}
+
+async fn acquire_read_permit(
+    store: &CatalogStore,
+    key: &RootKey,
+) -> Result<OwnedSemaphorePermit, PackageReadError> {
+    let permits = store.lock_state().task_handle_mut(key).map(|task| task.read_permits());
+    let Some(permits) = permits else { return Err(PackageReadError::PackageNotFound) };
+    // The semaphore is never closed.
+    permits.acquire_owned().await.map_err(|_| PackageReadError::DeadlineExceeded)
+}
+
 fn catalog_with_package(
     state: &RootState,
     package: &RelPath,
@@ -179,7 +257,7 @@ impl ReadRequest {
     fn to_file_page<'a>(
         &'a self,
         resource: &'a RelPath,
-        regime: &'a CatalogPolicy,
+        policy: &'a CatalogPolicy,
         catalog: &'a Catalog,
     ) -> FilePageRequest<'a> {
         FilePageRequest {
@@ -188,8 +266,8 @@ impl ReadRequest {
             from: self.continue_from,
             max_bytes: self.max_bytes.min(MAX_READ_BYTES),
             unless_digest: self.unless_digest.as_deref(),
-            rules: regime.read_rule(catalog, &self.package),
-            max_file_bytes: regime.rules.limits.max_file_bytes,
+            rules: policy.read_rule(catalog, &self.package),
+            max_file_bytes: policy.limits().max_file_bytes,
         }
     }
 }

@@ -1,28 +1,33 @@
-//! Looks after one root for as long as somebody needs it: waits until it must be looked at, and has
-//! it looked at. One such task a root, so that a root that hangs holds up nobody else. Leaves how to
-//! look to `look`.
+//! Task of one root: waits for changes and rescan requests, scans the root, and publishes
+//! snapshots. Each root has its own task, so that a root on a filesystem that hangs blocks no other
+//! root.
 
-use super::pending_changes::{ChangeSet, PendingChanges};
+use super::pending_changes::{DueWork, PendingChanges, WatchRegistrar};
 use super::policy::CatalogPolicy;
-use super::root_task_handle::{InFlightWork, RootTaskHandle};
-use super::scope::CatalogScope;
-use super::state::{RootKey, WatchMode};
-use super::{CatalogStore, StoreInner};
-use crate::disk::{DirtyDirs, RootIndex};
+use super::root_task_handle::RootTaskHandle;
+use super::scope::{CatalogScope, RootKey};
+use super::wait_budget::InFlightWork;
+use super::{CatalogStore, PollReason, WatchMode};
+use crate::disk::{DirtyDirs, RootIndex, ScanOutcome, ScanProgress};
+use crate::domain::{Catalog, RootReason};
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::time::{Instant, sleep_until};
+use tokio::task::JoinError;
+use tokio::time::{Instant, sleep_until, timeout};
 
-/// What to do next.
 enum RootAction {
-    /// Search everything.
-    FullScan(RescanReason),
-    /// Look again at these directories.
-    PartialScan(DirtyDirs, DebounceState),
-    /// Look for what no event of a directory tells.
+    Scan(ScanKind),
+    /// Look for changes that inotify does not report.
     Recheck,
-    /// Nobody needs the root any more.
+    /// End the task: no caller uses the root.
     Stop,
+}
+
+enum ScanKind {
+    Full(RescanReason),
+    Partial { dirty: DirtyDirs, is_settled: bool },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,47 +36,40 @@ enum RescanReason {
     Periodic,
 }
 
-/// Whether the directories had time to settle.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum DebounceState {
-    Settled,
-    Unsettled,
-}
-
-/// One root that is looked after.
-pub(super) struct RootTask {
-    pub(super) store: CatalogStore,
-    /// What it goes by, and what of that it may open: as they were at the last look at everything.
-    pub(super) policy: Arc<CatalogPolicy>,
-    pub(super) scope: Arc<CatalogScope>,
-    pub(super) key: RootKey,
-    pub(super) changes: Arc<PendingChanges>,
-    pub(super) in_flight: InFlightWork,
-    /// `None` only while a search has it, or lost it by a defect.
-    pub(super) index: Option<RootIndex>,
-    pub(super) watch_mode: WatchMode,
-    /// It was said to be unavailable because nothing went on.
-    pub(super) is_stuck: bool,
-    pub(super) has_full_scan: bool,
-    pub(super) next_recheck_at: Instant,
+struct RootTask {
+    store: CatalogStore,
+    /// Policy of the last full scan.
+    policy: Arc<CatalogPolicy>,
+    /// Scope of the last full scan.
+    scope: Arc<CatalogScope>,
+    key: RootKey,
+    changes: Arc<PendingChanges>,
+    in_flight: InFlightWork,
+    /// `None` before the first scan, during disk work, and after disk work that panicked.
+    index: Option<RootIndex>,
+    watch_mode: WatchMode,
+    /// Whether the root was published as unavailable because disk work made no progress.
+    is_stuck: bool,
+    has_full_scan: bool,
+    next_recheck_at: Instant,
     next_full_scan_at: Instant,
 }
 
-/// Looks after a root until nobody needs it.
+/// Returns a future that keeps the catalog of a root up to date until the root is idle.
 pub(super) fn run_root_task(
-    keeper: CatalogStore,
+    store: CatalogStore,
     key: RootKey,
-    work: &RootTaskHandle,
+    handle: &RootTaskHandle,
 ) -> impl Future<Output = ()> + use<> {
     let now = Instant::now();
-    let regime = keeper.policy();
-    let tended = RootTask {
-        scope: regime.scopes.scope_for(keeper.access_scope()),
-        store: keeper,
-        policy: regime,
+    let policy = store.policy();
+    let task = RootTask {
+        scope: policy.scope_for(store.access_scope()),
+        store,
+        policy,
         key,
-        changes: work.changes.clone(),
-        in_flight: work.in_flight.clone(),
+        changes: handle.changes().clone(),
+        in_flight: handle.in_flight().clone(),
         index: None,
         watch_mode: WatchMode::Events,
         is_stuck: false,
@@ -79,7 +77,7 @@ pub(super) fn run_root_task(
         next_recheck_at: now,
         next_full_scan_at: now,
     };
-    tended.run()
+    task.run()
 }
 
 impl RootTask {
@@ -87,89 +85,63 @@ impl RootTask {
         loop {
             match self.next_action().await {
                 RootAction::Stop => return,
-                RootAction::FullScan(why) => {
-                    self.rescan_root(why == RescanReason::Periodic, None).await
-                }
-                RootAction::PartialScan(dirty, quiet) => {
-                    self.rescan_root(false, Some((dirty, quiet))).await
-                }
+                RootAction::Scan(kind) => self.rescan_root(kind).await,
                 RootAction::Recheck => self.recheck_links_and_mounts().await,
             }
         }
     }
 
-    pub(super) fn store_inner(&self) -> &StoreInner {
-        &self.store.0
-    }
-
-    /// Waits until there is something to do.
     async fn next_action(&mut self) -> RootAction {
         loop {
-            let timing = &self.policy.timing;
-            let Some(wanted) = self.check_demand() else { return RootAction::Stop };
+            let Some(is_requested) = self.check_demand() else { return RootAction::Stop };
             let now = Instant::now();
-            let polling = self.watch_mode != WatchMode::Events;
-            let is_found = self.index.as_ref().is_some_and(RootIndex::is_usable);
-            let mut wake = self.next_full_scan_at.min(self.next_recheck_at);
-            {
-                let mut notes = self.changes.changes();
-                if notes.needs_full_rescan
-                    || wanted && (polling || !self.has_full_scan || !is_found)
-                {
-                    *notes = ChangeSet::default();
-                    return RootAction::FullScan(RescanReason::Requested);
+            let is_polled = self.watch_mode != WatchMode::Events;
+            let is_usable = self.index.as_ref().is_some_and(RootIndex::is_usable);
+            let needs_full_scan = is_polled || !self.has_full_scan || !is_usable;
+            let timing = &self.policy.timing;
+            let due_at = match self.changes.take_due(is_requested, needs_full_scan, timing, now) {
+                DueWork::FullScan => {
+                    return RootAction::Scan(ScanKind::Full(RescanReason::Requested));
                 }
-                let quiet_at = notes.last_change_at.map(|last| last + timing.debounce);
-                let cap_at = notes.first_change_at.map(|first| first + timing.max_debounce);
-                let due_at = quiet_at.min(cap_at);
-                if wanted && !notes.changed_mounts.is_empty() {
-                    return RootAction::Recheck;
+                DueWork::PartialScan { dirty, is_settled } => {
+                    return RootAction::Scan(ScanKind::Partial { dirty, is_settled });
                 }
-                if wanted || due_at.is_some_and(|due_at| now >= due_at) {
-                    let is_quiet = wanted || quiet_at.is_some_and(|quiet_at| now >= quiet_at);
-                    let quiet =
-                        if is_quiet { DebounceState::Settled } else { DebounceState::Unsettled };
-                    let mounts = std::mem::take(&mut notes.changed_mounts);
-                    let rest = ChangeSet { changed_mounts: mounts, ..ChangeSet::default() };
-                    let ChangeSet { dirty_tokens: dirty, moved_tokens: moved, .. } =
-                        std::mem::replace(&mut *notes, rest);
-                    return RootAction::PartialScan(
-                        DirtyDirs { tokens: dirty, moved, compare_files: wanted },
-                        quiet,
-                    );
-                }
-                wake = due_at.map_or(wake, |due_at| wake.min(due_at));
-            }
+                DueWork::MountRecheck => return RootAction::Recheck,
+                DueWork::NoneBefore(due_at) => due_at,
+            };
             if now >= self.next_full_scan_at {
-                return RootAction::FullScan(RescanReason::Periodic);
+                return RootAction::Scan(ScanKind::Full(RescanReason::Periodic));
             }
             if now >= self.next_recheck_at {
                 return RootAction::Recheck;
             }
+            let wake_at = self.next_full_scan_at.min(self.next_recheck_at);
+            let wake_at = due_at.map_or(wake_at, |due_at| wake_at.min(due_at));
             tokio::select! {
                 () = self.changes.notified() => {}
-                () = sleep_until(wake) => {}
+                () = sleep_until(wake_at) => {}
             }
         }
     }
 
-    /// Whether somebody waits for a search; `None` where the root is no longer to be looked after.
+    /// Returns whether a caller waits for a scan; `None` if the root was evicted or is idle.
+    /// Removes an idle root.
     fn check_demand(&self) -> Option<bool> {
-        let mut ledger = self.store.lock_state();
-        let warm = self.policy.timing.idle_timeout;
-        let work = ledger
+        let mut state = self.store.lock_state();
+        let idle_timeout = self.policy.timing.idle_timeout;
+        let handle = state
             .task_handle_mut(&self.key)
-            .filter(|work| Arc::ptr_eq(&work.changes, &self.changes))?;
-        let wanted = work.requested_scan > work.started_scan;
-        if !wanted && !work.is_leased() && work.last_used_at.elapsed() > warm {
-            ledger.remove_root(&self.key);
+            .filter(|handle| Arc::ptr_eq(handle.changes(), &self.changes))?;
+        let is_requested = handle.has_requested_scan();
+        if !is_requested && handle.is_idle(idle_timeout) {
+            state.remove_root(&self.key);
             return None;
         }
-        Some(wanted)
+        Some(is_requested)
     }
 
-    /// Plans the next search of everything, at a time that other roots hardly have too.
-    pub(super) fn schedule_full_scan(&mut self) {
+    /// Schedules the next full scan and the next recheck.
+    fn schedule_full_scan(&mut self) {
         let timing = &self.policy.timing;
         let has_overlay = self.index.as_ref().is_some_and(RootIndex::has_overlay);
         let wait = match self.watch_mode {
@@ -180,15 +152,191 @@ impl RootTask {
             WatchMode::Events => with_jitter(timing.full_scan_interval, &self.key),
         };
         let now = Instant::now();
-        let recheck = timing.recheck_interval;
+        self.next_recheck_at = now + timing.recheck_interval;
         self.next_full_scan_at = now + wait;
-        self.next_recheck_at = now + recheck;
+    }
+
+    /// Scans the root and publishes the outcome.
+    async fn rescan_root(&mut self, kind: ScanKind) {
+        {
+            let mut state = self.store.lock_state();
+            let Some(handle) = state.task_handle_mut(&self.key) else { return };
+            handle.start_scan();
+        }
+        let is_full = matches!(kind, ScanKind::Full(_));
+        let is_periodic = matches!(kind, ScanKind::Full(RescanReason::Periodic));
+        if is_full {
+            self.refresh_policy();
+        }
+        let previous_watch_mode = self.watch_mode;
+        let outcome = match kind {
+            ScanKind::Partial { dirty, .. } if dirty.tokens.is_empty() && !dirty.compare_files => {
+                ScanOutcome { catalog: None, unstable: Vec::new() }
+            }
+            kind => self.scan_on_disk(kind).await,
+        };
+        if is_full {
+            self.has_full_scan = self.index.is_some();
+        }
+        // A root whose watch mode becomes polling must not wait for the interval of full scans.
+        if is_full || self.watch_mode != previous_watch_mode {
+            self.schedule_full_scan();
+        }
+        let was_stuck = self.is_stuck;
+        let changed = self.publish_scan_result(outcome.catalog);
+        if changed && is_periodic && !was_stuck && self.watch_mode == WatchMode::Events {
+            self.store.inner.missed_changes.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!("periodic full scan found a change that inotify did not report");
+        }
+        if !outcome.unstable.is_empty() {
+            self.changes.record_dirty_dirs(outcome.unstable);
+        }
+        let mut state = self.store.lock_state();
+        if let Some(handle) = state.task_handle_mut(&self.key) {
+            handle.complete_scan();
+        }
+    }
+
+    async fn scan_on_disk(&mut self, kind: ScanKind) -> ScanOutcome {
+        let is_full = matches!(kind, ScanKind::Full(_));
+        let scope = self.scope.clone();
+        let target = || self.policy.scan_target(&self.key);
+        let mut index = self.index.take().unwrap_or_else(|| RootIndex::new(target()));
+        // Replaces an inotify instance that failed. Without an instance, roots are polled.
+        let watcher = &self.store.inner.watcher;
+        if let Err(error) = watcher.start() {
+            tracing::debug!(%error, "inotify is not available; polling the root");
+        }
+        let registrar = WatchRegistrar::new(watcher, &self.changes);
+        let scan = move |progress: &ScanProgress| {
+            let allowed_dirs = &scope.allowed_dirs;
+            let outcome = match kind {
+                ScanKind::Full(_) => index.rescan_all(allowed_dirs, &registrar, progress),
+                ScanKind::Partial { dirty, is_settled } => {
+                    index.rescan_dirty(allowed_dirs, &dirty, is_settled, &registrar, progress)
+                }
+            };
+            (index, outcome, registrar.first_failure())
+        };
+        let started_at = Instant::now();
+        let result = self.run_disk_work(scan).await;
+        self.store.inner.scan_counters.record_scan(is_full, started_at.elapsed());
+        match result {
+            Ok((index, outcome, failure)) => {
+                self.watch_mode = watch_mode_after_scan(&index, failure, is_full, self.watch_mode);
+                self.index = Some(index);
+                outcome
+            }
+            Err(panic) => {
+                tracing::error!(%panic, "internal error: scan panicked");
+                ScanOutcome { catalog: Some(Err(RootReason::IoError)), unstable: Vec::new() }
+            }
+        }
+    }
+
+    /// Adopts the current policy. [`CatalogStore::apply_policy`] makes all roots rescan, so partial
+    /// scans do not use an old policy for long.
+    fn refresh_policy(&mut self) {
+        let policy = self.store.policy();
+        if Arc::ptr_eq(&policy, &self.policy) {
+            return;
+        }
+        self.scope = policy.scope_for(self.store.access_scope());
+        if let Some(index) = &mut self.index {
+            index.set_target(policy.scan_target(&self.key));
+        }
+        self.policy = policy;
+    }
+
+    /// Records changes that inotify does not report: retargeted links, and mounts.
+    async fn recheck_links_and_mounts(&mut self) {
+        self.next_recheck_at = Instant::now() + self.policy.timing.recheck_interval;
+        let Some(index) = self.index.take() else { return };
+        let (store, changes) = (self.store.clone(), self.changes.clone());
+        let scope = self.scope.clone();
+        let recheck = move |progress: &ScanProgress| {
+            // The watcher reports mount changes to all roots, also to this root.
+            store.inner.watcher.report_mount_changes();
+            let mounts = changes.take_changed_mounts();
+            let dirty = index.unreported_changes(&scope.allowed_dirs, &mounts, progress);
+            (index, dirty)
+        };
+        match self.run_disk_work(recheck).await {
+            Ok((index, dirty)) => {
+                self.index = Some(index);
+                match dirty {
+                    None => self.changes.require_full_rescan(),
+                    Some(dirty) if dirty.is_empty() => drop(self.publish_scan_result(None)),
+                    Some(dirty) => self.changes.record_dirty_dirs(dirty),
+                }
+            }
+            Err(panic) => {
+                tracing::error!(%panic, "internal error: recheck of links and mounts panicked");
+            }
+        }
+    }
+
+    /// Runs blocking disk work. If the work makes no progress for long, publishes the root as
+    /// unavailable. The next published result makes the root available again.
+    async fn run_disk_work<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&ScanProgress) -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        let progress = self.in_flight.start();
+        let work_progress = progress.clone();
+        let mut task = tokio::task::spawn_blocking(move || work(&work_progress));
+        let stuck_timeout = self.policy.timing.stuck_timeout;
+        let result = loop {
+            match timeout(stuck_timeout, &mut task).await {
+                Ok(result) => break result,
+                Err(_) if progress.idle_time() >= stuck_timeout => {
+                    self.is_stuck = true;
+                    self.publish_snapshot(Some(Err(RootReason::Timeout)));
+                }
+                Err(_) => {}
+            }
+        };
+        self.in_flight.finish();
+        result
+    }
+
+    /// Publishes the result of a scan; `None` means no change. After a stuck scan, publishes the
+    /// last result again. Returns whether a new revision was created.
+    fn publish_scan_result(&mut self, result: Option<Result<Arc<Catalog>, RootReason>>) -> bool {
+        let was_stuck = std::mem::take(&mut self.is_stuck);
+        let last = || self.index.as_ref().filter(|_| was_stuck).and_then(RootIndex::last_result);
+        let result = result.or_else(last);
+        self.publish_snapshot(result)
+    }
+
+    fn publish_snapshot(&self, catalog: Option<Result<Arc<Catalog>, RootReason>>) -> bool {
+        let mut state = self.store.lock_state();
+        let changed = state.publish_snapshot(&self.key, catalog, self.watch_mode);
+        if changed {
+            // Sent while `state` is locked, so that subscribers see revisions in order.
+            self.store.inner.revisions.send_replace(state.revision());
+        }
+        changed
     }
 }
 
-/// Give or take a tenth, by a hash of the root's path.
+fn watch_mode_after_scan(
+    index: &RootIndex,
+    failure: Option<PollReason>,
+    is_full: bool,
+    before: WatchMode,
+) -> WatchMode {
+    match (index.no_inotify_support(), failure) {
+        (Some(name), _) => WatchMode::Polling(PollReason::NoInotifySupport(name)),
+        (None, Some(reason)) => WatchMode::Polling(reason),
+        // Only a full scan shows that all directories are watched.
+        (None, None) if is_full => WatchMode::Events,
+        (None, None) => before,
+    }
+}
+
+/// Changes a wait by up to 10 % up or down, so that roots do not all scan at the same time.
 fn with_jitter(wait: Duration, key: &RootKey) -> Duration {
-    use std::hash::BuildHasher as _;
     let hash = std::hash::RandomState::new().hash_one(key) % 200;
     wait.mul_f64(0.9 + f64::from(u32::try_from(hash).unwrap_or_default()) / 1_000.0)
 }

@@ -1,38 +1,33 @@
-//! The searches and reads of one root, as they stand.
+//! State that the callers of a root share with the task of the root.
 
+use super::ConsistencyLevel;
 use super::pending_changes::PendingChanges;
-use super::state::RootKey;
-use crate::disk::ScanProgress;
-use crate::domain::RootReason;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use super::wait_budget::{InFlightWork, RequestedScan};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-/// The searches and reads of one root.
+/// Requested scans, reads and leases of one root. Scans are numbered from 1.
 #[derive(Debug)]
 pub(super) struct RootTaskHandle {
-    /// Searches are counted from 1. The latest that somebody waits for.
-    pub(super) requested_scan: u64,
-    /// The latest that began.
-    pub(super) started_scan: u64,
-    /// The latest that ended. A watch holds only the latest, so it is never full.
-    pub(super) completed_scan: watch::Sender<u64>,
-    /// What is done on the disk just now.
-    pub(super) in_flight: InFlightWork,
-    /// Where the watcher and all who want a search ring.
-    pub(super) changes: Arc<PendingChanges>,
-    /// When somebody last asked.
-    pub(super) last_used_at: Instant,
-    /// Held by every stream that shows the root.
-    pub(super) lease_token: Arc<()>,
-    /// Reads of this root at once; further ones wait here, and a root that hangs holds up only its
-    /// own.
-    pub(super) read_permits: Arc<Semaphore>,
+    /// Latest scan that a caller waits for.
+    requested_scan: u64,
+    /// Latest scan that started.
+    started_scan: u64,
+    /// Latest scan that ended. A watch channel holds only the latest value, so it is never full.
+    completed_scan: watch::Sender<u64>,
+    in_flight: InFlightWork,
+    changes: Arc<PendingChanges>,
+    last_used_at: Instant,
+    /// Cloned into each [`super::RootLease`] of the root.
+    lease_token: Arc<()>,
+    /// One semaphore per root, so that a root on a filesystem that hangs blocks only its own reads.
+    read_permits: Arc<Semaphore>,
 }
 
 impl RootTaskHandle {
-    pub(super) fn new(max_reads_per_root: usize) -> Self {
+    pub(super) fn new(max_reads: usize) -> Self {
         Self {
             requested_scan: 0,
             started_scan: 0,
@@ -41,51 +36,76 @@ impl RootTaskHandle {
             changes: Arc::default(),
             last_used_at: Instant::now(),
             lease_token: Arc::default(),
-            read_permits: Arc::new(Semaphore::new(max_reads_per_root)),
+            read_permits: Arc::new(Semaphore::new(max_reads)),
         }
     }
 
-    pub(super) fn is_scanning(&self) -> bool {
-        self.started_scan > *self.completed_scan.borrow()
+    pub(super) fn changes(&self) -> &Arc<PendingChanges> {
+        &self.changes
+    }
+
+    pub(super) fn in_flight(&self) -> &InFlightWork {
+        &self.in_flight
+    }
+
+    pub(super) fn read_permits(&self) -> Arc<Semaphore> {
+        self.read_permits.clone()
+    }
+
+    /// Replaces the semaphore of reads. Reads in flight do not count against the new semaphore.
+    pub(super) fn set_max_reads(&mut self, max_reads: usize) {
+        self.read_permits = Arc::new(Semaphore::new(max_reads));
+    }
+
+    pub(super) fn lease(&self) -> Arc<()> {
+        self.lease_token.clone()
     }
 
     pub(super) fn is_leased(&self) -> bool {
         Arc::strong_count(&self.lease_token) > 1
     }
-}
 
-/// The work of one root on the disk that is under way, if any is. Cheap to clone; all clones are one.
-#[derive(Debug, Clone, Default)]
-pub(super) struct InFlightWork(Arc<Mutex<Option<Arc<ScanProgress>>>>);
-
-impl InFlightWork {
-    pub(super) fn start(&self) -> Arc<ScanProgress> {
-        self.lock().insert(Arc::default()).clone()
+    pub(super) fn touch(&mut self) {
+        self.last_used_at = Instant::now();
     }
 
-    pub(super) fn finish(&self) {
-        *self.lock() = None;
+    /// Whether the root has no lease and was not used for longer than `timeout`.
+    pub(super) fn is_idle(&self, timeout: Duration) -> bool {
+        !self.is_leased() && self.last_used_at.elapsed() > timeout
     }
 
-    /// How long ago it began; zero where there is none.
-    pub(super) fn age(&self) -> Duration {
-        self.lock().as_ref().map_or(Duration::ZERO, |progress| progress.age())
+    /// Requests a scan and wakes the task of the root.
+    pub(super) fn request_scan(
+        &mut self,
+        consistency: ConsistencyLevel,
+        is_first: bool,
+    ) -> RequestedScan {
+        let number = match consistency {
+            ConsistencyLevel::Cached if self.is_scanning() => self.started_scan,
+            // The scan in flight may have passed the changed directory already.
+            ConsistencyLevel::Cached | ConsistencyLevel::Fresh => self.started_scan + 1,
+        };
+        self.requested_scan = self.requested_scan.max(number);
+        self.changes.notify_root_task();
+        let completed = self.completed_scan.subscribe();
+        RequestedScan::new(number, completed, self.in_flight.clone(), is_first)
     }
 
-    /// How long nothing has gone on in it; zero where there is none.
-    pub(super) fn idle_time(&self) -> Duration {
-        self.lock().as_ref().map_or(Duration::ZERO, |progress| progress.idle_time())
+    /// Whether a caller waits for a scan that has not started.
+    pub(super) fn has_requested_scan(&self) -> bool {
+        self.requested_scan > self.started_scan
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<ScanProgress>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn start_scan(&mut self) {
+        self.started_scan += 1;
     }
-}
 
-/// Roots are looked after while it is held.
-#[derive(Debug)]
-pub struct RootLease {
-    pub(super) _lease_tokens: Vec<Arc<()>>,
-    /// Of those that were selected.
-    pub(super) keys: Vec<Result<RootKey, RootReason>>,
+    /// Marks the scan that started last as completed.
+    pub(super) fn complete_scan(&self) {
+        self.completed_scan.send_replace(self.started_scan);
+    }
+
+    pub(super) fn is_scanning(&self) -> bool {
+        self.started_scan > *self.completed_scan.borrow()
+    }
 }

@@ -1,104 +1,116 @@
-//! The part of the allowed roots within which somebody's roots are looked at.
+//! Directories and published roots within the access scope of a caller.
 //!
-//! A root is searched, watched and read once for each bound that somebody has who asks for it, on a
-//! ground that ends at the bound: the same code that keeps the daemon to its allowed roots then keeps
-//! a caller to its part of them, links, reads and lists of files included, and no answer is filtered
-//! afterwards. What that costs is a catalog more for a root that callers of several bounds use, and
-//! bounds are as few as the operator's rules.
+//! A root is scanned, watched and read once per access scope. The allowed directories of a scope
+//! end at the scope, so the code that confines the daemon to its allowed directories also confines
+//! the caller: links, reads and file lists included. No response is filtered afterwards. The price
+//! is one catalog per root and scope. There are at most as many scopes as caller rules.
 
 use crate::disk::{AllowedDirs, OpenMethod};
-use crate::domain::{AccessScope, PublishedRoot};
+use crate::domain::{AccessScope, PublishedRoot, RootPath, RootReason, SelectedRoot};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// One bound.
+/// Allowed directories and published roots of one access scope.
 #[derive(Debug)]
 pub(super) struct CatalogScope {
-    /// By which catalogs of one bound are told from those of another.
-    pub(super) id: usize,
-    /// What may be opened.
+    id: usize,
     pub(super) allowed_dirs: AllowedDirs,
-    /// What is offered, in scope order, then by id.
+    /// In scope order, then by id.
     pub(super) published_roots: Arc<[PublishedRoot]>,
-    /// Their paths, by id.
-    pub(super) paths_by_id: HashMap<Box<str>, Arc<[u8]>>,
+    /// Paths of `published_roots`, by id.
+    paths_by_id: HashMap<Box<str>, Arc<[u8]>>,
 }
 
-/// All bounds that were asked for, under the same terms.
+/// Identity of a catalog.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct RootKey {
+    scope_id: usize,
+    /// Absolute path of the root, as selected.
+    pub(super) path: Arc<[u8]>,
+}
+
+/// Scopes that callers used under one policy.
 #[derive(Debug)]
 pub(super) struct ScopeCache {
     opener: OpenMethod,
     allowed_dirs: Vec<PathBuf>,
     published_roots: Arc<[PublishedRoot]>,
     scopes: Mutex<HashMap<AccessScope, Arc<CatalogScope>>>,
-    /// Under all terms: what a reach has a catalog of stays its own.
+    /// Shared by all policies, so that an access scope keeps its catalogs.
     scope_ids: Arc<Mutex<HashMap<AccessScope, usize>>>,
+}
+
+impl CatalogScope {
+    /// Resolves a selected root to the key of its catalog.
+    pub(super) fn root_key(
+        &self,
+        selected: &SelectedRoot,
+        environments: &[String],
+    ) -> Result<RootKey, RootReason> {
+        let path = match selected.root_path(environments)? {
+            RootPath::Native(path) => path.into(),
+            // A published root outside the scope looks like a root that does not exist.
+            RootPath::Published(id) => {
+                self.paths_by_id.get(&id).ok_or(RootReason::InvalidPath)?.clone()
+            }
+        };
+        Ok(RootKey { scope_id: self.id, path })
+    }
+
+    pub(super) fn contains_key(&self, key: &RootKey) -> bool {
+        key.scope_id == self.id
+    }
 }
 
 impl ScopeCache {
     pub(super) fn new(
         opener: OpenMethod,
-        allowed: Vec<PathBuf>,
-        published: Arc<[PublishedRoot]>,
+        allowed_dirs: Vec<PathBuf>,
+        published_roots: Arc<[PublishedRoot]>,
     ) -> Self {
-        Self {
-            opener,
-            allowed_dirs: allowed,
-            published_roots: published,
-            scopes: Mutex::default(),
-            scope_ids: Arc::default(),
-        }
+        let (scopes, scope_ids) = (Mutex::default(), Arc::default());
+        Self { opener, allowed_dirs, published_roots, scopes, scope_ids }
     }
 
-    /// The same reaches, under other terms.
+    /// Returns an empty cache for a new policy. Access scopes keep their ids.
     pub(super) fn with_policy(
         &self,
-        allowed: Vec<PathBuf>,
-        published: Arc<[PublishedRoot]>,
+        allowed_dirs: Vec<PathBuf>,
+        published_roots: Arc<[PublishedRoot]>,
     ) -> Self {
-        let numbers = self.scope_ids.clone();
-        Self {
-            opener: self.opener,
-            allowed_dirs: allowed,
-            published_roots: published,
-            scopes: Mutex::default(),
-            scope_ids: numbers,
-        }
+        let scope_ids = self.scope_ids.clone();
+        Self { scope_ids, ..Self::new(self.opener, allowed_dirs, published_roots) }
     }
 
-    /// The bound of a reach, always the same.
-    pub(super) fn scope_for(&self, reach: &AccessScope) -> Arc<CatalogScope> {
-        let mut made = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bound) = made.get(reach) {
-            return bound.clone();
+    /// Returns the scope of an access scope. All calls return the same `Arc`.
+    pub(super) fn scope_for(&self, access_scope: &AccessScope) -> Arc<CatalogScope> {
+        let mut scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(scope) = scopes.get(access_scope) {
+            return scope.clone();
         }
-        let number = {
-            let mut numbers = self.scope_ids.lock().unwrap_or_else(PoisonError::into_inner);
-            let next = numbers.len();
-            *numbers.entry(reach.clone()).or_insert(next)
+        let id = {
+            let mut scope_ids = self.scope_ids.lock().unwrap_or_else(PoisonError::into_inner);
+            let next = scope_ids.len();
+            *scope_ids.entry(access_scope.clone()).or_insert(next)
         };
-        let given = self.allowed_dirs.clone();
-        let allowed = match reach {
-            AccessScope::All => AllowedDirs::with_opener(self.opener, given),
+        let configured = self.allowed_dirs.clone();
+        let allowed_dirs = match access_scope {
+            AccessScope::All => AllowedDirs::with_opener(self.opener, configured),
             AccessScope::Directories(dirs) => {
                 let dirs = dirs.iter().map(|dir| PathBuf::from(OsStr::from_bytes(dir)));
-                AllowedDirs::with_access_scope(self.opener, given, dirs.collect())
+                AllowedDirs::with_access_scope(self.opener, configured, dirs.collect())
             }
         };
-        let published = self.published_roots.iter().filter(|root| reach.contains_path(&root.path));
-        let published: Arc<[_]> = published.cloned().collect();
-        let by_id = published.iter().map(|root| (root.id.as_str().into(), (&*root.path).into()));
-        let by_id = by_id.collect();
-        let bound = Arc::new(CatalogScope {
-            id: number,
-            allowed_dirs: allowed,
-            published_roots: published,
-            paths_by_id: by_id,
-        });
-        made.insert(reach.clone(), bound.clone());
-        bound
+        let in_scope = |root: &&PublishedRoot| access_scope.contains_path(&root.path);
+        let published_roots: Arc<[_]> =
+            self.published_roots.iter().filter(in_scope).cloned().collect();
+        let id_and_path = |root: &PublishedRoot| (root.id.as_str().into(), Arc::from(&*root.path));
+        let paths_by_id = published_roots.iter().map(id_and_path).collect();
+        let scope = Arc::new(CatalogScope { id, allowed_dirs, published_roots, paths_by_id });
+        scopes.insert(access_scope.clone(), scope.clone());
+        scope
     }
 }

@@ -1,57 +1,48 @@
-//! What is known of every root, revision by revision. Plain state behind the keeper's lock; leaves
-//! finding things out to the keeper.
+//! Snapshots of all roots, by revision. Plain state behind the mutex of the store.
 
+use super::scope::RootKey;
 use crate::domain::{Catalog, RootReason};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// What a root's catalog depends on.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct RootKey {
-    /// The number of the bound within which it is looked at.
-    pub(super) scope_id: usize,
-    /// The root's path, absolute, as selected.
-    pub(super) path: Arc<[u8]>,
-}
-
-/// What is known of a root.
+/// Result of the latest scan of a root.
 #[derive(Debug, Clone)]
 pub struct RootSnapshot {
-    /// What it holds, or why it cannot be used.
+    /// Catalog, or the reason why the root cannot be used.
     pub catalog: Result<Arc<Catalog>, RootReason>,
-    /// How changes are noticed.
+    /// Mechanism by which the daemon notices changes.
     pub watch_mode: WatchMode,
 }
 
-/// How changes of a root are noticed.
+/// Mechanism by which the daemon notices changes of a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchMode {
-    /// By events of the kernel.
+    /// By inotify events.
     Events,
-    /// By searching again and again.
+    /// By full scans at a short interval.
     Polling(PollReason),
 }
 
-/// Why a root is polled.
+/// Reason why a root is polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PollReason {
-    /// The user's limit of inotify watches is reached.
+    /// The daemon's user reached the limit of inotify watches.
     WatchLimit,
-    /// No inotify instance can be made.
+    /// The kernel provides no inotify instance.
     NoInotifyInstance,
-    /// The kernel refuses to watch a directory.
+    /// The kernel rejected the watch of a directory.
     WatchRejected,
-    /// The filesystem tells no events of what others change.
+    /// The filesystem of this type reports no changes of other machines.
     NoInotifySupport(&'static str),
 }
 
-/// The states of all roots in use. One revision counts for all.
+/// Snapshots and tasks of all roots in use. All roots share one revision counter.
 #[derive(Debug)]
 pub(super) struct StoreState<T> {
     revision: u64,
-    /// Revisions of one root that can still be asked for.
+    /// Snapshots that are kept per root.
     max_history: usize,
-    /// Before this revision, selections meant other roots.
+    /// First revision at which selections resolve to the same roots as now.
     history_floor: u64,
     use_count: u64,
     roots: HashMap<RootKey, RootRecord<T>>,
@@ -59,29 +50,35 @@ pub(super) struct StoreState<T> {
 
 #[derive(Debug)]
 struct RootRecord<T> {
-    /// Oldest first, with the revision in which each began.
+    /// Oldest first, each with its first revision.
     history: VecDeque<(u64, RootSnapshot)>,
+    /// Value of [`StoreState::use_count`] at the latest use.
     last_use: u64,
     task_handle: T,
 }
 
 impl RootSnapshot {
-    /// Whether the two are one: a catalog that means the same was kept, and not made anew.
+    /// Whether both snapshots have the identical catalog. A rescan keeps the old
+    /// catalog if the new catalog is equivalent.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
-        let content = match (&self.catalog, &other.catalog) {
+        let is_same_catalog = match (&self.catalog, &other.catalog) {
             (Ok(a), Ok(b)) => Arc::ptr_eq(a, b),
             (Err(a), Err(b)) => a == b,
             _ => false,
         };
-        content && self.watch_mode == other.watch_mode
+        is_same_catalog && self.watch_mode == other.watch_mode
     }
 }
 
 impl<T> RootRecord<T> {
+    fn latest(&self) -> Option<&RootSnapshot> {
+        self.history.back().map(|(_, snapshot)| snapshot)
+    }
+
     fn truncate_history(&mut self, max_history: usize) {
-        let over = self.history.len().saturating_sub(max_history);
-        self.history.drain(..over);
+        let excess = self.history.len().saturating_sub(max_history);
+        self.history.drain(..excess);
     }
 }
 
@@ -90,23 +87,21 @@ impl<T> StoreState<T> {
         Self { revision: 0, max_history, history_floor: 0, use_count: 0, roots: HashMap::new() }
     }
 
-    /// Grows with every change of any root.
     pub(super) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The first revision at which selections mean what they mean now.
     pub(super) fn history_floor(&self) -> u64 {
         self.history_floor
     }
 
-    /// Selections mean other roots from now on, which is a revision.
+    /// Starts a revision from which selections resolve to other roots. Clients cannot resume from
+    /// an earlier revision.
     pub(super) fn discard_resume_points(&mut self) {
         self.revision += 1;
         self.history_floor = self.revision;
     }
 
-    /// Keeps so many revisions of each root.
     pub(super) fn set_max_history(&mut self, max_history: usize) {
         self.max_history = max_history;
         for root in self.roots.values_mut() {
@@ -114,12 +109,19 @@ impl<T> StoreState<T> {
         }
     }
 
-    /// The work of every root in use.
+    pub(super) fn iter_roots(&self) -> impl Iterator<Item = (&RootKey, Option<&RootSnapshot>)> {
+        self.roots.iter().map(|(key, root)| (key, root.latest()))
+    }
+
     pub(super) fn task_handles_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.roots.values_mut().map(|root| &mut root.task_handle)
     }
 
-    /// The root's work, for a root that is used now; `new` makes that of an unknown root.
+    pub(super) fn task_handle_mut(&mut self, key: &RootKey) -> Option<&mut T> {
+        Some(&mut self.roots.get_mut(key)?.task_handle)
+    }
+
+    /// Records a use of a root, and adds the root if it is unknown. `new` creates the task handle.
     pub(super) fn touch_or_insert(&mut self, key: &RootKey, new: impl FnOnce() -> T) -> &mut T {
         self.use_count += 1;
         let root = self.roots.entry(key.clone()).or_insert_with(|| RootRecord {
@@ -131,52 +133,40 @@ impl<T> StoreState<T> {
         &mut root.task_handle
     }
 
-    /// What is known of a root that is used now, and its work; `None` where nothing is.
+    /// Records a use of a root; `None` if the root has no snapshot.
     pub(super) fn touch_known(&mut self, key: &RootKey) -> Option<(&RootSnapshot, &mut T)> {
         let root = self.roots.get_mut(key)?;
-        let (_, held) = root.history.back()?;
+        let (_, snapshot) = root.history.back()?;
         self.use_count += 1;
         root.last_use = self.use_count;
-        Some((held, &mut root.task_handle))
+        Some((snapshot, &mut root.task_handle))
     }
 
-    /// Forgets a root.
     pub(super) fn remove_root(&mut self, key: &RootKey) {
         self.roots.remove(key);
     }
 
-    /// Every root in use.
-    pub(super) fn iter_roots(&self) -> impl Iterator<Item = (&RootKey, Option<&RootSnapshot>)> {
-        self.roots.iter().map(|(key, root)| (key, root.history.back().map(|(_, held)| held)))
-    }
-
-    /// The root's work, if the root is still known.
-    pub(super) fn task_handle_mut(&mut self, key: &RootKey) -> Option<&mut T> {
-        Some(&mut self.roots.get_mut(key)?.task_handle)
-    }
-
-    /// Lets go of the roots that were unused for longest, until `most` are left; those that are
-    /// `busy` stay.
-    pub(super) fn evict_idle_roots(&mut self, most: usize, busy: impl Fn(&T) -> bool) {
-        while self.roots.len() > most {
-            let idle = self.roots.iter().filter(|(_, r)| !busy(&r.task_handle));
-            let Some((key, _)) = idle.min_by_key(|(_, r)| r.last_use) else { return };
+    /// Removes least recently used roots until `max_roots` are left. Busy roots stay.
+    pub(super) fn evict_idle_roots(&mut self, max_roots: usize, is_busy: impl Fn(&T) -> bool) {
+        while self.roots.len() > max_roots {
+            let idle = self.roots.iter().filter(|(_, root)| !is_busy(&root.task_handle));
+            let Some((key, _)) = idle.min_by_key(|(_, root)| root.last_use) else { return };
             let key = key.clone();
             self.roots.remove(&key);
         }
     }
 
-    /// Takes what a search gave, if it gave anything. What is as it was makes no revision; says
-    /// whether there is one.
+    /// Stores a scan result; `None` means that the catalog did not change. Returns whether the
+    /// snapshot differs from the last snapshot, which creates a new revision.
     pub(super) fn publish_snapshot(
         &mut self,
         key: &RootKey,
-        content: Option<Result<Arc<Catalog>, RootReason>>,
-        watch: WatchMode,
+        catalog: Option<Result<Arc<Catalog>, RootReason>>,
+        watch_mode: WatchMode,
     ) -> bool {
         let Some(root) = self.roots.get_mut(key) else { return false };
-        let last = root.history.back().map(|(_, held)| held);
-        let content = match (last.map(|held| &held.catalog), content) {
+        let last = root.latest();
+        let catalog = match (last.map(|last| &last.catalog), catalog) {
             (None, None) => return false,
             (Some(old), None) => old.clone(),
             (Some(Ok(old)), Some(Ok(new)))
@@ -186,24 +176,24 @@ impl<T> StoreState<T> {
             }
             (_, Some(new)) => new,
         };
-        let held = RootSnapshot { catalog: content, watch_mode: watch };
-        if last.is_some_and(|last| last.is_same(&held)) {
+        let snapshot = RootSnapshot { catalog, watch_mode };
+        if last.is_some_and(|last| last.is_same(&snapshot)) {
             return false;
         }
         self.revision += 1;
-        root.history.push_back((self.revision, held));
+        root.history.push_back((self.revision, snapshot));
         root.truncate_history(self.max_history);
         true
     }
 
-    /// What is known of a root now.
     pub(super) fn latest_snapshot(&self, key: &RootKey) -> Option<&RootSnapshot> {
-        self.roots.get(key)?.history.back().map(|(_, held)| held)
+        self.roots.get(key)?.latest()
     }
 
-    /// What was known of a root at a revision; `None` where that is forgotten, or was nothing yet.
+    /// Returns the snapshot of a root at a revision; `None` if the history starts later.
     pub(super) fn snapshot_at(&self, key: &RootKey, revision: u64) -> Option<&RootSnapshot> {
         let history = &self.roots.get(key)?.history;
-        history.iter().rev().find(|(began, _)| *began <= revision).map(|(_, held)| held)
+        let mut newest_first = history.iter().rev();
+        newest_first.find(|(first, _)| *first <= revision).map(|(_, snapshot)| snapshot)
     }
 }

@@ -1,12 +1,65 @@
-//! What all roots come to, in numbers.
+//! Counters of roots, scans and inotify watches.
 
-use super::{CatalogStats, CatalogStore, ScopeStats};
-use crate::domain::{AccessScope, Severity};
+use crate::domain::{Catalog, DiagnosticCode, RootReason, Severity};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How much was searched since the start.
+/// Catalog of a scanned root, or the reason why it cannot be used; `None` before the first scan.
+type LatestCatalog = Option<Result<Arc<Catalog>, RootReason>>;
+
+/// Counters of the whole daemon.
+#[derive(Debug, Clone)]
+pub struct CatalogStats {
+    /// Counters of inotify and polling.
+    pub watch: WatchStats,
+    /// Current revision.
+    pub revision: u64,
+    /// Full scans since the start.
+    pub full_scans: u64,
+    /// Scans of dirty directories since the start.
+    pub partial_scans: u64,
+    /// Total duration of all scans.
+    pub scan_time: Duration,
+    /// Roots with a catalog.
+    pub ready: u64,
+    /// Roots whose first scan has not ended.
+    pub pending: u64,
+    /// Roots that cannot be used, by reason.
+    pub unavailable: HashMap<RootReason, u64>,
+    /// Skills in all catalogs.
+    pub skills: u64,
+    /// Diagnostics in all catalogs, by code.
+    pub diagnostics: HashMap<DiagnosticCode, u64>,
+}
+
+/// Counters of the roots in one access scope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs)] // documented in the protobuf message `CatalogStats`
+pub struct ScopeStats {
+    pub ready: usize,
+    pub pending: usize,
+    pub unavailable: usize,
+    pub skills: usize,
+    pub errors: usize,
+    pub warnings: usize,
+}
+
+/// Counters of inotify and polling.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)] // documented in the protobuf message `WatchStatus`
+pub struct WatchStats {
+    pub has_inotify: bool,
+    pub watches_used: usize,
+    pub watches_limit: u64,
+    pub overflows: u64,
+    pub missed_changes: u64,
+    pub roots: usize,
+    pub polling_roots: usize,
+}
+
+/// Scans since the start of the daemon.
 #[derive(Debug, Default)]
 pub(super) struct ScanCounters {
     full_scans: AtomicU64,
@@ -15,70 +68,27 @@ pub(super) struct ScanCounters {
 }
 
 impl ScanCounters {
-    /// Counts one that ended.
-    pub(super) fn record_scan(&self, is_full: bool, took: Duration) {
-        let kind = if is_full { &self.full_scans } else { &self.partial_scans };
-        kind.fetch_add(1, Ordering::Relaxed);
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    pub(super) fn record_scan(&self, is_full: bool, duration: Duration) {
+        let counter = if is_full { &self.full_scans } else { &self.partial_scans };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         self.total_micros.fetch_add(micros, Ordering::Relaxed);
     }
 }
 
-impl CatalogStore {
-    /// Ends when the watcher has told what it was told before this call. Where there is no watcher,
-    /// roots are polled, and it ends at once.
-    pub async fn wait_for_watcher(&self) {
-        self.0.watcher.barrier().await;
-    }
-
-    /// What is held of the roots that this is bound to, in numbers. Costs as much as all figures.
-    #[must_use]
-    pub fn scope_stats(&self) -> ScopeStats {
-        let bound = (*self.1 != AccessScope::All).then(|| self.scope().id);
-        let held: Vec<_> = {
-            let ledger = self.lock_state();
-            let own =
-                ledger.iter_roots().filter(|(key, _)| bound.is_none_or(|own| own == key.scope_id));
-            own.map(|(_, held)| held.map(|held| held.catalog.clone())).collect()
-        };
-        let mut holdings = ScopeStats::default();
-        for held in held {
-            match held {
-                None => holdings.pending += 1,
-                Some(Err(_)) => holdings.unavailable += 1,
-                Some(Ok(catalog)) => {
-                    holdings.ready += 1;
-                    holdings.skills += catalog.len();
-                    for diagnostic in catalog.diagnostics.kept() {
-                        match diagnostic.problem.severity {
-                            Severity::Error => holdings.errors += 1,
-                            Severity::Warning => holdings.warnings += 1,
-                            Severity::Note => {}
-                        }
-                    }
-                }
-            }
-        }
-        holdings
-    }
-
-    /// All that is looked after, in numbers. Costs in proportion to what the catalogs hold of
-    /// diagnostics.
-    #[must_use]
-    pub fn stats(&self) -> CatalogStats {
-        let watching = self.watch_stats();
-        let (revision, held) = {
-            let ledger = self.lock_state();
-            let held: Vec<_> = ledger.iter_roots().map(|(_, held)| held.cloned()).collect();
-            (ledger.revision(), held)
-        };
-        let searches = &self.0.scan_counters;
-        let micros = searches.total_micros.load(Ordering::Relaxed);
-        let mut figures = CatalogStats {
-            watch: watching,
+impl CatalogStats {
+    pub(super) fn of_catalogs(
+        watch: WatchStats,
+        revision: u64,
+        scans: &ScanCounters,
+        catalogs: &[LatestCatalog],
+    ) -> Self {
+        let micros = scans.total_micros.load(Ordering::Relaxed);
+        let mut stats = Self {
+            watch,
             revision,
-            full_scans: searches.full_scans.load(Ordering::Relaxed),
-            partial_scans: searches.partial_scans.load(Ordering::Relaxed),
+            full_scans: scans.full_scans.load(Ordering::Relaxed),
+            partial_scans: scans.partial_scans.load(Ordering::Relaxed),
             scan_time: Duration::from_micros(micros),
             ready: 0,
             pending: 0,
@@ -86,19 +96,52 @@ impl CatalogStore {
             skills: 0,
             diagnostics: HashMap::new(),
         };
-        for held in held {
-            match held.map(|held| held.catalog) {
-                None => figures.pending += 1,
-                Some(Err(reason)) => *figures.unavailable.entry(reason).or_default() += 1,
+        for catalog in catalogs {
+            match catalog {
+                None => stats.pending += 1,
+                Some(Err(reason)) => *stats.unavailable.entry(*reason).or_default() += 1,
                 Some(Ok(catalog)) => {
-                    figures.ready += 1;
-                    figures.skills += catalog.len() as u64;
+                    stats.ready += 1;
+                    stats.skills += catalog.len() as u64;
                     for diagnostic in catalog.diagnostics.kept() {
-                        *figures.diagnostics.entry(diagnostic.problem.code).or_default() += 1;
+                        *stats.diagnostics.entry(diagnostic.problem.code).or_default() += 1;
                     }
                 }
             }
         }
-        figures
+        stats
+    }
+}
+
+impl ScopeStats {
+    pub(super) fn of_catalogs(catalogs: &[LatestCatalog]) -> Self {
+        let mut stats = Self::default();
+        for catalog in catalogs {
+            match catalog {
+                None => stats.pending += 1,
+                Some(Err(_)) => stats.unavailable += 1,
+                Some(Ok(catalog)) => {
+                    stats.ready += 1;
+                    stats.skills += catalog.len();
+                    for diagnostic in catalog.diagnostics.kept() {
+                        match diagnostic.problem.severity {
+                            Severity::Error => stats.errors += 1,
+                            Severity::Warning => stats.warnings += 1,
+                            Severity::Note => {}
+                        }
+                    }
+                }
+            }
+        }
+        stats
+    }
+}
+
+impl WatchStats {
+    /// Whether more than 80 % of the allowed watches are used.
+    #[must_use]
+    pub fn is_near_limit(&self) -> bool {
+        let used = u64::try_from(self.watches_used).unwrap_or(u64::MAX);
+        self.watches_limit > 0 && used > self.watches_limit / 5 * 4
     }
 }

@@ -1,45 +1,85 @@
-//! How long an answer waits for a search, and what it says of a root that takes longer.
+//! How long a call waits for scans, and the state of a root whose scan takes longer.
 
-use super::root_task_handle::InFlightWork;
 use super::{ConsistencyLevel, DeadlineExceeded, RootState};
+use crate::disk::ScanProgress;
 use crate::domain::RootReason;
 use crate::watch::InotifyWatcher;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-/// The most that a first answer waits.
+/// Longest wait for the first scan of a root.
 const MAX_FIRST_WAIT: Duration = Duration::from_secs(5);
-/// The most that a fresh answer waits for a search that goes on, if its caller sets no deadline.
+/// Longest wait for a fresh scan that makes progress, if the caller sets no deadline.
 const MAX_FRESH_WAIT: Duration = Duration::from_mins(1);
-/// Work in which nothing went on for so long is stuck.
+/// Time without progress after which disk work counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 
-/// How long one call may wait.
+/// Deadlines of the waits of one call.
 #[derive(Debug, Clone, Copy)]
 pub struct WaitBudget {
-    /// For a root of which nothing is known, or that is stuck.
+    /// For roots without a snapshot, and for stuck roots.
     short_deadline: Instant,
-    /// For a root that must be fresh, and whose search goes on.
+    /// For fresh scans that make progress.
     long_deadline: Instant,
 }
 
-/// One search that is waited for.
+/// Scan that a call waits for.
 pub(super) struct RequestedScan {
-    pub(super) number: u64,
-    pub(super) completed: watch::Receiver<u64>,
-    /// What the root's work on the disk is, whichever search it is of.
-    pub(super) in_flight: InFlightWork,
-    /// Nothing is known of the root yet.
-    pub(super) is_first: bool,
+    number: u64,
+    completed: watch::Receiver<u64>,
+    /// Disk work of the root, also of earlier scans.
+    in_flight: InFlightWork,
+    /// Whether the root has no snapshot yet.
+    is_first: bool,
+}
+
+/// Progress of the disk work of one root. Cheap to clone; all clones share one state.
+#[derive(Debug, Clone, Default)]
+pub(super) struct InFlightWork(Arc<Mutex<Option<Arc<ScanProgress>>>>);
+
+impl InFlightWork {
+    pub(super) fn start(&self) -> Arc<ScanProgress> {
+        self.lock().insert(Arc::default()).clone()
+    }
+
+    pub(super) fn finish(&self) {
+        *self.lock() = None;
+    }
+
+    /// How long ago the work started; zero if no work is in flight.
+    fn age(&self) -> Duration {
+        self.lock().as_ref().map_or(Duration::ZERO, |progress| progress.age())
+    }
+
+    /// How long the work made no progress; zero if no work is in flight.
+    fn idle_time(&self) -> Duration {
+        self.lock().as_ref().map_or(Duration::ZERO, |progress| progress.idle_time())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<ScanProgress>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RequestedScan {
+    pub(super) fn new(
+        number: u64,
+        completed: watch::Receiver<u64>,
+        in_flight: InFlightWork,
+        is_first: bool,
+    ) -> Self {
+        Self { number, completed, in_flight, is_first }
+    }
 }
 
 impl WaitBudget {
-    /// From the time that the caller gives the call, if it does.
+    /// Returns a budget within the timeout that the caller set.
     #[must_use]
     pub fn new(timeout: Option<Duration>) -> Self {
         let now = Instant::now();
-        // The rest of the deadline is for the answer.
+        // The rest of the timeout is for the response.
         let most = timeout.map(|t| t.mul_f64(0.8));
         let short = most.map_or(MAX_FIRST_WAIT, |most| most.min(MAX_FIRST_WAIT));
         Self {
@@ -48,31 +88,32 @@ impl WaitBudget {
         }
     }
 
-    /// Waits until all that the kernel reported is known; `false` where there is nobody to tell.
+    /// Waits until the watcher has reported all events that the kernel queued. Returns `false` if
+    /// inotify is not available or the wait takes too long.
     pub(super) async fn wait_for_watcher(&self, watcher: &InotifyWatcher) -> bool {
         timeout_at(self.short_deadline, watcher.barrier()).await.unwrap_or(false)
     }
 
-    /// `Ok(None)` once the search is done; else what to say of the root.
+    /// Waits for a scan. Returns `None` after the scan, else the state to report for the root.
     pub(super) async fn wait_for_scan(
         &self,
-        mut search: RequestedScan,
+        mut scan: RequestedScan,
         consistency: ConsistencyLevel,
     ) -> Result<Option<RootState>, DeadlineExceeded> {
         let mut until = self.short_deadline;
-        if search.in_flight.age() >= MAX_FIRST_WAIT && search.in_flight.idle_time() >= STUCK_AFTER {
-            // Known to be stuck: a further call need not wait for what it will be told anyway.
+        if scan.in_flight.age() >= MAX_FIRST_WAIT && scan.in_flight.idle_time() >= STUCK_AFTER {
+            // Earlier calls waited long enough to know that the root is stuck.
             until = Instant::now();
         }
         loop {
-            let number = search.number;
-            // The sender goes only with the root itself, which is then no longer known.
-            match timeout_at(until, search.completed.wait_for(|done| *done >= number)).await {
+            let number = scan.number;
+            // The channel closes when the root is evicted; the root then has no snapshot.
+            match timeout_at(until, scan.completed.wait_for(|done| *done >= number)).await {
                 Ok(_) => return Ok(None),
-                Err(_) if search.in_flight.idle_time() >= STUCK_AFTER => {
+                Err(_) if scan.in_flight.idle_time() >= STUCK_AFTER => {
                     return Ok(Some(RootState::Unavailable(RootReason::Timeout)));
                 }
-                Err(_) if consistency == ConsistencyLevel::Cached || search.is_first => {
+                Err(_) if consistency == ConsistencyLevel::Cached || scan.is_first => {
                     return Ok(Some(RootState::Pending));
                 }
                 Err(_) if Instant::now() >= self.long_deadline => return Err(DeadlineExceeded),

@@ -1,18 +1,19 @@
-//! Certificates and keys as TLS takes them, out of PEM files, or what is wrong with each file. Leaves which
-//! files to `config` and `client`, and what is served with them to `app`.
+//! Loads certificates, keys and certificate authorities for TLS from PEM files.
 
-mod pem;
 mod subject_names;
 
 pub use subject_names::{SubjectNamesError, subject_names};
 
-use pem::PemFile;
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
 use std::fmt;
+use std::fs::{File, Metadata};
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,108 +21,111 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
-/// What is wrong with one file. Prints as a sentence.
+/// Maximum size of a file. The certificate bundle of a system is about a quarter of the limit.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Error of one file. Displays as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{subject} {reason}")]
 pub struct CertFileError {
-    /// What the file is for.
+    /// Purpose of the file.
     pub kind: CertFileKind,
-    /// The file, or whatever was asked.
+    /// Path of the file, or the name of the certificate store.
     pub subject: String,
-    /// Goes on after it.
+    /// Predicate of the sentence, after `subject`.
     pub reason: String,
 }
 
-/// What a file is for.
+/// Purpose of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CertFileKind {
-    /// One's own certificate, and those that lead to its authority.
+    /// Certificate and its chain.
     Certificate,
-    /// Its private key.
+    /// Private key of the certificate.
     Key,
-    /// The authorities whose certificates are trusted.
+    /// Trusted certificate authorities.
     Authorities,
 }
 
-/// A certificate with its key.
+/// Certificate chain and private key.
 #[derive(Debug, Clone)]
 pub struct TlsIdentity {
-    /// For rustls.
+    /// Chain and key for rustls.
     pub certified_key: Arc<CertifiedKey>,
-    /// What is not as it should be, and stops nobody: sentences.
+    /// Problems that do not prevent use, as sentences.
     pub warnings: Vec<String>,
-    /// When the first certificate of the chain expires.
+    /// Earliest expiry of the certificates in the chain.
     pub expires_at: SystemTime,
 }
 
-/// The cryptography that everything here is for.
+/// Returns the cryptography provider of all TLS configurations.
 #[must_use]
 pub fn crypto_provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// A certificate (or a chain that begins with it) and its key. The error holds what is wrong with
-/// either file.
+/// Loads a certificate chain and its key. Returns the errors of both files.
 pub fn load_identity(certificate: &Path, key: &Path) -> Result<TlsIdentity, Vec<CertFileError>> {
     let chain = load_chain(certificate);
-    let read = PemFile::read(key, CertFileKind::Key).and_then(|file| Ok((file.key()?, file)));
-    let ((chain, checked), (der, file)) = match (chain, read) {
-        (Ok(chain), Ok(read)) => (chain, read),
-        (chain, read) => return Err([chain.err(), read.err()].into_iter().flatten().collect()),
+    let key_file = PemFile::read(key, CertFileKind::Key).and_then(|file| Ok((file.key()?, file)));
+    let ((chain, check), (der, key_file)) = match (chain, key_file) {
+        (Ok(chain), Ok(key_file)) => (chain, key_file),
+        (chain, key_file) => {
+            return Err([chain.err(), key_file.err()].into_iter().flatten().collect());
+        }
     };
-    let certified = CertifiedKey::from_der(chain, der, &crypto_provider()).map_err(|error| {
-        vec![match error {
-            Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-                let certificate = certificate.display();
-                file.error(format!("is not the key of the certificate in {certificate}"))
-            }
-            Error::InvalidCertificate(error) => CertFileError {
-                kind: CertFileKind::Certificate,
-                subject: certificate.display().to_string(),
-                reason: format!("begins with a certificate that cannot be used: {error}"),
-            },
-            error => file.error(format!("holds a key that cannot be used: {error}")),
-        }]
-    })?;
-    let mut warnings = checked.warnings;
-    if file.is_world_accessible() {
+    let certified_key =
+        CertifiedKey::from_der(chain, der, &crypto_provider()).map_err(|error| {
+            vec![match error {
+                Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                    let certificate = certificate.display();
+                    key_file.error(format!("is not the key of the certificate in {certificate}"))
+                }
+                Error::InvalidCertificate(error) => CertFileError {
+                    kind: CertFileKind::Certificate,
+                    subject: certificate.display().to_string(),
+                    reason: format!("has an unusable first certificate: {error}"),
+                },
+                error => key_file.error(format!("contains an unusable key: {error}")),
+            }]
+        })?;
+    let mut warnings = check.warnings;
+    if key_file.is_world_accessible() {
         let key = key.display();
         warnings.push(format!("{key} can be read by every user; run `chmod o-rwx` on it"));
     }
-    Ok(TlsIdentity { certified_key: Arc::new(certified), warnings, expires_at: checked.expires_at })
+    let certified_key = Arc::new(certified_key);
+    Ok(TlsIdentity { certified_key, warnings, expires_at: check.expires_at })
 }
 
-/// The authorities in a file.
+/// Loads the certificate authorities in a file.
 pub fn load_authorities(file: &Path) -> Result<RootCertStore, CertFileError> {
     let file = PemFile::read(file, CertFileKind::Authorities)?;
     let mut roots = RootCertStore::empty();
     for (number, certificate) in (1..).zip(file.certificates()?) {
         roots.add(certificate).map_err(|error| {
-            file.error(format!("holds an authority, number {number}, that cannot be used: {error}"))
+            file.error(format!("has an unusable certificate, number {number}: {error}"))
         })?;
     }
     Ok(roots)
 }
 
-/// The authorities that the machine trusts.
+/// Loads the certificate authorities that the system trusts.
 pub fn load_system_authorities() -> Result<RootCertStore, CertFileError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // A store of many years holds some that nobody can read any more.
+    // Old certificate stores contain certificates that rustls cannot parse.
     let (added, _) = roots.add_parsable_certificates(found.certs);
     if added > 0 {
         return Ok(roots);
     }
     let cause = found.errors.first().map(|error| format!(": {error}")).unwrap_or_default();
-    let what = "this machine's store of certificate authorities".to_owned();
-    Err(CertFileError {
-        kind: CertFileKind::Authorities,
-        subject: what,
-        reason: format!("is empty{cause}"),
-    })
+    let subject = "the system's certificate store".to_owned();
+    let reason = format!("is empty{cause}");
+    Err(CertFileError { kind: CertFileKind::Authorities, subject, reason })
 }
 
-/// What was found out about a chain.
+/// Warnings about a chain, and its earliest expiry.
 struct ChainCheck {
     warnings: Vec<String>,
     expires_at: SystemTime,
@@ -131,32 +135,31 @@ fn load_chain(file: &Path) -> Result<(Vec<CertificateDer<'static>>, ChainCheck),
     let file = PemFile::read(file, CertFileKind::Certificate)?;
     let chain = file.certificates()?;
     let now = SystemTime::now();
-    let mut checked = ChainCheck { warnings: Vec::new(), expires_at: unix_time(i64::MAX) };
+    let mut check = ChainCheck { warnings: Vec::new(), expires_at: unix_time(i64::MAX) };
     for (number, der) in (1..).zip(&chain) {
         let (_, certificate) = X509Certificate::from_der(der).map_err(|error| {
-            file.error(format!(
-                "holds a certificate, number {number}, that cannot be read: {error}"
-            ))
+            file.error(format!("has an invalid certificate, number {number}: {error}"))
         })?;
         let validity = certificate.validity();
-        let (from, until) =
+        let (not_before, not_after) =
             (unix_time(validity.not_before.timestamp()), unix_time(validity.not_after.timestamp()));
-        let mut warn = |what: fmt::Arguments<'_>| {
-            let which = if number == 1 { "the" } else { "a further" };
-            checked.warnings.push(format!("{which} certificate in {} {what}", file.display_path()));
+        let mut warn = |problem: fmt::Arguments<'_>| {
+            let which = if number == 1 { "the" } else { "another" };
+            let path = file.display_path();
+            check.warnings.push(format!("{which} certificate in {path} {problem}"));
         };
-        if until < now {
-            warn(format_args!("expired on {}", format_time(until)));
+        if not_after < now {
+            warn(format_args!("expired on {}", format_time(not_after)));
         }
-        if now < from {
-            warn(format_args!("is not valid before {}", format_time(from)));
+        if now < not_before {
+            warn(format_args!("is not valid before {}", format_time(not_before)));
         }
         if number == 1 && !names_a_host(&certificate) {
-            warn(format_args!("names no host (subjectAltName); clients refuse such ones"));
+            warn(format_args!("names no host in subjectAltName; clients reject the certificate"));
         }
-        checked.expires_at = checked.expires_at.min(until);
+        check.expires_at = check.expires_at.min(not_after);
     }
-    Ok((chain, checked))
+    Ok((chain, check))
 }
 
 fn names_a_host(certificate: &X509Certificate<'_>) -> bool {
@@ -167,17 +170,103 @@ fn names_a_host(certificate: &X509Certificate<'_>) -> bool {
     names.value.general_names.iter().any(is_host)
 }
 
-/// Seconds since 1970; what was before is as long over as that.
-fn unix_time(since: i64) -> SystemTime {
-    let span = Duration::from_secs(u64::try_from(since).unwrap_or_default());
-    UNIX_EPOCH.checked_add(span).unwrap_or(UNIX_EPOCH)
+/// Content of a PEM file of bounded size.
+struct PemFile {
+    kind: CertFileKind,
+    display_path: String,
+    bytes: Vec<u8>,
+    metadata: Metadata,
 }
 
-/// A time as it is best read.
+impl PemFile {
+    fn read(path: &Path, kind: CertFileKind) -> Result<Self, CertFileError> {
+        let display_path = path.display().to_string();
+        let error = |reason: String| CertFileError { kind, subject: display_path.clone(), reason };
+        let io_error = |io_error: std::io::Error| {
+            error(match io_error.kind() {
+                ErrorKind::NotFound => "does not exist".to_owned(),
+                ErrorKind::PermissionDenied => "is not readable by this user".to_owned(),
+                _ => format!("cannot be read: {io_error}"),
+            })
+        };
+        // Checked before open(2), which blocks on a pipe without a writer.
+        let metadata = std::fs::metadata(path).map_err(io_error)?;
+        if !metadata.is_file() {
+            return Err(error("is not a regular file".to_owned()));
+        }
+        let mut bytes = Vec::new();
+        File::open(path)
+            .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes))
+            .map_err(io_error)?;
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            return Err(error(
+                "is larger than 1 MiB, the limit for certificates and keys".to_owned(),
+            ));
+        }
+        Ok(Self { kind, display_path, bytes, metadata })
+    }
+
+    /// Returns all certificates of the file, at least one.
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, CertFileError> {
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
+        let certificates = certificates.map_err(|error| self.pem_error(&error))?;
+        if certificates.is_empty() {
+            return Err(self.error("contains no PEM certificate"));
+        }
+        Ok(certificates)
+    }
+
+    /// Returns the first private key of the file.
+    fn key(&self) -> Result<PrivateKeyDer<'static>, CertFileError> {
+        match PrivateKeyDer::pem_slice_iter(&self.bytes).next() {
+            Some(Ok(key)) => Ok(key),
+            Some(Err(error)) => Err(self.pem_error(&error)),
+            None if self.is_encrypted() => {
+                Err(self.error("contains an encrypted key; use a key without a passphrase"))
+            }
+            None => Err(self.error("contains no PEM private key")),
+        }
+    }
+
+    /// Converts a PEM error. The library's messages quote bytes of the file, which may be a key.
+    fn pem_error(&self, error: &pem::Error) -> CertFileError {
+        self.error(match error {
+            pem::Error::MissingSectionEnd { .. } => "ends within a PEM section",
+            pem::Error::Base64Decode(_) => "contains invalid base64 in its PEM section",
+            _ => "is not valid PEM",
+        })
+    }
+
+    fn is_encrypted(&self) -> bool {
+        let mark = b"ENCRYPTED";
+        self.bytes.windows(mark.len()).any(|bytes| bytes == mark)
+    }
+
+    /// Whether users other than the owner and the group may read or write the file.
+    fn is_world_accessible(&self) -> bool {
+        self.metadata.permissions().mode() & 0o006 != 0
+    }
+
+    fn display_path(&self) -> &str {
+        &self.display_path
+    }
+
+    fn error(&self, reason: impl Into<String>) -> CertFileError {
+        CertFileError { kind: self.kind, subject: self.display_path.clone(), reason: reason.into() }
+    }
+}
+
+/// Converts a Unix time. Times before 1970 become 1970.
+fn unix_time(seconds: i64) -> SystemTime {
+    let duration = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+    UNIX_EPOCH.checked_add(duration).unwrap_or(UNIX_EPOCH)
+}
+
+/// Formats a time in UTC, to the minute.
 #[must_use]
 pub fn format_time(time: SystemTime) -> String {
     jiff::Timestamp::try_from(time).map_or_else(
-        |_| "a day far off".to_owned(),
+        |_| "an unknown date".to_owned(),
         |time| time.strftime("%Y-%m-%d %H:%M UTC").to_string(),
     )
 }

@@ -1,31 +1,33 @@
-//! The names that a certificate says its holder has: DNS names and URIs such as SPIFFE IDs. Leaves
-//! whether the certificate holds to rustls, and what each name may do to `rpc`.
+//! Names in the certificate of a client: DNS names, and URIs such as SPIFFE IDs. The certificate
+//! must be verified before.
 
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
-/// The most names of one certificate, and bytes of one name.
+/// Maximum number of names in a certificate.
 const MAX_NAMES: usize = 64;
+/// Maximum size of a name.
 const MAX_NAME_BYTES: usize = 256;
 
-/// Why a certificate's names are not used. Prints as the end of a sentence about it.
+/// Reason why the names in a certificate are not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubjectNamesError {
-    /// Not even the certificate can be read, or its names come twice.
-    #[error("its names cannot be read")]
+    /// The certificate cannot be parsed, or has several subjectAltName extensions.
+    #[error("cannot parse the certificate or its subjectAltName")]
     Unreadable,
-    /// More than is looked at.
-    #[error("it holds over 64 names, or one over 256 bytes")]
+    /// The certificate exceeds the limits on names.
+    #[error("more than 64 names, or a name of more than 256 bytes")]
     TooMany,
-    /// A name that no host and no URI can have.
-    #[error("one of its names is neither a host's nor a URI")]
+    /// A name is not a valid DNS name or URI.
+    #[error("a name is neither a valid DNS name nor a URI")]
     InvalidName,
 }
 
-/// The DNS names, in lower case, and the URIs of a certificate, in its order; other kinds of names
-/// are passed over. All or none: half of the names could be the half that is let in. No DNS name
-/// holds a `:`, and every URI does, so that neither is taken for the other.
+/// Returns the DNS names (in lower case) and URIs of a certificate in their order. Skips other
+/// kinds of names. If one name is invalid, returns no names: a rule must not match some names of a
+/// bad certificate. A DNS name contains no `:` and every URI contains one, so the two are never
+/// confused.
 pub fn subject_names(certificate: &[u8]) -> Result<Vec<String>, SubjectNamesError> {
     let (_, certificate) =
         X509Certificate::from_der(certificate).map_err(|_| SubjectNamesError::Unreadable)?;
@@ -34,7 +36,7 @@ pub fn subject_names(certificate: &[u8]) -> Result<Vec<String>, SubjectNamesErro
     let Some(extension) = extension else { return Ok(Vec::new()) };
     let mut names = Vec::new();
     for name in &extension.value.general_names {
-        let (name, is_good) = match name {
+        let (name, is_valid) = match name {
             GeneralName::DNSName(name) => (name.to_ascii_lowercase(), is_dns_name(name)),
             GeneralName::URI(name) => ((*name).to_owned(), is_uri(name)),
             GeneralName::Invalid(..) => return Err(SubjectNamesError::InvalidName),
@@ -43,7 +45,7 @@ pub fn subject_names(certificate: &[u8]) -> Result<Vec<String>, SubjectNamesErro
         if names.len() == MAX_NAMES || name.len() > MAX_NAME_BYTES {
             return Err(SubjectNamesError::TooMany);
         }
-        if !is_good {
+        if !is_valid {
             return Err(SubjectNamesError::InvalidName);
         }
         names.push(name);
@@ -52,8 +54,8 @@ pub fn subject_names(certificate: &[u8]) -> Result<Vec<String>, SubjectNamesErro
 }
 
 fn is_dns_name(text: &str) -> bool {
-    let is_good = |b: u8| b.is_ascii_alphanumeric() || b"-._*".contains(&b);
-    !text.is_empty() && text.bytes().all(is_good)
+    let is_valid = |b: u8| b.is_ascii_alphanumeric() || b"-._*".contains(&b);
+    !text.is_empty() && text.bytes().all(is_valid)
 }
 
 fn is_uri(text: &str) -> bool {

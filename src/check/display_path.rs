@@ -1,4 +1,4 @@
-//! Where something is, in the words of whoever named the directory.
+//! Paths of findings, as the user gave them on the command line.
 
 use crate::domain::RelPath;
 use crate::domain::escape::EscapedText;
@@ -7,16 +7,17 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// What a URI's path holds as it is (RFC 3986).
+/// Bytes that are not percent-encoded in the path of a URI (RFC 3986).
 const URI_PATH_ENCODE_SET: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A path as a person would give it to another command. Prints with whatever could mislead escaped.
+/// Path in a form that a person can use in another command. Displays with misleading characters
+/// escaped.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DisplayPath(Box<[u8]>);
 
 impl DisplayPath {
-    /// A place below a directory that was given so.
+    /// Joins the directory in its given spelling with a path below the directory.
     #[must_use]
     pub fn new(given: &Path, below: &RelPath) -> Self {
         let given = given.as_os_str().as_bytes();
@@ -31,13 +32,13 @@ impl DisplayPath {
         Self(path.into())
     }
 
-    /// The text for programs; bytes that are not UTF-8 are replaced.
+    /// Returns the text for programs. Bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn to_string_lossy(&self) -> String {
         String::from_utf8_lossy(&self.0).into_owned()
     }
 
-    /// A relative reference, or a `file:` URI where the path is absolute and does not lie below
+    /// Returns a relative reference, or a `file:` URI if the path is absolute and not below
     /// `current_dir`.
     #[must_use]
     pub fn to_uri(&self, current_dir: Option<&Path>) -> String {
@@ -59,7 +60,7 @@ impl fmt::Display for DisplayPath {
     }
 }
 
-/// Prints bytes that should be UTF-8: those that are not as `\xff`.
+/// Writes bytes as escaped text. Bytes that are not UTF-8 are written as `\xff`.
 pub(super) fn write_escaped_bytes(f: &mut impl fmt::Write, bytes: &[u8]) -> fmt::Result {
     for chunk in bytes.utf8_chunks() {
         write!(f, "{}", EscapedText(chunk.valid()))?;
@@ -92,8 +93,11 @@ mod tests {
             ("x", "\u{202e}é".as_bytes(), r"x/\u{202e}é", "x/%E2%80%AE%C3%A9"),
         ] {
             let below = RelPath::new(below).expect("a path");
-            let place = DisplayPath::new(Path::new(given), &below);
-            assert_eq!((&*place.to_string(), &*place.to_uri(Some(current))), (shown, uri));
+            let display_path = DisplayPath::new(Path::new(given), &below);
+            assert_eq!(
+                (&*display_path.to_string(), &*display_path.to_uri(Some(current))),
+                (shown, uri)
+            );
         }
     }
 }

@@ -1,30 +1,30 @@
-//! The line of a file that a diagnostic is about, made safe and short, and what of it to point at.
+//! Excerpt of the source line of a diagnostic: escaped, truncated, with the span to mark.
 
 use super::display_path::write_escaped_bytes;
 use std::ops::Range;
 use unicode_width::UnicodeWidthStr as _;
 
-/// Columns of a line that are shown.
+/// Maximum width of an excerpt in columns.
 const MAX_COLUMNS: usize = 100;
-/// Columns before what is pointed at, where a long line is cut.
+/// Columns before the span, if a long line is truncated.
 const LEAD_COLUMNS: usize = 40;
-/// Characters of a key that is pointed at as a whole.
+/// Maximum length of a key that is marked as a whole.
 const MAX_KEY: usize = 64;
-/// Characters on both sides of the column that are looked at: more than are ever shown.
+/// Characters before and after the column that are examined: more than are ever shown.
 const CONTEXT_CHARS: usize = 2 * MAX_COLUMNS;
 
-/// One line, ready to be shown.
+/// Source line that is ready to be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceExcerpt {
-    /// The line or, with `…` where it is cut, the part around the column.
+    /// Text of the line. If the line is truncated, the part around the column with `…`.
     pub text: String,
-    /// The bytes of `text` to point at; empty at the line's end.
+    /// Bytes of `text` to mark. Empty at the end of the line.
     pub span: Range<usize>,
 }
 
 impl SourceExcerpt {
-    /// Cuts a line out of a file; line and column as diagnostics count them. `None` where the file
-    /// has no such line, as where it changed since.
+    /// Extracts a line from a file. Line and column count as in diagnostics. Returns `None` if the
+    /// file has no such line, for example because the file changed.
     #[must_use]
     pub fn new(file: &[u8], line: u32, column: u32) -> Option<Self> {
         let file = file.strip_prefix(b"\xef\xbb\xbf").unwrap_or(file);
@@ -37,7 +37,7 @@ impl SourceExcerpt {
             line_pieces(line).skip(skipped).take(2 * CONTEXT_CHARS).map(escape_piece).collect();
         let at = at - skipped;
         let end = at + key_len(&near[at..]);
-        // What has no width would come along without bound.
+        // Characters without width count as one column, so that their number is limited.
         let widths: Vec<usize> = near.iter().map(|piece| piece.width().max(1)).collect();
         let (from, to) = if near.len() == count {
             visible_range(&widths, at)
@@ -66,7 +66,7 @@ impl SourceExcerpt {
     }
 }
 
-/// The line's characters, and runs of bytes that are none.
+/// Splits a line into characters and runs of invalid bytes.
 fn line_pieces(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.utf8_chunks().flat_map(|chunk| {
         let (valid, invalid) = (chunk.valid(), chunk.invalid());
@@ -78,12 +78,12 @@ fn line_pieces(line: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 fn escape_piece(piece: &[u8]) -> String {
     let mut text = String::new();
-    // A string takes everything.
+    // Writing to a string cannot fail.
     let _ = write_escaped_bytes(&mut text, piece);
     text
 }
 
-/// How much to point at: a key as a whole where one begins here, else one character.
+/// Length of the span: a whole key if a key starts here, otherwise one character.
 fn key_len(rest: &[String]) -> usize {
     let is_key = |p: &&String| p.chars().all(|c| c.is_alphanumeric() || "-_\"'.".contains(c));
     let len = rest.iter().take(MAX_KEY + 1).take_while(is_key).count();
@@ -91,7 +91,7 @@ fn key_len(rest: &[String]) -> usize {
     if is_whole && len > 0 { len } else { rest.len().min(1) }
 }
 
-/// Which pieces of a whole line are shown.
+/// Range of the pieces that are shown, if `widths` has the whole line.
 fn visible_range(widths: &[usize], at: usize) -> (usize, usize) {
     if widths.iter().sum::<usize>() <= MAX_COLUMNS {
         (0, widths.len())
@@ -100,7 +100,7 @@ fn visible_range(widths: &[usize], at: usize) -> (usize, usize) {
     }
 }
 
-/// Which are, where they are not all.
+/// Range of the pieces that are shown, if the line is truncated.
 fn partial_range(widths: &[usize], at: usize) -> (usize, usize) {
     let fits = |widths: &mut dyn Iterator<Item = &usize>, mut room: usize| {
         widths
@@ -112,7 +112,7 @@ fn partial_range(widths: &[usize], at: usize) -> (usize, usize) {
             .count()
     };
     let before = fits(&mut widths[..at].iter().rev(), LEAD_COLUMNS);
-    // The beginning is worth more than what little would be cut off it.
+    // If only a few columns before the span would be truncated, the line starts at its beginning.
     let all_before = fits(&mut widths[..at].iter().rev(), 2 * LEAD_COLUMNS);
     let from = if all_before == at { 0 } else { at - before };
     (from, from + fits(&mut widths[from..].iter(), MAX_COLUMNS))

@@ -1,47 +1,46 @@
-//! What each diagnostic code means: finding the explanation and laying it out. Leaves the words to
-//! `explanations`.
+//! Explanations of diagnostic codes: lookup and Markdown layout.
 
 pub use super::explanations::explanation_of;
 
 use crate::domain::{DiagnosticCode, Severity};
 use std::fmt::Write as _;
 
-/// Columns of a paragraph.
+/// Line width of a paragraph.
 const MAX_COLUMNS: usize = 80;
-/// How like a known word a slip must be, from 0 to 1.
+/// Minimum similarity for a suggestion, from 0 to 1.
 const MIN_SIMILARITY: f64 = 0.75;
 
-/// One code, explained to the author of a skill.
+/// Explanation of one code, for the author of a skill.
 #[derive(Debug, Clone, Copy)]
 pub struct CodeExplanation {
-    /// What it mostly costs; a single diagnostic may say otherwise.
+    /// Usual severity. A single diagnostic may have another severity.
     pub default_severity: Severity,
-    /// In a few words.
+    /// Summary in a few words.
     pub summary: &'static str,
-    /// How it comes about, and what it costs.
+    /// Cause and effect.
     pub cause: &'static str,
-    /// How to mend it.
+    /// Instructions to fix the problem.
     pub fix: &'static str,
-    /// What to do next, in a sentence without capital and full stop.
+    /// Next step, in a sentence without capital and full stop.
     pub help: &'static str,
-    /// A case of it.
+    /// Example before and after the fix.
     pub example: CodeExample,
 }
 
-/// A case of a code, and the same mended.
+/// Example of a code, before and after the fix.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)]
 pub enum CodeExample {
-    /// A file.
+    /// Content of a file.
     File { path: &'static str, before: &'static str, after: &'static str },
-    /// What leads to it in a shell, and what mends it then.
+    /// Shell commands that cause the problem, and shell commands that fix it.
     Shell { before: &'static str, after: &'static str },
-    /// The same, for what only a daemon says: no check of files shows it.
+    /// Shell commands for a problem that only a daemon reports, not `caproot check`.
     Daemon { before: &'static str, after: &'static str },
 }
 
-/// The code that a person means: in any letter case, with `-` for `_`, with the proto's prefix or
-/// without. The error is the name that was probably meant.
+/// Finds a code by its name: in any letter case, with `-` instead of `_`, with or without the
+/// prefix of the proto enum. The error is the most similar name, if there is a similar name.
 pub fn find_code(text: &str) -> Result<DiagnosticCode, Option<&'static str>> {
     let name = text.trim().to_uppercase().replace('-', "_");
     let name = name.strip_prefix("DIAGNOSTIC_CODE_").unwrap_or(&name);
@@ -51,7 +50,7 @@ pub fn find_code(text: &str) -> Result<DiagnosticCode, Option<&'static str>> {
     })
 }
 
-/// The most similar of some words, if any is similar at all.
+/// Returns the most similar word, if a word is similar enough.
 pub(super) fn closest_match<'a>(
     word: &str,
     known: impl Iterator<Item = &'a str>,
@@ -61,7 +60,7 @@ pub(super) fn closest_match<'a>(
     (best.0 >= MIN_SIMILARITY).then_some(best.1)
 }
 
-/// The whole explanation, in Markdown.
+/// Formats the whole explanation as Markdown.
 #[must_use]
 pub fn explanation_markdown(code: DiagnosticCode) -> String {
     let CodeExplanation { default_severity: usual, summary, cause, fix: cure, example, .. } =
@@ -71,16 +70,16 @@ pub fn explanation_markdown(code: DiagnosticCode) -> String {
         wrap(&mut text, paragraph);
         text.push('\n');
     }
-    let (place, language, before, after) = match example {
+    let (location, language, before, after) = match example {
         CodeExample::File { path, before, after } => (format!(", in `{path}`"), "", before, after),
         CodeExample::Shell { before, after } | CodeExample::Daemon { before, after } => {
             (String::new(), "sh", before, after)
         }
     };
-    // A string takes everything.
+    // Writing to a string cannot fail.
     let _ = write!(
         text,
-        "Before{place}:\n\n```{language}\n{before}\n```\n\nAfter:\n\n```{language}\n{after}\n```\n"
+        "Before{location}:\n\n```{language}\n{before}\n```\n\nAfter:\n\n```{language}\n{after}\n```\n"
     );
     text
 }
@@ -108,7 +107,7 @@ mod tests {
     use crate::domain::DiagnosticCode;
 
     #[test]
-    fn codes_as_people_write_them() {
+    fn codes_are_found_in_any_spelling() {
         for text in ["YAML_SYNTAX", "yaml_syntax", "Yaml-Syntax ", "DIAGNOSTIC_CODE_YAML_SYNTAX"] {
             assert_eq!(find_code(text), Ok(DiagnosticCode::YamlSyntax), "{text}");
         }
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn every_explanation_is_whole() {
+    fn every_explanation_is_complete() {
         for code in DiagnosticCode::ALL {
             let all = explanation_of(code);
             for text in [all.summary, all.help] {

@@ -1,25 +1,22 @@
-//! The words for each diagnostic code. A code without them does not compile. Those of what a plugin
-//! declares are in `plugins`.
-
-mod plugins;
+//! Texts of each diagnostic code. A code without a text does not compile.
 
 use super::explain::{CodeExample, CodeExplanation};
 use crate::domain::DiagnosticCode;
 use crate::domain::Severity::{Error, Note, Warning};
 
-/// The explanation of a code.
+/// Returns the explanation of a code.
 #[must_use]
 #[allow(clippy::too_many_lines)] // a table
 pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
     match code {
         DiagnosticCode::OutsideRoot => CodeExplanation {
             default_severity: Warning,
-            summary: "a link that leads outside",
-            cause: "A symbolic link leads to a place outside the directories that may be read, or \
-                links may not be followed here at all. It is not followed, so what it leads to is \
-                not listed. Whether anything is there is not said.",
-            fix: "Replace the link by a copy, or move its target inside. A daemon can also be \
-                allowed to read the target's directory: `caproot serve --allow DIR`.",
+            summary: "a link out of the allowed directories",
+            cause: "A symbolic link leads out of the directories that may be read, or links are \
+                not followed here. Its target is not listed. The daemon does not report whether \
+                the target exists.",
+            fix: "Replace the link by a copy, or move its target inside. To allow the target's \
+                directory, start the daemon with `caproot serve --allow DIR`.",
             help: "replace the link by a copy, or start the daemon with `--allow` for its target",
             example: CodeExample::Shell {
                 before: "ln -s ../../shared/forms skills/forms",
@@ -28,11 +25,11 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         },
         DiagnosticCode::LimitReached => CodeExplanation {
             default_severity: Warning,
-            summary: "the search ended early",
-            cause: "The tree is deeper or larger than a search may go. What lies beyond the limit \
-                that the message names was not searched, and skills there are not listed.",
+            summary: "the scan ended at a limit",
+            cause: "The tree is deeper or larger than the limit in the message. The rest of the \
+                tree was not scanned, and its skills are not listed.",
             fix: "Move skills closer to the root, select a directory further down as the root, or \
-                have the daemon's operator raise the limit.",
+                raise the limit in the daemon's configuration.",
             help: "move skills closer to the root, or select a directory further down",
             example: CodeExample::Shell {
                 before: "mkdir -p skills/1/2/3/4/5/6/7/8/9/10/11/12/13/14/15/16/17\n\
@@ -44,8 +41,8 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::NotRegular => CodeExplanation {
             default_severity: Error,
             summary: "not a regular file",
-            cause: "What is named like a SKILL.md, an agents/openai.yaml or a plugin.json is a \
-                directory, fifo, socket or device. It was not opened.",
+            cause: "A SKILL.md, an agents/openai.yaml or a plugin.json is a directory, fifo, \
+                socket or device. It was not opened.",
             fix: "Put a regular file in its place, or give it another name.",
             help: "put a regular file in its place",
             example: CodeExample::Shell {
@@ -57,10 +54,10 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::Unreadable => CodeExplanation {
             default_severity: Error,
             summary: "cannot be read",
-            cause: "A file or directory could not be opened or read: the user may not, it vanished \
-                meanwhile, or the filesystem failed. What it holds is not listed.",
-            fix: "Give the user that runs caproot permission to read the file, and to search the \
-                directories above it. Mind that the daemon may run as another user than you.",
+            cause: "A file or directory could not be opened or read: permission is denied, the \
+                file was deleted meanwhile, or the filesystem failed. Its content is not listed.",
+            fix: "Give the user that runs caproot permission to read the file and to search the \
+                directories above it. The daemon may run as another user than you.",
             help: "give read permission to the user that runs caproot",
             example: CodeExample::Shell {
                 before: "chmod 000 skills/pdf/SKILL.md",
@@ -70,10 +67,10 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::DanglingLink => CodeExplanation {
             default_severity: Note,
             summary: "a link to nothing",
-            cause: "A symbolic link leads to nothing, or its links go round in a circle. Where it \
-                is a SKILL.md, a skill is left out.",
-            fix: "Create the target, point the link elsewhere, or remove it.",
-            help: "mend or remove the link",
+            cause: "The target of a symbolic link does not exist, or the links form a loop. If the \
+                link is a SKILL.md, the skill is omitted.",
+            fix: "Create the target, change the target of the link, or remove the link.",
+            help: "fix or remove the link",
             example: CodeExample::Shell {
                 before: "ln -s forms-v1 skills/forms",
                 after: "cp -r shared/forms skills/forms-v1",
@@ -81,12 +78,12 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         },
         DiagnosticCode::Alias => CodeExplanation {
             default_severity: Note,
-            summary: "another path to the same",
+            summary: "a second path to the same file",
             cause: "Two paths lead to the same directory or SKILL.md. It is listed once, under the \
-                path that was reached without a link, else the shorter one, which the message \
-                names. Nothing is lost.",
-            fix: "None is needed. Remove the link if nothing else uses it.",
-            help: "nothing needs to be done",
+                path without a link, or under the shorter path, which the message names. Nothing \
+                is lost.",
+            fix: "No fix is needed. Remove the link if nothing else uses it.",
+            help: "no fix is needed",
             example: CodeExample::Shell {
                 before: "ln -s pdf skills/pdf-again",
                 after: "rm skills/pdf-again",
@@ -95,8 +92,8 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::WrongCase => CodeExplanation {
             default_severity: Note,
             summary: "SKILL.md in another letter case",
-            cause: "A file is named like SKILL.md but for its letter case. Only the exact name \
-                makes a skill, so that a tree gives the same skills on every filesystem.",
+            cause: "A file name differs from SKILL.md only in its letter case. Only the exact name \
+                makes a skill, so that a tree has the same skills on every filesystem.",
             fix: "Rename the file to SKILL.md.",
             help: "rename the file to `SKILL.md`",
             example: CodeExample::Shell {
@@ -106,11 +103,12 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         },
         DiagnosticCode::DirectoriesSkipped => CodeExplanation {
             default_severity: Note,
-            summary: "directories that were not searched",
-            cause: "Directories of version control, package managers and builds are not searched, \
-                nor are a skill's own scripts, references and assets. The message counts them by \
-                name.",
-            fix: "None is needed, unless skills lie in them: move those out.",
+            summary: "directories that were skipped",
+            cause: "Directories of version control, package managers and builds are skipped, and \
+                so are a skill's own scripts, references and assets. The message counts the \
+                skipped directories by name.",
+            fix: "No fix is needed, unless there are skills in these directories: move those \
+                skills.",
             help: "move skills out of these directories, if there are any",
             example: CodeExample::Shell {
                 before: "mkdir -p skills/node_modules\nmv skills/pdf skills/node_modules/pdf",
@@ -120,10 +118,10 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::NoFrontmatter => CodeExplanation {
             default_severity: Error,
             summary: "no frontmatter",
-            cause: "A SKILL.md must begin with YAML between two lines `---`. This one does not \
-                begin with such a line, or never has the second. The skill is left out.",
-            fix: "Put the name and the description between two lines `---` at the very top, with \
-                nothing before the first, no empty line either.",
+            cause: "A SKILL.md must begin with YAML between two lines `---`. The first or the \
+                second of these lines is missing. The skill is omitted.",
+            fix: "Put the name and the description between two lines `---` at the very top. Leave \
+                no empty line before the first `---`.",
             help: "put the name and the description between two `---` lines at the very top",
             example: CodeExample::File {
                 path: "skills/pdf/SKILL.md",
@@ -133,14 +131,13 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         },
         DiagnosticCode::YamlSyntax => CodeExplanation {
             default_severity: Error,
-            summary: "broken YAML",
-            cause: "The YAML cannot be parsed, or is over a bound in size, nesting or aliases. A \
-                skill with such frontmatter is left out; with such an agents/openai.yaml it is \
-                used only when a person names it.",
-            fix: "Correct it at the line and column that are shown, or just before. Mostly it is \
-                a quote that is not closed, a tab, lines that are not indented alike, or a key \
-                that comes twice.",
-            help: "look for an open quote, a tab, uneven indentation, or a key that comes twice",
+            summary: "invalid YAML",
+            cause: "The YAML cannot be parsed, or exceeds a limit of size, nesting or aliases. A \
+                skill with such frontmatter is omitted. A skill with such an agents/openai.yaml is \
+                used only if a person names it.",
+            fix: "Correct the YAML at the line and column in the message, or just before. Common \
+                causes are a missing closing quote, a tab, uneven indentation and a duplicate key.",
+            help: "look for a missing closing quote, a tab, uneven indentation or a duplicate key",
             example: CodeExample::File {
                 path: "skills/pdf/SKILL.md",
                 before: "---\nname: pdf\ndescription: \"Fills PDF forms.\n---",
@@ -149,12 +146,12 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         },
         DiagnosticCode::YamlRepaired => CodeExplanation {
             default_severity: Warning,
-            summary: "broken YAML that was guessed",
-            cause: "The frontmatter is no YAML, and became some after values were quoted: a colon \
-                and a space, or one of `[ { @ <` and the backtick at the start of a value, mean \
-                something in YAML. The skill is listed; other programs may refuse it.",
-            fix: "Quote the values that the message names, or write them behind `>-` on a line of \
-                their own.",
+            summary: "invalid YAML that was repaired",
+            cause: "The frontmatter was not valid YAML until caproot quoted some values. A colon \
+                and a space, or one of `[ { @ <` and the backtick at the start of a value, have a \
+                meaning in YAML. The skill is listed, but other programs may reject it.",
+            fix: "Quote the values that the message names, or write them after `>-` on their own \
+                line.",
             help: "put the value in quotes",
             example: CodeExample::File {
                 path: "skills/pdf/SKILL.md",
@@ -165,10 +162,10 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::MissingDescription => CodeExplanation {
             default_severity: Error,
             summary: "no description",
-            cause: "The frontmatter has no description, or a blank one. A model chooses skills by \
-                their description, so a skill without one is left out.",
-            fix: "Say in a sentence or two what the skill does and when to use it.",
-            help: "add `description: …` that says what the skill does and when to use it",
+            cause: "The frontmatter has no description, or an empty description. A model chooses \
+                skills by their description, so a skill without a description is omitted.",
+            fix: "Describe in a sentence or two the purpose of the skill and when to use it.",
+            help: "add `description: …` with the purpose of the skill and when to use it",
             example: CodeExample::File {
                 path: "skills/pdf/SKILL.md",
                 before: "---\nname: pdf\n---",
@@ -177,14 +174,15 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         },
         DiagnosticCode::NameInvalid => CodeExplanation {
             default_severity: Warning,
-            summary: "a name that breaks the rules",
-            cause: "The Agent Skills format asks for a name of lower-case letters, digits and \
-                single hyphens that is also the directory's. Other names are a warning: the skill \
-                is listed, and other programs may refuse it. A name over 64 characters, over 128 \
-                together with its plugin's, or with control characters is an error: the skill is \
-                left out.",
-            fix: "Rename the skill, and its directory with it.",
-            help: "use lower-case letters, digits and single hyphens, and call the directory so too",
+            summary: "an invalid name",
+            cause: "The Agent Skills format requires a name of lower-case letters, digits and \
+                single hyphens that equals the name of the directory. For other names there is a \
+                warning: the skill is listed, but other programs may reject it. A name over 64 \
+                characters, over 128 characters with its plugin's name, or with control characters \
+                is an error: the skill is omitted.",
+            fix: "Rename the skill and its directory.",
+            help: "use lower-case letters, digits and single hyphens, and give the directory the \
+                same name",
             example: CodeExample::File {
                 path: "skills/pdf-forms/SKILL.md",
                 before: "---\nname: PDF_Forms\ndescription: Fills PDF forms.\n---",
@@ -193,12 +191,12 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         },
         DiagnosticCode::FieldTooLong => CodeExplanation {
             default_severity: Warning,
-            summary: "a field over its bound",
-            cause: "A field is longer than it may be: 1,024 characters for a description, 500 for \
-                `compatibility`, and so on. The message names the bound, and whether the field was \
-                cut, kept or left out.",
-            fix: "Shorten the field. Details belong in the text below the frontmatter, which is \
-                read when the skill is used.",
+            summary: "a field over its size limit",
+            cause: "A field exceeds its limit, such as 1,024 characters for a description or 500 \
+                for `compatibility`. The message names the limit, and says whether the field was \
+                truncated, kept or omitted.",
+            fix: "Shorten the field. Move details into the text below the frontmatter, which a \
+                model reads when it uses the skill.",
             help: "shorten it; details belong in the text of the SKILL.md",
             example: CodeExample::File {
                 path: "skills/pdf/agents/openai.yaml",
@@ -209,13 +207,13 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         },
         DiagnosticCode::FieldInvalid => CodeExplanation {
             default_severity: Warning,
-            summary: "a field of the wrong kind",
-            cause: "A field has a type or a value that it cannot have, such as a list where text \
-                belongs. The message says what becomes of it: mostly that field alone is lost, or \
-                read as text; without a usable description the skill is left out.",
-            fix: "Write the field as the message asks. Quote text that looks like a number, a \
+            summary: "a field of the wrong type",
+            cause: "A field has an invalid type or value, such as a list instead of text. The \
+                message gives the effect. In most cases only this field is lost or read as text. \
+                Without a usable description the skill is omitted.",
+            fix: "Write the field as the message says. Quote text that looks like a number, a \
                 date, true or false.",
-            help: "write the field as the message asks",
+            help: "write the field as the message says",
             example: CodeExample::File {
                 path: "skills/pdf/SKILL.md",
                 before: "---\nname: pdf\ndescription: Fills PDF forms.\nlicense: [MIT]\n---",
@@ -224,12 +222,13 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         },
         DiagnosticCode::FieldUnknown => CodeExplanation {
             default_severity: Note,
-            summary: "a field that nobody knows",
-            cause: "The format does not define the field. It does no harm; mostly it is a slip, or \
-                belongs to one product.",
-            fix: "Correct its spelling, or move it below `metadata`, which is for fields of your \
-                own.",
-            help: "correct its spelling, or remove it; a SKILL.md's own fields go below `metadata`",
+            summary: "an unknown field",
+            cause: "The format does not define the field. The field does no harm. In most cases it \
+                is a spelling mistake, or a field of one product.",
+            fix: "Correct the spelling, or move the field below `metadata`, which is for your own \
+                fields.",
+            help: "correct its spelling, or remove it; your own fields of a SKILL.md go below \
+                `metadata`",
             example: CodeExample::File {
                 path: "skills/pdf/SKILL.md",
                 before: "---\nname: pdf\ndescription: Fills PDF forms.\nversion: \"2\"\n---",
@@ -239,8 +238,8 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::NotUtf8 => CodeExplanation {
             default_severity: Error,
             summary: "not UTF-8",
-            cause: "Text that must be UTF-8 is not: the frontmatter, an agents/openai.yaml or the \
-                name of a directory that stands in for a skill's.",
+            cause: "Text is not UTF-8: the frontmatter, an agents/openai.yaml, or the name of a \
+                directory that is used as the name of its skill.",
             fix: "Save the file as UTF-8, or rename the directory.",
             help: "save the file as UTF-8, or give the directory a name in UTF-8",
             example: CodeExample::Shell {
@@ -252,11 +251,11 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         },
         DiagnosticCode::ManifestInvalid => CodeExplanation {
             default_severity: Error,
-            summary: "a plugin manifest that cannot be used",
-            cause: "A plugin.json is no JSON, no object, too big, or has a name that cannot be \
-                used. Its skills are listed without the plugin's name, or with that of a plugin \
-                further up.",
-            fix: "Correct it at the line and column that are shown.",
+            summary: "an invalid plugin manifest",
+            cause: "A plugin.json is not JSON, is not an object, is too large, or has an invalid \
+                name. Its skills are listed without the plugin's name, or with the name of a \
+                plugin further up.",
+            fix: "Correct the JSON at the line and column in the message.",
             help: "correct the JSON; it needs a `name` of 1 to 64 plain characters",
             example: CodeExample::File {
                 path: "skills/.codex-plugin/plugin.json",
@@ -267,10 +266,10 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::HandleTooLong => CodeExplanation {
             default_severity: Error,
             summary: "a path that is too long",
-            cause: "A skill is named on the wire by its path below the root, in which everything \
-                but plain letters, digits and `-._~` takes three bytes for one. This would be over \
-                2,048 bytes; the skill is left out.",
-            fix: "Shorten the names of the directories, or have fewer of them.",
+            cause: "The handle of a skill is its path below the root. All bytes except plain \
+                letters, digits and `-._~` take three bytes in a handle. This handle exceeds 2,048 \
+                bytes, so the skill is omitted.",
+            fix: "Shorten the names of the directories, or use fewer directories.",
             help: "shorten the names of the directories above the skill",
             example: CodeExample::Shell {
                 before: "long=$(printf '%080d' 0 | sed 's/0/\u{6280}/g')\n\
@@ -281,35 +280,108 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         },
         DiagnosticCode::WatchDegraded => CodeExplanation {
             default_severity: Warning,
-            summary: "changes come late",
+            summary: "changes are found late",
             cause: "The daemon cannot watch all directories of the root: the limit of inotify \
-                watches or instances is reached, the kernel refuses, or the filesystem tells no \
-                events of what others change. It searches the root again every few seconds \
-                instead. Nothing is lost, but changes come later.",
-            fix: "Do as the message says. Where it is a limit, raise it; the daemon notices by \
-                itself. Where it is the filesystem, keep the skills on a local one.",
-            help: "do as the message says, such as raising fs.inotify.max_user_watches",
+                watches or instances is reached, the kernel rejects the watch, or the filesystem \
+                reports no events for changes by other machines. The daemon rescans the root every \
+                few seconds instead. Nothing is lost, but changes are found later.",
+            fix: "Follow the message. If a limit is reached, raise it: the daemon notices the new \
+                limit by itself. If the filesystem reports no events, keep the skills on a local \
+                filesystem.",
+            help: "follow the message, for example raise fs.inotify.max_user_watches",
             example: CodeExample::Daemon {
                 before: "sysctl fs.inotify.max_user_watches=100",
                 after: "sysctl fs.inotify.max_user_watches=524288",
             },
         },
-        DiagnosticCode::PluginFileInvalid => plugins::FILE_INVALID,
-        DiagnosticCode::PathInvalid => plugins::PATH_INVALID,
-        DiagnosticCode::PathMissing => plugins::PATH_MISSING,
-        DiagnosticCode::ComponentInvalid => plugins::COMPONENT_INVALID,
-        DiagnosticCode::SecretRedacted => plugins::SECRET_REDACTED,
+        DiagnosticCode::PluginFileInvalid => CodeExplanation {
+            default_severity: Error,
+            summary: "an invalid file of a plugin",
+            cause: "A file that declares MCP servers, apps, hooks or LSP servers, or the list of a \
+                marketplace, is not JSON, is not an object, or exceeds 256 KiB. JSON has no \
+                comments and no duplicate keys. Nothing of the file is reported. A daemon that \
+                read a valid version before continues to report that version.",
+            fix: "Correct the JSON at the line and column in the message.",
+            help: "correct the JSON; it has no comments, no trailing commas and no duplicate keys",
+            example: CodeExample::File {
+                path: "skills/.claude-plugin/marketplace.json",
+                before: "{\"name\": \"tools\", \"plugins\": [],}",
+                after: "{\"name\": \"tools\", \"plugins\": []}",
+            },
+        },
+        DiagnosticCode::PathInvalid => CodeExplanation {
+            default_severity: Warning,
+            summary: "a path out of the plugin",
+            cause: "A path in a plugin.json must be `./` and a path inside the plugin: not \
+                absolute, without `..`, and without a link that leads out of the plugin. The \
+                working directory of a server must be inside the plugin, too. The path is not \
+                followed.",
+            fix: "Move the file or directory into the plugin, and begin the path with `./`.",
+            help: "begin the path with `./`, and keep it inside the plugin",
+            example: CodeExample::File {
+                path: "skills/.codex-plugin/plugin.json",
+                before: "{\"name\": \"pdf-tools\", \"skills\": \"pdf\"}",
+                after: "{\"name\": \"pdf-tools\", \"skills\": \"./pdf\"}",
+            },
+        },
+        DiagnosticCode::PathMissing => CodeExplanation {
+            default_severity: Warning,
+            summary: "a path to nothing",
+            cause: "A plugin.json names a file or directory that does not exist or has the wrong \
+                type. Its declarations are not reported.",
+            fix: "Create the file or directory, correct the path, or remove the path from the \
+                plugin.json.",
+            help: "create the file or directory, or correct the path",
+            example: CodeExample::File {
+                path: "skills/.codex-plugin/plugin.json",
+                before: "{\"name\": \"pdf-tools\", \"skills\": \"./skils\"}",
+                after: "{\"name\": \"pdf-tools\", \"skills\": \"./pdf\"}",
+            },
+        },
+        DiagnosticCode::ComponentInvalid => CodeExplanation {
+            default_severity: Error,
+            summary: "an invalid component",
+            cause: "A component of a plugin is incomplete: an MCP server without command or url, \
+                or with an unknown transport; an app without id; a hook without command; or a name \
+                that is empty or too long. The component is omitted, and the others are kept.",
+            fix: "Add the missing part that the message names.",
+            help: "add the missing part, or remove the component",
+            example: CodeExample::File {
+                path: "skills/.codex-plugin/plugin.json",
+                before: "{\"name\": \"pdf-tools\", \"mcpServers\": {\"pages\": {\"args\": [\"serve\"]}}}",
+                after: "{\"name\": \"pdf-tools\", \"mcpServers\": {\"pages\": {\"command\": \"pages\"}}}",
+            },
+        },
+        DiagnosticCode::SecretRedacted => CodeExplanation {
+            default_severity: Warning,
+            summary: "a secret in a declaration",
+            cause: "A command, an argument, an address, a header or a variable contains a value \
+                that is probably a secret, by the name before it or by its form. The value is \
+                reported as redacted, so that no secret leaves the machine. The user of the \
+                component must get the secret in another way.",
+            fix: "Remove the secret from the file, and name the environment variable that holds \
+                the secret.",
+            help: "take it from the environment: `${NAME}`",
+            example: CodeExample::File {
+                path: "skills/.codex-plugin/plugin.json",
+                before: "{\"name\": \"pdf-tools\", \"mcpServers\": {\n  \
+                    \"pages\": {\"command\": \"pages\", \"args\": [\"--token=hunter2\"]}}}",
+                after: "{\"name\": \"pdf-tools\", \"mcpServers\": {\n  \
+                    \"pages\": {\"command\": \"pages\", \"args\": [\"--token=${PAGES_TOKEN}\"]}}}",
+            },
+        },
         DiagnosticCode::HiddenText => CodeExplanation {
             default_severity: Warning,
-            summary: "text that a reader does not see",
-            cause: "The file holds characters without a glyph: bidirectional controls, zero-width \
+            summary: "hidden characters",
+            cause: "The file has characters without a glyph: bidirectional controls, zero-width \
                 characters, tags or other characters that editors and reviews do not show. A model \
-                reads them, so that they can tell it something that no person has seen. Joiners and \
-                variation selectors that a script or an emoji needs are not reported. The file is \
-                served unchanged; names and descriptions show the characters as `\\u{…}`.",
-            fix: "Remove the hidden characters, from the line and column that are shown on. Most \
-                come with text that was copied from a web page or a chat. If you do not know their \
-                origin, do not trust the skill.",
+                reads these characters, so they can give the model instructions that no person has \
+                seen. Joiners and variation selectors that a script or an emoji needs are not \
+                reported. The file is served unchanged; names and descriptions show the characters \
+                as `\\u{…}`.",
+            fix: "Remove the hidden characters, starting at the line and column in the message. \
+                Most hidden characters come from text that was copied from a web page or a chat. \
+                If you do not know their origin, do not trust the skill.",
             help: "remove the hidden characters, or do not trust the skill",
             example: CodeExample::Shell {
                 before: "printf 'Fill in\\342\\200\\213 the form.\\n' >> skills/pdf/SKILL.md",

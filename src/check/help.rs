@@ -1,11 +1,11 @@
-//! What to do next about one diagnostic: as exact as the skill at hand allows, else what helps with
-//! any of its kind.
+//! Help text of a diagnostic: specific to the skill if possible, otherwise the general help of its
+//! code.
 
 use super::explain::{closest_match, explanation_of as explain};
 use crate::domain::value::compact::ValueRef;
 use crate::domain::{DiagnosticCode, FileProblem, Severity, Skill, frontmatter};
 
-/// The sentence for a problem. `skill` is the one that is listed where the problem is.
+/// Returns the help for a problem. `skill` is the skill at the path of the problem.
 pub(super) fn help_for_problem(problem: &FileProblem, skill: Option<&Skill>) -> String {
     let exact = match (problem.code, problem.severity) {
         (DiagnosticCode::NameInvalid, Severity::Error) => {
@@ -19,20 +19,20 @@ pub(super) fn help_for_problem(problem: &FileProblem, skill: Option<&Skill>) -> 
     exact.unwrap_or_else(|| explain(problem.code).help.to_owned())
 }
 
-/// What mends a mistake in YAML that is made often, by the words that are said of it.
+/// Returns the help for a common YAML error, by words of its message.
 fn yaml_syntax_help(message: &str) -> Option<&'static str> {
     let often = [
         ("scanning a quoted scalar", "close the quote that opens here"),
         ("cannot start any token", "indent with spaces, and quote values that begin with a sign"),
         ("duplicate key", "remove one of the two"),
         ("must be a mapping", "write a line `key: value` for each field"),
-        ("bytes; shorten it", "move what is long into the text below the frontmatter"),
-        ("levels deep", "nest less deeply, or quote the value"),
+        ("bytes; shorten it", "move long texts below the frontmatter"),
+        ("levels deep", "reduce the nesting, or quote the value"),
     ];
     often.into_iter().find(|(words, _)| message.contains(words)).map(|(_, help)| help)
 }
 
-/// A name that keeps to the rules, where this one does not.
+/// Suggests a valid name, or a way to make the name valid.
 fn name_help(skill: &Skill) -> Option<String> {
     let name = skill.frontmatter.name();
     let better = suggest_name(name);
@@ -43,13 +43,13 @@ fn name_help(skill: &Skill) -> Option<String> {
     } else if written.is_none_or(|written| written.to_text().trim().is_empty()) {
         Some(format!("add `name: {better}` to the frontmatter"))
     } else if better != name {
-        Some(format!("call the skill and its directory `{better}`"))
+        Some(format!("rename the skill and its directory to `{better}`"))
     } else {
         Some(format!("rename the directory to `{better}`, or change the name"))
     }
 }
 
-/// Letters and digits in lower case, everything else a single hyphen.
+/// Converts a name to lower-case letters and digits, with single hyphens for all other characters.
 fn suggest_name(name: &str) -> String {
     let mut better = String::new();
     let mut was_lower = false;
@@ -67,7 +67,7 @@ fn suggest_name(name: &str) -> String {
     better.trim_end_matches('-').to_owned()
 }
 
-/// The field that was probably meant by an unknown one.
+/// Suggests a known field for an unknown field.
 fn unknown_field_help(skill: &Skill) -> Option<String> {
     let ValueRef::Map(fields) = skill.frontmatter.all_fields()? else { return None };
     let slips = fields.filter(|(key, _)| !frontmatter::STANDARD_FIELDS.contains(key));
@@ -77,7 +77,7 @@ fn unknown_field_help(skill: &Skill) -> Option<String> {
             frontmatter::STANDARD_FIELDS.into_iter(),
         )
     });
-    meant.next().map(|meant| format!("did you mean `{meant}`? Other fields go below `metadata`"))
+    meant.next().map(|meant| format!("did you mean `{meant}`? Your own fields go below `metadata`"))
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
     use super::suggest_name;
 
     #[test]
-    fn names_that_keep_to_the_rules() {
+    fn suggested_names_are_valid() {
         for (name, better) in [
             ("MySkill", "my-skill"),
             ("a_b", "a-b"),

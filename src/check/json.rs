@@ -1,10 +1,10 @@
-//! What was found as one JSON object.
+//! Check results as one JSON object.
 
 use super::{CheckFinding, CheckResult, CheckSummary, CheckedSkill};
 use serde_json::{Value, json};
 
-/// `skills`, `diagnostics`, `unchecked` (directories that could not be searched, and why) and
-/// `summary`. A line or column of 0 is none.
+/// Returns `skills`, `diagnostics`, `unchecked` (directories that could not be checked, with the
+/// reason) and `summary`. Line or column 0 means that there is no line or column.
 #[must_use]
 pub fn check_json(all: &[CheckResult], unchecked: &[(String, String)]) -> Value {
     let CheckSummary { skills, errors, warnings, notes, files, dropped } =
@@ -22,7 +22,7 @@ pub fn check_json(all: &[CheckResult], unchecked: &[(String, String)]) -> Value 
             "warnings": warnings,
             "notes": notes,
             "files": files,
-            "dropped": dropped,
+            "droppedDiagnostics": dropped,
         },
     })
 }

@@ -1,6 +1,5 @@
-//! The linter: what the daemon would list below a directory and what it would say of it, with the
-//! lines that it is about. Searches and parses by the daemon's own code and has no server. Leaves
-//! flags, progress and exit codes to `cli`.
+//! Linter: the skills and diagnostics that a daemon would list for a directory, with source lines.
+//! Scans and parses with the code of the daemon.
 
 mod display_path;
 mod excerpt;
@@ -24,78 +23,78 @@ use crate::domain::{
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How many diagnostics of one directory are kept, far beyond what anybody reads.
+/// Maximum number of diagnostics of one directory.
 pub const MAX_FINDINGS: usize = 100_000;
 
-/// One directory to check.
+/// Directory to check.
 #[derive(Debug, Clone)]
 pub struct CheckRequest {
-    /// As it was given: what places are shown below.
+    /// Directory as the user gave it. Paths of findings start with it.
     pub display_dir: PathBuf,
-    /// The id under which a daemon would publish it.
+    /// Root id under which a daemon would publish the directory.
     pub id: RootId,
-    /// The directories below which links may lead, absolute.
+    /// Allowed directories, absolute.
     pub allowed_dirs: Vec<PathBuf>,
-    /// What a daemon would search, and how.
+    /// Path and rules of the scan.
     pub target: ScanTarget,
 }
 
-/// What was found below one directory.
+/// Result for one directory.
 #[derive(Debug, Clone, Default)]
 pub struct CheckResult {
-    /// By qualified name, then place.
+    /// Sorted by qualified name, then path.
     pub skills: Vec<CheckedSkill>,
-    /// By place, then line.
+    /// Sorted by path, then line.
     pub findings: Vec<CheckFinding>,
-    /// How many findings there was no room for; those kept are the worst.
+    /// Number of findings over the limit. The most severe findings are kept.
     pub dropped: u32,
-    /// How many plugins a daemon would list.
+    /// Number of plugins that a daemon would list.
     pub plugin_count: usize,
 }
 
-/// A skill that a daemon would list.
+/// Skill that a daemon would list.
 #[derive(Debug, Clone)]
 pub struct CheckedSkill {
-    /// Its SKILL.md.
+    /// Path of its SKILL.md.
     pub path: DisplayPath,
     /// The skill.
     pub skill: Arc<Skill>,
 }
 
-/// A diagnostic, with all that is needed to show it.
+/// Diagnostic with its help and excerpt.
 #[derive(Debug, Clone)]
 pub struct CheckFinding {
-    /// What it is about.
+    /// Path of the file or directory.
     pub path: DisplayPath,
-    /// What is wrong, and where in the file.
+    /// Problem and its position in the file.
     pub problem: FileProblem,
-    /// What to do next, in a sentence.
+    /// Next step, in one sentence.
     pub help: String,
-    /// The line that it is about, where there is one.
+    /// Source line of the problem, if there is one.
     pub excerpt: Option<SourceExcerpt>,
 }
 
-/// Searches one directory. `progress` counts the directories that were listed.
+/// Checks one directory. `progress` counts the directories that were listed.
 pub fn check_dir(
-    subject: &CheckRequest,
+    request: &CheckRequest,
     progress: &ScanProgress,
 ) -> Result<CheckResult, RootReason> {
-    let allowed = AllowedDirs::new(subject.allowed_dirs.clone());
-    let catalog = disk::scan_root(&allowed, &subject.target, progress)?;
+    let allowed = AllowedDirs::new(request.allowed_dirs.clone());
+    let catalog = disk::scan_root(&allowed, &request.target, progress)?;
     let mut problems: Vec<(RelPath, FileProblem)> = Vec::new();
     let mut skills = Vec::with_capacity(catalog.len());
     for skill in catalog.skills(0) {
         let main = skill.skill_file_path();
-        match skill.check_handle(&subject.id) {
+        match skill.check_handle(&request.id) {
             Ok(()) => {
-                let place = DisplayPath::new(&subject.display_dir, &main);
-                skills.push(CheckedSkill { path: place, skill: skill.clone() });
+                let path = DisplayPath::new(&request.display_dir, &main);
+                skills.push(CheckedSkill { path, skill: skill.clone() });
             }
             Err(problem) => problems.push((main, problem)),
         }
     }
     let kept = catalog.diagnostics.kept();
-    // Only what lies above the root has no place below it, and nothing above it is looked at.
+    // A problem without a path is above the root, and directories above the root are not scanned.
     problems
         .extend(kept.iter().map(|d| (d.resource.clone().unwrap_or_default(), d.problem.clone())));
     problems.sort_by(|(a, p), (b, q)| {
@@ -103,15 +102,15 @@ pub fn check_dir(
         a.cmp(b).then_with(|| key(p).cmp(&key(q)))
     });
     let dropped = catalog.diagnostics.total().saturating_sub(count(kept.len()));
-    // A root that vanished meanwhile has no lines to show.
-    let root = allowed.resolve(&subject.target.path).ok();
-    let findings = build_findings(subject, &catalog, root.as_ref(), problems);
+    // If the root was deleted meanwhile, findings have no excerpts.
+    let root = allowed.resolve(&request.target.path).ok();
+    let findings = build_findings(request, &catalog, root.as_ref(), problems);
     Ok(CheckResult { skills, findings, dropped, plugin_count: catalog.plugins().len() })
 }
 
-/// Adds to each problem what shows it. Problems of one file follow each other, so each is read once.
+/// Adds help and excerpt to each problem. Problems are sorted by file, so each file is read once.
 fn build_findings(
-    subject: &CheckRequest,
+    request: &CheckRequest,
     catalog: &Catalog,
     root: Option<&ResolvedRootDir>,
     problems: Vec<(RelPath, FileProblem)>,
@@ -131,7 +130,7 @@ fn build_findings(
         let skill = at.parent().and_then(|package| catalog.skill(&package));
         let help = help::help_for_problem(&problem, skill.map(|skill| &**skill));
         findings.push(CheckFinding {
-            path: DisplayPath::new(&subject.display_dir, &at),
+            path: DisplayPath::new(&request.display_dir, &at),
             problem,
             help,
             excerpt,
@@ -140,8 +139,8 @@ fn build_findings(
     findings
 }
 
-/// Whether a line should not be repeated, in a build's log for instance: it is in a file of JSON, where
-/// plugins declare things, and may hold a secret.
+/// Whether the line must not be printed, for example in the log of a build: JSON files declare
+/// components of plugins, and the line may contain a secret.
 fn may_expose_secret(at: &RelPath, text: &[u8], line: u32) -> bool {
     let is_json = at.file_name().is_some_and(|name| name.ends_with(b".json"));
     let line = text.split(|b| *b == b'\n').nth((line as usize).saturating_sub(1));
@@ -153,7 +152,7 @@ fn count(n: usize) -> u32 {
 }
 
 impl CheckResult {
-    /// Whether there is neither a skill nor a plugin, nor an error that says why.
+    /// Whether there is no skill, no plugin, and no error that explains why.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let has_error = self.findings.iter().any(|f| f.severity() == Severity::Error);
@@ -162,13 +161,13 @@ impl CheckResult {
 }
 
 impl CheckFinding {
-    /// What kind of problem.
+    /// Returns the diagnostic code.
     #[must_use]
     pub fn code(&self) -> DiagnosticCode {
         self.problem.code
     }
 
-    /// What it costs.
+    /// Returns the severity.
     #[must_use]
     pub fn severity(&self) -> Severity {
         self.problem.severity

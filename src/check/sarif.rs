@@ -1,5 +1,5 @@
-//! What was found in SARIF 2.1.0, which systems for continuous integration show beside the code.
-//! Source: OASIS, Static Analysis Results Interchange Format, version 2.1.0.
+//! Check results in SARIF 2.1.0, which CI systems show next to the code. Source: OASIS, Static
+//! Analysis Results Interchange Format, version 2.1.0.
 
 use super::explain::{explanation_markdown, explanation_of as explain};
 use super::{CheckFinding, CheckResult};
@@ -11,8 +11,8 @@ use std::path::Path;
 const SCHEMA: &str =
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
 
-/// One run. Places below `current_dir` are relative to it. `unchecked` are directories that could not
-/// be searched, and why.
+/// Returns a log with one run. Paths below `current_dir` are relative. `unchecked` has the
+/// directories that could not be checked, with the reason.
 #[must_use]
 pub fn sarif_log(
     all: &[CheckResult],
@@ -58,7 +58,7 @@ fn sarif_rule(code: DiagnosticCode) -> Value {
 
 fn sarif_result(finding: &CheckFinding, current_dir: Option<&Path>) -> Value {
     let problem = &finding.problem;
-    let mut place = json!({
+    let mut location = json!({
         "artifactLocation": { "uri": finding.path.to_uri(current_dir) },
     });
     if problem.line > 0 {
@@ -66,7 +66,7 @@ fn sarif_result(finding: &CheckFinding, current_dir: Option<&Path>) -> Value {
         if problem.column > 0 {
             region["startColumn"] = problem.column.into();
         }
-        place["region"] = region;
+        location["region"] = region;
     }
     let text = format!("{}\nHelp: {}.", escape_text(&problem.message), escape_text(&finding.help));
     json!({
@@ -74,7 +74,7 @@ fn sarif_result(finding: &CheckFinding, current_dir: Option<&Path>) -> Value {
         "ruleIndex": DiagnosticCode::ALL.iter().position(|code| *code == finding.code()),
         "level": level(finding.severity()),
         "message": { "text": text },
-        "locations": [{ "physicalLocation": place }],
+        "locations": [{ "physicalLocation": location }],
     })
 }
 

@@ -1,29 +1,29 @@
-//! What was found, in numbers.
+//! Counts of check results.
 
 use super::{CheckResult, DisplayPath};
 use crate::domain::{DiagnosticCode, Severity};
 use std::collections::HashSet;
 use std::fmt;
 
-/// Counts over all that was checked.
+/// Counts over all checked directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CheckSummary {
     /// Skills that a daemon would list.
     pub skills: usize,
-    /// Problems for which something is left out.
+    /// Problems because of which a skill or component is omitted.
     pub errors: usize,
-    /// Problems for which something is not used as meant.
+    /// Problems because of which a part is not used as intended.
     pub warnings: usize,
-    /// What is worth knowing.
+    /// Problems without effect.
     pub notes: usize,
-    /// Files that hold a skill or a problem.
+    /// Files with a skill or a problem.
     pub files: usize,
-    /// Further problems that there was no room for.
+    /// Findings over the limit.
     pub dropped: u64,
 }
 
 impl CheckSummary {
-    /// Counts.
+    /// Counts the results.
     #[must_use]
     pub fn from_results(all: &[CheckResult]) -> Self {
         let mut summary = Self::default();
@@ -38,7 +38,7 @@ impl CheckSummary {
                     Severity::Warning => summary.warnings += 1,
                     Severity::Note => summary.notes += 1,
                 }
-                // These are about directories.
+                // The paths of these diagnostics are directories.
                 if !matches!(
                     finding.code(),
                     DiagnosticCode::DirectoriesSkipped | DiagnosticCode::LimitReached
@@ -62,7 +62,7 @@ impl fmt::Display for CheckSummary {
         }
         write!(f, " in {}", CountWithNoun(files, "file"))?;
         if dropped > 0 {
-            write!(f, "; {dropped} more problems that are not shown")?;
+            write!(f, "; {dropped} more problems are not shown")?;
         }
         Ok(())
     }
@@ -89,7 +89,7 @@ mod tests {
         let more = CheckSummary { dropped: 2, ..CheckSummary::default() };
         assert_eq!(
             more.to_string(),
-            "0 skills, 0 errors, 0 warnings, 0 notes in 0 files; 2 more problems that are not shown"
+            "0 skills, 0 errors, 0 warnings, 0 notes in 0 files; 2 more problems are not shown"
         );
     }
 }

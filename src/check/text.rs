@@ -1,14 +1,14 @@
-//! What was found in the words and the layout of a compiler.
+//! Check findings in the layout of a compiler.
 
 use super::CheckFinding;
 use crate::domain::Severity;
 use crate::domain::escape::escape_text;
 use annotate_snippets::{AnnotationKind, Level, Origin, Padding, Renderer, Snippet};
 
-/// Columns that a line which begins with its number may have; lines are cut before they come here.
+/// Maximum width of an output line including its line number. Excerpts are truncated before.
 const MAX_COLUMNS: usize = 400;
 
-/// Whether the output understands colours.
+/// Color mode of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum ColorMode {
@@ -16,7 +16,7 @@ pub enum ColorMode {
     Always,
 }
 
-/// One finding, over several lines; the last is empty.
+/// Renders one finding over several lines, with an empty line at the end.
 #[must_use]
 pub fn render_finding(finding: &CheckFinding, colour: ColorMode) -> String {
     let problem = &finding.problem;
@@ -50,12 +50,12 @@ pub fn render_finding(finding: &CheckFinding, colour: ColorMode) -> String {
     };
     let mut text = String::new();
     for (at, line) in renderer.term_width(MAX_COLUMNS).render(&[group]).lines().enumerate() {
-        // A line counts in the file and not in the excerpt, so its place comes before the excerpt;
-        // the library then leaves room for the name of a second file.
+        // Line numbers count in the file, not in the excerpt, so the origin is given before the
+        // excerpt. The library then adds an empty line for the name of a second file.
         if at == 3 && line.contains(":::") {
             continue;
         }
-        // Aligned as if there were a line's number.
+        // Aligned as if there were a line number.
         if at > 0 && finding.excerpt.is_none() {
             text.push(' ');
         }

@@ -1,5 +1,4 @@
-//! The flags that the client commands share, and what becomes of them: a connected client, a
-//! selection of roots.
+//! Flags of the client commands, and the client and roots that they select.
 
 use super::exit;
 use super::failure::CommandFailure;
@@ -16,49 +15,48 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The most bytes of a `--selected` file.
+/// Maximum size of a `--selected` file.
 const MAX_SELECTED_BYTES: u64 = 16 << 20;
 
-/// Which daemon, and how long to wait for it.
+/// Flags of the connection to a daemon.
 #[derive(Debug, Args)]
 pub(super) struct ConnectionArgs {
-    /// The daemon's address: unix:PATH, tcp:HOST:PORT or tls:HOST:PORT [default: the first default
+    /// Address of the daemon: unix:PATH, tcp:HOST:PORT or tls:HOST:PORT [default: the first default
     /// socket that answers]
     #[arg(long, value_name = "ENDPOINT", env = "CAPROOT_ENDPOINT")]
     endpoint: Option<DaemonEndpoint>,
-    /// How long to wait for each answer of the daemon, such as 10s or 1m
+    /// Timeout of each call to the daemon, such as 10s or 1m
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_timeout)]
     timeout: Duration,
-    /// With tls:HOST:PORT: the authorities, in PEM, that the daemon's certificate must come from
-    /// [default: those of this machine]
+    /// With tls:HOST:PORT: authorities (PEM) that the daemon's certificate must come from [default:
+    /// the authorities of this machine]
     #[arg(long, value_name = "FILE", env = "CAPROOT_CA")]
     ca: Option<PathBuf>,
-    /// With tls:HOST:PORT: the certificate to show, in PEM, and behind it those that lead to its
-    /// authority
+    /// With tls:HOST:PORT: client certificate (PEM), followed by its intermediate certificates
     #[arg(long, value_name = "FILE", env = "CAPROOT_CERT", requires = "key")]
     cert: Option<PathBuf>,
-    /// The key of --cert, in PEM
+    /// Key of --cert (PEM)
     #[arg(long, value_name = "FILE", env = "CAPROOT_KEY", requires = "cert")]
     key: Option<PathBuf>,
-    /// With tls:HOST:PORT: the name that the daemon's certificate must have [default: HOST]
+    /// With tls:HOST:PORT: name that the daemon's certificate must have [default: HOST]
     #[arg(long, value_name = "NAME")]
     server_name: Option<String>,
-    /// A file with a token to send with each call; over TLS, to a Unix socket or to a loopback
-    /// address only
+    /// File with a token that is sent with each call, only over TLS, to a Unix socket or to a
+    /// loopback address
     #[arg(long, value_name = "FILE", env = "CAPROOT_TOKEN_FILE")]
     token_file: Option<PathBuf>,
 }
 
-/// Reads a time to wait.
+/// Parses a timeout.
 pub(super) fn parse_timeout(text: &str) -> Result<Duration, String> {
     let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    // gRPC cannot carry a deadline beyond this, nor would anybody wait for it.
+    // A gRPC deadline has at most eight digits; a day is far below that limit.
     let fits = !span.is_zero() && span <= Duration::from_hours(24);
-    fits.then_some(span).ok_or_else(|| "it must be more than nothing and at most a day".to_owned())
+    fits.then_some(span).ok_or_else(|| "must be more than zero and at most a day".to_owned())
 }
 
 impl ConnectionArgs {
-    /// Connects; also gives the endpoint that it found.
+    /// Connects. Also returns the endpoint.
     pub(super) async fn connect(
         &self,
         env: &ProcessEnv,
@@ -67,7 +65,7 @@ impl ConnectionArgs {
         Ok((client, executor.endpoint))
     }
 
-    /// Connects; also gives how.
+    /// Connects. Also returns the configuration of the connection.
     pub(super) async fn connect_executor(
         &self,
         env: &ProcessEnv,
@@ -85,44 +83,41 @@ impl ConnectionArgs {
         let client = Client::connect(&endpoint, &credentials, self.timeout).await?;
         Ok((client, ExecutorConfig { endpoint, credentials, timeout: self.timeout }))
     }
-}
 
-impl ConnectionArgs {
-    /// Of a command that finds its daemons in a file: that none is named beside it. One that the
-    /// surroundings name is no contradiction.
-    pub(super) fn refuse_endpoint(&self) -> Result<(), CommandFailure> {
+    /// Rejects `--endpoint` next to `--fleet`. The variable `CAPROOT_ENDPOINT` is allowed and
+    /// ignored.
+    pub(super) fn reject_endpoint(&self) -> Result<(), CommandFailure> {
         if self.endpoint.is_some() && std::env::var_os("CAPROOT_ENDPOINT").is_none() {
-            let sentence =
-                "--endpoint and --fleet do not go together: the file names the endpoints";
+            let sentence = "--endpoint cannot be used with --fleet: the file has the endpoints";
             return Err(CommandFailure::new(exit::USAGE, sentence));
         }
         Ok(())
     }
 }
 
-/// Which roots; without any flag, those that the daemon publishes.
+/// Flags of the selected roots. The default is the published roots.
 #[derive(Debug, Args)]
 pub(super) struct SelectionArgs {
-    /// A root: a directory on the executor, a file: URI or published:ID; repeat for more
-    /// [default: every published root]
+    /// Root: a directory on the executor, a file: URI or published:ID; repeat for more [default:
+    /// every published root]
     #[arg(long, value_name = "[ID=]DIR", value_parser = root_arg_parser())]
     root: Vec<RootArg>,
-    /// A file (- for stdin) with the roots as JSON: an array of selected roots, or an object with a
+    /// File (- for stdin) with the roots as JSON: an array of selected roots, or an object with a
     /// selectedCapabilityRoots array
     #[arg(long, value_name = "FILE", conflicts_with = "root")]
     selected: Option<PathBuf>,
-    /// The environment that owns the --root directories [default: the daemon's first]
+    /// Environment of the --root directories [default: the daemon's first environment]
     #[arg(long, value_name = "ID", requires = "root")]
     environment_id: Option<String>,
 }
 
-/// Reads `[ID=]DIR`, bytes that are not UTF-8 included.
+/// Returns a parser of `[ID=]DIR` that accepts bytes that are not UTF-8.
 pub(super) fn root_arg_parser() -> impl TypedValueParser<Value = RootArg> {
     OsStringValueParser::new().try_map(RootArg::parse)
 }
 
 impl SelectionArgs {
-    /// Whether no flag names a root, so that it is the published ones.
+    /// Whether no flag selects a root, so that the published roots are selected.
     pub(super) fn selects_published(&self) -> bool {
         self.root.is_empty() && self.selected.is_none()
     }
@@ -132,14 +127,14 @@ impl SelectionArgs {
         self.selected.as_deref() == Some(Path::new("-"))
     }
 
-    /// The roots of `--selected`, if it is given.
+    /// Reads the roots of `--selected`, if the flag is set.
     pub(super) fn roots_from_file(
         &self,
     ) -> Result<Option<Vec<SelectedCapabilityRoot>>, CommandFailure> {
         self.selected.as_deref().map(read_selected_file).transpose()
     }
 
-    /// The selected roots; asks the daemon only for what the flags leave open.
+    /// Returns the selected roots. Calls the daemon only for values that the flags do not have.
     pub(super) async fn selected_roots(
         &self,
         client: &mut Client,
@@ -167,7 +162,7 @@ fn read_selected_file(file: &Path) -> Result<Vec<SelectedCapabilityRoot>, Comman
     let bad = |cause: &dyn std::fmt::Display| {
         CommandFailure::new(
             exit::BAD_CONFIG,
-            format!("--selected {} cannot be used: {cause}", file.display()),
+            format!("cannot use --selected {}: {cause}", file.display()),
         )
     };
     let text = if file == Path::new("-") {
@@ -182,7 +177,7 @@ fn text_of(source: impl io::Read) -> io::Result<String> {
     let mut text = String::new();
     let read = source.take(MAX_SELECTED_BYTES + 1).read_to_string(&mut text)?;
     if read as u64 > MAX_SELECTED_BYTES {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is over 16 MiB"));
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the file is over 16 MiB"));
     }
     Ok(text)
 }

@@ -1,6 +1,5 @@
-//! `caproot call`: a session on the command line, for programs in other languages and for tests. One
-//! request a line on stdin, one answer a line on stdout. Leaves what requests mean to `session`, and how
-//! lines are read to `lines`.
+//! `caproot call`: a session over JSON lines, for programs in other languages and for tests. Each
+//! line of stdin is a request, and each line of stdout is a response.
 
 use super::args::{ConnectionArgs, SelectionArgs, parse_timeout};
 use super::exit;
@@ -8,7 +7,6 @@ use super::failure::CommandFailure;
 use super::fleet;
 use super::output::{print_stderr, write_stdout};
 use super::signals::stop_signal;
-use super::stdin_lines::{InputLine, stdin_lines};
 use super::text::{escape_json, escape_text};
 use crate::client::{CallError, Client, Fleet};
 use crate::endpoint::ProcessEnv;
@@ -21,29 +19,35 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
-use std::io::{self, IsTerminal as _};
+use std::io::{self, BufRead, IsTerminal as _};
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
+use tokio::sync::mpsc::{Receiver, channel};
 
-/// The most requests that are worked on at once; further lines wait to be read.
+/// Maximum number of requests in flight. Further lines are not read meanwhile.
 const MAX_IN_FLIGHT: usize = 256;
+/// Maximum size of a line.
+const MAX_LINE_BYTES: u64 = 1 << 20;
+/// Maximum number of lines that were read but not yet handled.
+const MAX_QUEUED_LINES: usize = 16;
 
 /// Run a model's tools by JSON lines
 ///
-/// Begins a session with the roots, which stay the same, and answers requests: one JSON object a line on
-/// stdin, one a line on stdout for each, with the same id, as soon as it is ready. Ends with 0 when stdin
-/// does and everything is answered.
+/// Starts a session with fixed roots and answers requests. Each request is one JSON object per line
+/// on stdin. Each response is one line on stdout with the same id, printed as soon as it is ready.
+/// Exits with 0 after stdin has ended and every request is answered.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Requests (id is any JSON value, and comes back):
+Requests (id is any JSON value, and is repeated in the response):
   {\"id\":1,\"method\":\"tools\"}                            the tools' names and JSON Schemas
   {\"id\":2,\"method\":\"call\",\"tool\":\"skills.list\",\"arguments\":{}}
                                                      a tool's result, success, externalContext
-  {\"id\":3,\"method\":\"instructions\",\"budget\":8000}     the text that tells a model what there is
-  {\"id\":4,\"method\":\"inject\",\"text\":\"use $pdf\"}       the skills that a person named; also mentions,
+  {\"id\":3,\"method\":\"instructions\",\"budget\":8000}     the text that describes the skills to a model
+  {\"id\":4,\"method\":\"inject\",\"text\":\"use $pdf\"}       the skills that a person names; also mentions,
                                                      connectors, local
-  {\"id\":5,\"method\":\"state\"}                            how each executor is
-Answers:
+  {\"id\":5,\"method\":\"state\"}                            state of each executor
+Responses:
   {\"id\":1,\"result\":…} or {\"id\":1,\"error\":{\"code\":\"BAD_REQUEST\",\"message\":…}}
 
 Examples:
@@ -54,33 +58,34 @@ pub(super) struct CallArgs {
     connection: ConnectionArgs,
     #[command(flatten)]
     selection: SelectionArgs,
-    /// Find the executor of each root in this file, in YAML or JSON, which maps environment ids to
-    /// endpoints. Without --selected, the roots that each publishes
+    /// Find the executor of each root in this YAML or JSON file, which maps environment ids to
+    /// endpoints. Without --selected, uses the published roots of each executor
     #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "timeout", "server_name"])]
     fleet: Option<PathBuf>,
     /// Only skills for this product, or for every product
     #[arg(long, value_name = "PRODUCT", default_value = "", hide_default_value = true)]
     product: String,
-    /// How long to wait at the start for executors that do not answer, such as 5s or 1m. An executor whose
-    /// socket is missing or which refuses the connection is not waited for
+    /// How long to wait at the start for executors that do not respond, such as 5s or 1m. An
+    /// executor is not waited for if its socket is missing or the connection is rejected
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
     connect_timeout: Duration,
-    /// Name the two tools without a namespace, for platforms that refuse a dot in a name: PREFIX,
+    /// Name the two tools without a dot, for platforms that reject dots in names: PREFIX,
     /// --tool-separator, and list or read
     #[arg(long, value_name = "PREFIX")]
     tool_prefix: Option<String>,
-    /// With --tool-prefix: the text between the parts of a tool's name
+    /// With --tool-prefix: the separator between the parts of a tool's name
     #[arg(long, value_name = "TEXT", default_value = "_", requires = "tool_prefix")]
     tool_separator: String,
-    /// Print a line {"event":"changed","executor":…} whenever an executor's skills or state change
+    /// Print a line {"event":"changed","executor":…} after each change of an executor's skills or
+    /// state
     #[arg(long)]
     events: bool,
 }
 
-/// Answers requests until there are no more.
+/// Answers requests until stdin ends or a signal comes.
 pub(super) async fn run(args: CallArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let stop = stop_signal().map_err(|error| {
-        CommandFailure::new(exit::INTERNAL, format!("signals cannot be received: {error}"))
+        CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
     })?;
     tokio::select! {
         () = stop => Ok(exit::OK),
@@ -109,7 +114,7 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
     let mut working = FuturesUnordered::new();
     let mut more = true;
     while more || !working.is_empty() {
-        let said = tokio::select! {
+        let line_out = tokio::select! {
             line = requests.recv(), if more && working.len() < MAX_IN_FLIGHT => {
                 match line {
                     None => more = false,
@@ -124,22 +129,22 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
                 json!({ "event": "changed", "executor": executor }).to_string()
             }
         };
-        write_line(said).await?;
+        write_line(line_out).await?;
     }
     Ok(exit::OK)
 }
 
-/// The executors and the roots of the session.
+/// Returns the executors and roots of the session.
 async fn open_fleet(
     args: &CallArgs,
     env: &ProcessEnv,
 ) -> Result<(Fleet, Vec<SelectedCapabilityRoot>), CommandFailure> {
     if args.selection.is_of_stdin() {
-        let sentence = "--selected - cannot be used here: stdin is for requests; name a file";
+        let sentence = "--selected - cannot be used here: stdin has the requests; name a file";
         return Err(CommandFailure::new(exit::USAGE, sentence));
     }
     if let Some(file) = &args.fleet {
-        args.connection.refuse_endpoint()?;
+        args.connection.reject_endpoint()?;
         let fleet = fleet::read_fleet(file).await?;
         let roots = match args.selection.roots_from_file()? {
             Some(roots) => roots,
@@ -147,12 +152,12 @@ async fn open_fleet(
         };
         return Ok((fleet, roots));
     }
-    let begun = async {
+    let connecting = async {
         let (mut client, executor) = args.connection.connect_executor(env).await?;
         let roots = args.selection.selected_roots(&mut client, env).await?;
         Ok((fleet::single_executor_fleet(&executor, &roots), roots))
     };
-    tokio::time::timeout(args.connect_timeout, begun).await.unwrap_or_else(|_| {
+    tokio::time::timeout(args.connect_timeout, connecting).await.unwrap_or_else(|_| {
         let span = humantime::format_duration(args.connect_timeout);
         let failure =
             CommandFailure::new(exit::NO_DAEMON, format!("no daemon answers within {span}"));
@@ -160,10 +165,10 @@ async fn open_fleet(
     })
 }
 
-/// The roots that the executors of a fleet publish. An executor that does not answer within the time is
-/// left out, and stderr says so.
+/// Lists the published roots of a fleet's executors. An executor that does not respond in time is
+/// omitted, with a message on stderr.
 async fn published_roots(fleet: &Fleet, within: Duration) -> Vec<SelectedCapabilityRoot> {
-    let asked = async |id: &String| -> Result<Vec<SelectedCapabilityRoot>, String> {
+    let list_roots = async |id: &String| -> Result<Vec<SelectedCapabilityRoot>, String> {
         let mut client: Client = fleet.client(id).await.map_err(|error| error.to_string())?;
         let answer = client.list_roots().await.map_err(|error: CallError| error.to_string())?;
         let roots = answer.roots.into_iter().filter_map(|root| root.selected_capability_root);
@@ -175,24 +180,24 @@ async fn published_roots(fleet: &Fleet, within: Duration) -> Vec<SelectedCapabil
             None => Ok(roots),
             Some(other) => {
                 let location = other.location.clone().unwrap_or_default();
-                Err(format!("it is the executor of environment {:?}", location.environment_id))
+                Err(format!("the executor has the environment {:?}", location.environment_id))
             }
         }
     };
     let ask = async |id: &String| {
-        tokio::time::timeout(within, asked(id)).await.unwrap_or_else(|_| {
+        tokio::time::timeout(within, list_roots(id)).await.unwrap_or_else(|_| {
             let span = humantime::format_duration(within);
-            Err(format!("no answer within {span}; --connect-timeout sets how long to wait"))
+            Err(format!("no response within {span}; --connect-timeout sets how long to wait"))
         })
     };
     let ids = fleet.environment_ids();
-    let answers = join_all(ids.iter().map(ask)).await;
+    let results = join_all(ids.iter().map(ask)).await;
     let (mut taken, mut roots) = (HashSet::new(), Vec::new());
-    for (id, answer) in ids.iter().zip(answers) {
+    for (id, answer) in ids.iter().zip(results) {
         match answer {
             Err(why) => {
                 print_stderr(&[format!(
-                    "caproot: the roots of {} are left out: {}",
+                    "caproot: the roots of {} are omitted: {}",
                     escape_text(id),
                     escape_text(&why)
                 )]);
@@ -228,20 +233,20 @@ struct InstructionsParams {
     budget: Option<usize>,
 }
 
-/// The answer to one line, as a line.
+/// Answers one request line with one response line.
 async fn answer_line(session: &Session, line: InputLine) -> String {
-    let refused = |id: &Value, message: &str| {
+    let rejected = |id: &Value, message: &str| {
         json!({ "id": id, "error": { "code": "BAD_REQUEST", "message": message } }).to_string()
     };
     let request = match line {
         InputLine::Text(text) => match serde_json::from_str::<Map<String, Value>>(&text) {
             Ok(request) => request,
             Err(error) => {
-                return refused(&Value::Null, &format!("the line is no JSON object: {error}"));
+                return rejected(&Value::Null, &format!("the line is not a JSON object: {error}"));
             }
         },
-        InputLine::TooLong => return refused(&Value::Null, "the line is over 1 MiB"),
-        InputLine::NotUtf8 => return refused(&Value::Null, "the line is not UTF-8"),
+        InputLine::TooLong => return rejected(&Value::Null, "the line is over 1 MiB"),
+        InputLine::NotUtf8 => return rejected(&Value::Null, "the line is not UTF-8"),
     };
     let mut request = request;
     let id = request.remove("id").unwrap_or_default();
@@ -260,7 +265,7 @@ async fn answer_line(session: &Session, line: InputLine) -> String {
         Some("call") => match parse_params::<CallParams>(rest) {
             Ok(CallParams { tool, arguments }) => {
                 let result = session.call(&tool, &arguments).await;
-                // As it is, so that its bytes are those of the bound.
+                // Not serialized again: the limit of the result counts exactly these bytes.
                 let (success, json) = (result.success, result.json);
                 let external = result.external_context;
                 return format!(
@@ -269,12 +274,12 @@ async fn answer_line(session: &Session, line: InputLine) -> String {
             }
             Err(why) => Err(why),
         },
-        Some(other) => Err(format!("there is no method {other:?}; see caproot help call")),
-        None => Err("`method` is missing, or no text".to_owned()),
+        Some(other) => Err(format!("unknown method {other:?}; see caproot help call")),
+        None => Err("`method` is missing or not text".to_owned()),
     };
     match outcome {
         Ok(result) => json!({ "id": id, "result": result }).to_string(),
-        Err(why) => refused(&id, &why),
+        Err(why) => rejected(&id, &why),
     }
 }
 
@@ -282,10 +287,74 @@ fn parse_params<T: DeserializeOwned>(rest: Value) -> Result<T, String> {
     serde_json::from_value(rest).map_err(|error| error.to_string())
 }
 
-/// Writes a line where a reader that stops for a while stops nothing else.
+/// Writes a line on a blocking thread, so that a slow reader blocks nothing else.
 async fn write_line(line: String) -> Result<(), CommandFailure> {
     let line = if io::stdout().is_terminal() { escape_json(&line) } else { line };
     let written =
         tokio::task::spawn_blocking(move || write_stdout(|stdout| writeln!(stdout, "{line}")));
     written.await.unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
+}
+
+/// One line, without its line feed.
+#[derive(Debug, PartialEq, Eq)]
+enum InputLine {
+    Text(String),
+    /// Over 1 MiB, and skipped.
+    TooLong,
+    NotUtf8,
+}
+
+/// Reads the lines of stdin in a thread. Empty lines are skipped. A read error counts as the end.
+fn stdin_lines() -> Receiver<InputLine> {
+    let (send, receive) = channel(MAX_QUEUED_LINES);
+    thread::spawn(move || {
+        let mut stdin = io::stdin().lock();
+        while let Ok(Some(line)) = next_line(&mut stdin) {
+            if send.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receive
+}
+
+fn next_line(source: &mut impl BufRead) -> io::Result<Option<InputLine>> {
+    loop {
+        let mut bytes = Vec::new();
+        let mut limited = io::Read::take(&mut *source, MAX_LINE_BYTES + 1);
+        if limited.read_until(b'\n', &mut bytes)? == 0 {
+            return Ok(None);
+        }
+        if bytes.len() as u64 > MAX_LINE_BYTES && !bytes.ends_with(b"\n") {
+            source.skip_until(b'\n')?;
+            return Ok(Some(InputLine::TooLong));
+        }
+        if !bytes.trim_ascii().is_empty() {
+            return Ok(Some(String::from_utf8(bytes).map_or(InputLine::NotUtf8, InputLine::Text)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{InputLine, next_line};
+
+    #[test]
+    fn invalid_and_long_lines_are_reported() {
+        let long = "x".repeat((1 << 20) + 5);
+        let mut source = b"a\n\n \nb\xff\n".to_vec();
+        source.extend(long.as_bytes());
+        source.extend(b"\n\nlast");
+        let mut source = source.as_slice();
+        let mut all = Vec::new();
+        while let Some(line) = next_line(&mut source).expect("memory") {
+            all.push(line);
+        }
+        let [InputLine::Text(first), InputLine::NotUtf8, InputLine::TooLong, InputLine::Text(last)] =
+            &all[..]
+        else {
+            panic!("four lines: {}", all.len())
+        };
+        assert_eq!((first.trim_end(), last.as_str()), ("a", "last"));
+    }
 }

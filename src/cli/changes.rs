@@ -1,5 +1,5 @@
-//! What a stream of changes means to a person: holds what was told, and puts each state into lines.
-//! A state is told when it is whole. Leaves the time of day and printing to `watch`.
+//! Text lines for the changes of a watch. The reporter holds the state of the stream and reports
+//! each complete state.
 
 use super::plugins::PluginChangeReporter;
 use super::report::{diagnostic_line, root_reason_name};
@@ -12,10 +12,10 @@ use crate::proto::caproot::v1::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most columns of a description.
+/// Maximum width of a description.
 const MAX_DESCRIPTION_COLUMNS: usize = 100;
 
-/// What the stream made its reader hold, and what came since.
+/// State of the stream, and the events since.
 #[derive(Default)]
 pub(super) struct ChangeReporter {
     /// By package.
@@ -28,10 +28,10 @@ pub(super) struct ChangeReporter {
     pending: PendingState,
 }
 
-/// A state of which not all has come.
+/// State that is not complete yet.
 #[derive(Default)]
 struct PendingState {
-    /// Whether it replaces all that is held.
+    /// Whether it replaces the whole state.
     replaces_all: bool,
     roots: Vec<RootStatus>,
     removed: Vec<(String, String)>,
@@ -43,64 +43,64 @@ struct PendingState {
 }
 
 impl ChangeReporter {
-    /// Forgets the state of which not all has come, and never will.
+    /// Discards the incomplete state of a lost stream.
     pub(super) fn discard_pending(&mut self) {
         self.pending = PendingState::default();
     }
 
-    /// Takes an event; gives the lines of the state that it makes whole.
-    pub(super) fn apply_event(&mut self, heard: WatchSkillsResponse) -> Vec<String> {
-        let revision = heard.revision;
-        let coming = &mut self.pending;
-        match heard.event {
+    /// Applies an event. If the event completes a state, returns its lines.
+    pub(super) fn apply_event(&mut self, message: WatchSkillsResponse) -> Vec<String> {
+        let revision = message.revision;
+        let pending = &mut self.pending;
+        match message.event {
             Some(Event::Reset(_)) => {
-                *coming = PendingState { replaces_all: true, ..PendingState::default() }
+                *pending = PendingState { replaces_all: true, ..PendingState::default() }
             }
-            Some(Event::RootStatus(status)) => coming.roots.push(status),
+            Some(Event::RootStatus(status)) => pending.roots.push(status),
             Some(Event::Delta(mut delta)) => {
                 let removed = std::mem::take(&mut delta.removed);
-                coming.upserted.append(&mut delta.upserted);
-                coming.removed.extend(removed.into_iter().map(|removed| {
+                pending.upserted.append(&mut delta.upserted);
+                pending.removed.extend(removed.into_iter().map(|removed| {
                     let why = removal_reason_name(removed.reason);
                     (removed.package, why)
                 }));
-                coming.plugins.push(delta);
+                pending.plugins.push(delta);
             }
-            Some(Event::Diagnostics(list)) => coming.add_diagnostics(list),
+            Some(Event::Diagnostics(list)) => pending.add_diagnostics(list),
             Some(Event::Synced(_)) => {
-                let coming = std::mem::take(coming);
-                let anew = coming.replaces_all;
-                let mut lines = self.apply_state(coming);
-                if anew {
-                    lines.push(format!("= in step at revision {revision}"));
+                let pending = std::mem::take(pending);
+                let replaces_all = pending.replaces_all;
+                let mut lines = self.apply_state(pending);
+                if replaces_all {
+                    lines.push(format!("= synced at revision {revision}"));
                 }
                 return lines;
             }
-            Some(Event::Bookmark(_)) => return vec![format!("= still in step at {revision}")],
-            // An event that a newer daemon knows.
+            Some(Event::Bookmark(_)) => return vec![format!("= unchanged at revision {revision}")],
+            // Event of a newer daemon.
             None => {}
         }
         Vec::new()
     }
 
-    fn apply_state(&mut self, mut coming: PendingState) -> Vec<String> {
-        if coming.replaces_all {
-            self.reduce_to_differences(&mut coming);
+    fn apply_state(&mut self, mut pending: PendingState) -> Vec<String> {
+        if pending.replaces_all {
+            self.reduce_to_differences(&mut pending);
         }
         let mut lines: Vec<_> =
-            coming.roots.into_iter().filter_map(|r| self.record_root_status(r)).collect();
+            pending.roots.into_iter().filter_map(|r| self.record_root_status(r)).collect();
         let mut fresh = Vec::new();
-        for (root, list) in coming.diagnostics {
+        for (root, list) in pending.diagnostics {
             let before = self.diagnostics.get(&root).map_or(&[][..], Vec::as_slice);
             fresh.extend(list.iter().filter(|problem| !before.contains(problem)).cloned());
             self.diagnostics.insert(root, list);
         }
-        for (package, why) in coming.removed {
+        for (package, why) in pending.removed {
             if let Some(skill) = self.skills.remove(&package) {
                 lines.push(skill_line('-', &skill, &why));
             }
         }
-        for skill in coming.upserted {
+        for skill in pending.upserted {
             let before = self.skills.get(&skill.package);
             let sign = if before.is_some() { '~' } else { '+' };
             let cause = skill
@@ -109,7 +109,7 @@ impl ChangeReporter {
                 .flatten()
                 .cloned();
             if let Some(cause) = &cause {
-                // The skill's own line tells it.
+                // The line of the skill has the diagnostic.
                 fresh.retain(|problem| problem != cause);
             }
             let what = match (skill.stale, cause) {
@@ -122,28 +122,28 @@ impl ChangeReporter {
             lines.push(skill_line(sign, &skill, &what));
             self.skills.insert(skill.package.clone(), skill);
         }
-        lines.extend(self.plugins.apply_deltas(coming.plugins, coming.replaces_all));
-        lines.extend(fresh.iter().filter_map(diagnostic_line).map(|told| format!("! {told}")));
+        lines.extend(self.plugins.apply_deltas(pending.plugins, pending.replaces_all));
+        lines.extend(fresh.iter().filter_map(diagnostic_line).map(|text| format!("! {text}")));
         lines
     }
 
-    /// Turns a state that replaces all into what is not as it was.
-    fn reduce_to_differences(&mut self, coming: &mut PendingState) {
-        let now: BTreeSet<_> = coming.upserted.iter().map(|s| s.package.as_str()).collect();
+    /// Reduces a state that replaces everything to its differences.
+    fn reduce_to_differences(&mut self, pending: &mut PendingState) {
+        let now: BTreeSet<_> = pending.upserted.iter().map(|s| s.package.as_str()).collect();
         let gone = self.skills.values().filter(|skill| !now.contains(skill.package.as_str()));
         let gone: Vec<_> = gone
-            .map(|skill| (skill.package.clone(), coming.removal_reason(skill).to_owned()))
+            .map(|skill| (skill.package.clone(), pending.removal_reason(skill).to_owned()))
             .collect();
-        coming.removed = gone;
-        coming.upserted.retain(|skill| self.skills.get(&skill.package) != Some(skill));
-        self.diagnostics.retain(|root, _| coming.diagnostics.contains_key(root));
-        self.roots.retain(|id, _| coming.roots.iter().any(|root| root.id == *id));
+        pending.removed = gone;
+        pending.upserted.retain(|skill| self.skills.get(&skill.package) != Some(skill));
+        self.diagnostics.retain(|root, _| pending.diagnostics.contains_key(root));
+        self.roots.retain(|id, _| pending.roots.iter().any(|root| root.id == *id));
     }
 
-    /// The line of a root that is not as it was told last; one that is well is not told at first.
+    /// Returns the line of a root whose state changed. A root that is ready at first has no line.
     fn record_root_status(&mut self, root: RootStatus) -> Option<String> {
-        let told = |root: &RootStatus| {
-            let mut told = match root.state() {
+        let describe = |root: &RootStatus| {
+            let mut line = match root.state() {
                 RootState::Ready => "READY".to_owned(),
                 RootState::Pending => "PENDING".to_owned(),
                 RootState::Unavailable | RootState::Unspecified => {
@@ -155,20 +155,20 @@ impl ChangeReporter {
                 if let (true, text) = message
                     && !text.is_empty()
                 {
-                    told = format!("{told} {}", EscapedText(text));
+                    line = format!("{line} {}", EscapedText(text));
                 }
             }
-            told
+            line
         };
-        let now = told(&root);
+        let now = describe(&root);
         let id = escape_text(&root.id);
         let before = self.roots.insert(root.id.clone(), root);
-        let is_news = before.map_or(now != "READY", |before| told(&before) != now);
+        let is_news = before.map_or(now != "READY", |before| describe(&before) != now);
         is_news.then(|| format!("! root {id}: {now}"))
     }
 }
 
-/// Why a skill's file cannot be used, if it cannot.
+/// Returns the error that blocks a skill, if there is one.
 fn blocking_diagnostic<'a>(
     problems: &'a BTreeMap<String, Vec<Diagnostic>>,
     skill: &Skill,
@@ -181,7 +181,7 @@ fn blocking_diagnostic<'a>(
 }
 
 impl PendingState {
-    /// Why a skill is not in a state that replaces all, as far as that state tells.
+    /// Returns the reason why the skill is missing in a state that replaces everything.
     fn removal_reason(&self, skill: &Skill) -> &'static str {
         let id = skill.authority.as_ref().map_or("", |authority| &authority.id);
         let root = self.roots.iter().find(|root| root.id == id);
@@ -195,11 +195,11 @@ impl PendingState {
     }
 
     fn add_diagnostics(&mut self, list: DiagnosticList) {
-        let held = self.diagnostics.entry(list.root_id).or_default();
+        let diagnostics = self.diagnostics.entry(list.root_id).or_default();
         if !list.continued {
-            held.clear();
+            diagnostics.clear();
         }
-        held.extend(list.diagnostics);
+        diagnostics.extend(list.diagnostics);
     }
 }
 
@@ -207,17 +207,17 @@ fn skill_line(sign: char, skill: &Skill, what: &str) -> String {
     format!("{sign} {}  {}  {what}", EscapedText(&skill.name), EscapedText(&skill.package))
 }
 
-/// A problem where its file is named already.
+/// Formats a diagnostic without its file name.
 fn short_diagnostic(problem: &Diagnostic) -> String {
     let bare = Diagnostic { resource: String::new(), ..problem.clone() };
     let line = diagnostic_line(&bare).unwrap_or_default();
     let head = line.split_once(' ').map_or(line.as_str(), |(head, _)| head);
-    let place = match (problem.line, problem.column) {
+    let position = match (problem.line, problem.column) {
         (0, _) => String::new(),
         (line, 0) => format!(" line {line}"),
         (line, column) => format!(" line {line}:{column}"),
     };
-    format!("{head}{place}: {}", EscapedText(&problem.message))
+    format!("{head}{position}: {}", EscapedText(&problem.message))
 }
 
 fn removal_reason_name(reason: i32) -> String {
@@ -249,16 +249,16 @@ mod tests {
     }
 
     fn apply_events(
-        held: &mut ChangeReporter,
+        reporter: &mut ChangeReporter,
         events: impl IntoIterator<Item = Event>,
     ) -> Vec<String> {
         let events = events.into_iter().chain([Event::Synced(Synced::default())]);
-        let heard = |event| WatchSkillsResponse {
+        let message = |event| WatchSkillsResponse {
             revision: 7,
             event: Some(event),
             ..WatchSkillsResponse::default()
         };
-        events.flat_map(|event| held.apply_event(heard(event))).collect()
+        events.flat_map(|event| reporter.apply_event(message(event))).collect()
     }
 
     fn upserted(skills: Vec<Skill>) -> Event {
@@ -279,9 +279,9 @@ mod tests {
 
     #[test]
     fn each_change_is_a_line() {
-        let held = &mut ChangeReporter::default();
+        let reporter = &mut ChangeReporter::default();
         let first = apply_events(
-            held,
+            reporter,
             [
                 Event::Reset(Reset::default()),
                 root(RootState::Ready, RootReason::Unspecified),
@@ -289,10 +289,10 @@ mod tests {
             ],
         );
         let long = format!("+ b  skill://r/b  {}…", "x".repeat(99));
-        assert_eq!(first, [r"+ a  skill://r/a  One\u{1b}.", &long, "= in step at revision 7"]);
+        assert_eq!(first, [r"+ a  skill://r/a  One\u{1b}.", &long, "= synced at revision 7"]);
 
         assert_eq!(
-            apply_events(held, [upserted(vec![skill("a", "Two.")])]),
+            apply_events(reporter, [upserted(vec![skill("a", "Two.")])]),
             ["~ a  skill://r/a  Two."]
         );
         let broken = Diagnostic {
@@ -312,7 +312,7 @@ mod tests {
         };
         let stale = Skill { stale: true, ..skill("a", "Two.") };
         assert_eq!(
-            apply_events(held, [upserted(vec![stale]), Event::Diagnostics(problems)]),
+            apply_events(reporter, [upserted(vec![stale]), Event::Diagnostics(problems)]),
             [
                 "~ a  skill://r/a  stale: error[YAML_SYNTAX] line 3:7: no YAML",
                 "! error[YAML_SYNTAX] skill://r/c/SKILL.md:3:7: no YAML",
@@ -324,28 +324,28 @@ mod tests {
         }];
         let gone = Event::Delta(SkillDelta { removed, ..SkillDelta::default() });
         assert_eq!(
-            apply_events(held, [root(RootState::Unavailable, RootReason::NotFound), gone]),
+            apply_events(reporter, [root(RootState::Unavailable, RootReason::NotFound), gone]),
             ["! root r: UNAVAILABLE NOT_FOUND Create it.", "- a  skill://r/a  ROOT_UNAVAILABLE"]
         );
     }
 
     #[test]
     fn reset_reports_only_differences() {
-        let held = &mut ChangeReporter::default();
+        let reporter = &mut ChangeReporter::default();
         let reset = || Event::Reset(Reset::default());
-        apply_events(held, [reset(), upserted(vec![skill("a", "A."), skill("b", "B.")])]);
+        apply_events(reporter, [reset(), upserted(vec![skill("a", "A."), skill("b", "B.")])]);
         let lost = WatchSkillsResponse {
             event: Some(upserted(vec![skill("x", "X.")])),
             ..WatchSkillsResponse::default()
         };
-        assert!(held.apply_event(lost).is_empty());
-        held.discard_pending();
+        assert!(reporter.apply_event(lost).is_empty());
+        reporter.discard_pending();
         assert_eq!(
-            apply_events(held, [reset(), upserted(vec![skill("a", "A."), skill("c", "C.")])]),
+            apply_events(reporter, [reset(), upserted(vec![skill("a", "A."), skill("c", "C.")])]),
             [
                 "- b  skill://r/b  no longer listed",
                 "+ c  skill://r/c  C.",
-                "= in step at revision 7"
+                "= synced at revision 7"
             ]
         );
     }

@@ -1,5 +1,5 @@
-//! `caproot config`: looks a config file over with the daemon's own loader, and prints one that
-//! explains itself.
+//! `caproot config`: checks a config file with the loader of the daemon, and prints an example
+//! file.
 
 use super::exit;
 use super::failure::CommandFailure;
@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// Look a config file over, or print one that explains every key
+/// Check a config file, or print an example file with every key
 #[derive(Debug, Args)]
 pub(super) struct ConfigArgs {
     #[command(subcommand)]
@@ -24,22 +24,22 @@ enum ConfigCommand {
     Example(ConfigExampleArgs),
 }
 
-/// Check a config file as `caproot serve --config` would, without starting anything
+/// Check a config file like `caproot serve --config`, without starting the daemon
 ///
-/// Prints every mistake with its file, line, column, key and reason, and exits with 78; says what
-/// the file configures otherwise, and first what should be looked at all the same. The certificates
-/// that it names are looked at, too.
+/// Prints every error with its file, line, column, key and reason, and exits with 78. Without
+/// errors, prints warnings and a summary of the configuration. The certificates in the file are
+/// checked, too.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   caproot config check /etc/caproot.yaml
-  caproot config check caproot.yaml --output json | jq '.mistakes[].line'
+  caproot config check caproot.yaml --output json | jq '.errors[].line'
   caproot config example | caproot config check /dev/stdin")]
 struct ConfigCheckArgs {
-    /// The file
+    /// The config file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// How to print the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
 }
@@ -51,7 +51,7 @@ Examples:
   caproot config example > caproot.yaml")]
 struct ConfigExampleArgs {}
 
-/// Does what the command line says.
+/// Runs the subcommand.
 pub(super) fn run(args: &ConfigArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     match &args.command {
         ConfigCommand::Check(args) => check_config_file(args, env),
@@ -81,17 +81,17 @@ fn check_config_file(args: &ConfigCheckArgs, env: &ProcessEnv) -> Result<u8, Com
                     config_summary(config)
                 )
             }
-            Err(mistakes) => mistakes
-                .iter()
-                .try_for_each(|m| writeln!(stdout, "{}", escape_text(&m.to_string()))),
+            Err(errors) => {
+                errors.iter().try_for_each(|m| writeln!(stdout, "{}", escape_text(&m.to_string())))
+            }
         }),
     };
-    // The verdict counts even if nobody stays to read why.
+    // The exit code counts even if the reader of stdout is gone.
     printed.or_else(|failure| if failure.is_silent() { Ok(()) } else { Err(failure) })?;
     Ok(if loaded.is_ok() { exit::OK } else { exit::BAD_CONFIG })
 }
 
-/// What a file configures, in numbers.
+/// Returns the number of entries of each kind.
 fn config_counts(config: &Config) -> [(&'static str, &'static str, usize); 6] {
     let allowed = config.extra_allowed_dirs().len();
     let rules = config.callers.as_ref().map_or(0, |rules| rules.callers.rules.len());
@@ -99,19 +99,19 @@ fn config_counts(config: &Config) -> [(&'static str, &'static str, usize); 6] {
         ("environment", "environments", config.environment_ids.len()),
         ("listener", "listeners", config.listeners.len()),
         ("published root", "published_roots", config.published_roots.len()),
-        ("allowed directory beside them", "allowed_directories", allowed),
-        ("rule that switches skills off", "disabled_skills", config.disabled_skills.len()),
-        ("rule of callers", "callers", rules),
+        ("additional allowed directory", "allowed_directories", allowed),
+        ("rule that disables skills", "disabled_skills", config.disabled_skills.len()),
+        ("caller rule", "callers", rules),
     ]
 }
 
 fn config_summary(config: &Config) -> String {
     let counts = config_counts(config).map(|(one, _, count)| match (count, one) {
         (1, one) => format!("1 {one}"),
-        (n, "allowed directory beside them") => format!("{n} allowed directories beside them"),
-        (n, "rule that switches skills off") => format!("{n} rules that switch skills off"),
-        (0, "rule of callers") => "callers: whoever can connect".to_owned(),
-        (n, "rule of callers") => format!("{n} rules of callers"),
+        (n, "additional allowed directory") => format!("{n} additional allowed directories"),
+        (n, "rule that disables skills") => format!("{n} rules that disable skills"),
+        (0, "caller rule") => "callers: every user who can connect".to_owned(),
+        (n, "caller rule") => format!("{n} caller rules"),
         (n, one) => format!("{n} {one}s"),
     });
     counts.join(", ")
@@ -126,27 +126,28 @@ fn config_check_json(file: &Path, loaded: &Result<Config, Vec<ConfigError>>) -> 
             let summary = Value::Object(summary.into_iter().collect());
             json!({ "file": file, "ok": true, "warnings": config.warnings, "summary": summary })
         }
-        Err(mistakes) => {
-            let mistakes: Vec<_> = mistakes.iter().map(config_error_json).collect();
-            json!({ "file": file, "ok": false, "mistakes": mistakes })
+        Err(errors) => {
+            let errors: Vec<_> = errors.iter().map(config_error_json).collect();
+            json!({ "file": file, "ok": false, "errors": errors })
         }
     }
 }
 
-/// A mistake as JSON. `line` and `column` are 0 for the file as a whole, as in a diagnostic.
-pub(super) fn config_error_json(mistake: &ConfigError) -> Value {
-    let (line, column) = mistake.position.map_or((0, 0), |at| (at.line, at.column));
+/// Returns a config error as JSON. For an error of the whole file, `line` and `column` are 0, as in
+/// a diagnostic.
+pub(super) fn config_error_json(error: &ConfigError) -> Value {
+    let (line, column) = error.position.map_or((0, 0), |at| (at.line, at.column));
     json!({
-        "file": mistake.file.as_ref().map(|file| file.to_string_lossy()),
+        "file": error.file.as_ref().map(|file| file.to_string_lossy()),
         "line": line,
         "column": column,
-        "key": mistake.key,
-        "value": mistake.value,
-        "reason": mistake.reason,
+        "key": error.key,
+        "value": error.value,
+        "reason": error.reason,
     })
 }
 
-/// A mistake from its JSON.
+/// Parses a config error from its JSON.
 pub(super) fn config_error_from_json(json: &Value) -> ConfigError {
     let text = |key: &str| json[key].as_str().map(str::to_owned);
     let number = |key: &str| json[key].as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0);

@@ -1,6 +1,6 @@
-//! A process of its own that checks the config file for a daemon whose sandbox may keep it from reading the
-//! file's certificates and tokens. The daemon starts the process before the sandbox. The process can read
-//! files, and nothing else; the daemon can only ask it for a check.
+//! Separate process that checks the config file for a reload. The daemon's sandbox may deny reading
+//! the certificates and tokens of the new file. The daemon starts the process before the sandbox is
+//! applied. The process can only read files, and the daemon can only request a check.
 
 use super::config::{config_error_from_json, config_error_json};
 use super::exit;
@@ -15,19 +15,19 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-/// The most bytes of an answer: 100 mistakes, each with a bounded value.
+/// Maximum size of a response: 100 errors, each with a bounded value.
 const MAX_ANSWER_BYTES: u64 = 1 << 20;
 
-/// The process that checks the file.
+/// Process that checks the config file.
 #[derive(Debug)]
 pub(super) struct ConfigChecker(Mutex<Child>);
 
 impl ConfigChecker {
-    /// Starts this program again, with the same flags.
+    /// Starts this program again with the same flags.
     pub(super) fn start() -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(std::env::args_os().skip(1)).arg("--check-config");
-        // The manager talks to the daemon alone.
+        // Only the daemon talks to the service manager.
         for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
             command.env_remove(name);
         }
@@ -35,7 +35,7 @@ impl ConfigChecker {
         Ok(Self(Mutex::new(command.spawn()?)))
     }
 
-    /// Returns every mistake that keeps a new process from starting under the file. Blocks.
+    /// Returns every error that would keep a new process from starting with the file. Blocks.
     pub(super) fn check(&self) -> io::Result<Vec<ConfigError>> {
         let mut child = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Child { stdin, stdout, .. } = &mut *child;
@@ -45,53 +45,53 @@ impl ConfigChecker {
         stdin.write_all(b"\n")?;
         let mut line = String::new();
         BufReader::new(stdout.take(MAX_ANSWER_BYTES)).read_line(&mut line)?;
-        let mistakes: Vec<Value> = serde_json::from_str(&line)?;
-        Ok(mistakes.iter().map(config_error_from_json).collect())
+        let errors: Vec<Value> = serde_json::from_str(&line)?;
+        Ok(errors.iter().map(config_error_from_json).collect())
     }
 }
 
-/// The process's part: answers each line with the mistakes that a new daemon would find, until the daemon
-/// is gone.
+/// Runs the checking process: answers each input line with the errors of the file, until stdin
+/// ends.
 pub(super) fn answer_check_requests(
     load: impl Fn() -> Result<Config, Vec<ConfigError>>,
 ) -> Result<u8, CommandFailure> {
     let reading = SandboxPolicy { allowed_dirs: vec!["/".into()], ..SandboxPolicy::default() };
-    // Best effort: without Landlock there is no sandbox to lack.
+    // Best effort: without Landlock, the daemon has no sandbox either.
     drop(restrict_process(&reading));
     for line in io::stdin().lines() {
         if line.is_err() {
             break;
         }
-        let mistakes = load().map_or_else(|mistakes| mistakes, |config| start_errors(&config));
-        let mistakes: Vec<_> = mistakes.iter().map(config_error_json).collect();
-        write_stdout(|stdout| writeln!(stdout, "{}", Value::from(mistakes)))?;
+        let errors = load().map_or_else(|errors| errors, |config| start_errors(&config));
+        let errors: Vec<_> = errors.iter().map(config_error_json).collect();
+        write_stdout(|stdout| writeln!(stdout, "{}", Value::from(errors)))?;
     }
     Ok(exit::OK)
 }
 
-/// Reasons for which a process that loaded this configuration would not start.
+/// Returns the reasons why a process with this configuration would not start.
 fn start_errors(config: &Config) -> Vec<ConfigError> {
-    let mistake = |key: &str, reason: String| ConfigError {
+    let config_error = |key: &str, reason: String| ConfigError {
         file: None,
         position: None,
         key: key.to_owned(),
         value: None,
         reason,
     };
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     if let Err(error) = check_socket_directories(config) {
-        mistakes.push(mistake("listen", format!("cannot be served: {error}")));
+        errors.push(config_error("listen", format!("cannot listen: {error}")));
     }
     if config.landlock == LandlockMode::Required {
-        // Restricts one thread, which then ends.
+        // The sandbox applies only to this thread, which then ends.
         let tried = std::thread::scope(|scope| {
             let needs =
                 SandboxPolicy { landlock: LandlockMode::Required, ..SandboxPolicy::default() };
             scope.spawn(move || restrict_process(&needs).map(drop)).join()
         });
         if let Ok(Err(error)) = tried {
-            mistakes.push(mistake("sandbox.landlock", format!("cannot be: {error}")));
+            errors.push(config_error("sandbox.landlock", format!("cannot be applied: {error}")));
         }
     }
-    mistakes
+    errors
 }

@@ -1,53 +1,53 @@
-//! Exit codes: what a script can tell apart without reading what was said.
+//! Exit codes for scripts.
 //!
 //! | code | name | meaning |
 //! | --- | --- | --- |
-//! | 0 | [`OK`] | all is well; also when the reader of stdout left early |
-//! | 1 | [`WRONG`] | there is an answer, and it says that something is wrong: a root is not ready (`list`, `roots`, `resolve`), the daemon is not serving (`status`), what it lists is not on this machine (`path`), a skill or plugin has an error, or a directory has neither (`check`) |
-//! | 2 | [`USAGE`] | the command line is wrong |
-//! | 3 | [`NO_DAEMON`] | no daemon answers at the endpoint, what answers is none, or it cannot prove over TLS to be the one |
-//! | 4 | [`REFUSED`] | the daemon refused the call as wrong; the same call will be refused again |
-//! | 5 | [`NOT_PERMITTED`] | this caller may not do that, or the daemon does not take its certificate |
-//! | 6 | [`TRY_LATER`] | the daemon could not answer now |
-//! | 70 | [`INTERNAL`] | something broke that nobody foresaw |
-//! | 73 | [`CANNOT_LISTEN`] | a listener cannot be made: taken, or an unsafe directory |
-//! | 74 | [`OUTPUT`] | output could not be written |
-//! | 75 | [`RESTART`] | the daemon ended so that the service manager starts it again: a reload needs a new process |
-//! | 76 | [`OTHER_VERSION`] | the daemon does not know the call: it is of another version |
-//! | 78 | [`CONFIG`] | bad configuration: what it names is missing, or does not fit together, or a sandbox is required that the kernel does not have |
+//! | 0 | [`OK`] | success; also if the reader of stdout left early |
+//! | 1 | [`PROBLEMS_FOUND`] | the result reports problems: a root is not ready (`list`, `roots`, `resolve`), the daemon is not serving (`status`), the listed file is not on this machine (`path`), a skill or plugin has an error, or a directory has neither (`check`) |
+//! | 2 | [`USAGE`] | invalid command line |
+//! | 3 | [`NO_DAEMON`] | no daemon answers at the endpoint, the server is not a daemon, or its TLS certificate is not trusted |
+//! | 4 | [`REJECTED`] | the daemon rejected the call as invalid; the same call will be rejected again |
+//! | 5 | [`NOT_PERMITTED`] | the caller is not permitted, or the daemon rejected its certificate |
+//! | 6 | [`TRY_LATER`] | the daemon cannot respond now |
+//! | 70 | [`INTERNAL`] | internal error |
+//! | 73 | [`CANNOT_LISTEN`] | cannot listen: the address is in use, or its directory is unsafe |
+//! | 74 | [`OUTPUT_FAILED`] | cannot write the output |
+//! | 75 | [`NEEDS_RESTART`] | the daemon ended for a reload that needs a new process, and the service manager starts it again |
+//! | 76 | [`VERSION_MISMATCH`] | the daemon has another version and does not know the call |
+//! | 78 | [`BAD_CONFIG`] | invalid configuration: a missing file, conflicting values, or a required sandbox that the kernel does not have |
 //!
-//! Codes from 70 up are those of sysexits.h.
+//! Codes from 70 up are the codes of sysexits.h.
 
 use tonic::Code;
 
-/// All is well.
+/// Success.
 pub const OK: u8 = 0;
-/// The answer says that something is wrong.
+/// The result reports problems.
 pub const PROBLEMS_FOUND: u8 = 1;
-/// The command line is wrong; clap's own code.
+/// Invalid command line. clap uses the same code.
 pub const USAGE: u8 = 2;
 /// No daemon answers at the endpoint.
 pub const NO_DAEMON: u8 = 3;
-/// The daemon refused the call as wrong.
+/// The daemon rejected the call as invalid.
 pub const REJECTED: u8 = 4;
-/// This caller may not do that.
+/// The caller is not permitted.
 pub const NOT_PERMITTED: u8 = 5;
-/// The daemon could not answer now.
+/// The daemon cannot respond now.
 pub const TRY_LATER: u8 = 6;
-/// Something broke that nobody foresaw.
+/// Internal error.
 pub const INTERNAL: u8 = 70;
-/// A listener cannot be made.
+/// Cannot listen.
 pub const CANNOT_LISTEN: u8 = 73;
-/// Output could not be written.
+/// Cannot write the output.
 pub const OUTPUT_FAILED: u8 = 74;
 /// A reload needs a new process, which the service manager starts.
 pub const NEEDS_RESTART: u8 = 75;
 /// The daemon does not know the call.
 pub const VERSION_MISMATCH: u8 = 76;
-/// Bad configuration.
+/// Invalid configuration.
 pub const BAD_CONFIG: u8 = 78;
 
-/// The exit code for a call that ended with `code`.
+/// Returns the exit code of a call with this status.
 #[must_use]
 pub fn code_for_status(code: Code) -> u8 {
     match code {

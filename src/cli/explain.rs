@@ -1,4 +1,4 @@
-//! `caproot explain`: what a diagnostic code means. Leaves the words to the `check` room.
+//! `caproot explain`: explains diagnostic codes.
 
 use super::exit;
 use super::failure::CommandFailure;
@@ -11,23 +11,22 @@ use serde_json::{Value, json};
 
 /// Explain a diagnostic code
 ///
-/// Says what it means, how to mend it, and shows an example before and after. Without a code, lists
-/// them all.
+/// Prints its meaning and fix, with an example before and after. Without a code, lists all codes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  caproot explain                  every code in a line
-  caproot explain yaml_syntax      one of them, in any letter case")]
+  caproot explain                  list of all codes
+  caproot explain yaml_syntax      one code, in any letter case")]
 pub(super) struct ExplainArgs {
-    /// The code, as `caproot check` and `caproot list` show it in brackets
+    /// Code in the brackets of a diagnostic of `caproot check` or `caproot list`
     #[arg(value_name = "CODE")]
     code: Option<String>,
-    /// How to print the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
 }
 
-/// Prints the explanation, or the list.
+/// Prints the explanation, or the list of codes.
 pub(super) fn run(args: &ExplainArgs) -> Result<u8, CommandFailure> {
     let code =
         args.code.as_deref().map(|text| find_code(text).map_err(|near| unknown_code(text, near)));
@@ -52,20 +51,19 @@ pub(super) fn run(args: &ExplainArgs) -> Result<u8, CommandFailure> {
 }
 
 fn explanation_json(code: DiagnosticCode) -> Value {
-    let CodeExplanation { default_severity: usual, summary, cause, fix: cure, .. } =
-        explanation_of(code);
+    let CodeExplanation { default_severity: usual, summary, cause, fix, .. } = explanation_of(code);
     json!({
         "code": code.name(),
         "severity": usual.name(),
         "summary": summary,
         "cause": cause,
-        "cure": cure,
+        "fix": fix,
         "markdown": explanation_markdown(code),
     })
 }
 
 fn unknown_code(text: &str, near: Option<&'static str>) -> CommandFailure {
     let meant = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-    CommandFailure::new(exit::USAGE, format!("there is no code {}{meant}", escape_text(text)))
-        .with_hint("`caproot explain` lists every code")
+    CommandFailure::new(exit::USAGE, format!("unknown code {}{meant}", escape_text(text)))
+        .with_hint("`caproot explain` lists all codes")
 }

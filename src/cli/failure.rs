@@ -1,4 +1,4 @@
-//! What a command says when it cannot do its work: sentences, a hint, an exit code.
+//! Failures of commands: messages, a hint and an exit code.
 
 use super::exit;
 use super::output::print_stderr;
@@ -11,68 +11,65 @@ use std::io;
 use std::process::ExitCode;
 use tonic::{Code, Status};
 
-/// Why a command failed. What it says is safe to show, whoever wrote it.
+/// Failure of a command. The messages are escaped, so that untrusted text can be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandFailure {
     exit_code: u8,
-    /// Empty where there is nobody to tell.
+    /// Empty if the reader of stdout is gone.
     messages: Vec<String>,
-    with_hint: Option<&'static str>,
+    hint: Option<&'static str>,
 }
 
 impl CommandFailure {
-    /// A failure in one sentence.
+    /// Creates a failure with one message.
     #[must_use]
     pub fn new(exit: u8, sentence: impl Display) -> Self {
-        Self {
-            exit_code: exit,
-            messages: vec![escape_text(&sentence.to_string())],
-            with_hint: None,
-        }
+        Self { exit_code: exit, messages: vec![escape_text(&sentence.to_string())], hint: None }
     }
 
-    /// Several failures at once.
+    /// Creates a failure with several messages.
     #[must_use]
     pub fn from_messages(exit: u8, sentences: &[String]) -> Self {
         Self {
             exit_code: exit,
             messages: sentences.iter().map(|text| escape_text(text)).collect(),
-            with_hint: None,
+            hint: None,
         }
     }
 
-    /// The same with what to do next.
+    /// Adds a hint.
     #[must_use]
     pub fn with_hint(mut self, hint: &'static str) -> Self {
-        self.with_hint = Some(hint);
+        self.hint = Some(hint);
         self
     }
 
-    /// stdout could not be written. That its reader left early, as `head` does, is no failure.
+    /// Converts a write error of stdout. A reader that closes the pipe early, as `head` does, is no
+    /// failure.
     #[must_use]
     pub fn from_write_error(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return Self { exit_code: exit::OK, messages: Vec::new(), with_hint: None };
+            return Self { exit_code: exit::OK, messages: Vec::new(), hint: None };
         }
-        Self::new(exit::OUTPUT_FAILED, format!("the output cannot be written: {error}"))
+        Self::new(exit::OUTPUT_FAILED, format!("cannot write the output: {error}"))
     }
 
-    /// Whether the command did its work, and its answer says that something is wrong.
+    /// Whether the command succeeded and its result reports problems.
     #[must_use]
     pub fn is_negative_answer(&self) -> bool {
         self.exit_code == exit::PROBLEMS_FOUND
     }
 
-    /// Whether there is nobody to tell: the reader of stdout left.
+    /// Whether there is no message, because the reader of stdout is gone.
     #[must_use]
     pub fn is_silent(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// The daemon's answer cannot be used.
+    /// Creates the failure for an invalid response of the daemon.
     #[must_use]
     pub fn invalid_response(why: &impl Display) -> Self {
-        Self::new(exit::INTERNAL, format!("the daemon's answer makes no sense: {why}"))
+        Self::new(exit::INTERNAL, format!("invalid response from the daemon: {why}"))
     }
 }
 
@@ -81,12 +78,12 @@ impl From<ConnectError> for CommandFailure {
         match error {
             ConnectError::NoDaemon { .. } | ConnectError::NoDefault { .. } => {
                 Self::new(exit::NO_DAEMON, error)
-                    .with_hint("start one with `caproot serve`, or name its endpoint with --endpoint")
+                    .with_hint("start a daemon with `caproot serve`, or set --endpoint")
             }
             ConnectError::NotPermitted { .. } => Self::new(exit::NOT_PERMITTED, error)
-                .with_hint("its socket is for the user that runs it, and for a group if its config says so; run this as one of them"),
-            ConnectError::Tls { ref fault, .. } => {
-                let (exit, hint) = tls_exit_code_and_hint(fault);
+                .with_hint("only the daemon's user and the group in its config may use the socket; run this as one of them"),
+            ConnectError::Tls { error: ref tls_error, .. } => {
+                let (exit, hint) = tls_exit_code_and_hint(tls_error);
                 let failure = Self::new(exit, &error);
                 if let Some(hint) = hint { failure.with_hint(hint) } else { failure }
             }
@@ -97,34 +94,34 @@ impl From<ConnectError> for CommandFailure {
     }
 }
 
-/// The exit code for a fault of TLS, and what to do.
-fn tls_exit_code_and_hint(fault: &TlsError) -> (u8, Option<&'static str>) {
-    match fault {
+/// Returns the exit code and hint for a TLS failure.
+fn tls_exit_code_and_hint(error: &TlsError) -> (u8, Option<&'static str>) {
+    match error {
         TlsError::NotTls => (
             exit::NO_DAEMON,
-            Some("without TLS, its endpoint is tcp:HOST:PORT; everybody on the way can read that"),
+            Some(
+                "without TLS, use tcp:HOST:PORT; an attacker on the network can then read everything",
+            ),
         ),
         TlsError::UnknownAuthority => (
             exit::NO_DAEMON,
-            Some(
-                "name the file with its authority with --ca, if that is known to be the right one",
-            ),
+            Some("if you trust its authority, name the authority's file with --ca"),
         ),
-        TlsError::WrongName { .. } => (
-            exit::NO_DAEMON,
-            Some("name the daemon as its certificate does, in --endpoint or with --server-name"),
-        ),
-        TlsError::Expired => {
-            (exit::NO_DAEMON, Some("have the executor's operator renew it; check this clock, too"))
+        TlsError::WrongName { .. } => {
+            (exit::NO_DAEMON, Some("use a name of the certificate in --endpoint or --server-name"))
         }
+        TlsError::Expired => (
+            exit::NO_DAEMON,
+            Some("ask the executor's operator to renew it; check the clock of this machine, too"),
+        ),
         TlsError::NotYetValid => (exit::NO_DAEMON, Some("check both clocks")),
         TlsError::CertificateRequired => (
             exit::NOT_PERMITTED,
-            Some("name one with --cert and --key; the executor's operator knows which it takes"),
+            Some("set --cert and --key; ask the executor's operator for a certificate"),
         ),
         TlsError::CertificateRejected(_) => (
             exit::NOT_PERMITTED,
-            Some("the executor's operator knows which certificates the daemon takes"),
+            Some("ask the executor's operator which certificates the daemon accepts"),
         ),
         TlsError::NotHttp2
         | TlsError::ConnectionClosed
@@ -138,49 +135,49 @@ impl From<CallError> for CommandFailure {
         match &error {
             CallError::Status(status) => match local_call_failure(status) {
                 Some(LocalCallFailure::TlsRequired) => Self::new(exit::NO_DAEMON, TlsRequired)
-                    .with_hint(
-                        "write the endpoint as tls:HOST:PORT, and see --ca, --cert and --key",
-                    ),
+                    .with_hint("use tls:HOST:PORT as the endpoint, and see --ca, --cert and --key"),
                 Some(LocalCallFailure::ConnectionLost) => {
-                    let sentence = "the connection was lost before the daemon answered";
+                    let sentence = "the connection was lost before the daemon responded";
                     Self::new(exit::TRY_LATER, sentence).with_hint(
-                        "try again; if it stays so, check --endpoint and the daemon's log",
+                        "try again; if this repeats, check --endpoint and the daemon's log",
                     )
                 }
                 Some(LocalCallFailure::NotGrpc) => {
-                    let sentence = format!("what answers is no caproot daemon: {error}");
+                    let sentence = format!("the server is not a caproot daemon: {error}");
                     Self::new(exit::NO_DAEMON, sentence)
                         .with_hint("check --endpoint and CAPROOT_ENDPOINT")
                 }
                 None if status.code() == Code::Unimplemented => {
-                    let sentence = "the daemon does not know this call: it is of another version";
+                    let sentence =
+                        "the daemon does not know this call: the daemon has another version";
                     Self::new(exit::VERSION_MISMATCH, sentence).with_hint(
-                        "compare `caproot status` with `caproot --version`, and update the older",
+                        "compare `caproot status` with `caproot --version`, and update the older version",
                     )
                 }
                 None => Self::new(exit::code_for_status(status.code()), &error),
             },
             CallError::InvalidResponse(why) => Self::invalid_response(why),
             CallError::ChangedDuringRead => {
-                Self::new(exit::REJECTED, &error).with_hint("read it again")
+                Self::new(exit::REJECTED, &error).with_hint("repeat the command")
             }
             CallError::Output(io) => Self::from_write_error(io),
         }
     }
 }
 
-/// What ended a call on this side of the wire.
+/// Failure of a call on this side of the connection.
 #[derive(Debug, PartialEq, Eq)]
 enum LocalCallFailure {
-    /// The connection went away.
+    /// The connection was lost.
     ConnectionLost,
-    /// The other side's bytes are no HTTP/2.
+    /// The server does not speak HTTP/2.
     NotGrpc,
-    /// The other side wants TLS.
+    /// The server requires TLS.
     TlsRequired,
 }
 
-/// Whether a status was made on this side, and of what: one that the peer sent has no source.
+/// Returns the failure if the status was made on this side. A status that the server sent has no
+/// source.
 fn local_call_failure(status: &Status) -> Option<LocalCallFailure> {
     status.source()?;
     if TlsRequired::is_cause_of(status) {
@@ -195,7 +192,7 @@ fn local_call_failure(status: &Status) -> Option<LocalCallFailure> {
     }
 }
 
-/// Says how it went, and gives the process's exit code.
+/// Reports the outcome on stderr and returns the exit code of the process.
 #[must_use]
 pub fn report_outcome(outcome: Result<u8, CommandFailure>) -> ExitCode {
     let failure = match outcome {
@@ -204,20 +201,20 @@ pub fn report_outcome(outcome: Result<u8, CommandFailure>) -> ExitCode {
     };
     let mut lines: Vec<String> =
         failure.messages.iter().map(|sentence| format!("caproot: {sentence}")).collect();
-    lines.extend(failure.with_hint.map(|hint| format!("hint: {hint}")));
+    lines.extend(failure.hint.map(|hint| format!("hint: {hint}")));
     print_stderr(&lines);
     ExitCode::from(failure.exit_code)
 }
 
-/// Prints clap's answer, be it help or a complaint, and gives its exit code.
+/// Prints the help or the usage error of clap, and returns its exit code.
 #[must_use]
 pub fn report_usage_error(usage: &clap::Error) -> ExitCode {
     let text = usage.render().to_string();
     if usage.use_stderr() && text.lines().any(|line| line.contains(is_misleading)) {
-        // What was typed may come from elsewhere.
+        // The arguments may be untrusted text.
         print_stderr(&text.lines().map(escape_text).collect::<Vec<_>>());
     } else {
-        // Nobody is left to tell when even this cannot be printed.
+        // A write error of the last output cannot be reported.
         let _ = usage.print();
     }
     if usage.use_stderr() { ExitCode::from(exit::USAGE) } else { ExitCode::from(exit::OK) }
@@ -247,7 +244,7 @@ mod tests {
         assert_eq!(failure.exit_code, exit::REJECTED);
         let older = CommandFailure::from(CallError::from(Status::unimplemented("")));
         assert_eq!(older.exit_code, exit::VERSION_MISMATCH);
-        assert!(older.messages[0].contains("another version") && older.with_hint.is_some());
+        assert!(older.messages[0].contains("another version") && older.hint.is_some());
         let peer = CommandFailure::from(CallError::from(Status::internal("it broke")));
         assert_eq!(peer.exit_code, exit::INTERNAL);
     }

@@ -1,4 +1,4 @@
-//! A handle or a skill's name on the command line: how it is read, and which root and package it belongs to.
+//! Handle or skill name on the command line, and its root and package.
 
 use super::exit;
 use super::failure::CommandFailure;
@@ -8,31 +8,31 @@ use crate::proto::caproot::v1::{
     SelectedCapabilityRoot, Skill, SkillView,
 };
 
-/// The most candidates that a message lists.
+/// Maximum number of candidates in a message.
 const MAX_CANDIDATES: usize = 10;
 
-/// A package, or a file in one, as the command line names it.
+/// Package or file on the command line.
 #[derive(Debug, Clone)]
 pub(super) enum PackageArg {
-    /// A handle.
+    /// Handle.
     Handle(String),
-    /// The qualified name of a skill, such as `deploy` or `kit:deploy`.
+    /// Qualified name of a skill, such as `deploy` or `kit:deploy`.
     Name(String),
 }
 
 impl PackageArg {
-    /// Reads a handle or a name.
+    /// Parses a handle or a name.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         if root_id(text).is_some() {
             return Ok(Self::Handle(text.to_owned()));
         }
         if text.is_empty() || text.starts_with("skill:") {
-            return Err("a handle is skill://ROOT or skill://ROOT/PATH");
+            return Err("invalid handle: expected skill://ROOT or skill://ROOT/PATH");
         }
         Ok(Self::Name(text.to_owned()))
     }
 
-    /// Returns the handle. Looks a name up among the skills of the roots, where one skill must have it.
+    /// Returns the handle. A name must belong to exactly one skill of the roots.
     pub(super) async fn resolve(
         self,
         client: &mut Client,
@@ -52,7 +52,7 @@ impl PackageArg {
                 let handles = join_candidates(named.iter().map(|skill| &*skill.package));
                 let sentence = format!("{} skills are named `{name}`: {handles}", named.len());
                 Err(CommandFailure::new(exit::REJECTED, sentence)
-                    .with_hint("give the handle of one of them"))
+                    .with_hint("use the handle of one of the skills"))
             }
         }
     }
@@ -73,7 +73,7 @@ fn unknown_name(name: &str, list: &ListSkillsResponse) -> CommandFailure {
         .with_hint("`caproot list --long` shows names and handles")
 }
 
-/// Joins as many candidates as a person reads.
+/// Joins the first candidates, and counts the others.
 fn join_candidates<'a>(all: impl ExactSizeIterator<Item = &'a str>) -> String {
     let more = all.len().saturating_sub(MAX_CANDIDATES);
     let text = all.take(MAX_CANDIDATES).collect::<Vec<_>>().join(", ");
@@ -89,24 +89,27 @@ fn list_request(roots: Vec<SelectedCapabilityRoot>, consistency: Consistency) ->
     }
 }
 
-/// The selected root whose id the handle names.
+/// Returns the selected root of the handle.
 pub(super) fn find_root(
     handle: &str,
     roots: Vec<SelectedCapabilityRoot>,
 ) -> Result<SelectedCapabilityRoot, CommandFailure> {
     let id = root_id(handle).unwrap_or_default();
     let ids: Vec<&str> = roots.iter().map(|root| root.id.as_str()).collect();
-    let known = if ids.is_empty() { "there is none".to_owned() } else { ids.join(", ") };
-    let sentence = format!("no root is named `{id}`; of the selected or published roots: {known}");
+    let known = if ids.is_empty() { "none".to_owned() } else { ids.join(", ") };
+    let sentence = format!("unknown root `{id}`; selected or published roots: {known}");
     roots
         .into_iter()
         .find(|root| root.id == id)
         .ok_or_else(|| CommandFailure::new(exit::REJECTED, sentence))
-        .map_err(|failure| failure.with_hint("name it with --root ID=DIR or --selected FILE"))
+        .map_err(|failure| {
+            failure.with_hint("select the root with --root ID=DIR or --selected FILE")
+        })
 }
 
-/// The listed skill whose package is the handle or holds it. Where none does, send the handle itself
-/// as a package: the daemon then says what is wrong with it, or with its root.
+/// Finds the listed skill whose package is the handle or contains the handle. Without a skill, the
+/// caller sends the handle itself as the package: the daemon then reports the problem of the handle
+/// or the root.
 pub(super) async fn find_skill(
     client: &mut Client,
     root: &SelectedCapabilityRoot,
@@ -119,7 +122,7 @@ pub(super) async fn find_skill(
     Ok(list.skills.into_iter().find(|skill| Some(&skill.package) == package.as_ref()))
 }
 
-/// The plugin whose package is the handle or holds it, for what no skill holds.
+/// Finds the plugin whose package is the handle or contains the handle.
 pub(super) async fn find_plugin_package(
     client: &mut Client,
     root: &SelectedCapabilityRoot,

@@ -1,51 +1,66 @@
-//! `caproot list`: the skills below roots. Leaves how problems are worded to `report`, and many executors
-//! to `fleet`.
+//! `caproot list`: the skills below roots, of one daemon or of a fleet.
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::CommandFailure;
-use super::fleet;
-use super::output::{OutputFormat, print_full_table, print_message, print_stderr, print_table};
+use super::fleet::read_fleet;
+use super::output::{
+    OutputFormat, print_full_table, print_json, print_message, print_stderr, print_table,
+};
 use super::report;
 use super::text::escape_text;
+use crate::client::fleet::{ExecutorListing, ListStage};
+use crate::client::json;
 use crate::endpoint::ProcessEnv;
-use crate::proto::caproot::v1::{Consistency, ListSkillsRequest, RootState, Skill, SkillView};
+use crate::proto::caproot::v1::{
+    Consistency, ListSkillsRequest, ListSkillsResponse, RootState, SelectedCapabilityRoot, Skill,
+    SkillView,
+};
 use clap::Args;
-use std::path::PathBuf;
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Delay until progress is shown.
+const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
 /// List the skills below roots
 ///
-/// The skills go to stdout; roots that are not ready, what is wrong with skills, and a summary go to
-/// stderr. Exits with 1 when a root is not ready, or an executor of --fleet does not answer.
+/// Prints the skills to stdout. Roots that are not ready, diagnostics and a summary go to stderr.
+/// Exits with 1 if a root is not ready, or if an executor of --fleet does not respond.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   caproot list                                   every published root
   caproot list --long                            with handles, for `caproot read` and scripts
-  caproot list --root ./skills --fresh           a directory, searched again
+  caproot list --root ./skills --fresh           a directory, scanned again
   caproot list --root published:team --product codex
-  caproot list --selected thread-start.json      the roots that a platform selected
-  caproot list --fleet fleet.yaml                what each executor of a file publishes
+  caproot list --selected thread-start.json      roots that a platform selected
+  caproot list --fleet fleet.yaml                published roots of the executors of a file
   caproot list --output json | jq -r '.skills[].package'")]
 pub(super) struct ListArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     #[command(flatten)]
     selection: SelectionArgs,
-    /// Ask many executors at once: those of this file, in YAML or JSON, which maps environment ids to
-    /// endpoints. Without --selected, what each publishes
+    /// Ask many executors at once: the executors in this YAML or JSON file, which maps environment
+    /// ids to endpoints. Without --selected, lists the published roots of each executor
     #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "timeout", "server_name"])]
     fleet: Option<PathBuf>,
     /// Only skills for this product, or for every product
     #[arg(long, value_name = "PRODUCT", default_value = "", hide_default_value = true)]
     product: String,
-    /// Include every change made before the call
+    /// Include every change before the call
     #[arg(long)]
     fresh: bool,
-    /// Show the handle of each skill in place of its root, and cut nothing; json always holds handles
+    /// Show the handle of each skill instead of its root, and truncate nothing; json always has
+    /// handles
     #[arg(long)]
     long: bool,
-    /// How to print the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
 }
@@ -63,9 +78,9 @@ pub(super) async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandF
         ..ListSkillsRequest::default()
     };
     if let Some(file) = &args.fleet {
-        args.connection.refuse_endpoint()?;
+        args.connection.reject_endpoint()?;
         let roots = args.selection.roots_from_file()?;
-        return fleet::list_fleet(file, roots, &request, args.long, args.output).await;
+        return list_fleet(file, roots, &request, args.long, args.output).await;
     }
     let (mut client, _) = args.connection.connect(env).await?;
     request.selected_capability_roots = args.selection.selected_roots(&mut client, env).await?;
@@ -87,28 +102,173 @@ pub(super) async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandF
     Ok(if ready { exit::OK } else { exit::PROBLEMS_FOUND })
 }
 
-/// What `--fresh` asks for.
+/// Returns the consistency for `--fresh`.
 pub(super) fn consistency(fresh: bool) -> Consistency {
     if fresh { Consistency::Fresh } else { Consistency::Cached }
 }
 
-/// The name, place and description of a skill. The place is the handle with `--long`, else the root.
-pub(super) fn skill_row(skill: &Skill, is_long: bool) -> [String; 3] {
+/// Returns the name, location and description of a skill. With `--long`, the location is the
+/// handle, otherwise the root.
+fn skill_row(skill: &Skill, is_long: bool) -> [String; 3] {
     let root = || skill.authority.as_ref().map_or("", |authority| &authority.id);
-    let place = if is_long { &skill.package } else { root() };
-    [escape_text(&skill.name), escape_text(place), escape_text(&skill.description)]
+    let location = if is_long { &skill.package } else { root() };
+    [escape_text(&skill.name), escape_text(location), escape_text(&skill.description)]
 }
 
-/// The head of the column with the place.
-pub(super) fn location_header(is_long: bool) -> &'static str {
+/// Returns the header of the location column.
+fn location_header(is_long: bool) -> &'static str {
     if is_long { "HANDLE" } else { "ROOT" }
 }
 
-/// Prints skills. A long table is as wide as its rows, so that every handle can be copied.
-pub(super) fn print_skills<const N: usize>(
+/// Prints skills. A long table is not truncated, so that handles can be copied.
+fn print_skills<const N: usize>(
     head: [&str; N],
     rows: &[[String; N]],
     is_long: bool,
 ) -> Result<(), CommandFailure> {
     if is_long { print_full_table(head, rows) } else { print_table(head, rows) }
+}
+
+/// Prints the skills and the result of each executor.
+async fn list_fleet(
+    file: &Path,
+    roots: Option<Vec<SelectedCapabilityRoot>>,
+    request: &ListSkillsRequest,
+    is_long: bool,
+    output: OutputFormat,
+) -> Result<u8, CommandFailure> {
+    let fleet = read_fleet(file).await?;
+    let progress = FleetProgress::default();
+    let listed = {
+        let on_progress = |environment: &str, stage| progress.record_stage(environment, stage);
+        let listing = fleet.list_skills(roots, request, &on_progress);
+        tokio::pin!(listing);
+        if let Ok(listed) = tokio::time::timeout(PROGRESS_DELAY, &mut listing).await {
+            listed
+        } else {
+            progress.show_bars();
+            listing.await
+        }
+    };
+    progress.clear_bars();
+    match output {
+        OutputFormat::Text => print_text(&listed, is_long)?,
+        OutputFormat::Json => print_json(&fleet_json(&listed)?)?,
+    }
+    let is_well = |listed: &ExecutorListing| {
+        let ready = |list: &ListSkillsResponse| {
+            list.roots.iter().all(|root| root.state() == RootState::Ready)
+        };
+        listed.outcome.as_ref().is_ok_and(ready)
+    };
+    Ok(if listed.iter().all(is_well) { exit::OK } else { exit::PROBLEMS_FOUND })
+}
+
+fn print_text(listed: &[ExecutorListing], is_long: bool) -> Result<(), CommandFailure> {
+    let mut rows = Vec::new();
+    let mut lines = Vec::new();
+    for ExecutorListing { environment_id, outcome } in listed {
+        let environment = escape_text(environment_id);
+        match outcome {
+            Ok(list) => {
+                rows.extend(list.skills.iter().map(|skill| {
+                    let [name, location, description] = skill_row(skill, is_long);
+                    [name, environment.clone(), location, description]
+                }));
+                lines.extend(
+                    report::skills_report(list).iter().map(|l| format!("{environment}: {l}")),
+                );
+            }
+            Err(why) => {
+                lines.push(format!("error[UNAVAILABLE] {environment}: {}", escape_text(why)))
+            }
+        }
+    }
+    let head = ["NAME", "ENVIRONMENT", location_header(is_long), "DESCRIPTION"];
+    print_skills(head, &rows, is_long)?;
+    let answered = listed.iter().filter(|listed| listed.outcome.is_ok()).count();
+    let all = report::count_with_noun(rows.len(), "skill");
+    lines.push(format!(
+        "{all} of {answered} of {}",
+        report::count_with_noun(listed.len(), "executor")
+    ));
+    print_stderr(&lines);
+    Ok(())
+}
+
+fn fleet_json(listed: &[ExecutorListing]) -> Result<Value, CommandFailure> {
+    let one = |ExecutorListing { environment_id, outcome }: &ExecutorListing| {
+        let nonsense =
+            |error: &dyn std::fmt::Display| CommandFailure::invalid_response(&error.to_string());
+        Ok(match outcome {
+            Err(why) => json!({ "environmentId": environment_id, "error": why }),
+            Ok(list) => {
+                let list = json::to_dynamic(list).map_err(|error| nonsense(&error))?;
+                let list = serde_json::to_value(&list).map_err(|error| nonsense(&error))?;
+                json!({ "environmentId": environment_id, "list": list })
+            }
+        })
+    };
+    let executors: Vec<Value> = listed.iter().map(one).collect::<Result<_, CommandFailure>>()?;
+    Ok(json!({ "executors": executors }))
+}
+
+/// Progress of each executor, on stderr if stderr is a terminal.
+#[derive(Default)]
+struct FleetProgress(Mutex<ProgressState>);
+
+#[derive(Default)]
+struct ProgressState {
+    stages: BTreeMap<String, ListStage>,
+    bars: Option<(MultiProgress, BTreeMap<String, ProgressBar>)>,
+}
+
+impl FleetProgress {
+    fn record_stage(&self, environment: &str, stage: ListStage) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.stages.insert(environment.to_owned(), stage);
+        seen.draw_bar(environment, stage);
+    }
+
+    fn show_bars(&self) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.bars = Some((MultiProgress::new(), BTreeMap::new()));
+        for (environment, stage) in seen.stages.clone() {
+            seen.draw_bar(&environment, stage);
+        }
+    }
+
+    fn clear_bars(&self) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((all, _)) = seen.bars.take() {
+            // A write error of the progress display is ignored.
+            let _ = all.clear();
+        }
+    }
+}
+
+impl ProgressState {
+    fn draw_bar(&mut self, environment: &str, stage: ListStage) {
+        let Some((all, bars)) = &mut self.bars else { return };
+        let bar = bars.entry(environment.to_owned()).or_insert_with(|| {
+            let style = ProgressStyle::with_template("{spinner} {prefix}: {msg}");
+            let bar = all.add(ProgressBar::new_spinner());
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+            bar.set_prefix(escape_text(environment));
+            bar.enable_steady_tick(Duration::from_millis(100));
+            bar
+        });
+        let text = match stage {
+            ListStage::Connecting => "connecting",
+            ListStage::ListingRoots => "listing its published roots",
+            ListStage::ListingSkills => "listing skills",
+            ListStage::Done => "done",
+            ListStage::Failed => "does not respond",
+        };
+        if matches!(stage, ListStage::Done | ListStage::Failed) {
+            bar.finish_with_message(text);
+        } else {
+            bar.set_message(text);
+        }
+    }
 }

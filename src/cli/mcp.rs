@@ -1,4 +1,4 @@
-//! `caproot mcp`: the skills of a daemon for MCP hosts. Leaves the protocol to the room `mcp`.
+//! `caproot mcp`: the skills of a daemon for MCP hosts.
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
@@ -15,15 +15,15 @@ use std::net::SocketAddr;
 
 /// Serve the skills of a running daemon to MCP hosts
 ///
-/// Without --http, the server speaks over stdin and stdout, as hosts start it, and ends with stdin.
-/// With --http, it prints one line, `listening http://…/mcp`, and serves until SIGINT or SIGTERM. When
-/// the daemon is gone, calls fail until it is back; the server connects again by itself.
+/// Without --http, the server uses stdin and stdout, as hosts start it, and ends with stdin. With
+/// --http, it prints one line, `listening http://…/mcp`, and serves until SIGINT or SIGTERM. If the
+/// daemon is lost, calls fail until the daemon is back. The server reconnects by itself.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   caproot mcp                                    every published root, over stdio
   caproot mcp --root ./skills                    a directory
-  caproot mcp --tools                            for hosts that show a model tools only
+  caproot mcp --tools                            for hosts whose model sees tools only
   caproot mcp --http 127.0.0.1:7421              over HTTP, for this machine only
   caproot mcp --http 0.0.0.0:7421 --insecure-http --allow-host skills.example.org")]
 pub(super) struct McpArgs {
@@ -34,54 +34,56 @@ pub(super) struct McpArgs {
     /// Only skills for this product, or for every product
     #[arg(long, value_name = "PRODUCT", default_value = "", hide_default_value = true)]
     product: String,
-    /// Also offer the tools `skills_list` and `skills_read`, for hosts whose model sees no resources; their
-    /// roots stay those of the start
+    /// Also serve the tools `skills_list` and `skills_read`, for hosts whose model sees no
+    /// resources; the roots of the tools are fixed at the start
     #[arg(long)]
     tools: bool,
-    /// Serve over streamable HTTP at this address, at the path /mcp; port 0 takes a free one
+    /// Serve over streamable HTTP at this address, at the path /mcp; port 0 takes a free port
     #[arg(long, value_name = "ADDRESS:PORT")]
     http: Option<SocketAddr>,
-    /// A name that clients may call this machine by, beside localhost; repeat for more
+    /// Host name by which clients may address the server, in addition to localhost; repeat for more
     #[arg(long, value_name = "HOST[:PORT]", requires = "http", value_parser = parse_host)]
     allow_host: Vec<String>,
-    /// Where pages come from that may ask, beside this machine; repeat for more
+    /// Origin of pages that may send requests, in addition to pages of this machine; repeat for
+    /// more
     #[arg(long, value_name = "SCHEME://HOST[:PORT]", requires = "http", value_parser = parse_origin)]
     allow_origin: Vec<String>,
-    /// Let --http be another address than loopback: whoever reaches it can read every skill, and
-    /// whoever is on the way can change what is read
+    /// Allow --http at an address that is not loopback: every client on the network can then read
+    /// every skill, and an attacker on the network can change the responses
     #[arg(long, requires = "http")]
     insecure_http: bool,
 }
 
-/// A `Host` that is compared, and never one that is passed over.
+/// Rejects wildcards: the SDK would not compare the header with them.
 fn parse_host(text: &str) -> Result<String, String> {
     let authority = text.parse::<http::uri::Authority>().ok();
     let fits = authority.is_some_and(|authority| !authority.as_str().contains(['@', '*']));
-    fits.then(|| text.to_owned()).ok_or_else(|| "it is no HOST or HOST:PORT".to_owned())
+    fits.then(|| text.to_owned()).ok_or_else(|| "expected HOST or HOST:PORT".to_owned())
 }
 
-/// With its port, which by default is that of the scheme: one without would mean every port.
+/// Returns the origin with its port, which defaults to the port of the scheme. An origin without a
+/// port would match every port.
 fn parse_origin(text: &str) -> Result<String, String> {
     let uri = text.parse::<http::Uri>().ok();
     let parts = uri.as_ref().and_then(|uri| Some((uri.scheme_str()?, uri.authority()?)));
-    let (scheme, authority) = parts.ok_or("it is no SCHEME://HOST or SCHEME://HOST:PORT")?;
+    let (scheme, authority) = parts.ok_or("expected SCHEME://HOST or SCHEME://HOST:PORT")?;
     let bare = format!("{scheme}://{authority}");
     let port = match (authority.port_u16(), scheme) {
         (Some(port), _) => port,
         (None, "http") => 80,
         (None, "https") => 443,
-        (None, _) => return Err("its port is missing".to_owned()),
+        (None, _) => return Err("the port is missing".to_owned()),
     };
     if bare != text || bare.contains('@') {
-        return Err("an origin is SCHEME://HOST:PORT, and nothing more".to_owned());
+        return Err("expected only SCHEME://HOST:PORT".to_owned());
     }
     Ok(format!("{scheme}://{}:{port}", authority.host()))
 }
 
-/// Serves until something ends it.
+/// Serves until stdin ends, a signal comes or the daemon rejects the watch.
 pub(super) async fn run(args: McpArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let stop = stop_signal().map_err(|error| {
-        CommandFailure::new(exit::INTERNAL, format!("signals cannot be received: {error}"))
+        CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
     })?;
     tokio::select! {
         () = stop => Ok(exit::OK),
@@ -91,20 +93,21 @@ pub(super) async fn run(args: McpArgs, env: &ProcessEnv) -> Result<u8, CommandFa
 
 async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     if args.http.is_none() && args.selection.is_of_stdin() {
-        let sentence = "stdin is the MCP host's; name a file with --selected";
+        let sentence =
+            "--selected - cannot be used here: stdin belongs to the MCP host; name a file";
         return Err(CommandFailure::new(exit::USAGE, sentence));
     }
     if args.http.is_some_and(|http| !http.ip().to_canonical().is_loopback()) && !args.insecure_http
     {
-        let sentence = "over HTTP, skills are served on loopback addresses only";
+        let sentence = "--http accepts only loopback addresses";
         return Err(CommandFailure::new(exit::BAD_CONFIG, sentence).with_hint(
-            "put a proxy with TLS in front of it; or say --insecure-http, and --allow-host for its name",
+            "use a proxy with TLS, or set --insecure-http, and --allow-host for the name of this machine",
         ));
     }
     let (mut client, executor) = args.connection.connect_executor(env).await?;
     let roots = args.selection.selected_roots(&mut client, env).await?;
     let published = args.selection.selects_published();
-    let way = match args.http {
+    let transport = match args.http {
         None => ServerTransport::Stdio,
         Some(address) => {
             let listener = bind_listener(address)?;
@@ -115,7 +118,7 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
         }
     };
     let tools = if args.tools {
-        // Hosts refuse a dot in the name of a tool.
+        // Hosts reject dots in the names of tools.
         let tool_names = ToolNames::flat("skills", "_")
             .map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
         let options = SessionOptions {
@@ -129,19 +132,17 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
     } else {
         None
     };
-    let followed = SkillSubscription { roots, follows_published: published, product: args.product };
-    let tell = |sentence: String| print_stderr(&[format!("caproot: {}", escape_text(&sentence))]);
-    // On the heap: it is large, and every command would be.
-    Box::pin(serve(client, followed, way, tools, tell)).await?;
+    let subscription =
+        SkillSubscription { roots, follows_published: published, product: args.product };
+    let report = |sentence: String| print_stderr(&[format!("caproot: {}", escape_text(&sentence))]);
+    // Boxed, because the future is large and would enlarge the future of every command.
+    Box::pin(serve(client, subscription, transport, tools, report)).await?;
     Ok(exit::OK)
 }
 
 fn bind_listener(address: SocketAddr) -> Result<HttpListener, CommandFailure> {
     let cannot = |error| {
-        CommandFailure::new(
-            exit::CANNOT_LISTEN,
-            format!("{address} cannot be listened on: {error}"),
-        )
+        CommandFailure::new(exit::CANNOT_LISTEN, format!("cannot listen on {address}: {error}"))
     };
     let listener = HttpListener::bind(address).map_err(cannot)?;
     let url = listener.url().map_err(cannot)?;
@@ -154,7 +155,7 @@ mod tests {
     use super::{parse_host, parse_origin};
 
     #[test]
-    fn hosts_and_origins() {
+    fn only_exact_hosts_and_origins_are_accepted() {
         for good in ["skills.example.org", "skills.example.org:8443", "[::1]:80", "10.0.0.1"] {
             assert_eq!(parse_host(good).as_deref(), Ok(good));
         }

@@ -1,4 +1,4 @@
-//! Writes results to stdout, and knows what it is: a terminal of some width, or not.
+//! Output on stdout and stderr, and the properties of the terminal.
 
 use super::failure::CommandFailure;
 use super::table;
@@ -8,16 +8,16 @@ use clap::ValueEnum;
 use serde::Serialize;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 
-/// In which form a result is printed.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum OutputFormat {
-    /// For people.
+    /// For people
     Text,
-    /// For programs: JSON; of what a daemon answers, its proto3 JSON.
+    /// For programs: JSON; for responses of a daemon, proto3 JSON
     Json,
 }
 
-/// Lets `write` print a result, and sees to it that it arrived.
+/// Lets `write` print to stdout, and flushes it.
 pub(super) fn write_stdout(
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), CommandFailure> {
@@ -27,9 +27,9 @@ pub(super) fn write_stdout(
         .map_err(|error| CommandFailure::from_write_error(&error))
 }
 
-/// Prints a value as JSON: over several lines on a terminal, on one otherwise.
+/// Prints a value as JSON: on several lines on a terminal, otherwise on one line.
 pub(super) fn print_json(value: &impl Serialize) -> Result<(), CommandFailure> {
-    // Made first, so that nothing is printed of a value that has no JSON form.
+    // Serialized before printing, so that nothing is printed if the value has no JSON form.
     let text = if io::stdout().is_terminal() {
         serde_json::to_string_pretty(value)
     } else {
@@ -39,7 +39,8 @@ pub(super) fn print_json(value: &impl Serialize) -> Result<(), CommandFailure> {
     write_stdout(|stdout| writeln!(stdout, "{}", escape_json(&text)))
 }
 
-/// Prints rows in aligned columns that fit the terminal, below a head; nothing where there is no row.
+/// Prints rows in aligned columns that fit the terminal, below a header. Without rows, prints
+/// nothing.
 pub(super) fn print_table<const N: usize>(
     head: [&str; N],
     rows: &[[String; N]],
@@ -47,7 +48,7 @@ pub(super) fn print_table<const N: usize>(
     print_lines(head, rows, terminal_width())
 }
 
-/// Prints the same table as wide as its rows, however narrow the terminal.
+/// Prints the table without truncation, independent of the terminal's width.
 pub(super) fn print_full_table<const N: usize>(
     head: [&str; N],
     rows: &[[String; N]],
@@ -68,14 +69,14 @@ fn print_lines<const N: usize>(
     write_stdout(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))
 }
 
-/// Prints an answer of the daemon as its proto3 JSON.
+/// Prints a response of the daemon as proto3 JSON.
 pub(super) fn print_message(message: &impl json::JsonMessage) -> Result<(), CommandFailure> {
     print_json(
         &json::to_dynamic(message).map_err(|error| CommandFailure::invalid_response(&error))?,
     )
 }
 
-/// Says something to a person, on stderr. That nobody listens is no failure.
+/// Prints lines to stderr. Write errors are ignored.
 pub(super) fn print_stderr(lines: &[String]) {
     let mut stderr = BufWriter::new(io::stderr().lock());
     for line in lines {
@@ -84,24 +85,24 @@ pub(super) fn print_stderr(lines: &[String]) {
     let _ = stderr.flush();
 }
 
-/// Whether colours are welcome on stdout: it is a terminal that has some, and `NO_COLOR` is not set.
+/// Whether stdout supports color: a terminal with color, and `NO_COLOR` is not set.
 pub(super) fn stdout_supports_color() -> bool {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let is_dumb = set("TERM").is_none_or(|term| term == "dumb");
     io::stdout().is_terminal() && set("NO_COLOR").is_none() && !is_dumb
 }
 
-/// How many columns stdout's terminal has: `COLUMNS` if set, else what the terminal says, else 80.
-/// `None` where stdout is no terminal.
+/// Returns the width of stdout's terminal: `COLUMNS` if set, otherwise the width that the terminal
+/// reports, otherwise 80. `None` if stdout is not a terminal.
 fn terminal_width() -> Option<usize> {
     let stdout = io::stdout();
     if !stdout.is_terminal() {
         return None;
     }
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    let asked = || {
+    let reported = || {
         let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
         Some(usize::from(size.ws_col))
     };
-    columns.or_else(asked).filter(|columns| *columns > 0).or(Some(80))
+    columns.or_else(reported).filter(|columns| *columns > 0).or(Some(80))
 }

@@ -1,5 +1,5 @@
-//! `caproot path`: the native path of a package or of a file in one, on the executor. The daemon
-//! only says what is listed; the path is found here, with this user's permissions.
+//! `caproot path`: the native path of a package or file, on the executor. The daemon only says
+//! whether the file is listed. The path is resolved here with the permissions of this user.
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
@@ -22,13 +22,13 @@ use std::io::{self, IsTerminal as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// Print where a listed skill, or a file of it, is on this machine
+/// Print the path of a listed skill or of its file on this machine
 ///
-/// For use on the executor, so that a shell can run a skill's scripts. The daemon says whether it
-/// lists what is asked for, and never where it is: that is found below the root's directory by this
-/// command itself. The path has no links in it. The daemon's config file says where a published root
-/// is. If this user may not read the file, the root must be one of the usual places of this user, or
-/// be given as --root ID=DIR.
+/// For use on the executor, so that a shell can run a skill's scripts. The daemon says whether the
+/// file is listed, but never its path. This command resolves the path below the root's directory.
+/// The path has no symbolic links. The daemon's config file names the directory of a published
+/// root. If this user may not read the config file, the root must be a default directory of this
+/// user, or be set with --root ID=DIR.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -37,21 +37,21 @@ Examples:
   caproot path deploy-kit:deploy --config /srv/caproot.yaml
   caproot path skill://team/a --root team=/srv/skills --allow /srv/shared")]
 pub(super) struct PathArgs {
-    /// The handle of a package or of a file in one, or the name of a skill that no other skill has
+    /// Handle of a package or file, or the name of a skill if no other skill has the name
     #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse)]
     package: PackageArg,
     #[command(flatten)]
     connection: ConnectionArgs,
     #[command(flatten)]
     selection: SelectionArgs,
-    /// The config file of the daemon, which says where published roots are
-    /// [default: /etc/caproot/caproot.yaml]
+    /// Config file of the daemon, which has the directories of published roots [default:
+    /// /etc/caproot/caproot.yaml]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Follow links out of the root's directory into this one; repeat for more
+    /// Follow links out of the root's directory into this directory; repeat for more
     #[arg(long, value_name = "DIR")]
     allow: Vec<PathBuf>,
-    /// How to print the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
 }
@@ -73,7 +73,7 @@ pub(super) async fn run(args: PathArgs, env: &ProcessEnv) -> Result<u8, CommandF
     Ok(exit::OK)
 }
 
-/// Makes sure that the daemon lists what the handle names; gives the package that it belongs to.
+/// Checks that the daemon lists the file of the handle, and returns its package.
 async fn listed_package(
     client: &mut Client,
     root: &SelectedCapabilityRoot,
@@ -86,19 +86,19 @@ async fn listed_package(
         package: package.clone(),
         ..ListResourcesRequest::default()
     };
-    // For a handle that is in no package, the daemon says what is wrong with it.
+    // If the handle is in no package, the daemon reports the problem.
     let list = client.list_resources(&request).await?;
     if package == handle || list.resources.iter().any(|file| file.resource == handle) {
         return Ok(package);
     }
-    let sentence = "the daemon lists no such file in the package";
+    let sentence = "the package has no such file in the daemon's list";
     Err(CommandFailure::new(exit::REJECTED, sentence)
-        .with_hint("`caproot resources PACKAGE` shows what it lists"))
+        .with_hint("`caproot resources PACKAGE` lists the files"))
 }
 
-/// The root as a directory of this machine: the directory that the root is selected by. For a
-/// published root, the directory that the config file names, or the usual place of that id, if the
-/// daemon finds the same skill there.
+/// Returns the root with a directory of this machine: the directory by which the root is selected.
+/// For a published root: the directory in the config file, or the default directory of that id, if
+/// the daemon finds the same skill there.
 async fn root_directory(
     client: &mut Client,
     root: SelectedCapabilityRoot,
@@ -111,16 +111,16 @@ async fn root_directory(
         Some(RootLocation::Directory(dir)) => return Ok((root, dir)),
         Some(RootLocation::Published(id)) => id,
         None => {
-            let sentence = format!("the root `{}` has no path that names a directory", root.id);
+            let sentence = format!("the path of the root `{}` is not a directory", root.id);
             return Err(CommandFailure::new(exit::BAD_CONFIG, sentence));
         }
     };
-    let (places, unread) = published_dirs(&published, config, env);
-    // Another daemon may have another config, and the daemon of another user has other usual places.
+    let (dirs, config_error) = published_dirs(&published, config, env);
+    // The daemon may have another config file or another user with other default directories.
     let content = |skill: Skill| (skill.package, skill.digest, skill.size_bytes);
     let there = find_skill(client, &root, handle, Consistency::Cached).await?;
     let there = there.map(content);
-    for dir in &places {
+    for dir in &dirs {
         let arg = RootArg { id: Some(root.id.clone()), dir: dir.clone().into_os_string() };
         let same =
             select_roots(&[arg], &location.environment_id, None).ok().and_then(|mut s| s.pop());
@@ -130,24 +130,24 @@ async fn root_directory(
             return Ok((same, dir.clone()));
         }
     }
-    let why = match (unread, &places[..]) {
+    let why = match (config_error, &dirs[..]) {
         (Some(why), _) => why,
-        (None, [dir, ..]) => format!("the daemon finds something else in {}", dir.display()),
+        (None, [dir, ..]) => format!("the daemon finds another skill in {}", dir.display()),
         (None, []) => "the config file does not publish the root".to_owned(),
     };
-    let sentence = format!("the directory of the published root `{published}` is not known: {why}");
+    let sentence = format!("unknown directory of the published root `{published}`: {why}");
     Err(CommandFailure::new(exit::BAD_CONFIG, sentence).with_hint(
-        "name the daemon's config file with --config FILE, or say where with --root ID=DIR",
+        "name the daemon's config file with --config FILE, or the directory with --root ID=DIR",
     ))
 }
 
-/// The directories that a published root may be, and why the config file cannot be used.
+/// Returns the possible directories of a published root, and the error of the config file.
 fn published_dirs(
     published: &str,
     config: Option<&Path>,
     env: &ProcessEnv,
 ) -> (Vec<PathBuf>, Option<String>) {
-    let place = |roots: Vec<PublishedRoot>| {
+    let find_path = |roots: Vec<PublishedRoot>| {
         let root = roots.into_iter().find(|root| root.id.as_str() == published);
         root.map(|root| PathBuf::from(OsStr::from_bytes(&root.path)))
     };
@@ -156,52 +156,54 @@ fn published_dirs(
     } else {
         let usual =
             Config::from_flags(ServeFlags::default(), env).map(|usual| usual.published_roots);
-        (env.etc.join("caproot/caproot.yaml"), place(usual.unwrap_or_default()))
+        (env.etc.join("caproot/caproot.yaml"), find_path(usual.unwrap_or_default()))
     };
-    let (named, unread) = match read_published(&file, env) {
-        Ok(roots) => (place(roots), None),
+    let (named, config_error) = match read_published(&file, env) {
+        Ok(roots) => (find_path(roots), None),
         Err(why) => (None, Some(why)),
     };
-    (named.into_iter().chain(usual).collect(), unread)
+    (named.into_iter().chain(usual).collect(), config_error)
 }
 
 fn read_published(file: &Path, env: &ProcessEnv) -> Result<Vec<PublishedRoot>, String> {
     if let Err(error) = File::open(file) {
-        return Err(format!("{} cannot be read: {error}", file.display()));
+        return Err(format!("cannot read {}: {error}", file.display()));
     }
     Config::read_published_roots(file, env)
         .map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }
 
-/// Why what the daemon lists is not found by this user.
+/// Explains why this user cannot find a listed file.
 fn locate_failure(why: LocateError, dir: &Path) -> CommandFailure {
-    const HERE: &str = "run this on the executor, as a user who may read the root";
+    const HERE: &str = "run this command on the executor, as a user who may read the root";
     let below = dir.display();
     match why {
         LocateError::InvalidHandle(problem) => {
-            CommandFailure::invalid_response(&format!("a handle {problem}"))
+            CommandFailure::invalid_response(&format!("handle: {problem}"))
         }
         LocateError::RootUnavailable => {
-            let sentence = format!("the root's directory {below} cannot be opened by this user");
+            let sentence = format!("this user cannot open the root's directory {below}");
             CommandFailure::new(exit::PROBLEMS_FOUND, sentence).with_hint(HERE)
         }
         LocateError::NotFound => CommandFailure::new(
             exit::PROBLEMS_FOUND,
-            format!("the daemon lists it, and it is not below {below}"),
+            format!("the daemon lists the file, but the file is not below {below}"),
         )
         .with_hint(HERE),
         LocateError::Outside => {
-            let sentence = format!("a link leads out of {below}, and out of every --allow");
+            let sentence =
+                format!("a link leads out of {below} and out of every --allow directory");
             CommandFailure::new(exit::BAD_CONFIG, sentence)
-                .with_hint("allow its target's directory: --allow DIR")
+                .with_hint("allow the directory of its target with --allow DIR")
         }
         LocateError::Denied => CommandFailure::new(
             exit::NOT_PERMITTED,
-            format!("this user may not read it below {below}"),
+            format!("this user may not read the file below {below}"),
         ),
-        LocateError::Failed => {
-            CommandFailure::new(exit::PROBLEMS_FOUND, format!("the filesystem below {below} fails"))
-        }
+        LocateError::Failed => CommandFailure::new(
+            exit::PROBLEMS_FOUND,
+            format!("cannot read the filesystem below {below}"),
+        ),
     }
 }
 
@@ -220,7 +222,7 @@ fn print_path(handle: &str, path: &Path, output: OutputFormat) -> Result<(), Com
                 "handle": handle,
                 "uri": file_uri(bytes),
             });
-            // JSON cannot hold one that is not UTF-8; its URI can.
+            // JSON cannot represent a path that is not UTF-8. The URI can.
             if let Some(text) = path.to_str() {
                 answer["path"] = text.into();
             }

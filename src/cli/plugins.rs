@@ -1,4 +1,4 @@
-//! Plugins for a person: as a tree, and what changed of them.
+//! Text of plugins: as a tree, and as lines of changes.
 
 use super::table::truncate_to_width;
 use super::text::{EscapedText, escape_text};
@@ -8,13 +8,13 @@ use crate::proto::caproot::v1::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// The most columns of a text in a tree or a line.
+/// Maximum width of a text in a tree or line.
 const MAX_TEXT_COLUMNS: usize = 100;
 
-/// One component: its kind, its name, and what else is told of it.
+/// Kind, name and details of a component.
 type ComponentLine = (&'static str, String, String);
 
-/// The plugins that a stream made its reader hold, by package; and marketplaces, by root id.
+/// State of the plugins by package, and of the marketplaces by root id.
 #[derive(Default)]
 pub(super) struct PluginChangeReporter {
     plugins: BTreeMap<String, Plugin>,
@@ -22,11 +22,16 @@ pub(super) struct PluginChangeReporter {
 }
 
 impl PluginChangeReporter {
-    /// Takes what deltas say; gives the lines of what is not as it was. `anew`: they are all there is.
-    pub(super) fn apply_deltas(&mut self, deltas: Vec<SkillDelta>, anew: bool) -> Vec<String> {
+    /// Applies deltas and returns a line for each change. With `replaces_all`, the deltas are the
+    /// whole state.
+    pub(super) fn apply_deltas(
+        &mut self,
+        deltas: Vec<SkillDelta>,
+        replaces_all: bool,
+    ) -> Vec<String> {
         let mut lines = Vec::new();
         let mut gone: Vec<String> = Vec::new();
-        if anew {
+        if replaces_all {
             let now = deltas.iter().flat_map(|delta| &delta.upserted_plugins);
             let now: BTreeSet<&str> = now.map(|plugin| plugin.package.as_str()).collect();
             gone.extend(
@@ -56,10 +61,10 @@ impl PluginChangeReporter {
             if let Some(lists) = delta.marketplaces {
                 let lists = lists.marketplaces;
                 if self.marketplaces.get(&delta.root_id).is_none_or(|before| *before != lists) {
-                    let told: Vec<_> = lists.iter().map(marketplace_text).collect();
-                    let told = if told.is_empty() { "none".to_owned() } else { told.join(", ") };
+                    let parts: Vec<_> = lists.iter().map(marketplace_text).collect();
+                    let parts = if parts.is_empty() { "none".to_owned() } else { parts.join(", ") };
                     lines.push(format!(
-                        "~ marketplaces of root {}: {told}",
+                        "~ marketplaces of root {}: {parts}",
                         EscapedText(&delta.root_id)
                     ));
                     self.marketplaces.insert(delta.root_id, lists);
@@ -70,7 +75,7 @@ impl PluginChangeReporter {
     }
 }
 
-/// A root's plugins and what they declare, indented below it.
+/// Returns the lines of a root's plugins with their components.
 pub(super) fn plugin_tree(plugins: &[Plugin], marketplaces: &[Marketplace]) -> Vec<String> {
     let mut lines = Vec::new();
     for list in marketplaces {
@@ -109,7 +114,7 @@ fn plugin_line(sign: char, plugin: &Plugin, what: &str) -> String {
     format!("{sign} plugin {}  {}  {what}", EscapedText(&plugin.name), EscapedText(&plugin.package))
 }
 
-/// How many of each kind a plugin declares.
+/// Counts the components of each kind.
 fn component_counts(plugin: &Plugin) -> String {
     let mut kinds: Vec<(&str, usize)> = Vec::new();
     for (kind, ..) in component_lines(plugin) {
@@ -118,34 +123,36 @@ fn component_counts(plugin: &Plugin) -> String {
             None => kinds.push((kind, 1)),
         }
     }
-    let told: Vec<_> = kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
-    if told.is_empty() { "declares nothing but skills".to_owned() } else { told.join(", ") }
+    let parts: Vec<_> = kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    if parts.is_empty() { "only skills".to_owned() } else { parts.join(", ") }
 }
 
-/// Which components came, changed and went.
+/// Lists the added, changed and removed components.
 fn plugin_difference(before: &Plugin, now: &Plugin) -> String {
     const MOST: usize = 8;
     let (old, new) = (component_lines(before), component_lines(now));
     let named = |all: &[ComponentLine], of: &ComponentLine| {
         all.iter().any(|c| (c.0, &c.1) == (of.0, &of.1))
     };
-    let mut told = Vec::new();
+    let mut parts = Vec::new();
     let gone = old.iter().filter(|c| !named(&new, c));
-    told.extend(gone.map(|(kind, name, _)| format!("-{kind} {name}")));
+    parts.extend(gone.map(|(kind, name, _)| format!("-{kind} {name}")));
     for component in new.iter().filter(|c| !old.contains(c)) {
         let sign = if named(&old, component) { '~' } else { '+' };
-        told.push(format!("{sign}{} {}", component.0, component.1));
+        parts.push(format!("{sign}{} {}", component.0, component.1));
     }
     if before.name != now.name {
-        told.insert(0, format!("was {}", EscapedText(&before.name)));
+        parts.insert(0, format!("was {}", EscapedText(&before.name)));
     }
-    match told.len() {
-        0 if now.stale && !before.stale => "stale: a file of it no longer parses".to_owned(),
-        0 => "its manifest, or a detail of a component".to_owned(),
-        count if count > MOST => {
-            format!("{} and {} more", told[..MOST].join(", "), count - MOST)
+    match parts.len() {
+        0 if now.stale && !before.stale => {
+            "stale: a file of the plugin can no longer be parsed".to_owned()
         }
-        _ => told.join(", "),
+        0 => "the manifest or a detail of a component changed".to_owned(),
+        count if count > MOST => {
+            format!("{} and {} more", parts[..MOST].join(", "), count - MOST)
+        }
+        _ => parts.join(", "),
     }
 }
 
@@ -153,37 +160,37 @@ fn component_lines(plugin: &Plugin) -> Vec<ComponentLine> {
     let Some(all) = &plugin.components else { return Vec::new() };
     let PluginComponents { mcp_servers, apps, hooks, agents, commands, output_styles, lsp_servers } =
         all;
-    let mut told: Vec<ComponentLine> = Vec::new();
-    let mut tell = |kind, name: &str, what: String| told.push((kind, escape_text(name), what));
+    let mut lines: Vec<ComponentLine> = Vec::new();
+    let mut add = |kind, name: &str, what: String| lines.push((kind, escape_text(name), what));
     for server in mcp_servers {
-        tell("mcp", &server.name, server_text(server));
+        add("mcp", &server.name, server_text(server));
     }
     for app in apps {
-        tell("app", &app.name, escape_text(&app.id));
+        add("app", &app.name, escape_text(&app.id));
     }
     for hook in hooks {
         let run = [&hook.command, &hook.url, &hook.prompt];
         let run = run.into_iter().find(|text| !text.is_empty()).map_or("", String::as_str);
         let of = if hook.matcher.is_empty() { String::new() } else { format!("{} ", hook.matcher) };
-        tell("hook", &hook.event, escape_text(&format!("{of}{}: {run}", hook.kind)));
+        add("hook", &hook.event, escape_text(&format!("{of}{}: {run}", hook.kind)));
     }
     for agent in agents {
-        tell("agent", &agent.name, escape_text(&agent.description));
+        add("agent", &agent.name, escape_text(&agent.description));
     }
     for command in commands {
-        tell("command", &command.name, escape_text(&command.description));
+        add("command", &command.name, escape_text(&command.description));
     }
     for style in output_styles {
-        tell("output style", &style.name, escape_text(&style.description));
+        add("output style", &style.name, escape_text(&style.description));
     }
     for server in lsp_servers {
-        tell(
+        add(
             "lsp",
             &server.name,
             escape_text(&format!("{} {}", server.command, server.args.join(" "))),
         );
     }
-    told
+    lines
 }
 
 fn server_text(server: &McpServer) -> String {
@@ -198,16 +205,16 @@ fn server_text(server: &McpServer) -> String {
     } else {
         server.url.clone()
     };
-    let mut told = format!("{transport}: {}", what.trim());
+    let mut text = format!("{transport}: {}", what.trim());
     let given = server.environment.iter().chain(&server.headers);
     let names: Vec<&str> = given.map(|NamedValue { name, .. }| name.as_str()).collect();
     if !names.is_empty() {
-        let _ = write!(told, " ({})", names.join(", "));
+        let _ = write!(text, " ({})", names.join(", "));
     }
     if server.enabled == Some(false) {
-        told.push_str(" off");
+        text.push_str(" off");
     }
-    escape_text(&told)
+    escape_text(&text)
 }
 
 #[cfg(test)]
@@ -257,18 +264,18 @@ mod tests {
 
     #[test]
     fn changes_are_reported() {
-        let mut held = PluginChangeReporter::default();
-        let mut told = |delta, anew| held.apply_deltas(vec![delta], anew);
+        let mut reporter = PluginChangeReporter::default();
+        let mut apply = |delta, replaces_all| reporter.apply_deltas(vec![delta], replaces_all);
         assert_eq!(
-            told(delta(vec![plugin("p", &["s"])], &[]), true),
+            apply(delta(vec![plugin("p", &["s"])], &[]), true),
             ["+ plugin p  skill://r/p  mcp 1, app 1"]
         );
         assert_eq!(
-            told(delta(vec![plugin("q", &["t"])], &[]), false),
+            apply(delta(vec![plugin("q", &["t"])], &[]), false),
             ["~ plugin q  skill://r/p  was p, -mcp s, +mcp t"]
         );
-        assert!(told(delta(vec![plugin("q", &["t"])], &[]), true).is_empty());
+        assert!(apply(delta(vec![plugin("q", &["t"])], &[]), true).is_empty());
         let gone = ["- plugin q  skill://r/p  no longer there"];
-        assert_eq!(told(delta(vec![], &["skill://r/p"]), false), gone);
+        assert_eq!(apply(delta(vec![], &["skill://r/p"]), false), gone);
     }
 }

@@ -1,4 +1,4 @@
-//! `caproot read`: one file of a listed package, whole.
+//! `caproot read`: one file of a listed package.
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
@@ -13,40 +13,40 @@ use crate::proto::caproot::v1::read_resource_response::Body;
 use clap::Args;
 use std::io::{self, Write as _};
 
-/// Bytes that are held back before the first are printed, so that a file that changes meanwhile
-/// can be begun anew.
+/// Bytes that are buffered before the first bytes are printed, so that the read can start again if
+/// the file changes.
 const BUFFERED_BYTES: usize = 4 << 20;
-/// The most bytes of a file that is printed as JSON, which is made in memory.
+/// Maximum size of a file that is printed as JSON, which is built in memory.
 const MAX_JSON_BYTES: usize = 256 << 20;
 
 /// Print one file of a listed skill
 ///
-/// A package's handle stands for its SKILL.md. Prints the file's exact bytes, whatever they are.
+/// The handle of a package means its SKILL.md. Prints the exact bytes of the file.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   caproot read pdf                                  a skill's SKILL.md, by the skill's name
-  caproot read skill://skills/pdf                   the same by its handle
+  caproot read skill://skills/pdf                   the same file by its handle
   caproot read skill://skills/pdf/scripts/fill.py > fill.py
   caproot read skill://deploy/a --root deploy=/opt/plugins/deploy
   caproot read skill://skills/pdf --output json | jq -r .digest")]
 pub(super) struct ReadArgs {
-    /// The handle of a package or of a file in one, or the name of a skill that no other skill has;
-    /// `caproot list --long` shows both
+    /// Handle of a package or file, or the name of a skill if no other skill has the name; `caproot
+    /// list --long` shows both
     #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse)]
     package: PackageArg,
     #[command(flatten)]
     connection: ConnectionArgs,
     #[command(flatten)]
     selection: SelectionArgs,
-    /// Bytes to ask for at once; 0 leaves it to the daemon
+    /// Size of each page in bytes; 0 means the daemon's default
     #[arg(long, value_name = "N", default_value_t = 1 << 20)]
     #[arg(value_parser = clap::value_parser!(i64).range(0..))]
     max_bytes: i64,
-    /// Look the package up in a catalog that includes every change made before the call
+    /// Look up the package in a catalog that includes every change before the call
     #[arg(long)]
     fresh: bool,
-    /// How to print the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
 }

@@ -1,4 +1,4 @@
-//! What is wrong below roots, in the words of a compiler, and a summary.
+//! Report of roots and diagnostics in the style of a compiler, with a summary.
 
 use super::text::EscapedText;
 use crate::proto::caproot::v1::{
@@ -7,18 +7,19 @@ use crate::proto::caproot::v1::{
 };
 use std::fmt::Write as _;
 
-/// The hint if the daemon publishes nothing to this caller.
+/// Hint if the daemon publishes no root to this caller.
 pub(super) const NOTHING_PUBLISHED: &str = "hint: no root is published to you: list directories under \
      `roots` in the daemon's config file and reload it, start the daemon with --root DIR, or select a \
      directory here with --root DIR";
 
-/// Roots that are not ready, diagnostics from WARNING up, and a summary, one a line.
+/// Returns the lines for roots that are not ready, for diagnostics from WARNING up, and for the
+/// summary.
 pub(super) fn skills_report(list: &ListSkillsResponse) -> Vec<String> {
     let what = format!("{} in ", count_with_noun(list.skills.len(), "skill"));
     report_lines(&what, &list.roots, &list.diagnostics, list.truncated)
 }
 
-/// The same of roots that were resolved.
+/// Returns the report of resolved roots.
 pub(super) fn resolve_report(answer: &ResolveRootsResponse) -> Vec<String> {
     let status = |root: &ResolvedRoot| RootStatus {
         id: root.id.clone(),
@@ -34,7 +35,7 @@ pub(super) fn resolve_report(answer: &ResolveRootsResponse) -> Vec<String> {
     report_lines("", &roots, &diagnostics, roots.iter().any(|root| root.truncated))
 }
 
-/// The same of published roots.
+/// Returns the report of published roots.
 pub(super) fn roots_report(answer: &ListRootsResponse) -> Vec<String> {
     let status = |root: &PublishedRoot| RootStatus {
         id: root.id.clone(),
@@ -47,7 +48,7 @@ pub(super) fn roots_report(answer: &ListRootsResponse) -> Vec<String> {
     report_lines("published: ", &roots, &[], false)
 }
 
-/// A root's state, with the reason where there is one.
+/// Returns the state of a root, with the reason if there is one.
 pub(super) fn root_state_text(state: RootState, reason: i32) -> String {
     let name = strip_enum_prefix(state.as_str_name(), "ROOT_STATE_");
     if state == RootState::Unavailable {
@@ -80,7 +81,7 @@ fn root_line(root: &RootStatus) -> Option<String> {
     Some(with_message(format!("{head} root {}", EscapedText(&root.id)), &root.message))
 }
 
-/// Why a root cannot be used, by its name, or by its number where a newer daemon knows more.
+/// Returns the name of the reason, or its number if the daemon is newer than this client.
 pub(super) fn root_reason_name(reason: i32) -> String {
     RootReason::try_from(reason).map_or_else(
         |number| number.0.to_string(),
@@ -88,14 +89,14 @@ pub(super) fn root_reason_name(reason: i32) -> String {
     )
 }
 
-/// A diagnostic from WARNING up, on one line.
+/// Formats a diagnostic from WARNING up as one line.
 pub(super) fn diagnostic_line(diagnostic: &Diagnostic) -> Option<String> {
     let severity = match diagnostic.severity() {
         Severity::Error => "error",
         Severity::Warning => "warning",
         Severity::Note | Severity::Unspecified => return None,
     };
-    // A newer daemon may know codes that this client does not.
+    // A newer daemon may have codes that this client does not know.
     let code = DiagnosticCode::try_from(diagnostic.code).map_or_else(
         |number| number.0.to_string(),
         |code| strip_enum_prefix(code.as_str_name(), "DIAGNOSTIC_CODE_").to_owned(),
@@ -142,10 +143,10 @@ fn summary_line(what: &str, roots: &[RootStatus], of: &[Diagnostic], truncated: 
         roots.iter().filter_map(|root| root.counts).map(|c| u64::from(c.diagnostics)).sum();
     let unsent = total.saturating_sub(of.len() as u64);
     if unsent > 0 {
-        let _ = write!(line, ", {unsent} more that the answer has no room for");
+        let _ = write!(line, ", {unsent} more not in the response");
     }
     if truncated {
-        line.push_str("; a limit cut the search short");
+        line.push_str("; the scan ended at a limit");
     }
     line
 }
@@ -208,8 +209,8 @@ mod tests {
                 r"error[NOT_FOUND] root u\u{1b}: Create it.",
                 r"error[YAML_SYNTAX] skill://r/a/SKILL.md:3:7: a\u{202e}b",
                 r"warning[999] root r: a\u{202e}b",
-                "1 skill in 3 roots (2 not ready), 1 error, 1 warning, 6 more that the answer has no \
-                 room for; a limit cut the search short",
+                "1 skill in 3 roots (2 not ready), 1 error, 1 warning, 6 more not in the response; \
+                 the scan ended at a limit",
             ]
         );
     }

@@ -1,4 +1,4 @@
-//! `caproot resolve`: what roots are and what their plugins declare, without their skills.
+//! `caproot resolve`: roots and the components of their plugins, without skills.
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
@@ -15,25 +15,25 @@ use crate::proto::caproot::v1::{
 use clap::Args;
 use std::fmt::Write as _;
 
-/// Say what roots are: their state, kind, counts, and what their plugins declare
+/// Resolve roots: state, kind, counts, and the components of their plugins
 ///
-/// The roots go to stdout, then a tree of the plugins of each that has some; what is wrong below them, and a summary, go to stderr. Exits with 1 when
-/// a root is not ready.
+/// Prints the roots to stdout, followed by a tree of the plugins of each root. Diagnostics and a
+/// summary go to stderr. Exits with 1 if a root is not ready.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   caproot resolve                                every published root
-  caproot resolve --root ./skills --fresh        a directory, searched again
+  caproot resolve --root ./skills --fresh        a directory, scanned again
   caproot resolve --selected thread-start.json --output json | jq '.roots[].diagnostics'")]
 pub(super) struct ResolveArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     #[command(flatten)]
     selection: SelectionArgs,
-    /// Include every change made before the call
+    /// Include every change before the call
     #[arg(long)]
     fresh: bool,
-    /// How to print the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
 }
@@ -73,18 +73,18 @@ fn resolved_root_rows(answer: &ResolveRootsResponse) -> Vec<[String; 3]> {
     answer.roots.iter().map(row).collect()
 }
 
-/// A root's plugins, below a line with its name; `None` where there is nothing of the kind.
+/// Returns the tree of a root's plugins below the root's id, or `None` without plugins and
+/// marketplaces.
 fn root_tree(root: &ResolvedRoot) -> Option<Vec<String>> {
     let lines = plugins::plugin_tree(&root.plugins, &root.marketplaces);
     let head = [String::new(), escape_text(&root.id)];
     (!lines.is_empty()).then(|| head.into_iter().chain(lines).collect())
 }
 
-/// What a root is and holds, such as
-/// `PLUGIN deploy 1.0: 3 skills, 1 left out; directories: 12 searched`.
+/// Describes a root, such as `PLUGIN deploy 1.0: 3 skills, 1 omitted; directories: 12 scanned`.
 fn root_contents(root: &ResolvedRoot) -> String {
     let Some(counts) = &root.counts else { return String::new() };
-    // A newer daemon may know kinds that this client does not.
+    // A newer daemon may have kinds that this client does not know.
     let mut text = RootKind::try_from(root.kind).map_or_else(
         |number| number.0.to_string(),
         |kind| report::strip_enum_prefix(kind.as_str_name(), "ROOT_KIND_").to_owned(),
@@ -102,7 +102,7 @@ fn root_contents(root: &ResolvedRoot) -> String {
             let _ = write!(text, ", {count} {what}");
         }
     }
-    let _ = write!(text, "; directories: {} searched", counts.directories);
+    let _ = write!(text, "; directories: {} scanned", counts.directories);
     if counts.skipped_directories > 0 {
         let _ = write!(text, ", {} skipped", counts.skipped_directories);
     }

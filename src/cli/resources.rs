@@ -15,7 +15,7 @@ use clap::Args;
 
 /// List the files of a listed skill
 ///
-/// The files go to stdout, a summary to stderr. An `x` marks what can be executed.
+/// Prints the files to stdout and a summary to stderr. An `x` marks an executable file.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -24,18 +24,18 @@ Examples:
   caproot resources skill://skills/pdf --digests --output json | jq -r '.resources[].digest'
   caproot resources skill://deploy/a --root deploy=/opt/plugins/deploy")]
 pub(super) struct ResourcesArgs {
-    /// The handle of a package, or the name of a skill that no other skill has; `caproot list --long`
-    /// shows both
+    /// Handle of a package, or the name of a skill if no other skill has the name; `caproot list
+    /// --long` shows both
     #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse)]
     package: PackageArg,
     #[command(flatten)]
     connection: ConnectionArgs,
     #[command(flatten)]
     selection: SelectionArgs,
-    /// Show the digest of each file's content too
+    /// Show the digest of each file, too
     #[arg(long)]
     digests: bool,
-    /// How to print the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
 }
@@ -54,7 +54,7 @@ pub(super) async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, Com
     let answer = client.list_resources(&request).await?;
     match args.output {
         OutputFormat::Text => {
-            // Handles are for copying, so none is cut, however narrow the terminal.
+            // Not truncated, so that handles can be copied.
             let lines = if args.digests {
                 table::table_lines(&rows_with_digests(&answer), None)
             } else {
@@ -92,6 +92,6 @@ fn rows_with_digests(answer: &ListResourcesResponse) -> Vec<[String; 5]> {
 fn resources_summary(answer: &ListResourcesResponse) -> String {
     let bytes: u64 = answer.resources.iter().map(|resource| resource.size_bytes).sum();
     let files = report::count_with_noun(answer.resources.len(), "file");
-    let cut = if answer.truncated { "; a limit left files out" } else { "" };
+    let cut = if answer.truncated { "; files over a limit are omitted" } else { "" };
     format!("{files}, {bytes} bytes{cut}")
 }

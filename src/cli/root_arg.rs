@@ -1,5 +1,4 @@
-//! `--root [ID=]DIR`: how it is read, which id a root gets that was given none, and what is sent
-//! to a daemon for it.
+//! `--root [ID=]DIR`: parsing, the default root id, and the selection for the daemon.
 
 use crate::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
@@ -8,11 +7,11 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Component, Path, PathBuf};
 
-/// What a `file:` URI's path holds as it is (RFC 3986).
+/// Bytes that are not percent-encoded in the path of a `file:` URI (RFC 3986).
 const URI_PATH_ENCODE_SET: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// One `--root`.
+/// Value of one `--root` flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RootArg {
     pub(super) id: Option<String>,
@@ -20,8 +19,8 @@ pub(super) struct RootArg {
 }
 
 impl RootArg {
-    /// Reads `[ID=]DIR`. What begins as a path or a URI does (`/`, `./`, `../`, `file:`,
-    /// `published:`) has no id, so that a directory with a `=` in its name can be given.
+    /// Parses `[ID=]DIR`. A value that starts like a path or URI (`/`, `./`, `../`, `file:`,
+    /// `published:`) has no id, so that a directory may have a `=` in its name.
     pub(super) fn parse(text: OsString) -> Result<Self, &'static str> {
         let bytes = text.as_bytes();
         let starts: [&[u8]; 5] = [b"/", b"./", b"../", b"file:", b"published:"];
@@ -44,8 +43,8 @@ impl RootArg {
     }
 }
 
-/// The selection that the arguments stand for. A relative directory is made absolute by its text
-/// alone: the executor, which may be another machine, resolves links and `..`.
+/// Returns the selection for the flags. A relative directory is made absolute as text only. The
+/// executor, which may be another machine, resolves links and `..`.
 pub(super) fn select_roots(
     args: &[RootArg],
     environment_id: &str,
@@ -69,8 +68,8 @@ pub(super) fn select_roots(
     Ok(ids.into_iter().zip(paths).map(root).collect())
 }
 
-/// The directory as the daemon takes it: an absolute path, or the URI that it is or must become
-/// because its name is not UTF-8.
+/// Returns the directory in the form that the daemon accepts: an absolute path, or a URI if it is a
+/// URI or not UTF-8.
 fn wire_path(dir: &OsStr, current_dir: Option<&Path>) -> Result<String, &'static str> {
     let is_uri = |text: &&str| text.starts_with("file:") || text.starts_with("published:");
     if let Some(uri) = dir.to_str().filter(is_uri) {
@@ -84,18 +83,18 @@ fn wire_path(dir: &OsStr, current_dir: Option<&Path>) -> Result<String, &'static
             .ok_or("the current directory no longer exists; give --root an absolute path")?
             .join(path)
     };
-    // Going by components drops `.` and doubled slashes, and keeps `..`.
+    // Joining the components removes `.` and double slashes, and keeps `..`.
     let path: PathBuf = path.components().collect();
     path.into_os_string().into_string().or_else(|raw| Ok(file_uri(raw.as_bytes())))
 }
 
-/// The `file:` URI of an absolute path.
+/// Returns the `file:` URI of an absolute path.
 pub(super) fn file_uri(path: &[u8]) -> String {
     format!("file://{}", percent_encode(path, URI_PATH_ENCODE_SET))
 }
 
-/// An id for each root: the one given, else the last segment of its path with `-2`, `-3`, … behind
-/// it where that is taken.
+/// Returns a unique id for each root: the given id, or the last segment of its path. If the segment
+/// is taken, `-2`, `-3`, … is appended.
 fn unique_root_ids<'a>(roots: impl Iterator<Item = (Option<&'a str>, &'a str)>) -> Vec<String> {
     let roots: Vec<_> = roots.collect();
     let mut taken: HashSet<String> =
@@ -116,7 +115,8 @@ fn unique_root_ids<'a>(roots: impl Iterator<Item = (Option<&'a str>, &'a str)>) 
     roots.iter().map(id).collect()
 }
 
-/// The name that a root goes by: a published root's id, a path's last segment, `root` for `/`.
+/// Returns the default name of a root: the id of a published root, the last segment of a path, or
+/// `root` for `/`.
 fn last_segment(path: &str) -> String {
     if let Some(id) = path.strip_prefix("published:") {
         return id.to_owned();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_and_directories() {
+    fn id_prefix_is_parsed() {
         for (text, id, dir) in [
             ("skills", None, "skills"),
             ("/a/b=c", None, "/a/b=c"),

@@ -1,4 +1,4 @@
-//! `caproot roots`: what the daemon publishes.
+//! `caproot roots`: the published roots.
 
 use super::args::ConnectionArgs;
 use super::exit;
@@ -10,19 +10,19 @@ use crate::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::{ListRootsResponse, RootState, Scope};
 use clap::Args;
 
-/// List the roots that the daemon publishes
+/// List the published roots of the daemon
 ///
-/// The roots go to stdout; what is wrong with one, and a summary, go to stderr. Exits with 1 when a
-/// root is not ready.
+/// Prints the roots to stdout. Problems and a summary go to stderr. Exits with 1 if a root is not
+/// ready.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   caproot roots
-  caproot roots --output json | jq '.roots[].selectedCapabilityRoot'   to select them elsewhere")]
+  caproot roots --output json | jq '.roots[].selectedCapabilityRoot'   for --selected")]
 pub(super) struct RootsArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
-    /// How to print the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
 }
@@ -48,7 +48,7 @@ pub(super) async fn run(args: RootsArgs, env: &ProcessEnv) -> Result<u8, Command
 
 fn published_root_rows(answer: &ListRootsResponse) -> Vec<[String; 3]> {
     let rows = answer.roots.iter().map(|root| {
-        // A newer daemon may know scopes that this client does not.
+        // A newer daemon may have scopes that this client does not know.
         let scope = Scope::try_from(root.scope).map_or_else(
             |number| number.0.to_string(),
             |scope| report::strip_enum_prefix(scope.as_str_name(), "SCOPE_").to_owned(),

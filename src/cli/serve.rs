@@ -1,5 +1,5 @@
-//! `caproot serve`: turns flags into a configuration, binds and restricts the process while it has
-//! one thread, starts the daemon, says where it listens, and stops it when asked to.
+//! `caproot serve`: loads the configuration, binds listeners and applies the sandbox while the
+//! process has one thread, then runs the daemon until a signal.
 
 use super::args::root_arg_parser;
 use super::config_check::{self, ConfigChecker};
@@ -7,15 +7,16 @@ use super::exit;
 use super::failure::CommandFailure;
 use super::output::write_stdout;
 use super::root_arg::RootArg;
-use super::self_test;
 use super::signals::DaemonSignals;
 use crate::config::{
     Config, ConfigError, ListenAddress, RootFlag, ServeFlags, TlsFiles, TlsFlags, log,
 };
-use crate::domain::{LandlockMode, LandlockState};
+use crate::domain::{LandlockMode, LandlockState, SandboxStatus};
 use crate::endpoint::ProcessEnv;
 use crate::file_watch::FileStamp;
-use crate::sandbox::{ProcessSandbox, SandboxError, SandboxPolicy, SelfTest, restrict_process};
+use crate::sandbox::{
+    AttemptResult, ProcessSandbox, SandboxError, SandboxPolicy, SelfTest, restrict_process,
+};
 use crate::server::{
     self, BoundDaemon, BoundListeners, ConfigFile, ConfigFileCheck, ConfigLoader, ExitReason,
     ReloadSource, SandboxReadCheck, StartError,
@@ -23,6 +24,7 @@ use crate::server::{
 use crate::telemetry::logs;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use serde_json::json;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -31,115 +33,116 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// What the last spans may take to be sent.
+/// Time limit for sending the last spans.
 const TRACE_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Run the daemon in the foreground
 ///
-/// Prints one line a listener on stdout when it is ready: `listening unix:/…` or
-/// `listening tcp:…`. Logs go to stderr. SIGTERM and SIGINT stop it, calls under way get 10 s; a second
-/// one cuts them off. SIGHUP has it read its config file again; with --watch-config, a change of the
-/// file does so too. Under a service manager it ends with 75 if the file needs a new process.
+/// Prints one line per listener on stdout when it is ready: `listening unix:/…` or `listening
+/// tcp:…`. Logs go to stderr. SIGTERM and SIGINT stop the daemon. Calls in flight get 10 s. A
+/// second signal aborts them. SIGHUP reloads the config file. With --watch-config, a change of the
+/// file reloads it, too. Under a service manager, the daemon exits with 75 if the file needs a new
+/// process.
 ///
-/// Sockets that it is handed over, as by a systemd socket unit, are served in place of the default
-/// one, and beside those of --listen; one by the name of `metrics` is for Prometheus.
+/// Inherited sockets, such as the sockets of a systemd socket unit, replace the default socket and
+/// are served in addition to --listen. An inherited socket named `metrics` serves Prometheus.
 ///
-/// With --config, every flag that is given replaces what the file says of it: --root the file's
-/// `roots`, --allow its `allow`, --environment-id its `environment_ids`, --listen its `listen`,
-/// --tls-cert and --tls-key its `tls.certificate` and `tls.key`, --tls-client-ca its `tls.client_ca`,
-/// --insecure-tcp its `insecure_tcp`, --log its `log.filter`, --sandbox its `sandbox.landlock`; --audit
-/// is the same as `audit: true`. Whatever has no flag is as the file says. `caproot config example`
-/// prints a file with every key.
+/// With --config, each flag replaces the value of the file: --root replaces `roots`, --allow
+/// `allow`, --environment-id `environment_ids`, --listen `listen`, --tls-cert and --tls-key
+/// `tls.certificate` and `tls.key`, --tls-client-ca `tls.client_ca`, --insecure-tcp `insecure_tcp`,
+/// --log `log.filter`, --sandbox `sandbox.landlock`. --audit is the same as `audit: true`. Values
+/// without a flag come from the file. `caproot config example` prints a file with every key.
 ///
-/// With a certificate, every TCP listener has TLS. The certificate files are read again when they
-/// change; open connections stay.
+/// With a certificate, every TCP listener uses TLS. The certificate files are read again when they
+/// change. Open connections stay.
 ///
-/// Once it is bound and before it serves, it has the kernel keep it to what it needs. `caproot status`
-/// says how far that goes.
+/// Before it serves, the daemon restricts itself with the kernel's Landlock to the files and ports
+/// that it needs. `caproot status` shows the restrictions.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Examples:
   caproot serve --root ./skills                           publish ./skills as `skills`
   caproot serve --root team=/srv/skills --allow /opt      also let callers select below /opt
-  caproot serve --root ./skills --listen tcp:127.0.0.1:0  a free port; stdout says which
+  caproot serve --root ./skills --listen tcp:127.0.0.1:0  a free port, printed on stdout
   caproot serve --root ./skills --listen tcp:0.0.0.0:7420 --tls-cert server.pem \
       --tls-key server.key --tls-client-ca clients.pem    other machines, by certificate
-  caproot serve --config /etc/caproot.yaml                what a file says")]
+  caproot serve --config /etc/caproot.yaml                configuration from a file")]
 #[allow(clippy::struct_excessive_bools)] // each is a flag
 pub(super) struct ServeArgs {
-    /// Read this config file; each flag below replaces what the file says of it, lists as a whole
+    /// Read this config file; each flag below replaces the value of the file, lists as a whole
     /// [default: none]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Publish a directory and allow it; its id defaults to the directory's name; repeat for more
     #[arg(long, value_name = "[ID=]DIR", value_parser = root_arg_parser())]
     root: Vec<RootArg>,
-    /// Let callers select roots below this directory; repeat for more
+    /// Allow callers to select roots below this directory; repeat for more
     #[arg(long, value_name = "DIR")]
     allow: Vec<PathBuf>,
-    /// Answer for this environment id; repeat for more [default: local]
+    /// Environment id of this daemon; repeat for more [default: local]
     #[arg(long, value_name = "ID")]
     environment_id: Vec<String>,
     /// Listen at unix:PATH or tcp:HOST:PORT; repeat for more [default: a socket that clients find
-    /// by themselves]
+    /// without configuration]
     #[arg(long, value_name = "ENDPOINT")]
     listen: Vec<String>,
-    /// Log each call: who made it, what for, and how it ended; refused calls are logged in any case
+    /// Log each call: its caller, target and outcome; rejected calls are always logged
     #[arg(long)]
     audit: bool,
-    /// The daemon's certificate, in PEM, and behind it those that lead to its authority; every TCP
-    /// listener then has TLS
+    /// Certificate of the daemon (PEM), followed by its intermediate certificates; every TCP
+    /// listener then uses TLS
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
-    /// The key of --tls-cert, in PEM
+    /// Key of --tls-cert (PEM)
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// The authorities of clients, in PEM: turn away who shows no certificate of theirs
+    /// Authorities of clients (PEM): reject clients without a certificate of these authorities
     #[arg(long, value_name = "FILE")]
     tls_client_ca: Option<PathBuf>,
-    /// Let TCP listeners leave the machine without TLS: whoever is on the way can read and change
-    /// everything
+    /// Allow TCP listeners on other addresses than loopback without TLS: an attacker on the network
+    /// can read and change everything
     #[arg(long)]
     insecure_tcp: bool,
-    /// What to log: off, error, warn, info, debug, trace, or a filter such as
-    /// caproot=debug,h2=warn [default: info]
+    /// Log filter: off, error, warn, info, debug, trace, or a filter such as caproot=debug,h2=warn
+    /// [default: info]
     #[arg(long, value_name = "LEVEL-FILTER", env = "CAPROOT_LOG", value_parser = log::parse_filter)]
     log: Option<String>,
-    /// Whether the kernel's Landlock keeps the daemon to what it needs; with required it does not
-    /// start where that cannot be [default: best-effort]
+    /// Mode of the Landlock sandbox; with required, the daemon does not start if the sandbox cannot
+    /// be applied [default: best-effort]
     #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(LandlockMode::NAMES)
         .try_map(|name| LandlockMode::parse(&name)))]
     sandbox: Option<LandlockMode>,
-    /// Reload the config file whenever it changes
+    /// Reload the config file when it changes
     #[arg(long, requires = "config")]
     watch_config: bool,
-    /// Instead of serving, check the config file whenever a line comes on stdin, for the daemon
+    /// Instead of serving, check the config file for each line on stdin; used by the daemon
     #[arg(long, requires = "config", hide = true)]
     check_config: bool,
-    /// Instead of serving, try what the sandbox denies, such as reading this file; for tests
+    /// Instead of serving, try operations that the sandbox denies, such as reading this file; for
+    /// tests
     #[arg(long, value_name = "FILE", hide = true)]
     self_test: Option<PathBuf>,
 }
 
-/// A daemon that is bound and restricted, and waits for its runtime.
+/// Daemon with bound listeners and sandbox, ready for its runtime.
 #[derive(Debug)]
 pub(super) struct PreparedDaemon {
     config: Config,
     listeners: BoundListeners,
     /// Held until the daemon ends.
     sandbox_guard: Arc<ProcessSandbox>,
-    /// Flags and surroundings for reading the file again, if there is one.
+    /// Flags and environment for reloading the file, if there is a file.
     reload_inputs: Option<(ServeArgs, ProcessEnv)>,
     file: Option<ConfigFile>,
     /// Set under a service manager.
     checker: Option<io::Result<ConfigChecker>>,
 }
 
-/// What came of the work before there is a runtime.
+/// Result of the work before the runtime starts.
 #[derive(Debug)]
 pub(super) enum ServePreparation {
     Daemon(Box<PreparedDaemon>),
-    /// There is nothing more to do.
+    /// The command is finished, with this exit code.
     Finished(u8),
 }
 
@@ -155,7 +158,7 @@ impl From<StartError> for CommandFailure {
     }
 }
 
-/// Does all that must come before the process has a second thread.
+/// Does all work that must be done while the process has one thread.
 pub(super) fn prepare_daemon(
     args: ServeArgs,
     env: &ProcessEnv,
@@ -174,16 +177,17 @@ pub(super) fn prepare_daemon(
         let sentences: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
         CommandFailure::from_messages(exit::BAD_CONFIG, &sentences)
     })?;
-    // What is bound by now needs no right to bind, to lock or to make a socket any more.
+    // The listeners are bound first, so that the sandbox can deny binding, locking and creating
+    // sockets.
     let listeners = server::bind_listeners(&config, inherited)?;
     let test = args.self_test.clone().map(SelfTest::prepare).transpose().map_err(|error| {
-        CommandFailure::new(exit::INTERNAL, format!("the self-test cannot begin: {error}"))
+        CommandFailure::new(exit::INTERNAL, format!("cannot start the self-test: {error}"))
     })?;
     let is_managed = args.config.is_some() && server::has_service_manager();
     let checker = (is_managed && test.is_none()).then(ConfigChecker::start);
     let restricted = restrict_process(&sandbox_needs(&config, args.config.clone(), env))?;
     if let Some(test) = test {
-        return self_test::run(&test, &config, &restricted.status).map(ServePreparation::Finished);
+        return run_self_test(&test, &config, &restricted.status).map(ServePreparation::Finished);
     }
     let restricted = Arc::new(restricted);
     let again = args.config.is_some().then(|| (args, env.clone()));
@@ -197,7 +201,7 @@ pub(super) fn prepare_daemon(
     })))
 }
 
-/// What the file and the flags say together, at the start and later.
+/// Loads the config file and the flags, at the start and for each reload.
 fn load_config(args: &ServeArgs, env: &ProcessEnv) -> Result<Config, Vec<ConfigError>> {
     let root = |root: &RootArg| RootFlag { id: root.id.clone(), dir: root.dir.clone().into() };
     let flags = ServeFlags {
@@ -219,7 +223,7 @@ fn load_config(args: &ServeArgs, env: &ProcessEnv) -> Result<Config, Vec<ConfigE
         config.log.filter.clone_from(filter);
     }
     if config.audit {
-        // Asked for by name, so that it goes before what the filter says of everything.
+        // A directive for a target takes precedence over the general level.
         config.log.filter.push_str(",caproot::audit=info");
     }
     config.landlock = args.sandbox.unwrap_or(config.landlock);
@@ -227,7 +231,7 @@ fn load_config(args: &ServeArgs, env: &ProcessEnv) -> Result<Config, Vec<ConfigE
 }
 
 /// Runs the daemon until a signal stops it.
-pub(super) async fn run(begun: ServePreparation) -> Result<u8, CommandFailure> {
+pub(super) async fn run(prepared: ServePreparation) -> Result<u8, CommandFailure> {
     let PreparedDaemon {
         config,
         listeners,
@@ -235,13 +239,13 @@ pub(super) async fn run(begun: ServePreparation) -> Result<u8, CommandFailure> {
         reload_inputs: again,
         file,
         checker,
-    } = match begun {
+    } = match prepared {
         ServePreparation::Daemon(ready) => *ready,
         ServePreparation::Finished(code) => return Ok(code),
     };
-    // Before anybody is told that there is a daemon to stop.
+    // Before the listeners are printed, so that a signal after that stops the daemon properly.
     let signals = DaemonSignals::new().map_err(|error| {
-        CommandFailure::new(exit::INTERNAL, format!("signals cannot be received: {error}"))
+        CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
     })?;
     let logs = logs::init_logging(&config.log, config.traces.as_ref())
         .map_err(|sentence| CommandFailure::new(exit::BAD_CONFIG, sentence))?;
@@ -249,7 +253,7 @@ pub(super) async fn run(begun: ServePreparation) -> Result<u8, CommandFailure> {
     log_sandbox(&restricted);
     let app = server::build_daemon_on(listeners, config, restricted.status).await?;
     print_listeners(&app)?;
-    // The flags still replace what they replace.
+    // The flags replace the values of the file on each reload, too.
     let load = again.map(|(args, env)| Arc::new(move || load_config(&args, &env)) as ConfigLoader);
     let may_read = restricted.is_restricted().then(|| {
         let restricted = restricted.clone();
@@ -257,15 +261,15 @@ pub(super) async fn run(begun: ServePreparation) -> Result<u8, CommandFailure> {
     });
     let checker = checker.and_then(|started| {
         let warn = |error: &io::Error| {
-            tracing::warn!(%error, "keys that need a new process wait for a restart");
+            tracing::warn!(%error, "keys that need a new process are applied only at a restart");
         };
         started.inspect_err(warn).ok()
     });
     let check_file = checker.map(|checker| Arc::new(move || checker.check()) as ConfigFileCheck);
     let logs_of_reload = Some(logs.clone());
-    let asked = Arc::default();
+    let reload_requested = Arc::default();
     let reloads = ReloadSource {
-        requested: Arc::clone(&asked),
+        requested: Arc::clone(&reload_requested),
         load_config: load,
         may_read,
         logs: logs_of_reload,
@@ -274,13 +278,13 @@ pub(super) async fn run(begun: ServePreparation) -> Result<u8, CommandFailure> {
     };
     let (stop, stopped) = oneshot::channel();
     let run = Box::pin(app.run_with_reloads(async { drop(stopped.await) }, reloads));
-    let outcome = signals.run_until_stopped(run, stop, &asked).await;
-    // Blocks for a moment, which must not be one of the runtime's own threads; nor must one that hangs
-    // on a dead mount keep it waiting.
+    let outcome = signals.run_until_stopped(run, stop, &reload_requested).await;
+    // Blocks for a moment, so it must not run on a thread of the runtime. With the timeout, a
+    // thread that hangs on a dead mount does not delay the exit.
     let ended = tokio::task::spawn_blocking(move || logs.flush_spans());
     drop(tokio::time::timeout(TRACE_FLUSH_TIMEOUT, ended).await);
     let ending = outcome.unwrap_or_else(|| {
-        tracing::warn!("told to stop again: calls in flight are cut off");
+        tracing::warn!("second stop signal: calls in flight are aborted");
         Ok(ExitReason::Stopped)
     })?;
     Ok(match ending {
@@ -289,7 +293,8 @@ pub(super) async fn run(begun: ServePreparation) -> Result<u8, CommandFailure> {
     })
 }
 
-/// What the daemon does once it is restricted. Whatever else it is to read then belongs in here.
+/// Returns the files and ports that the daemon needs after the sandbox is applied. New needs belong
+/// here.
 fn sandbox_needs(config: &Config, file: Option<PathBuf>, env: &ProcessEnv) -> SandboxPolicy {
     let socket = |listener: &ListenAddress| match listener {
         ListenAddress::Unix(path) | ListenAddress::UnixInOwnDir(path) => Some(path.clone()),
@@ -327,7 +332,7 @@ fn log_sandbox(restricted: &ProcessSandbox) {
     }
 }
 
-/// Says where the daemon listens. That nobody reads it is no reason not to serve.
+/// Prints the addresses of the listeners. A closed stdout is no failure.
 fn print_listeners(app: &BoundDaemon) -> Result<(), CommandFailure> {
     let outcome = write_stdout(|stdout| {
         let scraped = app.metrics_address();
@@ -337,4 +342,29 @@ fn print_listeners(app: &BoundDaemon) -> Result<(), CommandFailure> {
         scraped.iter().try_for_each(|address| writeln!(stdout, "metrics {address}"))
     });
     outcome.or_else(|failure| if failure.is_silent() { Ok(()) } else { Err(failure) })
+}
+
+/// Prints one JSON object for each attempt. The exit code is 0 only if all attempts were denied.
+fn run_self_test(
+    test: &SelfTest,
+    config: &Config,
+    sandbox: &SandboxStatus,
+) -> Result<u8, CommandFailure> {
+    let below = config.allowed_dirs.iter().find(|dir| dir.is_dir());
+    let below = below.map_or(Path::new("/"), |dir| dir.as_path());
+    let abi = match sandbox.landlock {
+        LandlockState::Enforced | LandlockState::Partial => Some(sandbox.landlock_abi),
+        LandlockState::Off | LandlockState::Unavailable => None,
+    };
+    let attempts =
+        test.run(below, abi).map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
+    write_stdout(|stdout| {
+        attempts.iter().try_for_each(|attempt| {
+            let errno = attempt.error.as_ref().and_then(io::Error::raw_os_error);
+            let refused = attempt.is_denied();
+            let line = json!({ "attempt": attempt.action, "refused": refused, "errno": errno });
+            writeln!(stdout, "{line}")
+        })
+    })?;
+    Ok(if attempts.iter().all(AttemptResult::is_denied) { exit::OK } else { exit::PROBLEMS_FOUND })
 }

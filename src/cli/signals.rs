@@ -1,12 +1,11 @@
-//! What signals tell a process: to stop, to stop at once, and to read its configuration again. Leaves
-//! doing so to those who are told.
+//! Signals of a process: stop, abort and reload.
 
 use std::io;
 use std::pin::pin;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, oneshot};
 
-/// Those that are listened to; from when this is made on, none of them ends the process by itself.
+/// Signal handlers of the daemon. Once they exist, no signal ends the process by itself.
 #[derive(Debug)]
 pub(super) struct DaemonSignals {
     terminate: Signal,
@@ -14,7 +13,7 @@ pub(super) struct DaemonSignals {
     hangup: Signal,
 }
 
-/// Ends at the first SIGTERM or SIGINT from now on.
+/// Returns a future that ends at the first SIGTERM or SIGINT from now on.
 pub(super) fn stop_signal() -> io::Result<impl Future<Output = ()> + Send> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -35,8 +34,9 @@ impl DaemonSignals {
         })
     }
 
-    /// Runs what ends soon after `stop` is told to it, by the first SIGTERM or SIGINT. At the second it is
-    /// dropped: `None`. Each SIGHUP rings; several that come at once may be one.
+    /// Runs `run`, and sends `stop` at the first SIGTERM or SIGINT. At the second signal, drops
+    /// `run` and returns `None`. Each SIGHUP notifies `hangups`; several signals at once may be one
+    /// notification.
     pub(super) async fn run_until_stopped<T>(
         mut self,
         run: impl Future<Output = T>,
@@ -56,7 +56,7 @@ impl DaemonSignals {
                 _ = self.interrupt.recv() => {}
             }
             match stop.take() {
-                // Gone only where it ends by itself already.
+                // Fails only if `run` is already ending.
                 Some(stop) => drop(stop.send(())),
                 None => return None,
             }

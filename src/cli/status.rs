@@ -1,4 +1,4 @@
-//! `caproot status`: whether the daemon serves, and what it says of itself.
+//! `caproot status`: health and description of the daemon.
 
 use super::args::ConnectionArgs;
 use super::exit;
@@ -16,9 +16,9 @@ use serde_json::json;
 use std::fmt::Write as _;
 use tonic_health::pb::health_check_response::ServingStatus;
 
-/// Ask the running daemon how it is
+/// Show the state of the running daemon
 ///
-/// Exits with 0 only when the daemon is serving.
+/// Exits with 0 only if the daemon is serving.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -29,15 +29,15 @@ Examples:
 pub(super) struct StatusArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
-    /// Also show the limits; json always holds them
+    /// Also show the limits; json always has them
     #[arg(long)]
     limits: bool,
-    /// How to print the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
 }
 
-/// Prints health and executor.
+/// Prints health and description.
 pub(super) async fn run(args: StatusArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let (mut client, endpoint) = args.connection.connect(env).await?;
     let health = client.check_health().await?;
@@ -45,7 +45,7 @@ pub(super) async fn run(args: StatusArgs, env: &ProcessEnv) -> Result<u8, Comman
     let executor = match client.get_executor().await {
         Ok(executor) => Some(executor),
         Err(error) if serving => return Err(error.into()),
-        // What does not serve need not answer; its health says enough.
+        // A daemon that is not serving may reject the call. Its health is enough.
         Err(_) => None,
     };
     let dynamic = executor.as_ref().map(json::to_dynamic).transpose();
@@ -92,21 +92,21 @@ fn executor_rows(executor: &GetExecutorResponse) -> Vec<(String, String)> {
         "revision".to_owned(),
         format!("{} of epoch {}", executor.revision, EscapedText(&executor.epoch)),
     ));
-    rows.extend(executor.catalog_stats.as_ref().map(|h| ("holds".to_owned(), catalog_text(h))));
+    rows.extend(executor.catalog_stats.as_ref().map(|h| ("catalog".to_owned(), catalog_text(h))));
     rows.extend(executor.watch.as_ref().map(|w| ("watches".to_owned(), watch_text(w))));
     for line in executor.config.iter().flat_map(config_lines) {
         rows.push(("config".to_owned(), line));
     }
     rows.push(("features".to_owned(), escape_text(&executor.features.join(", "))));
     rows.extend(executor.sandbox.as_ref().map(|s| ("sandbox".to_owned(), sandbox_text(s))));
-    // A daemon of an earlier version does not say.
+    // Older daemons do not set the field.
     if !executor.resolver.is_empty() {
         rows.push(("resolver".to_owned(), escape_text(&executor.resolver)));
     }
     rows
 }
 
-/// Reads the limits by the descriptor, so that a new limit shows up by itself.
+/// Reads the limits by the descriptor, so that new limits are printed, too.
 fn limit_rows(dynamic: &DynamicMessage) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     let limits = dynamic.get_field_by_name("limits");
@@ -138,10 +138,10 @@ fn count_with_noun((count, what): (u32, &str)) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// How changes are noticed, and what to do where that goes badly.
+/// Describes the watches, and the fix if they are nearly used up.
 fn watch_text(watch: &WatchStatus) -> String {
     if watch.roots == 0 {
-        return "none; no root was asked for yet".to_owned();
+        return "none; no root was requested yet".to_owned();
     }
     let WatchStatus { backend, watches_used: used, watches_limit: allowed, .. } = watch;
     let mut line = format!("{used} by {}", EscapedText(backend));
@@ -152,12 +152,12 @@ fn watch_text(watch: &WatchStatus) -> String {
         let _ = write!(line, ", {} polled", count_with_noun((watch.polling_roots, "root")));
     }
     if *allowed > 0 && *used > allowed / 5 * 4 {
-        line.push_str("; raise fs.inotify.max_user_watches before they are used up");
+        line.push_str("; raise fs.inotify.max_user_watches before the watches are used up");
     }
     line
 }
 
-/// What is in force, what waits, and what was refused.
+/// Describes the applied configuration, keys that wait for a restart, and the last rejection.
 fn config_lines(status: &ConfigStatus) -> Vec<String> {
     let read = status.load_time.map_or_else(String::new, |time| format!("read {time}"));
     let mut lines = vec![read];
@@ -165,13 +165,13 @@ fn config_lines(status: &ConfigStatus) -> Vec<String> {
         lines
             .push(escape_text(&format!("needs a restart: {}", status.restart_required.join(", "))));
     }
-    if let Some(refusal) = &status.last_rejection {
-        let time = refusal.time.map_or_else(String::new, |time| time.to_string());
-        let places = match &refusal.errors[..] {
+    if let Some(rejection) = &status.last_rejection {
+        let time = rejection.time.map_or_else(String::new, |time| time.to_string());
+        let positions = match &rejection.errors[..] {
             [] => String::new(),
-            places => format!(", mistakes at {}", places.join(", ")),
+            positions => format!(", errors at {}", positions.join(", ")),
         };
-        let line = format!("a newer one was REFUSED {time}{places}; the daemon's log says why");
+        let line = format!("a newer file was REJECTED {time}{positions}; see the daemon's log");
         lines.push(escape_text(&line));
     }
     lines
@@ -181,9 +181,9 @@ fn sandbox_text(status: &SandboxStatus) -> String {
     let state = status.landlock().as_str_name().trim_start_matches("LANDLOCK_STATE_");
     let mut parts = vec![format!("landlock {}", state.to_lowercase())];
     if status.landlock_abi > 0 {
-        let prefixes = if status.readable_dirs == 1 { "prefix" } else { "prefixes" };
+        let dirs = if status.readable_dirs == 1 { "directory" } else { "directories" };
         parts.push(format!("ABI {}", status.landlock_abi));
-        parts.push(format!("reads below {} {prefixes}", status.readable_dirs));
+        parts.push(format!("reads below {} {dirs}", status.readable_dirs));
     }
     parts.extend(status.no_new_privs.then(|| "no_new_privs".to_owned()));
     parts.join(", ")

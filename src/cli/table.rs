@@ -1,14 +1,14 @@
-//! Lays rows out in aligned columns, by the width that a terminal gives to each character. Leaves
-//! making the cells safe to whoever fills them.
+//! Tables with aligned columns, by the display width of each character. The cells must be escaped.
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// Between columns.
+/// Space between columns.
 const GAP: &str = "  ";
 
-/// Lines of aligned columns, without trailing blanks. With a width, no line is wider: the first
-/// column then takes at most half of it, the last what is left, each other a quarter, and what is
-/// cut ends with `…`. Without one, nothing is cut.
+/// Formats rows as aligned columns without trailing blanks. With a width, no line is wider: the
+/// first column takes at most half of the width, the last column takes the rest, and each other
+/// column takes at most a quarter. Truncated text ends with `…`. Without a width, nothing is
+/// truncated.
 pub(super) fn table_lines<const N: usize>(
     rows: &[[String; N]],
     width: Option<usize>,
@@ -44,7 +44,7 @@ fn pad_to_width(cell: &str, width: usize) -> String {
     cell
 }
 
-/// The text if it fits, else as much of it as fits before a `…`.
+/// Truncates text to a width, with `…` at the end.
 pub(super) fn truncate_to_width(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -74,7 +74,7 @@ mod tests {
             [
                 "tools:write-a-report",
                 "team-skills",
-                "Writes a report of whatever you did this week",
+                "Writes a report of everything you did this week",
             ],
             [
                 "漢字",
@@ -89,12 +89,12 @@ mod tests {
     }
 
     #[test]
-    fn not_cut_without_a_width() {
+    fn lines_without_a_width_are_not_truncated() {
         assert_eq!(
             laid_out(None),
             [
                 "NAME                  ROOT         DESCRIPTION",
-                "tools:write-a-report  team-skills  Writes a report of whatever you did this week",
+                "tools:write-a-report  team-skills  Writes a report of everything you did this week",
                 "漢字                  r            Explains 漢字 and everything else that there is to know about writing them",
                 "bare                  r",
             ]
@@ -102,12 +102,12 @@ mod tests {
     }
 
     #[test]
-    fn eighty_columns() {
+    fn lines_fit_eighty_columns() {
         assert_eq!(
             laid_out(Some(80)),
             [
                 "NAME                  ROOT         DESCRIPTION",
-                "tools:write-a-report  team-skills  Writes a report of whatever you did this week",
+                "tools:write-a-report  team-skills  Writes a report of everything you did this week",
                 "漢字                  r            Explains 漢字 and everything else that there…",
                 "bare                  r",
             ]
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn twenty_columns() {
+    fn lines_fit_twenty_columns() {
         assert_eq!(
             laid_out(Some(20)),
             [

@@ -1,13 +1,13 @@
-//! Text from strangers, made safe to show.
+//! Escaping of untrusted text for output.
 
 use crate::domain::escape::is_misleading;
 pub(super) use crate::domain::escape::{EscapedText, escape_text};
 
-/// The same JSON value, spelled so that no string in it misleads who looks at it on a terminal.
+/// Escapes misleading characters in JSON text. The JSON value stays the same.
 pub(super) fn escape_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {
-        // A bare line feed is layout; within a string it is escaped already.
+        // A line feed in the text is layout. In a string it is already escaped.
         if c == '\n' || !is_misleading(c) {
             shown.push(c);
         } else {
@@ -23,7 +23,7 @@ mod tests {
     use super::escape_json;
 
     #[test]
-    fn json_keeps_its_value() {
+    fn escaped_json_has_the_same_value() {
         let value = serde_json::json!({ "a\u{202e}": "\u{9b}\u{e0041}\n漢", "b": [1, 2] });
         let plain = serde_json::to_string_pretty(&value).expect("JSON");
         let safe = escape_json(&plain);

@@ -1,5 +1,5 @@
-//! `caproot watch`: every change of the skills below roots, until a signal, the reader of stdout or
-//! a daemon that refuses ends it. Leaves what changes mean to `changes`.
+//! `caproot watch`: every change of the skills below roots, until a signal comes, the reader of
+//! stdout is gone or the daemon rejects the watch.
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::changes::ChangeReporter;
@@ -21,16 +21,17 @@ use std::io;
 
 /// Show every change of the skills and plugins below roots
 ///
-/// One line a change on stdout: the time, + for added, ~ for changed or - for removed, the name and
-/// handle of the skill or plugin, and what changed or why it is gone. Roots whose state changes and new problems
-/// begin with !, and = says that all was shown. A lost connection is said on stderr; the watch goes
-/// on by itself. SIGINT and SIGTERM end it with 0.
+/// Prints one line per change: the time, + for added, ~ for changed or - for removed, the name and
+/// handle of the skill or plugin, and the change or the reason of the removal. A line for a root
+/// with a new state, and for a new diagnostic, starts with !. A line with = means that all changes
+/// so far are printed. A lost connection is reported on stderr, and the watch reconnects by itself.
+/// SIGINT and SIGTERM end the watch with exit code 0.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   caproot watch                                  every published root
   caproot watch --root ./skills                  a directory
-  caproot watch --selected thread-start.json     the roots that a platform selected
+  caproot watch --selected thread-start.json     roots that a platform selected
   caproot watch --output json | jq -c .delta.removed")]
 pub(super) struct WatchArgs {
     #[command(flatten)]
@@ -40,19 +41,19 @@ pub(super) struct WatchArgs {
     /// Only skills for this product, or for every product
     #[arg(long, value_name = "PRODUCT", default_value = "", hide_default_value = true)]
     product: String,
-    /// Show bookmarks too: that nothing changed for a while
+    /// Show bookmarks, too: the daemon sends a bookmark if nothing changed for a while
     #[arg(long)]
     bookmarks: bool,
-    /// How to print what changes
+    /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
 }
 
-/// Prints changes until something ends it.
+/// Prints changes until a signal comes, stdout is closed or the watch fails.
 pub(super) async fn run(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    // Before the first line, so that whoever read one can stop it well.
+    // Before the first line, so that a reader of the line can stop the command properly.
     let stop = stop_signal().map_err(|error| {
-        CommandFailure::new(exit::INTERNAL, format!("signals cannot be received: {error}"))
+        CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
     })?;
     tokio::select! {
         () = stop => Ok(exit::OK),
@@ -67,16 +68,16 @@ async fn print_changes(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandF
     let mut watch = client.watch_skills(WatchSkillsRequest {
         selected_capability_roots: roots,
         product: args.product,
-        // Plugins come with it only.
+        // Only the full view has plugins.
         view: SkillView::Full.into(),
         ..WatchSkillsRequest::default()
     });
-    let mut held = ChangeReporter::default();
+    let mut reporter = ChangeReporter::default();
     let mut outage = OutageReporter::default();
     loop {
         let event = match watch.next().await? {
             WatchMessage::Lost { cause, .. } => {
-                held.discard_pending();
+                reporter.discard_pending();
                 outage.report_lost(&cause);
                 continue;
             }
@@ -89,7 +90,11 @@ async fn print_changes(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandF
         let lines = match args.output {
             OutputFormat::Text => {
                 let now = Zoned::now().strftime("%H:%M:%S").to_string();
-                held.apply_event(event).into_iter().map(|line| format!("{now} {line}")).collect()
+                reporter
+                    .apply_event(event)
+                    .into_iter()
+                    .map(|line| format!("{now} {line}"))
+                    .collect()
             }
             OutputFormat::Json => vec![json_line(&event)?],
         };
@@ -105,7 +110,7 @@ fn json_line(event: &WatchSkillsResponse) -> Result<String, CommandFailure> {
     Ok(escape_json(&line))
 }
 
-/// Writes lines where a reader that stops for a while stops no signal.
+/// Writes lines on a blocking thread, so that a slow reader does not delay signals.
 async fn write_lines(lines: Vec<String>) -> Result<(), CommandFailure> {
     if lines.is_empty() {
         return Ok(());
@@ -116,36 +121,36 @@ async fn write_lines(lines: Vec<String>) -> Result<(), CommandFailure> {
     written.await.unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
 }
 
-/// Ends when nobody can read stdout any more; never where that cannot be known, as of a file. Without
-/// it, only the next change would tell.
+/// Waits until the reader of stdout is gone. Never returns if that cannot be known, as for a file.
+/// Without this, only the next write would fail.
 pub(super) async fn stdout_closed() {
-    let asked = tokio::task::spawn_blocking(|| {
+    let polled = tokio::task::spawn_blocking(|| {
         let stdout = io::stdout();
-        // Asks for nothing: that the other end is gone is told unasked.
+        // No events are requested: poll(2) always reports ERR and HUP.
         let mut waits = [PollFd::new(&stdout, PollFlags::empty())];
         while poll(&mut waits, None) == Err(Errno::INTR) {}
         waits[0].revents()
     });
-    match asked.await {
-        Ok(told) if told.intersects(PollFlags::ERR | PollFlags::HUP) => {}
+    match polled.await {
+        Ok(events) if events.intersects(PollFlags::ERR | PollFlags::HUP) => {}
         _ => std::future::pending().await,
     }
 }
 
-/// What was said of a connection that is lost.
+/// State of a lost connection.
 #[derive(Default)]
 struct OutageReporter {
     last_message: Option<String>,
 }
 
 impl OutageReporter {
-    /// Says why it is lost, once for each reason.
+    /// Reports the cause of the loss, once for each cause.
     fn report_lost(&mut self, cause: &CallError) {
         let sentence = match cause {
             CallError::Status(status) if status.source().is_some() => {
-                "the connection was lost; connecting again".to_owned()
+                "connection lost; reconnecting".to_owned()
             }
-            cause => format!("{}; connecting again", escape_text(&cause.to_string())),
+            cause => format!("{}; reconnecting", escape_text(&cause.to_string())),
         };
         if self.last_message.as_ref() != Some(&sentence) {
             print_stderr(&[format!("caproot: {sentence}")]);
@@ -153,7 +158,7 @@ impl OutageReporter {
         }
     }
 
-    /// Says how it goes on, if it was lost.
+    /// Reports how the watch continues after a loss.
     fn report_reconnected(&mut self, event: &WatchSkillsResponse) {
         if self.last_message.take().is_none() {
             return;
@@ -164,10 +169,10 @@ impl OutageReporter {
                     |number| number.0.to_string(),
                     |reason| reason.as_str_name().trim_start_matches("RESET_REASON_").to_owned(),
                 );
-                format!("all is sent anew ({reason})")
+                format!("the whole state is sent again ({reason})")
             }
-            _ => "resumed where it was".to_owned(),
+            _ => "resumed without a gap".to_owned(),
         };
-        print_stderr(&[format!("caproot: connected again; {how}")]);
+        print_stderr(&[format!("caproot: reconnected; {how}")]);
     }
 }

@@ -1,5 +1,5 @@
-//! A channel as calls go through it: each takes the token along, and one that fails because the daemon
-//! wants TLS says so. Leaves opening it to `connect`.
+//! Channel that adds the bearer token to each call, and reports a call that failed because the
+//! daemon requires TLS.
 
 use super::credentials::BearerToken;
 use http::header::AUTHORIZATION;
@@ -14,29 +14,35 @@ use tonic::body::Body;
 use tonic::transport::Channel;
 use tower::Service;
 
-/// The daemon speaks TLS where it was spoken to without.
+/// The daemon requires TLS, and the connection has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("what answers speaks TLS, and is spoken to without")]
+#[error("the server requires TLS, but the endpoint says `tcp:`")]
 pub struct TlsRequired;
 
 impl TlsRequired {
-    /// Whether a call ended for this.
+    /// Whether this error ended the call.
     #[must_use]
     pub fn is_cause_of(status: &Status) -> bool {
         status.source().is_some_and(<dyn Error>::is::<Self>)
     }
 }
 
-/// A channel, what goes with each call, and what was heard on it.
+/// Channel with the token of each call, and with the flag of its connections.
 #[derive(Debug, Clone)]
 pub(super) struct AuthChannel {
-    pub(super) channel: Channel,
-    pub(super) token: BearerToken,
-    pub(super) alert_flag: TlsAlertFlag,
+    channel: Channel,
+    token: BearerToken,
+    alert_flag: TlsAlertFlag,
 }
 
-/// Whether an alert of TLS was heard on a connection without. What a broken connection leaves of its
-/// cause depends on the moment, so it is noted beside it.
+impl AuthChannel {
+    pub(super) fn new(channel: Channel, token: BearerToken, alert_flag: TlsAlertFlag) -> Self {
+        Self { channel, token, alert_flag }
+    }
+}
+
+/// Flag: a connection without TLS received a TLS alert. The error of a broken connection depends on
+/// timing, so the alert is recorded separately.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TlsAlertFlag(Arc<AtomicBool>);
 
@@ -59,10 +65,10 @@ impl Service<http::Request<Body>> for AuthChannel {
         if let Some(token) = self.token.header() {
             request.headers_mut().insert(AUTHORIZATION, token);
         }
-        let (call, heard) = (self.channel.call(request), self.alert_flag.clone());
+        let (call, alert_flag) = (self.channel.call(request), self.alert_flag.clone());
         Box::pin(async move {
             call.await.map_err(|error| {
-                let wants_tls = heard.0.load(Ordering::Relaxed);
+                let wants_tls = alert_flag.0.load(Ordering::Relaxed);
                 if wants_tls { TlsRequired.into() } else { error.into() }
             })
         })

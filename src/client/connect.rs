@@ -1,5 +1,4 @@
-//! Opens a channel to a daemon, or says why there is none. Leaves calls to `call`, and what is shown and
-//! trusted to `credentials`.
+//! Opens channels to daemons.
 
 use super::auth_channel::TlsAlertFlag;
 use super::credentials::ClientCredentials;
@@ -23,44 +22,44 @@ use tonic::Status;
 use tonic::transport::{self, Channel, Uri};
 use tower::{Service, ServiceExt as _};
 
-/// Why there is no channel. Displays as one sentence.
+/// Failure to open a channel. Displays as one sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Nothing listens there.
+    /// No daemon listens at the endpoint.
     #[error("no daemon answers at {endpoint}: {cause}")]
     NoDaemon {
-        /// What was tried.
+        /// Endpoint of the attempt.
         endpoint: DaemonEndpoint,
-        /// What the operating system said.
+        /// Error of the operating system.
         cause: String,
     },
-    /// The socket is there, and this user may not use it.
+    /// The socket exists, but this user may not use it.
     #[error("this user may not use the socket {endpoint}")]
     NotPermitted {
-        /// What was tried.
+        /// Endpoint of the attempt.
         endpoint: DaemonEndpoint,
     },
-    /// Something answers, and there is no TLS with it.
-    #[error("{endpoint} cannot be used: {fault}")]
+    /// The server accepts connections, but TLS fails.
+    #[error("{endpoint} cannot be used: {error}")]
     Tls {
-        /// What was tried.
+        /// Endpoint of the attempt.
         endpoint: DaemonEndpoint,
-        /// Why not.
-        fault: TlsError,
+        /// TLS failure.
+        error: TlsError,
     },
-    /// A file of the credentials cannot be used, or a name in them.
+    /// A credential file or a name in the credentials cannot be used.
     #[error("{0}")]
     Credentials(String),
-    /// There is a token, and the way is open to others.
-    #[error("the token is not sent to {endpoint}: anybody on the way could read it")]
+    /// There is a token, but the connection is neither encrypted nor local.
+    #[error("the token is not sent to {endpoint}: an attacker on the network could read it")]
     TokenInCleartext {
-        /// What was tried.
+        /// Endpoint of the attempt.
         endpoint: DaemonEndpoint,
     },
-    /// None of the default sockets answers.
+    /// No daemon answers at a default socket.
     #[error("no daemon answers at any of the default sockets: {}", join_paths(tried))]
     NoDefault {
-        /// What was tried, in order.
+        /// Default sockets, in the order of the attempts.
         tried: Vec<PathBuf>,
     },
 }
@@ -69,7 +68,7 @@ fn join_paths(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// A client of the service at `endpoint`; at most `timeout` is spent on connecting.
+/// Connects a generated service client to `endpoint` within `timeout`.
 pub async fn connect(
     endpoint: &DaemonEndpoint,
     timeout: Duration,
@@ -77,8 +76,7 @@ pub async fn connect(
     open_channel(endpoint, timeout).await.map(CapabilityServiceClient::new)
 }
 
-/// A channel to `endpoint`, for any service, with nothing to show; at most `timeout` is spent on
-/// connecting.
+/// Opens a channel to `endpoint` without credentials, for any service, within `timeout`.
 pub async fn open_channel(
     endpoint: &DaemonEndpoint,
     timeout: Duration,
@@ -89,42 +87,46 @@ pub async fn open_channel(
     opened.map(|(channel, _)| channel)
 }
 
-/// When a channel connects. Lost connections are made anew by themselves either way.
+/// Time of the first connection. A lost connection is opened again in both modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectMode {
-    /// Before anything else, or there is no channel.
+    /// Before the channel is returned. Without a connection there is no channel.
     Eager,
-    /// With the first call, and with each later one as long as there is no connection.
+    /// With the first call, and with each later call while there is no connection.
     Lazy,
 }
 
-/// The same with credentials, and what is heard there. Sends no token by itself, but is refused where
-/// one could not be sent.
+/// Opens a channel with credentials, and returns the flag of its TLS alerts. The channel itself
+/// adds no token. If a token is set and the connection is neither encrypted nor local, opening
+/// fails.
 pub(super) async fn open_channel_with(
     endpoint: &DaemonEndpoint,
     credentials: &ClientCredentials,
     timeout: Duration,
-    when: ConnectMode,
+    mode: ConnectMode,
 ) -> Result<(Channel, TlsAlertFlag), ConnectError> {
     let (credentials, alert) = (credentials.clone(), TlsAlertFlag::default());
     let open = async {
         match endpoint.address() {
-            EndpointAddress::Unix(path) => unix_channel(path.clone(), when).await,
+            EndpointAddress::Unix(path) => unix_channel(path.clone(), mode).await,
             EndpointAddress::Tcp(address) => {
-                tcp_channel(address, credentials, alert.clone(), when).await
+                tcp_channel(address, credentials, alert.clone(), mode).await
             }
-            EndpointAddress::Tls(address) => tls_channel(address, credentials, when).await,
+            EndpointAddress::Tls(address) => tls_channel(address, credentials, mode).await,
         }
     };
     let late = || {
         let span = humantime::format_duration(timeout);
-        ConnectorError::Io(io::Error::new(ErrorKind::TimedOut, format!("nothing within {span}")))
+        ConnectorError::Io(io::Error::new(
+            ErrorKind::TimedOut,
+            format!("no connection within {span}"),
+        ))
     };
     let opened = tokio::time::timeout(timeout, open).await;
     let endpoint = endpoint.clone();
     Err(match opened.unwrap_or_else(|_| Err(late())) {
         Ok(channel) => return Ok((channel, alert)),
-        Err(ConnectorError::Tls(fault)) => ConnectError::Tls { endpoint, fault },
+        Err(ConnectorError::Tls(error)) => ConnectError::Tls { endpoint, error },
         Err(ConnectorError::Credentials(sentence)) => ConnectError::Credentials(sentence),
         Err(ConnectorError::TokenInCleartext) => ConnectError::TokenInCleartext { endpoint },
         Err(ConnectorError::Io(cause)) if cause.kind() == ErrorKind::PermissionDenied => {
@@ -136,7 +138,7 @@ pub(super) async fn open_channel_with(
     })
 }
 
-/// Why there is no connection.
+/// Failure of a connection attempt.
 #[derive(Debug, thiserror::Error)]
 enum ConnectorError {
     #[error("{0}")]
@@ -145,32 +147,32 @@ enum ConnectorError {
     Tls(TlsError),
     #[error("{0}")]
     Credentials(String),
-    #[error("the token would be sent where others can read it")]
+    #[error("the token would be sent over a connection that others can read")]
     TokenInCleartext,
 }
 
-async fn unix_channel(path: PathBuf, when: ConnectMode) -> Result<Channel, ConnectorError> {
-    // HTTP/2 wants an authority; for a Unix socket every gRPC server takes this one.
+async fn unix_channel(path: PathBuf, mode: ConnectMode) -> Result<Channel, ConnectorError> {
+    // HTTP/2 requires an authority. gRPC servers accept `localhost` on a Unix socket.
     let connector = tower::service_fn(move |_: Uri| {
         let path = path.clone();
         async move { UnixStream::connect(path).await.map(TokioIo::new) }
     });
     let endpoint = transport::Endpoint::from_static("http://localhost");
-    connect_channel(endpoint, connector, when).await
+    connect_channel(endpoint, connector, mode).await
 }
 
 async fn tcp_channel(
     address: &str,
     credentials: ClientCredentials,
     alert: TlsAlertFlag,
-    when: ConnectMode,
+    mode: ConnectMode,
 ) -> Result<Channel, ConnectorError> {
     let has_token = credentials.token_file.is_some();
     let connector = tower::service_fn(move |uri: Uri| {
         let alert = alert.clone();
         async move {
             let stream = connect_tcp(uri).await?;
-            // By the address that was reached, whatever its name promised.
+            // The check uses the connected address, because a name may resolve to any address.
             if has_token && !stream.peer_addr()?.ip().to_canonical().is_loopback() {
                 return Err(ConnectorError::TokenInCleartext.into());
             }
@@ -179,17 +181,17 @@ async fn tcp_channel(
     });
     let endpoint = transport::Endpoint::from_shared(format!("http://{address}"))
         .map_err(|error| connector_error(&error))?;
-    connect_channel(endpoint, connector, when).await
+    connect_channel(endpoint, connector, mode).await
 }
 
 async fn tls_channel(
     address: &str,
     credentials: ClientCredentials,
-    when: ConnectMode,
+    mode: ConnectMode,
 ) -> Result<Channel, ConnectorError> {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host).to_owned();
-    let (tell, told) = oneshot::channel();
-    // For the first connection; whoever waits for later ones waits for their calls.
+    let (tell, first_bytes) = oneshot::channel();
+    // The sender is for the first connection. On later connections the calls report the failure.
     let tell = Arc::new(Mutex::new(Some(tell)));
     let connector = tower::service_fn(move |uri: Uri| {
         let (host, credentials, tell) = (host.clone(), credentials.clone(), tell.clone());
@@ -211,12 +213,12 @@ async fn tls_channel(
     });
     let endpoint = transport::Endpoint::from_shared(format!("https://{address}"))
         .map_err(|error| connector_error(&error))?;
-    let channel = connect_channel(endpoint, connector, when).await?;
-    if when == ConnectMode::Lazy {
+    let channel = connect_channel(endpoint, connector, mode).await?;
+    if mode == ConnectMode::Lazy {
         return Ok(channel);
     }
-    // Over TLS 1.3 the other end looks at a client's certificate after the client is done.
-    match told.await {
+    // In TLS 1.3 the server checks the client certificate after the client's handshake is complete.
+    match first_bytes.await {
         Ok(Ok(())) => Ok(channel),
         Ok(Err(error)) => Err(ConnectorError::Tls(TlsError::from_io_error(&error))),
         Err(_) => Err(ConnectorError::Tls(TlsError::ConnectionClosed)),
@@ -225,11 +227,11 @@ async fn tls_channel(
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// A channel that connects so.
+/// Builds the channel on the connector.
 async fn connect_channel<C>(
     endpoint: transport::Endpoint,
     connector: C,
-    when: ConnectMode,
+    mode: ConnectMode,
 ) -> Result<Channel, ConnectorError>
 where
     C: Service<Uri> + Send + 'static,
@@ -237,7 +239,7 @@ where
     C::Future: Send,
     BoxError: From<C::Error> + Send,
 {
-    match when {
+    match mode {
         ConnectMode::Eager => endpoint
             .connect_with_connector(connector)
             .await
@@ -246,7 +248,7 @@ where
     }
 }
 
-/// Tries all addresses of the host, of both families.
+/// Connects to the host by any of its IPv4 and IPv6 addresses.
 async fn connect_tcp(uri: Uri) -> Result<TcpStream, BoxError> {
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
@@ -254,30 +256,31 @@ async fn connect_tcp(uri: Uri) -> Result<TcpStream, BoxError> {
     Ok(connector.oneshot(uri).await?.into_inner())
 }
 
-/// What is at the bottom of tonic's error: ours, or the operating system's.
+/// Returns the innermost error of tonic's error: a connector error or an error of the operating
+/// system.
 fn connector_error(error: &transport::Error) -> ConnectorError {
     root_cause(error).unwrap_or_else(|| ConnectorError::Io(io::Error::other(error.to_string())))
 }
 
-/// Why there was no connection for a call, where that is why it failed.
+/// Returns the connection failure that made the call fail, if there is one.
 pub(super) fn connection_failure(status: &Status) -> Option<String> {
-    let fault = root_cause(status.source()?)?;
-    Some(fault.to_string())
+    let error = root_cause(status.source()?)?;
+    Some(error.to_string())
 }
 
-/// Whether a call failed without a connection for a reason that the operating system knows at once: the
-/// socket is missing, this user may not use the socket, or the connection is refused.
+/// Whether a call failed without a connection for a reason that the operating system reports at
+/// once: the socket is missing, this user may not use the socket, or the connection is refused.
 pub(super) fn is_connection_refused(status: &Status) -> bool {
     let refusals = [ErrorKind::NotFound, ErrorKind::ConnectionRefused, ErrorKind::PermissionDenied];
-    let fault = status.source().and_then(root_cause);
-    matches!(fault, Some(ConnectorError::Io(cause)) if refusals.contains(&cause.kind()))
+    let error = status.source().and_then(root_cause);
+    matches!(error, Some(ConnectorError::Io(cause)) if refusals.contains(&cause.kind()))
 }
 
 fn root_cause(error: &(dyn Error + 'static)) -> Option<ConnectorError> {
     let mut below = Some(error);
     while let Some(error) = below {
         match error.downcast_ref::<ConnectorError>() {
-            Some(ConnectorError::Tls(fault)) => return Some(ConnectorError::Tls(fault.clone())),
+            Some(ConnectorError::Tls(error)) => return Some(ConnectorError::Tls(error.clone())),
             Some(ConnectorError::Credentials(sentence)) => {
                 return Some(ConnectorError::Credentials(sentence.clone()));
             }
@@ -294,15 +297,15 @@ fn root_cause(error: &(dyn Error + 'static)) -> Option<ConnectorError> {
     None
 }
 
-/// The endpoints of the default sockets, in the order in which they are tried. A path that no
-/// socket can have is left out.
+/// Returns the endpoints of the default sockets in the order in which they are tried. Paths that
+/// are invalid for a socket are omitted.
 #[must_use]
 pub fn default_endpoints(env: &ProcessEnv) -> Vec<DaemonEndpoint> {
     default_sockets(env).into_iter().filter_map(|path| DaemonEndpoint::unix(path).ok()).collect()
 }
 
-/// The first default socket that takes a connection, within `timeout` each. Where none does, a
-/// socket that this user may not use is named before the absence of any.
+/// Returns the first default socket that accepts a connection within `timeout`. If none accepts,
+/// the error names a socket that this user may not use, if there is one.
 pub async fn find_default_endpoint(
     env: &ProcessEnv,
     timeout: Duration,
@@ -327,8 +330,8 @@ pub async fn find_default_endpoint(
     })
 }
 
-/// Whether the socket's directory is the user's own. Anybody may create a directory in the
-/// temporary one, and a stranger's daemon must not be taken for ours.
+/// Whether the socket's directory belongs to the user. Every user can create a directory in the
+/// temporary directory, and could run a false daemon there.
 fn is_in_own_directory(socket: &Path, uid: u32) -> bool {
     let directory = socket.parent().and_then(|directory| directory.symlink_metadata().ok());
     directory.is_some_and(|found| found.is_dir() && found.uid() == uid)

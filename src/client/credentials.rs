@@ -1,5 +1,5 @@
-//! What a client shows to a daemon and whom it trusts: files, read again for each connection, so that
-//! certificates and tokens may be replaced while a client lives. Leaves connecting to `connect`.
+//! Credentials of a client. The files are read again for each connection, so that certificates and
+//! tokens can be replaced while the client runs.
 
 use crate::certs;
 use http::HeaderValue;
@@ -11,34 +11,37 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::io::AsyncReadExt as _;
 
-/// The most bytes of a token's file; headers of more are refused by servers.
+/// Maximum size of a token file. Servers reject larger headers.
 const MAX_TOKEN_BYTES: u64 = 8 << 10;
 
-/// What a connection is made with. The default trusts the machine's authorities and shows nothing.
+/// Credentials of a connection. The default trusts the authorities of the machine and has no
+/// identity and no token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientCredentials {
-    /// Over TLS: the authorities that the daemon's certificate must come from, in PEM. `None` means
-    /// those of the machine.
+    /// For TLS: authorities (PEM) that the daemon's certificate must come from. `None` means the
+    /// authorities of the machine.
     pub ca: Option<PathBuf>,
-    /// Over TLS: the certificate to show, and its key, in PEM.
+    /// For TLS: client certificate and its key (PEM).
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// Over TLS: the name that the daemon's certificate must have. `None` means the endpoint's host.
+    /// For TLS: name that the daemon's certificate must have. `None` means the host of the
+    /// endpoint.
     pub server_name: Option<String>,
-    /// A file with a token to send with each call, over TLS, to a Unix socket or to a loopback
-    /// address, and nowhere else.
+    /// File with a token that is sent with each call. The token is sent only over TLS, to a Unix
+    /// socket or to a loopback address.
     pub token_file: Option<PathBuf>,
 }
 
 impl ClientCredentials {
-    /// The name that the certificate of the daemon at this host must have.
+    /// Returns the name that the certificate of the daemon at `host` must have.
     pub(super) fn expected_server_name(&self, host: &str) -> Result<ServerName<'static>, String> {
         let name = self.server_name.as_deref().unwrap_or(host);
         let bare = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
-        ServerName::try_from(bare.to_owned())
-            .map_err(|_| format!("{bare:?} is no name or address that a certificate can be for"))
+        ServerName::try_from(bare.to_owned()).map_err(|_| {
+            format!("invalid server name {bare:?}: expected a DNS name or an IP address")
+        })
     }
 
-    /// Reads the files of TLS. Blocks on the disk.
+    /// Reads the TLS files. Blocks on disk I/O.
     pub(super) fn client_config(&self) -> Result<ClientConfig, String> {
         let roots = match &self.ca {
             Some(file) => certs::load_authorities(file),
@@ -65,7 +68,7 @@ impl ClientCredentials {
     }
 }
 
-/// The token that goes with each call, if there is one.
+/// Token of each call, if there is one.
 #[derive(Clone, Default)]
 pub(super) struct BearerToken(Arc<TokenState>);
 
@@ -85,17 +88,18 @@ impl BearerToken {
         Ok(Self(Arc::new(TokenState { file, value: RwLock::new(value) })))
     }
 
-    /// Reads the file again; the old token stays where it cannot be read. Whether it is another now.
+    /// Reads the file again. If the file cannot be read, the old token stays. Returns whether the
+    /// token changed.
     pub(super) async fn reload(&self) -> bool {
         let Some(file) = &self.0.file else { return false };
         let Ok(value) = read_token(file).await else { return false };
-        let mut held = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
-        let is_new = held.as_ref() != Some(&value);
-        *held = Some(value);
+        let mut current = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
+        let is_new = current.as_ref() != Some(&value);
+        *current = Some(value);
         is_new
     }
 
-    /// The header that carries it.
+    /// Returns the `authorization` header.
     pub(super) fn header(&self) -> Option<HeaderValue> {
         self.0.value.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -121,14 +125,14 @@ async fn read_token(file: &Path) -> Result<HeaderValue, String> {
     bearer_header(text.trim_ascii()).map_err(problem)
 }
 
-/// The header that carries a token. What is wrong with one is said without repeating it.
+/// Builds the `authorization` header of a token. Error messages never contain the token.
 fn bearer_header(token: &[u8]) -> Result<HeaderValue, &'static str> {
     if token.is_empty() {
         return Err("holds no token");
     }
     if !token.iter().all(u8::is_ascii_graphic) {
         return Err(
-            "holds no token: white space, a control character or one beyond ASCII is in it",
+            "holds no token: a token has no white space, control characters or non-ASCII characters",
         );
     }
     let text = [b"Bearer ", token].concat();
@@ -143,7 +147,7 @@ mod tests {
     use super::{ClientCredentials, bearer_header};
 
     #[test]
-    fn tokens() {
+    fn invalid_tokens_are_rejected() {
         let good = bearer_header(b"abc.DEF-~+/=").expect("a token");
         assert_eq!(good.to_str().expect("text"), "Bearer abc.DEF-~+/=");
         assert!(good.is_sensitive());
@@ -153,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_to_look_for() {
+    fn server_name_replaces_the_host() {
         let mut credentials = ClientCredentials::default();
         for (host, name) in
             [("a.example", "a.example"), ("127.0.0.1", "127.0.0.1"), ("[::1]", "::1")]

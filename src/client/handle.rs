@@ -1,9 +1,9 @@
-//! The two things that a client must know of a handle: whose it is, and which package holds it.
-//! Everything else about handles is the daemon's.
+//! The parts of a handle that a client reads: its root and its package. All other parts are opaque
+//! to clients.
 
 use percent_encoding::percent_decode_str;
 
-/// The id of the root that a handle belongs to; `None` where the text is no handle.
+/// Returns the id of the root of a handle, or `None` if the text is not a handle.
 #[must_use]
 pub fn root_id(handle: &str) -> Option<String> {
     let rest = handle.strip_prefix("skill://")?;
@@ -11,7 +11,7 @@ pub fn root_id(handle: &str) -> Option<String> {
     percent_decode_str(first).decode_utf8().ok().map(String::from)
 }
 
-/// The innermost of `packages` that is the handle or holds it.
+/// Returns the innermost of `packages` that is the handle or contains the handle.
 #[must_use]
 pub fn enclosing_package<'a>(
     handle: &str,

@@ -1,4 +1,4 @@
-//! The proto3 JSON of the service's messages, both ways, from the descriptors that the build wrote.
+//! Proto3 JSON of the service's messages in both directions, by the descriptors of the build.
 
 use crate::proto::FILE_DESCRIPTOR_SET;
 use prost::Message;
@@ -6,13 +6,12 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use std::sync::LazyLock;
 
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    DescriptorPool::decode(FILE_DESCRIPTOR_SET)
-        .expect("the build wrote descriptors that can be read")
+    DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("the descriptors of the build are valid")
 });
 
-/// A message of `caproot.v1` that has a JSON form.
+/// Message of `caproot.v1` that has a JSON form.
 pub trait JsonMessage: Message + Default {
-    /// Its name in the package.
+    /// Name of the message in its package.
     const NAME: &'static str;
 }
 
@@ -37,16 +36,16 @@ named!(
 
 fn descriptor<M: JsonMessage>() -> MessageDescriptor {
     let name = format!("caproot.v1.{}", M::NAME);
-    POOL.get_message_by_name(&name).expect("every message of the build is in its descriptors")
+    POOL.get_message_by_name(&name).expect("the descriptors of the build contain every message")
 }
 
-/// The message with its descriptor: it serializes, by serde, as proto3 JSON. Fails only on nesting
-/// that no decoder takes.
+/// Returns the message with its descriptor. Serde serializes it as proto3 JSON. Fails only if the
+/// message is nested more deeply than decoders accept.
 pub fn to_dynamic<M: JsonMessage>(message: &M) -> Result<DynamicMessage, prost::DecodeError> {
     DynamicMessage::decode(descriptor::<M>(), message.encode_to_vec().as_slice())
 }
 
-/// Reads proto3 JSON; fields that the message does not have are refused.
+/// Reads proto3 JSON. Unknown fields are rejected.
 pub fn parse<M: JsonMessage>(value: serde_json::Value) -> Result<M, String> {
     let message = DynamicMessage::deserialize(descriptor::<M>(), value);
     let message = message.map_err(|error| error.to_string())?;

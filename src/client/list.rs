@@ -1,52 +1,47 @@
-//! Joins the pages of a list of skills into one answer.
+//! Lists skills: joins the pages into one response.
 
 use super::call::{CallError, Client, ServiceClient, error_reason};
 use super::pages::PageTracker;
 use crate::proto::caproot::v1::{ListSkillsRequest, ListSkillsResponse};
 
-/// How often a list is begun anew when its revision is gone.
+/// How often a list starts again if its revision is gone.
 const MAX_RESTARTS: usize = 3;
 
-impl Client {
-    /// All pages of a list as one answer without a page token. `request.page_token` must be empty.
-    /// A list whose revision is gone is begun anew, three times at most.
-    pub async fn list_skills(
-        &mut self,
-        request: &ListSkillsRequest,
-    ) -> Result<ListSkillsResponse, CallError> {
-        let mut restarts = 0;
-        loop {
-            match self.list_skill_pages(request.clone()).await {
-                Err(CallError::Status(status))
-                    if restarts < MAX_RESTARTS
-                        && error_reason(&status).as_deref() == Some("CATALOG_CHANGED") =>
-                {
-                    restarts += 1;
-                }
-                outcome => return outcome,
+pub(super) async fn list_skills(
+    client: &Client,
+    request: &ListSkillsRequest,
+) -> Result<ListSkillsResponse, CallError> {
+    let mut restarts = 0;
+    loop {
+        match list_pages(client, request.clone()).await {
+            Err(CallError::Status(status))
+                if restarts < MAX_RESTARTS
+                    && error_reason(&status).as_deref() == Some("CATALOG_CHANGED") =>
+            {
+                restarts += 1;
             }
-        }
-    }
-
-    async fn list_skill_pages(
-        &self,
-        mut request: ListSkillsRequest,
-    ) -> Result<ListSkillsResponse, CallError> {
-        let mut list = SkillPageAssembler::default();
-        loop {
-            let call = |mut service: ServiceClient, request| async move {
-                service.list_skills(request).await
-            };
-            let page = self.call_with_retries(request.clone(), call).await?;
-            match list.add_page(page).map_err(CallError::InvalidResponse)? {
-                Some(token) => request.page_token = token,
-                None => return Ok(list.response),
-            }
+            outcome => return outcome,
         }
     }
 }
 
-/// What the pages so far come to.
+async fn list_pages(
+    client: &Client,
+    mut request: ListSkillsRequest,
+) -> Result<ListSkillsResponse, CallError> {
+    let mut list = SkillPageAssembler::default();
+    loop {
+        let call =
+            |mut service: ServiceClient, request| async move { service.list_skills(request).await };
+        let page = client.call_with_retries(request.clone(), call).await?;
+        match list.add_page(page).map_err(CallError::InvalidResponse)? {
+            Some(token) => request.page_token = token,
+            None => return Ok(list.response),
+        }
+    }
+}
+
+/// Pages so far, joined.
 #[derive(Default)]
 struct SkillPageAssembler {
     response: ListSkillsResponse,
@@ -54,7 +49,7 @@ struct SkillPageAssembler {
 }
 
 impl SkillPageAssembler {
-    /// Adds a page; gives the token of the next, if there is one.
+    /// Adds a page. Returns the token of the next page, if there is one.
     fn add_page(&mut self, page: ListSkillsResponse) -> Result<Option<String>, &'static str> {
         let next = self.pages.record_page(&page, &page.next_page_token)?;
         if self.pages.is_first() {
@@ -85,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_become_one_answer() {
+    fn pages_are_joined() {
         let mut list = SkillPageAssembler::default();
         assert_eq!(list.add_page(page("a", "1")), Ok(Some("1".into())));
         assert_eq!(list.add_page(page("b", "2")), Ok(Some("2".into())));

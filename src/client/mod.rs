@@ -1,7 +1,6 @@
-//! The gRPC surface from the orchestrator's side: a [`Client`] of one daemon connects, calls, joins pages
-//! and watches; a [`Mirror`] is a live copy of its catalog; a [`Fleet`] finds the daemon of an
-//! environment. Talks gRPC only and imports no room of the daemon. Leaves printing and exit codes to
-//! whoever calls, and what a model is shown to `session`.
+//! Client side of the gRPC service. A [`Client`] connects to one daemon, calls it, joins pages and
+//! watches. A [`Mirror`] is a live copy of a daemon's catalog. A [`Fleet`] finds the daemon of an
+//! environment.
 
 mod auth_channel;
 mod call;

@@ -1,16 +1,16 @@
-//! Stops a daemon that never ends a paged answer.
+//! Limits for paged responses, so that a daemon cannot send pages without end.
 
 use prost::Message;
 use std::collections::HashSet;
 
-/// The most pages of one answer: ten million things at the daemon's default of a page.
+/// Maximum number of pages of one response: ten million entries at the daemon's default page size.
 pub(super) const MAX_PAGES: usize = 10_000;
-/// The most bytes of one answer: what 20,000 skills of 50 KiB each take.
+/// Maximum size of one response: 20,000 skills of 50 KiB.
 const MAX_BYTES: usize = 1 << 30;
-/// The most bytes of a page token.
+/// Maximum size of a page token.
 const MAX_TOKEN_BYTES: usize = 16 << 10;
 
-/// The pages so far.
+/// Size and tokens of the pages so far.
 #[derive(Default)]
 pub(super) struct PageTracker {
     tokens: HashSet<String>,
@@ -19,7 +19,7 @@ pub(super) struct PageTracker {
 }
 
 impl PageTracker {
-    /// Counts a page; gives the token of the next, if there is one.
+    /// Counts a page. Returns the token of the next page, if there is one.
     pub(super) fn record_page(
         &mut self,
         page: &impl Message,
@@ -42,7 +42,7 @@ impl PageTracker {
         Ok(Some(token.to_owned()))
     }
 
-    /// Whether the page that was counted last is the first.
+    /// Whether only one page was counted so far.
     pub(super) fn is_first(&self) -> bool {
         self.count == 1
     }

@@ -1,104 +1,96 @@
-//! Joins the pages of a read into the file's exact bytes, and stops a daemon that never ends one.
+//! Reads a file: joins the pages into the exact bytes of the file.
 
 use super::call::{CallError, Client, ServiceClient, error_reason};
 use crate::proto::caproot::v1::read_resource_response::Body;
 use crate::proto::caproot::v1::{ReadResourceRequest, ReadResourceResponse};
 use std::io;
 
-/// How often a read is begun anew when the file changed before any of it was handed out.
+/// How often a read starts again if the file changed before the output received bytes.
 const MAX_RESTARTS: usize = 3;
-/// The most bytes of a page, and of one that was not asked for in bytes: the daemon's own bounds.
+/// Maximum size of a page, and the size without `max_bytes`: the limits of the daemon.
 const MAX_PAGE_BYTES: usize = 1 << 20;
 const DEFAULT_PAGE_BYTES: usize = 8_192;
-/// The most bytes of a cursor; a caproot's are a fifth of that.
+/// Maximum size of a cursor. The cursors of caproot have a fifth of this size.
 pub const MAX_CURSOR_BYTES: usize = 512;
 
-impl Client {
-    /// Reads a whole file. `request.cursor` and `request.if_none_match` must be empty. The bytes go
-    /// to `out` in order; the first `hold` of them only once more has come or the file is
-    /// complete, so that a small file that changes meanwhile is begun anew, three times at most.
-    /// The answer has no cursor, and an empty body of the kind that the file's is.
-    pub async fn read_resource(
-        &mut self,
-        request: &ReadResourceRequest,
-        hold: usize,
-        out: &mut dyn FnMut(&[u8]) -> io::Result<()>,
-    ) -> Result<ReadResourceResponse, CallError> {
-        let mut restarts = 0;
-        loop {
-            let mut given = false;
-            let mut note = |bytes: &[u8]| {
-                given = true;
-                out(bytes)
-            };
-            match self.read_file_pages(request.clone(), hold, &mut note).await {
-                Err(CallError::Status(status))
-                    if error_reason(&status).as_deref() == Some("RESOURCE_CHANGED") =>
-                {
-                    if given {
-                        return Err(CallError::ChangedDuringRead);
-                    }
-                    if restarts == MAX_RESTARTS {
-                        return Err(CallError::Status(status));
-                    }
-                    restarts += 1;
+pub(super) async fn read_resource(
+    client: &Client,
+    request: &ReadResourceRequest,
+    hold: usize,
+    out: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+) -> Result<ReadResourceResponse, CallError> {
+    let mut restarts = 0;
+    loop {
+        let mut given = false;
+        let mut note = |bytes: &[u8]| {
+            given = true;
+            out(bytes)
+        };
+        match read_pages(client, request.clone(), hold, &mut note).await {
+            Err(CallError::Status(status))
+                if error_reason(&status).as_deref() == Some("RESOURCE_CHANGED") =>
+            {
+                if given {
+                    return Err(CallError::ChangedDuringRead);
                 }
-                outcome => return outcome,
+                if restarts == MAX_RESTARTS {
+                    return Err(CallError::Status(status));
+                }
+                restarts += 1;
             }
-        }
-    }
-
-    /// One page of a file. A page over its bound is an error.
-    pub async fn read_page(
-        &self,
-        request: &ReadResourceRequest,
-    ) -> Result<ReadResourceResponse, CallError> {
-        let bound = match usize::try_from(request.max_bytes) {
-            Ok(asked @ 1..) => asked.min(MAX_PAGE_BYTES),
-            _ => DEFAULT_PAGE_BYTES,
-        };
-        let call = |mut service: ServiceClient, request| async move {
-            service.read_resource(request).await
-        };
-        let page = self.call_with_retries(request.clone(), call).await?;
-        let content = match &page.body {
-            Some(Body::Contents(text)) => text.len(),
-            Some(Body::Data(data)) => data.len(),
-            None => 0,
-        };
-        if content > bound {
-            return Err(CallError::InvalidResponse("a page of a file is over its bound"));
-        }
-        if page.next_cursor.len() > MAX_CURSOR_BYTES {
-            return Err(CallError::InvalidResponse("a cursor is over 512 bytes"));
-        }
-        Ok(page)
-    }
-
-    async fn read_file_pages(
-        &mut self,
-        mut request: ReadResourceRequest,
-        hold: usize,
-        out: &mut dyn FnMut(&[u8]) -> io::Result<()>,
-    ) -> Result<ReadResourceResponse, CallError> {
-        let mut waiting = Vec::new();
-        let mut file = FilePageAssembler::default();
-        loop {
-            let page = self.read_page(&request).await?;
-            let cursor = file.add_page(page, &mut waiting).map_err(CallError::InvalidResponse)?;
-            if waiting.len() > hold || cursor.is_none() {
-                out(&waiting)?;
-                waiting.clear();
-            }
-            match cursor {
-                Some(cursor) => request.cursor = cursor,
-                None => return Ok(file.response),
-            }
+            outcome => return outcome,
         }
     }
 }
 
-/// What the pages so far come to, without their bytes.
+pub(super) async fn read_page(
+    client: &Client,
+    request: &ReadResourceRequest,
+) -> Result<ReadResourceResponse, CallError> {
+    let bound = match usize::try_from(request.max_bytes) {
+        Ok(requested @ 1..) => requested.min(MAX_PAGE_BYTES),
+        _ => DEFAULT_PAGE_BYTES,
+    };
+    let call =
+        |mut service: ServiceClient, request| async move { service.read_resource(request).await };
+    let page = client.call_with_retries(request.clone(), call).await?;
+    let content = match &page.body {
+        Some(Body::Contents(text)) => text.len(),
+        Some(Body::Data(data)) => data.len(),
+        None => 0,
+    };
+    if content > bound {
+        return Err(CallError::InvalidResponse("a page of a file is over its size limit"));
+    }
+    if page.next_cursor.len() > MAX_CURSOR_BYTES {
+        return Err(CallError::InvalidResponse("a cursor is over 512 bytes"));
+    }
+    Ok(page)
+}
+
+async fn read_pages(
+    client: &Client,
+    mut request: ReadResourceRequest,
+    hold: usize,
+    out: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+) -> Result<ReadResourceResponse, CallError> {
+    let mut waiting = Vec::new();
+    let mut file = FilePageAssembler::default();
+    loop {
+        let page = read_page(client, &request).await?;
+        let cursor = file.add_page(page, &mut waiting).map_err(CallError::InvalidResponse)?;
+        if waiting.len() > hold || cursor.is_none() {
+            out(&waiting)?;
+            waiting.clear();
+        }
+        match cursor {
+            Some(cursor) => request.cursor = cursor,
+            None => return Ok(file.response),
+        }
+    }
+}
+
+/// Pages so far, without their bytes.
 #[derive(Default)]
 struct FilePageAssembler {
     response: ReadResourceResponse,
@@ -107,8 +99,8 @@ struct FilePageAssembler {
 }
 
 impl FilePageAssembler {
-    /// Puts a page's bytes behind `bytes`; gives the cursor of the next page, if there is one. Each
-    /// page brings the end nearer, so there is one.
+    /// Appends a page's bytes to `bytes`. Returns the cursor of the next page, if there is one.
+    /// Each page has content, so that the read ends.
     fn add_page(
         &mut self,
         page: ReadResourceResponse,
@@ -121,7 +113,7 @@ impl FilePageAssembler {
             None => return Err("a page of a file has no body"),
         };
         if not_modified {
-            return Err("a file is said to be unchanged, though nobody asked");
+            return Err("a file is reported as not modified, but the request had no digest");
         }
         if self.has_first_page {
             if page.digest != self.response.digest || page.total_bytes != self.response.total_bytes
@@ -129,7 +121,7 @@ impl FilePageAssembler {
                 return Err("the pages of one file are of different versions");
             }
             if self.response.body.as_ref() != Some(&empty) {
-                return Err("the pages of one file are text and bytes in turn");
+                return Err("the pages of one file are partly text and partly bytes");
             }
         } else {
             self.has_first_page = true;
@@ -142,12 +134,12 @@ impl FilePageAssembler {
         }
         self.bytes = self.bytes.saturating_add(content.len() as u64);
         if self.bytes > self.response.total_bytes {
-            return Err("the pages of a file are more than the file");
+            return Err("the pages of a file are larger than the file");
         }
         if next_cursor.is_empty() {
             let complete = self.bytes == self.response.total_bytes;
             bytes.extend(content);
-            return complete.then_some(None).ok_or("the pages of a file are less than the file");
+            return complete.then_some(None).ok_or("the pages of a file are smaller than the file");
         }
         if content.is_empty() {
             return Err("a page of a file is empty, and more follows");
@@ -175,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_become_one_file() {
+    fn pages_are_joined() {
         let (mut file, mut bytes) = (FilePageAssembler::default(), Vec::new());
         assert_eq!(file.add_page(page("ab", 3, "1"), &mut bytes), Ok(Some("1".into())));
         assert_eq!(file.add_page(page("c", 3, ""), &mut bytes), Ok(None));
@@ -189,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_goes_on_for_ever_or_ends_early() {
+    fn endless_and_truncated_files_are_rejected() {
         let data = ReadResourceResponse { body: Some(Body::Data(vec![1])), ..page("", 9, "2") };
         let other = ReadResourceResponse { digest: "sha256:2".into(), ..page("a", 9, "2") };
         let bare = ReadResourceResponse { body: None, ..page("", 9, "2") };

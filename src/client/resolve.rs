@@ -1,55 +1,50 @@
-//! Joins the pages of resolved roots into one answer.
+//! Resolves roots: joins the pages into one response.
 
 use super::call::{CallError, Client, ServiceClient, error_reason};
 use super::pages::PageTracker;
 use crate::proto::caproot::v1::{ResolveRootsRequest, ResolveRootsResponse};
 
-/// How often an answer is begun anew when its revision is gone.
+/// How often the call starts again if its revision is gone.
 const MAX_RESTARTS: usize = 3;
 
-impl Client {
-    /// All pages as one answer without a page token. `request.page_token` must be empty. One whose
-    /// revision is gone is begun anew, three times at most.
-    pub async fn resolve_roots(
-        &mut self,
-        request: ResolveRootsRequest,
-    ) -> Result<ResolveRootsResponse, CallError> {
-        let mut restarts = 0;
-        loop {
-            match self.resolve_root_pages(request.clone()).await {
-                Err(CallError::Status(status))
-                    if restarts < MAX_RESTARTS
-                        && error_reason(&status).as_deref() == Some("CATALOG_CHANGED") =>
-                {
-                    restarts += 1;
-                }
-                outcome => return outcome,
+pub(super) async fn resolve_roots(
+    client: &Client,
+    request: ResolveRootsRequest,
+) -> Result<ResolveRootsResponse, CallError> {
+    let mut restarts = 0;
+    loop {
+        match resolve_pages(client, request.clone()).await {
+            Err(CallError::Status(status))
+                if restarts < MAX_RESTARTS
+                    && error_reason(&status).as_deref() == Some("CATALOG_CHANGED") =>
+            {
+                restarts += 1;
             }
+            outcome => return outcome,
         }
     }
+}
 
-    async fn resolve_root_pages(
-        &mut self,
-        mut request: ResolveRootsRequest,
-    ) -> Result<ResolveRootsResponse, CallError> {
-        let (mut answer, mut pages) = (ResolveRootsResponse::default(), PageTracker::default());
-        loop {
-            let call = |mut service: ServiceClient, request| async move {
-                service.resolve_roots(request).await
-            };
-            let page = self.call_with_retries(request.clone(), call).await?;
-            let next = pages
-                .record_page(&page, &page.next_page_token)
-                .map_err(CallError::InvalidResponse)?;
-            if pages.is_first() {
-                answer = ResolveRootsResponse { next_page_token: String::new(), ..page };
-            } else {
-                append_page(&mut answer, page).map_err(CallError::InvalidResponse)?;
-            }
-            match next {
-                Some(token) => request.page_token = token,
-                None => return Ok(answer),
-            }
+async fn resolve_pages(
+    client: &Client,
+    mut request: ResolveRootsRequest,
+) -> Result<ResolveRootsResponse, CallError> {
+    let (mut answer, mut pages) = (ResolveRootsResponse::default(), PageTracker::default());
+    loop {
+        let call = |mut service: ServiceClient, request| async move {
+            service.resolve_roots(request).await
+        };
+        let page = client.call_with_retries(request.clone(), call).await?;
+        let next =
+            pages.record_page(&page, &page.next_page_token).map_err(CallError::InvalidResponse)?;
+        if pages.is_first() {
+            answer = ResolveRootsResponse { next_page_token: String::new(), ..page };
+        } else {
+            append_page(&mut answer, page).map_err(CallError::InvalidResponse)?;
+        }
+        match next {
+            Some(token) => request.page_token = token,
+            None => return Ok(answer),
         }
     }
 }
@@ -61,7 +56,7 @@ fn append_page(
     let is_same = (&page.epoch, page.revision) == (&answer.epoch, answer.revision)
         && answer.roots.iter().map(|root| &root.id).eq(page.roots.iter().map(|root| &root.id));
     if !is_same {
-        return Err("the pages of one answer are of different revisions or roots");
+        return Err("the pages of one response are of different revisions or roots");
     }
     for (root, more) in answer.roots.iter_mut().zip(page.roots) {
         root.plugins.extend(more.plugins);
@@ -83,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_become_one_answer() {
+    fn pages_are_joined() {
         let mut answer = page("r", "a");
         assert_eq!(append_page(&mut answer, page("r", "b")), Ok(()));
         let names: Vec<_> = answer.roots[0].plugins.iter().map(|p| p.name.as_str()).collect();

@@ -1,45 +1,32 @@
-//! Joins the pages of a list of files into one answer.
+//! Lists the files of a package: joins the pages into one response.
 
 use super::call::{CallError, Client, ServiceClient};
 use super::pages::PageTracker;
 use crate::proto::caproot::v1::{ListResourcesRequest, ListResourcesResponse};
 
-impl Client {
-    /// All pages of a list of files as one answer without a page token, with the epoch and revision
-    /// of the first. `request.page_token` must be empty.
-    pub async fn list_resources(
-        &mut self,
-        request: &ListResourcesRequest,
-    ) -> Result<ListResourcesResponse, CallError> {
-        self.list_resources_until(request, usize::MAX).await
-    }
-
-    /// The same, but asks for no further page once there are more than `enough` files. The answer
-    /// then has the token of the next page, if there is one.
-    pub async fn list_resources_until(
-        &mut self,
-        request: &ListResourcesRequest,
-        enough: usize,
-    ) -> Result<ListResourcesResponse, CallError> {
-        let mut request = request.clone();
-        let mut list = ResourcePageAssembler::default();
-        loop {
-            let call = |mut service: ServiceClient, request| async move {
-                service.list_resources(request).await
-            };
-            let page = self.call_with_retries(request.clone(), call).await?;
-            match list.add_page(page).map_err(CallError::InvalidResponse)? {
-                Some(token) if list.response.resources.len() > enough => {
-                    return Ok(ListResourcesResponse { next_page_token: token, ..list.response });
-                }
-                Some(token) => request.page_token = token,
-                None => return Ok(list.response),
+pub(super) async fn list_resources_until(
+    client: &Client,
+    request: &ListResourcesRequest,
+    enough: usize,
+) -> Result<ListResourcesResponse, CallError> {
+    let mut request = request.clone();
+    let mut list = ResourcePageAssembler::default();
+    loop {
+        let call = |mut service: ServiceClient, request| async move {
+            service.list_resources(request).await
+        };
+        let page = client.call_with_retries(request.clone(), call).await?;
+        match list.add_page(page).map_err(CallError::InvalidResponse)? {
+            Some(token) if list.response.resources.len() > enough => {
+                return Ok(ListResourcesResponse { next_page_token: token, ..list.response });
             }
+            Some(token) => request.page_token = token,
+            None => return Ok(list.response),
         }
     }
 }
 
-/// What the pages so far come to.
+/// Pages so far, joined.
 #[derive(Default)]
 struct ResourcePageAssembler {
     response: ListResourcesResponse,
@@ -47,7 +34,7 @@ struct ResourcePageAssembler {
 }
 
 impl ResourcePageAssembler {
-    /// Adds a page; gives the token of the next, if there is one.
+    /// Adds a page. Returns the token of the next page, if there is one.
     fn add_page(&mut self, page: ListResourcesResponse) -> Result<Option<String>, &'static str> {
         let next = self.pages.record_page(&page, &page.next_page_token)?;
         if self.pages.is_first() {
@@ -79,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_become_one_answer() {
+    fn pages_are_joined() {
         let mut list = ResourcePageAssembler::default();
         assert_eq!(list.add_page(page("a", "1")), Ok(Some("1".into())));
         let end = ListResourcesResponse { truncated: true, revision: 9, ..page("b", "") };

@@ -1,5 +1,4 @@
-//! Which failed calls are made again, and when. Leaves calls to `call`; streams go on by themselves, in
-//! `watch`.
+//! Retries of failed calls. Streams have their own retries in [`super::SkillWatch`].
 
 use super::auth_channel::TlsRequired;
 use backon::{ExponentialBuilder, Retryable as _};
@@ -8,21 +7,23 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-/// How often a call is made again that ended with UNAVAILABLE, or with a `RESOURCE_EXHAUSTED` that
-/// says when to come back. Each wait is twice the one before and partly random, or what the daemon asks for
-/// where that is longer. A call and all its repetitions are within the one deadline.
+/// Retry policy of calls. A call is retried if its status is UNAVAILABLE, or `RESOURCE_EXHAUSTED`
+/// with a retry delay.
+///
+/// Each delay is twice the delay before and partly random, or the delay that the daemon requests if
+/// that is longer. A call and its retries have one deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// The most repetitions; 3 by default.
+    /// Maximum number of retries; 3 by default.
     pub max_retries: usize,
-    /// The first wait; 100 ms by default.
+    /// Delay of the first retry; 100 ms by default.
     pub initial_delay: Duration,
-    /// The longest wait of one's own; 2 s by default.
+    /// Maximum delay unless the daemon requests more; 2 s by default.
     pub max_delay: Duration,
 }
 
 impl RetryPolicy {
-    /// No call is made twice.
+    /// No retries.
     pub const NONE: Self =
         Self { max_retries: 0, initial_delay: Duration::ZERO, max_delay: Duration::ZERO };
 }
@@ -37,7 +38,7 @@ impl Default for RetryPolicy {
     }
 }
 
-/// Attempts a call, each time with what is left of its deadline.
+/// Calls `attempt` with the remaining time of the deadline until it succeeds or no retry is left.
 pub(super) async fn run_with_retries<A, F: Future<Output = Result<A, Status>>>(
     retries: RetryPolicy,
     deadline: Duration,
@@ -46,8 +47,8 @@ pub(super) async fn run_with_retries<A, F: Future<Output = Result<A, Status>>>(
     if retries.max_retries == 0 {
         return attempt(deadline).await;
     }
-    let begun = Instant::now();
-    let left = || deadline.saturating_sub(begun.elapsed());
+    let start = Instant::now();
+    let left = || deadline.saturating_sub(start.elapsed());
     let waits = ExponentialBuilder::new()
         .with_jitter()
         .with_min_delay(retries.initial_delay)
@@ -58,14 +59,14 @@ pub(super) async fn run_with_retries<A, F: Future<Output = Result<A, Status>>>(
         .retry(waits)
         .when(is_retryable)
         .adjust(|status: &Status, wait| {
-            let asked = status.get_details_retry_info().and_then(|info| info.retry_delay);
-            let wait = wait?.max(asked.unwrap_or_default());
+            let requested = status.get_details_retry_info().and_then(|info| info.retry_delay);
+            let wait = wait?.max(requested.unwrap_or_default());
             (wait < left()).then_some(wait)
         })
         .await
 }
 
-/// Whether the same call may go well soon.
+/// Whether the same call may succeed soon.
 fn is_retryable(status: &Status) -> bool {
     match status.code() {
         Code::Unavailable => !TlsRequired::is_cause_of(status),
@@ -93,9 +94,9 @@ mod tests {
         Status::with_error_details(Code::ResourceExhausted, "later", details)
     }
 
-    /// How often a call is made that always ends so, and how long that takes.
+    /// Returns how often a call with this status is attempted, and how long all attempts take.
     async fn count_attempts(status: Status, deadline: Duration) -> (usize, Duration) {
-        let (count, begun) = (Cell::new(0), Instant::now());
+        let (count, start) = (Cell::new(0), Instant::now());
         let attempt = |left: Duration| {
             assert!(left <= deadline);
             count.set(count.get() + 1);
@@ -103,7 +104,7 @@ mod tests {
         };
         let outcome = run_with_retries(RetryPolicy::default(), deadline, attempt).await;
         assert_eq!(outcome.expect_err("it always fails").code(), status.code());
-        (count.get(), begun.elapsed())
+        (count.get(), start.elapsed())
     }
 
     #[tokio::test(start_paused = true)]
@@ -122,12 +123,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn retry_delay_of_the_daemon_is_kept_within_the_deadline() {
-        let asked = Duration::from_secs(7);
-        let (count, took) = count_attempts(exhausted(Some(asked)), MINUTE).await;
-        assert!(count == 4 && took >= 3 * asked, "{count} {took:?}");
-        assert_eq!(count_attempts(exhausted(Some(asked)), asked).await, (1, Duration::ZERO));
-        let (count, took) = count_attempts(exhausted(Some(asked)), 2 * asked).await;
-        assert!(count == 2 && took < 2 * asked, "{count} {took:?}");
+        let requested = Duration::from_secs(7);
+        let (count, took) = count_attempts(exhausted(Some(requested)), MINUTE).await;
+        assert!(count == 4 && took >= 3 * requested, "{count} {took:?}");
+        assert_eq!(
+            count_attempts(exhausted(Some(requested)), requested).await,
+            (1, Duration::ZERO)
+        );
+        let (count, took) = count_attempts(exhausted(Some(requested)), 2 * requested).await;
+        assert!(count == 2 && took < 2 * requested, "{count} {took:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,39 +1,39 @@
-//! Reads the selection that a platform wrote as JSON.
+//! Parser of the selected roots that a platform wrote as JSON.
 
 use super::json;
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use serde_json::Value;
 
-/// Why a text is no selection.
+/// Error in the JSON of selected roots.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectedRootsError {
-    /// It is no JSON.
-    #[error("it is no JSON: {0}")]
+    /// The text is not JSON.
+    #[error("invalid JSON: {0}")]
     Syntax(String),
-    /// It is JSON of another shape.
+    /// The JSON has another shape.
     #[error(
-        "it is neither an array of selected roots nor an object with a `selectedCapabilityRoots` \
-         array"
+        "expected an array of selected roots, or an object with a `selectedCapabilityRoots` array"
     )]
     Shape,
-    /// One element is no selected root.
-    #[error("element {index} is no selected root: {cause}")]
+    /// One element is not a selected root.
+    #[error("element {index} is not a selected root: {cause}")]
     Element {
-        /// Its place in the array, from 0.
+        /// Index in the array, from 0.
         index: usize,
-        /// What is wrong with it.
+        /// Error of the element.
         cause: String,
     },
 }
 
-/// The roots in a JSON array of `SelectedCapabilityRoot`, or in the `selectedCapabilityRoots` of an
-/// object such as the parameters of Codex's `thread/start`, whose other keys are not looked at.
+/// Parses a JSON array of `SelectedCapabilityRoot`, or an object with a `selectedCapabilityRoots`
+/// array, such as the parameters of Codex's `thread/start`. The other keys of the object are
+/// ignored.
 pub fn parse_selected_roots(text: &str) -> Result<Vec<SelectedCapabilityRoot>, SelectedRootsError> {
     let value = serde_json::from_str(text);
     let array = match value.map_err(|error| SelectedRootsError::Syntax(error.to_string()))? {
         Value::Array(array) => array,
         Value::Object(mut object) => {
-            // proto3 JSON takes a field by either name.
+            // proto3 JSON accepts both names of a field.
             let names = ["selectedCapabilityRoots", "selected_capability_roots"];
             match names.into_iter().find_map(|name| object.remove(name)) {
                 Some(Value::Array(array)) => array,
@@ -56,7 +56,7 @@ mod tests {
         "environmentId":"workspace","path":"/opt/codex/plugins/deploy"}}"#;
 
     #[test]
-    fn array_and_object() {
+    fn arrays_and_objects_are_parsed() {
         for text in [
             format!("[{ROOT}]"),
             format!(r#"{{"model":"x","selectedCapabilityRoots":[{ROOT}],"other":{{}}}}"#),
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage() {
+    fn errors_name_the_element() {
         for text in ["", "{", "[1,]", "[] []"] {
             assert!(
                 matches!(parse_selected_roots(text), Err(SelectedRootsError::Syntax(_))),

@@ -1,56 +1,56 @@
-//! What stands between a client and a daemon over TLS, from rustls' errors to what a person can mend.
+//! TLS failures between client and daemon, as errors of rustls and as messages for operators.
 
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 use std::io::{self, ErrorKind};
 
-/// The most names of a certificate that are repeated.
+/// Maximum number of certificate names in a message.
 const MAX_NAMES: usize = 3;
 
-/// Why there is no TLS with whatever answers. Displays as the end of a sentence about it.
+/// TLS failure. Displays as the end of a sentence about the endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TlsError {
-    /// It speaks something else.
-    #[error("what answers there does not speak TLS")]
+    /// The server does not speak TLS.
+    #[error("the server does not speak TLS")]
     NotTls,
-    /// It speaks TLS, and no HTTP/2 over it.
-    #[error("what answers there does not speak HTTP/2 over TLS")]
+    /// The server speaks TLS, but not HTTP/2.
+    #[error("the server does not speak HTTP/2 over TLS")]
     NotHttp2,
-    /// It ended the connection without a word.
-    #[error("what answers there ends the connection before TLS is agreed on")]
+    /// The server closed the connection during the handshake.
+    #[error("the server closed the connection during the TLS handshake")]
     ConnectionClosed,
-    /// Its certificate comes from nobody that is trusted.
+    /// The authority of the server's certificate is not trusted.
     #[error("its certificate comes from an authority that is not trusted here")]
     UnknownAuthority,
-    /// Its certificate is of the past.
+    /// The server's certificate has expired.
     #[error("its certificate has expired")]
     Expired,
-    /// Its certificate is of the future.
+    /// The server's certificate is not valid yet.
     #[error("its certificate is not valid yet")]
     NotYetValid,
-    /// Its certificate is somebody else's.
+    /// The server's certificate has other names.
     #[error("its certificate is not for {wanted}, but for {names}")]
     WrongName {
-        /// The name that was looked for.
+        /// Expected name.
         wanted: String,
-        /// Those in the certificate, as text.
+        /// Names in the certificate, as text.
         names: String,
     },
-    /// Its certificate cannot be trusted for another reason.
+    /// The server's certificate cannot be trusted for another reason.
     #[error("its certificate cannot be trusted: {0}")]
     Untrusted(String),
-    /// It wants a certificate, and none was given.
-    #[error("it serves only clients that show a certificate")]
+    /// The server requires a client certificate.
+    #[error("the daemon requires a client certificate")]
     CertificateRequired,
-    /// It does not take the certificate that it was shown.
-    #[error("it does not take the client's certificate: {0}")]
+    /// The server rejected the client certificate.
+    #[error("the daemon rejected the client certificate: {0}")]
     CertificateRejected(&'static str),
-    /// Anything else.
+    /// Another failure.
     #[error("TLS failed: {0}")]
     Other(String),
 }
 
 impl TlsError {
-    /// What an error of a handshake, or of the first bytes after it, means.
+    /// Converts an error of the handshake, or of the first bytes after it.
     pub(super) fn from_io_error(error: &io::Error) -> Self {
         let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
         match cause {
@@ -66,7 +66,7 @@ impl TlsError {
 
     fn from_rustls(error: &Error) -> Self {
         match error {
-            // These are said of the first bytes that are no TLS record.
+            // rustls reports these errors if the first bytes are not a TLS record.
             Error::InvalidMessage(
                 InvalidMessage::InvalidContentType
                 | InvalidMessage::UnknownProtocolVersion
@@ -81,7 +81,7 @@ impl TlsError {
 
     fn from_certificate_error(error: &CertificateError) -> Self {
         match error {
-            // The second: of an authority that only has the name of one that is trusted.
+            // `BadSignature`: the authority has the name of a trusted authority, but another key.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 Self::UnknownAuthority
             }
@@ -103,10 +103,10 @@ impl TlsError {
             AlertDescription::UnknownCA => Self::CertificateRejected(
                 "it comes from an authority that the daemon does not trust",
             ),
-            // What a daemon says that knows an authority of that name, with another key.
-            AlertDescription::DecryptError => {
-                Self::CertificateRejected("its signature, or that of its authority, does not hold")
-            }
+            // The daemon trusts an authority of the same name with another key.
+            AlertDescription::DecryptError => Self::CertificateRejected(
+                "its signature, or the signature of its authority, is invalid",
+            ),
             AlertDescription::CertificateExpired => {
                 Self::CertificateRejected("it has expired, or is not valid yet")
             }
@@ -118,18 +118,19 @@ impl TlsError {
                 Self::CertificateRejected("the daemon's log says why")
             }
             AlertDescription::NoApplicationProtocol => Self::NotHttp2,
-            alert => Self::Other(format!("the daemon says {alert:?}")),
+            alert => Self::Other(format!("the daemon sent the TLS alert {alert:?}")),
         }
     }
 }
 
-/// Names as rustls gives them, a few of them.
+/// Joins the first names of a certificate.
 fn join_names(names: &[String]) -> String {
     if names.is_empty() {
-        return "no host at all".to_owned();
+        return "no host".to_owned();
     }
     let more = if names.len() > MAX_NAMES { " and others" } else { "" };
-    // The library wraps each in its kind, as in `DnsName("a.example")` and `IpAddress(127.0.0.1)`.
+    // rustls formats a name with its kind, such as `DnsName("a.example")` or
+    // `IpAddress(127.0.0.1)`.
     let bare = |name: &String| {
         let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
         inner.unwrap_or(name).trim_matches('"').to_owned()

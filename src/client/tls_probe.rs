@@ -1,5 +1,6 @@
-//! A connection that tells how its first bytes were: over TLS 1.3 a daemon refuses a certificate only
-//! after the handshake, and to a plain client a TLS listener answers with an alert. Changes no byte.
+//! Connection wrapper that inspects the first bytes received. A TLS 1.3 server rejects a client
+//! certificate only after the handshake, and a TLS listener responds to a client without TLS with
+//! an alert. The bytes are passed on unchanged.
 
 use super::auth_channel::TlsAlertFlag;
 use std::io;
@@ -8,42 +9,43 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
-/// How a TLS alert record begins: RFC 8446, 5.1. An HTTP/2 frame of that length would be too large.
+/// First bytes of a TLS alert record (RFC 8446, 5.1). An HTTP/2 frame with these bytes would exceed
+/// the maximum frame length.
 const TLS_ALERT_PREFIX: [u8; 2] = [21, 3];
 
-/// What bytes go over.
+/// Byte stream of a connection.
 pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
-/// A connection of which nothing was read yet, and then any.
+/// Connection that inspects the first bytes received.
 pub(super) struct TlsProbeIo {
     io: Box<dyn ByteStream>,
     state: ProbeState,
 }
 
-/// What is to be done with the first bytes.
+/// Action for the first bytes.
 enum ProbeState {
-    /// Note whether they are an alert.
+    /// Record an alert.
     DetectAlert(TlsAlertFlag),
-    /// Tell that they came, or why they cannot.
+    /// Report that bytes came, or the error.
     ReportFirstBytes(oneshot::Sender<io::Result<()>>),
     Done,
 }
 
 impl TlsProbeIo {
-    /// A connection without TLS, whose other end may want it.
+    /// Wraps a connection without TLS.
     pub(super) fn plain(io: impl ByteStream + 'static, alert: TlsAlertFlag) -> Self {
         Self { io: Box::new(io), state: ProbeState::DetectAlert(alert) }
     }
 
-    /// A connection with TLS; where somebody waits, it is told of the first bytes.
+    /// Wraps a connection with TLS. The first bytes, or the error, are reported to `first_bytes`.
     pub(super) fn tls(
         io: impl ByteStream + 'static,
-        told: Option<oneshot::Sender<io::Result<()>>>,
+        first_bytes: Option<oneshot::Sender<io::Result<()>>>,
     ) -> Self {
         Self {
             io: Box::new(io),
-            state: told.map_or(ProbeState::Done, ProbeState::ReportFirstBytes),
+            state: first_bytes.map_or(ProbeState::Done, ProbeState::ReportFirstBytes),
         }
     }
 }
@@ -63,21 +65,21 @@ impl AsyncRead for TlsProbeIo {
                     alert.record_alert();
                 }
             }
-            ProbeState::ReportFirstBytes(teller) => {
-                let told = match &read {
+            ProbeState::ReportFirstBytes(sender) => {
+                let first_bytes = match &read {
                     Ok(()) if buffer.filled().len() > before => Ok(()),
                     Ok(()) => Err(io::ErrorKind::UnexpectedEof.into()),
                     Err(error) => Err(copy(error)),
                 };
-                // Nobody listens any more after a deadline.
-                drop(teller.send(told));
+                // The receiver is gone after a timeout.
+                drop(sender.send(first_bytes));
             }
         }
         Poll::Ready(read)
     }
 }
 
-/// The same error a second time, as far as TLS is concerned.
+/// Copies an error. An inner rustls error is kept.
 fn copy(error: &io::Error) -> io::Error {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(inner) => io::Error::new(error.kind(), inner.clone()),

@@ -1,86 +1,75 @@
-//! A stream of changes that survives lost connections and restarts of the daemon: it connects again
-//! and goes on from the last state that the caller got whole. Leaves applying events to the caller.
+//! Stream of changes that survives lost connections and restarts of the daemon. It connects again
+//! and resumes after the last complete state that the caller received.
 
 use super::auth_channel::TlsRequired;
-use super::call::{CallError, Client, with_deadline};
+use super::call::{CallError, Client};
 use crate::proto::caproot::v1::watch_skills_response::Event;
 use crate::proto::caproot::v1::{WatchSkillsRequest, WatchSkillsResponse};
 use std::error::Error as _;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
-use tonic::{Code, Request, Status, Streaming};
+use tonic::{Code, Status, Streaming};
 use tonic_types::StatusExt as _;
 
-/// The wait before the first new attempt; each further one doubles it.
+/// Delay of the first retry. Each further retry doubles the delay.
 const INITIAL_DELAY: Duration = Duration::from_millis(200);
-/// The longest wait between two attempts, unless the daemon asks for more.
+/// Maximum delay of a retry, unless the daemon requests more.
 const MAX_DELAY: Duration = Duration::from_secs(10);
-/// The longest wait that a daemon can ask for.
+/// Maximum delay that a daemon can request.
 const MAX_REQUESTED_DELAY: Duration = Duration::from_mins(1);
-/// The longest time between two bookmarks: what the daemon cuts intervals to.
+/// Maximum bookmark interval: the daemon caps longer intervals.
 const MAX_BOOKMARK_INTERVAL: Duration = Duration::from_mins(5);
-/// The time between two bookmarks where the request does not say.
+/// Bookmark interval if the request has none.
 const DEFAULT_BOOKMARK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What a watch hears.
+/// Message of a watch.
 #[derive(Debug)]
 pub enum WatchMessage {
-    /// An event, exactly as the daemon sent it.
+    /// Event of the daemon, unchanged.
     Event(Box<WatchSkillsResponse>),
-    /// The stream ended, or could not be opened, in a way that may mend: what came since the last
-    /// `synced` is void. The watch waits and tries again by itself.
+    /// The stream ended or could not be opened, and the watch retries after a delay. The events
+    /// since the last `synced` are void.
     Lost {
-        /// Why.
+        /// Cause of the loss.
         cause: CallError,
-        /// How long the watch waits.
+        /// Delay of the retry.
         wait: Duration,
     },
 }
 
-/// A stream of changes that goes on by itself. Dropping it ends it.
+/// Stream of changes that reconnects. Dropping it ends the stream.
 #[derive(Debug)]
 pub struct SkillWatch {
     client: Client,
     request: WatchSkillsRequest,
     stream: Option<Streaming<WatchSkillsResponse>>,
-    /// Attempts since the last state that was whole.
+    /// Attempts since the last complete state.
     failures: u32,
-    /// To be waited before the next attempt.
+    /// Delay before the next attempt.
     retry_delay: Option<Duration>,
-    /// Whether any event ever came: what answers is a daemon.
+    /// Whether an event was ever received, so that the server is a daemon.
     had_event: bool,
 }
 
-impl Client {
-    /// Watches what `request` asks for, from its `resume_token` on, if it has one.
-    #[must_use]
-    pub fn watch_skills(&self, request: WatchSkillsRequest) -> SkillWatch {
-        SkillWatch {
-            client: self.clone(),
-            request,
-            stream: None,
-            failures: 0,
-            retry_delay: None,
-            had_event: false,
-        }
-    }
-}
-
 impl SkillWatch {
-    /// The token of the last `synced` or `bookmark`, with nothing after it; empty in the middle of a
-    /// state, which cannot be gone on from.
+    pub(super) fn new(client: Client, request: WatchSkillsRequest) -> Self {
+        Self { client, request, stream: None, failures: 0, retry_delay: None, had_event: false }
+    }
+
+    /// Token of the last `synced` or `bookmark`. Empty while a state is incomplete: an incomplete
+    /// state cannot be resumed.
     #[must_use]
     pub fn resume_token(&self) -> &str {
         &self.request.resume_token
     }
 
-    /// Opens the stream anew, from the last whole state on, so that the daemon says at once where it is.
+    /// Closes the stream, so that the next call of [`SkillWatch::next`] resumes from the last
+    /// complete state and receives the current position of the daemon.
     pub(super) fn reopen(&mut self) {
         self.stream = None;
     }
 
-    /// What comes next. An error is final: the daemon refused the watch, and would again. May be
-    /// dropped while it waits, and called again.
+    /// Returns the next message. An error is final: the daemon rejected the watch. Cancel-safe.
     pub async fn next(&mut self) -> Result<WatchMessage, CallError> {
         if let Some(wait) = self.retry_delay {
             tokio::time::sleep(wait).await;
@@ -96,9 +85,9 @@ impl SkillWatch {
                 if !self.is_retryable(&status) {
                     return Err(status.into());
                 }
-                let asked = status.get_details_retry_info().and_then(|info| info.retry_delay);
+                let requested = status.get_details_retry_info().and_then(|info| info.retry_delay);
                 let wait = backoff_delay(self.failures)
-                    .max(asked.unwrap_or_default().min(MAX_REQUESTED_DELAY));
+                    .max(requested.unwrap_or_default().min(MAX_REQUESTED_DELAY));
                 self.failures = self.failures.saturating_add(1);
                 self.retry_delay = Some(wait);
                 Ok(WatchMessage::Lost { cause: status.into(), wait })
@@ -107,39 +96,35 @@ impl SkillWatch {
     }
 
     async fn receive_event(&mut self) -> Result<WatchSkillsResponse, Status> {
-        let (silence, timeout) = (self.silence_timeout(), self.client.timeout());
+        let silence = self.silence_timeout();
         let stream = match &mut self.stream {
             Some(stream) => stream,
-            closed @ None => {
-                // A token that lasts an hour is another one by now.
-                self.client.token.reload().await;
-                // Without a deadline: the stream is to last.
-                let call = self.client.service.watch_skills(Request::new(self.request.clone()));
-                closed.insert(with_deadline(timeout, call).await?)
-            }
+            closed @ None => closed.insert(self.client.open_watch(self.request.clone()).await?),
         };
         match tokio::time::timeout(silence, stream.message()).await {
             Ok(Ok(Some(event))) => Ok(event),
             Ok(Ok(None)) => Err(Status::unavailable("the daemon ended the stream")),
             Ok(Err(status)) => Err(status),
-            Err(_) => Err(Status::unavailable("the daemon has fallen silent")),
+            Err(_) => Err(Status::unavailable("the daemon sends no bookmarks")),
         }
     }
 
-    /// After how long without even a bookmark the connection must be dead.
+    /// How long a connection may have no event, not even a bookmark, before it counts as dead.
     fn silence_timeout(&self) -> Duration {
-        let asked = self.request.bookmark_interval.and_then(|span| Duration::try_from(span).ok());
-        let asked = asked.filter(|span| !span.is_zero()).unwrap_or(DEFAULT_BOOKMARK_INTERVAL);
-        asked.min(MAX_BOOKMARK_INTERVAL) + self.client.timeout()
+        let requested =
+            self.request.bookmark_interval.and_then(|span| Duration::try_from(span).ok());
+        let requested =
+            requested.filter(|span| !span.is_zero()).unwrap_or(DEFAULT_BOOKMARK_INTERVAL);
+        requested.min(MAX_BOOKMARK_INTERVAL) + self.client.timeout()
     }
 
-    /// Keeps what the next stream goes on from.
+    /// Stores the resume token of the event.
     fn record_event(&mut self, event: &WatchSkillsResponse) {
         self.had_event = true;
         let token = match &event.event {
             Some(Event::Synced(synced)) => Some(&synced.resume_token),
             Some(Event::Bookmark(bookmark)) => Some(&bookmark.resume_token),
-            // Who applied half a state holds no revision that a difference could start from.
+            // An incomplete state is no base for a difference.
             _ => None,
         };
         match token {
@@ -151,26 +136,26 @@ impl SkillWatch {
         }
     }
 
-    /// Whether the same call may go well later: a lost connection, or a status that says so.
+    /// Whether the same call may succeed later: the connection was lost, or the status says so.
     fn is_retryable(&self, status: &Status) -> bool {
         if TlsRequired::is_cause_of(status) {
             return false;
         }
         match status.code() {
             Code::Unavailable | Code::ResourceExhausted => true,
-            // Statuses with a source were made on this side, of a broken connection. Where no
-            // daemon ever answered, a break of protocol means that none is there.
+            // A status with a source was made on this side, for a broken connection. Without a
+            // single event, a protocol error means that the server is not a daemon.
             Code::Internal => self.had_event && status.source().is_some(),
             Code::Unknown | Code::Cancelled => status.source().is_some(),
-            // A call that could not even be opened in time, of a daemon that was there.
+            // Opening the stream took too long, and the daemon was there before.
             Code::DeadlineExceeded => self.had_event,
             _ => false,
         }
     }
 }
 
-/// The wait after so many failures: it doubles up to a bound, and half of it is random, so that the
-/// watches of one daemon do not all come back at once.
+/// Returns the delay after `failures` failures. The delay doubles up to a limit, and half of it is
+/// random, so that the watches of one daemon do not reconnect at the same time.
 fn backoff_delay(failures: u32) -> Duration {
     let full = INITIAL_DELAY.saturating_mul(1 << failures.min(16)).min(MAX_DELAY);
     let random = RandomState::new().hash_one(failures) % 1_000;
@@ -183,7 +168,7 @@ mod tests {
     use super::{INITIAL_DELAY, MAX_DELAY, backoff_delay};
 
     #[test]
-    fn waits_grow_up_to_a_bound_and_differ() {
+    fn delays_grow_up_to_a_limit_and_differ() {
         for failures in 0..100 {
             let waited = backoff_delay(failures);
             assert!(waited >= INITIAL_DELAY / 2 && waited <= MAX_DELAY, "{failures}: {waited:?}");

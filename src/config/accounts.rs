@@ -1,47 +1,49 @@
-//! Users and groups as they are written: a number, or a name that this machine knows, by whichever
-//! directory it asks. A name that was found once keeps its number for as long as the process lives:
-//! later a sandbox may keep it from looking. What is wrong with one is said so that it goes on after the
-//! text.
+//! Resolves users and groups, given by number or name. Error texts follow the text in question, as
+//! in `invalid value "x": ERROR`.
 
 use nix::errno::Errno;
 use nix::unistd::{Group, User};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Names of users and groups that were found, bounded by what config files name.
+/// Resolved names. Kept for the lifetime of the process, because the sandbox may deny a second
+/// lookup. The names in config files bound the size.
 static ID_CACHE: Mutex<BTreeMap<(&str, String), u32>> = Mutex::new(BTreeMap::new());
 
-/// A user's number.
+/// Returns the number of a user.
 pub(super) fn uid(text: &str) -> Result<u32, String> {
     id(text, "user", |name| Ok(User::from_name(name)?.map(|user| user.uid.as_raw())))
 }
 
-/// A group's number.
+/// Returns the number of a group.
 pub(super) fn gid(text: &str) -> Result<u32, String> {
     id(text, "group", |name| Ok(Group::from_name(name)?.map(|group| group.gid.as_raw())))
 }
 
 fn id(
     text: &str,
-    what: &'static str,
+    kind: &'static str,
     find: impl FnOnce(&str) -> Result<Option<u32>, Errno>,
 ) -> Result<u32, String> {
     let is_number = text.bytes().all(|b| b.is_ascii_digit());
     if is_number && !text.is_empty() {
-        // The last one is the kernel's word for none: chown(2).
+        // chown(2) reserves the last number for "no change".
         let number = text.parse().ok().filter(|number| *number != u32::MAX);
-        return number.ok_or_else(|| format!("is no number of a {what}: over 4294967294"));
+        return number
+            .ok_or_else(|| format!("expected the number of a {kind}, 4294967294 at most"));
     }
-    let name = (what, text.to_owned());
-    let mut found = ID_CACHE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(number) = found.get(&name) {
+    let name = (kind, text.to_owned());
+    let mut cache = ID_CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(number) = cache.get(&name) {
         return Ok(*number);
     }
     match find(text) {
-        Ok(Some(number)) => Ok(*found.entry(name).or_insert(number)),
-        Ok(None) => Err(format!("is no {what} of this machine; make it, or give a number instead")),
+        Ok(Some(number)) => Ok(*cache.entry(name).or_insert(number)),
+        Ok(None) => Err(format!(
+            "no {kind} of this name on this machine; create the {kind}, or give a number"
+        )),
         Err(error) => {
-            Err(format!("cannot be looked up, {}; give the {what}'s number instead", error.desc()))
+            Err(format!("looking up the {kind} failed: {}; give a number instead", error.desc()))
         }
     }
 }

@@ -1,39 +1,44 @@
-//! A mistake in a configuration: where it is and what is wrong. Leaves finding it to the others here.
+//! Errors in a configuration.
 
 use crate::yaml_document::{TextPosition, quote_truncated};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The most mistakes that are told of one configuration.
+/// Most errors that are reported for one configuration.
 const MAX_ERRORS: usize = 100;
-/// One mistake. Prints as `FILE:LINE:COLUMN: KEY: VALUE REASON`, or as a sentence about a flag.
+
+/// Error in a config file or a flag. Prints as `FILE:LINE:COLUMN: KEY: invalid value VALUE: REASON`
+/// or `FLAG: invalid value VALUE: REASON`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The file, as it was named; `None` for a flag.
+    /// Path of the file, spelled as in the command; `None` for a flag.
     pub file: Option<PathBuf>,
-    /// Where in the file; `None` for the file as a whole.
+    /// Position in the file; `None` if the error is about the whole file.
     pub position: Option<TextPosition>,
-    /// The key with those around it, such as `limits.max_depth` or `roots[0].id`, or the flag. Empty
-    /// for the file as a whole.
+    /// Full key, such as `limits.max_depth` or `roots[0].id`, or the flag. Empty if the error is
+    /// about the whole file.
     pub key: String,
-    /// The value as it was given, cut when it is long; a list or mapping by what it is. `None` where
-    /// there is none.
+    /// Invalid scalar, truncated if it is long; `None` for lists, mappings and absent values.
     pub value: Option<String>,
-    /// What is wrong, and what to do: goes on after the value.
+    /// Description of the error and its fix.
     pub reason: String,
 }
 
 impl ConfigError {
-    /// A mistake in a flag.
+    /// Creates an error about the value of a flag.
     pub(super) fn flag(flag: &str, value: &str, reason: impl Into<String>) -> Self {
         let value = Some(quote_truncated(value));
         Self { file: None, position: None, key: flag.to_owned(), value, reason: reason.into() }
     }
 
-    /// A mistake about a file as a whole, or about its text.
-    pub(super) fn file(file: &Path, at: Option<TextPosition>, reason: impl Into<String>) -> Self {
+    /// Creates an error about a whole file or its text.
+    pub(super) fn file(
+        file: &Path,
+        position: Option<TextPosition>,
+        reason: impl Into<String>,
+    ) -> Self {
         let (key, value, reason) = (String::new(), None, reason.into());
-        Self { file: Some(file.to_owned()), position: at, key, value, reason }
+        Self { file: Some(file.to_owned()), position, key, value, reason }
     }
 }
 
@@ -46,13 +51,11 @@ impl fmt::Display for ConfigError {
             }
             f.write_str(": ")?;
         }
-        match (self.key.as_str(), self.file.is_some()) {
-            ("", _) => {}
-            (key, true) => write!(f, "{key}: ")?,
-            (flag, false) => write!(f, "{flag} ")?,
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
         }
         if let Some(value) = &self.value {
-            write!(f, "{value} ")?;
+            write!(f, "invalid value {value}: ")?;
         }
         f.write_str(&self.reason)
     }
@@ -60,7 +63,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Mistakes under collection; counts those beyond the bound.
+/// Collected errors. Counts errors beyond [`MAX_ERRORS`] without keeping them.
 #[derive(Debug, Default)]
 pub(super) struct ConfigErrors {
     errors: Vec<ConfigError>,
@@ -68,31 +71,32 @@ pub(super) struct ConfigErrors {
 }
 
 impl ConfigErrors {
-    pub(super) fn add(&mut self, mistake: ConfigError) {
+    pub(super) fn add(&mut self, error: ConfigError) {
         if self.errors.len() < MAX_ERRORS {
-            self.errors.push(mistake);
+            self.errors.push(error);
         } else {
             self.omitted += 1;
         }
     }
 
-    /// Whether there is one of which this holds.
-    pub(super) fn any(&self, of: impl FnMut(&ConfigError) -> bool) -> bool {
-        self.errors.iter().any(of)
+    /// Whether `matches` returns true for an error.
+    pub(super) fn any(&self, matches: impl FnMut(&ConfigError) -> bool) -> bool {
+        self.errors.iter().any(matches)
     }
 
-    /// All of them, the file's in its order before those of flags; nothing if there are none.
+    /// Returns the errors of the file, sorted by position, and then the errors of flags. `Ok` if no
+    /// error was added.
     pub(super) fn into_result(mut self) -> Result<(), Vec<ConfigError>> {
         if self.errors.is_empty() {
             return Ok(());
         }
-        self.errors.sort_by_key(|m| (m.file.is_none(), m.position));
+        self.errors.sort_by_key(|error| (error.file.is_none(), error.position));
         if self.omitted > 0 {
-            let file = self.errors.iter().find_map(|m| m.file.clone()).unwrap_or_default();
+            let file = self.errors.iter().find_map(|error| error.file.clone()).unwrap_or_default();
             self.errors.push(ConfigError::file(
                 &file,
                 None,
-                format!("{} mistakes more", self.omitted),
+                format!("{} more errors", self.omitted),
             ));
         }
         Err(self.errors)

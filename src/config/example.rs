@@ -1,4 +1,4 @@
-//! The config file that explains itself: every key with its default and its meaning.
+//! Documented example of a config file: every key with its default.
 
-/// The text of the file.
+/// Text of the file.
 pub const TEXT: &str = include_str!("example.yaml");

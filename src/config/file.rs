@@ -1,36 +1,46 @@
-//! Reads a config file, whatever it turns out to be, in bounded memory. Leaves what it says to
-//! `document`.
+//! Reads a config file and turns its text into settings.
 
-use super::error::ConfigError;
-use crate::yaml_document::TextPosition;
+use super::error::{ConfigError, ConfigErrors};
+use super::{FileSettings, address, settings};
+use crate::domain::RootId;
+use crate::endpoint::ProcessEnv;
+use crate::yaml_document::{self, SyntaxError, TextPosition};
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 
-/// The most bytes of a config file.
-pub(super) const MAX_FILE_BYTES: u64 = 1 << 20;
+/// Most bytes of a config file.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The file's text.
+/// Reads the text of a file.
 pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
     let mut bytes = Vec::new();
-    // Not by its size: a pipe has none.
+    // Not by the size in the metadata: a pipe has none.
     let outcome = File::open(path).and_then(|f| f.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes));
     outcome.map_err(|error| {
         let reason = match error.kind() {
-            ErrorKind::NotFound => "there is no such file".to_owned(),
+            ErrorKind::NotFound => "no such file".to_owned(),
             ErrorKind::IsADirectory => "is a directory; name the file in it".to_owned(),
-            ErrorKind::PermissionDenied => "the daemon's user may not read the file".to_owned(),
+            ErrorKind::PermissionDenied => {
+                "permission denied; let the user of the daemon read the \
+                                            file"
+                    .to_owned()
+            }
             _ => format!("cannot be read: {error}"),
         };
         ConfigError::file(path, None, reason)
     })?;
-    text(path, bytes)
+    decode(path, bytes)
 }
 
-/// The text that these bytes of a file are.
-pub(super) fn text(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
+/// Decodes the bytes of a file as UTF-8.
+pub(super) fn decode(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(ConfigError::file(path, None, "is over 1 MiB, too large for a config file"));
+        return Err(ConfigError::file(
+            path,
+            None,
+            "is larger than 1 MiB, the limit of config files",
+        ));
     }
     String::from_utf8(bytes).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
@@ -38,7 +48,31 @@ pub(super) fn text(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let at = TextPosition { line: number(line), column: number(column) };
-        ConfigError::file(path, Some(at), "is not UTF-8 from here on; save the file as UTF-8")
+        let position = TextPosition { line: number(line), column: number(column) };
+        ConfigError::file(path, Some(position), "invalid UTF-8; save the file as UTF-8")
     })
+}
+
+/// Parses the text of a file. Adds every error to `errors` and returns the valid settings. For the
+/// parameters, see [`settings::read`].
+pub(super) fn parse(
+    path: &Path,
+    text: Result<String, ConfigError>,
+    by_flag: impl Fn(&RootId) -> bool,
+    allow_remote: bool,
+    env: &ProcessEnv,
+    errors: &mut ConfigErrors,
+) -> FileSettings {
+    let syntax = |e: SyntaxError| ConfigError::file(path, Some(e.position), e.reason);
+    let document = text.and_then(|text| yaml_document::parse(&text).map_err(syntax));
+    // Relative paths start at the directory of the file, not at the one of the daemon.
+    let absolute = address::absolute_path(path, env.current_dir.as_deref()).ok();
+    let base = absolute.as_deref().and_then(Path::parent);
+    match document {
+        Ok(node) => settings::read(&node, path, base, by_flag, allow_remote, errors),
+        Err(error) => {
+            errors.add(error);
+            FileSettings::default()
+        }
+    }
 }

@@ -1,47 +1,49 @@
-//! The sockets that were handed over: whether they may be served, under the rules of those that are
-//! named. Leaves taking them over to `app`.
+//! Checks the sockets that a socket unit passes to the daemon.
 
+use super::address::{require_local, require_local_or_tls};
 use super::error::{ConfigError, ConfigErrors};
-use super::{InheritedSocketInfo, ListenAddress, address};
+use super::{InheritedSocketInfo, ListenAddress};
 use crate::endpoint::ProcessEnv;
 
-/// What mistakes are told of, as if it were a flag: it is where the sockets come from.
+/// Name of the environment variable, used in errors in place of a flag.
 const SOURCE_NAME: &str = "LISTEN_FDS";
 
-/// Those for callers.
+/// Returns the addresses of the inherited sockets for gRPC.
 pub(super) fn grpc_listeners(env: &ProcessEnv) -> Vec<ListenAddress> {
     env.inherited_sockets.iter().filter(|socket| !is_for_metrics(socket)).map(listener).collect()
 }
 
-/// Whether there are none of these, so that the daemon needs a socket of its own.
+/// Whether no inherited socket serves gRPC, so that the daemon needs its own.
 pub(super) fn has_no_grpc_sockets(env: &ProcessEnv) -> bool {
     env.inherited_sockets.iter().all(is_for_metrics)
 }
 
-/// Says which of them others than this machine would reach, where nothing protects them.
-pub(super) fn reject_remote_listeners(env: &ProcessEnv, mistakes: &mut ConfigErrors) {
-    for at in grpc_listeners(env) {
-        if let Err(reason) = address::require_local_or_tls(&at) {
-            mistakes.add(ConfigError::flag(SOURCE_NAME, &address_text(&at), reason));
+/// Reports inherited sockets that other machines can reach without TLS.
+pub(super) fn reject_remote_listeners(env: &ProcessEnv, errors: &mut ConfigErrors) {
+    for address in grpc_listeners(env) {
+        if let Err(reason) = require_local_or_tls(&address) {
+            errors.add(ConfigError::flag(SOURCE_NAME, &address_text(&address), reason));
         }
     }
 }
 
-/// Holds the one for metrics to the rules of `metrics.listen`.
-pub(super) fn check_metrics(env: &ProcessEnv, in_file: bool, mistakes: &mut ConfigErrors) {
+/// Checks the inherited socket for metrics. `metrics.listen` must not be set next to it.
+pub(super) fn check_metrics(env: &ProcessEnv, in_file: bool, errors: &mut ConfigErrors) {
     let Some(socket) = env.inherited_sockets.iter().find(|socket| is_for_metrics(socket)) else {
         return;
     };
-    let at = listener(socket);
-    let again = "is handed over for metrics, and `metrics.listen` names another; leave one out";
-    if let Err(reason) = address::require_local(&at) {
-        mistakes.add(ConfigError::flag(SOURCE_NAME, &address_text(&at), reason));
+    let address = listener(socket);
+    let reason_twice =
+        "the socket unit passes a socket for metrics, but `metrics.listen` is set too; remove one";
+    if let Err(reason) = require_local(&address) {
+        errors.add(ConfigError::flag(SOURCE_NAME, &address_text(&address), reason));
     } else if in_file {
-        mistakes.add(ConfigError::flag(SOURCE_NAME, &address_text(&at), again));
+        errors.add(ConfigError::flag(SOURCE_NAME, &address_text(&address), reason_twice));
     }
 }
 
-/// A sentence for each that every user may connect to: fit where there are no rules of callers.
+/// Returns a warning for each inherited socket that every user can connect to. Only relevant if
+/// `callers` is not set.
 pub(super) fn open_socket_warnings(env: &ProcessEnv) -> Vec<String> {
     let open = env.inherited_sockets.iter().filter_map(|socket| match socket {
         InheritedSocketInfo::Unix { path, open_to_all: true, for_metrics: false } => {
@@ -51,14 +53,14 @@ pub(super) fn open_socket_warnings(env: &ProcessEnv) -> Vec<String> {
     });
     let warn = |path| {
         format!(
-            "unix:{path} was handed over with a mode that lets every user connect, and without \
-             `callers` each may ask for everything; see SocketMode= of its unit"
+            "every user can connect to the inherited socket unix:{path}, and `callers` is not set; set \
+             SocketMode= in the socket unit, or add `callers`"
         )
     };
     open.map(warn).collect()
 }
 
-/// A warning if `socket` is given and every Unix socket was handed over, so that the section has no effect.
+/// Returns a warning if `socket` is set and has no effect, because every Unix socket is inherited.
 pub(super) fn unused_socket_section_warning<'a>(
     env: &ProcessEnv,
     mut own: impl Iterator<Item = &'a ListenAddress>,

@@ -1,26 +1,38 @@
-//! The `limits` of a config file: which there are, and how far each may be moved.
+//! Reads `limits` of a config file.
 
+#[cfg(test)]
+use super::section;
 use super::section::{ConfigReader, ConfigSection};
 use crate::domain::Limits;
 use crate::domain::limits::MAX_DIAGNOSTICS;
 
-/// One limit: its key, which is that of the wire, and its bounds.
+/// Key and bounds of a limit. The protocol uses the same key.
 pub(super) struct LimitBounds {
     pub(super) key: &'static str,
-    pub(super) least: u64,
-    pub(super) most: u64,
-    /// Counted in bytes; may be written as a size.
-    pub(super) bytes: bool,
+    min: u64,
+    max: u64,
+    /// Whether the limit is a size in bytes.
+    is_size: bool,
 }
 
-/// Beyond these a daemon would be of no use, or would take memory for hours before it notices.
+impl LimitBounds {
+    /// Returns the bounds as text, such as `1 to 4096`.
+    #[cfg(test)]
+    pub(super) fn describe(&self) -> String {
+        let show = |n| if self.is_size { section::size(n) } else { n.to_string() };
+        format!("{} to {}", show(self.min), show(self.max))
+    }
+}
+
+/// Bounds of all limits. With a value outside of the bounds, the daemon would be useless or could
+/// use up the memory.
 pub(super) const ALL: [LimitBounds; KEYS.len()] = [
     count("max_roots", 1, 4_096),
     count("max_depth", 1, 1_000),
     count("max_directories", 1, 10_000_000),
     count("max_entries", 1, 100_000_000),
     count("max_skills", 1, 1_000_000),
-    LimitBounds { key: "max_file_bytes", least: 1 << 10, most: 16 << 30, bytes: true },
+    LimitBounds { key: "max_file_bytes", min: 1 << 10, max: 16 << 30, is_size: true },
     count("max_cached_roots", 1, 65_536),
     count("max_reads_per_root", 1, 1_024),
     count("max_streams", 1, 65_536),
@@ -33,7 +45,7 @@ pub(super) const ALL: [LimitBounds; KEYS.len()] = [
     count("max_calls_per_caller", 1, 65_536),
 ];
 
-/// The keys of `limits`.
+/// Keys of the section.
 pub(super) const KEYS: [&str; 16] = [
     "max_roots",
     "max_depth",
@@ -53,17 +65,17 @@ pub(super) const KEYS: [&str; 16] = [
     "max_calls_per_caller",
 ];
 
-const fn count(key: &'static str, least: u64, most: u64) -> LimitBounds {
-    LimitBounds { key, least, most, bytes: false }
+const fn count(key: &'static str, min: u64, max: u64) -> LimitBounds {
+    LimitBounds { key, min, max, is_size: false }
 }
 
-/// The limits in force: those given, else the defaults.
-pub(super) fn read(section: &ConfigSection<'_>, checker: &mut ConfigReader<'_>) -> Limits {
+/// Reads the limits. Absent keys have their defaults.
+pub(super) fn read(section: &ConfigSection<'_>, reader: &mut ConfigReader<'_>) -> Limits {
     let mut given = |key: &str| {
         let limit = ALL.iter().find(|limit| limit.key == key)?;
         let item = section.get(key)?;
-        let bounds = limit.least..=limit.most;
-        if limit.bytes { checker.bytes(&item, &bounds) } else { checker.count(&item, &bounds) }
+        let bounds = limit.min..=limit.max;
+        if limit.is_size { reader.bytes(&item, &bounds) } else { reader.count(&item, &bounds) }
     };
     let mut count = |key: &str, default: usize| {
         given(key).map_or(default, |n| usize::try_from(n).unwrap_or(usize::MAX))
@@ -96,11 +108,11 @@ pub(super) fn read(section: &ConfigSection<'_>, checker: &mut ConfigReader<'_>) 
         let key = ["max_cached_roots", "max_roots"].into_iter().find_map(|key| section.get(key));
         if let Some(item) = key {
             let reason = format!(
-                "leaves max_cached_roots, {}, under max_roots, {roots}: a request for so many would \
-                 never be answered whole",
+                "max_cached_roots, {}, must not be less than max_roots, {roots}: a request for {roots} roots \
+                 could never complete",
                 limits.max_cached_roots
             );
-            checker.report_error(&item, reason);
+            reader.report_error(&item, reason);
         }
     }
     limits

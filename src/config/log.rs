@@ -1,28 +1,28 @@
-//! What is logged, and in which form. Leaves logging to `cli`.
+//! Filter and format of the log.
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-/// What is logged unless somebody says otherwise.
+/// Default filter.
 pub const DEFAULT_FILTER: &str = "info";
 
-/// How the daemon logs.
+/// Filter and format of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
-    /// A level or a filter that [`filter`] takes.
+    /// Level or filter; see [`parse_filter`].
     pub filter: String,
-    /// In which form.
+    /// Format of log lines.
     pub format: LogFormat,
 }
 
-/// The form of a log line.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// For programs: one JSON object a line.
+    /// One JSON object a line.
     Json,
-    /// The system's journal.
+    /// Fields for the journal of systemd.
     Journald,
 }
 
@@ -32,8 +32,8 @@ impl Default for LogConfig {
     }
 }
 
-/// Checks a log filter. A single word must be a level: the filter's own parser would take a
-/// misspelt one for the name of a module, and silence everything else.
+/// Checks a log filter. A single word must be a level: `EnvFilter` takes a misspelt level for the
+/// name of a module, and then disables all other logs.
 pub fn parse_filter(text: &str) -> Result<String, String> {
     if !text.contains(['=', ',', '[']) {
         text.parse::<LevelFilter>().map_err(|error| error.to_string())?;
@@ -42,13 +42,13 @@ pub fn parse_filter(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Reads the name of a form.
+/// Parses the name of a format.
 pub(super) fn parse_format(text: &str) -> Result<LogFormat, &'static str> {
     match text {
         "text" => Ok(LogFormat::Text),
         "json" => Ok(LogFormat::Json),
         "journald" => Ok(LogFormat::Journald),
-        _ => Err("is none of text, json, journald"),
+        _ => Err("expected text, json or journald"),
     }
 }
 
@@ -57,7 +57,7 @@ mod tests {
     use super::parse_filter;
 
     #[test]
-    fn a_misspelt_level_is_refused() {
+    fn a_misspelt_level_is_invalid() {
         for good in ["info", "OFF", "caproot=debug,h2=warn", "warn,caproot=trace"] {
             assert_eq!(parse_filter(good).as_deref(), Ok(good));
         }

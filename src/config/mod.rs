@@ -1,5 +1,6 @@
-//! From a file, flags and surroundings to a checked configuration, or every mistake at once. Binds
-//! nothing, and opens nothing but the file, and the certificates and tokens that it names.
+//! The configuration of the daemon, from a file, flags and the environment. Loading reports every
+//! error at once, binds no sockets, and opens only the file and the certificates and tokens that it
+//! names.
 
 mod accounts;
 mod address;
@@ -34,77 +35,79 @@ pub use crate::yaml_document::TextPosition;
 use crate::catalog::{FaultInjector, OpenMethod, WatchTiming};
 use crate::domain::search::SearchRules;
 use crate::domain::{DisableRules, LandlockMode, Limits, PublishedRoot, RootId};
-use crate::yaml_document;
+use callers::RuleDraft;
 use error::ConfigErrors;
-use settings::FileSettings;
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tls::TlsSettings;
 
-/// A configuration that the daemon can start with.
+/// Checked configuration of a daemon.
 #[derive(Debug, Clone)]
 #[allow(clippy::struct_excessive_bools)] // each is a key of the file
 pub struct Config {
-    /// The environments whose roots are resolved; never empty.
+    /// Environments whose roots the daemon resolves; never empty.
     pub environment_ids: Vec<String>,
-    /// Where to listen; empty only where sockets were handed over, which are not among these.
+    /// Addresses to listen on, without inherited sockets. Empty only if sockets were inherited.
     pub listeners: Vec<ListenAddress>,
-    /// What TLS is made of; with it, every TCP listener has TLS.
+    /// Certificate files. If set, every TCP listener uses TLS.
     pub tls: Option<TlsFiles>,
-    /// The directories below which roots and their links may lie, absolute.
+    /// Absolute paths of the directories below which roots and link targets may lie: those of the
+    /// published roots first, then the others.
     pub allowed_dirs: Vec<PathBuf>,
-    /// In scope order, then by id.
+    /// Published roots, sorted by scope, then by id.
     pub published_roots: Vec<PublishedRoot>,
     /// Modes and groups of Unix sockets.
     pub socket_access: SocketAccessRules,
-    /// Who may ask; whoever can connect, where there are no rules.
+    /// Rules that callers must match. `None` admits every caller that can connect.
     pub callers: Option<CallerRules>,
-    /// Whether health is told to whoever can connect, whatever the rules.
+    /// Whether the health service answers callers that no rule matches.
     pub open_health: bool,
-    /// The same of reflection.
+    /// Whether the reflection services answer callers that no rule matches.
     pub open_reflection: bool,
-    /// Whether every call is logged, and not only refused ones.
+    /// Whether the audit log has every call, instead of denied calls only.
     pub audit: bool,
     /// Skills that are neither listed nor readable.
     pub disabled_skills: Arc<DisableRules>,
-    /// Directories that are never entered, by name.
+    /// Names of directories that are never entered.
     pub excluded_dirs: Vec<Box<[u8]>>,
-    /// Directories that are not entered directly inside a skill, by name.
+    /// Names of directories that are not entered directly inside a skill.
     pub resource_dirs: Vec<Box<[u8]>>,
-    /// The limits in force.
+    /// Limits of the daemon.
     pub limits: Limits,
-    /// When roots are looked at.
+    /// Intervals of scans and debouncing.
     pub timing: WatchTiming,
-    /// Whether a change of the config file is a reload.
+    /// Whether the daemon reloads the config file when the file changes.
     pub watch_config: bool,
-    /// Of the watcher, ordered by tests.
+    /// Faults of the watcher, set by tests only.
     #[doc(hidden)]
     pub faults: FaultInjector,
-    /// What is asked of the kernel's Landlock.
+    /// Whether Landlock is required, best-effort or off.
     pub landlock: LandlockMode,
-    /// How files are opened; `None` asks the kernel. Set by tests only.
+    /// Method of opening files; `None` takes the best that the kernel has. Set by tests only.
     #[doc(hidden)]
     pub opener: Option<OpenMethod>,
-    /// When a connection is found dead.
+    /// Intervals of HTTP/2 keepalive pings.
     pub keepalive: KeepaliveConfig,
-    /// How the daemon logs.
+    /// Filter and format of the log.
     pub log: LogConfig,
-    /// Where Prometheus scrapes, if it does.
+    /// Address that Prometheus scrapes.
     pub metrics: Option<ListenAddress>,
-    /// Where spans are sent, if they are.
+    /// Collector of spans.
     pub traces: Option<TraceConfig>,
-    /// What stops nobody, and whoever runs the daemon should know: sentences.
+    /// Warnings for the operator that do not keep the daemon from starting.
     pub warnings: Vec<String>,
 }
 
-/// When a connection is found dead whose other end vanished without a word.
+/// Intervals of the HTTP/2 pings that detect dead connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeepaliveConfig {
-    /// How often a silent connection is asked whether it is still there.
+    /// Time without traffic after which the daemon pings.
     pub interval: Duration,
-    /// How long the answer may take.
+    /// Time that the client has to answer a ping.
     pub timeout: Duration,
 }
 
@@ -114,15 +117,53 @@ impl Default for KeepaliveConfig {
     }
 }
 
-/// A place to listen.
+/// Address of a listener.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ListenAddress {
-    /// A socket in a directory that is there.
+    /// Unix socket in an existing directory.
     Unix(PathBuf),
-    /// A socket in a directory that the daemon makes for itself.
+    /// Unix socket in a directory that the daemon creates.
     UnixInOwnDir(PathBuf),
-    /// An address, on loopback unless TLS or the operator lets it leave; port 0 takes a free one.
+    /// TCP address. Must be loopback, unless TLS or `insecure_tcp` is configured. Port 0 takes a
+    /// free port.
     Tcp(SocketAddr),
+}
+
+/// Values of the config file; `None` for absent keys.
+#[derive(Debug, Default)]
+struct FileSettings {
+    environment_ids: Option<Vec<String>>,
+    listeners: Option<Vec<ListenAddress>>,
+    tls: TlsSettings,
+    allowed_dirs: Option<Vec<PathBuf>>,
+    published_roots: Option<Vec<PublishedRoot>>,
+    socket: Option<SocketAccess>,
+    callers: Option<Vec<RuleDraft>>,
+    open_health: Option<bool>,
+    open_reflection: Option<bool>,
+    audit: Option<bool>,
+    disabled_skills: DisableRules,
+    excluded_dirs: Option<Vec<Box<[u8]>>>,
+    resource_dirs: Option<Vec<Box<[u8]>>>,
+    limits: Limits,
+    timing: WatchTiming,
+    watch_config: Option<bool>,
+    landlock: LandlockMode,
+    log: LogConfig,
+    metrics: Option<ListenAddress>,
+    traces: Option<TraceConfig>,
+}
+
+/// Values of the flags; `None` for absent flags.
+#[derive(Debug)]
+struct CheckedFlags {
+    environment_ids: Option<Vec<String>>,
+    listeners: Option<Vec<ListenAddress>>,
+    allowed_dirs: Option<Vec<PathBuf>>,
+    published_roots: Option<Vec<PublishedRoot>>,
+    audit: Option<bool>,
+    tls: TlsSettings,
+    watch_config: Option<bool>,
 }
 
 impl Config {
@@ -131,8 +172,7 @@ impl Config {
         Self::load(flags, None, env)
     }
 
-    /// Reads and checks a config file and flags, each of which replaces what the file says of it. The
-    /// error holds every mistake.
+    /// Reads and checks a config file and flags. A flag replaces its key in the file.
     pub fn load(
         flags: ServeFlags,
         file: Option<&Path>,
@@ -141,14 +181,14 @@ impl Config {
         Self::build(flags, file.map(|path| (path, file::read(path))), env)
     }
 
-    /// The same with a file of which the bytes are there already, by the name of `file`.
+    /// Checks flags and the content of a config file. Errors name the file by `file`.
     pub fn from_bytes(
         flags: ServeFlags,
         file: &Path,
         bytes: Vec<u8>,
         env: &ProcessEnv,
     ) -> Result<Self, Vec<ConfigError>> {
-        Self::build(flags, Some((file, file::text(file, bytes))), env)
+        Self::build(flags, Some((file, file::decode(file, bytes))), env)
     }
 
     fn build(
@@ -156,39 +196,39 @@ impl Config {
         file: Option<(&Path, Result<String, ConfigError>)>,
         env: &ProcessEnv,
     ) -> Result<Self, Vec<ConfigError>> {
-        let mut mistakes = ConfigErrors::default();
-        let flags = flags::check(flags, env, &mut mistakes);
+        let mut errors = ConfigErrors::default();
+        let flags = flags::check(flags, env, &mut errors);
         let by_flag = |id: &RootId| flags.published_roots.iter().flatten().any(|p| p.id == *id);
-        let may_leave = flags.tls.allows_remote();
-        let settings = file
-            .map(|(path, text)| parse_settings(path, text, by_flag, may_leave, env, &mut mistakes));
-        let file = settings.unwrap_or_default();
-        let (excluded_dirs, resource_dirs) = (file.excluded_dirs(), file.resource_dirs());
-        if !may_leave && !file.tls.allows_remote() {
-            flags.reject_remote_listeners(&mut mistakes);
-            inherited_sockets::reject_remote_listeners(env, &mut mistakes);
+        let allow_remote = flags.tls.allows_remote();
+        let file = file
+            .map(|(path, text)| file::parse(path, text, by_flag, allow_remote, env, &mut errors))
+            .unwrap_or_default();
+        if !allow_remote && !file.tls.allows_remote() {
+            flags::reject_remote_listeners(flags.listeners.iter().flatten(), &mut errors);
+            inherited_sockets::reject_remote_listeners(env, &mut errors);
         }
-        inherited_sockets::check_metrics(env, file.metrics.is_some(), &mut mistakes);
-        let tls = tls::merge_flags_and_file(flags.tls, file.tls, &mut mistakes);
-        mistakes.into_result()?;
-        let published = flags.published_roots.or(file.published_roots);
-        let allowed = flags.allowed_dirs.or(file.allowed_dirs);
-        let mut published = match (&published, &allowed) {
+        inherited_sockets::check_metrics(env, file.metrics.is_some(), &mut errors);
+        let tls = tls::merge_flags_and_file(flags.tls, file.tls, &mut errors);
+        errors.into_result()?;
+        let published_roots = flags.published_roots.or(file.published_roots);
+        let extra_dirs = flags.allowed_dirs.or(file.allowed_dirs);
+        let mut published_roots = match (&published_roots, &extra_dirs) {
             (None, None) => flags::default_roots(env),
-            _ => published.unwrap_or_default(),
+            _ => published_roots.unwrap_or_default(),
         };
-        published.sort_by(|a, b| (a.scope, &a.id).cmp(&(b.scope, &b.id)));
-        let dirs = published.iter().map(|p| PathBuf::from(std::ffi::OsStr::from_bytes(&p.path)));
+        published_roots.sort_by(|a, b| (a.scope, &a.id).cmp(&(b.scope, &b.id)));
+        let root_dirs = published_roots.iter().map(|root| native_path(&root.path));
+        let allowed_dirs: Vec<_> = root_dirs.chain(extra_dirs.unwrap_or_default()).collect();
         let environment_ids = flags.environment_ids.or(file.environment_ids);
-        let listeners = flags.listeners.or(file.listeners);
-        let allowed: Vec<_> = dirs.chain(allowed.unwrap_or_default()).collect();
-        let callers =
-            file.callers.map(|drafts| callers::resolve_rules(drafts, &published, &allowed));
-        let default =
-            || inherited_sockets::has_no_grpc_sockets(env).then(|| address::default_listener(env));
-        let listeners = listeners.unwrap_or_else(|| default().into_iter().collect());
-        let served = [&listeners[..], &inherited_sockets::grpc_listeners(env)].concat();
-        let mut warnings = tls::warnings(tls.as_ref(), &served);
+        let callers = file
+            .callers
+            .map(|drafts| callers::resolve_rules(drafts, &published_roots, &allowed_dirs));
+        let listeners = flags.listeners.or(file.listeners).unwrap_or_else(|| {
+            let needs_own = inherited_sockets::has_no_grpc_sockets(env);
+            needs_own.then(|| address::default_listener(env)).into_iter().collect()
+        });
+        let all_listeners = [&listeners[..], &inherited_sockets::grpc_listeners(env)].concat();
+        let mut warnings = tls::warnings(tls.as_ref(), &all_listeners);
         if callers.is_none() {
             warnings.extend(inherited_sockets::open_socket_warnings(env));
         }
@@ -196,23 +236,23 @@ impl Config {
             let own = listeners.iter().chain(&file.metrics);
             warnings.extend(inherited_sockets::unused_socket_section_warning(env, own));
         }
-        if allowed.is_empty() {
+        if allowed_dirs.is_empty() {
             warnings.push(advice::NOTHING_PUBLISHED.to_owned());
         }
         Ok(Self {
             environment_ids: environment_ids.unwrap_or_else(|| vec!["local".to_owned()]),
             listeners,
             tls,
-            allowed_dirs: allowed,
-            published_roots: published,
+            allowed_dirs,
+            published_roots,
             socket_access: SocketAccessRules::new(file.socket, env),
             callers: callers.transpose()?,
             open_health: file.open_health.unwrap_or(true),
             open_reflection: file.open_reflection.unwrap_or(false),
             audit: flags.audit.or(file.audit).unwrap_or(false),
             disabled_skills: Arc::new(file.disabled_skills),
-            excluded_dirs,
-            resource_dirs,
+            excluded_dirs: file.excluded_dirs.unwrap_or_else(settings::default_excluded_dirs),
+            resource_dirs: file.resource_dirs.unwrap_or_else(settings::default_resource_dirs),
             limits: file.limits,
             timing: file.timing,
             watch_config: flags.watch_config.or(file.watch_config).unwrap_or(false),
@@ -227,29 +267,28 @@ impl Config {
         })
     }
 
-    /// Returns the roots that a config file publishes. Mistakes in its other keys do not matter here: a
-    /// user who may read the file may still not read the certificates that the file names.
+    /// Returns the roots that a config file publishes. Ignores errors in other keys: the user may
+    /// have access to the file and not to the certificates that the file names.
     pub fn read_published_roots(
         file: &Path,
         env: &ProcessEnv,
     ) -> Result<Vec<PublishedRoot>, Vec<ConfigError>> {
-        let mut mistakes = ConfigErrors::default();
+        let mut errors = ConfigErrors::default();
         let by_flag = |_: &RootId| false;
-        let text = file::read(file);
-        let settings = parse_settings(file, text, by_flag, false, env, &mut mistakes);
+        let settings = file::parse(file, file::read(file), by_flag, false, env, &mut errors);
         match settings.published_roots {
-            Some(published) => Ok(published),
-            None => mistakes.into_result().map(|()| Vec::new()),
+            Some(roots) => Ok(roots),
+            None => errors.into_result().map(|()| Vec::new()),
         }
     }
 
-    /// The directories that are allowed beside the published roots.
+    /// Returns the allowed directories that are no published root.
     #[must_use]
     pub fn extra_allowed_dirs(&self) -> &[PathBuf] {
         self.allowed_dirs.get(self.published_roots.len()..).unwrap_or_default()
     }
 
-    /// What a search may do under this configuration.
+    /// Returns the rules of scans.
     #[must_use]
     pub fn search_rules(&self) -> SearchRules {
         SearchRules {
@@ -261,30 +300,29 @@ impl Config {
             disable_rules: self.disabled_skills.clone(),
         }
     }
+
+    /// Returns warnings about directories that the daemon cannot read, and about rules that deny
+    /// the operator. Blocks on the disk.
+    #[must_use]
+    pub fn advice(&self, env: &ProcessEnv) -> Vec<String> {
+        advice::warnings(self, env)
+    }
+
+    /// Returns the part of this configuration that a daemon running under `old` can apply. All
+    /// other keys have the values of `old`. `may_read` returns whether the sandbox lets the daemon
+    /// read below a directory.
+    #[must_use]
+    pub fn restrict_to_reloadable(
+        self,
+        old: &Self,
+        may_read: impl Fn(&Path) -> bool,
+    ) -> (Self, RestartRequired) {
+        reload::restrict(self, old, may_read)
+    }
 }
 
-/// What a file says, as far as it can be read.
-fn parse_settings(
-    path: &Path,
-    text: Result<String, ConfigError>,
-    by_flag: impl Fn(&RootId) -> bool,
-    may_leave: bool,
-    env: &ProcessEnv,
-    mistakes: &mut ConfigErrors,
-) -> FileSettings {
-    let syntax =
-        |e: yaml_document::SyntaxError| ConfigError::file(path, Some(e.position), e.reason);
-    let document = text.and_then(|text| yaml_document::parse(&text).map_err(syntax));
-    // Relative paths begin where the file is, wherever the daemon is started.
-    let absolute = address::absolute_path(path, env.current_dir.as_deref()).ok();
-    let base = absolute.as_deref().and_then(Path::parent);
-    match document {
-        Ok(node) => settings::read(&node, path, base, by_flag, may_leave, mistakes),
-        Err(mistake) => {
-            mistakes.add(mistake);
-            FileSettings::default()
-        }
-    }
+fn native_path(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(bytes))
 }
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
-//! What of a new configuration a daemon that runs can take over, and what waits for its next start.
-//! Leaves reading it again, and having each part of the daemon go by it, to `app`.
+//! Splits a new configuration into the part that a running daemon can apply and the part that needs
+//! a restart.
 
-use super::Config;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
+use super::{Config, native_path};
 use std::path::{Path, PathBuf};
 
-/// Keys whose values count from the start of the daemon to its end. Of `tls`, that there is one at all.
+/// Keys that are fixed for the lifetime of a daemon. For `tls`, this means adding or removing the
+/// section.
 pub const RESTART_KEYS: [&str; 8] = [
     "listen",
     "socket",
@@ -18,67 +17,62 @@ pub const RESTART_KEYS: [&str; 8] = [
     "traces",
 ];
 
-/// What waits for the next start.
+/// Changes that need a restart of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RestartRequired {
-    /// Keys of the file.
+    /// Changed keys of the file.
     pub keys: Vec<&'static str>,
-    /// Directories, of `allow` and `roots`, that the sandbox keeps the daemon from.
+    /// Directories of `allow` and `roots` that the sandbox of the running daemon denies.
     pub unreadable_dirs: Vec<PathBuf>,
 }
 
-impl Config {
-    /// This configuration, as far as a daemon that runs under another can take it over; the rest is as
-    /// it was. `may_read` says whether the daemon's sandbox lets it read below a directory.
-    #[must_use]
-    pub fn restrict_to_reloadable(
-        self,
-        old: &Self,
-        may_read: impl Fn(&Path) -> bool,
-    ) -> (Self, RestartRequired) {
-        let differs = |key: &str| match key {
-            "listen" => self.listeners != old.listeners,
-            "socket" => self.socket_access != old.socket_access,
-            "tls" => self.tls.is_some() != old.tls.is_some(),
-            "limits.max_connections" => self.limits.max_connections != old.limits.max_connections,
-            "sandbox.landlock" => self.landlock != old.landlock,
-            "log.format" => self.log.format != old.log.format,
-            "metrics" => self.metrics != old.metrics,
-            "traces" => self.traces != old.traces,
-            _ => false,
-        };
-        let mut waits = RestartRequired::default();
-        waits.keys.extend(RESTART_KEYS.into_iter().filter(|key| differs(key)));
-        let is_open =
-            |dir: &Path| old.allowed_dirs.iter().any(|known| known == dir) || may_read(dir);
-        let native = |path: &[u8]| Path::new(OsStr::from_bytes(path)).to_owned();
-        let (beside, closed): (Vec<_>, Vec<_>) =
-            self.extra_allowed_dirs().iter().cloned().partition(|dir| is_open(dir));
-        let (published, closed_roots): (Vec<_>, Vec<_>) =
-            self.published_roots.iter().cloned().partition(|root| is_open(&native(&root.path)));
-        waits.keys.extend((!closed.is_empty()).then_some("allow"));
-        waits.keys.extend((!closed_roots.is_empty()).then_some("roots"));
-        waits.unreadable_dirs.extend(closed);
-        waits.unreadable_dirs.extend(closed_roots.iter().map(|root| native(&root.path)));
-        let dirs = published.iter().map(|root| native(&root.path));
-        let mut taken = Self {
-            allowed_dirs: dirs.chain(beside).collect(),
-            published_roots: published,
-            listeners: old.listeners.clone(),
-            socket_access: old.socket_access.clone(),
-            landlock: old.landlock,
-            metrics: old.metrics.clone(),
-            traces: old.traces.clone(),
-            faults: old.faults.clone(),
-            opener: old.opener,
-            keepalive: old.keepalive,
-            ..self
-        };
-        taken.limits.max_connections = old.limits.max_connections;
-        taken.log.format = old.log.format;
-        if taken.tls.is_some() != old.tls.is_some() {
-            taken.tls.clone_from(&old.tls);
-        }
-        (taken, waits)
+/// Implements [`Config::restrict_to_reloadable`].
+pub(super) fn restrict(
+    new: Config,
+    old: &Config,
+    may_read: impl Fn(&Path) -> bool,
+) -> (Config, RestartRequired) {
+    let differs = |key: &str| match key {
+        "listen" => new.listeners != old.listeners,
+        "socket" => new.socket_access != old.socket_access,
+        "tls" => new.tls.is_some() != old.tls.is_some(),
+        "limits.max_connections" => new.limits.max_connections != old.limits.max_connections,
+        "sandbox.landlock" => new.landlock != old.landlock,
+        "log.format" => new.log.format != old.log.format,
+        "metrics" => new.metrics != old.metrics,
+        "traces" => new.traces != old.traces,
+        _ => false,
+    };
+    let mut restart = RestartRequired::default();
+    restart.keys.extend(RESTART_KEYS.into_iter().filter(|key| differs(key)));
+    let is_readable =
+        |dir: &Path| old.allowed_dirs.iter().any(|known| known == dir) || may_read(dir);
+    let (extra_dirs, unreadable_dirs): (Vec<_>, Vec<_>) =
+        new.extra_allowed_dirs().iter().cloned().partition(|dir| is_readable(dir));
+    let (published_roots, unreadable_roots): (Vec<_>, Vec<_>) =
+        new.published_roots.iter().cloned().partition(|root| is_readable(&native_path(&root.path)));
+    restart.keys.extend((!unreadable_dirs.is_empty()).then_some("allow"));
+    restart.keys.extend((!unreadable_roots.is_empty()).then_some("roots"));
+    restart.unreadable_dirs.extend(unreadable_dirs);
+    restart.unreadable_dirs.extend(unreadable_roots.iter().map(|root| native_path(&root.path)));
+    let root_dirs = published_roots.iter().map(|root| native_path(&root.path));
+    let mut merged = Config {
+        allowed_dirs: root_dirs.chain(extra_dirs).collect(),
+        published_roots,
+        listeners: old.listeners.clone(),
+        socket_access: old.socket_access.clone(),
+        landlock: old.landlock,
+        metrics: old.metrics.clone(),
+        traces: old.traces.clone(),
+        faults: old.faults.clone(),
+        opener: old.opener,
+        keepalive: old.keepalive,
+        ..new
+    };
+    merged.limits.max_connections = old.limits.max_connections;
+    merged.log.format = old.log.format;
+    if merged.tls.is_some() != old.tls.is_some() {
+        merged.tls.clone_from(&old.tls);
     }
+    (merged, restart)
 }

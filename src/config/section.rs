@@ -1,5 +1,5 @@
-//! Takes a mapping apart by keys that are known, and values by what they must be; whatever does not
-//! fit becomes a mistake, and the rest goes on. Leaves which keys there are to `settings`.
+//! Reads typed values out of a config file. Reports every value that does not fit, and goes on with
+//! the others.
 
 use super::error::{ConfigError, ConfigErrors};
 use crate::yaml_document::{
@@ -12,24 +12,24 @@ use std::hash::Hash;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// How alike a key must be to one that is known to be taken for it, from 0 to 1.
+/// Least Jaro-Winkler similarity, 0 to 1, of an unknown key and a suggested key.
 const MIN_SIMILARITY: f64 = 0.75;
-/// The most characters of a key that is compared with those known.
+/// Most characters of an unknown key that are compared.
 const MAX_KEY_CHARS: usize = 64;
 
-/// Collects what is wrong in one file.
+/// Reads values of one file and collects errors.
 pub(super) struct ConfigReader<'a> {
     pub(super) file: &'a Path,
     pub(super) errors: &'a mut ConfigErrors,
 }
 
-/// A value and the key that it stands at.
+/// Value with its full key.
 pub(super) struct ConfigValue<'a> {
     key: String,
     node: &'a DocumentNode,
 }
 
-/// A mapping of which all keys are known and come once.
+/// Mapping whose keys are known and unique.
 pub(super) struct ConfigSection<'a> {
     key: String,
     position: TextPosition,
@@ -37,38 +37,55 @@ pub(super) struct ConfigSection<'a> {
 }
 
 impl ConfigReader<'_> {
-    /// Says what is wrong with a value.
-    pub(super) fn report_error(&mut self, item: &ConfigValue<'_>, reason: impl Display) {
-        let mistake = self.error_for(item, reason);
-        self.errors.add(mistake);
+    /// Reports an error in a value.
+    pub(super) fn report_error(&mut self, value: &ConfigValue<'_>, reason: impl Display) {
+        let error = self.error_for(value, reason);
+        self.errors.add(error);
     }
 
-    /// What is wrong with a value, to be said later.
-    pub(super) fn error_for(&self, item: &ConfigValue<'_>, reason: impl Display) -> ConfigError {
+    /// Creates an error about a value without reporting it.
+    pub(super) fn error_for(&self, value: &ConfigValue<'_>, reason: impl Display) -> ConfigError {
+        let node = value.node;
+        let is_scalar = !matches!(node.value, DocumentValue::List(_) | DocumentValue::Map(_));
         ConfigError {
             file: Some(self.file.to_owned()),
-            position: Some(item.node.position),
-            key: item.key.clone(),
-            value: item.node.describe_value(),
+            position: Some(node.position),
+            key: value.key.clone(),
+            value: node.describe_value().filter(|_| is_scalar),
             reason: reason.to_string(),
         }
     }
 
-    fn add(&mut self, at: TextPosition, key: String, value: Option<String>, reason: impl Display) {
-        let (file, reason) = (Some(self.file.to_owned()), reason.to_string());
-        self.errors.add(ConfigError { file, position: Some(at), key, value, reason });
+    /// Reports a value of another type than `expected`. `hint` ends the message.
+    fn report_type(&mut self, value: &ConfigValue<'_>, expected: impl Display, hint: &str) {
+        let found = match value.node.value {
+            DocumentValue::List(_) => ", found a list",
+            DocumentValue::Map(_) => ", found a mapping",
+            DocumentValue::Null => ", found no value",
+            _ => "",
+        };
+        self.report_error(value, format!("expected {expected}{found}{hint}"));
     }
 
-    /// The whole document.
+    fn report_key(&mut self, position: TextPosition, key: String, reason: impl Display) {
+        self.errors.add(ConfigError {
+            file: Some(self.file.to_owned()),
+            position: Some(position),
+            key,
+            value: None,
+            reason: reason.to_string(),
+        });
+    }
+
+    /// Reads the whole document as a mapping. An empty document is an empty mapping.
     pub(super) fn top_section<'a>(
         &mut self,
         node: &'a DocumentNode,
         known: &'static [&'static str],
     ) -> ConfigSection<'a> {
-        let item = ConfigValue { key: String::new(), node };
-        // A file that says nothing leaves everything as it is.
+        let value = ConfigValue { key: String::new(), node };
         let section =
-            if node.value == DocumentValue::Null { None } else { self.section(&item, known) };
+            if node.value == DocumentValue::Null { None } else { self.section(&value, known) };
         section.unwrap_or_else(|| ConfigSection {
             key: String::new(),
             position: node.position,
@@ -76,232 +93,230 @@ impl ConfigReader<'_> {
         })
     }
 
-    /// A mapping with some of these keys.
+    /// Reads a mapping that may have the keys `known`.
     pub(super) fn section<'a>(
         &mut self,
-        item: &ConfigValue<'a>,
+        value: &ConfigValue<'a>,
         known: &'static [&'static str],
     ) -> Option<ConfigSection<'a>> {
-        let DocumentValue::Map(entries) = &item.node.value else {
-            self.report_error(item, format!("is no mapping; its keys are {}", known.join(", ")));
+        let DocumentValue::Map(entries) = &value.node.value else {
+            let hint = format!("; the keys are {}", known.join(", "));
+            self.report_type(value, "a mapping", &hint);
             return None;
         };
         let mut first: HashMap<&str, TextPosition> = HashMap::new();
         let mut good = Vec::new();
         for entry in entries {
-            let key = join(&item.key, &entry.key);
+            let (position, key) = (entry.key_position, join(&value.key, &entry.key));
             if !known.contains(&&*entry.key) {
-                let reason = format!("is no key here; {}", suggestion(&entry.key, known));
-                self.add(entry.key_position, join(&item.key, &shown_key(&entry.key)), None, reason);
+                let reason = format!("unknown key; {}", suggestion(&entry.key, known));
+                self.report_key(position, join(&value.key, &printable_key(&entry.key)), reason);
             } else if let Some(at) = first.get(&*entry.key) {
-                let line = at.line;
-                self.add(
-                    entry.key_position,
+                self.report_key(
+                    position,
                     key,
-                    None,
-                    format!("is given again; it is in line {line} too"),
+                    format!("duplicate key, first set in line {}", at.line),
                 );
             } else if entry.node.value == DocumentValue::Null {
-                self.add(
-                    entry.key_position,
-                    key,
-                    None,
-                    "says nothing; give a value, or leave the key out",
-                );
+                self.report_key(position, key, "has no value; give a value, or remove the key");
             } else {
                 good.push(entry);
             }
             first.entry(&entry.key).or_insert(entry.key_position);
         }
-        Some(ConfigSection { key: item.key.clone(), position: item.node.position, entries: good })
+        Some(ConfigSection { key: value.key.clone(), position: value.node.position, entries: good })
     }
 
-    /// A value that must be there.
+    /// Returns the value of a required key.
     pub(super) fn required<'a>(
         &mut self,
         section: &ConfigSection<'a>,
         key: &str,
     ) -> Option<ConfigValue<'a>> {
-        let item = section.get(key);
-        if item.is_none() && !self.is_reported(section, key) {
-            self.add(section.position, join(&section.key, key), None, "is missing");
+        let value = section.get(key);
+        if value.is_none() && !self.is_reported(section, key) {
+            self.report_key(section.position, join(&section.key, key), "required key is missing");
         }
-        item
+        value
     }
 
-    /// Whether what is wrong with a key of a section was said already.
+    /// Whether an error in a key of a section was reported.
     fn is_reported(&self, section: &ConfigSection<'_>, key: &str) -> bool {
         let key = join(&section.key, key);
         self.errors.any(|m| m.key == key && m.position.is_some_and(|at| at >= section.position))
     }
 
-    /// A text that is not empty.
-    pub(super) fn text<'a>(&mut self, item: &ConfigValue<'a>) -> Option<&'a str> {
-        match &item.node.value {
-            DocumentValue::Text(text) if text.is_empty() => self.report_error(item, "is empty"),
+    /// Reads a text that is not empty.
+    pub(super) fn text<'a>(&mut self, value: &ConfigValue<'a>) -> Option<&'a str> {
+        match &value.node.value {
+            DocumentValue::Text(text) if text.is_empty() => {
+                self.report_error(value, "must not be empty");
+            }
             DocumentValue::Text(text) if text.contains('\0') => {
-                self.report_error(item, "holds a NUL")
+                self.report_error(value, "must not contain a NUL character");
             }
             DocumentValue::Text(text) => return Some(text),
             DocumentValue::Number(_) | DocumentValue::Bool(_) => {
-                self.report_error(item, "is no text; put it in quotes if it is meant as one");
+                self.report_type(value, "text", "; put the value in quotes");
             }
-            DocumentValue::Null => self.report_error(item, "says nothing; give a text"),
-            DocumentValue::List(_) | DocumentValue::Map(_) => self.report_error(item, "is no text"),
+            DocumentValue::Null | DocumentValue::List(_) | DocumentValue::Map(_) => {
+                self.report_type(value, "text", "");
+            }
         }
         None
     }
 
-    /// A text that `check` makes something of; its error goes on after the text.
+    /// Reads a text and parses it. Reports the error of `parse`.
     pub(super) fn parsed<T, E: Display>(
         &mut self,
-        item: &ConfigValue<'_>,
-        check: impl FnOnce(&str) -> Result<T, E>,
+        value: &ConfigValue<'_>,
+        parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<T> {
-        let text = self.text(item)?;
-        check(text).map_err(|reason| self.report_error(item, reason)).ok()
+        let text = self.text(value)?;
+        parse(text).map_err(|reason| self.report_error(value, reason)).ok()
     }
 
-    /// A number as it is written, or a text, that `check` makes something of.
+    /// Reads a text or a number, as spelled in the file, and parses it.
     pub(super) fn number_or_text<T, E: Display>(
         &mut self,
-        item: &ConfigValue<'_>,
-        check: impl FnOnce(&str) -> Result<T, E>,
+        value: &ConfigValue<'_>,
+        parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<T> {
-        match &item.node.value {
+        match &value.node.value {
             DocumentValue::Number(number) => {
-                check(number).map_err(|reason| self.report_error(item, reason)).ok()
+                parse(number).map_err(|reason| self.report_error(value, reason)).ok()
             }
-            _ => self.parsed(item, check),
+            _ => self.parsed(value, parse),
         }
     }
 
-    /// `true` or `false`.
-    pub(super) fn boolean(&mut self, item: &ConfigValue<'_>) -> Option<bool> {
-        if let DocumentValue::Bool(value) = item.node.value {
-            return Some(value);
+    /// Reads `true` or `false`.
+    pub(super) fn boolean(&mut self, value: &ConfigValue<'_>) -> Option<bool> {
+        if let DocumentValue::Bool(boolean) = value.node.value {
+            return Some(boolean);
         }
-        self.report_error(item, "is neither true nor false");
+        self.report_type(value, "true or false", "");
         None
     }
 
-    /// A number from 0 to 1.
-    pub(super) fn ratio(&mut self, item: &ConfigValue<'_>) -> Option<f64> {
-        let number = match &item.node.value {
+    /// Reads a number from 0 to 1.
+    pub(super) fn ratio(&mut self, value: &ConfigValue<'_>) -> Option<f64> {
+        let number = match &value.node.value {
             DocumentValue::Number(text) => text.parse().ok().filter(|n| (0.0..=1.0).contains(n)),
             _ => None,
         };
         if number.is_none() {
-            self.report_error(item, "is no number from 0 to 1, such as 0.1");
+            self.report_type(value, "a number from 0 to 1, such as 0.1", "");
         }
         number
     }
 
-    /// A whole number within bounds.
+    /// Reads a whole number within bounds.
     pub(super) fn count(
         &mut self,
-        item: &ConfigValue<'_>,
+        value: &ConfigValue<'_>,
         bounds: &RangeInclusive<u64>,
     ) -> Option<u64> {
-        let (least, most) = (bounds.start(), bounds.end());
-        let number = match &item.node.value {
+        let number = match &value.node.value {
             DocumentValue::Number(text) => text.parse().ok().filter(|n| bounds.contains(n)),
             _ => None,
         };
         if number.is_none() {
-            self.report_error(item, format!("is no whole number from {least} to {most}"));
+            let (min, max) = (bounds.start(), bounds.end());
+            self.report_type(value, format!("a whole number from {min} to {max}"), "");
         }
         number
     }
 
-    /// A number of bytes within bounds: a whole number, or a size such as `256MiB`.
+    /// Reads a size within bounds, as a number of bytes or with a unit, such as `256MiB`.
     pub(super) fn bytes(
         &mut self,
-        item: &ConfigValue<'_>,
+        value: &ConfigValue<'_>,
         bounds: &RangeInclusive<u64>,
     ) -> Option<u64> {
-        let number = match &item.node.value {
+        let number = match &value.node.value {
             DocumentValue::Number(text) => text.parse().ok(),
             DocumentValue::Text(text) => text.parse::<ByteSize>().map(|size| size.as_u64()).ok(),
             _ => None,
         };
         let number = number.filter(|n| bounds.contains(n));
         if number.is_none() {
-            let (least, most) = (size(*bounds.start()), size(*bounds.end()));
-            self.report_error(item, format!("is no size from {least} to {most}, such as 256MiB"));
+            let (min, max) = (size(*bounds.start()), size(*bounds.end()));
+            self.report_type(value, format!("a size from {min} to {max}, such as 256MiB"), "");
         }
         number
     }
 
-    /// The items of a list.
-    pub(super) fn list<'a>(&mut self, item: &ConfigValue<'a>) -> Vec<ConfigValue<'a>> {
-        let DocumentValue::List(nodes) = &item.node.value else {
-            self.report_error(item, "is no list; write `[a, b]`, or one `- a` a line");
+    /// Reads the items of a list.
+    pub(super) fn list<'a>(&mut self, value: &ConfigValue<'a>) -> Vec<ConfigValue<'a>> {
+        let DocumentValue::List(nodes) = &value.node.value else {
+            self.report_type(value, "a list", "; write `[a, b]`, or one `- a` a line");
             return Vec::new();
         };
         let items = nodes.iter().enumerate();
-        items.map(|(n, node)| ConfigValue { key: format!("{}[{n}]", item.key), node }).collect()
+        items.map(|(n, node)| ConfigValue { key: format!("{}[{n}]", value.key), node }).collect()
     }
 
-    /// The same of one that must not be empty, and is told what that would mean.
+    /// Reads the items of a list. Reports `if_empty` for an empty list.
     pub(super) fn list_unless_empty<'a>(
         &mut self,
-        item: &ConfigValue<'a>,
-        reason: &str,
+        value: &ConfigValue<'a>,
+        if_empty: &str,
     ) -> Vec<ConfigValue<'a>> {
-        if matches!(&item.node.value, DocumentValue::List(nodes) if nodes.is_empty()) {
-            self.report_error(item, reason);
+        if matches!(&value.node.value, DocumentValue::List(nodes) if nodes.is_empty()) {
+            self.report_error(value, if_empty);
         }
-        self.list(item)
+        self.list(value)
     }
 
-    /// A list of which each item is made something of and comes once; one that must not be empty
-    /// is told what that would mean.
+    /// Reads a list of unique texts and parses each. Reports `if_empty`, if there is one, for an
+    /// empty list.
     pub(super) fn unique_texts<T: Clone + Eq + Hash, E: Display>(
         &mut self,
-        item: &ConfigValue<'_>,
-        unless_empty: Option<&str>,
-        check: impl Fn(&str) -> Result<T, E>,
+        value: &ConfigValue<'_>,
+        if_empty: Option<&str>,
+        parse: impl Fn(&str) -> Result<T, E>,
     ) -> Vec<T> {
-        let items = match unless_empty {
-            Some(reason) => self.list_unless_empty(item, reason),
-            None => self.list(item),
+        let items = match if_empty {
+            Some(reason) => self.list_unless_empty(value, reason),
+            None => self.list(value),
         };
-        self.unique_values(items, |checker, item| checker.parsed(item, &check))
+        self.unique_values(items, |reader, item| reader.parsed(item, &parse))
     }
 
-    /// The same of items that are numbers or names; one must be there.
+    /// Reads a list of unique numbers or texts and parses each. Reports `if_empty` for an empty
+    /// list.
     pub(super) fn unique_numbers_or_texts<T: Clone + Eq + Hash, E: Display>(
         &mut self,
-        item: &ConfigValue<'_>,
-        unless_empty: &str,
-        check: impl Fn(&str) -> Result<T, E>,
+        value: &ConfigValue<'_>,
+        if_empty: &str,
+        parse: impl Fn(&str) -> Result<T, E>,
     ) -> Vec<T> {
-        let items = self.list_unless_empty(item, unless_empty);
-        self.unique_values(items, |checker, item| checker.number_or_text(item, &check))
+        let items = self.list_unless_empty(value, if_empty);
+        self.unique_values(items, |reader, item| reader.number_or_text(item, &parse))
     }
 
     fn unique_values<T: Clone + Eq + Hash>(
         &mut self,
         items: Vec<ConfigValue<'_>>,
-        mut take: impl FnMut(&mut Self, &ConfigValue<'_>) -> Option<T>,
+        mut read: impl FnMut(&mut Self, &ConfigValue<'_>) -> Option<T>,
     ) -> Vec<T> {
         let mut seen = HashSet::new();
-        let mut all = Vec::new();
+        let mut values = Vec::new();
         for item in items {
-            let Some(value) = take(self, &item) else { continue };
+            let Some(value) = read(self, &item) else { continue };
             if seen.insert(value.clone()) {
-                all.push(value);
+                values.push(value);
             } else {
-                self.report_error(&item, "is given twice");
+                self.report_error(&item, "duplicate item");
             }
         }
-        all
+        values
     }
 }
 
 impl<'a> ConfigSection<'a> {
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(super) fn get(&self, key: &str) -> Option<ConfigValue<'a>> {
         let entry = self.entries.iter().find(|entry| &*entry.key == key)?;
         Some(ConfigValue { key: join(&self.key, key), node: &entry.node })
@@ -309,13 +324,13 @@ impl<'a> ConfigSection<'a> {
 }
 
 impl ConfigValue<'_> {
-    /// Where the value stands.
+    /// Returns the line of the value.
     pub(super) fn line(&self) -> u32 {
         self.node.position.line
     }
 }
 
-/// A size as it is best read.
+/// Formats a size with the largest unit that divides it.
 pub(super) fn size(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match units.into_iter().find(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit)) {
@@ -328,8 +343,8 @@ fn join(section: &str, key: &str) -> String {
     if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") }
 }
 
-/// A key that no rule has been applied to, fit for a message.
-fn shown_key(key: &str) -> String {
+/// Quotes a key that is long or has unusual characters.
+fn printable_key(key: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
     if key.len() <= MAX_KEY_CHARS && key.chars().all(plain) {
         key.to_owned()
@@ -338,12 +353,12 @@ fn shown_key(key: &str) -> String {
     }
 }
 
-/// The nearest key, or all of them.
+/// Suggests the most similar key, or lists all keys.
 fn suggestion(key: &str, known: &[&str]) -> String {
     let key: String = key.chars().take(MAX_KEY_CHARS).flat_map(char::to_lowercase).collect();
     let key = key.replace('-', "_");
-    let alike = known.iter().map(|known| (strsim::jaro_winkler(&key, known), known));
-    match alike.max_by(|(a, _), (b, _)| a.total_cmp(b)) {
+    let scored = known.iter().map(|known| (strsim::jaro_winkler(&key, known), known));
+    match scored.max_by(|(a, _), (b, _)| a.total_cmp(b)) {
         Some((score, nearest)) if score >= MIN_SIMILARITY => format!("did you mean `{nearest}`?"),
         _ => format!("the keys are {}", known.join(", ")),
     }

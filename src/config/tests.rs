@@ -1,4 +1,4 @@
-//! The loader: what files say, what they cannot say, and the example.
+//! Tests of loading files and flags, and of the example file.
 
 mod callers;
 mod errors;
@@ -31,49 +31,49 @@ fn load_bytes(bytes: &[u8]) -> Result<Config, String> {
 }
 
 #[test]
-fn mistakes() {
+fn invalid_files_have_one_error() {
     for (text, expected) in errors::CASES {
         let text = text.replace("LONG", &"x".repeat(300));
-        let told = load(&text).expect_err(&text);
-        assert!(told.contains(expected), "{text:?}\n  {expected}\n  {told}");
-        assert_eq!(told.lines().count(), 1, "{told}");
+        let error = load(&text).expect_err(&text);
+        assert!(error.contains(expected), "{text:?}\n  {expected}\n  {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
     }
 }
 
 #[test]
-fn every_mistake_at_once_in_the_order_of_the_file() {
+fn all_errors_are_reported_in_the_order_of_the_file() {
     let text = "log: {format: xml}\nlimits:\n  max_depth: none\n  max_reads_per_root: 0\nnope: 1\n";
     let flags = ServeFlags { listen: vec!["nonsense".into()], ..ServeFlags::default() };
-    let told = Config::from_bytes(flags, Path::new("f"), text.into(), &env()).expect_err("wrong");
-    let told: Vec<_> = told.iter().map(ToString::to_string).collect();
+    let errors = Config::from_bytes(flags, Path::new("f"), text.into(), &env()).expect_err("wrong");
+    let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
     let (_, keys) = settings::SECTIONS[0];
     assert_eq!(
-        told,
+        errors,
         [
-            "f:1:15: log.format: \"xml\" is none of text, json, journald",
-            "f:3:14: limits.max_depth: \"none\" is no whole number from 1 to 1000",
-            "f:4:14: limits.max_reads_per_root: 0 is no whole number from 1 to 1024",
-            &format!("f:5:1: nope: is no key here; the keys are {}", keys.join(", ")),
-            "--listen \"nonsense\" is neither unix:PATH nor tcp:HOST:PORT",
+            "f:1:15: log.format: invalid value \"xml\": expected text, json or journald",
+            "f:3:14: limits.max_depth: invalid value \"none\": expected a whole number from 1 to 1000",
+            "f:4:14: limits.max_reads_per_root: invalid value 0: expected a whole number from 1 to 1024",
+            &format!("f:5:1: nope: unknown key; the keys are {}", keys.join(", ")),
+            "--listen: invalid value \"nonsense\": expected unix:PATH or tcp:HOST:PORT",
         ]
     );
     let many = load(&format!("listen: [{}]", "x, ".repeat(1_000))).expect_err("wrong");
     assert_eq!(many.lines().count(), 101, "{many}");
-    assert!(many.ends_with("f: 900 mistakes more"), "{many}");
+    assert!(many.ends_with("f: 900 more errors"), "{many}");
 }
 
 #[test]
-fn bytes_that_are_no_text() {
+fn files_that_are_not_utf8_or_too_large_are_invalid() {
     assert_eq!(
         load_bytes(b"log:\n  \xc3\xa4\xff").expect_err("no text"),
-        "f:2:4: is not UTF-8 from here on; save the file as UTF-8"
+        "f:2:4: invalid UTF-8; save the file as UTF-8"
     );
     let large = load_bytes(&vec![b'#'; (1 << 20) + 1]).expect_err("too large");
-    assert_eq!(large, "f: is over 1 MiB, too large for a config file");
+    assert_eq!(large, "f: is larger than 1 MiB, the limit of config files");
     assert!(load_bytes(&vec![b'#'; 1 << 20]).is_ok());
 }
 
-/// What is in force, in a form that can be compared.
+/// Formats a configuration, so that it can be compared.
 fn debug_text(config: &Config) -> String {
     format!("{config:?}")
 }
@@ -83,7 +83,7 @@ fn default() -> Config {
 }
 
 #[test]
-fn a_file_that_says_nothing_changes_nothing() {
+fn an_empty_file_is_the_default() {
     for text in
         ["", "# nothing\n", "---\n", "{}", "\u{feff}", "limits: {}", "search: {}\r\nlog: {}"]
     {
@@ -92,7 +92,7 @@ fn a_file_that_says_nothing_changes_nothing() {
 }
 
 #[test]
-fn everything_that_can_be_said() {
+fn every_key_is_read() {
     let config = load(
         "environment_ids: [a, b]\n\
          listen: ['unix:run/c.sock', 'unix:///x.sock', 'tcp:localhost:0', 'tcp:[::1]:1']\n\
@@ -141,7 +141,7 @@ fn everything_that_can_be_said() {
 }
 
 #[test]
-fn sizes() {
+fn sizes_have_units() {
     for (text, bytes) in
         [("2048", 2_048), ("2KiB", 2_048), ("'2 KiB'", 2_048), ("2kB", 2_000), ("1.5MiB", 3 << 19)]
     {
@@ -151,7 +151,7 @@ fn sizes() {
 }
 
 #[test]
-fn relative_paths_begin_where_the_file_is() {
+fn relative_paths_start_at_the_directory_of_the_file() {
     for (file, expected) in
         [("f", "/base/x"), ("etc/f", "/base/etc/x"), ("../f", "/base/../x"), ("/etc/f", "/etc/x")]
     {
@@ -162,7 +162,7 @@ fn relative_paths_begin_where_the_file_is() {
 }
 
 #[test]
-fn flags_replace_what_the_file_says() {
+fn flags_replace_keys_of_the_file() {
     let text = "environment_ids: [a]\nlisten: ['tcp:127.0.0.1:1']\nallow: [/a]\n\
                 roots: [{id: r, path: /r}]\nlimits: {max_depth: 3}\n\
                 disabled_skills: [{root: r, path: x}, {root: tmp, path: x}]\n";
@@ -193,14 +193,14 @@ fn flags_replace_what_the_file_says() {
 }
 
 #[test]
-fn tcp_beyond_this_machine_must_be_asked_for() {
+fn remote_tcp_without_tls_needs_insecure_tcp() {
     let listen =
         "listen: ['tcp:0.0.0.0:1', 'tcp:[::1]:1', 'tcp:[::]:2', 'tcp:[::ffff:127.0.0.1]:3']\n";
-    let told = load(listen).expect_err("without TLS");
-    assert_eq!(told.lines().count(), 2, "{told}");
+    let errors = load(listen).expect_err("without TLS");
+    assert_eq!(errors.lines().count(), 2, "{errors}");
     let asked = load(&format!("{listen}insecure_tcp: true")).expect("asked for");
     assert_eq!((asked.listeners.len(), asked.warnings.len()), (4, 3), "{:?}", asked.warnings);
-    assert!(asked.warnings[1].starts_with("tcp:[::]:2 serves beyond"), "{:?}", asked.warnings);
+    assert!(asked.warnings[1].contains("tcp:[::]:2 without TLS"), "{:?}", asked.warnings);
     let published = load("roots: [{id: a, path: /no/such}]").expect("good");
     assert_eq!(published.warnings, [""; 0]);
     let [nothing] = &default().warnings[..] else { panic!("one warning") };
@@ -211,8 +211,11 @@ fn tcp_beyond_this_machine_must_be_asked_for() {
         tls,
         ..ServeFlags::default()
     };
-    let told = Config::from_flags(flags(TlsFlags::default()), &env()).expect_err("without TLS");
-    assert!(told[0].to_string().starts_with("--listen \"tcp:10.0.0.1:1\" would serve"), "{told:?}");
+    let errors = Config::from_flags(flags(TlsFlags::default()), &env()).expect_err("without TLS");
+    assert!(
+        errors[0].to_string().starts_with("--listen: invalid value \"tcp:10.0.0.1:1\""),
+        "{errors:?}"
+    );
     let insecure = TlsFlags { insecure_tcp: true, ..TlsFlags::default() };
     assert!(Config::from_flags(flags(insecure), &env()).is_ok());
     let text = b"insecure_tcp: true".to_vec();
@@ -221,47 +224,52 @@ fn tcp_beyond_this_machine_must_be_asked_for() {
 }
 
 #[test]
-fn flags_of_tls_that_do_not_fit() {
+fn invalid_combinations_of_tls_flags() {
     let file = || Some(PathBuf::from("/dev/null"));
     let none = TlsFlags::default;
     for (tls, file, expected) in [
-        (TlsFlags { cert: file(), ..none() }, "", "--tls-cert \"/dev/null\" needs its key"),
-        (TlsFlags { key: file(), ..none() }, "", "--tls-key \"/dev/null\" needs its certificate"),
-        (TlsFlags { client_ca: Some("".into()), ..none() }, "", "--tls-client-ca \"\" is empty"),
+        (TlsFlags { cert: file(), ..none() }, "", "--tls-cert: requires --tls-key"),
+        (TlsFlags { key: file(), ..none() }, "", "--tls-key: requires --tls-cert"),
+        (
+            TlsFlags { client_ca: Some("".into()), ..none() },
+            "",
+            "--tls-client-ca: invalid value \"\": must not be empty",
+        ),
         (
             TlsFlags { cert: file(), insecure_tcp: true, ..none() },
             "",
-            "--insecure-tcp does not go with TLS",
+            "--insecure-tcp: cannot be combined with TLS",
         ),
         (
             TlsFlags { key: file(), ..none() },
             "insecure_tcp: true",
-            "--tls-cert does not go with `insecure_tcp` in the file",
+            "--tls-cert: cannot be combined with `insecure_tcp` in the file",
         ),
     ] {
         let flags = ServeFlags { tls, ..ServeFlags::default() };
-        let told = Config::from_bytes(flags, Path::new("f"), file.into(), &env());
-        let told: Vec<_> = told.expect_err(expected).iter().map(ToString::to_string).collect();
-        assert!(told.iter().any(|line| line.starts_with(expected)), "{expected}: {told:?}");
+        let errors = Config::from_bytes(flags, Path::new("f"), file.into(), &env());
+        let errors: Vec<_> = errors.expect_err(expected).iter().map(ToString::to_string).collect();
+        assert!(errors.iter().any(|line| line.starts_with(expected)), "{expected}: {errors:?}");
     }
 }
 
 #[test]
-fn a_root_that_a_flag_names_is_no_other_thing() {
-    for (dir, reason) in
-        [("/dev/null", "--root \"/dev/null\" is not a directory"), ("", "--root \"\" is empty")]
-    {
+fn a_root_of_a_flag_must_be_a_directory() {
+    for (dir, reason) in [
+        ("/dev/null", "--root: invalid value \"/dev/null\": is not a directory"),
+        ("", "--root: invalid value \"\": must not be empty"),
+    ] {
         let flags = ServeFlags {
             roots: vec![RootFlag { id: None, dir: dir.into() }],
             ..ServeFlags::default()
         };
-        let told = Config::from_flags(flags, &env()).expect_err(dir);
-        assert!(told[0].to_string().starts_with(reason), "{told:?}");
+        let errors = Config::from_flags(flags, &env()).expect_err(dir);
+        assert!(errors[0].to_string().starts_with(reason), "{errors:?}");
     }
-    assert!(load("roots: [{id: a, path: /no/such}]").is_ok(), "a root may come later");
+    assert!(load("roots: [{id: a, path: /no/such}]").is_ok(), "a root may be created later");
 }
 
-/// The example with what is commented out taken in.
+/// Returns the example with all optional keys.
 fn whole_example() -> String {
     let lines = example::TEXT.lines().map(|line| match line.strip_prefix('#') {
         Some(rest) if !rest.starts_with([' ', '#']) || rest.starts_with("  ") => rest,
@@ -274,11 +282,11 @@ fn whole_example() -> String {
 fn the_example_is_the_default() {
     assert_eq!(debug_text(&load(example::TEXT).expect("good")), debug_text(&default()));
     let token = callers::token(0o600);
-    // What need not be on every machine.
+    // The file and the group may not exist on this machine.
     let path = token.path().to_str().expect("UTF-8");
     let whole = whole_example().replace("/etc/caproot/token", path);
     let whole = whole.replace("group: caproot", "group: root");
-    // The certificates that it names are nowhere.
+    // The certificates in the example do not exist.
     let of_tls = ["tls:", "  certificate:", "  key:", "  client_ca:"];
     let rest = whole.lines().filter(|line| !of_tls.iter().any(|key| line.starts_with(key)));
     let whole = load(&rest.collect::<Vec<_>>().join("\n")).expect("good too");
@@ -291,7 +299,7 @@ fn the_example_is_the_default() {
 }
 
 #[test]
-fn the_example_has_every_key_and_the_bounds_of_every_limit() {
+fn the_example_documents_every_key_and_the_bounds_of_limits() {
     let whole = whole_example();
     let keys: Vec<&str> = whole
         .lines()
@@ -304,8 +312,7 @@ fn the_example_has_every_key_and_the_bounds_of_every_limit() {
         }
     }
     for limit in limits::ALL {
-        let show = |n| if limit.bytes { super::section::size(n) } else { n.to_string() };
-        let bounds = format!("{} to {}", show(limit.least), show(limit.most));
+        let bounds = limit.describe();
         let mut before = "";
         let comment = whole.lines().find_map(|line| {
             let found = line.trim_start().starts_with(&format!("{}:", limit.key));
@@ -320,7 +327,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_bytes_are_a_panic(
+    fn random_files_do_not_panic(
         lines in prop::collection::vec(
             (
                 0..4_usize,

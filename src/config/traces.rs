@@ -1,29 +1,29 @@
-//! The `traces` of a config file: where spans are sent, and of how many calls.
+//! Reads `traces` of a config file: the collector of spans and the ratio of traced calls.
 
 use super::section::{ConfigReader, ConfigSection};
 use http::Uri;
 
-/// The keys of `traces`.
+/// Keys of the section.
 pub(super) const KEYS: [&str; 2] = ["otlp", "ratio"];
 
-/// Where spans are sent.
+/// Collector of spans and ratio of traced calls.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TraceConfig {
-    /// An OTLP collector that takes gRPC: `http://HOST:PORT`.
+    /// URL of an OTLP collector for gRPC: `http://HOST:PORT`.
     pub otlp: String,
-    /// The port in it.
+    /// Port in the URL.
     pub port: u16,
-    /// The part of the calls without a trace of their own that is traced, from 0 to 1.
+    /// Ratio of the calls without a trace context that are traced, from 0 to 1.
     pub ratio: f64,
 }
 
 pub(super) fn read(
     section: &ConfigSection<'_>,
-    checker: &mut ConfigReader<'_>,
+    reader: &mut ConfigReader<'_>,
 ) -> Option<TraceConfig> {
-    let ratio = section.get("ratio").map(|item| checker.ratio(&item));
-    let otlp = checker.required(section, "otlp")?;
-    let (otlp, port) = checker.parsed(&otlp, collector)?;
+    let ratio = section.get("ratio").map(|item| reader.ratio(&item));
+    let otlp = reader.required(section, "otlp")?;
+    let (otlp, port) = reader.parsed(&otlp, collector)?;
     Some(TraceConfig { otlp, port, ratio: ratio.unwrap_or(Some(1.0))? })
 }
 
@@ -32,6 +32,6 @@ fn collector(text: &str) -> Result<(String, u16), &'static str> {
     let bare =
         |uri: &Uri| uri.scheme_str() == Some("http") && uri.path() == "/" && uri.query().is_none();
     let port = uri.filter(bare).and_then(|uri| uri.port_u16());
-    let port = port.ok_or("is not http://HOST:PORT of an OTLP collector")?;
+    let port = port.ok_or("expected http://HOST:PORT of an OTLP collector")?;
     Ok((text.to_owned(), port))
 }

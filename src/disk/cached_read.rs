@@ -1,9 +1,12 @@
-//! One page of one file out of the kernel's memory, where no disk and no server is waited for: of a
-//! root and a file that were read before, on a disk of this machine, and in the kernel's caches since.
-//! Whatever is otherwise, an error included, is left to `read`, which blocks.
+//! Reads of a file page from the page cache of the kernel, without blocking. The root and the file
+//! must have been read before, from a local disk. In all other cases, including errors,
+//! [`read_page`] must be used, which blocks.
+//!
+//! [`read_page`]: super::file_page::read_page
 
-use super::allowed_dirs::{AllowedDirs, ResolvedRootDir, path_or_slash};
+use super::allowed_dirs::{AllowedDirs, ResolvedRootDir};
 use super::digest_cache::DigestCache;
+use super::dirs_snapshot::path_or_slash;
 use super::file_page::{FilePage, FilePageRequest};
 use super::package::ResolvedPackage;
 use crate::domain::{FileVersion, RelPath, ResolvedPath};
@@ -12,26 +15,25 @@ use rustix::io::{ReadWriteFlags, Result as Io, preadv2};
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// What is copied at most: more would hold up others for longer than a thread of its own costs.
+/// Maximum size of a page. Copying more would delay other tasks for longer than a blocking thread
+/// costs.
 const MAX_CACHED_READ_BYTES: usize = 64 << 10;
 
-/// Reads a page of a file below the root of a path; `None` where that might wait.
+/// Reads a page of a file below the root at this path. Returns `None` if the read might block.
 #[must_use]
 pub fn read_page_cached(
     allowed: &AllowedDirs,
     root: &[u8],
     page: &FilePageRequest<'_>,
-    versions: &DigestCache,
+    digests: &DigestCache,
 ) -> Option<FilePage> {
     let resolved = allowed.cached_root(root)?;
-    // With a link on the way, nothing is opened below.
-    let package = ResolvedPackage::at_walked_path(&resolved, page.package, page.rules);
-    package.check_walked_path(page.resource).ok()?;
-    let place = package.unlinked_path(page.resource);
-    package.check_real_path(page.resource, &place).ok()?;
-    let version = cached_version(&resolved, root, &place)?;
-    // What is no disk could have the opening wait, too.
-    let known = versions.get(&version).filter(|known| known.is_on_local_disk)?;
+    // If a component is a link, every open below fails.
+    let (package, resource) = (page.package, page.resource);
+    let file_path = ResolvedPackage::unlinked_file_path(&resolved, package, page.rules, resource)?;
+    let version = cached_version(&resolved, root, &file_path)?;
+    // On other filesystems even the open could block.
+    let known = digests.get(&version).filter(|known| known.is_on_local_disk)?;
     if version.size > page.max_file_bytes {
         return None;
     }
@@ -43,48 +45,49 @@ pub fn read_page_cached(
         return None;
     }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = resolved.snapshot.open_cached(&place, flags).ok()?;
+    let file = resolved.snapshot.open_cached(&file_path, flags).ok()?;
     let bytes = read_bytes_cached(&file, offset, len)?;
-    // What is no regular file, or another one, was read for nothing.
+    // Nothing is returned if the file is not regular or was replaced in the meantime.
     let is_still = file_version(&file) == Some(version);
     is_still.then(|| FilePage::new(version, known.digest, known.utf8, offset, bytes.into()).ok())?
 }
 
-/// The version of a file, by a look that does not open it, where the path of its root leads to where it
-/// led.
+/// Returns the version of a file without opening the file, if the root's path leads to the same
+/// directory as before.
 fn cached_version(
     root: &ResolvedRootDir,
     path: &[u8],
-    place: &ResolvedPath,
+    file_path: &ResolvedPath,
 ) -> Option<FileVersion> {
-    let (base, opener) = root.snapshot.dir_and_opener(&root.path);
-    if path == join_path(&base.path, &root.path.rel_path) {
-        // Without a link from the top, whatever is there lies below this path: one look for both.
+    let (dir, opener) = root.snapshot.dir_and_opener(&root.path);
+    if path == join_path(&dir.path, &root.path.rel_path) {
+        // If no component is a link, the file lies below this path, and one call checks both.
         return file_version(
-            opener.stat_cached_no_links(&join_path(&base.path, &place.rel_path)).ok()?,
+            opener.open_path_cached_no_links(&join_path(&dir.path, &file_path.rel_path)).ok()?,
         );
     }
     if !still_resolves(root, path)? {
         return None;
     }
-    file_version(root.snapshot.open_cached(place, OFlags::PATH | OFlags::NOFOLLOW).ok()?)
+    file_version(root.snapshot.open_cached(file_path, OFlags::PATH | OFlags::NOFOLLOW).ok()?)
 }
 
-/// The path of a place below an allowed root.
-fn join_path(base: &[u8], place: &RelPath) -> Vec<u8> {
-    let slash: &[u8] = if place.is_root() { b"" } else { b"/" };
-    [base, slash, place.as_bytes()].concat()
+/// Returns the absolute path of a file in an allowed directory.
+fn join_path(dir: &[u8], file_path: &RelPath) -> Vec<u8> {
+    let slash: &[u8] = if file_path.is_root() { b"" } else { b"/" };
+    [dir, slash, file_path.as_bytes()].concat()
 }
 
-/// Whether the path of a root leads to where it led, and the allowed root above is still where it was.
+/// Whether the root's path leads to the same directory as before, and the allowed directory is
+/// still at its path.
 fn still_resolves(root: &ResolvedRootDir, path: &[u8]) -> Option<bool> {
-    let (base, opener) = root.snapshot.dir_and_opener(&root.path);
-    let at = |path: &[u8]| identity(opener.stat_cached(path).ok()?);
-    if at(path_or_slash(&base.path).as_os_str().as_encoded_bytes())? != base.identity? {
+    let (dir, opener) = root.snapshot.dir_and_opener(&root.path);
+    let at = |path: &[u8]| identity(opener.open_path_cached(path).ok()?);
+    if at(path_or_slash(&dir.path).as_os_str().as_encoded_bytes())? != dir.identity? {
         return Some(false);
     }
-    let spot = root.snapshot.open_cached(&root.path, OFlags::PATH | OFlags::NOFOLLOW);
-    Some(at(path)? == identity(spot.ok()?)?)
+    let opened = root.snapshot.open_cached(&root.path, OFlags::PATH | OFlags::NOFOLLOW);
+    Some(at(path)? == identity(opened.ok()?)?)
 }
 
 fn identity(fd: OwnedFd) -> Option<(u64, u64)> {
@@ -92,7 +95,7 @@ fn identity(fd: OwnedFd) -> Option<(u64, u64)> {
     Some((makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino))
 }
 
-/// The version of a regular file; `None` of anything else.
+/// Returns the version of a regular file; `None` for other files.
 fn file_version(fd: impl AsFd) -> Option<FileVersion> {
     let stat = statx_cached(fd).ok()?;
     let is_regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
@@ -105,14 +108,13 @@ fn file_version(fd: impl AsFd) -> Option<FileVersion> {
     })
 }
 
-/// What the kernel has in memory, which on a disk of this machine is all there is: a server is not
-/// asked.
+/// Reads attributes without asking a file server. On a local disk the kernel has them in memory.
 fn statx_cached(fd: impl AsFd) -> Io<Statx> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     statx(fd, c"", flags, StatxFlags::BASIC_STATS)
 }
 
-/// All of them, or none.
+/// Reads exactly `len` bytes; `None` if fewer are in memory.
 fn read_bytes_cached(file: &OwnedFd, offset: u64, len: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; len];
     if len > 0 {

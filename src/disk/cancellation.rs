@@ -1,21 +1,21 @@
-//! Stops long work that nobody waits for any more: whoever waits holds one end, the work looks at the
-//! other between chunks.
+//! Cancellation of long work: the caller holds the guard, and the work checks the token between
+//! chunks.
 
 use std::io;
 use std::sync::{Arc, Weak};
 
-/// Held for as long as somebody waits.
+/// Cancels the work when it is dropped.
 #[derive(Debug)]
 pub struct CancelGuard {
     _alive: Arc<()>,
 }
 
-/// Whether somebody still waits.
+/// Whether the guard still exists.
 #[derive(Debug)]
 pub struct CancelToken(Weak<()>);
 
 impl CancelToken {
-    /// Both ends.
+    /// Creates a guard and its token.
     #[must_use]
     pub fn new() -> (CancelGuard, Self) {
         let alive = Arc::new(());
@@ -23,10 +23,10 @@ impl CancelToken {
         (CancelGuard { _alive: alive }, wanted)
     }
 
-    /// An error, which nobody will see, once nobody waits.
+    /// Returns `Err` once the caller has gone. The error is discarded.
     pub(super) fn check_cancelled(&self) -> io::Result<()> {
         match self.0.strong_count() {
-            0 => Err(io::Error::other("nobody waits for it any more")),
+            0 => Err(io::Error::other("canceled")),
             _ => Ok(()),
         }
     }

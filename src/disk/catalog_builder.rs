@@ -1,5 +1,5 @@
-//! From what a search found to a catalog. A skill whose file and namespace are as they were is the
-//! very same value as before, so that comparing two catalogs costs little.
+//! Conversion of scan results to a catalog. A skill whose file and namespace did not change keeps
+//! its `Arc`, which makes the comparison of two catalogs cheap.
 
 use super::dir_lister::sidecar_path;
 use super::disabled_skills::SkillFilter;
@@ -12,7 +12,7 @@ use crate::domain::{Diagnostic, FileProblem, RelPath, RootScope, skill_file_name
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The skills of the last catalog, by package.
+/// Skills of the last catalog by package.
 #[derive(Debug, Default)]
 pub(super) struct CatalogBuilder(HashMap<RelPath, BuiltSkill>);
 
@@ -21,11 +21,11 @@ struct BuiltSkill {
     file: Arc<SkillFile>,
     namespace: Option<Arc<PluginNamespace>>,
     skill: Option<Arc<Skill>>,
-    /// What is wrong with it; nearly always nothing.
+    /// Problems of the skill; nearly always `None`.
     problems: Option<Box<SkillProblems>>,
 }
 
-/// What is wrong with a SKILL.md, and with its sidecar.
+/// Problems of a SKILL.md and of its sidecar.
 #[derive(Debug, PartialEq)]
 struct SkillProblems {
     skill_file_problems: Vec<FileProblem>,
@@ -40,82 +40,88 @@ impl SkillProblems {
 }
 
 impl CatalogBuilder {
-    /// The skill that comes of a package whose file alone changed; `None` where the catalog would
-    /// change in other ways too, or where the package was not made of the old file.
+    /// Returns the new skill of a package of which only the SKILL.md changed. Returns `None` if the
+    /// catalog would change in other ways too, or if the package was not built from `old`.
     pub(super) fn replace_skill(
         &mut self,
         package: &RelPath,
         old: &Arc<SkillFile>,
         new: &Arc<SkillFile>,
     ) -> Option<Arc<Skill>> {
-        let assembled = self.0.get_mut(package).filter(|a| Arc::ptr_eq(&a.file, old))?;
+        let built = self.0.get_mut(package).filter(|a| Arc::ptr_eq(&a.file, old))?;
         let (skill, problems, sidecar_problems) =
-            assemble_skill(package, new, assembled.namespace.as_deref());
-        let (before, now) = (assembled.skill.as_ref()?, skill?);
-        let is_alike = before.name() == now.name()
-            && SkillProblems::new(problems, sidecar_problems) == assembled.problems;
-        if !is_alike {
+            assemble_skill(package, new, built.namespace.as_deref());
+        let (before, now) = (built.skill.as_ref()?, skill?);
+        let is_compatible = before.name() == now.name()
+            && SkillProblems::new(problems, sidecar_problems) == built.problems;
+        if !is_compatible {
             return None;
         }
-        assembled.file = new.clone();
-        assembled.skill = Some(if **before == now { before.clone() } else { Arc::new(now) });
-        assembled.skill.clone()
+        built.file = new.clone();
+        built.skill = Some(if **before == now { before.clone() } else { Arc::new(now) });
+        built.skill.clone()
     }
 
-    /// Gives each skill its namespace, and joins all to a catalog.
+    /// Assigns the namespaces, removes the disabled skills, and builds the catalog.
     pub(super) fn build_catalog(
         &mut self,
         mut namespaces: NamespaceResolver<'_>,
-        mut sieve: SkillFilter<'_>,
-        found: SearchFindings,
-        gathered: PluginSet,
+        mut filter: SkillFilter<'_>,
+        findings: SearchFindings,
+        plugin_set: PluginSet,
         scope: Option<RootScope>,
         follow_links: bool,
     ) -> Catalog {
-        let SearchFindings { candidates, mut diagnostics, mut counts, truncated } = found;
+        let SearchFindings { candidates, mut diagnostics, mut counts, truncated } = findings;
         let mut old = std::mem::take(&mut self.0);
         let mut skills = Vec::with_capacity(candidates.len());
         self.0.reserve(candidates.len());
         for candidate in candidates {
-            let home = candidate.resolved.parent();
+            let dir = candidate.resolved.parent();
             let namespace =
-                home.as_ref().and_then(|home| namespaces.find_namespace(home, &mut diagnostics));
+                dir.as_ref().and_then(|dir| namespaces.find_namespace(dir, &mut diagnostics));
             let is_same = |old: &BuiltSkill| {
                 let is_same_file =
                     Arc::ptr_eq(&old.file, &candidate.file) || old.file == candidate.file;
                 is_same_file && old.namespace == namespace
             };
-            let same = old.remove(&candidate.package).filter(is_same);
-            let assembled = if let Some(same) = same {
-                BuiltSkill { file: candidate.file, ..same }
+            let unchanged = old.remove(&candidate.package).filter(is_same);
+            let built = if let Some(unchanged) = unchanged {
+                BuiltSkill { file: candidate.file, ..unchanged }
             } else {
                 let (skill, problems, sidecar_problems) =
                     assemble_skill(&candidate.package, &candidate.file, namespace.as_deref());
                 let skill = skill.map(Arc::new);
-                let wrong = SkillProblems::new(problems, sidecar_problems);
-                BuiltSkill { file: candidate.file, namespace, skill, problems: wrong }
+                let skill_problems = SkillProblems::new(problems, sidecar_problems);
+                BuiltSkill { file: candidate.file, namespace, skill, problems: skill_problems }
             };
-            let name = assembled.skill.as_ref().map(|skill| skill.name());
-            if sieve.take_if_disabled(&candidate.package, home.as_ref(), name) {
+            let name = built.skill.as_ref().map(|skill| skill.name());
+            if filter.take_if_disabled(&candidate.package, dir.as_ref(), name) {
                 counts.disabled += 1;
-                self.0.insert(candidate.package, assembled);
+                self.0.insert(candidate.package, built);
                 continue;
             }
-            counts.omitted += u32::from(assembled.skill.is_none());
-            skills.extend(assembled.skill.clone());
+            counts.omitted += u32::from(built.skill.is_none());
+            skills.extend(built.skill.clone());
             let mut report = |at: RelPath, problems: &[FileProblem]| {
                 for problem in problems {
                     let problem = problem.clone();
                     diagnostics.push(Diagnostic { resource: Some(at.clone()), problem });
                 }
             };
-            if let Some(wrong) = &assembled.problems {
-                report(candidate.package.join_path(&skill_file_name()), &wrong.skill_file_problems);
-                report(candidate.package.join_path(&sidecar_path()), &wrong.sidecar_problems);
+            if let Some(skill_problems) = &built.problems {
+                report(
+                    candidate.package.join_path(&skill_file_name()),
+                    &skill_problems.skill_file_problems,
+                );
+                report(
+                    candidate.package.join_path(&sidecar_path()),
+                    &skill_problems.sidecar_problems,
+                );
             }
-            self.0.insert(candidate.package, assembled);
+            self.0.insert(candidate.package, built);
         }
-        let root = namespaces.root.clone();
+        let root = namespaces.root().clone();
         namespaces.find_namespace(&root, &mut diagnostics);
         let plugin = namespaces.root_manifest();
         let kind = match (&plugin, self.0.contains_key(&RelPath::root())) {
@@ -124,9 +130,9 @@ impl CatalogBuilder {
             (None, false) => RootKind::SkillSet,
         };
         let header = CatalogHeader { scope, follow_links, kind, plugin, counts, truncated };
-        let PluginSet { plugins, marketplaces, manifest_files: declaring } = gathered;
+        let PluginSet { plugins, marketplaces, manifest_files } = plugin_set;
         let catalog = Catalog::new(skills, diagnostics, header)
-            .with_disabled_packages(sieve.disabled_packages());
-        catalog.with_plugins(plugins, marketplaces, declaring)
+            .with_disabled_packages(filter.disabled_packages());
+        catalog.with_plugins(plugins, marketplaces, manifest_files)
     }
 }

@@ -1,8 +1,8 @@
-//! Where the directories that were given are now. Each is looked up on a thread that can be left
-//! behind: one on a filesystem that does not answer is taken for what it was before, and holds up
-//! nobody who asks for others. Leaves what may be opened below them to `allowed`.
+//! Lookup of the configured directories. Each lookup runs on a thread that can be abandoned: a
+//! directory whose filesystem does not respond keeps its last known state and delays no other
+//! directory.
 
-use super::allowed_dirs::identity;
+use super::dirs_snapshot::identity;
 use super::path_resolution::{ResolveStop, resolve_path};
 use rustix::fs::fstat;
 use rustix::io::{Errno, Result as Io};
@@ -16,31 +16,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long one directory is waited for by those who need others. Whoever needs this one waits for it
-/// by itself.
+/// Time that a refresh of all directories waits for each directory.
 const LOOKUP_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The directories that were given.
+/// Directories of the configuration.
 #[derive(Debug)]
 pub(super) struct ConfiguredDirs {
     dirs: Vec<Arc<ConfiguredDir>>,
-    /// Places in `given`, by path.
-    pub(super) index_by_path: Arc<HashMap<Box<[u8]>, usize>>,
+    /// Index in `dirs` of each path.
+    index_by_path: Arc<HashMap<Box<[u8]>, usize>>,
 }
 
-/// What a given directory is.
+/// Result of looking up a configured directory.
 #[derive(Debug)]
 pub(super) struct AllowedDir {
-    /// Absolute, without links; raw bytes, no trailing `/`.
+    /// Absolute path without links, as raw bytes without trailing `/`.
     pub(super) path: Vec<u8>,
-    /// Why it leads no further, if it does not.
+    /// Reason why the resolution of the configured path stopped early.
     pub(super) stop: Option<ResolveStop>,
-    /// The error says why it is no directory that can be opened now.
+    /// Descriptor of the directory, or the error of opening it.
     pub(super) fd: Io<OwnedFd>,
     pub(super) identity: Option<(u64, u64)>,
 }
 
-/// Opens a directory at an absolute path without links, for what is below it.
+/// Function that opens a directory by an absolute path without links.
 pub(super) trait OpenDirFn: Fn(&[u8]) -> Io<OwnedFd> + Copy + Send + 'static {}
 impl<T: Fn(&[u8]) -> Io<OwnedFd> + Copy + Send + 'static> OpenDirFn for T {}
 
@@ -53,93 +52,97 @@ struct ConfiguredDir {
 #[derive(Debug, Default)]
 struct LookupState {
     last_known: Option<Arc<AllowedDir>>,
-    /// When the look began that found it.
+    /// Start of the lookup that found `last_known`.
     last_lookup_at: Option<Instant>,
-    /// When the looks began that have not ended.
+    /// Starts of the lookups in flight.
     in_flight: Vec<Instant>,
 }
 
 impl ConfiguredDirs {
     /// Takes absolute paths.
-    pub(super) fn new(given: Vec<PathBuf>) -> Self {
-        let by_path = given.iter().enumerate().map(|(at, p)| (p.as_os_str().as_bytes().into(), at));
-        let by_path = Arc::new(by_path.collect());
-        let given = given.into_iter().map(|path| ConfiguredDir { path, state: Mutex::default() });
-        Self { dirs: given.map(Arc::new).collect(), index_by_path: by_path }
+    pub(super) fn new(paths: Vec<PathBuf>) -> Self {
+        let index = paths.iter().enumerate().map(|(at, p)| (p.as_os_str().as_bytes().into(), at));
+        let index_by_path = Arc::new(index.collect());
+        let dirs = paths.into_iter().map(|path| ConfiguredDir { path, state: Mutex::default() });
+        Self { dirs: dirs.map(Arc::new).collect(), index_by_path }
     }
 
-    /// Looks all of them up. Gives the places of those that do not answer.
+    pub(super) fn index_by_path(&self) -> Arc<HashMap<Box<[u8]>, usize>> {
+        self.index_by_path.clone()
+    }
+
+    /// Looks up all directories. Returns the indexes of the directories that do not respond.
     pub(super) fn refresh_all(&self, open: impl OpenDirFn) -> Vec<usize> {
-        let (mut next, mut silent) = (0, Vec::new());
+        let (mut next, mut unresponsive) = (0, Vec::new());
         while next < self.dirs.len() {
-            let (tell, told) = channel();
+            let (sender, receiver) = channel();
             let todo = self.dirs[next..].to_vec();
-            let look = move || {
-                for given in todo {
-                    let answers = !given.is_unresponsive();
-                    if answers {
-                        given.refresh(open);
+            let look_up = move || {
+                for dir in todo {
+                    let responds = !dir.is_unresponsive();
+                    if responds {
+                        dir.refresh(open);
                     }
-                    // Left behind: others have gone on without this one.
-                    if tell.send(answers).is_err() {
+                    // The receiver is gone if this directory took too long.
+                    if sender.send(responds).is_err() {
                         return;
                     }
                 }
             };
-            if let Err(error) = thread::Builder::new().spawn(look) {
-                tracing::warn!(%error, "no thread to look up the allowed directories");
-                silent.extend(next..self.dirs.len());
+            if let Err(error) = thread::Builder::new().spawn(look_up) {
+                tracing::warn!(%error, "cannot start a thread to look up the allowed directories");
+                unresponsive.extend(next..self.dirs.len());
                 break;
             }
             while next < self.dirs.len() {
-                let answer = told.recv_timeout(LOOKUP_TIMEOUT);
-                if answer != Ok(true) {
-                    silent.push(next);
+                let response = receiver.recv_timeout(LOOKUP_TIMEOUT);
+                if response != Ok(true) {
+                    unresponsive.push(next);
                 }
                 next += 1;
-                if answer.is_err() {
+                if response.is_err() {
                     break;
                 }
             }
         }
-        silent
+        unresponsive
     }
 
-    /// Looks one of them up, however long that takes.
-    pub(super) fn refresh_blocking(&self, at: usize, open: impl OpenDirFn) {
-        self.dirs[at].refresh(open);
+    /// Looks up one directory without a timeout.
+    pub(super) fn refresh_blocking(&self, index: usize, open: impl OpenDirFn) {
+        self.dirs[index].refresh(open);
     }
 
-    /// What each of them was when it was looked up last. One that is as it was is the very same.
+    /// Returns the last known state of each directory: the same `Arc` as before if nothing changed.
     pub(super) fn last_known(&self) -> Vec<Arc<AllowedDir>> {
-        self.dirs.iter().map(|given| given.last_known()).collect()
+        self.dirs.iter().map(|dir| dir.last_known()).collect()
     }
 
-    /// Whether a path begins with the one that was given at a place.
-    pub(super) fn is_prefix_of(&self, at: usize, path: &[u8]) -> bool {
-        Path::new(OsStr::from_bytes(path)).starts_with(&self.dirs[at].path)
+    /// Whether a path begins with the configured path of this index.
+    pub(super) fn is_prefix_of(&self, index: usize, path: &[u8]) -> bool {
+        Path::new(OsStr::from_bytes(path)).starts_with(&self.dirs[index].path)
     }
 }
 
 impl ConfiguredDir {
-    /// Whether it is known not to answer.
+    /// Whether a lookup in flight has exceeded the timeout.
     fn is_unresponsive(&self) -> bool {
-        self.lock_state().in_flight.iter().any(|begun| begun.elapsed() >= LOOKUP_TIMEOUT)
+        self.lock_state().in_flight.iter().any(|started_at| started_at.elapsed() >= LOOKUP_TIMEOUT)
     }
 
     fn refresh(&self, open: impl OpenDirFn) {
-        let begun = Instant::now();
-        self.lock_state().in_flight.push(begun);
-        let base = AllowedDir::open_now(self.path.as_os_str().as_bytes(), open);
+        let started_at = Instant::now();
+        self.lock_state().in_flight.push(started_at);
+        let dir = AllowedDir::open_now(self.path.as_os_str().as_bytes(), open);
         let mut state = self.lock_state();
-        state.in_flight.retain(|other| *other != begun);
-        if state.last_lookup_at.is_some_and(|at| at > begun) {
-            // One that began later was faster.
+        state.in_flight.retain(|other| *other != started_at);
+        if state.last_lookup_at.is_some_and(|at| at > started_at) {
+            // A lookup that started later finished first.
             return;
         }
-        state.last_lookup_at = Some(begun);
-        if !state.last_known.as_ref().is_some_and(|last| last.is_same_as(&base)) {
-            state.last_known = Some(Arc::new(base));
+        state.last_lookup_at = Some(started_at);
+        if !state.last_known.as_ref().is_some_and(|last| last.is_same_as(&dir)) {
+            state.last_known = Some(Arc::new(dir));
         }
     }
 
@@ -195,52 +198,52 @@ mod tests {
     #[test]
     fn an_unresponsive_directory_keeps_its_last_state_and_delays_no_other() {
         let tmp = tempfile::tempdir().expect("temp dir");
-        let dirs = ["a", "slow", "z"].map(|name| tmp.path().join(name));
-        for dir in &dirs {
+        let paths = ["a", "slow", "z"].map(|name| tmp.path().join(name));
+        for dir in &paths {
             fs::create_dir(dir).expect("mkdir");
         }
-        let bases = ConfiguredDirs::new(dirs.to_vec());
-        assert_eq!(bases.refresh_all(open), [0; 0]);
-        let first = bases.last_known();
-        assert!(first.iter().all(|base| base.fd.is_ok() && base.stop.is_none()));
+        let dirs = ConfiguredDirs::new(paths.to_vec());
+        assert_eq!(dirs.refresh_all(open), [0; 0]);
+        let first = dirs.last_known();
+        assert!(first.iter().all(|dir| dir.fd.is_ok() && dir.stop.is_none()));
         HANGS.store(true, Ordering::Relaxed);
-        for dir in &dirs {
-            // Away, so that its number is not used again.
+        for dir in &paths {
+            // Renamed instead of removed, so that its inode number is not reused.
             fs::rename(dir, dir.with_extension("old")).expect("rename");
             fs::create_dir(dir).expect("mkdir");
         }
-        assert!(bases.refresh_all(open).contains(&1));
-        let is_same = |at: usize| Arc::ptr_eq(&first[at], &bases.last_known()[at]);
-        assert!(is_same(1), "it is taken for what it was");
-        // A machine that is busy may have left the others behind, too.
+        assert!(dirs.refresh_all(open).contains(&1));
+        let is_same = |at: usize| Arc::ptr_eq(&first[at], &dirs.last_known()[at]);
+        assert!(is_same(1), "the last known state is kept");
+        // On a busy machine the other directories may time out, too.
         while is_same(0) || is_same(2) {
-            assert!(bases.refresh_all(open).contains(&1));
+            assert!(dirs.refresh_all(open).contains(&1));
         }
-        let begun = Instant::now();
+        let started_at = Instant::now();
         for _ in 0..100 {
-            assert!(bases.refresh_all(open).contains(&1));
+            assert!(dirs.refresh_all(open).contains(&1));
         }
         assert!(
-            begun.elapsed() < 50 * LOOKUP_TIMEOUT,
-            "it is waited for once: {:?}",
-            begun.elapsed()
+            started_at.elapsed() < 50 * LOOKUP_TIMEOUT,
+            "the timeout applies once: {:?}",
+            started_at.elapsed()
         );
         HANGS.store(false, Ordering::Relaxed);
-        bases.refresh_blocking(1, open);
+        dirs.refresh_blocking(1, open);
         assert!(!is_same(1));
     }
 
     #[test]
     fn a_directory_that_never_responded_is_an_error() {
-        let silent = |_: &[u8]| -> Io<OwnedFd> {
+        let unresponsive = |_: &[u8]| -> Io<OwnedFd> {
             loop {
                 thread::park();
             }
         };
-        let bases = ConfiguredDirs::new(vec!["/tmp/".into()]);
-        assert_eq!(bases.refresh_all(silent), [0]);
-        let base = bases.last_known().pop().expect("one");
-        assert_eq!((&*base.path, base.stop), (&b"/tmp"[..], Some(ResolveStop::Failed)));
-        assert_eq!(base.fd.as_ref().err(), Some(&Errno::TIMEDOUT));
+        let dirs = ConfiguredDirs::new(vec!["/tmp/".into()]);
+        assert_eq!(dirs.refresh_all(unresponsive), [0]);
+        let dir = dirs.last_known().pop().expect("one");
+        assert_eq!((&*dir.path, dir.stop), (&b"/tmp"[..], Some(ResolveStop::Failed)));
+        assert_eq!(dir.fd.as_ref().err(), Some(&Errno::TIMEDOUT));
     }
 }

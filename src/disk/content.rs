@@ -1,4 +1,4 @@
-//! Reads and digests file contents in bounded memory.
+//! Reading and digesting of file contents in bounded memory.
 
 use super::cancellation::CancelToken;
 use super::page_bytes::PageBytes;
@@ -9,22 +9,23 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt as _;
 
-/// What of a SKILL.md is held while it is read: the frontmatter, its fences and a line more.
-pub(super) const HEAD_BYTES: usize = MAX_FRONTMATTER_BYTES + 4_096;
+/// Part of a SKILL.md that is kept in memory: the frontmatter, its fences, and one more line.
+const HEAD_BYTES: usize = MAX_FRONTMATTER_BYTES + 4_096;
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// What is known of a file whose beginning was read.
+/// Result of reading the start of a file.
 pub(super) struct FileHead {
-    /// Whether its beginning is all of it.
+    /// Whether the start is the whole file.
     pub(super) is_complete: bool,
-    /// Of all of it; `None` where the file is over the bound.
+    /// Digest of the whole file; `None` if the file exceeds the limit.
     pub(super) digest: Option<ContentDigest>,
-    /// The problem with hidden characters in the file; in its beginning, if the file is over the bound.
+    /// Problem with hidden characters: in the whole file, or in its start if the file exceeds the
+    /// limit.
     pub(super) hidden: Option<FileProblem>,
 }
 
-/// Reads a file's head into `bytes`, in the place of what they were. Digests the whole file and looks for
-/// hidden characters in it, unless the file is over `max_bytes`.
+/// Replaces `bytes` by the start of a file. Unless the file exceeds `max_bytes`, digests the whole
+/// file and checks it for hidden characters.
 pub(super) fn read_head(
     mut file: &File,
     size: u64,
@@ -34,7 +35,7 @@ pub(super) fn read_head(
     bytes.clear();
     bytes.reserve(HEAD_BYTES.min(usize::try_from(size).unwrap_or(HEAD_BYTES)) + 1);
     file.take(HEAD_BYTES as u64 + 1).read_to_end(bytes)?;
-    let whole = bytes.len() <= HEAD_BYTES;
+    let is_complete = bytes.len() <= HEAD_BYTES;
     let mut hidden = HiddenTextScanner::default();
     hidden.push(bytes);
     let digest = if size > max_bytes {
@@ -42,91 +43,92 @@ pub(super) fn read_head(
     } else {
         let mut hasher = Sha256::new();
         hasher.update(&*bytes);
-        let mut rest = if whole { Vec::new() } else { vec![0; CHUNK_BYTES] };
+        let mut rest = if is_complete { Vec::new() } else { vec![0; CHUNK_BYTES] };
         let mut seen = bytes.len() as u64;
-        while !whole && seen <= max_bytes {
-            let n = file.read(&mut rest)?;
-            if n == 0 {
+        while !is_complete && seen <= max_bytes {
+            let count = file.read(&mut rest)?;
+            if count == 0 {
                 break;
             }
-            seen += n as u64;
-            hasher.update(&rest[..n]);
-            hidden.push(&rest[..n]);
+            seen += count as u64;
+            hasher.update(&rest[..count]);
+            hidden.push(&rest[..count]);
         }
         (seen <= max_bytes).then(|| ContentDigest(hasher.finalize().into()))
     };
     bytes.truncate(HEAD_BYTES);
-    Ok(FileHead { is_complete: whole, digest, hidden: hidden.finish() })
+    Ok(FileHead { is_complete, digest, hidden: hidden.finish() })
 }
 
-/// Reads a small file whole, and one byte more where it is over the bound, so that its reader sees
-/// that it is.
+/// Reads a small file. If the file exceeds the limit, reads one byte more than the limit, so that
+/// the parser reports the size.
 pub(super) fn read_small_file(file: &File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(MAX_MANIFEST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// A page of a file, with what there is to know of all of it.
+/// A page of a file, with the properties of the whole file.
 pub(super) struct DigestedPage {
-    /// One more than the bound where the file is over it, and nothing else counts.
+    /// Size of the file. If the file exceeds the limit, this is the limit plus one, and the other
+    /// fields have no meaning.
     pub(super) size: u64,
     pub(super) digest: ContentDigest,
     pub(super) utf8: bool,
     pub(super) page: Vec<u8>,
 }
 
-/// Reads a file to its end, whatever its size is said to be, but no further than a byte beyond
-/// `max_bytes`; holds up to `len` bytes of it from `offset` on.
+/// Reads a file to its end, regardless of its reported size, but at most one byte beyond
+/// `max_bytes`. Keeps up to `len` bytes from `offset` on.
 pub(super) fn read_digested_page(
     file: &File,
     offset: u64,
     len: usize,
     max_bytes: u64,
-    wanted: &CancelToken,
+    cancel_token: &CancelToken,
 ) -> io::Result<DigestedPage> {
     let (mut hasher, mut utf8) = (Sha256::new(), Utf8Validator::default());
     let (mut buffer, mut page) = (vec![0; CHUNK_BYTES], Vec::new());
     let mut at = 0;
     while at <= max_bytes {
-        wanted.check_cancelled()?;
-        let room = usize::try_from(max_bytes + 1 - at).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
-        let n = file.read_at(&mut buffer[..room], at)?;
-        if n == 0 {
+        cancel_token.check_cancelled()?;
+        let max_len = usize::try_from(max_bytes + 1 - at).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+        let count = file.read_at(&mut buffer[..max_len], at)?;
+        if count == 0 {
             break;
         }
-        let read = &buffer[..n];
+        let read = &buffer[..count];
         hasher.update(read);
         utf8.push_chunk(read);
-        let skip = usize::try_from(offset.saturating_sub(at)).unwrap_or(n).min(n);
+        let skip = usize::try_from(offset.saturating_sub(at)).unwrap_or(count).min(count);
         page.extend(read[skip..].iter().take(len - page.len()));
-        at += n as u64;
+        at += count as u64;
     }
     let digest = ContentDigest(hasher.finalize().into());
     Ok(DigestedPage { size: at, digest, utf8: utf8.is_valid(), page })
 }
 
-/// The digest of a file that is `size` bytes long, and whether it is UTF-8; `None` where it is
-/// shorter or longer. That nobody wants it any more is an error.
+/// Digests a file of `size` bytes. Returns the digest and whether the file is UTF-8; `None` if the
+/// file has another size. Cancellation is an error.
 pub(super) fn digest_file(
     file: &File,
     size: u64,
-    wanted: &CancelToken,
+    cancel_token: &CancelToken,
 ) -> io::Result<Option<(ContentDigest, bool)>> {
     let mut hasher = Sha256::new();
     let mut utf8 = Utf8Validator::default();
     let mut buffer = vec![0; CHUNK_BYTES.min(usize::try_from(size).unwrap_or(CHUNK_BYTES))];
     let mut at = 0;
     while at < size {
-        wanted.check_cancelled()?;
+        cancel_token.check_cancelled()?;
         let want = buffer.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
-        let n = file.read_at(&mut buffer[..want], at)?;
-        if n == 0 {
+        let count = file.read_at(&mut buffer[..want], at)?;
+        if count == 0 {
             return Ok(None);
         }
-        hasher.update(&buffer[..n]);
-        utf8.push_chunk(&buffer[..n]);
-        at += n as u64;
+        hasher.update(&buffer[..count]);
+        utf8.push_chunk(&buffer[..count]);
+        at += count as u64;
     }
     let is_longer = file.read_at(&mut [0], size)? > 0;
     Ok((!is_longer).then(|| (ContentDigest(hasher.finalize().into()), utf8.is_valid())))
@@ -134,37 +136,37 @@ pub(super) fn digest_file(
 
 /// Reads up to `len` bytes at `offset`.
 pub(super) fn read_range(file: &File, offset: u64, len: usize) -> io::Result<PageBytes> {
-    PageBytes::read(len, |room| {
+    PageBytes::read(len, |buffer| {
         let mut filled = 0;
         while filled < len {
-            let n = file.read_at(&mut room[filled..], offset + filled as u64)?;
-            if n == 0 {
+            let count = file.read_at(&mut buffer[filled..], offset + filled as u64)?;
+            if count == 0 {
                 break;
             }
-            filled += n;
+            filled += count;
         }
         Ok(filled)
     })
 }
 
-/// Whether text that comes in pieces is UTF-8.
+/// Validator of UTF-8 text in chunks.
 #[derive(Default)]
 struct Utf8Validator {
     broken: bool,
-    /// The beginning of a character whose end is in the next piece.
+    /// Start of a character that continues in the next chunk.
     partial_char: Vec<u8>,
 }
 
 impl Utf8Validator {
-    fn push_chunk(&mut self, piece: &[u8]) {
+    fn push_chunk(&mut self, chunk: &[u8]) {
         if self.broken {
             return;
         }
-        let mut piece = piece;
+        let mut chunk = chunk;
         while !self.partial_char.is_empty() {
-            let Some((first, rest)) = piece.split_first() else { return };
+            let Some((first, rest)) = chunk.split_first() else { return };
             self.partial_char.push(*first);
-            piece = rest;
+            chunk = rest;
             match std::str::from_utf8(&self.partial_char) {
                 Ok(_) => self.partial_char.clear(),
                 Err(e) if e.error_len().is_none() => {}
@@ -174,9 +176,9 @@ impl Utf8Validator {
                 }
             }
         }
-        if let Err(e) = std::str::from_utf8(piece) {
+        if let Err(e) = std::str::from_utf8(chunk) {
             match e.error_len() {
-                None => self.partial_char.extend(&piece[e.valid_up_to()..]),
+                None => self.partial_char.extend(&chunk[e.valid_up_to()..]),
                 Some(_) => self.broken = true,
             }
         }

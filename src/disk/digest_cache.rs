@@ -1,4 +1,4 @@
-//! Remembers the digest of each version of a file, so that it is computed once. Bounded.
+//! Bounded cache of file digests by version.
 
 use super::cancellation::CancelToken;
 use super::content;
@@ -10,19 +10,19 @@ use lru::LruCache;
 use std::num::NonZero;
 use std::sync::{Mutex, PoisonError};
 
-/// About 100 bytes each.
+/// Maximum number of digests, of about 100 bytes each.
 const MAX_CACHED_DIGESTS: NonZero<usize> = NonZero::new(16_384).expect("not zero");
 
-/// Digests by version, and whether that version is UTF-8.
+/// Digests by file version.
 #[derive(Debug)]
 pub struct DigestCache(Mutex<LruCache<FileVersion, KnownDigest>>);
 
-/// What is known of a version.
+/// Digest of a file version.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownDigest {
     pub(super) digest: ContentDigest,
     pub(super) utf8: bool,
-    /// Whether it is on a disk of this machine.
+    /// Whether the file is on a local disk.
     pub(super) is_on_local_disk: bool,
 }
 
@@ -37,22 +37,23 @@ impl DigestCache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(version).copied()
     }
 
-    /// The digest of an open file, read only where it is not known, and whether that version is
-    /// UTF-8. `None` where the file changed meanwhile, or is not as long as its size says.
+    /// Returns the digest of an open file and whether the file is UTF-8. Reads the file if its
+    /// digest is not cached. Returns `None` if the file changed in the meantime or its size is not
+    /// the reported size.
     pub(super) fn get_or_digest(
         &self,
         opened: &OpenFile,
-        wanted: &CancelToken,
+        cancel_token: &CancelToken,
     ) -> Result<Option<(ContentDigest, bool)>, FileReadError> {
         if let Some(KnownDigest { digest, utf8, .. }) = self.get(&opened.version) {
             return Ok(Some((digest, utf8)));
         }
-        match content::digest_file(&opened.file, opened.version.size, wanted) {
+        match content::digest_file(&opened.file, opened.version.size, cancel_token) {
             Ok(Some((digest, utf8))) if opened.is_unchanged()? => {
                 let known =
                     KnownDigest { digest, utf8, is_on_local_disk: is_on_local_disk(&opened.file) };
-                let mut versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-                versions.put(opened.version, known);
+                let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                cache.put(opened.version, known);
                 Ok(Some((digest, utf8)))
             }
             Ok(_) => Ok(None),

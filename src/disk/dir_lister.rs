@@ -1,9 +1,8 @@
-//! Lists one directory for the search, and reads the skill in it. Leaves every decision to
-//! `domain::search`.
+//! Listing of one directory for a scan, with its skill files.
 
-use super::allowed_dirs::{AllowedDirsSnapshot, ResolveError, identity};
 use super::content;
 use super::dir_watcher::{DirWatcher, DirWatches, WatchGuard, watch_hard_links};
+use super::dirs_snapshot::{AllowedDirsSnapshot, ResolveError, identity};
 use super::fingerprint::{FileFingerprint, SkillFileFingerprints};
 use super::open_file::{self, OpenError, OpenFile, resolve_error};
 use crate::domain::listing::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
@@ -17,25 +16,24 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-/// What one listing needs to know.
+/// Parameters of a listing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DirLister<'a> {
-    pub(super) snapshot: &'a AllowedDirsSnapshot,
-    pub(super) limits: &'a Limits,
-    /// The name of the root itself, should it be a skill without one.
-    pub(super) root_name: Option<&'a [u8]>,
-    /// Who wants to know of changes.
-    pub(super) watcher: &'a dyn DirWatcher,
+    snapshot: &'a AllowedDirsSnapshot,
+    limits: &'a Limits,
+    /// Name for the root, if the root is a skill without a name.
+    root_name: Option<&'a [u8]>,
+    watcher: &'a dyn DirWatcher,
 }
 
-/// What one listing after another is read into, so that no memory is asked for each time.
+/// Buffers that are reused for each listing.
 #[derive(Debug, Default)]
 pub(super) struct ListBuffers {
     names: Vec<u8>,
     head: Vec<u8>,
 }
 
-/// A listing, and what keeps watch over it.
+/// A listing, with its watches and fingerprints.
 #[derive(Debug)]
 pub(super) struct ListedDir {
     pub(super) listing: Result<DirListing, FileProblem>,
@@ -43,78 +41,97 @@ pub(super) struct ListedDir {
     pub(super) fingerprints: SkillFileFingerprints,
 }
 
-/// The watches and the fingerprints of one listing.
+/// Watches and fingerprints of a listing in progress.
 struct ListingRecord {
     token: u64,
     guards: Vec<WatchGuard>,
     fingerprints: SkillFileFingerprints,
 }
 
-impl DirLister<'_> {
-    /// Watches a directory under a token, then lists it: what changes in between is told, and what
-    /// changed before is seen. A problem says why it cannot be listed.
+impl<'a> DirLister<'a> {
+    /// Creates a lister for the root with this absolute path.
+    pub(super) fn new(
+        snapshot: &'a AllowedDirsSnapshot,
+        limits: &'a Limits,
+        root_path: &'a [u8],
+        watcher: &'a dyn DirWatcher,
+    ) -> Self {
+        let root_name = root_path.split(|b| *b == b'/').rfind(|s| !s.is_empty());
+        Self { snapshot, limits, root_name, watcher }
+    }
+
+    /// Watches a directory under a token, then lists the directory: in this order no change is
+    /// missed. Returns a problem if the directory cannot be listed.
     pub(super) fn list_dir(
         &self,
-        visit: &DirToScan,
+        to_scan: &DirToScan,
         token: u64,
-        scratch: &mut ListBuffers,
+        buffers: &mut ListBuffers,
     ) -> ListedDir {
-        let (guards, files) = (Vec::with_capacity(1), SkillFileFingerprints::default());
-        let mut record = ListingRecord { token, guards, fingerprints: files };
-        let listing = self.watch_and_list(visit, scratch, &mut record);
+        let (guards, fingerprints) = (Vec::with_capacity(1), SkillFileFingerprints::default());
+        let mut record = ListingRecord { token, guards, fingerprints };
+        let listing = self.watch_and_list(to_scan, buffers, &mut record);
         ListedDir { listing, guards: record.guards.into(), fingerprints: record.fingerprints }
     }
 
     fn watch_and_list(
         &self,
-        visit: &DirToScan,
-        scratch: &mut ListBuffers,
+        to_scan: &DirToScan,
+        buffers: &mut ListBuffers,
         record: &mut ListingRecord,
     ) -> Result<DirListing, FileProblem> {
         let token = record.token;
         let unreadable = |error| unreadable_problem(resolve_error(error), Severity::Warning);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let dir = if let Ok(dir) = self.snapshot.open(&visit.resolved, flags) {
+        let dir = if let Ok(dir) = self.snapshot.open(&to_scan.resolved, flags) {
             record.guards.extend(self.watcher.watch_dir(dir.as_fd(), token, None));
             dir
         } else {
-            // May be watched even where it may not be read, so that permission is noticed when it comes.
-            match self.snapshot.open(&visit.resolved, OFlags::PATH | OFlags::DIRECTORY) {
+            // The watch may succeed without read permission. It reports when permission is granted.
+            match self.snapshot.open(&to_scan.resolved, OFlags::PATH | OFlags::DIRECTORY) {
                 Ok(dir) => record.guards.extend(self.watcher.watch_dir(dir.as_fd(), token, None)),
-                // What is not watched for this must not be taken for watched and listed.
+                // There is no watch, so the listing below must not be tried: it would count as
+                // watched.
                 Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(unreadable(error)),
                 Err(_) => {}
             }
-            // It may have come before the watch.
-            self.snapshot.open(&visit.resolved, flags).map_err(unreadable)?
+            // Permission may have been granted before the watch existed.
+            self.snapshot.open(&to_scan.resolved, flags).map_err(unreadable)?
         };
         let stat = fstat(&dir).map_err(unreadable)?;
-        let names = read_names(&dir, self.limits.max_entries, &mut scratch.names);
+        let names = read_names(&dir, self.limits.max_entries, &mut buffers.names);
         let names = names.map_err(unreadable)?;
         let total = names.len();
         let has = |wanted: &[u8]| names.binary_search_by(|(n, _)| (**n).cmp(wanted)).is_ok();
         let may_hold_manifest = MANIFEST_DIRECTORIES.iter().any(|d| has(d.as_bytes()));
         let has_sidecar_directory = has(b"agents");
-        if is_manifest_directory(&visit.resolved) {
-            self.watch_manifest(&visit.resolved, record);
+        if is_manifest_directory(&to_scan.resolved) {
+            self.watch_manifest(&to_scan.resolved, record);
         }
         let mut entries = Vec::new();
         for (ordinal, (name, kind)) in names.into_iter().enumerate() {
-            let main = (&*name == b"SKILL.md").then_some(has_sidecar_directory);
+            let skill_file = (&*name == b"SKILL.md").then_some(has_sidecar_directory);
             let what = match kind {
-                FileType::RegularFile if main.is_some() || is_skill_like(&name) => {
-                    ListingEntryKind::File(main.map(|sidecar| {
-                        let spot = visit.resolved.join(&name).ok_or_else(vanished_problem)?;
-                        let opened = open_file::open_real_path(self.snapshot, spot);
-                        self.read_skill_file(visit, opened, sidecar, &mut scratch.head, record)
+                FileType::RegularFile if skill_file.is_some() || is_skill_like(&name) => {
+                    ListingEntryKind::File(skill_file.map(|sidecar| {
+                        let path = to_scan.resolved.join(&name).ok_or_else(vanished_problem)?;
+                        let opened = open_file::open_real_path(self.snapshot, path);
+                        self.read_skill_file(to_scan, opened, sidecar, &mut buffers.head, record)
                     }))
                 }
                 FileType::RegularFile => continue,
                 FileType::Directory => ListingEntryKind::Directory,
                 FileType::Symlink => {
-                    // Watched first, for the same reason as the directory.
-                    self.watch_link_path(visit, &dir, &name, record);
-                    self.read_link_entry(visit, &dir, &name, main, &mut scratch.head, record)
+                    // The watch comes before the read, as for the directory.
+                    self.watch_link_path(to_scan, &dir, &name, record);
+                    self.read_link_entry(
+                        to_scan,
+                        &dir,
+                        &name,
+                        skill_file,
+                        &mut buffers.head,
+                        record,
+                    )
                 }
                 _ => ListingEntryKind::SpecialFile,
             };
@@ -129,17 +146,17 @@ impl DirLister<'_> {
         })
     }
 
-    /// Watches the way of a link: each directory that it leads through, for the name that it goes on
-    /// with, its end included. What lies outside is left to the look from time to time.
+    /// Watches the directories through which a link leads, each for the name of the next component.
+    /// Changes outside the allowed directories are found by the periodic check.
     fn watch_link_path(
         &self,
-        visit: &DirToScan,
+        to_scan: &DirToScan,
         dir: &OwnedFd,
         name: &[u8],
         record: &mut ListingRecord,
     ) {
         let Ok(target) = readlinkat(dir, name, Vec::new()) else { return };
-        for (step, name) in self.snapshot.link_lookups(&visit.resolved, target.as_bytes()) {
+        for (step, name) in self.snapshot.link_lookups(&to_scan.resolved, target.as_bytes()) {
             let opened = self.snapshot.open(&step, OFlags::PATH | OFlags::DIRECTORY);
             if let Ok(fd) = opened {
                 let watch = self.watcher.watch_dir(fd.as_fd(), record.token, Some(&name));
@@ -148,36 +165,38 @@ impl DirLister<'_> {
         }
     }
 
-    /// Watches a manifest that has other names. `namespaces` reads it later.
+    /// Watches a hard-linked manifest, which `namespaces` reads later.
     fn watch_manifest(&self, dir: &ResolvedPath, record: &mut ListingRecord) {
         if let Ok(opened) = open_file::open_file(self.snapshot, dir, &manifest_file()) {
             record.record_file(&opened, self.watcher);
         }
     }
 
-    /// What a link is.
+    /// Reads the target of a link.
     fn read_link_entry(
         &self,
-        visit: &DirToScan,
+        to_scan: &DirToScan,
         dir: &OwnedFd,
         name: &[u8],
-        main: Option<bool>,
+        skill_file: Option<bool>,
         head: &mut Vec<u8>,
         record: &mut ListingRecord,
     ) -> ListingEntryKind {
-        let target = match open_file::follow_link(self.snapshot, &visit.resolved, dir, name) {
+        let target = match open_file::follow_link(self.snapshot, &to_scan.resolved, dir, name) {
             Ok(target) => target,
             Err(OpenError::NotRegular) => return ListingEntryKind::SpecialFile,
-            Err(OpenError::Resolve(why)) => return ListingEntryKind::BrokenLink(link_problem(why)),
+            Err(OpenError::Resolve(error)) => {
+                return ListingEntryKind::BrokenLink(link_problem(error));
+            }
         };
         match FileType::from_raw_mode(target.stat.st_mode) {
             FileType::Directory => {
                 ListingEntryKind::LinkedDirectory(target.real_path, identity(&target.stat))
             }
             FileType::RegularFile => {
-                let read = main.map(|sidecar| {
+                let read = skill_file.map(|sidecar| {
                     let opened = open_file::open_real_path(self.snapshot, target.real_path.clone());
-                    self.read_skill_file(visit, opened, sidecar, head, record)
+                    self.read_skill_file(to_scan, opened, sidecar, head, record)
                 });
                 ListingEntryKind::LinkedFile(target.real_path, read)
             }
@@ -187,7 +206,7 @@ impl DirLister<'_> {
 
     fn read_skill_file(
         &self,
-        visit: &DirToScan,
+        to_scan: &DirToScan,
         opened: Result<OpenFile, OpenError>,
         has_sidecar_directory: bool,
         bytes: &mut Vec<u8>,
@@ -195,14 +214,14 @@ impl DirLister<'_> {
     ) -> Result<Arc<SkillFile>, FileProblem> {
         let opened = opened.map_err(|e| open_problem(e, Severity::Error))?;
         record.fingerprints.skill_file = Some(record.record_file(&opened, self.watcher));
-        let (size, most) = (opened.version.size, self.limits.max_file_bytes);
-        let head = content::read_head(&opened.file, size, most, bytes)
+        let (size, max_bytes) = (opened.version.size, self.limits.max_file_bytes);
+        let head = content::read_head(&opened.file, size, max_bytes, bytes)
             .map_err(|_| unreadable_problem(ResolveError::Failed, Severity::Error))?;
-        // Not every filesystem tells the size.
+        // Some filesystems report a wrong size.
         let size = if head.is_complete { bytes.len() as u64 } else { size };
-        let name = visit.path.file_name().or(self.root_name);
+        let name = to_scan.path.file_name().or(self.root_name);
         let reading = frontmatter::read(bytes, head.is_complete, name);
-        let sidecar = has_sidecar_directory.then(|| self.read_sidecar(&visit.resolved, record));
+        let sidecar = has_sidecar_directory.then(|| self.read_sidecar(&to_scan.resolved, record));
         let sidecar = sidecar.flatten();
         Ok(Arc::new(SkillFile {
             digest: head.digest,
@@ -214,14 +233,15 @@ impl DirLister<'_> {
         }))
     }
 
-    /// `None` where there is none. One that cannot be read closes the skill to models.
+    /// Returns `None` if there is no sidecar. If the sidecar cannot be read, the skill is closed to
+    /// models.
     fn read_sidecar(
         &self,
         package: &ResolvedPath,
         record: &mut ListingRecord,
     ) -> Option<(SkillSidecar, Vec<FileProblem>)> {
-        let walked = sidecar_path();
-        let read = match open_file::open_file(self.snapshot, package, &walked) {
+        let path = sidecar_path();
+        let read = match open_file::open_file(self.snapshot, package, &path) {
             Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) => {
                 return None;
             }
@@ -240,15 +260,15 @@ impl DirLister<'_> {
 }
 
 impl ListingRecord {
-    /// Watches a file if it has other names. Read the file after this call, not before.
-    fn record_file(&mut self, opened: &OpenFile, watching: &dyn DirWatcher) -> FileFingerprint {
+    /// Watches a file if it has hard links. Call this before the file is read.
+    fn record_file(&mut self, opened: &OpenFile, watcher: &dyn DirWatcher) -> FileFingerprint {
         self.fingerprints.has_hard_links |= opened.has_hard_links;
-        watch_hard_links(watching, opened, self.token, &mut self.guards);
+        watch_hard_links(watcher, opened, self.token, &mut self.guards);
         FileFingerprint::from_version(&opened.version)
     }
 }
 
-/// Where a skill's sidecar is, below its package.
+/// Path of a sidecar below its package.
 pub(super) fn sidecar_path() -> RelPath {
     RelPath::new(b"agents/openai.yaml").expect("two segments")
 }
@@ -256,13 +276,13 @@ pub(super) fn sidecar_path() -> RelPath {
 pub(super) const MANIFEST_DIRECTORIES: [&str; 3] =
     [".codex-plugin", ".claude-plugin", ".cursor-plugin"];
 
-/// Whether a directory is one that holds a plugin's manifest.
+/// Whether a directory is a manifest directory of a plugin.
 pub(super) fn is_manifest_directory(dir: &ResolvedPath) -> bool {
     let name = dir.rel_path.file_name().unwrap_or_default();
     MANIFEST_DIRECTORIES.iter().any(|manifest| manifest.as_bytes() == name)
 }
 
-/// The place of a manifest in such a directory.
+/// Path of a manifest below its manifest directory.
 pub(super) fn manifest_file() -> RelPath {
     RelPath::new(b"plugin.json").expect("one segment")
 }
@@ -273,12 +293,11 @@ fn is_skill_like(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"SKILL.md")
 }
 
-/// The names in a directory with their kinds, in byte order; beyond `most`, and one more to show
-/// that there are more, the last by name are dropped, so that memory is bounded. What `buffer` holds
-/// is lost.
+/// Returns the names and kinds of directory entries in byte order. Returns at most `most + 1`
+/// entries, the first by name: the last shows that there are more. Overwrites `buffer`.
 pub(super) fn read_names(
     dir: &OwnedFd,
-    most: usize,
+    max_entries: usize,
     buffer: &mut Vec<u8>,
 ) -> rustix::io::Result<Vec<(Box<[u8]>, FileType)>> {
     let mut names: Vec<(Box<[u8]>, FileType)> = Vec::new();
@@ -292,7 +311,7 @@ pub(super) fn read_names(
             continue;
         }
         let kind = match entry.file_type() {
-            // Some filesystems do not say.
+            // Some filesystems do not report the kind.
             FileType::Unknown => match statat(dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => FileType::from_raw_mode(stat.st_mode),
                 Err(_) => continue,
@@ -300,13 +319,13 @@ pub(super) fn read_names(
             kind => kind,
         };
         names.push((name.into(), kind));
-        if names.len() > 2 * most + 2 {
+        if names.len() > 2 * max_entries + 2 {
             names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-            names.truncate(most + 1);
+            names.truncate(max_entries + 1);
         }
     }
     names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    names.truncate(most + 1);
+    names.truncate(max_entries + 1);
     Ok(names)
 }
 
@@ -314,7 +333,7 @@ pub(super) fn vanished_problem() -> FileProblem {
     unreadable_problem(ResolveError::Missing, Severity::Error)
 }
 
-/// What a file that cannot be opened means for whoever needs it.
+/// Converts the error of opening a file to a problem.
 pub(super) fn open_problem(error: OpenError, severity: Severity) -> FileProblem {
     match error {
         OpenError::NotRegular => FileProblem::new(
@@ -323,36 +342,37 @@ pub(super) fn open_problem(error: OpenError, severity: Severity) -> FileProblem 
             "not a regular file; it was not opened",
         ),
         OpenError::Resolve(
-            why @ (ResolveError::Outside | ResolveError::Missing | ResolveError::Loop),
-        ) => FileProblem { severity, ..link_problem(why) },
-        OpenError::Resolve(why) => unreadable_problem(why, severity),
+            error @ (ResolveError::Outside | ResolveError::Missing | ResolveError::Loop),
+        ) => FileProblem { severity, ..link_problem(error) },
+        OpenError::Resolve(error) => unreadable_problem(error, severity),
     }
 }
 
-fn link_problem(why: ResolveError) -> FileProblem {
-    match why {
+fn link_problem(error: ResolveError) -> FileProblem {
+    match error {
         ResolveError::Outside => FileProblem::warning(
             DiagnosticCode::OutsideRoot,
-            "leads outside every allowed root; allow the target's directory, or replace the link",
+            "leads outside the allowed directories; allow the target's directory, or replace the \
+             link",
         ),
         ResolveError::Missing | ResolveError::NotADirectory => FileProblem::note(
             DiagnosticCode::DanglingLink,
-            "leads to nothing; mend or remove the link",
+            "the link's target does not exist; fix or remove the link",
         ),
         ResolveError::Loop => FileProblem::note(
             DiagnosticCode::DanglingLink,
-            "its links go round in a circle, or are over 40; mend or remove the link",
+            "the links form a cycle, or are more than 40; fix or remove the link",
         ),
         ResolveError::Denied | ResolveError::TooManyOpenFiles | ResolveError::Failed => {
-            unreadable_problem(why, Severity::Warning)
+            unreadable_problem(error, Severity::Warning)
         }
     }
 }
 
-fn unreadable_problem(why: ResolveError, severity: Severity) -> FileProblem {
-    let message = match why {
-        ResolveError::Denied => "may not be read by the daemon's user; give it permission",
-        ResolveError::Missing => "vanished while it was read",
+fn unreadable_problem(error: ResolveError, severity: Severity) -> FileProblem {
+    let message = match error {
+        ResolveError::Denied => "the daemon's user has no read permission; grant it",
+        ResolveError::Missing => "removed while it was read",
         ResolveError::TooManyOpenFiles => TOO_MANY_OPEN_FILES,
         ResolveError::Outside
         | ResolveError::NotADirectory
@@ -362,11 +382,10 @@ fn unreadable_problem(why: ResolveError, severity: Severity) -> FileProblem {
     FileProblem::new(DiagnosticCode::Unreadable, severity, message)
 }
 
-const TOO_MANY_OPEN_FILES: &str =
-    "no file descriptor was left to read it with; raise the limit of open files";
-pub(super) const READ_FAILED: &str = "could not be read; look at the filesystem";
+const TOO_MANY_OPEN_FILES: &str = "too many open files; raise the limit of open files";
+pub(super) const READ_FAILED: &str = "read failed; check the filesystem";
 
-/// Whether a problem may go without anything below the root being changed, so that no event tells.
+/// Whether a problem may disappear without a change below the root, and so without an event.
 pub(super) fn is_transient(problem: &FileProblem) -> bool {
     [TOO_MANY_OPEN_FILES, READ_FAILED].contains(&&*problem.message)
 }

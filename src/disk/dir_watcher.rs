@@ -1,32 +1,32 @@
-//! What the disk room asks of a watcher, so that it need not know one.
+//! Interface to a watcher of directories.
 
 use super::open_file::OpenFile;
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
-/// Keeps a watch for as long as it lives.
+/// Watch that ends when the guard is dropped.
 pub struct WatchGuard(#[allow(dead_code)] Box<dyn Send + Sync>);
 
-/// The watches over one directory: nearly always one, and there are thousands.
+/// Watches of one directory. There are thousands of directories, and nearly all have one watch.
 #[derive(Debug)]
 pub(super) enum DirWatches {
     One(#[allow(dead_code)] WatchGuard),
     Many(#[allow(dead_code)] Vec<WatchGuard>),
 }
 
-/// Told of directories that matter.
+/// Watcher of directories and files.
 pub trait DirWatcher: Sync + fmt::Debug {
-    /// Watches the directory behind a descriptor under a token; with `only`, for what happens to
-    /// that entry of it. `None` where it is not watched.
+    /// Watches the directory behind a descriptor under a token. If `only` is set, watches only this
+    /// entry of the directory. Returns `None` if the directory cannot be watched.
     fn watch_dir(&self, dir: BorrowedFd<'_>, token: u64, only: Option<&[u8]>)
     -> Option<WatchGuard>;
 
-    /// Watches a file that has other names, under the token of the directory that it was read in.
-    /// `None` if the file is not watched.
+    /// Watches a hard-linked file under the token of its directory. Returns `None` if the file
+    /// cannot be watched.
     fn watch_file(&self, file: BorrowedFd<'_>, token: u64) -> Option<WatchGuard>;
 }
 
-/// Watches nothing: for one search whose findings need not stay right.
+/// Watcher that watches nothing, for a single scan.
 #[derive(Debug)]
 pub struct NoDirWatcher;
 
@@ -40,20 +40,20 @@ impl DirWatcher for NoDirWatcher {
     }
 }
 
-/// Watches a file if it has other names. Read the file after this call, not before.
+/// Watches a file if it has hard links. Call this before the file is read.
 pub(super) fn watch_hard_links(
-    watching: &dyn DirWatcher,
+    watcher: &dyn DirWatcher,
     opened: &OpenFile,
     token: u64,
     guards: &mut Vec<WatchGuard>,
 ) {
     if opened.has_hard_links {
-        guards.extend(watching.watch_file(opened.file.as_fd(), token));
+        guards.extend(watcher.watch_file(opened.file.as_fd(), token));
     }
 }
 
 impl WatchGuard {
-    /// Keeps a watch.
+    /// Creates a guard that drops `watch` with itself.
     pub fn new(watch: impl Send + Sync + 'static) -> Self {
         Self(Box::new(watch))
     }

@@ -1,62 +1,62 @@
-//! Where the operator's rules for switched-off skills hold: below published roots, wherever these are
-//! now; and which files that keeps from the skills around them.
+//! Disable rules of the operator, resolved to directories: skills to remove from catalogs, and
+//! files of disabled skills to hide from the skills around them.
 
-use super::allowed_dirs::AllowedDirsSnapshot;
+use super::dirs_snapshot::AllowedDirsSnapshot;
 use crate::domain::disabled_skills::ResolvedGlobs;
 use crate::domain::{DisableRules, DisabledPackages, PublishedRoot, RelPath, ResolvedPath};
 
-/// Skills whose files are nobody's, not even those of a skill around them.
+/// Skills whose files are not served, not even as resources of an enclosing skill.
 #[derive(Debug, Clone, Copy)]
 pub struct DisabledSkills<'a> {
-    /// Those that the root's search found.
+    /// Disabled packages that the scan of the root found.
     pub packages: &'a DisabledPackages,
-    /// The operator's rules, for what links lead to elsewhere.
+    /// Rules, for files that links lead to outside the root.
     pub rules: &'a DisableRules,
-    /// The published roots, which the rules name.
+    /// Published roots, to which the rules refer.
     pub published: &'a [PublishedRoot],
 }
 
-/// The same, seen from one package that is on.
+/// Filter that hides the files of disabled skills from one enabled package.
 #[derive(Debug)]
 pub(super) struct DisabledFileFilter<'a> {
     packages: &'a DisabledPackages,
     rule_paths: ResolvedGlobs<'a>,
     root: &'a ResolvedPath,
     package: &'a RelPath,
-    /// Where the package really is, and that below the root.
+    /// Resolved path of the package.
     real_path: ResolvedPath,
     real_below_root: Option<RelPath>,
 }
 
 impl<'a> DisabledSkills<'a> {
-    /// Looks up what the rules mean on this ground. The package is named as walked, and as it is.
+    /// Resolves the rules in this snapshot, for a package with this walked path and resolved path.
     pub(super) fn file_filter(
         &self,
-        ground: &AllowedDirsSnapshot,
+        snapshot: &AllowedDirsSnapshot,
         root: &'a ResolvedPath,
         package: &'a RelPath,
-        home: &ResolvedPath,
+        real_path: &ResolvedPath,
     ) -> DisabledFileFilter<'a> {
-        let places = resolve_rules(ground, self.published, self.rules);
-        let (home_below, home) = (home.strip_prefix(root), home.clone());
+        let rule_paths = resolve_rules(snapshot, self.published, self.rules);
+        let (real_below_root, real_path) = (real_path.strip_prefix(root), real_path.clone());
         DisabledFileFilter {
             packages: self.packages,
-            rule_paths: places,
+            rule_paths,
             root,
             package,
-            real_path: home,
-            real_below_root: home_below,
+            real_path,
+            real_below_root,
         }
     }
 }
 
 impl DisabledFileFilter<'_> {
-    /// Whether a file of the package lies in a skill that is off: as walked, or as `real`, where it
-    /// really is.
+    /// Whether a file of the package belongs to a disabled skill by its walked path or its resolved
+    /// path.
     pub(super) fn excludes(&self, resource: &RelPath, real: &ResolvedPath) -> bool {
-        let walked = self.package.join_path(resource);
+        let walked_path = self.package.join_path(resource);
         let below = real.strip_prefix(self.root);
-        self.packages.covers_path(&walked, self.package)
+        self.packages.covers_path(&walked_path, self.package)
             || below.is_some_and(|file| {
                 self.packages.covers_resolved_path(&file, self.real_below_root.as_ref())
             })
@@ -64,7 +64,7 @@ impl DisabledFileFilter<'_> {
     }
 }
 
-/// Holds back the skills of one root that are off.
+/// Filter that removes the disabled skills of one root.
 #[derive(Debug)]
 pub(super) struct SkillFilter<'a> {
     rules: &'a DisableRules,
@@ -74,61 +74,64 @@ pub(super) struct SkillFilter<'a> {
 }
 
 impl<'a> SkillFilter<'a> {
-    /// Looks up what the rules mean on this ground.
+    /// Resolves the rules in this snapshot.
     pub(super) fn new(
-        ground: &AllowedDirsSnapshot,
+        snapshot: &AllowedDirsSnapshot,
         root: &'a ResolvedPath,
         published: &[PublishedRoot],
         rules: &'a DisableRules,
     ) -> Self {
         Self {
             rules,
-            rule_paths: resolve_rules(ground, published, rules),
+            rule_paths: resolve_rules(snapshot, published, rules),
             root,
             disabled_packages: Vec::new(),
         }
     }
 
-    /// Whether a skill is off: by where it was walked to, by where it is, or by its name.
+    /// Whether a skill is disabled by its walked path, its resolved path or its name. Records
+    /// disabled skills.
     pub(super) fn take_if_disabled(
         &mut self,
         package: &RelPath,
-        home: Option<&ResolvedPath>,
+        real_path: Option<&ResolvedPath>,
         name: Option<&str>,
     ) -> bool {
-        let by_place = || {
-            let walked = ResolvedPath {
+        let is_path_disabled = || {
+            let walked_path = ResolvedPath {
                 dir_index: self.root.dir_index,
                 rel_path: self.root.rel_path.join_path(package),
             };
-            self.rule_paths.matches_package(&walked)
-                || home.is_some_and(|home| self.rule_paths.matches_package(home))
+            self.rule_paths.matches_package(&walked_path)
+                || real_path.is_some_and(|real_path| self.rule_paths.matches_package(real_path))
         };
-        let off = !self.rule_paths.is_empty() && by_place()
+        let is_disabled = !self.rule_paths.is_empty() && is_path_disabled()
             || name.is_some_and(|name| self.rules.matches_name(name));
-        if off {
-            self.disabled_packages
-                .push((package.clone(), home.and_then(|home| home.strip_prefix(self.root))));
+        if is_disabled {
+            self.disabled_packages.push((
+                package.clone(),
+                real_path.and_then(|real_path| real_path.strip_prefix(self.root)),
+            ));
         }
-        off
+        is_disabled
     }
 
-    /// The packages that were held back.
+    /// Returns the disabled packages.
     pub(super) fn disabled_packages(self) -> DisabledPackages {
         DisabledPackages::new(self.disabled_packages)
     }
 }
 
-/// The rules by place, below those of the published roots that are there.
+/// Resolves the rules by path, below the published roots that exist.
 fn resolve_rules<'a>(
-    ground: &AllowedDirsSnapshot,
+    snapshot: &AllowedDirsSnapshot,
     published: &[PublishedRoot],
     rules: &'a DisableRules,
 ) -> ResolvedGlobs<'a> {
-    // A rule holds for every caller, also for one who is bound to a part of the root.
-    let ground = ground.without_access_scope();
+    // A rule holds for every caller, including callers with an access scope.
+    let snapshot = snapshot.without_access_scope();
     rules.resolve_globs(|id| {
         let root = published.iter().find(|root| root.id == *id)?;
-        ground.resolve_published(&root.path).ok()
+        snapshot.resolve_published(&root.path).ok()
     })
 }

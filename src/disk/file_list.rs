@@ -1,9 +1,10 @@
-//! One page of a package's files, found by walking it now. Blocking.
+//! One page of a package's files. Each page walks the package again. Blocks.
 
-use super::allowed_dirs::{ResolvedRootDir, identity};
+use super::allowed_dirs::ResolvedRootDir;
 use super::cancellation::CancelToken;
 use super::digest_cache::DigestCache;
 use super::dir_lister::read_names;
+use super::dirs_snapshot::identity;
 use super::file_page::FileReadError;
 use super::open_file::{self, OpenError, resolve_error};
 use super::package::{ReadRules, ResolvedPackage};
@@ -12,68 +13,70 @@ use crate::domain::package_walk::{FileListToken, PackageWalk, WalkEntryKind, Wal
 use crate::domain::{ContentDigest, RelPath, ResolvedPath, handle, resource_filter};
 use rustix::fs::{FileType, OFlags, fstat};
 
-/// How often a file that changes while it is digested is tried again.
+/// Maximum number of attempts to digest a file that changes in the meantime.
 const TRIES: usize = 3;
 
-/// Which page of which package's files.
+/// Request for a page of a package's files.
 #[derive(Debug)]
 pub struct FileListRequest<'a> {
-    /// The package, as walked below the root.
+    /// Package, as walked from the root.
     pub package: &'a RelPath,
-    /// Where the page before ended.
+    /// End of the previous page.
     pub from: Option<&'a FileListToken>,
-    /// How far the walk goes.
+    /// Limits of the walk.
     pub limits: WalkLimits,
-    /// The most files.
+    /// Maximum number of files.
     pub max_files: usize,
-    /// The most bytes of all paths as they are spelled in handles, and `file_bytes` for each.
+    /// Maximum sum of the lengths of the encoded paths, plus `bytes_per_file` for each file.
     pub max_bytes: usize,
-    /// What a file takes of `max_bytes` beside its path below the package.
+    /// Bytes that a file takes of `max_bytes` in addition to its path.
     pub bytes_per_file: usize,
-    /// Whether files are digested, those of at most so many bytes. A page ends early once it has
-    /// digested so many bytes that no digest was known of.
+    /// Maximum size of files to digest; `None` to digest no file. A page ends early after it has
+    /// digested this many bytes of files without a cached digest.
     pub max_digest_bytes: Option<u64>,
-    /// What may be read.
+    /// Rules for reading files.
     pub rules: ReadRules<'a>,
 }
 
-/// The files of a page.
+/// Page of a package's files.
 #[derive(Debug)]
 pub struct FileListPage {
-    /// By the bytes of their handles.
+    /// Files in the byte order of their handles.
     pub files: Vec<ListedFile>,
-    /// Where the next page begins; `None` at the end.
+    /// Start of the next page; `None` at the end.
     pub next: Option<FileListToken>,
-    /// Whether a limit left something out, here or before.
+    /// Whether a limit omitted entries, on this page or an earlier page.
     pub truncated: bool,
 }
 
-/// One file that may be read.
+/// File that may be read.
 #[derive(Debug)]
 pub struct ListedFile {
-    /// Below the package.
+    /// Path below the package.
     pub path: RelPath,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Whether anybody may execute it.
+    /// Whether any user may execute the file.
     pub executable: bool,
-    /// Of the whole file, and whether that is UTF-8; `None` where it was not digested.
+    /// Digest of the whole file, and whether the file is UTF-8; `None` if the file was not
+    /// digested.
     pub digest: Option<(ContentDigest, bool)>,
 }
 
-/// Lists a page of a package's files; a list for nobody ends early. `NotFound` is the package itself.
+/// Lists a page of a package's files. Ends early if canceled. `NotFound` means that the package
+/// does not exist.
 pub fn list_files(
     root: &ResolvedRootDir,
     page: &FileListRequest<'_>,
-    versions: &DigestCache,
-    wanted: &CancelToken,
+    digests: &DigestCache,
+    cancel_token: &CancelToken,
 ) -> Result<FileListPage, FileReadError> {
     let package = ResolvedPackage::resolve(root, page.package, page.rules)?;
     let mut listing = FileListWalk {
         package: &package,
         page,
-        versions,
-        cancel_token: wanted,
+        digests,
+        cancel_token,
         walk: PackageWalk::new(page.limits, page.from),
         files: Vec::new(),
         remaining_bytes: page.max_bytes,
@@ -89,24 +92,24 @@ pub fn list_files(
     Ok(FileListPage { files: listing.files, next, truncated })
 }
 
-/// A page under way.
+/// State of a page in progress.
 struct FileListWalk<'a> {
     package: &'a ResolvedPackage<'a>,
     page: &'a FileListRequest<'a>,
-    versions: &'a DigestCache,
+    digests: &'a DigestCache,
     cancel_token: &'a CancelToken,
     walk: PackageWalk<(ResolvedPath, DirIdentity)>,
     files: Vec<ListedFile>,
-    /// What is left of `max_bytes`.
+    /// Rest of `max_bytes`.
     remaining_bytes: usize,
-    /// Bytes that were read for digests.
+    /// Number of bytes that were read for digests.
     digested_bytes: u64,
-    /// Behind the last of `files`.
+    /// Position after the last of `files`.
     resume_after: Option<FileListToken>,
 }
 
 impl FileListWalk<'_> {
-    /// Walks until the page is full, or there is no more.
+    /// Walks until the page is full or the package ends.
     fn run(&mut self) -> Result<Option<FileListToken>, FileReadError> {
         while let Some((path, kind)) = self.walk.next() {
             self.cancel_token.check_cancelled().map_err(|_| FileReadError::Failed)?;
@@ -116,10 +119,10 @@ impl FileListWalk<'_> {
                     self.visit_link(path, kind)?
                 }
                 WalkEntryKind::Directory => {
-                    let dir = self.walk.ancestor_dirs().next_back().map(|(spot, _)| spot);
+                    let dir = self.walk.ancestor_dirs().next_back().map(|(dir_path, _)| dir_path);
                     let name = path.file_name().unwrap_or_default();
-                    if let Some(spot) = dir.and_then(|dir| dir.join(name)) {
-                        skip_unavailable(self.enter_dir(spot, path))?;
+                    if let Some(dir_path) = dir.and_then(|dir| dir.join(name)) {
+                        skip_unavailable(self.enter_dir(dir_path, path))?;
                     }
                     false
                 }
@@ -131,7 +134,7 @@ impl FileListWalk<'_> {
         Ok(None)
     }
 
-    /// Follows a link; gives whether it leads to a file for which the page has no room.
+    /// Follows a link. Returns whether the page is full.
     fn visit_link(&mut self, path: RelPath, kind: WalkEntryKind) -> Result<bool, FileReadError> {
         let found = open_file::find_target(self.package.snapshot, &self.package.real_path, &path);
         let Some(target) = skip_unavailable(found.map_err(FileReadError::from))? else {
@@ -154,17 +157,17 @@ impl FileListWalk<'_> {
         Ok(false)
     }
 
-    /// Goes into a directory, unless it is on the way already: then links go round in a circle.
-    fn enter_dir(&mut self, spot: ResolvedPath, path: RelPath) -> Result<(), FileReadError> {
-        let ReadRules { skipped_dirs: passed_over, follow_links, .. } = self.page.rules;
-        let failed = |errno| FileReadError::from(OpenError::from(resolve_error(errno)));
+    /// Enters a directory, unless the directory is an ancestor of itself by a cycle of links.
+    fn enter_dir(&mut self, dir_path: ResolvedPath, path: RelPath) -> Result<(), FileReadError> {
+        let ReadRules { skipped_dirs, follow_links, .. } = self.page.rules;
+        let to_error = |errno| FileReadError::from(OpenError::from(resolve_error(errno)));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let fd = self.package.snapshot.open(&spot, flags).map_err(failed)?;
-        let identity = identity(&fstat(&fd).map_err(failed)?);
-        if self.walk.ancestor_dirs().any(|(_, on_the_way)| *on_the_way == identity) {
+        let fd = self.package.snapshot.open(&dir_path, flags).map_err(to_error)?;
+        let identity = identity(&fstat(&fd).map_err(to_error)?);
+        if self.walk.ancestor_dirs().any(|(_, ancestor)| *ancestor == identity) {
             return Ok(());
         }
-        let names = read_names(&fd, self.page.limits.entries, &mut Vec::new()).map_err(failed)?;
+        let names = read_names(&fd, self.page.limits.entries, &mut Vec::new()).map_err(to_error)?;
         let entries = names.into_iter().filter_map(|(name, kind)| {
             let kind = match kind {
                 FileType::RegularFile => WalkEntryKind::File,
@@ -172,37 +175,41 @@ impl FileListWalk<'_> {
                 FileType::Symlink if follow_links => WalkEntryKind::Link,
                 _ => return None,
             };
-            resource_filter::may_serve_path(&RelPath::new(&name)?, passed_over)
+            resource_filter::may_serve_path(&RelPath::new(&name)?, skipped_dirs)
                 .then_some((name, kind))
         });
-        self.walk.enter_dir((spot, identity), path, entries);
+        self.walk.enter_dir((dir_path, identity), path, entries);
         Ok(())
     }
 
-    /// Takes a file if it may be read; gives whether it is one too many.
+    /// Adds a file if it may be read. Returns whether the page is full.
     fn push_file(&mut self, path: RelPath) -> Result<bool, FileReadError> {
         let Some(mut opened) = skip_unavailable(self.package.open(&path))? else {
             return Ok(false);
         };
         let bytes = handle::encoded_path_len(&path) + self.page.bytes_per_file;
-        let is_tired = self.page.max_digest_bytes.is_some_and(|most| self.digested_bytes > most);
-        if self.files.len() == self.page.max_files || bytes > self.remaining_bytes || is_tired {
+        let is_digest_budget_spent =
+            self.page.max_digest_bytes.is_some_and(|limit| self.digested_bytes > limit);
+        if self.files.len() == self.page.max_files
+            || bytes > self.remaining_bytes
+            || is_digest_budget_spent
+        {
             return Ok(true);
         }
         let mut digest = None;
         for _ in 0..TRIES {
             let version = opened.version;
-            if self.page.max_digest_bytes.is_none_or(|most| version.size > most) {
+            if self.page.max_digest_bytes.is_none_or(|limit| version.size > limit) {
                 break;
             }
-            if self.versions.get(&version).is_none() {
+            if self.digests.get(&version).is_none() {
                 self.digested_bytes += version.size;
             }
-            digest = self.versions.get_or_digest(&opened, self.cancel_token)?;
+            digest = self.digests.get_or_digest(&opened, self.cancel_token)?;
             if digest.is_some() {
                 break;
             }
-            // It changed meanwhile.
+            // The file changed in the meantime.
             let Some(again) = skip_unavailable(self.package.open(&path))? else { return Ok(false) };
             opened = again;
         }
@@ -214,12 +221,12 @@ impl FileListWalk<'_> {
     }
 }
 
-/// `None` for what is not there, may not be read, or is no file. That the filesystem fails is an
-/// error: a list that it cuts short would look like a whole one.
-fn skip_unavailable<T>(done: Result<T, FileReadError>) -> Result<Option<T>, FileReadError> {
-    match done {
-        Ok(done) => Ok(Some(done)),
-        Err(failed @ (FileReadError::Failed | FileReadError::TooManyOpenFiles)) => Err(failed),
+/// Returns `None` for a file that does not exist, may not be read, or is not regular. A failed
+/// filesystem is an error, because the list would look complete without the file.
+fn skip_unavailable<T>(result: Result<T, FileReadError>) -> Result<Option<T>, FileReadError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error @ (FileReadError::Failed | FileReadError::TooManyOpenFiles)) => Err(error),
         Err(
             FileReadError::NotFound
             | FileReadError::Outside

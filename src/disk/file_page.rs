@@ -1,88 +1,90 @@
-//! One page of one file, from one version of it. Blocking.
+//! One page of one version of a file. Blocks.
 
-use super::allowed_dirs::{ResolveError, ResolvedRootDir};
+use super::allowed_dirs::ResolvedRootDir;
 use super::cancellation::CancelToken;
 use super::content;
 use super::digest_cache::DigestCache;
+use super::dirs_snapshot::ResolveError;
 use super::open_file::{OpenError, OpenFile};
 use super::package::{ReadRules, ResolvedPackage};
 use super::page_bytes::PageBytes;
 use crate::domain::{ContentDigest, FileVersion, RelPath};
 
-/// Which page.
+/// Request for a page of a file.
 #[derive(Debug)]
 pub struct FilePageRequest<'a> {
-    /// The package, as walked below the root.
+    /// Package, as walked from the root.
     pub package: &'a RelPath,
-    /// The file, as walked below the package.
+    /// File, as walked from the package.
     pub resource: &'a RelPath,
-    /// The version and offset of a page that goes on, else the first page.
+    /// Version and offset of the page; `None` for the first page.
     pub from: Option<(FileVersion, u64)>,
-    /// The most bytes, at least 4.
+    /// Maximum size of the page, at least 4 bytes.
     pub max_bytes: usize,
-    /// A digest for which no content is wanted on the first page.
+    /// Digest for which the first page is returned without content.
     pub unless_digest: Option<&'a str>,
-    /// What may be read.
+    /// Rules for reading files.
     pub rules: ReadRules<'a>,
-    /// The most bytes of a file.
+    /// Maximum size of the file.
     pub max_file_bytes: u64,
 }
 
-/// What was read.
+/// Page of a file.
 #[derive(Debug)]
 pub struct FilePage {
-    /// The version that it is a page of.
+    /// Version of the file.
     pub version: FileVersion,
-    /// Of the whole file.
+    /// Digest of the whole file.
     pub digest: ContentDigest,
-    /// The page; `None` where it is not wanted.
+    /// Content; `None` if the caller has it already.
     pub body: Option<PageBody>,
-    /// Where the next page begins; `None` at the end.
+    /// Offset of the next page; `None` at the end.
     pub next: Option<u64>,
 }
 
-/// A page's content.
+/// Content of a page.
 #[derive(Debug)]
 pub enum PageBody {
-    /// The whole file is UTF-8, and so is this.
+    /// Content of a file that is UTF-8 as a whole.
     Text(PageBytes),
-    /// It is not.
+    /// Content of another file.
     Bytes(PageBytes),
 }
 
-/// Why nothing was read.
+/// Reason why a file was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileReadError {
-    /// No such regular file in the package.
+    /// The package has no such regular file.
     NotFound,
-    /// A link leads outside the allowed roots.
+    /// A link leads outside the allowed directories.
     Outside,
-    /// Over the bound.
+    /// The file exceeds the size limit.
     TooLarge {
-        /// Its size in bytes.
+        /// Size of the file in bytes.
         size: u64,
     },
-    /// Not the version of the cursor, or it changed while it was read; its digest now.
+    /// The file is not the version of the cursor, or changed during the read; with its current
+    /// digest.
     Changed(Option<ContentDigest>),
-    /// The daemon's user may not read it.
+    /// The daemon's user has no read permission.
     Denied,
-    /// There is no file descriptor left to read it with.
+    /// The limit of open files is reached.
     TooManyOpenFiles,
     /// The filesystem failed.
     Failed,
 }
 
-/// How often a file that changes while it is digested is tried again.
+/// Maximum number of attempts to read a file that changes in the meantime.
 const TRIES: usize = 3;
 
-/// Reads a page of a file below a root; what is read for nobody ends early.
+/// Reads a page of a file below a root. Ends early if canceled.
 pub fn read_page(
     root: &ResolvedRootDir,
     page: &FilePageRequest<'_>,
-    versions: &DigestCache,
-    wanted: &CancelToken,
+    digests: &DigestCache,
+    cancel_token: &CancelToken,
 ) -> Result<FilePage, FileReadError> {
-    wanted.check_cancelled().map_err(|_| FileReadError::Failed)?;
+    cancel_token.check_cancelled().map_err(|_| FileReadError::Failed)?;
     let package = ResolvedPackage::resolve(root, page.package, page.rules)?;
     for _ in 0..TRIES {
         let opened = package.open(page.resource)?;
@@ -90,10 +92,10 @@ pub fn read_page(
         if version.size > page.max_file_bytes {
             return Err(FileReadError::TooLarge { size: version.size });
         }
-        let Some((digest, utf8)) = versions.get_or_digest(&opened, wanted)? else {
-            // It is not as long as its size says, though nobody changes it.
+        let Some((digest, utf8)) = digests.get_or_digest(&opened, cancel_token)? else {
+            // The file did not change, so its reported size is wrong.
             if opened.is_unchanged()? {
-                return read_page_of_unknown_size(&opened, page, wanted);
+                return read_page_of_unknown_size(&opened, page, cancel_token);
             }
             continue;
         };
@@ -111,34 +113,37 @@ pub fn read_page(
     Err(FileReadError::Changed(None))
 }
 
-/// Reads a page of a file whose size its filesystem does not tell, or tells wrong, as in /proc: all
-/// of it is read for each page, and its content stands for the times that such a file has not.
+/// Reads a page of a file with an unknown or wrong reported size, such as a file in /proc. Reads
+/// the whole file for each page. The version is built from the content, because the times of such a
+/// file do not identify it.
 fn read_page_of_unknown_size(
     opened: &OpenFile,
     page: &FilePageRequest<'_>,
-    wanted: &CancelToken,
+    cancel_token: &CancelToken,
 ) -> Result<FilePage, FileReadError> {
     let offset = page.from.map_or(0, |(_, offset)| offset);
-    let whole = content::read_digested_page(
+    let page_read = content::read_digested_page(
         &opened.file,
         offset,
         page.max_bytes,
         page.max_file_bytes,
-        wanted,
+        cancel_token,
     );
-    let whole = whole.map_err(|_| FileReadError::Failed)?;
-    if whole.size > page.max_file_bytes {
-        return Err(FileReadError::TooLarge { size: whole.size });
+    let page_read = page_read.map_err(|_| FileReadError::Failed)?;
+    if page_read.size > page.max_file_bytes {
+        return Err(FileReadError::TooLarge { size: page_read.size });
     }
-    let version = opened.version.with_content_digest(whole.size, &whole.digest);
-    match page.start_offset(&version, &whole.digest)? {
-        Some(offset) => FilePage::new(version, whole.digest, whole.utf8, offset, whole.page.into()),
-        None => Ok(FilePage { version, digest: whole.digest, body: None, next: None }),
+    let version = opened.version.with_content_digest(page_read.size, &page_read.digest);
+    match page.start_offset(&version, &page_read.digest)? {
+        Some(offset) => {
+            FilePage::new(version, page_read.digest, page_read.utf8, offset, page_read.page.into())
+        }
+        None => Ok(FilePage { version, digest: page_read.digest, body: None, next: None }),
     }
 }
 
 impl FilePageRequest<'_> {
-    /// Where the page begins in this version; `None` where no content is wanted.
+    /// Returns the offset of the page in this version; `None` if no content is needed.
     pub(super) fn start_offset(
         &self,
         version: &FileVersion,
@@ -149,7 +154,7 @@ impl FilePageRequest<'_> {
                 Err(FileReadError::Changed(Some(*digest)))
             }
             Some((_, offset)) => Ok(Some(offset)),
-            None if self.unless_digest.is_some_and(|held| held == digest.to_string()) => Ok(None),
+            None if self.unless_digest.is_some_and(|known| known == digest.to_string()) => Ok(None),
             None => Ok(Some(0)),
         }
     }
@@ -174,8 +179,8 @@ impl FilePage {
     }
 }
 
-/// Cuts a page of text between characters. A page begins between characters too, unless its cursor
-/// was forged, which is then no better than a changed file.
+/// Ends a page of text at a character boundary. A page that does not start at a boundary has a
+/// forged cursor, and is rejected like a changed file.
 fn text_body(mut bytes: PageBytes) -> Result<(PageBody, usize), FileReadError> {
     if let Err(e) = std::str::from_utf8(bytes.as_ref()) {
         if e.error_len().is_some() {
@@ -191,7 +196,7 @@ impl From<OpenError> for FileReadError {
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::NotRegular => Self::NotFound,
-            OpenError::Resolve(why) => match why {
+            OpenError::Resolve(error) => match error {
                 ResolveError::Outside => Self::Outside,
                 ResolveError::Missing | ResolveError::NotADirectory | ResolveError::Loop => {
                     Self::NotFound

@@ -1,6 +1,6 @@
-//! Opens what lies beneath a directory that is held, whatever is exchanged on the way meanwhile: no
-//! link is followed and `..` is never taken. By openat2(2), or step by step where the kernel has none
-//! or a sandbox forbids it, with the same answers. Leaves it to its callers what a link means.
+//! Opening of files beneath an open directory. No link is followed and `..` is never resolved, even
+//! if components are replaced in the meantime. Uses openat2(2). If the kernel lacks it or a sandbox
+//! forbids it, opens component by component with the same results.
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat, statat,
@@ -8,46 +8,46 @@ use rustix::fs::{
 use rustix::io::{Errno, Result as Io};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
-/// How often what changes under our feet is tried again.
+/// Maximum number of attempts if a component changes in the meantime.
 const TRIES: usize = 32;
-/// The kernel's bound on a path, the NUL at its end included.
+/// Maximum length of a path in the kernel, including the final NUL.
 const PATH_MAX: usize = 4_096;
-/// What the kernel says behind the path of what has no name any more.
+/// Suffix that the kernel adds to the path of a deleted file.
 const DELETED_SUFFIX: &[u8] = b" (deleted)";
-/// How openat2(2) is kept from links.
+/// Flags that make openat2(2) refuse links.
 const RESOLVE_NO_LINKS: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGICLINKS);
-/// How it is kept beneath a directory.
+/// Flags that keep openat2(2) beneath a directory.
 const RESOLVE_BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(RESOLVE_NO_LINKS);
-/// A directory that is only passed through. Of one that mounts itself when it is entered, `O_DIRECTORY`
-/// asks for that, as the way of any path does.
+/// Flags for an intermediate directory. `O_DIRECTORY` triggers an automount, as any path lookup
+/// does.
 const INTERMEDIATE_DIR: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// How things are opened beneath a directory.
+/// Method to open files beneath a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenMethod {
-    /// By one call of openat2(2) each.
+    /// One call of openat2(2) per file.
     Openat2,
-    /// By one openat(2) for each component of the path.
+    /// One call of openat(2) per component of the path.
     Openat,
 }
 
 impl OpenMethod {
-    /// Asks the kernel whether this process may use openat2(2) now: what a sandbox forbids only
-    /// later is not seen.
+    /// Checks whether this process may use openat2(2). A sandbox that is applied later is not
+    /// detected.
     #[must_use]
     pub fn probe() -> Self {
-        let asked = openat(CWD, c"/", INTERMEDIATE_DIR, Mode::empty())
+        let opened = openat(CWD, c"/", INTERMEDIATE_DIR, Mode::empty())
             .and_then(|top| open_with_openat2(&top, b".", OFlags::PATH | OFlags::DIRECTORY));
-        match asked {
-            // What is only short of something for now is there.
+        match opened {
+            // Errors of exhausted resources show that the call exists.
             Ok(_) | Err(Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Self::Openat2,
-            // ENOSYS of an old kernel and of systemd, EPERM or EACCES of others, or what else a
-            // filter was told to say.
+            // ENOSYS comes from an old kernel or systemd. Other sandboxes return EPERM, EACCES, or
+            // any error that their filter sets.
             Err(_) => Self::Openat,
         }
     }
 
-    /// Its name on the wire.
+    /// Name of the method on the wire.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl OpenMethod {
         }
     }
 
-    /// Opens a directory by its absolute path, on which no link may be.
+    /// Opens a directory by an absolute path without links.
     pub(super) fn open_absolute_dir(self, path: &[u8]) -> Io<OwnedFd> {
         let top = openat(CWD, c"/", INTERMEDIATE_DIR, Mode::empty())?;
         match path.strip_prefix(b"/").unwrap_or(path) {
@@ -65,31 +65,31 @@ impl OpenMethod {
         }
     }
 
-    /// Opens a relative path beneath a directory: no `..` in it, and no link on the way. A link at
-    /// its end is opened only with `O_PATH` and `O_NOFOLLOW`, as itself. The empty path is the
-    /// directory.
+    /// Opens a relative path beneath a directory. The path has no `..` and no link. A link as its
+    /// last component is opened itself, if `O_PATH` and `O_NOFOLLOW` are set. The empty path opens
+    /// the directory.
     pub(super) fn open(self, base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC;
         if rel.is_empty() {
             return openat(base, c".", flags, Mode::empty());
         }
-        let once = || match self {
+        let attempt = || match self {
             Self::Openat2 => open_with_openat2(base, rel, flags),
             Self::Openat => open_with_openat(base, rel, flags),
         };
-        let mut opened = once();
+        let mut opened = attempt();
         for _ in 1..TRIES {
-            // Something was exchanged on the way, or moved out of the base meanwhile.
+            // A component was replaced, or moved out of the directory.
             if !matches!(opened, Err(Errno::AGAIN | Errno::XDEV)) {
                 break;
             }
-            opened = once();
+            opened = attempt();
         }
         opened
     }
 
-    /// The same where the kernel has the whole way in memory: what it would have to ask a disk or a
-    /// server for is `EAGAIN`, and so is what it cannot be asked like this.
+    /// Opens a path like [`Self::open`], but only if the kernel has all of its components cached.
+    /// Returns `EAGAIN` if a component is not cached, or if the method cannot tell.
     pub(super) fn open_cached(self, base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<OwnedFd> {
         let rel = if rel.is_empty() { b"." } else { rel };
         match self {
@@ -101,8 +101,8 @@ impl OpenMethod {
         }
     }
 
-    /// The same of an absolute path.
-    pub(super) fn stat_cached_no_links(self, path: &[u8]) -> Io<OwnedFd> {
+    /// Opens an absolute path without links with `O_PATH`, if its components are cached.
+    pub(super) fn open_path_cached_no_links(self, path: &[u8]) -> Io<OwnedFd> {
         match self {
             Self::Openat2 => {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -113,8 +113,8 @@ impl OpenMethod {
         }
     }
 
-    /// What an absolute path leads to, links followed, with what the kernel has in memory.
-    pub(super) fn stat_cached(self, path: &[u8]) -> Io<OwnedFd> {
+    /// Opens an absolute path with `O_PATH`, following links, if its components are cached.
+    pub(super) fn open_path_cached(self, path: &[u8]) -> Io<OwnedFd> {
         match self {
             Self::Openat2 => {
                 let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -129,49 +129,49 @@ fn open_with_openat2(base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<OwnedFd> {
     openat2(base, rel, flags | OFlags::CLOEXEC, Mode::empty(), RESOLVE_BENEATH)
 }
 
-/// Says what openat2(2) says. Like that, looks at the end whether it is still beneath the base: a
-/// directory that is moved out between two steps takes the walk along.
+/// Opens component by component, with the errors of openat2(2). At the end, checks that the file is
+/// still beneath `base`, because a directory may be moved out between two steps.
 fn open_with_openat(base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<OwnedFd> {
     if rel.len() >= PATH_MAX {
         return Err(Errno::NAMETOOLONG);
     }
     let mut names = rel.split(|b| *b == b'/');
     let last = names.next_back().unwrap_or_default();
-    let mut passed: Option<OwnedFd> = None;
+    let mut parent: Option<OwnedFd> = None;
     for name in names {
-        passed = Some(open_component(passed.as_ref().unwrap_or(base), name, INTERMEDIATE_DIR)?);
+        parent = Some(open_component(parent.as_ref().unwrap_or(base), name, INTERMEDIATE_DIR)?);
     }
-    let opened = open_component(passed.as_ref().unwrap_or(base), last, flags)?;
+    let opened = open_component(parent.as_ref().unwrap_or(base), last, flags)?;
     check_beneath(&opened, base, last).map(|()| opened)
 }
 
 fn open_component(dir: &OwnedFd, name: &[u8], flags: OFlags) -> Io<OwnedFd> {
     match openat(dir, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
-        // openat(2) says this of a link, too, where a directory is wanted.
+        // openat(2) returns the same error for a link if a directory is required.
         Err(Errno::NOTDIR) => {
             let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
             Err(match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Symlink => Errno::LOOP,
-                // By now.
+                // The entry was replaced by a directory in the meantime.
                 FileType::Directory => Errno::AGAIN,
                 _ => Errno::NOTDIR,
             })
         }
-        done => done,
+        result => result,
     }
 }
 
-/// `EXDEV` where what was opened does not lie beneath its base now. The kernel tells the whole way of
-/// a descriptor as it is at one moment, which no walk along it can. Of what was removed since, it
-/// tells where that was last, which proves nothing: `EAGAIN`. Where /proc is not mounted there is
-/// nobody to ask, and the steps must do.
+/// Returns `EXDEV` if an open file is no longer beneath its base. The kernel reports the whole path
+/// of a descriptor at one moment, which a walk along the path cannot. For a deleted file the kernel
+/// reports only the last path, so the result is `EAGAIN`. If /proc is not mounted, the check is
+/// skipped.
 fn check_beneath(opened: &OwnedFd, base: &OwnedFd, name: &[u8]) -> Io<()> {
-    let place = |fd: &OwnedFd| {
+    let path_of = |fd: &OwnedFd| {
         let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
         readlinkat(CWD, link, Vec::new()).map(std::ffi::CString::into_bytes)
     };
-    let Ok(outer) = place(base) else { return Ok(()) };
-    let inner = place(opened)?;
+    let Ok(outer) = path_of(base) else { return Ok(()) };
+    let inner = path_of(opened)?;
     let outer = outer.strip_suffix(b"/").unwrap_or(&outer);
     if !inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with(b"/")) {
         return Err(Errno::XDEV);

@@ -1,72 +1,74 @@
-//! Opens one file as it was walked to: links are resolved and must end inside an allowed root, and
-//! only a regular file is ever opened for reading.
+//! Opening of one file by its walked path. Links are resolved and must end inside an allowed
+//! directory, and only regular files are opened for reading.
 
-use super::allowed_dirs::{AllowedDirsSnapshot, ResolveError, identity};
+use super::allowed_dirs::ResolvedRootDir;
+use super::content;
+use super::dirs_snapshot::{AllowedDirsSnapshot, ResolveError, identity};
 use crate::domain::{FileVersion, RelPath, ResolvedPath};
 use rustix::fs::{FileType, OFlags, Stat, fstat, readlinkat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-/// How often a path that changes under our feet is resolved anew.
+/// Maximum number of attempts to resolve a path that changes in the meantime.
 const TRIES: usize = 4;
 
-/// A regular file, open for reading.
+/// Regular file, open for reading.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) file: File,
     pub(super) version: FileVersion,
-    /// Whether anybody may execute it.
+    /// Whether any user may execute the file.
     pub(super) executable: bool,
-    /// Whether the file has more than one name: hard links.
+    /// Whether the file has more than one hard link.
     pub(super) has_hard_links: bool,
     pub(super) real_path: ResolvedPath,
 }
 
 impl OpenFile {
-    /// Whether it is still the version that was opened.
+    /// Whether the file still has the version that was opened.
     pub(super) fn is_unchanged(&self) -> Result<bool, OpenError> {
         Ok(version_from_stat(&fstat(&self.file).map_err(resolve_error)?) == self.version)
     }
 }
 
-/// Why a file is not open.
+/// Reason why a file cannot be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenError {
-    /// The path leads elsewhere or nowhere.
+    /// The path cannot be resolved.
     Resolve(ResolveError),
-    /// A directory, fifo, socket or device.
+    /// The file is a directory, FIFO, socket or device.
     NotRegular,
 }
 
-/// What a path leads to, without opening it for reading.
+/// File or directory to which a path leads, not opened for reading.
 pub(super) struct PathTarget {
     pub(super) real_path: ResolvedPath,
     pub(super) stat: Stat,
 }
 
-/// Finds what `walked` below `dir` leads to.
+/// Finds the target of `walked` below `dir`.
 pub(super) fn find_target(
-    ground: &AllowedDirsSnapshot,
+    snapshot: &AllowedDirsSnapshot,
     dir: &ResolvedPath,
     walked: &RelPath,
 ) -> Result<PathTarget, OpenError> {
-    let direct =
+    let walked_path =
         ResolvedPath { dir_index: dir.dir_index, rel_path: dir.rel_path.join_path(walked) };
     for _ in 0..TRIES {
-        let spot = match stat_path(ground, &direct) {
+        let real_path = match stat_path(snapshot, &walked_path) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink => {
-                return Ok(PathTarget { real_path: direct, stat });
+                return Ok(PathTarget { real_path: walked_path, stat });
             }
-            // A link: the file itself, or on the way.
-            Ok(_) | Err(Errno::LOOP) => ground.resolve_below(dir, walked)?,
+            // The last component or another component is a link.
+            Ok(_) | Err(Errno::LOOP) => snapshot.resolve_below(dir, walked)?,
             Err(error) => return Err(resolve_error(error).into()),
         };
-        match stat_path(ground, &spot) {
+        match stat_path(snapshot, &real_path) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink => {
-                return Ok(PathTarget { real_path: spot, stat });
+                return Ok(PathTarget { real_path, stat });
             }
-            // Exchanged since it was resolved.
+            // The path was replaced after it was resolved.
             Ok(_) | Err(Errno::LOOP | Errno::AGAIN) => {}
             Err(error) => return Err(resolve_error(error).into()),
         }
@@ -74,41 +76,41 @@ pub(super) fn find_target(
     Err(ResolveError::Failed.into())
 }
 
-/// Opens the regular file that `walked` below `dir` leads to.
+/// Opens the regular file at `walked` below `dir`.
 pub(super) fn open_file(
-    ground: &AllowedDirsSnapshot,
+    snapshot: &AllowedDirsSnapshot,
     dir: &ResolvedPath,
     walked: &RelPath,
 ) -> Result<OpenFile, OpenError> {
     for _ in 0..TRIES {
-        let target = find_target(ground, dir, walked)?;
+        let target = find_target(snapshot, dir, walked)?;
         if FileType::from_raw_mode(target.stat.st_mode) != FileType::RegularFile {
             return Err(OpenError::NotRegular);
         }
-        match open_real_path(ground, target.real_path) {
-            // Exchanged since it was looked at.
+        match open_real_path(snapshot, target.real_path) {
+            // The file was replaced after its kind was checked.
             Err(OpenError::NotRegular | OpenError::Resolve(ResolveError::Loop)) => {}
-            done => return done,
+            result => return result,
         }
     }
     Err(ResolveError::Failed.into())
 }
 
-/// Opens the regular file at a spot. Blocks on nothing: what turns out to be a fifo after all opens
-/// at once and is let go.
+/// Opens the regular file at a resolved path. Does not block: a FIFO opens at once, and is closed
+/// again.
 pub(super) fn open_real_path(
-    ground: &AllowedDirsSnapshot,
-    spot: ResolvedPath,
+    snapshot: &AllowedDirsSnapshot,
+    real_path: ResolvedPath,
 ) -> Result<OpenFile, OpenError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let fd = ground.open(&spot, flags).map_err(|e| match e {
+    let fd = snapshot.open(&real_path, flags).map_err(|e| match e {
         Errno::NXIO | Errno::NODEV => OpenError::NotRegular,
         e => resolve_error(e).into(),
     })?;
-    check_regular_file(fd, spot)
+    check_regular_file(fd, real_path)
 }
 
-pub(super) fn check_regular_file(fd: OwnedFd, spot: ResolvedPath) -> Result<OpenFile, OpenError> {
+fn check_regular_file(fd: OwnedFd, real_path: ResolvedPath) -> Result<OpenFile, OpenError> {
     let stat = fstat(&fd).map_err(resolve_error)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(OpenError::NotRegular);
@@ -120,40 +122,49 @@ pub(super) fn check_regular_file(fd: OwnedFd, spot: ResolvedPath) -> Result<Open
         version,
         executable,
         has_hard_links: has_other_names,
-        real_path: spot,
+        real_path,
     })
 }
 
-/// The target of a link, beside what it leads to.
+/// Returns the target of a link in a directory.
 pub(super) fn follow_link(
-    ground: &AllowedDirsSnapshot,
+    snapshot: &AllowedDirsSnapshot,
     dir: &ResolvedPath,
     dir_fd: &OwnedFd,
     name: &[u8],
 ) -> Result<PathTarget, OpenError> {
     let target = readlinkat(dir_fd, name, Vec::new()).map_err(resolve_error)?;
-    let spot = ground.resolve_link(dir, target.as_bytes())?;
-    let stat = stat_path(ground, &spot).map_err(resolve_error)?;
-    Ok(PathTarget { real_path: spot, stat })
+    let real_path = snapshot.resolve_link(dir, target.as_bytes())?;
+    let stat = stat_path(snapshot, &real_path).map_err(resolve_error)?;
+    Ok(PathTarget { real_path, stat })
 }
 
-/// What a link of a directory leads to now; `None` where it is no link, or leads nowhere.
+/// Returns the current target of a link; `None` if the entry is not a link or its target does not
+/// exist.
 pub(super) fn follow_link_now(
-    ground: &AllowedDirsSnapshot,
+    snapshot: &AllowedDirsSnapshot,
     dir: &ResolvedPath,
     name: &[u8],
 ) -> Option<PathTarget> {
-    let fd = ground.open(dir, OFlags::PATH | OFlags::DIRECTORY).ok()?;
-    follow_link(ground, dir, &fd, name).ok()
+    let fd = snapshot.open(dir, OFlags::PATH | OFlags::DIRECTORY).ok()?;
+    follow_link(snapshot, dir, &fd, name).ok()
 }
 
-fn stat_path(ground: &AllowedDirsSnapshot, spot: &ResolvedPath) -> rustix::io::Result<Stat> {
-    fstat(ground.open(spot, OFlags::PATH | OFlags::NOFOLLOW)?)
+/// Reads the start of a regular file below a root, up to the size limit of parsed documents.
+/// Returns `None` if the file cannot be read.
+#[must_use]
+pub fn read_source(root: &ResolvedRootDir, path: &RelPath) -> Option<Vec<u8>> {
+    let opened = open_file(&root.snapshot, &root.path, path).ok()?;
+    content::read_small_file(&opened.file).ok()
+}
+
+fn stat_path(snapshot: &AllowedDirsSnapshot, real_path: &ResolvedPath) -> rustix::io::Result<Stat> {
+    fstat(snapshot.open(real_path, OFlags::PATH | OFlags::NOFOLLOW)?)
 }
 
 pub(super) fn version_from_stat(stat: &Stat) -> FileVersion {
     let (device, inode) = identity(stat);
-    // The kernel's types differ by architecture; none of these values is negative where it counts.
+    // The types of the kernel differ by architecture. The values are not negative.
     #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, clippy::unnecessary_cast)]
     FileVersion {
         device,

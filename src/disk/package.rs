@@ -1,90 +1,85 @@
-//! The one rule by which a package's files are read, whether they are asked for or listed.
+//! Rules that decide which files of a package may be read. Reads and lists of files share them.
 
-use super::allowed_dirs::{AllowedDirsSnapshot, ResolvedRootDir};
+use super::allowed_dirs::ResolvedRootDir;
+use super::dirs_snapshot::AllowedDirsSnapshot;
 use super::disabled_skills::{DisabledFileFilter, DisabledSkills};
 use super::file_page::FileReadError;
 use super::open_file::{self, OpenFile};
 use crate::domain::{
-    ManifestFiles, Plugin, RelPath, ResolvedPath, resource_filter, skill_file_name,
+    DisableRules, DisabledPackages, ManifestFiles, Plugin, RelPath, ResolvedPath, resource_filter,
+    skill_file_name,
 };
+use rustix::fs::FileType;
+use std::path::PathBuf;
 
-/// What reading a package's files needs to know.
+/// Rules for reading files of a package.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadRules<'a> {
-    /// Directories that are never read in.
+    /// Names of directories that are never read.
     pub skipped_dirs: &'a [Box<[u8]>],
     /// Whether links are followed.
     pub follow_links: bool,
-    /// Skills that are switched off.
+    /// Disabled skills.
     pub disabled_skills: DisabledSkills<'a>,
-    /// Files whose content is never handed out.
+    /// Manifest files, whose content is never served.
     pub manifest_files: &'a ManifestFiles,
-    /// The plugin that is the package; `None` where that is a skill.
+    /// Plugin of the package; `None` if the package is a skill.
     pub plugin: Option<&'a Plugin>,
 }
 
-/// A package that was found.
+/// Package in a snapshot.
 pub(super) struct ResolvedPackage<'a> {
     pub(super) snapshot: &'a AllowedDirsSnapshot,
     root: &'a ResolvedPath,
-    /// As walked below the root.
+    /// Path as walked from the root, links included.
     walked_path: &'a RelPath,
-    /// Where it really is.
+    /// Resolved path.
     pub(super) real_path: ResolvedPath,
-    pub(super) rules: ReadRules<'a>,
+    rules: ReadRules<'a>,
     disabled_files: DisabledFileFilter<'a>,
 }
 
 impl<'a> ResolvedPackage<'a> {
     pub(super) fn resolve(
         root: &'a ResolvedRootDir,
-        walked: &'a RelPath,
-        rule: ReadRules<'a>,
+        walked_path: &'a RelPath,
+        rules: ReadRules<'a>,
     ) -> Result<Self, FileReadError> {
-        let spot = open_file::find_target(&root.snapshot, &root.path, walked)?.real_path;
-        Ok(Self::with_real_path(root, walked, spot, rule))
+        let real_path = open_file::find_target(&root.snapshot, &root.path, walked_path)?.real_path;
+        Ok(Self::with_real_path(root, walked_path, real_path, rules))
     }
 
-    /// The package if it is where it was walked to, without a link on the way.
-    pub(super) fn at_walked_path(
+    /// Returns the path of a file under the assumption that no component is a link. Returns `None`
+    /// if the file may not be read. Does not access the filesystem.
+    pub(super) fn unlinked_file_path(
         root: &'a ResolvedRootDir,
-        walked: &'a RelPath,
-        rule: ReadRules<'a>,
-    ) -> Self {
-        let spot = ResolvedPath {
-            dir_index: root.path.dir_index,
-            rel_path: root.path.rel_path.join_path(walked),
-        };
-        Self::with_real_path(root, walked, spot, rule)
+        walked_path: &'a RelPath,
+        rules: ReadRules<'a>,
+        resource: &RelPath,
+    ) -> Option<ResolvedPath> {
+        let dir_index = root.path.dir_index;
+        let rel_path = root.path.rel_path.join_path(walked_path);
+        let real_path = ResolvedPath { dir_index, rel_path: rel_path.join_path(resource) };
+        let package_path = ResolvedPath { dir_index, rel_path };
+        let package = Self::with_real_path(root, walked_path, package_path, rules);
+        package.check_walked_path(resource).ok()?;
+        package.check_real_path(resource, &real_path).ok()?;
+        Some(real_path)
     }
 
     fn with_real_path(
         root: &'a ResolvedRootDir,
-        walked: &'a RelPath,
-        spot: ResolvedPath,
-        rule: ReadRules<'a>,
+        walked_path: &'a RelPath,
+        real_path: ResolvedPath,
+        rules: ReadRules<'a>,
     ) -> Self {
-        let ResolvedRootDir { snapshot: ground, path: root } = root;
-        let off = rule.disabled_skills.file_filter(ground, root, walked, &spot);
-        Self {
-            snapshot: ground,
-            root,
-            walked_path: walked,
-            real_path: spot,
-            rules: rule,
-            disabled_files: off,
-        }
+        let ResolvedRootDir { snapshot, path: root } = root;
+        let disabled_files =
+            rules.disabled_skills.file_filter(snapshot, root, walked_path, &real_path);
+        Self { snapshot, root, walked_path, real_path, rules, disabled_files }
     }
 
-    /// Where a file is that is walked to without a link.
-    pub(super) fn unlinked_path(&self, resource: &RelPath) -> ResolvedPath {
-        ResolvedPath {
-            dir_index: self.real_path.dir_index,
-            rel_path: self.real_path.rel_path.join_path(resource),
-        }
-    }
-
-    /// Opens a file, as walked below the package, if it may be read.
+    /// Opens a file by its path as walked from the package, if the file may be read.
     pub(super) fn open(&self, resource: &RelPath) -> Result<OpenFile, FileReadError> {
         self.check_walked_path(resource)?;
         let opened = open_file::open_file(self.snapshot, &self.real_path, resource)?;
@@ -92,43 +87,39 @@ impl<'a> ResolvedPackage<'a> {
         Ok(opened)
     }
 
-    /// Whether a file may be read by how it is walked to.
-    pub(super) fn check_walked_path(&self, resource: &RelPath) -> Result<(), FileReadError> {
-        let ReadRules { skipped_dirs: passed_over, manifest_files: declaring, plugin, .. } =
-            self.rules;
-        let is_hidden = !resource_filter::may_serve_path(resource, passed_over)
+    /// Checks whether a file may be read by its walked path.
+    fn check_walked_path(&self, resource: &RelPath) -> Result<(), FileReadError> {
+        let ReadRules { skipped_dirs, manifest_files, plugin, .. } = self.rules;
+        let is_hidden = !resource_filter::may_serve_path(resource, skipped_dirs)
             || plugin.is_some_and(|plugin| !plugin.may_read(resource))
-            || declaring.contains(&self.walked_path.join_path(resource));
+            || manifest_files.contains(&self.walked_path.join_path(resource));
         if is_hidden { Err(FileReadError::NotFound) } else { Ok(()) }
     }
 
-    /// Whether it may be read by where it really is.
-    pub(super) fn check_real_path(
+    /// Checks whether a file may be read by its resolved path.
+    fn check_real_path(
         &self,
         resource: &RelPath,
         real: &ResolvedPath,
     ) -> Result<(), FileReadError> {
-        let ReadRules {
-            skipped_dirs: passed_over,
-            follow_links,
-            manifest_files: declaring,
-            plugin,
-            ..
-        } = self.rules;
-        if real.strip_prefix(self.root).is_some_and(|real| declaring.contains(&real)) {
+        let ReadRules { skipped_dirs, follow_links, manifest_files, plugin, .. } = self.rules;
+        if real.strip_prefix(self.root).is_some_and(|real| manifest_files.contains(&real)) {
             return Err(FileReadError::NotFound);
         }
-        // Nothing outside a plugin is followed to.
+        // Links out of a plugin are not followed.
         if plugin.is_some() && real.strip_prefix(&self.real_path).is_none() {
             return Err(FileReadError::Outside);
         }
-        let walked = self.root.rel_path.join_path(self.walked_path).join_path(resource);
-        let linked = *real != ResolvedPath { dir_index: self.root.dir_index, rel_path: walked };
-        if linked && !follow_links {
+        let walked_path = self.root.rel_path.join_path(self.walked_path).join_path(resource);
+        let is_linked =
+            *real != ResolvedPath { dir_index: self.root.dir_index, rel_path: walked_path };
+        if is_linked && !follow_links {
             return Err(FileReadError::Outside);
         }
-        let is_main = *resource == skill_file_name();
-        if !is_main && !resource_filter::may_serve_path(&self.path_to_check(real), passed_over) {
+        let is_skill_file = *resource == skill_file_name();
+        if !is_skill_file
+            && !resource_filter::may_serve_path(&self.path_to_check(real), skipped_dirs)
+        {
             return Err(FileReadError::NotFound);
         }
         if self.disabled_files.excludes(resource, real) {
@@ -137,8 +128,8 @@ impl<'a> ResolvedPackage<'a> {
         Ok(())
     }
 
-    /// Whether a link may lead a list into a directory. One that holds the root may have something
-    /// to list below it, whatever it is called itself.
+    /// Whether a list may follow a link to a directory. The name of a directory above the root is
+    /// not checked, because files below the root may be listed.
     pub(super) fn may_enter(&self, dir: &ResolvedPath) -> bool {
         let holds_root = dir.dir_index == self.root.dir_index
             && self.root.rel_path.strip_prefix(&dir.rel_path).is_some();
@@ -146,14 +137,44 @@ impl<'a> ResolvedPackage<'a> {
             || resource_filter::may_serve_path(&self.path_to_check(dir), self.rules.skipped_dirs)
     }
 
-    /// The part of a resolved place that decides whether it may be read: what a link adds counts
-    /// too.
-    fn path_to_check(&self, spot: &ResolvedPath) -> RelPath {
+    /// Returns the part of a resolved path that is checked against the names that are not read.
+    /// Components behind a link are included.
+    fn path_to_check(&self, real_path: &ResolvedPath) -> RelPath {
         let below = |dir: &ResolvedPath| {
-            (dir.dir_index == spot.dir_index)
-                .then(|| spot.rel_path.strip_prefix(&dir.rel_path))
+            (dir.dir_index == real_path.dir_index)
+                .then(|| real_path.rel_path.strip_prefix(&dir.rel_path))
                 .flatten()
         };
-        below(&self.real_path).or_else(|| below(self.root)).unwrap_or_else(|| spot.rel_path.clone())
+        below(&self.real_path)
+            .or_else(|| below(self.root))
+            .unwrap_or_else(|| real_path.rel_path.clone())
+    }
+}
+
+/// Returns the absolute path, without links, of a package or of a regular file in it. The file must
+/// be readable for this process. Whether the daemon lists the file is not checked.
+pub fn locate_resource(
+    root: &ResolvedRootDir,
+    package: &RelPath,
+    resource: Option<&RelPath>,
+) -> Result<PathBuf, FileReadError> {
+    let ResolvedRootDir { snapshot, path } = root;
+    if let Some(resource) = resource {
+        // The daemon has listed the file, so that no disable rule applies.
+        let (packages, rules) = (DisabledPackages::default(), DisableRules::default());
+        let rules = ReadRules {
+            skipped_dirs: &[],
+            follow_links: true,
+            disabled_skills: DisabledSkills { packages: &packages, rules: &rules, published: &[] },
+            manifest_files: &ManifestFiles::default(),
+            plugin: None,
+        };
+        let opened = ResolvedPackage::resolve(root, package, rules)?.open(resource)?;
+        return Ok(snapshot.absolute_path(&opened.real_path));
+    }
+    let target = open_file::find_target(snapshot, path, package)?;
+    match FileType::from_raw_mode(target.stat.st_mode) {
+        FileType::Directory => Ok(snapshot.absolute_path(&target.real_path)),
+        _ => Err(FileReadError::NotFound),
     }
 }

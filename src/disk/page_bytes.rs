@@ -1,27 +1,28 @@
-//! What a page holds. Memory for a long one is used again: what the system hands out has to be cleared,
-//! which takes as long as reading the page into it.
+//! Bytes of a page. Large buffers are pooled: clearing new memory takes as long as reading the
+//! page.
 
 use crate::domain::limits::MAX_READ_BYTES;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What is shorter comes from the heap, and goes back to it.
+/// Minimum size of a pooled buffer. Smaller buffers are allocated on the heap.
 const MIN_POOLED_BYTES: usize = 128 << 10;
-/// How many are kept that nobody uses, the latest. As many go by turns while one caller pages.
+/// Maximum number of idle buffers. A caller that reads page by page uses two buffers in turn.
 const MAX_POOLED_BUFFERS: usize = 2;
 
-/// Long ones, with what they held.
+/// Idle buffers, with their old content. The oldest comes first.
 static BUFFER_POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-/// The bytes of one page.
+/// Bytes of one page.
 pub struct PageBytes {
-    /// At most twice as long as the page that was asked for: a caller is charged for the page alone.
+    /// At most twice as long as the requested page. The quota of the caller counts only the page.
     bytes: Vec<u8>,
     len: usize,
 }
 
 impl PageBytes {
-    /// A page that `fill` reads into so many bytes, or into fewer of them, as it says.
+    /// Allocates `len` bytes and has `fill` write to them. `fill` returns the number of bytes that
+    /// it wrote.
     pub(super) fn read<E>(
         len: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
@@ -33,7 +34,7 @@ impl PageBytes {
         Ok(page)
     }
 
-    /// Leaves the first so many.
+    /// Shortens the page to at most `len` bytes.
     pub(super) fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
@@ -43,7 +44,7 @@ impl PageBytes {
     }
 }
 
-/// One that fits.
+/// Takes a buffer of a matching size.
 fn take_pooled(len: usize) -> Option<Vec<u8>> {
     if len < MIN_POOLED_BYTES {
         return None;
@@ -81,7 +82,7 @@ impl Drop for PageBytes {
     }
 }
 
-/// Without what it held before.
+/// Omits the bytes.
 impl fmt::Debug for PageBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PageBytes").field("len", &self.len).finish_non_exhaustive()
@@ -93,7 +94,7 @@ mod tests {
     use super::{MAX_POOLED_BUFFERS, MAX_READ_BYTES, MIN_POOLED_BYTES, PageBytes, lock_pool};
     use std::convert::Infallible;
 
-    /// A page of so many bytes of one kind, of which so many were there to read.
+    /// Returns a page of `len` bytes, of which `filled` bytes were read.
     fn page(len: usize, byte: u8, filled: usize) -> PageBytes {
         let filled = PageBytes::read(len, |room| {
             assert_eq!(room.len(), len);
@@ -138,6 +139,6 @@ mod tests {
             }
         }
         let [one, other] = [1, 2].map(|byte| page(MAX_READ_BYTES, byte, MAX_READ_BYTES));
-        assert_ne!(one.as_ref(), other.as_ref(), "nobody has what another one has");
+        assert_ne!(one.as_ref(), other.as_ref(), "two live pages never share a buffer");
     }
 }

@@ -1,4 +1,4 @@
-//! Lists many directories on a few threads.
+//! Listing of many directories on a few threads.
 
 use super::dir_lister::{DirLister, ListBuffers, ListedDir};
 use super::scan_progress::ScanProgress;
@@ -8,58 +8,57 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{available_parallelism, scope};
 
-/// More threads than this only wait for the disk.
+/// Maximum number of threads. More threads would only wait for the disk.
 const MAX_THREADS: usize = 8;
-/// A round of fewer directories is not worth a thread.
+/// Maximum number of directories that are listed without additional threads.
 const MAX_INLINE_DIRS: usize = 8;
 
-/// Where the listing of one visit waits until it is taken.
+/// Slot for the listing of one directory, with its token.
 #[derive(Default)]
 struct ListSlot(Mutex<Option<(u64, ListedDir)>>);
 
-/// Lists directories under new tokens, on a few threads where there are many, and hands each on in the
-/// order of the visits as soon as those before it are there. What `take` does with them is done on this
-/// thread while others list.
+/// Lists directories under new tokens. Uses several threads for many directories. Calls `take` on
+/// this thread in the order of `dirs`, as soon as all earlier directories are listed.
 pub(super) fn list_dirs(
     lister: &DirLister<'_>,
-    visits: &[DirToScan],
+    dirs: &[DirToScan],
     next_token: &AtomicU64,
     progress: &ScanProgress,
     mut take: impl FnMut(&DirToScan, u64, ListedDir),
 ) {
-    let slots: Vec<ListSlot> = visits.iter().map(|_| ListSlot::default()).collect();
+    let slots: Vec<ListSlot> = dirs.iter().map(|_| ListSlot::default()).collect();
     let next = AtomicUsize::new(0);
-    let list_one = |scratch: &mut ListBuffers| {
+    let list_one = |buffers: &mut ListBuffers| {
         let at = next.fetch_add(1, Ordering::Relaxed);
-        let visit = visits.get(at)?;
+        let dir = dirs.get(at)?;
         let token = next_token.fetch_add(1, Ordering::Relaxed);
-        slots[at].store((token, lister.list_dir(visit, token, scratch)));
+        slots[at].store((token, lister.list_dir(dir, token, buffers)));
         progress.tick();
         Some(())
     };
-    let mut ready = visits.iter().zip(&slots).peekable();
+    let mut ready = dirs.iter().zip(&slots).peekable();
     let mut take_ready = || {
         while let Some((token, listed)) = ready.peek().and_then(|(_, slot)| slot.take()) {
-            if let Some((visit, _)) = ready.next() {
-                take(visit, token, listed);
+            if let Some((dir, _)) = ready.next() {
+                take(dir, token, listed);
             }
         }
     };
-    let is_much = visits.len() > MAX_INLINE_DIRS;
-    let threads = if is_much { available_parallelism().map_or(1, NonZero::get) } else { 1 };
+    let is_parallel = dirs.len() > MAX_INLINE_DIRS;
+    let threads = if is_parallel { available_parallelism().map_or(1, NonZero::get) } else { 1 };
     scope(|scope| {
         for _ in 1..threads.min(MAX_THREADS) {
             scope.spawn(|| {
-                let mut scratch = ListBuffers::default();
-                while list_one(&mut scratch).is_some() {}
+                let mut buffers = ListBuffers::default();
+                while list_one(&mut buffers).is_some() {}
             });
         }
-        let mut scratch = ListBuffers::default();
-        while list_one(&mut scratch).is_some() {
+        let mut buffers = ListBuffers::default();
+        while list_one(&mut buffers).is_some() {
             take_ready();
         }
     });
-    // Those that were under way on other threads.
+    // Takes the listings that other threads finished last.
     take_ready();
 }
 

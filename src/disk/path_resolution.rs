@@ -1,47 +1,49 @@
-//! Resolves links in a path by reading them, one component at a time, without opening anything.
-//! What comes out is only a text: whoever opens it does so beneath a descriptor, links refused, and
-//! lets the kernel decide. Source: `path_resolution(7)`.
+//! Resolution of the links in a path, component by component, without opening a file. The result is
+//! only text: a user must open it beneath a descriptor without following links. Source:
+//! path_resolution(7).
 
 use rustix::fs::{CWD, PROC_SUPER_MAGIC, readlinkat, statfs};
 use rustix::io::Errno;
 
-/// The kernel's own bound, `MAXSYMLINKS`.
+/// Limit of the kernel, `MAXSYMLINKS`.
 const MAX_LINKS: u32 = 40;
 
 /// A path without links, `.` and `..`, as far as it exists.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PathResolution {
-    /// Absolute, raw bytes, no trailing `/` (the root of the file system is empty). What does not
-    /// exist is kept as it was written, `..` taken away.
+    /// Absolute path as raw bytes, without trailing `/`; the root of the file system is empty.
+    /// Components that do not exist are kept, with `..` removed.
     pub(super) real: Vec<u8>,
-    /// Why the walk ended before the last component, if it did.
+    /// Reason why the resolution stopped before the last component.
     pub(super) stop: Option<ResolveStop>,
 }
 
-/// Why a walk ended early.
+/// Reason why a resolution stopped early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ResolveStop {
     Missing,
     NotADirectory,
     Denied,
     Loop,
-    /// At a link of procfs. Such a link leads to what a process holds, whatever its text says.
+    /// At a link in procfs. Such a link leads to an open file of a process, and its text is not a
+    /// path.
     MagicLink,
     Failed,
 }
 
-/// Walks an absolute path.
+/// Resolves an absolute path.
 pub(super) fn resolve_path(path: &[u8]) -> PathResolution {
     resolve_path_from(Vec::new(), path, 0)
 }
 
-/// Every directory that the walk of an absolute path looks into, and for which name: where a change
-/// may make the path lead elsewhere. What does not exist yet is in it with its deepest ancestor.
+/// Returns each directory in which the resolution of an absolute path looks up a name, with the
+/// name. A change of such an entry may change the resolution. A missing component is looked up in
+/// its deepest existing ancestor.
 pub(super) fn path_lookups(path: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     path_lookups_from(Vec::new(), path)
 }
 
-/// The same of a path that is relative to `real`, a directory that is itself without links.
+/// Returns the lookups of a path relative to `real`, a directory without links in its path.
 pub(super) fn path_lookups_from(real: Vec<u8>, path: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut steps = Vec::new();
     let note = |dir: &[u8], name: &[u8]| steps.push((dir.to_vec(), name.to_vec()));
@@ -49,13 +51,14 @@ pub(super) fn path_lookups_from(real: Vec<u8>, path: &[u8]) -> Vec<(Vec<u8>, Vec
     steps
 }
 
-/// Walks a path that is relative to `real`, a directory that is itself without links. So many links
-/// were followed before.
+/// Resolves a path relative to `real`, a directory without links in its path. `links` is the number
+/// of links that were followed before.
 pub(super) fn resolve_path_from(real: Vec<u8>, path: &[u8], links: u32) -> PathResolution {
     resolve_path_with(real, path, links, |_, _| {}, |_| {})
 }
 
-/// The same, telling each place that a `..` of the path itself, and not of a link on it, leads out of.
+/// Resolves a path, and calls `left` with each directory that a `..` of the path itself leaves. A
+/// `..` in the target of a link is not reported.
 pub(super) fn resolve_path_reporting_exits(
     real: Vec<u8>,
     path: &[u8],
@@ -73,7 +76,7 @@ fn resolve_path_with(
     mut left: impl FnMut(&[u8]),
 ) -> PathResolution {
     let mut stopped = None;
-    // The path's own segments lie below those of links.
+    // The components of the path itself lie below the components of links.
     let mut pending: Vec<Vec<u8>> = Vec::new();
     push_segments(&mut pending, path, &mut real);
     let mut own = pending.len();
@@ -106,7 +109,7 @@ fn resolve_path_with(
                 real.truncate(parent);
                 push_segments(&mut pending, target.as_bytes(), &mut real);
             }
-            // It is there, and no link.
+            // The component exists and is not a link.
             Err(Errno::INVAL) => {}
             Err(error) => stopped = Some(stop_from_errno(error)),
         }
@@ -114,13 +117,14 @@ fn resolve_path_with(
     PathResolution { real, stop: stopped }
 }
 
-/// Whether a directory is of procfs.
+/// Whether a directory is in procfs.
 fn is_procfs(dir: &[u8]) -> bool {
     let dir = if dir.is_empty() { b"/" } else { dir };
     statfs(dir).is_ok_and(|stat| stat.f_type == PROC_SUPER_MAGIC)
 }
 
-/// Puts a path's segments before those that are pending, and starts over where it is absolute.
+/// Pushes the components of a path on top of the pending components. An absolute path clears
+/// `real`.
 fn push_segments(pending: &mut Vec<Vec<u8>>, path: &[u8], real: &mut Vec<u8>) {
     if path.first() == Some(&b'/') {
         real.clear();

@@ -1,14 +1,14 @@
-//! Reads what one plugin declares: files of JSON and Markdown at the places that its manifest names,
-//! or at the usual ones. Nothing outside the plugin's directory is opened. Leaves what is in them to
-//! `domain::plugin`, directories of Markdown to `prompts`, and when to read to `plugins`.
+//! Reading of the JSON and Markdown files of one plugin, at the paths that its manifest names or at
+//! the default paths. No file outside the plugin's directory is opened.
 
-use super::allowed_dirs::{AllowedDirsSnapshot, ResolveError};
 use super::content;
-use super::dir_lister::{is_transient, open_problem};
+use super::dir_lister::{is_transient, open_problem, read_names};
 use super::dir_watcher::{DirWatcher, WatchGuard, watch_hard_links};
+use super::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use super::fingerprint::FileFingerprint;
 use super::open_file::{self, OpenError, OpenFile};
-use crate::domain::plugin::{ComponentKind, PluginComponents, read_file};
+use crate::domain::plugin::{ComponentKind, PluginComponents, PluginPrompt, prompt, read_file};
+use crate::domain::search::SearchRules;
 use crate::domain::{
     DiagnosticCode, FileProblem, Limits, PluginManifest, RelPath, ResolvedPath, Severity,
     resource_filter,
@@ -16,56 +16,65 @@ use crate::domain::{
 use rustix::fs::{FileType, OFlags};
 use std::os::fd::AsFd as _;
 
-/// What reading needs to know.
+/// Maximum depth below a directory of agents, commands or output styles.
+const MAX_DEPTH: usize = 8;
+/// Maximum number of entries of such a directory.
+const MAX_ENTRIES: usize = 10_000;
+/// Maximum number of files of one kind.
+const MAX_FILES: usize = 1_000;
+/// Maximum number of directories of one kind.
+const MAX_DIRECTORIES: usize = 200;
+
+/// Parameters for reading a plugin.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PluginReader<'a> {
     pub(super) snapshot: &'a AllowedDirsSnapshot,
-    pub(super) limits: &'a Limits,
-    pub(super) skipped_dirs: &'a [Box<[u8]>],
-    pub(super) follow_links: bool,
+    limits: &'a Limits,
+    skipped_dirs: &'a [Box<[u8]>],
+    follow_links: bool,
     pub(super) watcher: &'a dyn DirWatcher,
 }
 
-/// What was read of one plugin.
+/// Contents of a plugin's files.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct PluginContents {
-    /// Files that declare something, in the order of the kinds.
+    /// Files with components, in the order of the kinds.
     pub(super) files: Vec<PluginFile>,
-    /// About what is at a place below the plugin.
+    /// Problems by path below the plugin.
     pub(super) problems: Vec<(RelPath, FileProblem)>,
-    /// The images that are there.
+    /// Images that exist.
     pub(super) images: [Option<RelPath>; 3],
     pub(super) screenshots: Vec<RelPath>,
 }
 
-/// What was read of one file.
+/// Contents of one file.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PluginFile {
     pub(super) kind: ComponentKind,
-    /// As it is named, below the plugin.
+    /// Path below the plugin, as named in the manifest.
     pub(super) file: RelPath,
-    /// Where it really is.
+    /// Resolved path.
     pub(super) real_path: Option<ResolvedPath>,
     pub(super) fingerprint: FileFingerprint,
-    /// `None` where it cannot be used.
+    /// Components; `None` if the file cannot be used.
     pub(super) components: Option<PluginComponents>,
     pub(super) problems: Vec<FileProblem>,
-    /// Whether `components` are those of an earlier version, since this one cannot be used.
+    /// Whether `components` are the last good version of a file that can no longer be used.
     pub(super) stale: bool,
 }
 
-/// A plugin that is being read.
-pub(super) struct PluginScan<'a> {
-    pub(super) reader: PluginReader<'a>,
-    pub(super) dir: &'a ResolvedPath,
-    /// Where its manifest is.
+/// State of reading one plugin.
+struct PluginScan<'a> {
+    reader: PluginReader<'a>,
+    dir: &'a ResolvedPath,
+    /// Path of the manifest below the plugin.
     manifest_file: &'a RelPath,
-    pub(super) token: u64,
-    pub(super) guards: Vec<WatchGuard>,
-    pub(super) contents: PluginContents,
+    token: u64,
+    guards: Vec<WatchGuard>,
+    contents: PluginContents,
 }
 
-/// What is at a place that is named.
+/// File or directory at a path of the manifest.
 enum DeclaredTarget {
     Nothing,
     File(OpenFile),
@@ -74,14 +83,14 @@ enum DeclaredTarget {
 }
 
 impl PluginContents {
-    /// Whether something could not be read, and may be by now.
+    /// Whether a file could not be read, and a new attempt may succeed.
     pub(super) fn has_transient_error(&self) -> bool {
         let mut problems = self.files.iter().flat_map(|file| &file.problems);
         problems.any(is_transient) || self.problems.iter().any(|(_, problem)| is_transient(problem))
     }
 
-    /// Takes what files last said that could be used, where they cannot be any more; says whether
-    /// there were some.
+    /// Uses the last good version of files that can no longer be used. Returns whether there were
+    /// any.
     pub(super) fn keep_last_good(&mut self, last: &Self) -> bool {
         let mut kept = false;
         for file in self.files.iter_mut().filter(|file| file.components.is_none()) {
@@ -95,8 +104,22 @@ impl PluginContents {
     }
 }
 
-impl PluginReader<'_> {
-    /// Watches and reads what a plugin declares; `manifest` is at the place `file` below it.
+impl<'a> PluginReader<'a> {
+    pub(super) fn new(
+        snapshot: &'a AllowedDirsSnapshot,
+        rules: &'a SearchRules,
+        watcher: &'a dyn DirWatcher,
+    ) -> Self {
+        Self {
+            snapshot,
+            limits: &rules.limits,
+            skipped_dirs: &rules.skipped_dirs,
+            follow_links: rules.follow_links,
+            watcher,
+        }
+    }
+
+    /// Watches and reads the files of a plugin. `file` is the path of its manifest.
     pub(super) fn read(
         &self,
         dir: &ResolvedPath,
@@ -104,7 +127,7 @@ impl PluginReader<'_> {
         file: &RelPath,
         token: u64,
     ) -> (PluginContents, Vec<WatchGuard>) {
-        let mut reading = PluginScan {
+        let mut scan = PluginScan {
             reader: *self,
             dir,
             manifest_file: file,
@@ -113,22 +136,22 @@ impl PluginReader<'_> {
             contents: PluginContents::default(),
         };
         for kind in ComponentKind::ALL {
-            reading.read_kind(manifest, kind);
+            scan.read_kind(manifest, kind);
         }
-        reading.find_images(manifest);
-        (reading.contents, reading.guards)
+        scan.find_images(manifest);
+        (scan.contents, scan.guards)
     }
 
-    /// Watches the way to a place below a directory: each entry that leads there.
+    /// Watches each directory on a path below `dir`, for the entry of the next component.
     pub(super) fn watch_path(
         &self,
         dir: &ResolvedPath,
-        place: &RelPath,
+        path: &RelPath,
         token: u64,
         guards: &mut Vec<WatchGuard>,
     ) {
         let mut here = dir.clone();
-        for name in place.segments() {
+        for name in path.segments() {
             let opened = self.snapshot.open(&here, OFlags::PATH | OFlags::DIRECTORY);
             let Ok(fd) = opened else { return };
             guards.extend(self.watcher.watch_dir(fd.as_fd(), token, Some(name)));
@@ -137,33 +160,32 @@ impl PluginReader<'_> {
         }
     }
 
-    /// Opens a regular file below a directory, if nothing leads out of that on the way.
-    pub(super) fn open(
-        &self,
-        dir: &ResolvedPath,
-        place: &RelPath,
-    ) -> Result<OpenFile, FileProblem> {
-        let opened = open_file::open_file(self.snapshot, dir, place);
+    /// Opens a regular file below a directory, if no link leads out of the directory.
+    pub(super) fn open(&self, dir: &ResolvedPath, path: &RelPath) -> Result<OpenFile, FileProblem> {
+        let opened = open_file::open_file(self.snapshot, dir, path);
         let opened = opened.map_err(|e| open_problem(e, Severity::Error))?;
-        self.check_path(dir, place, &opened.real_path)?;
+        self.check_path(dir, path, &opened.real_path)?;
         Ok(opened)
     }
 
     fn check_path(
         &self,
         dir: &ResolvedPath,
-        place: &RelPath,
+        path: &RelPath,
         real: &ResolvedPath,
     ) -> Result<(), FileProblem> {
-        let invalid = |why| Err(FileProblem::warning(DiagnosticCode::PathInvalid, why));
-        let direct =
-            ResolvedPath { dir_index: dir.dir_index, rel_path: dir.rel_path.join_path(place) };
+        let invalid = |message| Err(FileProblem::warning(DiagnosticCode::PathInvalid, message));
+        let walked_path =
+            ResolvedPath { dir_index: dir.dir_index, rel_path: dir.rel_path.join_path(path) };
         match real.strip_prefix(dir) {
-            None => invalid("a link leads out of the plugin, and is not followed; use a copy"),
+            None => invalid(
+                "a link leads out of the plugin and is not followed; replace it by a copy of the \
+                 file",
+            ),
             Some(below) if !resource_filter::may_serve_path(&below, self.skipped_dirs) => {
-                invalid("it lies in a directory that is passed over, or is named `.env`")
+                invalid("the path is in a skipped directory, or is named `.env`")
             }
-            Some(_) if !self.follow_links && *real != direct => Err(FileProblem::warning(
+            Some(_) if !self.follow_links && *real != walked_path => Err(FileProblem::warning(
                 DiagnosticCode::OutsideRoot,
                 "links are not followed below this root",
             )),
@@ -175,36 +197,36 @@ impl PluginReader<'_> {
 impl PluginScan<'_> {
     fn read_kind(&mut self, manifest: &PluginManifest, kind: ComponentKind) {
         let sources = &manifest.declarations.sources;
-        for place in sources.named_paths(kind) {
-            match self.watch_and_find(place) {
+        for path in sources.named_paths(kind) {
+            match self.watch_and_find(path) {
                 DeclaredTarget::Problem(problem) => {
-                    self.contents.problems.push((place.clone(), problem))
+                    self.contents.problems.push((path.clone(), problem));
                 }
-                DeclaredTarget::File(file) if kind.is_json() => self.read_json(kind, place, &file),
+                DeclaredTarget::File(file) if kind.is_json() => self.read_json(kind, path, &file),
                 DeclaredTarget::File(file) if kind != ComponentKind::Skills => {
-                    self.read_prompt(kind, place, &file)
+                    self.read_prompt(kind, path, &file);
                 }
-                DeclaredTarget::Directory(spot)
+                DeclaredTarget::Directory(resolved)
                     if kind != ComponentKind::Skills && !kind.is_json() =>
                 {
-                    self.read_prompt_dir(kind, place, &spot);
+                    self.read_prompt_dir(kind, path, &resolved);
                 }
                 DeclaredTarget::Directory(_) if kind == ComponentKind::Skills => {}
                 DeclaredTarget::Nothing
                 | DeclaredTarget::Directory(_)
                 | DeclaredTarget::File(_) => {
-                    self.report_missing(kind.manifest_key(), place);
+                    self.report_missing(kind.manifest_key(), path);
                 }
             }
         }
-        for place in sources.default_paths(kind) {
-            match self.watch_and_find(&place) {
-                DeclaredTarget::Problem(problem) => self.contents.problems.push((place, problem)),
-                DeclaredTarget::File(file) if kind.is_json() => self.read_json(kind, &place, &file),
-                DeclaredTarget::Directory(spot) if !kind.is_json() => {
-                    self.read_prompt_dir(kind, &place, &spot)
+        for path in sources.default_paths(kind) {
+            match self.watch_and_find(&path) {
+                DeclaredTarget::Problem(problem) => self.contents.problems.push((path, problem)),
+                DeclaredTarget::File(file) if kind.is_json() => self.read_json(kind, &path, &file),
+                DeclaredTarget::Directory(resolved) if !kind.is_json() => {
+                    self.read_prompt_dir(kind, &path, &resolved);
                 }
-                // An unrelated file may be called so.
+                // An unrelated file may have a default name.
                 DeclaredTarget::Nothing
                 | DeclaredTarget::File(_)
                 | DeclaredTarget::Directory(_) => continue,
@@ -213,52 +235,55 @@ impl PluginScan<'_> {
         }
     }
 
-    /// Looks at a place, once it is watched.
-    fn watch_and_find(&mut self, place: &RelPath) -> DeclaredTarget {
+    /// Watches a path, then looks it up.
+    fn watch_and_find(&mut self, path: &RelPath) -> DeclaredTarget {
         let Self { reader, dir, .. } = *self;
-        if !resource_filter::may_serve_path(place, reader.skipped_dirs) {
-            let why = "it lies in a directory that is passed over, or is named `.env`";
-            return DeclaredTarget::Problem(FileProblem::warning(DiagnosticCode::PathInvalid, why));
+        if !resource_filter::may_serve_path(path, reader.skipped_dirs) {
+            let message = "the path is in a skipped directory, or is named `.env`";
+            return DeclaredTarget::Problem(FileProblem::warning(
+                DiagnosticCode::PathInvalid,
+                message,
+            ));
         }
-        reader.watch_path(dir, place, self.token, &mut self.guards);
-        let target = match open_file::find_target(reader.snapshot, dir, place) {
+        reader.watch_path(dir, path, self.token, &mut self.guards);
+        let target = match open_file::find_target(reader.snapshot, dir, path) {
             Ok(target) => target,
             Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) => {
                 return DeclaredTarget::Nothing;
             }
             Err(e) => return DeclaredTarget::Problem(open_problem(e, Severity::Warning)),
         };
-        if let Err(problem) = reader.check_path(dir, place, &target.real_path) {
+        if let Err(problem) = reader.check_path(dir, path, &target.real_path) {
             return DeclaredTarget::Problem(problem);
         }
-        if let Some(real) = target.real_path.strip_prefix(dir).filter(|real| real != place) {
+        if let Some(real) = target.real_path.strip_prefix(dir).filter(|real| real != path) {
             reader.watch_path(dir, &real, self.token, &mut self.guards);
         }
         match FileType::from_raw_mode(target.stat.st_mode) {
             FileType::Directory => DeclaredTarget::Directory(target.real_path),
-            _ => match reader.open(dir, place) {
+            _ => match reader.open(dir, path) {
                 Ok(file) => DeclaredTarget::File(file),
                 Err(problem) => DeclaredTarget::Problem(problem),
             },
         }
     }
 
-    fn report_missing(&mut self, key: &str, place: &RelPath) {
-        let place = place.to_string();
-        let place: String = place.chars().take(64).collect();
-        let why = format!("`{key}` names `./{}`, and there is no such thing", place.escape_debug());
+    fn report_missing(&mut self, key: &str, path: &RelPath) {
+        let path = path.to_string();
+        let path: String = path.chars().take(64).collect();
+        let message = format!("`{key}` names `./{}`, which does not exist", path.escape_debug());
         self.contents.problems.push((
             self.manifest_file.clone(),
-            FileProblem::warning(DiagnosticCode::PathMissing, why),
+            FileProblem::warning(DiagnosticCode::PathMissing, message),
         ));
     }
 
-    pub(super) fn is_read(&self, kind: ComponentKind, place: &RelPath) -> bool {
-        self.contents.files.iter().any(|known| known.kind == kind && known.file == *place)
+    fn is_read(&self, kind: ComponentKind, path: &RelPath) -> bool {
+        self.contents.files.iter().any(|read| read.kind == kind && read.file == *path)
     }
 
-    fn read_json(&mut self, kind: ComponentKind, place: &RelPath, file: &OpenFile) {
-        if self.is_read(kind, place) {
+    fn read_json(&mut self, kind: ComponentKind, path: &RelPath, file: &OpenFile) {
+        if self.is_read(kind, path) {
             return;
         }
         self.watch_hard_links(file);
@@ -268,53 +293,141 @@ impl PluginScan<'_> {
             let failed = OpenError::Resolve(ResolveError::Failed);
             (None, vec![open_problem(failed, Severity::Error)])
         };
-        let components = components.map(|components| components.with_declared_by(place));
-        self.push_file(kind, place, file, components, problems);
+        let components = components.map(|components| components.with_declared_by(path));
+        self.push_file(kind, path, file, components, problems);
     }
 
-    pub(super) fn watch_hard_links(&mut self, file: &OpenFile) {
+    fn watch_hard_links(&mut self, file: &OpenFile) {
         watch_hard_links(self.reader.watcher, file, self.token, &mut self.guards);
     }
 
-    pub(super) fn push_file(
+    fn push_file(
         &mut self,
         kind: ComponentKind,
-        place: &RelPath,
+        path: &RelPath,
         file: &OpenFile,
         components: Option<PluginComponents>,
         problems: Vec<FileProblem>,
     ) {
         let (fingerprint, real) =
             (FileFingerprint::from_version(&file.version), Some(file.real_path.clone()));
-        let (file, stale) = (place.clone(), false);
-        let found =
+        let (file, stale) = (path.clone(), false);
+        let file =
             PluginFile { kind, file, real_path: real, fingerprint, components, problems, stale };
-        self.contents.files.push(found);
+        self.contents.files.push(file);
     }
 
     fn find_images(&mut self, manifest: &PluginManifest) {
         let Some(interface) = &manifest.declarations.info.interface else { return };
         let keys = ["composerIcon", "logo", "logoDark"];
         for (at, key) in keys.into_iter().enumerate() {
-            let place = interface.images[at].as_ref();
-            self.contents.images[at] = place.filter(|place| self.has_image(key, place)).cloned();
+            let path = interface.images[at].as_ref();
+            self.contents.images[at] = path.filter(|path| self.has_image(key, path)).cloned();
         }
-        let there: Vec<_> = interface.screenshots.iter().collect();
-        let there = there.into_iter().filter(|place| self.has_image("screenshots", place));
-        self.contents.screenshots = there.cloned().collect();
+        let screenshots: Vec<_> = interface.screenshots.iter().collect();
+        let existing = screenshots.into_iter().filter(|path| self.has_image("screenshots", path));
+        self.contents.screenshots = existing.cloned().collect();
     }
 
-    /// Whether there is a file for a picture.
-    fn has_image(&mut self, key: &str, place: &RelPath) -> bool {
-        match self.watch_and_find(place) {
+    /// Whether an image exists at a path. Reports a problem if not.
+    fn has_image(&mut self, key: &str, path: &RelPath) -> bool {
+        match self.watch_and_find(path) {
             DeclaredTarget::File(_) => return true,
             DeclaredTarget::Problem(problem) => {
-                self.contents.problems.push((place.clone(), problem))
+                self.contents.problems.push((path.clone(), problem));
             }
             DeclaredTarget::Nothing | DeclaredTarget::Directory(_) => {
-                self.report_missing(key, place)
+                self.report_missing(key, path);
             }
         }
         false
+    }
+
+    fn read_prompt(&mut self, kind: ComponentKind, path: &RelPath, file: &OpenFile) {
+        if self.is_read(kind, path) {
+            return;
+        }
+        self.watch_hard_links(file);
+        let size = file.version.size;
+        let mut bytes = Vec::new();
+        let max_bytes = self.reader.limits.max_file_bytes;
+        let head = content::read_head(&file.file, size, max_bytes, &mut bytes);
+        let Ok(head) = head else {
+            let failed = open_problem(OpenError::Resolve(ResolveError::Failed), Severity::Error);
+            return self.contents.problems.push((path.clone(), failed));
+        };
+        let name = path.file_name().unwrap_or_default();
+        let name = name.strip_suffix(b".md").unwrap_or(name);
+        let (prompt, mut problems) = prompt::read(kind, &bytes, head.is_complete, name);
+        problems.extend(head.hidden);
+        let components = prompt.map(|prompt| {
+            let size = if head.is_complete { bytes.len() as u64 } else { size };
+            let prompt = PluginPrompt { digest: head.digest, size, file: path.clone(), ..prompt };
+            let mut components = PluginComponents::default();
+            match kind {
+                ComponentKind::Agents => components.agents.push(prompt),
+                ComponentKind::Commands => components.commands.push(prompt),
+                _ => components.output_styles.push(prompt),
+            }
+            components
+        });
+        self.push_file(kind, path, file, components, problems);
+    }
+
+    /// Reads the Markdown files in a directory and below it, in byte order of their names. Links to
+    /// directories are not followed, and SKILL.md files are not read.
+    fn read_prompt_dir(&mut self, kind: ComponentKind, path: &RelPath, resolved: &ResolvedPath) {
+        let Self { reader, dir, .. } = *self;
+        let mut queue = vec![(path.clone(), resolved.clone(), 0)];
+        let (mut files, mut directories) = (0, 0);
+        let mut buffer = Vec::new();
+        while let Some((walked, resolved, depth)) = queue.pop() {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            let Ok(fd) = reader.snapshot.open(&resolved, flags) else { continue };
+            self.guards.extend(reader.watcher.watch_dir(fd.as_fd(), self.token, None));
+            let Ok(names) = read_names(&fd, MAX_ENTRIES, &mut buffer) else { continue };
+            directories += 1;
+            let mut below = Vec::new();
+            for (name, kind_of_entry) in names {
+                let Some(at) = walked.join(&name) else { continue };
+                if !resource_filter::may_serve_path(&at, reader.skipped_dirs) {
+                    continue;
+                }
+                let is_text = name.ends_with(b".md") && !name.eq_ignore_ascii_case(b"SKILL.md");
+                match kind_of_entry {
+                    FileType::Directory if depth < MAX_DEPTH => {
+                        if let Some(resolved) = resolved.join(&name) {
+                            below.push((at, resolved, depth + 1));
+                        }
+                    }
+                    FileType::RegularFile | FileType::Symlink if is_text => {
+                        if files == MAX_FILES {
+                            return self.report_limit_reached(kind, &at);
+                        }
+                        files += 1;
+                        match reader.open(dir, &at) {
+                            Ok(file) => self.read_prompt(kind, &at, &file),
+                            Err(problem) => self.contents.problems.push((at, problem)),
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            if directories + queue.len() + below.len() > MAX_DIRECTORIES {
+                return self.report_limit_reached(kind, &walked);
+            }
+            queue.extend(below.into_iter().rev());
+        }
+    }
+
+    fn report_limit_reached(&mut self, kind: ComponentKind, at: &RelPath) {
+        let message = format!(
+            "a plugin may have {MAX_FILES} files of `{}`, in {MAX_DIRECTORIES} directories; \
+             further files are omitted",
+            kind.manifest_key()
+        );
+        self.contents
+            .problems
+            .push((at.clone(), FileProblem::warning(DiagnosticCode::LimitReached, message)));
     }
 }

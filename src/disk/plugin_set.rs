@@ -1,29 +1,26 @@
-//! What is held of the plugins and marketplaces below one root between searches, so that a change
-//! re-reads the plugin that it is in and no other; and the way from there to a catalog's plugins.
+//! Manifests, plugins and marketplaces below one root, kept between scans, so that a change reads
+//! only the plugin again in which it is.
 
-use super::dir_watcher::DirWatcher;
-use super::namespaces::{self, NamespaceResolver};
-use super::plugin_dir::{PluginDir, read_marketplace_file};
-use super::plugin_reader::{PluginContents, PluginReader};
-use super::scan_progress::ScanProgress;
-use super::scanned_root::{ScannedDir, ScannedRoot};
+use super::dirs_snapshot::AllowedDirsSnapshot;
+use super::namespaces::{self, ManifestLookup, ManifestsByDir};
+use super::plugin_dir::PluginDir;
+use super::plugin_reader::PluginReader;
 use crate::domain::catalog::BoundedDiagnostics;
 use crate::domain::listing::DirToScan;
-use crate::domain::plugin::{
-    MAX_ROOT_PLUGIN_BYTES, MAX_ROOT_PLUGINS, Plugin, PluginMarketplace, marketplace,
-};
-use crate::domain::skill::PluginNamespace;
-use crate::domain::{
-    Diagnostic, DiagnosticCode, FileProblem, ManifestFiles, PluginManifest, RelPath, ResolvedPath,
-};
-use std::collections::{HashMap, HashSet};
+use crate::domain::plugin::{MAX_ROOT_PLUGIN_BYTES, MAX_ROOT_PLUGINS, Plugin, PluginMarketplace};
+use crate::domain::{Diagnostic, DiagnosticCode, FileProblem, ManifestFiles, ResolvedPath};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// By directory.
-pub(super) type PluginDirs = HashMap<ResolvedPath, PluginDir>;
+/// Manifests and plugins by directory.
+#[derive(Debug, Default)]
+pub(super) struct PluginIndex {
+    pub(super) manifests: ManifestsByDir,
+    dirs: HashMap<ResolvedPath, PluginDir>,
+}
 
-/// What plugins add to a catalog.
+/// Plugins and marketplaces of a catalog.
 #[derive(Debug, Default)]
 pub(super) struct PluginSet {
     pub(super) plugins: Vec<Arc<Plugin>>,
@@ -31,205 +28,163 @@ pub(super) struct PluginSet {
     pub(super) manifest_files: ManifestFiles,
 }
 
-impl ScannedRoot {
-    fn plugin_reader<'a>(&'a self, watching: &'a dyn DirWatcher) -> PluginReader<'a> {
-        PluginReader {
-            snapshot: &self.snapshot,
-            limits: &self.rules.limits,
-            skipped_dirs: &self.rules.skipped_dirs,
-            follow_links: self.rules.follow_links,
-            watcher: watching,
-        }
+impl PluginIndex {
+    /// Takes the plugins of the last scan over, but not its manifests.
+    pub(super) fn take_plugins(&mut self, last: Self) {
+        self.dirs = last.dirs;
     }
 
-    /// Reads a directory's manifest again; one that can no longer be used stays as it is until all is
-    /// quiet, as if nothing had happened to it. Says whether it is settled.
-    pub(super) fn reread_manifest(&mut self, dir: &ResolvedPath, quiet: bool) -> bool {
-        let was_good = self.manifests.get(dir).is_some_and(|read| read.manifest.is_some());
-        if !quiet && was_good && namespaces::read_manifest(&self.snapshot, dir).is_broken() {
+    pub(super) fn remove_if(&mut self, is_removed: impl Fn(&ResolvedPath) -> bool) {
+        self.manifests.retain(|dir, _| !is_removed(dir));
+        self.dirs.retain(|dir, _| !is_removed(dir));
+    }
+
+    pub(super) fn forget_manifest(&mut self, dir: &ResolvedPath) {
+        self.manifests.remove(dir);
+    }
+
+    /// Forgets the manifests that could not be read for a transient reason. Returns whether there
+    /// were any.
+    pub(super) fn forget_failed_manifests(&mut self) -> bool {
+        let before = self.manifests.len();
+        self.manifests.retain(|_, manifest| !manifest.has_transient_error());
+        self.manifests.len() < before
+    }
+
+    /// Whether a manifest could not be read for a transient reason.
+    pub(super) fn has_failed_manifest(&self) -> bool {
+        self.manifests.values().any(ManifestLookup::has_transient_error)
+    }
+
+    /// Forgets the manifest of a directory. If `settled` is false, a good manifest that no longer
+    /// parses is kept. Returns whether the manifest was forgotten.
+    pub(super) fn reread_manifest(
+        &mut self,
+        dir: &ResolvedPath,
+        snapshot: &AllowedDirsSnapshot,
+        settled: bool,
+    ) -> bool {
+        let was_good = self.manifests.get(dir).is_some_and(|last| last.manifest.is_some());
+        if !settled && was_good && namespaces::read_manifest(snapshot, dir).is_broken() {
             return false;
         }
         self.manifests.remove(dir);
         true
     }
 
-    /// Reads plugins again; gives whether there is something new, and adds the tokens of those that are
-    /// to be looked at again once they are quiet.
-    pub(super) fn reread_plugins(
-        &mut self,
-        dirs: &HashSet<ResolvedPath>,
-        quiet: bool,
-        unsettled: &mut Vec<u64>,
-        watching: &dyn DirWatcher,
-        progress: &ScanProgress,
-    ) -> bool {
-        let mut any = false;
-        for dir in dirs {
-            let (differs, is_settled) = self.reread_plugin(dir, quiet, watching);
-            progress.tick();
-            any |= differs;
-            let token = self.plugin_dirs.get(dir).map(PluginDir::token);
-            unsettled.extend(token.filter(|_| !is_settled));
-        }
-        any
+    /// Returns the directories whose manifest changed since it was read, with the manifest
+    /// directory of each.
+    pub(super) fn outdated_manifests<'a>(
+        &'a self,
+        snapshot: &'a AllowedDirsSnapshot,
+    ) -> impl Iterator<Item = (&'a ResolvedPath, ResolvedPath)> {
+        let outdated = self.manifests.iter().filter(|(dir, read)| read.is_outdated(snapshot, dir));
+        outdated.filter_map(|(dir, read)| {
+            let rel_path = dir.rel_path.join_path(read.file.as_ref()?);
+            Some((dir, ResolvedPath { dir_index: dir.dir_index, rel_path }.parent()?))
+        })
     }
 
-    /// Reads a plugin again. Says whether there is something new, and whether that is settled: what
-    /// can no longer be used stays as it is until all is quiet.
-    fn reread_plugin(
-        &mut self,
-        dir: &ResolvedPath,
-        quiet: bool,
-        watching: &dyn DirWatcher,
-    ) -> (bool, bool) {
-        let Some(old) = self.plugin_dirs.get(dir) else { return (false, true) };
-        let mut new = self.read_plugin_dir(dir, old.token, old.manifest.as_ref(), watching);
-        let kept = new.keep_last_good(old);
-        if kept && !quiet {
-            // Only the watches are new.
-            let guards = new.guards;
-            self.plugin_dirs.entry(dir.clone()).and_modify(|held| held.guards = guards);
-            return (false, false);
-        }
-        let differs =
-            new.contents != old.contents || new.marketplace_files != old.marketplace_files;
-        new.is_unchanged = old.is_unchanged && !differs;
-        new.built_plugin.clone_from(&old.built_plugin);
-        self.plugin_dirs.insert(dir.clone(), new);
-        (differs, true)
+    /// Returns the token of each plugin directory.
+    pub(super) fn tokens(&self) -> impl Iterator<Item = (u64, &ResolvedPath)> {
+        self.dirs.iter().map(|(path, dir)| (dir.token(), path))
     }
 
-    fn read_plugin_dir(
+    /// Returns the tokens of plugins with files that could not be read for a transient reason.
+    pub(super) fn failed_tokens(&self) -> impl Iterator<Item = u64> {
+        self.dirs.values().filter(|dir| dir.has_transient_error()).map(PluginDir::token)
+    }
+
+    /// Returns the tokens of plugins with files that changed since they were read.
+    pub(super) fn outdated_tokens(
         &self,
+        snapshot: &AllowedDirsSnapshot,
+    ) -> impl Iterator<Item = u64> {
+        let outdated = self.dirs.iter().filter(|(path, dir)| dir.is_outdated(snapshot, path));
+        outdated.map(|(_, dir)| dir.token())
+    }
+
+    /// Reads a plugin again. Returns whether the plugin changed. If `settled` is false, a plugin
+    /// with files that no longer parse stays unchanged, and its token is added to `unstable`.
+    pub(super) fn reread(
+        &mut self,
         dir: &ResolvedPath,
-        token: u64,
-        manifest: Option<&(PluginManifest, RelPath)>,
-        watching: &dyn DirWatcher,
-    ) -> PluginDir {
-        let reader = self.plugin_reader(watching);
-        let (mut plugin, mut guards) = (PluginContents::default(), Vec::new());
-        if let Some((manifest, file)) = manifest {
-            (plugin, guards) = reader.read(dir, manifest, file, token);
+        is_root: bool,
+        settled: bool,
+        unstable: &mut Vec<u64>,
+        reader: &PluginReader<'_>,
+    ) -> bool {
+        let Some(plugin_dir) = self.dirs.get_mut(dir) else { return false };
+        let (differs, is_stable) = plugin_dir.reread(reader, dir, is_root, settled);
+        if !is_stable {
+            unstable.push(plugin_dir.token());
         }
-        let lists = if *dir == self.path {
-            let paths = marketplace::MARKETPLACE_PATHS.iter();
-            let paths = paths.filter_map(|path| RelPath::new(path.as_bytes()));
-            paths
-                .filter_map(|file| read_marketplace_file(&reader, dir, file, token, &mut guards))
-                .collect()
-        } else {
-            Vec::new()
-        };
-        PluginDir {
-            token,
-            guards,
-            manifest: manifest.cloned(),
-            contents: plugin,
-            marketplace_files: lists,
-            built_plugin: None,
-            is_unchanged: false,
-        }
+        differs
     }
 
-    /// The directories that may be plugins, and the root, by how they were walked to.
-    fn plugin_dir_candidates(&self) -> Vec<DirToScan> {
-        let may_hold = |(spot, node): &(&ResolvedPath, &ScannedDir)| {
-            node.listing.as_ref().is_ok_and(|l| l.may_hold_manifest) || **spot == self.path
-        };
-        let dirs = self.dirs.iter().filter(may_hold).map(|(spot, node)| node.to_scan(spot));
-        let mut dirs: Vec<_> = dirs.collect();
-        dirs.sort_by(|a, b| a.path.cmp(&b.path));
-        dirs
-    }
-
-    /// Reads the manifests that are not held, and says what is wrong with any; gives the plugins of
-    /// the directories that were asked on the way.
-    pub(super) fn read_missing_manifests(
+    /// Returns all plugins and marketplaces of `candidates`. If `trusted` is set, plugins that were
+    /// read before are not read again.
+    pub(super) fn collect(
         &mut self,
-        entered: &HashMap<ResolvedPath, bool>,
-        diagnostics: &mut BoundedDiagnostics,
-    ) -> HashMap<ResolvedPath, Option<Arc<PluginNamespace>>> {
-        let dirs = self.plugin_dir_candidates();
-        let Self { snapshot: ground, path: root, manifests, .. } = self;
-        let mut namespaces = NamespaceResolver {
-            snapshot: ground,
-            root,
-            entered_dirs: entered,
-            manifests,
-            namespace_cache: HashMap::new(),
-        };
-        for visit in dirs {
-            namespaces.find_namespace(&visit.resolved, diagnostics);
-        }
-        namespaces.namespace_cache
-    }
-
-    /// Every plugin and marketplace below the root, read where they are not held. `trusted`: what is
-    /// held is as it is on the disk. Gives new directories tokens.
-    pub(super) fn collect_plugins(
-        &mut self,
-        diagnostics: &mut BoundedDiagnostics,
+        candidates: &[DirToScan],
+        root: &ResolvedPath,
         trusted: bool,
+        reader: &PluginReader<'_>,
         next_token: &AtomicU64,
-        watching: &dyn DirWatcher,
+        diagnostics: &mut BoundedDiagnostics,
     ) -> PluginSet {
-        let dirs = self.plugin_dir_candidates();
-        let mut gathered = PluginSet::default();
-        let mut old = std::mem::take(&mut self.plugin_dirs);
-        let (mut room, mut left_out) = (MAX_ROOT_PLUGIN_BYTES, 0);
-        for visit in dirs {
-            let read = self.manifests.get(&visit.resolved).cloned();
-            let manifest = read.as_ref().and_then(namespaces::ManifestLookup::usable_manifest);
-            gathered
-                .manifest_files
-                .add_standard_files(&visit.path, visit.resolved.strip_prefix(&self.path).as_ref());
-            if manifest.is_none() && visit.resolved != self.path {
+        let mut set = PluginSet::default();
+        let mut old = std::mem::take(&mut self.dirs);
+        let (mut remaining_bytes, mut omitted) = (MAX_ROOT_PLUGIN_BYTES, 0);
+        for dir in candidates {
+            let lookup = self.manifests.get(&dir.resolved);
+            let manifest = lookup.and_then(ManifestLookup::usable_manifest);
+            let real = dir.resolved.strip_prefix(root);
+            set.manifest_files.add_standard_files(&dir.path, real.as_ref());
+            let is_root = dir.resolved == *root;
+            if manifest.is_none() && !is_root {
                 continue;
             }
-            let last = old.remove(&visit.resolved);
-            let mut held = match last {
-                Some(last) if trusted && last.manifest == manifest => last,
+            let mut plugin_dir = match old.remove(&dir.resolved) {
+                Some(last) if trusted && last.has_manifest(manifest.as_ref()) => last,
                 last => {
                     let token = next_token.fetch_add(1, Ordering::Relaxed);
-                    let mut new =
-                        self.read_plugin_dir(&visit.resolved, token, manifest.as_ref(), watching);
-                    if let Some(last) = last {
-                        new.keep_last_good(&last);
-                        new.built_plugin = last.built_plugin;
-                    }
-                    new
+                    let manifest = manifest.as_ref();
+                    let new = PluginDir::read(reader, &dir.resolved, is_root, token, manifest);
+                    new.with_last(last)
                 }
             };
-            held.report_problems(&visit.path, diagnostics);
-            if let (Some((_, file)), Some(read)) = (manifest, &read) {
-                if gathered.plugins.len() == MAX_ROOT_PLUGINS {
-                    left_out += 1;
+            plugin_dir.report_problems(&dir.path, diagnostics);
+            if let (Some((_, file)), Some(lookup)) = (manifest, lookup) {
+                if set.plugins.len() == MAX_ROOT_PLUGINS {
+                    omitted += 1;
                 } else {
-                    let (plugin, problem) =
-                        held.build_plugin(&visit.path, &read.other_files, &mut room);
+                    let (plugin, problem) = plugin_dir.build_plugin(
+                        &dir.path,
+                        &lookup.other_files,
+                        &mut remaining_bytes,
+                    );
                     if let Some(problem) = problem {
-                        let resource = Some(visit.path.join_path(&file));
+                        let resource = Some(dir.path.join_path(&file));
                         diagnostics.push(Diagnostic { resource, problem });
                     }
-                    gathered.plugins.extend(plugin);
+                    set.plugins.extend(plugin);
                 }
             }
-            for file in held.contents.files.iter().filter(|file| file.kind.is_json()) {
-                let place = file.real_path.as_ref().and_then(|real| real.strip_prefix(&self.path));
-                gathered.manifest_files.add_file(visit.path.join_path(&file.file), place);
+            for (file, real_path) in plugin_dir.json_files() {
+                let real = real_path.and_then(|path| path.strip_prefix(root));
+                set.manifest_files.add_file(dir.path.join_path(file), real);
             }
-            gathered
-                .marketplaces
-                .extend(held.marketplace_files.iter().filter_map(|list| list.marketplace.clone()));
-            self.plugin_dirs.insert(visit.resolved.clone(), held);
+            set.marketplaces.extend(plugin_dir.marketplaces().cloned());
+            self.dirs.insert(dir.resolved.clone(), plugin_dir);
         }
-        if left_out > 0 {
-            let why =
-                format!("a root may have {MAX_ROOT_PLUGINS} plugins; {left_out} are left out");
-            let problem = FileProblem::warning(DiagnosticCode::LimitReached, why);
+        if omitted > 0 {
+            let message =
+                format!("a root may have {MAX_ROOT_PLUGINS} plugins; {omitted} are omitted");
+            let problem = FileProblem::warning(DiagnosticCode::LimitReached, message);
             diagnostics.push(Diagnostic { resource: None, problem });
         }
-        gathered.manifest_files.sort_and_dedup();
-        gathered
+        set.manifest_files.sort_and_dedup();
+        set
     }
 }

@@ -1,345 +1,281 @@
-//! Everything that is held of one root between searches, so that a change re-reads what changed and
-//! nothing else. Blocking; reads on a few threads of its own, so that a root that hangs holds up
-//! nobody else.
+//! State of one root between scans: a change rescans only the directories that it affects. All
+//! functions block. Directories are listed on threads of the scan, so that a root whose filesystem
+//! hangs delays no other root.
 
 use super::allowed_dirs::AllowedDirs;
-use super::catalog_builder::CatalogBuilder;
-use super::dir_lister::{DirLister, ListBuffers, ListedDir, is_manifest_directory};
-use super::dir_watcher::{DirWatcher, NoDirWatcher, WatchGuard};
+use super::dir_watcher::{DirWatcher, NoDirWatcher};
+use super::root_watches::{RootWatches, WatchRole};
 use super::scan_progress::ScanProgress;
-use super::scanned_root::{DirChange, ScannedDirs, ScannedRoot, keep_last_good_skill};
+use super::scanned_dir::ScannedDirs;
+use super::scanned_root::{ScanContext, ScannedRoot};
 use crate::domain::search::SearchRules;
-use crate::domain::{Catalog, PublishedRoot, ResolvedPath, RootReason};
-use std::collections::{HashMap, HashSet};
+use crate::domain::{Catalog, PublishedRoot, RootReason};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// What to search, and how.
+/// Root to scan, and the rules for the scan.
 #[derive(Debug, Clone)]
 pub struct ScanTarget {
-    /// The root's path, absolute, as selected.
+    /// Absolute path of the root, as selected.
     pub path: Box<[u8]>,
-    /// What the search may do. Whether links are followed, and the fences, come from `published`.
+    /// Rules of the scan. `follow_links` and `nested_roots` are adapted to `published`.
     pub rules: SearchRules,
-    /// All published roots; the target may be one of them, by any path.
+    /// All published roots. The target may be one of them, by any path.
     pub published: Arc<[PublishedRoot]>,
 }
 
-/// What was told of a root since it was looked at.
+/// Reported changes of a root since its last scan.
 #[derive(Debug, Default)]
 pub struct DirtyDirs {
     /// Tokens of directories that changed.
     pub tokens: HashSet<u64>,
-    /// Those of them that were moved, or on whose way something was. It may be back by now, and look
-    /// as it did; what was read by a path while it was away was read of something else, or not at all.
+    /// Tokens among them of directories that were moved, or on whose path a directory was moved.
+    /// Even if such a directory is back and looks unchanged, files that were read by their path in
+    /// the meantime may have been other files.
     pub moved: HashSet<u64>,
-    /// Whether to compare every file that was read with the disk. A change through another name of a
-    /// file, made before the file was known to have one, is found only in this way.
+    /// Whether to compare every file that was read with the disk. Only this finds a change that was
+    /// made by another name of a file before the file was known to have other names.
     pub compare_files: bool,
 }
 
-/// What a look at a root gave.
+/// Result of scanning a root.
 #[derive(Debug)]
 pub struct ScanOutcome {
-    /// What the root holds; `None` where it is as it was.
+    /// New catalog or error; `None` if nothing changed.
     pub catalog: Option<Result<Arc<Catalog>, RootReason>>,
-    /// Tokens of directories to look at again once they are quiet.
+    /// Tokens of directories to rescan after the debounce time.
     pub unstable: Vec<u64>,
 }
 
-/// What is held of one root.
+/// Index of one root.
 #[derive(Debug)]
 pub struct RootIndex {
-    pub(super) target: ScanTarget,
-    pub(super) next_token: AtomicU64,
-    pub(super) watch_roles: HashMap<u64, WatchRole>,
-    /// Watches on the way to the root.
-    pub(super) path_watches: Vec<WatchGuard>,
-    /// Watches on the places for manifests above the root.
-    pub(super) ancestor_watches: Vec<WatchGuard>,
-    /// Why the root could not be used, when it was looked at last.
-    pub(super) unusable_reason: Option<RootReason>,
-    pub(super) scanned_root: Option<ScannedRoot>,
+    target: ScanTarget,
+    next_token: AtomicU64,
+    watches: RootWatches,
+    /// Reason why the last scan could not use the root.
+    unusable_reason: Option<RootReason>,
+    scanned_root: Option<ScannedRoot>,
 }
 
-/// What a watched directory is to the root.
-#[derive(Debug, Clone)]
-pub(super) enum WatchRole {
-    /// It was listed.
-    Listed(ResolvedPath),
-    /// A plugin declares something in it, or the root lists plugins in it.
-    Plugin(ResolvedPath),
-    /// It is on the way to the root.
-    RootPath,
-    /// It is above the root, and may hold or is the directory of a manifest.
-    Ancestor(ResolvedPath),
-}
-
-/// Searches a root once, and forgets all but the catalog.
+/// Scans a root once, and keeps only its catalog.
 pub fn scan_root(
     allowed: &AllowedDirs,
     target: &ScanTarget,
     progress: &ScanProgress,
 ) -> Result<Arc<Catalog>, RootReason> {
-    let mut survey = RootIndex::new(target.clone());
-    let surveyed = survey.rescan_all(allowed, &NoDirWatcher, progress);
-    surveyed.catalog.unwrap_or(Err(RootReason::IoError))
+    let mut index = RootIndex::new(target.clone());
+    let outcome = index.rescan_all(allowed, &NoDirWatcher, progress);
+    outcome.catalog.unwrap_or(Err(RootReason::IoError))
 }
 
 impl RootIndex {
-    /// Nothing is known yet.
+    /// Creates an empty index.
     #[must_use]
     pub fn new(target: ScanTarget) -> Self {
         Self {
             target,
             next_token: AtomicU64::new(0),
-            watch_roles: HashMap::new(),
-            path_watches: Vec::new(),
-            ancestor_watches: Vec::new(),
+            watches: RootWatches::default(),
             unusable_reason: None,
             scanned_root: None,
         }
     }
 
-    /// Searches by another target, of the same path, from the next look at everything on.
+    /// Replaces the target by another target with the same path. The next full scan uses it.
     pub fn set_target(&mut self, target: ScanTarget) {
         self.target = target;
-        if let Some(found) = &mut self.scanned_root {
-            // Put together by the rules that were.
-            found.catalog_builder = CatalogBuilder::default();
+        if let Some(root) = &mut self.scanned_root {
+            root.forget_built_skills();
         }
     }
 
-    /// Searches the root from its path on. Only what a file last said when it still parsed is taken
-    /// over from before.
+    /// Scans the whole root, starting with its path. From the last scan, only the last good version
+    /// of files that no longer parse is used.
     pub fn rescan_all(
         &mut self,
         allowed: &AllowedDirs,
-        watching: &dyn DirWatcher,
+        watcher: &dyn DirWatcher,
         progress: &ScanProgress,
     ) -> ScanOutcome {
-        self.watch_roles.clear();
-        let old =
-            (std::mem::take(&mut self.path_watches), std::mem::take(&mut self.ancestor_watches));
-        self.watch_root_path(watching);
-        let catalog = match self.resolve_root(allowed.snapshot_for_path(&self.target.path)) {
+        let old_watches = std::mem::take(&mut self.watches);
+        self.watches.watch_root_path(&self.target.path, &self.next_token, watcher);
+        let snapshot = allowed.snapshot_for_path(&self.target.path);
+        let catalog = match ScannedRoot::resolve(&self.target, snapshot) {
             Err(reason) => {
                 if reason == RootReason::SandboxDenied && self.unusable_reason != Some(reason) {
                     tracing::warn!(
-                        "a root was made anew after the daemon restricted itself, and is closed to it; \
-                         restart the daemon"
+                        "the sandbox denies access to a root that was re-created after the start \
+                         of the daemon; restart the daemon"
                     );
                 }
                 self.unusable_reason = Some(reason);
                 self.scanned_root = None;
                 Err(reason)
             }
-            Ok(mut found) => {
-                let mut old = ScannedDirs::new();
-                if let Some(mut last) = self.scanned_root.take() {
-                    old = last.take_dirs_for(&found.snapshot);
-                    (found.catalog_builder, found.catalog) = (last.catalog_builder, last.catalog);
-                    found.plugin_dirs = last.plugin_dirs;
-                }
-                self.watch_ancestors(&found, watching);
-                let catalog = self.run_search(&mut found, old, false, watching, progress);
-                self.scanned_root = Some(found);
+            Ok(mut root) => {
+                let last = self.scanned_root.take();
+                let dirs = last.map_or_else(ScannedDirs::new, |last| root.take_over(last));
+                self.watches.watch_ancestors(&root, &self.next_token, watcher);
+                let (target, next_token) = (&self.target, &self.next_token);
+                let context = ScanContext { target, next_token, watcher, progress };
+                let catalog = root.scan(dirs, false, &mut self.watches, &context);
+                self.scanned_root = Some(root);
                 Ok(catalog)
             }
         };
-        drop(old);
-        let unsettled = self.outdated_by_hard_links(progress).into_iter().collect();
-        ScanOutcome { catalog: Some(catalog), unstable: unsettled }
+        // The new watches exist, so that no change was missed in between.
+        drop(old_watches);
+        let unstable = self.outdated_by_hard_links(progress).into_iter().collect();
+        ScanOutcome { catalog: Some(catalog), unstable }
     }
 
-    /// Looks again at the directories of the tokens. Where a file does not parse and its directory
-    /// is not `quiet` yet, it stays as it was for now.
+    /// Rescans the directories of the dirty tokens. If `settled` is false, a file that no longer
+    /// parses keeps its last good version.
     pub fn rescan_dirty(
         &mut self,
         allowed: &AllowedDirs,
         dirty: &DirtyDirs,
-        quiet: bool,
-        watching: &dyn DirWatcher,
+        settled: bool,
+        watcher: &dyn DirWatcher,
         progress: &ScanProgress,
     ) -> ScanOutcome {
         let mut tokens = dirty.tokens.clone();
         if dirty.compare_files {
             tokens.extend(self.outdated_tokens(progress));
         }
-        let mut surveyed =
-            self.relist_dirs(allowed, &tokens, &dirty.moved, quiet, watching, progress);
-        surveyed.unstable.extend(self.outdated_by_hard_links(progress));
-        surveyed
+        let mut outcome =
+            self.rescan_tokens(allowed, &tokens, &dirty.moved, settled, watcher, progress);
+        outcome.unstable.extend(self.outdated_by_hard_links(progress));
+        outcome
     }
 
-    fn relist_dirs(
+    fn rescan_tokens(
         &mut self,
         allowed: &AllowedDirs,
         tokens: &HashSet<u64>,
         moved: &HashSet<u64>,
-        quiet: bool,
-        watching: &dyn DirWatcher,
+        settled: bool,
+        watcher: &dyn DirWatcher,
         progress: &ScanProgress,
     ) -> ScanOutcome {
-        let mut search_again =
-            self.rewatch_ancestors(tokens, watching) | self.invalidate_moved(moved);
-        let Some(found) = &mut self.scanned_root else {
-            return self.rescan_all(allowed, watching, progress);
+        let path = &self.target.path;
+        let Some(root) = &mut self.scanned_root else {
+            return self.rescan_all(allowed, watcher, progress);
         };
-        search_again |= found.forget_failed_manifests();
-        let mut relist: HashSet<ResolvedPath> = HashSet::new();
-        let mut declaring: HashSet<ResolvedPath> = HashSet::new();
-        let mut unsettled = Vec::new();
-        let truncated = found.catalog.as_ref().is_some_and(|c| c.header.truncated);
+        let mut scan_again =
+            self.watches.rewatch_ancestors(tokens, root, &self.next_token, watcher);
+        scan_again |= root.invalidate_moved(moved, &self.watches);
+        scan_again |= root.forget_failed_manifests();
+        let (mut listed, mut plugins) = (HashSet::new(), HashSet::new());
+        let mut unstable = Vec::new();
         for token in tokens {
-            match self.watch_roles.get(token) {
-                // Of a directory that is no longer part of the root, or was looked at above.
+            match self.watches.role(*token) {
+                // Ancestors were watched and invalidated above.
                 None | Some(WatchRole::Ancestor(_)) => {}
                 Some(WatchRole::RootPath) => {
                     if moved.contains(token)
-                        || found.has_moved(
-                            &allowed.snapshot_for_path(&self.target.path),
-                            &self.target.path,
-                        )
+                        || root.has_moved(&allowed.snapshot_for_path(path), path)
                     {
-                        return self.rescan_all(allowed, watching, progress);
+                        return self.rescan_all(allowed, watcher, progress);
                     }
                 }
-                Some(WatchRole::Plugin(dir)) => drop(declaring.insert(dir.clone())),
+                Some(WatchRole::Plugin(dir)) => drop(plugins.insert(dir.clone())),
                 Some(WatchRole::Listed(dir)) => {
-                    let name = dir.rel_path.file_name().unwrap_or_default();
-                    if let Some(parent) = dir.parent() {
-                        if is_manifest_directory(dir) {
-                            if found.reread_manifest(&parent, quiet) {
-                                search_again = true;
-                            } else {
-                                unsettled.push(*token);
-                            }
-                        } else if name == b"agents" && found.dirs.contains_key(&parent) {
-                            relist.insert(parent);
-                        }
+                    match root.reread_manifest_in(dir, settled) {
+                        Some(true) => scan_again = true,
+                        Some(false) => unstable.push(*token),
+                        None => {}
                     }
-                    relist.insert(dir.clone());
-                    // Nothing is told of one that could not be listed, but here.
-                    relist.extend(found.unlisted_dirs_in(dir));
+                    listed.extend(root.dirs_to_relist(dir));
                 }
             }
         }
-        let (mut skills, mut elsewhere) = (Vec::new(), Vec::new());
-        let lister = DirLister {
-            snapshot: &found.snapshot,
-            limits: &found.rules.limits,
-            root_name: root_name(&self.target.path),
-            watcher: watching,
+        let (target, next_token) = (&self.target, &self.next_token);
+        let context = ScanContext { target, next_token, watcher, progress };
+        let relisted = root.relist(listed, settled, &mut unstable, &context);
+        scan_again |= relisted.scan_again;
+        scan_again |= root.reread_plugins(&plugins, settled, &mut unstable, &context);
+        root.mark_stale(&relisted.replaced);
+        let catalog = if scan_again {
+            let dirs = root.take_dirs();
+            Some(root.scan(dirs, true, &mut self.watches, &context))
+        } else {
+            root.replace_skills(&relisted.skills)
         };
-        let mut scratch = ListBuffers::default();
-        let mut queue: Vec<_> = relist.into_iter().collect();
-        let mut links_looked_at = false;
-        while let Some(dir) = queue.pop() {
-            let Some(node) = found.dirs.get_mut(&dir) else { continue };
-            let visit = node.to_scan(&dir);
-            let ListedDir { listing, guards, fingerprints: files } =
-                lister.list_dir(&visit, node.token, &mut scratch);
-            progress.tick();
-            let listing = listing.map(|new| {
-                let (new, is_settled) =
-                    keep_last_good_skill(new, node.listing.as_deref().ok(), quiet);
-                if !is_settled {
-                    unsettled.push(node.token);
-                }
-                new
-            });
-            match DirChange::between(&dir, &listing, &node.listing, truncated) {
-                DirChange::None => {}
-                DirChange::SkillFileOnly(old, new) => {
-                    match found.catalog_builder.replace_skill(&node.walked_path, &old, &new) {
-                        Some(skill) => skills.push(skill),
-                        None => search_again = true,
-                    }
-                }
-                DirChange::Structure(moved) => {
-                    found.manifests.remove(&dir);
-                    search_again = true;
-                    elsewhere.extend(moved);
-                }
-            }
-            let went = listing.is_err() && node.listing.is_ok();
-            node.listing = listing.map(Arc::new);
-            (node.guards, node.fingerprints) = (guards, files);
-            found.has_new_hard_links |= files.has_hard_links;
-            if went && !links_looked_at {
-                // A link that led here may lead elsewhere by now, though no event told: what it
-                // leads to must come in the revision in which this goes.
-                links_looked_at = true;
-                let strayed = found
-                    .dirs
-                    .iter()
-                    .filter(|(s, n)| n.has_unreported_change(s, &found.snapshot, progress));
-                queue.extend(strayed.map(|(spot, _)| spot.clone()));
-            }
-        }
-        search_again |= found.reread_plugins(&declaring, quiet, &mut unsettled, watching, progress);
-        found.mark_stale(&elsewhere);
-        if !search_again {
-            let catalog = found.catalog.as_ref().filter(|_| !skills.is_empty());
-            let catalog = catalog.map(|last| Arc::new(last.with_replaced_skills(&skills)));
-            if let Some(new) = &catalog {
-                found.catalog = Some(new.clone());
-            }
-            return ScanOutcome { catalog: catalog.map(Ok), unstable: unsettled };
-        }
-        let Some(mut found) = self.scanned_root.take() else {
-            return ScanOutcome { catalog: None, unstable: unsettled };
-        };
-        let nodes = std::mem::take(&mut found.dirs);
-        let catalog = self.run_search(&mut found, nodes, true, watching, progress);
-        self.scanned_root = Some(found);
-        ScanOutcome { catalog: Some(Ok(catalog)), unstable: unsettled }
+        ScanOutcome { catalog: catalog.map(Ok), unstable }
     }
 
-    /// Trusts nothing any more that is below these directories, or below what they link to; says
-    /// whether there is such a directory.
-    fn invalidate_moved(&mut self, moved: &HashSet<u64>) -> bool {
-        let Some(found) = &mut self.scanned_root else { return false };
-        let listed = moved.iter().filter_map(|token| match self.watch_roles.get(token) {
-            Some(WatchRole::Listed(dir)) => Some(dir),
-            _ => None,
-        });
-        let moved: Vec<_> = listed.flat_map(|dir| found.dirs_reached_from(dir)).collect();
-        found.mark_stale(&moved);
-        !moved.is_empty()
+    /// Returns the tokens of directories that need a rescan although inotify reported nothing. In
+    /// such a directory a link target moved, a read failed, or a filesystem was mounted or
+    /// unmounted at one of `mounts`. Returns `None` if the root itself moved, or may exist now.
+    pub fn unreported_changes(
+        &self,
+        allowed: &AllowedDirs,
+        mounts: &HashSet<Box<[u8]>>,
+        progress: &ScanProgress,
+    ) -> Option<HashSet<u64>> {
+        let path = &self.target.path;
+        let snapshot = if mounts.is_empty() {
+            allowed.recent_snapshot()
+        } else {
+            allowed.snapshot_for_path(path)
+        };
+        let Some(root) = &self.scanned_root else {
+            let reason = ScannedRoot::resolve(&self.target, snapshot).err();
+            let is_same = reason == self.unusable_reason && reason.is_some();
+            return is_same.then(HashSet::new);
+        };
+        if root.has_moved(&snapshot, path) {
+            return None;
+        }
+        Some(root.unreported_changes(mounts, progress))
     }
 
-    /// What was found last, or why nothing was.
+    /// Returns the tokens of directories in which a file changed since it was read.
+    fn outdated_tokens(&self, progress: &ScanProgress) -> HashSet<u64> {
+        let root = self.scanned_root.as_ref();
+        root.map_or_else(HashSet::new, |root| root.outdated_tokens(&self.watches, progress))
+    }
+
+    /// Returns the tokens of outdated directories if a hard-linked file was listed since the last
+    /// call. Another name of the file may be in a directory that was listed before, for which
+    /// inotify reported nothing.
+    fn outdated_by_hard_links(&mut self, progress: &ScanProgress) -> HashSet<u64> {
+        let root = self.scanned_root.as_mut();
+        if root.is_some_and(ScannedRoot::take_new_hard_links) {
+            self.outdated_tokens(progress)
+        } else {
+            HashSet::new()
+        }
+    }
+
+    /// Returns the last catalog, or the reason why there is none.
     #[must_use]
     pub fn last_result(&self) -> Option<Result<Arc<Catalog>, RootReason>> {
         match &self.scanned_root {
-            Some(found) => found.catalog.clone().map(Ok),
+            Some(root) => root.catalog().cloned().map(Ok),
             None => self.unusable_reason.map(Err),
         }
     }
 
-    /// Whether the root could be used when it was looked at last.
+    /// Whether the last scan could use the root.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.scanned_root.is_some()
     }
 
-    /// The name of a filesystem below the root that tells no events of what others change, if there
-    /// is one.
+    /// Returns the name of a filesystem below the root on which other machines change files without
+    /// an inotify event, if there is one.
     #[must_use]
     pub fn no_inotify_support(&self) -> Option<&'static str> {
-        self.scanned_root.as_ref()?.filesystems.no_inotify_support()
+        self.scanned_root.as_ref()?.filesystems().no_inotify_support()
     }
 
-    /// Whether an overlay filesystem is below the root, which misses some events.
+    /// Whether an overlay filesystem is below the root. Some of its changes cause no event.
     #[must_use]
     pub fn has_overlay(&self) -> bool {
-        self.scanned_root.as_ref().is_some_and(|found| found.filesystems.has_overlay())
+        self.scanned_root.as_ref().is_some_and(|root| root.filesystems().has_overlay())
     }
-}
-
-/// The name of a root that is itself a skill and has none.
-pub(super) fn root_name(path: &[u8]) -> Option<&[u8]> {
-    path.split(|b| *b == b'/').rfind(|s| !s.is_empty())
 }

@@ -1,143 +1,151 @@
-//! How the root of a survey is found, and what is watched on the way to it and above it.
+//! Watches of one root, and the meaning of the tokens under which its directories are watched.
 
-use super::allowed_dirs::{AllowedDirsSnapshot, identity};
-use super::catalog_builder::CatalogBuilder;
 use super::dir_lister::{MANIFEST_DIRECTORIES, manifest_file};
-use super::dir_watcher::{DirWatcher, watch_hard_links};
-use super::filesystem_types::FilesystemTypes;
-use super::namespaces::ManifestsByDir;
-use super::open_file::{self, resolve_error};
+use super::dir_watcher::{DirWatcher, WatchGuard, watch_hard_links};
+use super::open_file;
 use super::path_resolution::path_lookups;
-use super::plugin_set::PluginDirs;
-use super::root_index::{RootIndex, WatchRole};
-use super::scanned_root::{ScannedDirs, ScannedRoot};
-use crate::domain::{ResolvedPath, RootReason};
-use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, fstat, openat};
-use rustix::io::Errno;
-use std::collections::HashSet;
+use super::scanned_root::ScannedRoot;
+use crate::domain::ResolvedPath;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-impl RootIndex {
-    /// Finds the root on this ground, and says why where it cannot be used.
-    pub(super) fn resolve_root(
-        &self,
-        ground: Arc<AllowedDirsSnapshot>,
-    ) -> Result<ScannedRoot, RootReason> {
-        let root = ground.resolve(&self.target.path)?;
-        let fd = ground.open(&root, OFlags::RDONLY | OFlags::DIRECTORY);
-        let fd = fd.map_err(|error| root_open_reason(&ground, &root, error))?;
-        let root_identity = identity(&fstat(&fd).map_err(resolve_error)?);
-        let mut rules = self.target.rules.clone();
-        let mut scope = None;
-        let places = ground.published_paths_of(&self.target.published);
-        for (published, place) in self.target.published.iter().zip(&places.by_root) {
-            if place.as_ref() == Some(&root) {
-                scope = scope.or(Some(published.scope));
-                rules.follow_links &= published.follow_links;
-            }
-        }
-        rules.nested_roots = places.all.clone();
-        Ok(ScannedRoot {
-            snapshot: ground,
-            path: root,
-            identity: root_identity,
-            rules,
-            scope,
-            dirs: ScannedDirs::new(),
-            manifests: ManifestsByDir::new(),
-            plugin_dirs: PluginDirs::new(),
-            catalog_builder: CatalogBuilder::default(),
-            filesystems: FilesystemTypes::default(),
-            catalog: None,
-            has_new_hard_links: false,
-        })
+/// Watches of the path to a root and of the directories above the root. The watches of the scanned
+/// directories belong to these.
+#[derive(Debug, Default)]
+pub(super) struct RootWatches {
+    roles: HashMap<u64, WatchRole>,
+    /// Watches of the directories on the path to the root.
+    path_guards: Vec<WatchGuard>,
+    /// Watches of the places for manifests above the root.
+    ancestor_guards: Vec<WatchGuard>,
+}
+
+/// Relation of a watched directory to the root.
+#[derive(Debug, Clone)]
+pub(super) enum WatchRole {
+    /// The directory was listed.
+    Listed(ResolvedPath),
+    /// The directory has a plugin, or is the root with a marketplace.
+    Plugin(ResolvedPath),
+    /// The directory is on the path to the root.
+    RootPath,
+    /// The directory is above the root, and holds a manifest or may hold one.
+    Ancestor(ResolvedPath),
+}
+
+impl RootWatches {
+    /// Returns the role of a token; `None` if the directory is no longer part of the root.
+    pub(super) fn role(&self, token: u64) -> Option<&WatchRole> {
+        self.roles.get(&token)
     }
 
-    pub(super) fn register_watch_role(&mut self, token: WatchRole) -> u64 {
-        let number = self.next_token.fetch_add(1, Ordering::Relaxed);
-        self.watch_roles.insert(number, token);
-        number
+    pub(super) fn reserve(&mut self, additional: usize) {
+        self.roles.reserve(additional);
     }
 
-    /// Watches each directory on the way to the root, for the entry that leads on.
-    pub(super) fn watch_root_path(&mut self, watching: &dyn DirWatcher) {
-        let token = self.register_watch_role(WatchRole::RootPath);
-        for (dir, name) in path_lookups(&self.target.path) {
+    pub(super) fn insert_listed(&mut self, token: u64, dir: ResolvedPath) {
+        self.roles.insert(token, WatchRole::Listed(dir));
+    }
+
+    pub(super) fn remove(&mut self, token: u64) {
+        self.roles.remove(&token);
+    }
+
+    /// Replaces the tokens of all plugins.
+    pub(super) fn replace_plugins(&mut self, plugins: impl Iterator<Item = (u64, ResolvedPath)>) {
+        self.roles.retain(|_, role| !matches!(role, WatchRole::Plugin(_)));
+        self.roles.extend(plugins.map(|(token, dir)| (token, WatchRole::Plugin(dir))));
+    }
+
+    /// Returns the token of a directory above the root.
+    pub(super) fn ancestor_token(&self, dir: &ResolvedPath) -> Option<u64> {
+        let is_same = |role: &WatchRole| matches!(role, WatchRole::Ancestor(above) if above == dir);
+        self.roles.iter().find(|(_, role)| is_same(role)).map(|(token, _)| *token)
+    }
+
+    fn register(&mut self, role: WatchRole, next_token: &AtomicU64) -> u64 {
+        let token = next_token.fetch_add(1, Ordering::Relaxed);
+        self.roles.insert(token, role);
+        token
+    }
+
+    /// Watches each directory on the path to the root, for the entry of the next component.
+    pub(super) fn watch_root_path(
+        &mut self,
+        path: &[u8],
+        next_token: &AtomicU64,
+        watcher: &dyn DirWatcher,
+    ) {
+        let token = self.register(WatchRole::RootPath, next_token);
+        for (dir, name) in path_lookups(path) {
             let dir = if dir.is_empty() { b"/" } else { &*dir };
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let path = Path::new(OsStr::from_bytes(dir));
             let Ok(fd) = openat(CWD, path, flags, Mode::empty()) else { continue };
-            self.path_watches.extend(watching.watch_dir(fd.as_fd(), token, Some(&name)));
+            self.path_guards.extend(watcher.watch_dir(fd.as_fd(), token, Some(&name)));
         }
     }
 
     /// Watches the places for manifests above the root.
-    pub(super) fn watch_ancestors(&mut self, found: &ScannedRoot, watching: &dyn DirWatcher) {
-        // They give the names of skills, which are the same for every caller.
-        let ground = found.snapshot.without_access_scope();
-        let mut above = found.path.parent();
+    pub(super) fn watch_ancestors(
+        &mut self,
+        root: &ScannedRoot,
+        next_token: &AtomicU64,
+        watcher: &dyn DirWatcher,
+    ) {
+        // The manifests give skills their names, which are the same for every caller.
+        let snapshot = root.snapshot().without_access_scope();
+        let mut above = root.path().parent();
         while let Some(dir) = above {
-            let token = self.register_watch_role(WatchRole::Ancestor(dir.clone()));
+            let token = self.register(WatchRole::Ancestor(dir.clone()), next_token);
             for name in MANIFEST_DIRECTORIES.map(str::as_bytes) {
-                let own = dir.join(name);
-                for (spot, only) in [(Some(&dir), Some(name)), (own.as_ref(), None)] {
+                let manifest_dir = dir.join(name);
+                for (path, only) in [(Some(&dir), Some(name)), (manifest_dir.as_ref(), None)] {
                     let flags = OFlags::PATH | OFlags::DIRECTORY;
-                    let opened = spot.map(|spot| ground.open(spot, flags));
+                    let opened = path.map(|path| snapshot.open(path, flags));
                     let Some(Ok(fd)) = opened else { continue };
-                    self.ancestor_watches.extend(watching.watch_dir(fd.as_fd(), token, only));
+                    self.ancestor_guards.extend(watcher.watch_dir(fd.as_fd(), token, only));
                 }
-                let manifest = own.map(|own| open_file::open_file(&ground, &own, &manifest_file()));
+                let manifest =
+                    manifest_dir.map(|dir| open_file::open_file(&snapshot, &dir, &manifest_file()));
                 if let Some(Ok(opened)) = manifest {
-                    watch_hard_links(watching, &opened, token, &mut self.ancestor_watches);
+                    watch_hard_links(watcher, &opened, token, &mut self.ancestor_guards);
                 }
             }
             above = dir.parent();
         }
     }
 
-    /// Watches the places above the root anew where one of them is dirty: a directory for a manifest
-    /// may have come. Says whether one was.
+    /// Watches the places above the root again if one of them is dirty, because a manifest
+    /// directory may have been created. Forgets the manifests above the root. Returns whether a
+    /// place was dirty.
     pub(super) fn rewatch_ancestors(
         &mut self,
         dirty: &HashSet<u64>,
-        watching: &dyn DirWatcher,
+        root: &mut ScannedRoot,
+        next_token: &AtomicU64,
+        watcher: &dyn DirWatcher,
     ) -> bool {
-        let is_above =
-            |token: &u64| matches!(self.watch_roles.get(token), Some(WatchRole::Ancestor(_)));
+        let is_above = |token: &u64| matches!(self.role(*token), Some(WatchRole::Ancestor(_)));
         if !dirty.iter().any(is_above) {
             return false;
         }
-        let Some(mut found) = self.scanned_root.take() else { return false };
-        let old = std::mem::take(&mut self.ancestor_watches);
-        // All of them are read again: a note with an old token means nothing from here on.
-        self.watch_roles.retain(|_, token| match token {
+        // The old watches are dropped once the new ones exist.
+        let _old = std::mem::take(&mut self.ancestor_guards);
+        // All manifests above the root are read again, so events with an old token have no meaning.
+        self.roles.retain(|_, role| match role {
             WatchRole::Ancestor(dir) => {
-                found.manifests.remove(dir);
+                root.forget_manifest(dir);
                 false
             }
             WatchRole::Listed(_) | WatchRole::Plugin(_) | WatchRole::RootPath => true,
         });
-        self.watch_ancestors(&found, watching);
-        drop(old);
-        self.scanned_root = Some(found);
+        self.watch_ancestors(root, next_token, watcher);
         true
-    }
-}
-
-/// Why a root cannot be opened. access(2) knows permissions only, so where it says yes it was the
-/// sandbox that said no.
-fn root_open_reason(ground: &AllowedDirsSnapshot, root: &ResolvedPath, error: Errno) -> RootReason {
-    let is_permitted = || {
-        let dir = ground.open(root, OFlags::PATH | OFlags::DIRECTORY)?;
-        accessat(&dir, c".", Access::READ_OK | Access::EXEC_OK, AtFlags::EACCESS)
-    };
-    match RootReason::from(resolve_error(error)) {
-        RootReason::PermissionDenied if is_permitted().is_ok() => RootReason::SandboxDenied,
-        reason => reason,
     }
 }

@@ -1,9 +1,9 @@
-//! Tells a search that is long from one that is stuck.
+//! Progress of a scan, to tell a long scan from a stuck scan.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// When work last went on.
+/// Time and number of the steps of a scan.
 #[derive(Debug)]
 pub struct ScanProgress {
     started_at: Instant,
@@ -12,7 +12,7 @@ pub struct ScanProgress {
 }
 
 impl ScanProgress {
-    /// Work that begins now.
+    /// Starts with the current time.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -28,19 +28,19 @@ impl ScanProgress {
         self.ticks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many directories were listed.
+    /// Number of directories that were listed.
     #[must_use]
     pub fn dirs_visited(&self) -> u64 {
         self.ticks.load(Ordering::Relaxed)
     }
 
-    /// How long ago the work began.
+    /// Time since the start of the scan.
     #[must_use]
     pub fn age(&self) -> Duration {
         self.started_at.elapsed()
     }
 
-    /// How long nothing has gone on.
+    /// Time since the last step.
     #[must_use]
     pub fn idle_time(&self) -> Duration {
         let last = Duration::from_millis(self.last_tick_ms.load(Ordering::Relaxed));

@@ -1,7 +1,7 @@
-//! Watches files that are found by their path, such as certificates and the config file. An event is a
-//! hint: the caller compares stamps and decides. A timer runs behind the events.
+//! Watches files by path, such as certificates and the config file. An event is a hint: the caller
+//! compares stamps and decides. A timer finds changes without events.
 //!
-//! Roots have a watcher of their own, on descriptors of their directories: see [`crate::watch`].
+//! Roots have another watcher, which watches descriptors of directories: see [`crate::watch`].
 
 mod stamp;
 mod tree;
@@ -20,26 +20,26 @@ use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-/// The longest time between two comparisons if no event comes, as on a network filesystem.
+/// Interval of comparisons without events, for example on a network filesystem.
 pub const COMPARE_INTERVAL: Duration = Duration::from_secs(10);
-/// How long no event may come before a hint is given: programs write in several steps.
+/// Time without events before a hint is reported: programs write a file in several steps.
 const DEBOUNCE: Duration = Duration::from_millis(100);
-/// The longest delay of a hint while events keep coming.
+/// Maximum delay of a hint while events keep coming.
 const MAX_DEBOUNCE: Duration = Duration::from_secs(1);
 
-/// Prints or logs a sentence about the watcher.
+/// Prints or logs a message about the watcher.
 pub type ReportFn = fn(&str);
 
-/// Reason why [`FileHints::wait`] returned.
+/// Reason why [`FileHints::wait_for_hint`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HintCause {
     /// Something happened in a watched directory.
     Event,
-    /// The time is over.
+    /// The interval ended.
     Timer,
 }
 
-/// The directories that are watched. Cheap to clone; all clones share one watcher.
+/// Set of watched directories. Cheap to clone; all clones share one watcher.
 #[derive(Debug, Clone)]
 pub struct WatchedDirs(Arc<Mutex<WatchedDirsState>>);
 
@@ -47,7 +47,7 @@ pub struct WatchedDirs(Arc<Mutex<WatchedDirsState>>);
 struct WatchedDirsState {
     watcher: WatcherGuard,
     dirs: BTreeSet<PathBuf>,
-    /// Directories whose watch failed and was reported.
+    /// Directories whose watch failed. Each failure is reported once.
     failed: BTreeSet<PathBuf>,
     report: ReportFn,
 }
@@ -60,16 +60,18 @@ pub struct FileHints {
     report: ReportFn,
 }
 
-/// Owns notify's watcher and survives the end of its thread.
+/// Watcher of the `notify` crate that survives a panic of the crate's thread.
 ///
-/// notify 8.2.1 panics in its thread if poll(2) fails, and afterwards in `watch` and `drop` of the caller.
+/// notify 8.2.1 panics in its thread if poll(2) fails, and then in `watch` and `drop` of the
+/// caller.
 #[derive(Debug)]
 struct WatcherGuard {
     watcher: Option<RecommendedWatcher>,
     is_alive: Arc<AtomicBool>,
 }
 
-/// Notes the end of notify's thread, which owns the event handler and drops it.
+/// Handles events on notify's thread. When the thread ends, it drops the handler, which clears
+/// `is_alive`.
 struct EventHandler {
     events: Sender<()>,
     is_alive: Arc<AtomicBool>,
@@ -96,8 +98,8 @@ pub fn start_file_watcher(report: ReportFn) -> (WatchedDirs, FileHints) {
 }
 
 impl WatchedDirs {
-    /// Watches these directories and no others. Compare stamps after this call, not before it: earlier
-    /// events are not reported. Blocks on the disk.
+    /// Watches these directories and no others. Compare stamps after this call, not before it:
+    /// earlier events are not reported. Blocks on the disk.
     pub fn watch_only(&self, dirs: &BTreeSet<PathBuf>) {
         for dir in dirs {
             self.watch(dir);
@@ -105,7 +107,7 @@ impl WatchedDirs {
         self.unwatch_others(dirs);
     }
 
-    /// Watches one more directory, or watches it again: another directory may have its path now.
+    /// Adds a watch. Replaces an existing watch, because another directory may have the path now.
     fn watch(&self, dir: &Path) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let WatchedDirsState { watcher, dirs, failed, report } = &mut *state;
@@ -114,7 +116,7 @@ impl WatchedDirs {
                 failed.remove(dir);
                 dirs.insert(dir.to_owned());
             }
-            // The directory is gone, or the end of the watcher is reported by the hints.
+            // The directory was removed, or `FileHints` reports the end of the watcher.
             Some(Err(notify::Error { kind: ErrorKind::PathNotFound, .. })) | None => {}
             Some(Err(error)) => {
                 if failed.insert(dir.to_owned()) {
@@ -129,7 +131,7 @@ impl WatchedDirs {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let WatchedDirsState { watcher, dirs, failed, .. } = &mut *state;
         for dir in dirs.difference(keep) {
-            // Fails if the directory is gone, and its watch with it.
+            // Fails if the directory was removed together with its watch.
             drop(watcher.call(|watcher| watcher.unwatch(dir)));
         }
         dirs.retain(|dir| keep.contains(dir));
@@ -138,9 +140,9 @@ impl WatchedDirs {
 }
 
 impl FileHints {
-    /// Waits for an event and the quiet after it, or until `longest` is over.
-    pub async fn wait_for_hint(&mut self, longest: Duration) -> HintCause {
-        let end = Instant::now() + longest;
+    /// Waits for an event and the debounce time after it, at most for `interval`.
+    pub async fn wait_for_hint(&mut self, interval: Duration) -> HintCause {
+        let end = Instant::now() + interval;
         loop {
             if !self.is_watcher_alive {
                 sleep_until(end).await;
@@ -152,8 +154,8 @@ impl FileHints {
                 Ok(None) => {
                     self.is_watcher_alive = false;
                     let interval = COMPARE_INTERVAL.as_secs();
-                    let sentence = "file watcher ended unexpectedly; comparing files every";
-                    (self.report)(&format!("{sentence} {interval} s"));
+                    let message = "file watcher ended unexpectedly; comparing files every";
+                    (self.report)(&format!("{message} {interval} s"));
                 }
             }
         }
@@ -168,7 +170,7 @@ impl FileHints {
 }
 
 impl HintCause {
-    /// The word for a log line.
+    /// Returns the name for log lines.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -185,7 +187,7 @@ impl WatcherGuard {
             return None;
         }
         let watcher = self.watcher.as_mut()?;
-        // The thread may end between the look and the call.
+        // The thread may end between the check and the call.
         catch_unwind(AssertUnwindSafe(|| call(watcher))).ok()
     }
 }
@@ -196,7 +198,7 @@ impl Drop for WatcherGuard {
         if self.is_alive.load(Ordering::Acquire) {
             drop(catch_unwind(AssertUnwindSafe(|| drop(watcher))));
         } else {
-            // The thread is gone: there is nothing to stop, and dropping would panic.
+            // Dropping the watcher after the end of its thread panics.
             std::mem::forget(watcher);
         }
     }
@@ -204,10 +206,10 @@ impl Drop for WatcherGuard {
 
 impl EventHandler {
     fn handle_event(&self, event: &notify::Result<Event>) {
-        // Reading a file reports access events; a comparison that reads would never end.
+        // Comparisons read files, which causes access events.
         let is_access = matches!(event, Ok(Event { kind: EventKind::Access(_), .. }));
         if !is_access {
-            // A full channel holds a hint already.
+            // If the channel is full, a hint is pending already.
             let _ = self.events.try_send(());
         }
     }

@@ -1,4 +1,4 @@
-//! Stamps that tell two states of a file apart, and the directories to watch for a file.
+//! Stamps that distinguish versions of a file, and the directories to watch for a file.
 
 use std::collections::BTreeSet;
 use std::fs::Metadata;
@@ -16,7 +16,8 @@ pub struct FileStamp {
 }
 
 impl FileStamp {
-    /// The stamp of the file that a path leads to; `None` if there is no such file. Blocks on the disk.
+    /// Returns the stamp of the file at a path; `None` if the file does not exist. Follows links.
+    /// Blocks on the disk.
     #[must_use]
     pub fn of_path(path: &Path) -> Option<Self> {
         std::fs::metadata(path).ok().as_ref().map(Self::new)
@@ -33,8 +34,8 @@ impl FileStamp {
     }
 }
 
-/// The directories in which a change can make these paths lead to other files: the directory of each path,
-/// and the directory of the file behind its links. Blocks on the disk.
+/// Returns the directories in which a change can make these paths refer to other files: the parent
+/// directories of the paths and of their link targets. Blocks on the disk.
 #[must_use]
 pub fn parent_dirs<'a>(files: impl IntoIterator<Item = &'a Path>) -> BTreeSet<PathBuf> {
     let mut dirs = BTreeSet::new();

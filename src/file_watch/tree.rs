@@ -1,4 +1,4 @@
-//! Watches a directory and every directory below it, and summarizes the state of all entries.
+//! Watches directory trees, and summarizes the state of all entries.
 
 use super::{FileStamp, WatchedDirs};
 use std::collections::BTreeSet;
@@ -8,14 +8,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Bounds of one walk.
+/// Limits of one walk.
 #[derive(Debug, Clone, Default)]
 pub struct TreeLimits {
-    /// The most directories that are watched.
+    /// Maximum number of watched directories.
     pub directories: usize,
-    /// The most entries that are compared.
+    /// Maximum number of compared entries.
     pub entries: usize,
-    /// Names of directories that are never entered.
+    /// Names of directories that the walk skips.
     pub excluded_dir_names: Vec<Box<[u8]>>,
 }
 
@@ -26,43 +26,44 @@ pub struct TreeState(u64);
 /// Watches the trees below these directories and no others. Each directory is watched before it is
 /// listed, so that no entry is missed. Links are compared, not followed. Blocks on the disk.
 #[must_use]
-pub fn watch_tree(watched: &WatchedDirs, tops: &[PathBuf], bounds: &TreeLimits) -> TreeState {
+pub fn watch_tree(watched: &WatchedDirs, tops: &[PathBuf], limits: &TreeLimits) -> TreeState {
     let mut hasher = DefaultHasher::new();
     let mut dirs = BTreeSet::new();
     let mut entries = 0;
-    let (mut waiting, mut parents) = (Vec::new(), Vec::new());
+    let (mut pending, mut parents) = (Vec::new(), Vec::new());
     for top in tops {
         if !top.exists()
             && let Some(parent) = parent_of(top)
         {
-            // The directory may be created later, or was a moment ago.
+            // The directory may be created later.
             watched.watch(&parent);
             parents.push(parent);
         }
-        waiting.extend(top.canonicalize().ok());
+        pending.extend(top.canonicalize().ok());
     }
-    waiting.hash(&mut hasher);
-    while let Some(dir) = waiting.pop() {
-        if dirs.len() == bounds.directories || !dirs.insert(dir.clone()) {
+    pending.hash(&mut hasher);
+    while let Some(dir) = pending.pop() {
+        if dirs.len() == limits.directories || !dirs.insert(dir.clone()) {
             continue;
         }
         watched.watch(&dir);
         let listed = std::fs::read_dir(&dir).into_iter().flatten().flatten();
-        let mut listed: Vec<_> = listed.take(bounds.entries.saturating_sub(entries)).collect();
+        let mut listed: Vec<_> = listed.take(limits.entries.saturating_sub(entries)).collect();
         entries += listed.len();
         listed.sort_by_key(std::fs::DirEntry::file_name);
         for entry in listed {
             let Ok(metadata) = entry.metadata() else { continue };
             let (name, is_dir) = (entry.file_name(), metadata.is_dir());
-            if is_dir && bounds.excluded_dir_names.iter().any(|passed| **passed == *name.as_bytes())
+            if is_dir
+                && limits.excluded_dir_names.iter().any(|excluded| **excluded == *name.as_bytes())
             {
                 continue;
             }
             (&dir, &name).hash(&mut hasher);
             if is_dir {
-                // Permission decides whether it can be listed.
+                // A change of the permissions can make the directory readable.
                 metadata.mode().hash(&mut hasher);
-                waiting.push(entry.path());
+                pending.push(entry.path());
             } else {
                 FileStamp::new(&metadata).hash(&mut hasher);
             }

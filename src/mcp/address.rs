@@ -1,37 +1,41 @@
-//! Under which URI each skill is served. The standard wants the last directory of a skill's URI to be
-//! its frontmatter's name, which a package's handle need not end in. Pure.
+//! URI of each skill. The standard requires that the last directory of a skill's URI is the name in
+//! its frontmatter. The handle of a package may have another last directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where a skill is served.
+/// Address of a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SkillAddress {
-    /// As a skill: at its package's handle, or beside it where its directory has another name.
+    /// URI of the skill: the handle of its package, or the handle with its last directory replaced
+    /// by the name.
     Uri(String),
-    /// As plain resources, at its package's handle: the standard does not allow its name.
+    /// Served as plain resources at the package's handle, because the standard does not allow the
+    /// name.
     InvalidName,
-    /// The same: what its name calls for is, or holds, or lies in, another package.
+    /// Served as plain resources at the package's handle, because the URI of the name overlaps
+    /// another package.
     UriTaken,
 }
 
 /// Whether the Agent Skills format allows the name: 1 to 64 lower-case letters, digits and single
 /// hyphens between them.
-pub(super) fn is_valid_name(name: &str) -> bool {
+fn is_valid_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let edges = name.bytes().next().is_some_and(plain) && name.bytes().last().is_some_and(plain);
     let all = name.bytes().all(|b| plain(b) || b == b'-');
     edges && all && name.len() <= 64 && !name.contains("--")
 }
 
-/// The place of each package, given its frontmatter's name, if it has one. No file of one place has
-/// the URI of a file of another, except where packages lie in each other and it is the same file.
+/// Returns the address of each package, given the name in its frontmatter if there is one. A URI
+/// never means files of two packages, except if one package contains the other and both mean the
+/// same file.
 pub(super) fn assign_addresses<'a>(
     skills: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
 ) -> BTreeMap<&'a str, SkillAddress> {
     let skills: BTreeMap<&str, Option<&str>> = skills.into_iter().collect();
     let packages: BTreeSet<&str> = skills.keys().copied().collect();
     let mut moved: BTreeSet<String> = BTreeSet::new();
-    let place = |(package, name): (&'a str, Option<&str>)| {
+    let address = |(package, name): (&'a str, Option<&str>)| {
         let Some(name) = name.filter(|name| is_valid_name(name)) else {
             return (package, SkillAddress::InvalidName);
         };
@@ -54,18 +58,18 @@ pub(super) fn assign_addresses<'a>(
         }
         (package, SkillAddress::Uri(uri))
     };
-    skills.into_iter().map(place).collect()
+    skills.into_iter().map(address).collect()
 }
 
-/// The directories above a URI, nearest first, down to the root's.
+/// Returns the directories above a URI, nearest first, up to the root's URI.
 pub(super) fn parent_uris(uri: &str) -> impl Iterator<Item = &str> {
     let root = "skill://".len();
     let slashes = uri.char_indices().rev().filter(move |(at, c)| *c == '/' && *at >= root);
     slashes.map(|(at, _)| &uri[..at])
 }
 
-/// Where a skill of that name is served: its directory's name gives way to it. A root that is itself
-/// a skill has no name of its own to give way.
+/// Returns the URI of a skill with that name: the name replaces the last directory. If the root
+/// itself is the skill, the name is appended.
 fn skill_uri(package: &str, name: &str) -> String {
     match parent_uris(package).next() {
         Some(parent) => format!("{parent}/{name}"),
@@ -73,7 +77,7 @@ fn skill_uri(package: &str, name: &str) -> String {
     }
 }
 
-/// Whether a URI is the directory, or below it.
+/// Whether a URI is the directory, or below the directory.
 fn is_within(uri: &str, directory: &str) -> bool {
     uri.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -84,7 +88,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn names() {
+    fn only_standard_names_are_valid() {
         let long = "a".repeat(64);
         for good in ["a", "7", "a-b", "pdf-2", &long] {
             assert!(is_valid_name(good), "{good}");
@@ -98,7 +102,7 @@ mod tests {
     #[test]
     fn addresses_follow_names() {
         let skill = |uri: &str| SkillAddress::Uri(uri.into());
-        for (package, name, place) in [
+        for (package, name, address) in [
             ("skill://r/a", Some("a"), skill("skill://r/a")),
             ("skill://r/b", Some("other"), skill("skill://r/other")),
             ("skill://r/c", Some("a"), SkillAddress::UriTaken),
@@ -106,13 +110,13 @@ mod tests {
             ("skill://r/e", Some("No Name"), SkillAddress::InvalidName),
             ("skill://r/f", None, SkillAddress::InvalidName),
             ("skill://r/g/x", Some("h"), skill("skill://r/g/h")),
-            // Beside its name lies a package.
+            // A package is next to the name.
             ("skill://r/i", Some("j"), SkillAddress::UriTaken),
             ("skill://r/j/k", Some("k"), skill("skill://r/j/k")),
-            // In another package: that one's own files may be there.
+            // Inside another package, whose own files may have this URI.
             ("skill://r/a/x", Some("y"), SkillAddress::UriTaken),
             ("skill://r/a/z", Some("z"), skill("skill://r/a/z")),
-            // The root itself.
+            // The root itself is a skill.
             ("skill://s", Some("s"), skill("skill://s/s")),
             ("skill://s/deep", Some("deep"), skill("skill://s/deep")),
         ] {
@@ -132,35 +136,35 @@ mod tests {
                 ("skill://s/deep", Some("deep")),
             ];
             assert!(all.contains(&(package, name)));
-            assert_eq!(assign_addresses(all)[package], place, "{package}");
+            assert_eq!(assign_addresses(all)[package], address, "{package}");
         }
     }
 
     #[test]
-    fn directories_above() {
+    fn parent_uris_end_at_the_root() {
         let above: Vec<_> = parent_uris("skill://r/a/b").collect();
         assert_eq!(above, ["skill://r/a", "skill://r"]);
     }
 
     proptest! {
-        /// Two places overlap only where the packages do, in the same way.
+        /// Two addresses overlap only if their packages overlap in the same way.
         #[test]
-        fn no_uri_means_two_files(
+        fn each_uri_means_one_file(
             skills in prop::collection::btree_map(
                 "skill://r(/[abc]){0,3}", prop::option::of("[abc]"), 0..8,
             ),
         ) {
             let given = skills.iter().map(|(package, name)| (package.as_str(), name.as_deref()));
-            let places = assign_addresses(given);
-            let served: Vec<(&str, &str)> = places.iter().map(|(package, place)| match place {
+            let addresses = assign_addresses(given);
+            let served: Vec<(&str, &str)> = addresses.iter().map(|(package, address)| match address {
                 SkillAddress::Uri(uri) => (*package, uri.as_str()),
                 SkillAddress::InvalidName | SkillAddress::UriTaken => (*package, *package),
             }).collect();
             for (package, uri) in &served {
                 for (other, its) in &served {
                     if package != other && is_within(its, uri) {
-                        // The inner URI reads the inner package's file; through the outer it is
-                        // the same file only if neither was moved.
+                        // The inner URI reads a file of the inner package. The outer URI reads the
+                        // same file only if no package has another address than its handle.
                         prop_assert!(package == uri && other == its, "{package} {other}");
                     }
                 }

@@ -1,5 +1,5 @@
-//! The executor behind the server: its catalog and its files, with a place for each call. What each
-//! method of the protocol answers is made here; leaves the protocol itself to `handler`.
+//! Methods of the MCP server: each method takes a permit, reads the catalog and asks the daemon for
+//! files.
 
 use super::address::SkillAddress;
 use super::call_error::McpCallError;
@@ -17,8 +17,9 @@ use crate::session::Session;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use rmcp::model::{
-    ListResourcesResult, ListSkillsResult, MetaObject, Resource, ResourceContents, Skill,
-    SkillFrontmatter, SkillResources,
+    ContentBlock, GetPromptResult, ListPromptsResult, ListResourcesResult, ListSkillsResult,
+    MetaObject, Prompt, PromptMessage, Resource, ResourceContents, Role, Skill, SkillFrontmatter,
+    SkillResources,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -26,19 +27,19 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch};
 use tokio::time::{Instant, timeout};
 
-/// Skills of a page whose files are asked for at once.
+/// Skills of one page whose files are listed concurrently.
 const MAX_CONCURRENT_LISTINGS: usize = 8;
-/// The media type of a SKILL.md.
+/// Media type of a SKILL.md.
 const MARKDOWN: &str = "text/markdown";
-/// In `_meta` of lists: what is not in them.
-pub(super) const OMISSIONS_META_KEY: &str = "caproot/omissions";
-/// In `_meta` of lists: how many skills of this page's stretch are left out, and why.
+/// Key in `_meta` of lists: omissions of the whole catalog.
+const OMISSIONS_META_KEY: &str = "caproot/omissions";
+/// Key in `_meta` of lists: number of skills that this page omits, by reason.
 const OMITTED_META_KEY: &str = "caproot/omitted";
 
-/// A daemon's skills, for any number of sessions.
+/// Skills of a daemon, for any number of MCP sessions.
 #[derive(Debug)]
 pub(super) struct McpBackend {
-    pub(super) client: Client,
+    client: Client,
     state: watch::Receiver<FeedState>,
     tool_session: Option<Session>,
     waiting_permits: Semaphore,
@@ -46,18 +47,18 @@ pub(super) struct McpBackend {
     listen_permits: Arc<Semaphore>,
 }
 
-/// The right of a call to be answered, with the catalog to answer it from. Given back when dropped.
-pub(super) struct CallPermit<'a> {
-    pub(super) catalog: Arc<McpCatalog>,
+/// Permit of a call, with the catalog for its response. Released on drop.
+struct CallPermit<'a> {
+    catalog: Arc<McpCatalog>,
     _waiting: SemaphorePermit<'a>,
     _call: SemaphorePermit<'a>,
 }
 
-/// What `skills/list` has for one skill.
+/// Entry of `skills/list` for one skill.
 enum SkillListItem {
     Skill(Box<Skill>, usize),
     Omitted,
-    /// Its policy forbids implicit invocation.
+    /// The policy forbids implicit invocation.
     UserOnly,
     Gone,
 }
@@ -78,17 +79,17 @@ impl McpBackend {
         }
     }
 
-    /// The states from now on.
+    /// Returns a receiver of the states from now on.
     pub(super) fn state_receiver(&self) -> watch::Receiver<FeedState> {
         self.state.clone()
     }
 
-    /// Whose tools are served, where they are.
+    /// Returns the session whose tools are served, if there is one.
     pub(super) fn tool_session(&self) -> Option<&Session> {
         self.tool_session.as_ref()
     }
 
-    /// A place for one `subscriptions/listen`.
+    /// Takes a permit for one `subscriptions/listen`.
     pub(super) fn acquire_listen_permit(&self) -> Result<OwnedSemaphorePermit, McpCallError> {
         self.listen_permits
             .clone()
@@ -101,8 +102,8 @@ impl McpBackend {
         &self,
         cursor: Option<&str>,
     ) -> Result<ListResourcesResult, McpCallError> {
-        let turn = self.acquire_call_permit().await?;
-        let rest = skills_after_cursor(&turn.catalog, ListKind::Resources, cursor)?;
+        let permit = self.acquire_call_permit().await?;
+        let rest = skills_after_cursor(&permit.catalog, ListKind::Resources, cursor)?;
         let (mut page, mut bytes, mut policy) = (Vec::new(), 0, 0);
         for skill in rest.iter().take(MAX_PAGE_ITEMS) {
             if skill.prompt_name.is_some() {
@@ -121,7 +122,7 @@ impl McpBackend {
         result.next_cursor = next;
         let left_out = (policy > 0).then(|| json!({"policy": policy}));
         result.meta = meta_object([
-            (OMISSIONS_META_KEY, turn.catalog.omissions()),
+            (OMISSIONS_META_KEY, permit.catalog.omissions()),
             (OMITTED_META_KEY, left_out),
         ]);
         Ok(result)
@@ -132,20 +133,20 @@ impl McpBackend {
         &self,
         cursor: Option<&str>,
     ) -> Result<ListSkillsResult, McpCallError> {
-        let turn = self.acquire_call_permit().await?;
-        let rest = skills_after_cursor(&turn.catalog, ListKind::Skills, cursor)?;
+        let permit = self.acquire_call_permit().await?;
+        let rest = skills_after_cursor(&permit.catalog, ListKind::Skills, cursor)?;
         let until = Instant::now() + MAX_PAGE_TIME;
-        let catalog = &turn.catalog;
-        let mut ahead = rest.iter().take(MAX_PAGE_ITEMS);
+        let catalog = &permit.catalog;
+        let mut pending = rest.iter().take(MAX_PAGE_ITEMS);
         let show = |skill| self.list_item_for_models(catalog, skill);
         let mut shown = FuturesOrdered::new();
-        for skill in ahead.by_ref().take(MAX_CONCURRENT_LISTINGS) {
+        for skill in pending.by_ref().take(MAX_CONCURRENT_LISTINGS) {
             shown.push_back(show(skill));
         }
         let (mut page, mut bytes, mut passed) = (Vec::new(), 0, 0);
         let (mut names, mut taken, mut files, mut policy) = (0, 0, 0, 0);
         while let Some(one) = shown.next().await {
-            if let Some(skill) = ahead.next() {
+            if let Some(skill) = pending.next() {
                 shown.push_back(show(skill));
             }
             match one? {
@@ -180,11 +181,11 @@ impl McpBackend {
         Ok(result)
     }
 
-    /// `skills/get`: one of these.
+    /// `skills/get`: one skill of `skills/list`.
     pub(super) async fn get_skill(&self, uri: &str) -> Result<Skill, McpCallError> {
-        let turn = self.acquire_call_permit().await?;
-        let skill = turn.catalog.skill_by_main_uri(uri).ok_or(FileError::NotFound)?;
-        match self.list_item(&turn.catalog, skill).await? {
+        let permit = self.acquire_call_permit().await?;
+        let skill = permit.catalog.skill_by_main_uri(uri).ok_or(FileError::NotFound)?;
+        match self.list_item(&permit.catalog, skill).await? {
             SkillListItem::Skill(skill, _) => Ok(*skill),
             SkillListItem::Omitted | SkillListItem::UserOnly | SkillListItem::Gone => {
                 Err(FileError::NotFound.into())
@@ -192,14 +193,14 @@ impl McpBackend {
         }
     }
 
-    /// `resources/read`: any file of any skill.
+    /// `resources/read`: a file of a skill.
     pub(super) async fn read_resource(&self, uri: &str) -> Result<ResourceContents, McpCallError> {
-        let turn = self.acquire_call_permit().await?;
-        let found = turn.catalog.resolve_uri(uri).ok_or(FileError::NotFound)?;
+        let permit = self.acquire_call_permit().await?;
+        let found = permit.catalog.resolve_uri(uri).ok_or(FileError::NotFound)?;
         Ok(files::read_file(&mut self.client.clone(), uri, &found).await?)
     }
 
-    /// `resources/directory/read`: the children of a skill's directory, or of one below it.
+    /// `resources/directory/read`: the children of a skill's directory, or of a directory below it.
     pub(super) async fn read_directory(
         &self,
         uri: &str,
@@ -212,8 +213,8 @@ impl McpBackend {
             Ok::<_, McpCallError>(name)
         });
         let last = last.transpose()?;
-        let turn = self.acquire_call_permit().await?;
-        let found = turn.catalog.resolve_uri(uri).ok_or(FileError::NotADirectory)?;
+        let permit = self.acquire_call_permit().await?;
+        let found = permit.catalog.resolve_uri(uri).ok_or(FileError::NotADirectory)?;
         let children = files::list_children(&mut self.client.clone(), &found).await?;
         let rest =
             children.into_iter().filter(|child| last.as_ref().is_none_or(|last| child.uri > *last));
@@ -231,6 +232,50 @@ impl McpBackend {
         let mut result = ListResourcesResult::with_all_items(page);
         result.next_cursor = next;
         Ok(result)
+    }
+
+    /// `prompts/list`: the skills that only a person may start.
+    pub(super) async fn list_prompts(
+        &self,
+        cursor: Option<&str>,
+    ) -> Result<ListPromptsResult, McpCallError> {
+        let permit = self.acquire_call_permit().await?;
+        let rest = skills_after_cursor(&permit.catalog, ListKind::Prompts, cursor)?;
+        let (mut page, mut bytes, mut passed) = (Vec::new(), 0, 0);
+        for skill in rest {
+            if let Some(name) = &skill.prompt_name {
+                let prompt = Prompt::new(name, Some(description(skill)), None);
+                bytes += json_bytes(&prompt);
+                if page.len() == MAX_PAGE_ITEMS || (bytes > MAX_PAGE_BYTES && !page.is_empty()) {
+                    break;
+                }
+                page.push(prompt);
+            }
+            passed += 1;
+        }
+        let next = next_cursor(ListKind::Prompts, rest, passed);
+        let mut result = ListPromptsResult::with_all_items(page);
+        result.next_cursor = next;
+        result.meta = meta_object([(OMISSIONS_META_KEY, permit.catalog.omissions())]);
+        Ok(result)
+    }
+
+    /// `prompts/get`: the whole SKILL.md, for a model that follows it now.
+    pub(super) async fn get_prompt(&self, name: &str) -> Result<GetPromptResult, McpCallError> {
+        let permit = self.acquire_call_permit().await?;
+        let skill = permit.catalog.skill_by_prompt(name).ok_or(McpCallError::UnknownPrompt)?;
+        let uri = skill.main_uri();
+        let found = permit.catalog.resolve_uri(&uri).ok_or(FileError::NotFound)?;
+        let text = files::read_file(&mut self.client.clone(), &uri, &found).await?;
+        let head = format!(
+            "Use the skill `{}`, which the user started. Its SKILL.md follows; it may name other files of \
+             the skill, which are resources below {}/.",
+            escape_hidden_chars(skill.name()),
+            skill.uri()
+        );
+        let messages = [ContentBlock::text(head), ContentBlock::resource(text)];
+        let messages = messages.map(|content| PromptMessage::new(Role::User, content));
+        Ok(GetPromptResult::new(messages.into()).with_description(description(skill)))
     }
 
     async fn list_item_for_models(
@@ -264,12 +309,12 @@ impl McpBackend {
         frontmatter.extra = author.extra_fields();
         let shown = Skill::new(skill.main_uri(), frontmatter, files);
         let bytes = json_bytes(&shown);
-        // One that cannot be right would spoil the list for all.
+        // One invalid entry would make clients reject the whole list.
         let fits = bytes <= MAX_ENTRY_BYTES && shown.validate().is_ok();
         Ok(if fits { SkillListItem::Skill(Box::new(shown), bytes) } else { SkillListItem::Omitted })
     }
 
-    pub(super) async fn acquire_call_permit(&self) -> Result<CallPermit<'_>, McpCallError> {
+    async fn acquire_call_permit(&self) -> Result<CallPermit<'_>, McpCallError> {
         let waiting =
             self.waiting_permits.try_acquire().map_err(|_| McpCallError::Busy("calls"))?;
         let catalog = self.current_catalog().await?;
@@ -277,7 +322,7 @@ impl McpBackend {
         Ok(CallPermit { catalog, _waiting: waiting, _call: call })
     }
 
-    /// The daemon's current catalog, as soon as there is one.
+    /// Returns the current catalog of the daemon. Waits until there is one.
     async fn current_catalog(&self) -> Result<Arc<McpCatalog>, McpCallError> {
         let mut state = self.state.clone();
         let in_step = state.wait_for(|state| state.sync == SyncState::Synced);
@@ -286,12 +331,12 @@ impl McpBackend {
         }
         Err(McpCallError::CatalogUnavailable(match &self.state.borrow().sync {
             SyncState::Lost(cause) => cause.clone(),
-            SyncState::Connecting | SyncState::Synced => "its first search goes on".to_owned(),
+            SyncState::Connecting | SyncState::Synced => "its first scan is in progress".to_owned(),
         }))
     }
 }
 
-/// A SKILL.md as a resource.
+/// Returns a SKILL.md as a resource.
 fn main_resource(skill: &ServedSkill) -> Resource {
     Resource::new(skill.main_uri(), escape_hidden_chars(skill.name()))
         .with_description(escape_hidden_chars(skill.record.description()))
@@ -299,8 +344,8 @@ fn main_resource(skill: &ServedSkill) -> Resource {
         .with_size(skill.record.size)
 }
 
-/// The skills behind a cursor.
-pub(super) fn skills_after_cursor<'a>(
+/// Returns the skills after a cursor.
+fn skills_after_cursor<'a>(
     catalog: &'a McpCatalog,
     list: ListKind,
     cursor: Option<&str>,
@@ -311,18 +356,22 @@ pub(super) fn skills_after_cursor<'a>(
     Ok(catalog.skills_after(Some((root, &name, &package))))
 }
 
-/// The cursor behind as many of these, if there are more.
-pub(super) fn next_cursor(list: ListKind, skills: &[ServedSkill], passed: usize) -> Option<String> {
+/// Returns the cursor after `passed` of the skills, if more skills follow.
+fn next_cursor(list: ListKind, skills: &[ServedSkill], passed: usize) -> Option<String> {
     let passed_last = skills.get(passed.checked_sub(1)?).filter(|_| passed < skills.len())?;
     Some(cursor::encode_cursor(list, sort_key(&passed_last.record)))
 }
 
-pub(super) fn meta_object<const N: usize>(said: [(&str, Option<Value>); N]) -> Option<MetaObject> {
-    let said = said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
-    let said: serde_json::Map<_, _> = said.collect();
-    (!said.is_empty()).then_some(MetaObject(said))
+fn meta_object<const N: usize>(entries: [(&str, Option<Value>); N]) -> Option<MetaObject> {
+    let entries = entries.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    let entries: serde_json::Map<_, _> = entries.collect();
+    (!entries.is_empty()).then_some(MetaObject(entries))
 }
 
-pub(super) fn json_bytes(value: &impl Serialize) -> usize {
+fn json_bytes(value: &impl Serialize) -> usize {
     serde_json::to_vec(value).map_or(usize::MAX, |json| json.len())
+}
+
+fn description(skill: &ServedSkill) -> String {
+    escape_hidden_chars(skill.record.description()).into_owned()
 }

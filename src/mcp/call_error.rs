@@ -1,4 +1,4 @@
-//! Why a call has no result, and the one table that makes it an error of JSON-RPC.
+//! Errors of MCP calls, and their JSON-RPC form.
 
 use super::files::FileError;
 use super::limits::MAX_SUBSCRIBED_URIS;
@@ -7,25 +7,25 @@ use rmcp::ErrorData;
 use serde_json::json;
 use tonic::Code;
 
-/// Why a call has no result.
+/// Error of an MCP call.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum McpCallError {
-    /// There are too many of these.
-    #[error("too many {0} at once; try again later")]
+    /// Too many calls or subscriptions are in flight.
+    #[error("too many {0} in flight; try again later")]
     Busy(&'static str),
-    /// The daemon cannot be heard.
-    #[error("the executor's skills are not to be had now: {0}; try again later")]
+    /// The daemon is not connected.
+    #[error("the executor's skills are not available: {0}; try again later")]
     CatalogUnavailable(String),
-    /// The cursor is none of this list.
-    #[error("the cursor is none of this list; list again without one")]
+    /// The cursor is invalid, or belongs to another list.
+    #[error("invalid cursor for this list; list again without a cursor")]
     BadCursor,
     /// No prompt has this name.
-    #[error("there is no such prompt now; list the prompts again")]
+    #[error("no such prompt; list the prompts again")]
     UnknownPrompt,
-    /// This session subscribed to enough, or the URI is none.
-    #[error("at most {MAX_SUBSCRIBED_URIS} URIs, of 4 KiB each, can be subscribed to")]
+    /// The session has too many subscriptions, or the URI is too long.
+    #[error("a session can subscribe to at most {MAX_SUBSCRIBED_URIS} URIs of 4 KiB each")]
     SubscriptionLimit,
-    /// The file or directory is not given.
+    /// The file or directory cannot be served.
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -37,33 +37,33 @@ impl From<CallError> for McpCallError {
 }
 
 impl McpCallError {
-    /// As the protocol has it, about a URI if there is one.
+    /// Converts to the error of the protocol, with the URI if there is one.
     pub(super) fn to_error_data(&self, uri: Option<&str>) -> ErrorData {
-        let said = self.to_string();
-        let about =
+        let message = self.to_string();
+        let data =
             |reason: &str, retry: bool| Some(json!({"uri": uri, "reason": reason, "retry": retry}));
         match self {
-            Self::Busy(_) => ErrorData::internal_error(said, about("BUSY", true)),
+            Self::Busy(_) => ErrorData::internal_error(message, data("BUSY", true)),
             Self::CatalogUnavailable(_) => {
-                ErrorData::internal_error(said, about("EXECUTOR_UNAVAILABLE", true))
+                ErrorData::internal_error(message, data("EXECUTOR_UNAVAILABLE", true))
             }
-            Self::BadCursor => ErrorData::invalid_params(said, about("BAD_CURSOR", false)),
-            Self::UnknownPrompt => ErrorData::invalid_params(said, about("NOT_FOUND", false)),
+            Self::BadCursor => ErrorData::invalid_params(message, data("BAD_CURSOR", false)),
+            Self::UnknownPrompt => ErrorData::invalid_params(message, data("NOT_FOUND", false)),
             Self::SubscriptionLimit => {
-                ErrorData::invalid_params(said, about("SUBSCRIPTIONS", false))
+                ErrorData::invalid_params(message, data("TOO_MANY_SUBSCRIPTIONS", false))
             }
             Self::File(error) => match error {
                 FileError::NotFound => {
-                    ErrorData::resource_not_found(said, about("NOT_FOUND", false))
+                    ErrorData::resource_not_found(message, data("NOT_FOUND", false))
                 }
                 FileError::NotADirectory => {
-                    ErrorData::invalid_params(said, about("NOT_A_DIRECTORY", false))
+                    ErrorData::invalid_params(message, data("NOT_A_DIRECTORY", false))
                 }
                 FileError::TooLarge { .. } => {
-                    ErrorData::internal_error(said, about("TOO_LARGE", false))
+                    ErrorData::internal_error(message, data("TOO_LARGE", false))
                 }
                 FileError::TooMany => {
-                    ErrorData::internal_error(said, about("TOO_MANY_FILES", false))
+                    ErrorData::internal_error(message, data("TOO_MANY_FILES", false))
                 }
                 FileError::Call(CallError::Status(status)) => {
                     let retry = matches!(
@@ -74,13 +74,13 @@ impl McpCallError {
                             | Code::DeadlineExceeded
                     );
                     let reason = error_reason(status).unwrap_or_else(|| "EXECUTOR".to_owned());
-                    ErrorData::internal_error(said, about(&reason, retry))
+                    ErrorData::internal_error(message, data(&reason, retry))
                 }
                 FileError::Call(
                     CallError::InvalidResponse(_)
                     | CallError::ChangedDuringRead
                     | CallError::Output(_),
-                ) => ErrorData::internal_error(said, about("EXECUTOR", false)),
+                ) => ErrorData::internal_error(message, data("EXECUTOR", false)),
             },
         }
     }

@@ -1,5 +1,5 @@
-//! All skills of one revision, immutable: where each is served, in which order they are listed, and
-//! what a URI means. Leaves how they come here to `feed`, and files to `files`.
+//! Immutable catalog of all skills of one revision: their URIs, their order in lists, and the
+//! lookup of URIs.
 
 use super::address::{SkillAddress, assign_addresses, parent_uris};
 use super::limits::MAX_URI_BYTES;
@@ -12,47 +12,47 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-/// One revision.
+/// Catalog of one revision.
 #[derive(Debug, Default)]
 pub(super) struct McpCatalog {
     roots: Arc<[SelectedCapabilityRoot]>,
     /// By root, qualified name and package.
     skills: Vec<ServedSkill>,
-    /// By the URI that they are served at.
+    /// Index in `skills` by URI.
     by_uri: HashMap<String, usize>,
-    /// By the name of the prompt.
+    /// Index in `skills` by the name of the prompt.
     by_prompt: HashMap<String, usize>,
-    /// Roots that give no skills, and why.
+    /// Roots without skills, with the reason.
     not_ready: Vec<Value>,
-    /// Whether there were more skills than are held.
+    /// Whether the daemon has more skills than the limit allows.
     is_truncated: bool,
-    /// Equal where lists of resources are equal, but for sizes.
+    /// Hash of the lists of resources, without sizes.
     resources_hash: u64,
-    /// Equal where lists of prompts are equal.
+    /// Hash of the lists of prompts.
     prompts_hash: u64,
 }
 
-/// A skill and where it is served.
+/// Skill with its address.
 #[derive(Debug)]
 pub(super) struct ServedSkill {
     pub(super) record: Arc<SkillRecord>,
     pub(super) address: SkillAddress,
-    /// The name of the prompt by which a person starts the skill; `None` if a model may use the skill by
-    /// itself, so that it is in the lists.
+    /// Name of the prompt by which a person starts the skill. `None` if a model may use the skill
+    /// by itself: then the skill is in the lists.
     pub(super) prompt_name: Option<String>,
 }
 
-/// What a URI means.
+/// File or directory that a URI means.
 #[derive(Debug)]
 pub(super) struct ResolvedUri<'a> {
     pub(super) skill: &'a ServedSkill,
     pub(super) root: &'a SelectedCapabilityRoot,
-    /// The handle of the file or directory.
+    /// Handle of the file or directory.
     pub(super) handle: String,
 }
 
 impl McpCatalog {
-    /// The catalog of these skills.
+    /// Creates the catalog of these skills.
     pub(super) fn new<'a>(
         roots: Arc<[SelectedCapabilityRoot]>,
         entries: impl Iterator<Item = &'a Arc<SkillRecord>>,
@@ -65,15 +65,15 @@ impl McpCatalog {
             let name = entry.frontmatter.as_ref().map(|author| author.name.as_str());
             (entry.package.as_str(), name)
         });
-        let mut places: HashMap<String, SkillAddress> = assign_addresses(named)
+        let mut addresses: HashMap<String, SkillAddress> = assign_addresses(named)
             .into_iter()
-            .map(|(package, place)| (package.to_owned(), place))
+            .map(|(package, address)| (package.to_owned(), address))
             .collect();
         let mut bearers: HashMap<Cow<'_, str>, usize> = HashMap::new();
         for entry in entries.iter().filter(|entry| entry.forbids_implicit) {
             *bearers.entry(escape_hidden_chars(&entry.name)).or_default() += 1;
         }
-        // A name that is not unique, or looks like a URI, gives way to the URI.
+        // If a name is not unique, or looks like a URI, the prompt is named by the URI.
         let own = |entry: &Arc<SkillRecord>| {
             let name = Some(escape_hidden_chars(&entry.name)).filter(|_| entry.forbids_implicit)?;
             let is_own = bearers.get(&name) == Some(&1) && !name.starts_with("skill://");
@@ -82,12 +82,12 @@ impl McpCatalog {
         let own: Vec<Option<String>> = entries.iter().map(own).collect();
         let (mut shown, mut shown_prompts) = (DefaultHasher::new(), DefaultHasher::new());
         let listed = entries.into_iter().zip(own).map(|(entry, own)| {
-            let place = places.remove(&entry.package).unwrap_or(SkillAddress::UriTaken);
-            let uri = served_uri(&entry, &place);
+            let address = addresses.remove(&entry.package).unwrap_or(SkillAddress::UriTaken);
+            let uri = served_uri(&entry, &address);
             let prompt = entry.forbids_implicit.then(|| own.unwrap_or_else(|| uri.to_owned()));
             let lists = if prompt.is_some() { &mut shown_prompts } else { &mut shown };
             (entry.listing_hash, uri, &prompt).hash(lists);
-            ServedSkill { record: entry, address: place, prompt_name: prompt }
+            ServedSkill { record: entry, address, prompt_name: prompt }
         });
         let listed: Vec<ServedSkill> = listed.collect();
         let by_prompt = listed.iter().enumerate();
@@ -115,20 +115,20 @@ impl McpCatalog {
         }
     }
 
-    /// The skills behind a place in the order, which is that of `key`.
+    /// Returns the skills after a position in the order of [`sort_key`].
     pub(super) fn skills_after(&self, last: Option<(usize, &str, &str)>) -> &[ServedSkill] {
         let start =
             last.map_or(0, |last| self.skills.partition_point(|s| sort_key(&s.record) <= last));
         &self.skills[start..]
     }
 
-    /// The root of a skill.
+    /// Returns the root of a skill.
     pub(super) fn root_of(&self, entry: &SkillRecord) -> &SelectedCapabilityRoot {
-        // Entries are made of roots of this very selection.
+        // The records were created with the indexes of this selection.
         &self.roots[entry.root_index]
     }
 
-    /// The skill that a URI is, or is below, and the handle that it stands for.
+    /// Finds the innermost skill of a URI, and the handle that the URI means.
     pub(super) fn resolve_uri(&self, uri: &str) -> Option<ResolvedUri<'_>> {
         if uri.len() > MAX_URI_BYTES || !uri.starts_with("skill://") {
             return None;
@@ -140,54 +140,54 @@ impl McpCatalog {
         Some(ResolvedUri { skill, root: self.root_of(&skill.record), handle })
     }
 
-    /// The skill whose SKILL.md that is.
+    /// Finds the skill with this SKILL.md URI.
     pub(super) fn skill_by_main_uri(&self, uri: &str) -> Option<&ServedSkill> {
         let skill = self.by_uri.get(uri.strip_suffix("/SKILL.md")?)?;
         self.skills.get(*skill)
     }
 
-    /// The skill that a person starts by the prompt with this name.
+    /// Finds the skill that this prompt starts.
     pub(super) fn skill_by_prompt(&self, name: &str) -> Option<&ServedSkill> {
         self.skills.get(*self.by_prompt.get(name)?)
     }
 
-    /// What is not to be seen in the lists: roots that are not ready, and whether skills are over
-    /// what is held. `None` where that is nothing.
+    /// Returns the omissions of the lists: roots that are not ready, and whether skills exceed the
+    /// limit. `None` if the lists are complete.
     pub(super) fn omissions(&self) -> Option<Value> {
         let is_whole = self.not_ready.is_empty() && !self.is_truncated;
         (!is_whole)
             .then(|| json!({"rootsNotReady": self.not_ready, "truncated": self.is_truncated}))
     }
 
-    /// Whether lists of resources show the same in both, but for sizes.
+    /// Whether the lists of resources are equal in both catalogs, except for sizes.
     pub(super) fn lists_same_resources(&self, other: &Self) -> bool {
         self.resources_hash == other.resources_hash
     }
 
-    /// Whether lists of prompts show the same in both.
+    /// Whether the lists of prompts are equal in both catalogs.
     pub(super) fn lists_same_prompts(&self, other: &Self) -> bool {
         self.prompts_hash == other.prompts_hash
     }
 }
 
 impl ServedSkill {
-    /// The URI of its directory.
+    /// Returns the URI of the skill's directory.
     pub(super) fn uri(&self) -> &str {
         served_uri(&self.record, &self.address)
     }
 
-    /// The URI of its SKILL.md.
+    /// Returns the URI of its SKILL.md.
     pub(super) fn main_uri(&self) -> String {
         format!("{}/SKILL.md", self.uri())
     }
 
-    /// The URI of one of its files, by the handle.
+    /// Returns the URI of one of its files, by the file's handle.
     pub(super) fn uri_for_handle(&self, handle: &str) -> Option<String> {
         let rest = handle.strip_prefix(&self.record.package)?;
         rest.starts_with('/').then(|| format!("{}{rest}", self.uri()))
     }
 
-    /// Its name in lists: the author's where the standard allows it.
+    /// Returns its name in lists: the name in the frontmatter if the standard allows it.
     pub(super) fn name(&self) -> &str {
         match (&self.address, &self.record.frontmatter) {
             (SkillAddress::Uri(_), Some(author)) => &author.name,
@@ -196,14 +196,14 @@ impl ServedSkill {
     }
 }
 
-fn served_uri<'a>(entry: &'a SkillRecord, place: &'a SkillAddress) -> &'a str {
-    match place {
+fn served_uri<'a>(entry: &'a SkillRecord, address: &'a SkillAddress) -> &'a str {
+    match address {
         SkillAddress::Uri(uri) => uri,
         SkillAddress::InvalidName | SkillAddress::UriTaken => &entry.package,
     }
 }
 
-/// What the order of lists goes by.
+/// Sort key of lists: root, qualified name, package.
 pub(super) fn sort_key(entry: &SkillRecord) -> (usize, &str, &str) {
     (entry.root_index, &entry.name, &entry.package)
 }
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uri_leads_to_the_innermost_skill() {
+    fn uri_resolves_to_the_innermost_skill() {
         let catalog =
             catalog(&[("skill://r/a", "a"), ("skill://r/a/b", "b"), ("skill://r/dir", "named")]);
         for (uri, handle) in [
@@ -257,22 +257,18 @@ mod tests {
     }
 
     #[test]
-    fn pages_go_on_behind_a_key() {
+    fn pages_resume_after_a_key() {
         let all = catalog(&[("skill://r/b", "b"), ("skill://r/a", "a"), ("skill://r/c", "Bad")]);
         let names: Vec<_> = all.skills_after(None).iter().map(super::ServedSkill::name).collect();
         assert_eq!(names, ["Bad", "a", "b"]);
         assert_eq!(all.skills_after(None)[0].address, SkillAddress::InvalidName);
         let rest = all.skills_after(Some(sort_key(&all.skills_after(None)[1].record)));
         assert_eq!(rest.len(), 1);
-        assert_eq!(
-            all.skills_after(Some((0, "az", ""))).len(),
-            1,
-            "a name that is no longer there"
-        );
+        assert_eq!(all.skills_after(Some((0, "az", ""))).len(), 1, "the name was removed");
     }
 
     #[test]
-    fn each_prompt_has_a_name_of_its_own() {
+    fn prompt_names_are_unique() {
         let closed = |(package, name): (&str, &str)| {
             let policy =
                 SkillPolicy { allow_implicit_invocation: Some(false), ..SkillPolicy::default() };

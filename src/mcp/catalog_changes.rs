@@ -1,19 +1,19 @@
-//! What clients are told of changes: that lists are others now, and that a SKILL.md they named is
-//! another. Looks at whole revisions only; one who is slow is told of several as of one.
+//! Change notifications for one MCP client. Only complete revisions are compared. For a slow
+//! client, several revisions are one change.
 
 use super::catalog::McpCatalog;
 use super::feed::{FeedState, SyncState};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Follows the revisions for one client.
+/// Receiver of the catalog changes for one client.
 pub(super) struct CatalogChanges {
     state: watch::Receiver<FeedState>,
-    /// What the client was told of; `None` until there was anything.
+    /// Last catalog that the client was notified of; `None` before the first catalog.
     last_seen: Option<Arc<McpCatalog>>,
 }
 
-/// What changed from one revision to another.
+/// Difference of two revisions.
 #[derive(Debug)]
 pub(super) struct CatalogChange {
     before: Arc<McpCatalog>,
@@ -21,15 +21,15 @@ pub(super) struct CatalogChange {
 }
 
 impl CatalogChanges {
-    /// From the current revision on.
+    /// Starts at the current revision.
     pub(super) fn new(mut state: watch::Receiver<FeedState>) -> Self {
         let now = state.borrow_and_update();
-        let told = (now.sync != SyncState::Connecting).then(|| now.catalog.clone());
+        let last_seen = (now.sync != SyncState::Connecting).then(|| now.catalog.clone());
         drop(now);
-        Self { state, last_seen: told }
+        Self { state, last_seen }
     }
 
-    /// The next change; `None` once there will be none. May be dropped while it waits.
+    /// Waits for the next change. Returns `None` after the last change. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<CatalogChange> {
         loop {
             self.state.changed().await.ok()?;
@@ -48,17 +48,17 @@ impl CatalogChanges {
 }
 
 impl CatalogChange {
-    /// Whether lists of resources show other names, descriptions or fields.
+    /// Whether lists of resources changed in names, descriptions or fields.
     pub(super) fn resources_changed(&self) -> bool {
         !self.before.lists_same_resources(&self.after)
     }
 
-    /// Whether lists of prompts show other names or descriptions.
+    /// Whether lists of prompts changed in names or descriptions.
     pub(super) fn prompts_changed(&self) -> bool {
         !self.before.lists_same_prompts(&self.after)
     }
 
-    /// Whether the SKILL.md at that URI is another, is new or is gone.
+    /// Whether the SKILL.md at this URI changed, appeared or disappeared.
     pub(super) fn resource_updated(&self, uri: &str) -> bool {
         let version = |catalog: &McpCatalog| {
             catalog
@@ -88,18 +88,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn changes_are_told_apart() {
+    async fn each_client_receives_its_changes() {
         let (sender, receiver) = watch::channel(FeedState::default());
-        let mut notices = CatalogChanges::new(receiver.clone());
+        let mut changes = CatalogChanges::new(receiver.clone());
         sender.send_replace(state(vec![skill("skill://r/a", "a")]));
         let mut later = CatalogChanges::new(receiver);
         let edited = Skill { digest: "sha256:2".into(), ..skill("skill://r/a", "a") };
         let uri = "skill://r/a/SKILL.md";
 
-        assert!(tokio::time::timeout(std::time::Duration::ZERO, notices.next()).await.is_err());
+        assert!(tokio::time::timeout(std::time::Duration::ZERO, changes.next()).await.is_err());
         sender.send_replace(state(vec![edited.clone()]));
-        for notices in [&mut notices, &mut later] {
-            let change = notices.next().await.expect("a change");
+        for changes in [&mut changes, &mut later] {
+            let change = changes.next().await.expect("a change");
             assert!(
                 change.resource_updated(uri)
                     && !change.resources_changed()
@@ -108,13 +108,13 @@ mod tests {
         }
         sender.send_replace(FeedState { sync: SyncState::Lost("x".into()), ..state(vec![]) });
         sender.send_replace(state(vec![edited, skill("skill://r/b", "b")]));
-        let change = notices.next().await.expect("a change");
+        let change = changes.next().await.expect("a change");
         assert!(
             change.resources_changed()
                 && change.resource_updated("skill://r/b/SKILL.md")
                 && !change.resource_updated(uri)
         );
         drop(sender);
-        assert!(notices.next().await.is_none());
+        assert!(changes.next().await.is_none());
     }
 }

@@ -1,10 +1,11 @@
-//! Cursors of lists: where the last page ended, by name, so that a list that changes between two
-//! pages goes on at the same place. Opaque to clients, and checked when they come back.
+//! Cursors of lists. A cursor has the sort key of the last entry, so that a list that changes
+//! between two pages resumes at the same position. Cursors are opaque to clients, and are
+//! validated.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// What a cursor is of; one of another list is refused.
+/// List of a cursor. A cursor of another list is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListKind {
     Resources,
@@ -24,12 +25,12 @@ impl ListKind {
     }
 }
 
-/// The cursor behind a skill, by what lists are in the order of.
+/// Encodes the cursor after an entry with this sort key.
 pub(super) fn encode_cursor(list: ListKind, (root, name, package): (usize, &str, &str)) -> String {
     URL_SAFE_NO_PAD.encode([list.mark(), &root.to_string(), name, package].join("\n"))
 }
 
-/// The parts of a cursor of that list; `None` where it is none.
+/// Decodes a cursor of this list. Returns `None` if the cursor is invalid.
 pub(super) fn decode_cursor(list: ListKind, cursor: &str) -> Option<(usize, String, String)> {
     let text = String::from_utf8(URL_SAFE_NO_PAD.decode(cursor).ok()?).ok()?;
     let mut parts = text.splitn(4, '\n');
@@ -45,7 +46,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn garbage_is_no_cursor() {
+    fn invalid_cursors_are_rejected() {
         let other = encode_cursor(ListKind::Skills, (0, "a", "b"));
         for bad in ["", "x", "!", "cw", "AAAA", other.as_str()] {
             assert_eq!(decode_cursor(ListKind::Resources, bad), None, "{bad:?}");

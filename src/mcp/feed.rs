@@ -1,5 +1,5 @@
-//! Follows the daemon: applies its events to what is held, and publishes each revision whole. Goes on
-//! by itself when the daemon is gone and comes back. Leaves what clients are told to `notices`.
+//! Follows the daemon: applies its events to a replica and publishes each complete revision.
+//! Reconnects if the daemon is lost.
 
 use super::catalog::McpCatalog;
 use super::limits::{MAX_CATALOG_BYTES, MAX_SKILLS};
@@ -15,52 +15,52 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long until a watch that was refused is tried again, once it went well.
+/// Delay after a rejected watch, if the daemon had sent a state before.
 const REJECTED_RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// What is served, and whether it is what the daemon has now.
+/// Published catalog and the state of its connection.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FeedState {
-    /// The last revision that was whole.
+    /// Catalog of the last complete revision.
     pub(super) catalog: Arc<McpCatalog>,
-    /// Whether the daemon is being heard.
+    /// State of the connection.
     pub(super) sync: SyncState,
 }
 
-/// How things are with the daemon.
+/// State of the connection to the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum SyncState {
-    /// Its first state is on the way.
+    /// The first state has not come yet.
     #[default]
     Connecting,
-    /// The catalog is its current one.
+    /// The catalog is current.
     Synced,
-    /// It cannot be heard, for this reason.
+    /// The daemon is lost. Has the cause.
     Lost(String),
 }
 
-/// Which skills are followed.
+/// Selection of skills to follow.
 #[derive(Debug, Clone)]
 pub struct SkillSubscription {
-    /// The roots, in order.
+    /// Roots in the order of the selection.
     pub roots: Vec<SelectedCapabilityRoot>,
-    /// Whether these are what the daemon publishes, and are to stay so when it starts again.
+    /// Whether the roots are the published roots, and are read again after a restart of the daemon.
     pub follows_published: bool,
-    /// Only skills for this product, or for every product; all if empty.
+    /// Only skills for this product or for every product. Empty means all.
     pub product: String,
 }
 
-/// Follows for ever. An error is of a daemon that refused from the start.
+/// Follows the daemon. Returns only if the daemon rejects the first watch.
 pub(super) async fn follow_daemon(
     client: Client,
-    mut followed: SkillSubscription,
+    mut subscription: SkillSubscription,
     state: watch::Sender<FeedState>,
     say: impl Fn(String),
 ) -> Result<(), CallError> {
     let mut went_well = false;
     loop {
-        let mut watch = open_watch(&client, &followed);
-        let mut held = SkillReplica::new(followed.roots.clone());
+        let mut watch = open_watch(&client, &subscription);
+        let mut replica = SkillReplica::new(subscription.roots.clone());
         let mut epoch = String::new();
         let cause = loop {
             match watch.next().await {
@@ -68,15 +68,15 @@ pub(super) async fn follow_daemon(
                     let restarted = !epoch.is_empty() && epoch != event.epoch;
                     epoch.clone_from(&event.epoch);
                     if restarted
-                        && followed.follows_published
-                        && refresh_roots(&client, &mut followed).await
+                        && subscription.follows_published
+                        && refresh_roots(&client, &mut subscription).await
                     {
-                        say("the daemon publishes other roots now".to_owned());
+                        say("the published roots of the daemon have changed".to_owned());
                         break None;
                     }
-                    if held.apply_event(*event) {
+                    if replica.apply_event(*event) {
                         went_well = true;
-                        publish_catalog(&state, held.take_catalog(), &say);
+                        publish_catalog(&state, replica.take_catalog(), &say);
                     }
                 }
                 Ok(WatchMessage::Lost { cause, .. }) => publish_lost(&state, &cause, &say),
@@ -92,23 +92,23 @@ pub(super) async fn follow_daemon(
     }
 }
 
-fn open_watch(client: &Client, followed: &SkillSubscription) -> SkillWatch {
+fn open_watch(client: &Client, subscription: &SkillSubscription) -> SkillWatch {
     client.watch_skills(WatchSkillsRequest {
-        selected_capability_roots: followed.roots.clone(),
-        product: followed.product.clone(),
+        selected_capability_roots: subscription.roots.clone(),
+        product: subscription.product.clone(),
         view: SkillView::Full.into(),
         ..WatchSkillsRequest::default()
     })
 }
 
-/// Whether the daemon publishes other roots than before; takes them over.
-async fn refresh_roots(client: &Client, followed: &mut SkillSubscription) -> bool {
-    // If it does not answer now, the watch will hear of it.
+/// Reads the published roots again. Returns whether they changed.
+async fn refresh_roots(client: &Client, subscription: &mut SkillSubscription) -> bool {
+    // If the daemon does not respond, the watch reports the failure.
     let Ok(published) = client.clone().list_roots().await else { return false };
     let roots = published.roots.into_iter().filter_map(|root| root.selected_capability_root);
     let roots: Vec<_> = roots.collect();
-    let differ = roots != followed.roots;
-    followed.roots = roots;
+    let differ = roots != subscription.roots;
+    subscription.roots = roots;
     differ
 }
 
@@ -126,7 +126,7 @@ fn publish_catalog(
         }
     });
     if was_lost {
-        say("connected again".to_owned());
+        say("reconnected".to_owned());
     }
 }
 
@@ -139,29 +139,29 @@ fn publish_lost(state: &watch::Sender<FeedState>, cause: &CallError, say: &impl 
         lost
     });
     if lost {
-        say(format!("{cause}; connecting again"));
+        say(format!("{cause}; reconnecting"));
     }
 }
 
-/// What was heard so far.
+/// Copy of the daemon's skills to which events are applied.
 struct SkillReplica {
     roots: Arc<[SelectedCapabilityRoot]>,
     root_indexes: HashMap<String, usize>,
     skills: HashMap<String, Arc<SkillRecord>>,
     statuses: HashMap<String, RootStatus>,
-    /// Bytes of text in `entries`.
+    /// Text bytes of `skills`.
     text_bytes: usize,
     is_truncated: bool,
-    /// Whether anything changed since the last catalog was made.
+    /// Whether an event was applied since the last catalog.
     has_changed: bool,
 }
 
 impl SkillReplica {
     fn new(roots: Vec<SelectedCapabilityRoot>) -> Self {
-        let places = roots.iter().enumerate().map(|(n, root)| (root.id.clone(), n)).collect();
+        let root_indexes = roots.iter().enumerate().map(|(n, root)| (root.id.clone(), n)).collect();
         Self {
             roots: roots.into(),
-            root_indexes: places,
+            root_indexes,
             skills: HashMap::new(),
             statuses: HashMap::new(),
             text_bytes: 0,
@@ -170,8 +170,8 @@ impl SkillReplica {
         }
     }
 
-    /// Applies an event; whether a revision is whole with it. A state that is cut off is void, and
-    /// the next one begins with a reset.
+    /// Applies an event. Returns whether the revision is complete. After an incomplete state, the
+    /// next state begins with a `reset`.
     fn apply_event(&mut self, event: WatchSkillsResponse) -> bool {
         match event.event {
             Some(Event::Reset(_)) => {
@@ -179,7 +179,7 @@ impl SkillReplica {
             }
             Some(Event::RootStatus(status)) => {
                 self.has_changed = true;
-                // Only of roots that were asked for, so that there are no more than these.
+                // Statuses of other roots are ignored, so that their number is limited.
                 if self.root_indexes.contains_key(&status.id) {
                     let RootStatus { id, state, reason, .. } = status;
                     let kept = RootStatus { id, state, reason, ..RootStatus::default() };
@@ -222,7 +222,7 @@ impl SkillReplica {
         }
     }
 
-    /// What is held now; `None` where that is what it was.
+    /// Returns the catalog of the events so far, or `None` if nothing changed.
     fn take_catalog(&mut self) -> Option<McpCatalog> {
         std::mem::take(&mut self.has_changed).then(|| {
             // In the order of the selection.
@@ -240,10 +240,10 @@ mod tests {
         Bookmark, RemovedSkill, Reset, SelectedCapabilityRoot, Skill, Synced,
     };
 
-    fn apply_event(held: &mut SkillReplica, event: Event) -> Option<Vec<String>> {
+    fn apply_event(replica: &mut SkillReplica, event: Event) -> Option<Vec<String>> {
         let whole =
-            held.apply_event(WatchSkillsResponse { event: Some(event), ..Default::default() });
-        let catalog = whole.then(|| held.take_catalog()).flatten()?;
+            replica.apply_event(WatchSkillsResponse { event: Some(event), ..Default::default() });
+        let catalog = whole.then(|| replica.take_catalog()).flatten()?;
         Some(
             catalog
                 .skills_after(None)
@@ -266,27 +266,33 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_is_served_when_it_is_whole() {
+    fn only_complete_revisions_are_published() {
         let root = SelectedCapabilityRoot { id: "r".into(), location: None };
-        let mut held = SkillReplica::new(vec![root]);
+        let mut replica = SkillReplica::new(vec![root]);
         let synced = || Event::Synced(Synced::default());
-        assert_eq!(apply_event(&mut held, Event::Reset(Reset::default())), None);
+        assert_eq!(apply_event(&mut replica, Event::Reset(Reset::default())), None);
         let both = vec![skill("skill://r/a", "a"), skill("skill://r/b", "b")];
-        assert_eq!(apply_event(&mut held, delta(both, &[])), None);
-        let uris = apply_event(&mut held, synced()).expect("a revision");
+        assert_eq!(apply_event(&mut replica, delta(both, &[])), None);
+        let uris = apply_event(&mut replica, synced()).expect("a revision");
         assert_eq!(uris, ["skill://r/a/SKILL.md", "skill://r/b/SKILL.md"]);
         assert_eq!(
-            apply_event(&mut held, Event::Bookmark(Bookmark::default())),
+            apply_event(&mut replica, Event::Bookmark(Bookmark::default())),
             None,
-            "nothing new"
+            "no change"
         );
-        assert_eq!(apply_event(&mut held, delta(vec![], &["skill://r/a", "skill://r/none"])), None);
-        assert_eq!(apply_event(&mut held, synced()).expect("a revision"), ["skill://r/b/SKILL.md"]);
-        let weight = held.text_bytes;
-        apply_event(&mut held, delta(vec![skill("skill://r/b", "b")], &[]));
-        assert_eq!(held.text_bytes, weight, "what is replaced is counted once");
-        assert_eq!(apply_event(&mut held, Event::Reset(Reset::default())), None);
-        assert_eq!(apply_event(&mut held, synced()), Some(vec![]));
+        assert_eq!(
+            apply_event(&mut replica, delta(vec![], &["skill://r/a", "skill://r/none"])),
+            None
+        );
+        assert_eq!(
+            apply_event(&mut replica, synced()).expect("a revision"),
+            ["skill://r/b/SKILL.md"]
+        );
+        let weight = replica.text_bytes;
+        apply_event(&mut replica, delta(vec![skill("skill://r/b", "b")], &[]));
+        assert_eq!(replica.text_bytes, weight, "a replaced skill is counted once");
+        assert_eq!(apply_event(&mut replica, Event::Reset(Reset::default())), None);
+        assert_eq!(apply_event(&mut replica, synced()), Some(vec![]));
     }
 
     #[test]
@@ -296,10 +302,10 @@ mod tests {
             .without_frontmatter()
             .text_bytes();
         for (left, skills) in [(bare, 1), (bare - 1, 0)] {
-            let mut held = SkillReplica::new(vec![root.clone()]);
-            held.text_bytes = super::MAX_CATALOG_BYTES - left;
-            apply_event(&mut held, delta(vec![skill("skill://r/a", "a")], &[]));
-            let catalog = held.take_catalog().expect("a change");
+            let mut replica = SkillReplica::new(vec![root.clone()]);
+            replica.text_bytes = super::MAX_CATALOG_BYTES - left;
+            apply_event(&mut replica, delta(vec![skill("skill://r/a", "a")], &[]));
+            let catalog = replica.take_catalog().expect("a change");
             assert!(catalog.omissions().is_some());
             assert_eq!(catalog.skills_after(None).len(), skills);
         }

@@ -1,6 +1,6 @@
-//! The files of a package, asked from the daemon: all of a skill with their digests, the children of
-//! a directory, the content of one. Each within its bound. The daemon digests each version of a file
-//! once, so nothing is kept here that could be of another version than what is read.
+//! Files of a package, requested from the daemon within limits: all files of a skill with their
+//! digests, the children of a directory, the content of one file. The daemon caches digests by file
+//! version. No digest is cached here, so a digest always belongs to the version that is read.
 
 use super::catalog::{ResolvedUri, ServedSkill};
 use super::limits::{
@@ -18,42 +18,43 @@ use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{DIRECTORY_MIME_TYPE, Resource as McpResource, ResourceContents, SkillResource};
 use std::collections::BTreeMap;
 
-/// What `skills/list` has of a skill's files.
+/// Files of a skill in `skills/list`.
 #[derive(Debug, PartialEq)]
 pub(super) enum SkillFiles {
-    /// Every file.
+    /// All files.
     Files(Vec<SkillResource>),
-    /// The standard wants something that this skill has not: few and small files, each with a digest.
+    /// The skill does not meet the standard: too many or too large files, or a file without a
+    /// digest.
     Omitted,
-    /// The skill is gone since the catalog was made.
+    /// The skill was removed since the catalog was made.
     Gone,
 }
 
-/// Why a file or directory is not given.
+/// Error of a file or directory.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileError {
-    /// There is none.
-    #[error("there is no such resource")]
+    /// No such file.
+    #[error("no such resource")]
     NotFound,
-    /// It is a file, or empty.
-    #[error("this is no directory of a skill")]
+    /// The URI is a file or an empty directory.
+    #[error("not a directory of a skill")]
     NotADirectory,
-    /// It is more than one answer holds.
-    #[error("the file has {bytes} bytes; this server gives files of at most {MAX_FILE_BYTES}")]
+    /// The file is larger than one response.
+    #[error("the file has {bytes} bytes; the limit of this server is {MAX_FILE_BYTES}")]
     TooLarge {
-        /// Its size.
+        /// Size of the file.
         bytes: u64,
     },
-    /// The package has more files than are walked.
+    /// The package has too many files to list a directory.
     #[error("the skill has more than {MAX_WALKED_FILES} files; its directories are not listed")]
     TooMany,
-    /// The daemon refused, or did not answer.
+    /// The daemon rejected the call or did not respond.
     #[error(transparent)]
     Call(#[from] CallError),
 }
 
-/// All files of a skill with their digests. Those of one that is too large are not even digested,
-/// which could take longer than anybody waits.
+/// Lists all files of a skill with their digests. The files of a skill over the limits are not
+/// digested, because that could take too long.
 pub(super) async fn list_skill_files(
     client: &mut Client,
     root: &SelectedCapabilityRoot,
@@ -65,7 +66,7 @@ pub(super) async fn list_skill_files(
         let listed = match client.list_resources_until(&request, MAX_SKILL_FILES).await {
             Ok(listed) => listed,
             Err(error) if is_absent(&error) => return Ok(SkillFiles::Gone),
-            // One skill that cannot be read takes no other away.
+            // One unreadable skill must not fail the whole page.
             Err(error) if is_root_unavailable(&error) => return Ok(SkillFiles::Omitted),
             Err(error) => return Err(error),
         };
@@ -82,7 +83,7 @@ pub(super) async fn list_skill_files(
     Ok(files.map_or(SkillFiles::Omitted, SkillFiles::Files))
 }
 
-/// Whether these are all files of a skill, and as many and as large as the standard allows.
+/// Whether the list is complete and within the limits of the standard.
 fn is_within_bounds(listed: &ListResourcesResponse) -> bool {
     let files = &listed.resources;
     let bytes = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.size_bytes));
@@ -90,7 +91,7 @@ fn is_within_bounds(listed: &ListResourcesResponse) -> bool {
     is_whole && files.len() <= MAX_SKILL_FILES && bytes <= MAX_SKILL_BYTES
 }
 
-/// The children of a directory, by name.
+/// Lists the children of a directory, by name.
 pub(super) async fn list_children(
     client: &mut Client,
     found: &ResolvedUri<'_>,
@@ -105,7 +106,7 @@ pub(super) async fn list_children(
     if children.is_empty() { Err(FileError::NotADirectory) } else { Ok(children) }
 }
 
-/// What lies directly in a directory, of all files of its package.
+/// Selects the direct children of a directory from all files of its package.
 fn direct_children(found: &ResolvedUri<'_>, listed: &ListResourcesResponse) -> Vec<McpResource> {
     let mut children = BTreeMap::new();
     for file in &listed.resources {
@@ -124,7 +125,7 @@ fn direct_children(found: &ResolvedUri<'_>, listed: &ListResourcesResponse) -> V
     children.into_values().collect()
 }
 
-/// A directory where there is no file.
+/// Returns a child as a resource: a directory if `file` is `None`.
 fn child(uri: String, name: &str, file: Option<&Resource>) -> McpResource {
     let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy().into_owned();
     let child = McpResource::new(uri, escape_hidden_chars(&name));
@@ -135,7 +136,7 @@ fn child(uri: String, name: &str, file: Option<&Resource>) -> McpResource {
     }
 }
 
-/// The content of a file, whole: all that is read at once, or nothing.
+/// Reads the whole content of a file with one call.
 pub(super) async fn read_file(
     client: &mut Client,
     uri: &str,
@@ -164,7 +165,8 @@ pub(super) async fn read_file(
     Ok(if media_type.is_empty() { contents } else { contents.with_mime_type(media_type) })
 }
 
-/// As text, unless JSON would make far more of it than base64 does, as of control characters.
+/// Returns text contents. If JSON escapes would make the text far larger than base64, returns
+/// base64: control characters take six bytes in JSON.
 fn text_contents(text: String, uri: &str) -> ResourceContents {
     let escaped =
         text.bytes().map(|b| if b < 0x20 { 6 } else { 1 + usize::from(b"\"\\".contains(&b)) });
@@ -182,7 +184,7 @@ fn request(root: &SelectedCapabilityRoot, skill: &ServedSkill) -> ListResourcesR
     }
 }
 
-/// What the daemon says of a file that is not there, and of a handle that cannot be one.
+/// Maps the daemon's errors of a missing file and of an invalid handle to `NotFound`.
 fn map_absent(error: CallError) -> FileError {
     if is_absent(&error) { FileError::NotFound } else { error.into() }
 }
@@ -191,7 +193,7 @@ fn is_absent(error: &CallError) -> bool {
     has_reason(error, &["PACKAGE_NOT_FOUND", "RESOURCE_NOT_FOUND", "INVALID_ARGUMENT"])
 }
 
-/// What the daemon says where a package, or its root, cannot be looked at.
+/// Whether the daemon reports that the package or its root is unavailable.
 fn is_root_unavailable(error: &CallError) -> bool {
     has_reason(
         error,

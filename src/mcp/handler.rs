@@ -1,45 +1,49 @@
-//! One session as the protocol sees it: what the server can do, its methods, and notices of changes.
-//! Leaves every answer to `executor`.
+//! Handler of one MCP session: capabilities, methods and change notifications.
 
 use super::backend::McpBackend;
 use super::call_error::McpCallError;
 use super::catalog_changes::CatalogChanges;
 use super::limits::{MAX_SUBSCRIBED_URIS, MAX_URI_BYTES};
-use super::tools;
+use crate::session::Session;
 use rmcp::model::{
-    CallToolRequestMethod, CallToolRequestParams, CallToolResponse, CompleteRequestMethod,
-    CompleteRequestParams, CompleteResult, ErrorCode, GetPromptRequestParams, GetPromptResponse,
-    GetSkillRequestParams, GetSkillResult, Implementation, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListSkillsResult, ListToolsRequestMethod,
-    ListToolsResult, PaginatedRequestParams, ReadResourceDirectoryRequestParams,
-    ReadResourceDirectoryResult, ReadResourceRequestParams, ReadResourceResponse,
-    ReadResourceResult, ResourceTemplate, ResourceUpdatedNotificationParam, ServerCapabilities,
-    ServerConfig, SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams,
+    CallToolRequestMethod, CallToolRequestParams, CallToolResponse, CallToolResult,
+    CompleteRequestMethod, CompleteRequestParams, CompleteResult, ContentBlock, ErrorCode,
+    GetPromptRequestParams, GetPromptResponse, GetSkillRequestParams, GetSkillResult,
+    Implementation, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+    ListSkillsResult, ListToolsRequestMethod, ListToolsResult, MetaObject, PaginatedRequestParams,
+    ReadResourceDirectoryRequestParams, ReadResourceDirectoryResult, ReadResourceRequestParams,
+    ReadResourceResponse, ReadResourceResult, ResourceTemplate, ResourceUpdatedNotificationParam,
+    ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool,
+    ToolAnnotations, UnsubscribeRequestParams,
 };
 use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio_util::task::AbortOnDropHandle;
+
+/// Key in `_meta` of results: whether the content comes from an untrusted author.
+const EXTERNAL_CONTEXT_KEY: &str = "caproot/externalContext";
 
 const INSTRUCTIONS: &str = "The Agent Skills of an executor. Each resource that is listed is the \
      SKILL.md of one skill: read it before a task that its description fits. It may name other files \
      of the skill, by paths relative to its own directory; read these in the same way. Each prompt is \
      a skill that only a person starts.";
 
-/// One session.
+/// Handler of one session.
 #[derive(Debug)]
 pub(super) struct McpHandler {
-    executor: Arc<McpBackend>,
-    /// What an older client subscribed to.
+    backend: Arc<McpBackend>,
+    /// URIs that a client of the older protocol subscribed to.
     subscribed: Arc<Mutex<BTreeSet<String>>>,
-    /// Tells an older client of changes, until the session ends.
+    /// Task that notifies a client of the older protocol until the session ends.
     notifier: OnceLock<AbortOnDropHandle<()>>,
 }
 
 impl McpHandler {
-    pub(super) fn new(executor: Arc<McpBackend>) -> Self {
-        Self { executor, subscribed: Arc::default(), notifier: OnceLock::new() }
+    pub(super) fn new(backend: Arc<McpBackend>) -> Self {
+        Self { backend, subscribed: Arc::default(), notifier: OnceLock::new() }
     }
 }
 
@@ -52,7 +56,7 @@ impl ServerHandler for McpHandler {
             .enable_resources_list_changed()
             .enable_resources_subscribe()
             .enable_skills_with_directory_read();
-        let capabilities = match self.executor.tool_session() {
+        let capabilities = match self.backend.tool_session() {
             Some(_) => capabilities.enable_tools().build(),
             None => capabilities.build(),
         };
@@ -61,14 +65,14 @@ impl ServerHandler for McpHandler {
             .with_instructions(INSTRUCTIONS)
     }
 
-    /// What is not declared is not there, rather than empty.
+    /// Without tools, the method does not exist. An empty list would declare tools.
     async fn list_tools(
         &self,
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        match self.executor.tool_session() {
-            Some(session) => Ok(ListToolsResult::with_all_items(tools::list_tools(session))),
+        match self.backend.tool_session() {
+            Some(session) => Ok(ListToolsResult::with_all_items(list_tools(session))),
             None => Err(ErrorData::method_not_found::<ListToolsRequestMethod>()),
         }
     }
@@ -78,8 +82,8 @@ impl ServerHandler for McpHandler {
         request: CallToolRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        match self.executor.tool_session() {
-            Some(session) => Ok(tools::call_tool(session, request).await.into()),
+        match self.backend.tool_session() {
+            Some(session) => Ok(call_tool(session, request).await.into()),
             None => Err(ErrorData::method_not_found::<CallToolRequestMethod>()),
         }
     }
@@ -90,10 +94,10 @@ impl ServerHandler for McpHandler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        self.executor
+        self.backend
             .list_prompts(cursor.as_deref())
             .await
-            .map_err(|fault| fault.to_error_data(None))
+            .map_err(|error| error.to_error_data(None))
     }
 
     async fn get_prompt(
@@ -101,8 +105,8 @@ impl ServerHandler for McpHandler {
         request: GetPromptRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let prompt = self.executor.get_prompt(&request.name).await;
-        prompt.map(Into::into).map_err(|fault| invalid_params_error(&fault, None))
+        let prompt = self.backend.get_prompt(&request.name).await;
+        prompt.map(Into::into).map_err(|error| invalid_params_error(&error, None))
     }
 
     async fn complete(
@@ -119,10 +123,10 @@ impl ServerHandler for McpHandler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        self.executor
+        self.backend
             .list_resources(cursor.as_deref())
             .await
-            .map_err(|fault| fault.to_error_data(None))
+            .map_err(|error| error.to_error_data(None))
     }
 
     async fn list_resource_templates(
@@ -141,8 +145,8 @@ impl ServerHandler for McpHandler {
         request: ReadResourceRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let contents = self.executor.read_resource(&request.uri).await;
-        let contents = contents.map_err(|fault| fault.to_error_data(Some(&request.uri)))?;
+        let contents = self.backend.read_resource(&request.uri).await;
+        let contents = contents.map_err(|error| error.to_error_data(Some(&request.uri)))?;
         Ok(ReadResourceResult::new(vec![contents]).into())
     }
 
@@ -152,10 +156,7 @@ impl ServerHandler for McpHandler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListSkillsResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        self.executor
-            .list_skills(cursor.as_deref())
-            .await
-            .map_err(|fault| fault.to_error_data(None))
+        self.backend.list_skills(cursor.as_deref()).await.map_err(|error| error.to_error_data(None))
     }
 
     async fn get_skill(
@@ -163,10 +164,10 @@ impl ServerHandler for McpHandler {
         request: GetSkillRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<GetSkillResult, ErrorData> {
-        let skill = self.executor.get_skill(&request.uri).await;
+        let skill = self.backend.get_skill(&request.uri).await;
         skill
             .map(GetSkillResult::new)
-            .map_err(|fault| invalid_params_error(&fault, Some(&request.uri)))
+            .map_err(|error| invalid_params_error(&error, Some(&request.uri)))
     }
 
     async fn read_resource_directory(
@@ -174,8 +175,8 @@ impl ServerHandler for McpHandler {
         request: ReadResourceDirectoryRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceDirectoryResult, ErrorData> {
-        let children = self.executor.read_directory(&request.uri, request.cursor.as_deref()).await;
-        children.map_err(|fault| invalid_params_error(&fault, Some(&request.uri)))
+        let children = self.backend.read_directory(&request.uri, request.cursor.as_deref()).await;
+        children.map_err(|error| invalid_params_error(&error, Some(&request.uri)))
     }
 
     fn accepted_subscription_filter(
@@ -192,13 +193,13 @@ impl ServerHandler for McpHandler {
 
     async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
         let _place =
-            self.executor.acquire_listen_permit().map_err(|fault| fault.to_error_data(None))?;
-        let mut notices = CatalogChanges::new(self.executor.state_receiver());
+            self.backend.acquire_listen_permit().map_err(|error| error.to_error_data(None))?;
+        let mut changes = CatalogChanges::new(self.backend.state_receiver());
         let sink = subscription.sink();
         loop {
             let change = tokio::select! {
                 () = subscription.cancelled() => return Ok(()),
-                change = notices.next() => change,
+                change = changes.next() => change,
             };
             let Some(change) = change else { return Ok(()) };
             let accepted = subscription.accepted();
@@ -223,11 +224,11 @@ impl ServerHandler for McpHandler {
         }
     }
 
-    /// Older clients are told of changes unasked.
+    /// Clients of the older protocol receive notifications without a `subscriptions/listen`.
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        let notices = CatalogChanges::new(self.executor.state_receiver());
-        let told = notify_changes(context.peer, notices, self.subscribed.clone());
-        self.notifier.get_or_init(|| AbortOnDropHandle::new(tokio::spawn(told)));
+        let changes = CatalogChanges::new(self.backend.state_receiver());
+        let notifications = notify_changes(context.peer, changes, self.subscribed.clone());
+        self.notifier.get_or_init(|| AbortOnDropHandle::new(tokio::spawn(notifications)));
     }
 
     async fn subscribe(
@@ -239,7 +240,7 @@ impl ServerHandler for McpHandler {
         if request.uri.len() > MAX_URI_BYTES || subscribed.len() >= MAX_SUBSCRIBED_URIS {
             return Err(McpCallError::SubscriptionLimit.to_error_data(Some(&request.uri)));
         }
-        // What is not there now may come.
+        // A missing resource may be created later.
         subscribed.insert(request.uri);
         Ok(())
     }
@@ -254,13 +255,13 @@ impl ServerHandler for McpHandler {
     }
 }
 
-/// Tells one client of changes until it is gone.
+/// Notifies one client of changes until the client is gone.
 async fn notify_changes(
     peer: Peer<RoleServer>,
-    mut notices: CatalogChanges,
+    mut changes: CatalogChanges,
     subscribed: Arc<Mutex<BTreeSet<String>>>,
 ) {
-    while let Some(change) = notices.next().await {
+    while let Some(change) = changes.next().await {
         if change.resources_changed() && peer.notify_resource_list_changed().await.is_err() {
             return;
         }
@@ -280,11 +281,40 @@ async fn notify_changes(
     }
 }
 
-/// What is not there is a wrong parameter, where the standard says so in every version.
-fn invalid_params_error(fault: &McpCallError, uri: Option<&str>) -> ErrorData {
-    let mut error = fault.to_error_data(uri);
+/// Reports a missing resource as an invalid parameter, as every version of the standard requires
+/// for these methods.
+fn invalid_params_error(error: &McpCallError, uri: Option<&str>) -> ErrorData {
+    let mut error = error.to_error_data(uri);
     if error.code == ErrorCode::RESOURCE_NOT_FOUND {
         error.code = ErrorCode::INVALID_PARAMS;
     }
     error
+}
+
+/// Returns the tools of `tools/list`.
+fn list_tools(session: &Session) -> Vec<Tool> {
+    let payloads = session.skill_tools();
+    payloads.as_array().into_iter().flatten().map(tool_from_payload).collect()
+}
+
+fn tool_from_payload(payload: &Value) -> Tool {
+    let text = |key: &str| payload[key].as_str().unwrap_or_default().to_owned();
+    let schema = payload["inputSchema"].as_object().cloned().unwrap_or_default();
+    let hints = ToolAnnotations::new().read_only(true).open_world(false);
+    Tool::new(text("name"), text("description"), schema).with_annotations(hints)
+}
+
+/// Calls a tool for `tools/call`. Errors of the tool are results, too.
+async fn call_tool(session: &Session, request: CallToolRequestParams) -> CallToolResult {
+    let arguments = Value::Object(request.arguments.unwrap_or_default());
+    let result = session.call(&request.name, &arguments).await;
+    let content = vec![ContentBlock::text(result.json)];
+    let mut answer = if result.success {
+        CallToolResult::success(content)
+    } else {
+        CallToolResult::error(content)
+    };
+    let mark = (EXTERNAL_CONTEXT_KEY.to_owned(), Value::Bool(result.external_context));
+    answer.meta = Some(MetaObject(std::iter::once(mark).collect()));
+    answer
 }

@@ -1,6 +1,5 @@
-//! The server over streamable HTTP: accepts connections, at most so many, and hands requests for its
-//! one path to the SDK, which refuses hosts and origins that are not allowed. Leaves when to stop to
-//! whoever runs it.
+//! Server over streamable HTTP. Accepts a limited number of connections and passes requests for
+//! `/mcp` to the SDK, which rejects other hosts and origins.
 
 use super::backend::McpBackend;
 use super::handler::McpHandler;
@@ -24,48 +23,48 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-/// The path of the server.
+/// Path of the server.
 const PATH: &str = "/mcp";
-/// Names of this machine for itself.
+/// Names of this machine.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
-/// Origins of pages that this machine serves itself.
+/// Origins of pages on this machine.
 const LOOPBACK_ORIGINS: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
-/// Connections that wait for a place; of those beyond, the kernel resets some.
+/// Connections in the kernel's queue. The kernel resets some of the connections beyond.
 const BACKLOG: u32 = 1024;
 /// How long the head of a request may take.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a request may take until its answer begins, body and all.
+/// How long a request may take until its response begins, including the body of the request.
 const RESPONSE_TIMEOUT: Duration = Duration::from_mins(2);
-/// How long to wait where a connection cannot be accepted, as for want of descriptors.
+/// Delay after a failed accept, for example without free descriptors.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// Who may ask.
+/// Hosts and origins that may send requests.
 #[derive(Debug, Clone, Default)]
 pub struct HttpAllowlist {
-    /// What the `Host` header may be beside names of this machine: `HOST` or `HOST:PORT`.
+    /// Allowed `Host` headers in addition to the names of this machine: `HOST` or `HOST:PORT`.
     pub hosts: Vec<String>,
-    /// What the `Origin` header may be beside pages of this machine: `SCHEME://HOST:PORT`.
+    /// Allowed `Origin` headers in addition to pages of this machine: `SCHEME://HOST:PORT`.
     pub origins: Vec<String>,
 }
 
-/// A bound listener.
+/// Bound listener.
 #[derive(Debug)]
 pub struct HttpListener(TcpListener);
 
 impl HttpListener {
-    /// Binds the address; port 0 takes a free one. Must be called in a runtime.
+    /// Binds the address. Port 0 takes a free port. Must be called in a tokio runtime.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = match address {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
             SocketAddr::V6(_) => TcpSocket::new_v6()?,
         };
-        // What was closed a moment ago is no reason not to begin again.
+        // Allows binding while closed connections are in TIME_WAIT.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         socket.listen(BACKLOG).map(Self)
     }
 
-    /// Where clients find it.
+    /// Returns the URL of the server.
     pub fn url(&self) -> io::Result<String> {
         Ok(format!("http://{}{PATH}", self.0.local_addr()?))
     }
@@ -73,7 +72,7 @@ impl HttpListener {
 
 type McpHttpService = StreamableHttpService<McpHandler, LimitedSessionManager>;
 
-/// Serves until it is dropped, and all connections with it.
+/// Serves until the future is dropped. The connections are dropped with it.
 pub(super) async fn serve_http(
     executor: Arc<McpBackend>,
     listener: HttpListener,
@@ -89,15 +88,15 @@ pub(super) async fn serve_http(
     let handler = move || Ok(McpHandler::new(executor.clone()));
     let service =
         StreamableHttpService::new(handler, Arc::new(LimitedSessionManager::new()), config);
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
-        // Those beyond wait in the kernel's queue.
-        let Ok(place) = places.clone().acquire_owned().await else { return };
+        // Connections over the limit wait in the kernel's queue.
+        let Ok(permit) = permits.clone().acquire_owned().await else { return };
         match listener.0.accept().await {
             Ok((stream, _)) => {
-                connections.spawn(serve_connection(stream, service.clone(), place));
+                connections.spawn(serve_connection(stream, service.clone(), permit));
             }
             Err(_) => tokio::time::sleep(ACCEPT_RETRY_DELAY).await,
         }
@@ -107,14 +106,14 @@ pub(super) async fn serve_http(
 async fn serve_connection(
     stream: TcpStream,
     service: McpHttpService,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 ) {
     let answer = service_fn(move |request| handle_request(service.clone(), request));
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
         .serve_connection(TokioIo::new(stream), answer);
-    // Whoever breaks their own connection knows.
+    // Errors of a connection concern only its client.
     let _ = served.await;
 }
 
@@ -128,9 +127,9 @@ async fn handle_request(
     let ends_a_session = request.method() == Method::DELETE;
     let answered = tokio::time::timeout(RESPONSE_TIMEOUT, service.handle(request)).await;
     let Ok(mut answer) = answered else {
-        return Ok(text_response(StatusCode::REQUEST_TIMEOUT, "this took too long\n"));
+        return Ok(text_response(StatusCode::REQUEST_TIMEOUT, "the request took too long\n"));
     };
-    // The SDK says 202 when the session has ended, which clients take for a failure.
+    // The SDK responds to the end of a session with 202, which clients take for a failure.
     if ends_a_session && answer.status() == StatusCode::ACCEPTED {
         *answer.status_mut() = StatusCode::OK;
     }

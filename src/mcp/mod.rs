@@ -1,6 +1,5 @@
-//! A daemon's skills as an MCP server, on the official SDK: over stdio for one client, or over HTTP
-//! for any number. It is a client of the daemon like any other, and imports no room of it. Leaves
-//! flags, signals and exit codes to whoever runs it.
+//! MCP server for the skills of a daemon, built on the official SDK. Serves one client over stdio,
+//! or any number of clients over HTTP. Connects to the daemon with [`crate::client`].
 
 mod address;
 mod backend;
@@ -13,11 +12,9 @@ mod files;
 mod handler;
 mod http;
 pub mod limits;
-mod prompts;
 mod sessions;
 mod skill_record;
 mod stdio;
-mod tools;
 
 pub use feed::SkillSubscription;
 pub use http::{HttpAllowlist, HttpListener};
@@ -30,31 +27,32 @@ use rmcp::ServiceExt as _;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// How clients come.
+/// Transport of the server.
 #[derive(Debug)]
 pub enum ServerTransport {
-    /// One client, over stdin and stdout.
+    /// One client over stdin and stdout.
     Stdio,
-    /// Any number of clients.
+    /// Any number of clients over HTTP.
     Http(HttpListener, HttpAllowlist),
 }
 
-/// Serves what is followed: over stdio until stdin ends, over HTTP until it is dropped; with a session
-/// also its tools. `say` is told when the daemon is lost and found. An error is of a daemon that refused
-/// from the start.
+/// Serves the subscribed skills: over stdio until stdin ends, over HTTP until the future is
+/// dropped. With a session, also serves its tools. `say` receives a message if the daemon is lost
+/// or connected again. Fails if the daemon rejects the first watch.
 pub async fn serve(
     client: Client,
-    followed: SkillSubscription,
-    way: ServerTransport,
+    subscription: SkillSubscription,
+    transport: ServerTransport,
     tools: Option<Session>,
     say: impl Fn(String),
 ) -> Result<(), CallError> {
     let (sender, receiver) = watch::channel(feed::FeedState::default());
     let executor = Arc::new(McpBackend::new(client.clone(), receiver, tools));
     let served = async {
-        match way {
+        match transport {
             ServerTransport::Stdio => {
-                // What is no MCP client, or leaves before it said anything, is not served.
+                // A peer that is not an MCP client, or that leaves before its first message, is not
+                // served.
                 if let Ok(running) = McpHandler::new(executor).serve(stdio::stdio_transport()).await
                 {
                     let _ = running.waiting().await;
@@ -67,6 +65,6 @@ pub async fn serve(
     };
     tokio::select! {
         () = served => Ok(()),
-        refused = feed::follow_daemon(client, followed, sender, say) => refused,
+        refused = feed::follow_daemon(client, subscription, sender, say) => refused,
     }
 }

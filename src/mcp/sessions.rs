@@ -1,6 +1,6 @@
-//! Sessions of older clients over HTTP: those of the SDK, of which there are only so many at once.
-//! When there is one more, the oldest ends; its client is told so at its next request, and begins
-//! anew.
+//! HTTP sessions of clients of the older protocol: the sessions of the SDK, limited in number. A
+//! new session over the limit ends the oldest session. The client of the oldest session learns this
+//! with its next request, and starts a new session.
 
 use super::limits::{MAX_SESSIONS, SESSION_IDLE_TIMEOUT};
 use futures_util::Stream;
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The sessions, oldest first.
+/// Sessions, oldest first.
 #[derive(Debug)]
 pub(super) struct LimitedSessionManager {
     inner: LocalSessionManager,
@@ -26,12 +26,12 @@ impl LimitedSessionManager {
     pub(super) fn new() -> Self {
         let mut inner = LocalSessionManager::default();
         inner.session_config.keep_alive = Some(SESSION_IDLE_TIMEOUT);
-        // Whoever lost an answer asks again; it is not kept for them.
+        // Responses are not cached: a client that lost a response repeats the request.
         inner.session_config.completed_cache_ttl = Duration::ZERO;
         Self { inner, order: Mutex::default() }
     }
 
-    /// Takes a session into the order; gives those that are too many.
+    /// Records a session. Returns the oldest sessions that exceed the limit.
     fn add_session(&self, id: SessionId) -> Vec<SessionId> {
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         order.push_back(id);

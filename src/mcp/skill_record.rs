@@ -1,4 +1,4 @@
-//! What is held of one skill. Leaves where it is served to `catalog`.
+//! Record of one skill.
 
 use crate::hidden_chars::escape_hidden_chars;
 use crate::proto::caproot::v1::Skill;
@@ -7,45 +7,45 @@ use prost_types::value::Kind;
 use serde_json::{Map, Number, Value};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-/// The largest whole number that a `double` holds with all below it.
+/// Largest integer up to which a `double` is exact.
 const MAX_SAFE_INTEGER: f64 = 9_007_199_254_740_992.0;
 
-/// One skill, as its daemon lists it.
+/// Skill as the daemon lists it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SkillRecord {
-    /// The place of its root in the selection.
+    /// Index of its root in the selection.
     pub(super) root_index: usize,
     /// Its handle.
     pub(super) package: String,
     /// The handle of its SKILL.md.
-    pub(super) main_resource: String,
+    main_resource: String,
     /// Its qualified name.
     pub(super) name: String,
-    /// What it does, in the daemon's words.
+    /// Description of the daemon.
     description: String,
-    /// The digest of its SKILL.md; empty for one that is too large.
+    /// Digest of its SKILL.md. Empty if the SKILL.md is too large.
     pub(super) digest: String,
-    /// The size of its SKILL.md.
+    /// Size of its SKILL.md.
     pub(super) size: u64,
-    /// What its author wrote above it; absent where the standard's fields are not all there.
+    /// Frontmatter of the author. `None` without the fields that the standard requires.
     pub(super) frontmatter: Option<AuthorFrontmatter>,
-    /// Whether its policy forbids implicit invocation, so that only a person may start it.
+    /// Whether the policy forbids implicit invocation, so that only a person may start the skill.
     pub(super) forbids_implicit: bool,
-    /// Stands for all that a list of resources shows, but the size.
+    /// Hash of the listed fields, without the size.
     pub(super) listing_hash: u64,
 }
 
-/// The frontmatter of a skill.
+/// Frontmatter of a skill.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct AuthorFrontmatter {
     pub(super) name: String,
     pub(super) description: String,
-    /// All fields, as a JSON object. Held as text, which takes a fraction of the parsed form.
+    /// All fields as a JSON object. Text takes a fraction of the memory of the parsed form.
     json: Box<str>,
 }
 
 impl SkillRecord {
-    /// Takes over what is used of a skill of the root at that place.
+    /// Creates the record of a skill. `root` is the index of its root in the selection.
     pub(super) fn from_skill(root: usize, skill: Skill) -> Self {
         let author = skill.frontmatter.and_then(AuthorFrontmatter::from_struct);
         let policy = skill.policy.unwrap_or_default();
@@ -66,12 +66,12 @@ impl SkillRecord {
         }
     }
 
-    /// The same without what its author wrote, which is most of it.
+    /// Removes the frontmatter, which is most of the text.
     pub(super) fn without_frontmatter(self) -> Self {
         Self { frontmatter: None, ..self }
     }
 
-    /// Bytes of text that it holds.
+    /// Returns the number of text bytes.
     pub(super) fn text_bytes(&self) -> usize {
         let texts =
             [&self.package, &self.main_resource, &self.name, &self.description, &self.digest];
@@ -82,14 +82,14 @@ impl SkillRecord {
         author + texts.map(String::len).iter().sum::<usize>()
     }
 
-    /// Its description: as the author wrote it, if that is held.
+    /// Returns the description: the frontmatter's if the record has the frontmatter.
     pub(super) fn description(&self) -> &str {
         self.frontmatter.as_ref().map_or(&self.description, |author| &author.description)
     }
 }
 
 impl AuthorFrontmatter {
-    /// `None` without a name and a description that are text.
+    /// Returns `None` if the name or the description is missing or not text.
     fn from_struct(frontmatter: Struct) -> Option<Self> {
         let object = struct_json(frontmatter);
         let text =
@@ -99,7 +99,7 @@ impl AuthorFrontmatter {
         Some(Self { name, description, json })
     }
 
-    /// All fields but the name and the description, without hidden characters.
+    /// Returns all fields except the name and the description, with hidden characters escaped.
     pub(super) fn extra_fields(&self) -> Map<String, Value> {
         let mut fields: Map<String, Value> = serde_json::from_str(&self.json).unwrap_or_default();
         fields.remove("name");
@@ -115,7 +115,7 @@ fn escape_hidden_fields(fields: Map<String, Value>) -> Map<String, Value> {
     fields.into_iter().map(field).collect()
 }
 
-/// Recursion ends: readers of protobuf refuse deep nesting.
+/// The recursion is bounded: protobuf decoders reject deep nesting.
 fn escape_hidden_values(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(escape_hidden_chars(&text).into_owned()),
@@ -129,7 +129,7 @@ fn struct_json(fields: Struct) -> Map<String, Value> {
     fields.fields.into_iter().map(|(key, value)| (key, value_json(value.kind))).collect()
 }
 
-/// Recursion ends: readers of protobuf refuse deep nesting.
+/// The recursion is bounded: protobuf decoders reject deep nesting.
 fn value_json(kind: Option<Kind>) -> Value {
     match kind {
         None | Some(Kind::NullValue(_)) => Value::Null,
@@ -143,10 +143,10 @@ fn value_json(kind: Option<Kind>) -> Value {
     }
 }
 
-/// Whole numbers without a point, as their author wrote them.
+/// Converts whole numbers without a decimal point, as the author wrote them.
 fn number_json(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() <= MAX_SAFE_INTEGER {
-        #[allow(clippy::cast_possible_truncation)] // It is whole, and in range.
+        #[allow(clippy::cast_possible_truncation)] // The number is whole and in range.
         let whole = number as i64;
         return Value::Number(Number::from(whole));
     }
@@ -168,7 +168,7 @@ pub(super) mod tests {
         value(Kind::StringValue(text.into()))
     }
 
-    /// A skill at a handle, with a frontmatter's name.
+    /// Returns a skill with this handle and this name in its frontmatter.
     pub(in crate::mcp) fn skill(package: &str, name: &str) -> Skill {
         let fields = [("name", text(name)), ("description", text("Does  it."))];
         let fields = fields.map(|(key, value)| (key.to_owned(), value)).into_iter().collect();
@@ -194,7 +194,7 @@ pub(super) mod tests {
         fields.insert("map".into(), value(Kind::StructValue(Struct { fields: inner })));
         let entry = SkillRecord::from_skill(0, skill);
         assert_eq!(entry.description(), "Does  it.");
-        let others = entry.frontmatter.expect("an author").extra_fields();
+        let others = entry.frontmatter.expect("frontmatter").extra_fields();
         let expected = json!({"list": [1, -2, 2.5, 1e300], "none": null, "map": {"yes": true}});
         assert_eq!(serde_json::Value::Object(others), expected);
     }

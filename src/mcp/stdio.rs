@@ -1,5 +1,5 @@
-//! The transport over stdin and stdout, which reads no further while too many answers are not yet
-//! taken: whoever asks without reading waits, and takes no memory.
+//! Transport over stdin and stdout. If too many responses are not yet written, the transport reads
+//! no further request, so that a client that does not read takes no memory.
 
 use super::limits::{MAX_REQUEST_BYTES, MAX_STDIO_REQUESTS};
 use rmcp::RoleServer;
@@ -12,27 +12,27 @@ use std::io;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Stdin and stdout.
+/// Opens the transport on stdin and stdout.
 pub(super) fn stdio_transport() -> impl Transport<RoleServer, Error = io::Error> + 'static {
     let (stdin, stdout): (StdioReader, StdioWriter) = stdio_pipes();
     let lines = AsyncRwTransport::new_server(stdin, stdout);
     LimitedTransport::new(lines.with_max_line_length(MAX_REQUEST_BYTES), MAX_STDIO_REQUESTS)
 }
 
-/// A transport with so many requests under way at most.
+/// Transport with a limited number of requests in flight.
 struct LimitedTransport<T> {
     inner: T,
     permits: Arc<Semaphore>,
-    /// The place for the next request.
+    /// Permit of the next request.
     next_permit: Option<OwnedSemaphorePermit>,
-    /// Of requests that were not answered yet.
+    /// Permits of the requests in flight.
     in_flight: HashMap<RequestId, OwnedSemaphorePermit>,
 }
 
 impl<T> LimitedTransport<T> {
     fn new(inner: T, requests: usize) -> Self {
-        let places = Arc::new(Semaphore::new(requests));
-        Self { inner, permits: places, next_permit: None, in_flight: HashMap::new() }
+        let permits = Arc::new(Semaphore::new(requests));
+        Self { inner, permits, next_permit: None, in_flight: HashMap::new() }
     }
 }
 
@@ -48,16 +48,16 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for LimitedTransport<T> {
             JsonRpcMessage::Error(error) => error.id.as_ref(),
             JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
         };
-        let place = id.and_then(|id| self.in_flight.remove(id));
+        let permit = id.and_then(|id| self.in_flight.remove(id));
         let sent = self.inner.send(message);
         async move {
             let sent = sent.await;
-            drop(place);
+            drop(permit);
             sent
         }
     }
 
-    /// May be dropped while it waits.
+    /// Cancel-safe.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         if self.next_permit.is_none() {
             self.next_permit = self.permits.clone().acquire_owned().await.ok();
@@ -65,11 +65,11 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for LimitedTransport<T> {
         let message = self.inner.receive().await?;
         match &message {
             JsonRpcMessage::Request(request) => {
-                let place = self.next_permit.take()?;
-                self.in_flight.insert(request.id.clone(), place);
+                let permit = self.next_permit.take()?;
+                self.in_flight.insert(request.id.clone(), permit);
             }
             JsonRpcMessage::Notification(notice) => {
-                // What is cancelled is not answered.
+                // A cancelled request has no response.
                 if let ClientNotification::CancelledNotification(cancelled) = &notice.notification
                     && let Some(id) = &cancelled.params.request_id
                 {

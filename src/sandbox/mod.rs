@@ -1,10 +1,10 @@
-//! Restricts the process while it has one thread: nothing that it executes gains privileges, and the
-//! kernel's Landlock lets it read below some directories, take its sockets away, and nothing else:
-//! no other file is opened, none is executed, no TCP port bound, and no other connected to. Source: landlock(7).
+//! Sandbox of the daemon process: Landlock rules and `no_new_privs`. The process can read below
+//! some directories and remove its sockets. It cannot open other files, execute programs, bind TCP
+//! ports, or connect to other TCP ports. Source: landlock(7).
 //!
-//! Landlock covers the calling thread and those that it starts later. It sees opening, not looking:
-//! stat(2), readlink(2), `O_PATH` and inotify(7) go on everywhere. Leaves to its callers to bind their
-//! listeners before, and to say what came of it.
+//! Landlock applies to the calling thread and to threads that it starts later, so call
+//! [`restrict_process`] while the process has one thread, and bind listeners before. Landlock
+//! checks open(2), not lookups: stat(2), readlink(2), `O_PATH` and inotify(7) work on all paths.
 
 mod paths;
 mod ruleset;
@@ -19,109 +19,108 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// The kernel's limit of watches, which the daemon reports, and its table of mounts, which it watches.
+/// Files of procfs that the daemon reads: the limit of inotify watches, and the mount table.
 const PROCFS_FILES: [&str; 2] = ["/proc/sys/fs/inotify/max_user_watches", "/proc/self/mountinfo"];
 
-/// What a daemon does after it restricted itself.
+/// Access that the daemon needs after the start.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxPolicy {
-    /// What is asked of Landlock.
+    /// Configured Landlock mode.
     pub landlock: LandlockMode,
-    /// Directories below which it reads, absolute, as they were given.
+    /// Directories below which the daemon reads, as configured: absolute paths.
     pub allowed_dirs: Vec<PathBuf>,
-    /// The same, and each may be removed and made anew.
+    /// Roots, as configured: absolute paths. Each root may be removed and created again.
     pub roots: Vec<PathBuf>,
-    /// Single files that it reads, and that may be replaced.
+    /// Single files that the daemon reads. Each file may be replaced.
     pub files: Vec<PathBuf>,
-    /// The sockets that it takes away when it ends.
+    /// Sockets that the daemon removes at its end.
     pub sockets: Vec<PathBuf>,
-    /// TCP ports that it connects to, of whatever address.
+    /// TCP ports that the daemon connects to, at any address.
     pub connect_ports: Vec<u16>,
-    /// The user's home, which holds more than such a file.
+    /// Home directory of the user. A file directly in it does not open the whole directory.
     pub home: Option<PathBuf>,
 }
 
-/// A process that restricted itself. To be held for as long as it lives.
+/// Sandbox that applies to the process. Keep the value until the process ends.
 #[derive(Debug)]
 pub struct ProcessSandbox {
-    /// What it denied itself.
+    /// Applied restrictions.
     pub status: SandboxStatus,
-    /// What an operator should know of it, a sentence each.
+    /// Messages to the operator.
     pub warnings: Vec<String>,
-    /// Directories below which alone may be read; `None` where nothing keeps the process from others.
+    /// Directories below which the process can read; `None` if Landlock is not applied.
     readable_dirs: Option<BTreeSet<PathBuf>>,
-    /// Kept so that they stay those that may be read: procfs makes a file anew once it is forgotten.
+    /// Keeps the inodes alive: procfs creates a new inode, without a rule, for a file that no
+    /// process has open.
     _procfs: Vec<OwnedFd>,
 }
 
-/// The sandbox is required and the kernel has too little of Landlock. Prints as one sentence.
+/// The sandbox is required, but the kernel does not support it.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the sandbox is required, and this kernel {0}; use Linux 6.7 or later with Landlock enabled, or \
-     ask for best-effort"
+    "the sandbox is required, but this kernel {0}: use Linux 6.7 or later with Landlock enabled, or \
+     set sandbox.landlock to best-effort"
 )]
 pub struct SandboxError(String);
 
-/// Restricts the calling thread and all that it starts later.
-pub fn restrict_process(needs: &SandboxPolicy) -> Result<ProcessSandbox, SandboxError> {
-    // Fails only where somebody filters system calls; then it is said that it does not hold.
+/// Restricts the calling thread and all threads that it starts later.
+pub fn restrict_process(policy: &SandboxPolicy) -> Result<ProcessSandbox, SandboxError> {
+    // Fails only under a filter of system calls. The status then reports `false`.
     let no_new_privs = set_no_new_privs(true).and_then(|()| no_new_privs()).unwrap_or_default();
-    if needs.landlock == LandlockMode::Off {
-        let sandbox = SandboxStatus { no_new_privs, ..SandboxStatus::default() };
+    if policy.landlock == LandlockMode::Off {
+        let status = SandboxStatus { no_new_privs, ..SandboxStatus::default() };
         return Ok(ProcessSandbox {
-            status: sandbox,
+            status,
             warnings: Vec::new(),
             readable_dirs: None,
             _procfs: Vec::new(),
         });
     }
-    let (places, mut notes) = paths::collect_paths(needs);
+    let (paths, mut warnings) = paths::collect_paths(policy);
     let open = |path| openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
     let procfs: Vec<_> = PROCFS_FILES.into_iter().filter_map(open).collect();
-    let (landlock, abi, lacks) =
-        match ruleset::restrict_thread(&places, &procfs, &needs.connect_ports) {
+    let required = ruleset::REQUIRED_ABI;
+    let (landlock, landlock_abi, problem) =
+        match ruleset::restrict_thread(&paths, &procfs, &policy.connect_ports) {
             Ok(abi @ ruleset::REQUIRED_ABI..) => (LandlockState::Enforced, abi, None),
             Ok(0) => (LandlockState::Unavailable, 0, Some("has no Landlock".to_owned())),
             Ok(abi) => {
-                let needed = ruleset::REQUIRED_ABI;
-                let lacks =
-                    format!("has only ABI {abi} of Landlock, of which ABI {needed} is needed");
-                (LandlockState::Partial, abi, Some(lacks))
+                let problem = format!("has Landlock ABI {abi}, but ABI {required} is required");
+                (LandlockState::Partial, abi, Some(problem))
             }
             Err(error) => {
-                (LandlockState::Unavailable, 0, Some(format!("refuses Landlock: {error}")))
+                (LandlockState::Unavailable, 0, Some(format!("rejects Landlock: {error}")))
             }
         };
-    let mut prefixes = u32::try_from(places.read_dirs.len()).unwrap_or(u32::MAX);
+    let mut readable_dirs = u32::try_from(paths.read_dirs.len()).unwrap_or(u32::MAX);
     if landlock == LandlockState::Unavailable {
-        // Nothing is closed, so nothing is to be known of what is open.
-        (prefixes, notes) = (0, Vec::new());
+        // The process can read everything, so warnings about paths do not apply.
+        (readable_dirs, warnings) = (0, Vec::new());
     }
-    if let Some(lacks) = lacks {
-        if needs.landlock == LandlockMode::Required {
-            return Err(SandboxError(lacks));
+    if let Some(problem) = problem {
+        if policy.landlock == LandlockMode::Required {
+            return Err(SandboxError(problem));
         }
-        notes.push(format!("the sandbox has gaps: this kernel {lacks}"));
+        warnings.push(format!("the sandbox is incomplete: this kernel {problem}"));
     }
-    let sandbox =
-        SandboxStatus { landlock, landlock_abi: abi, no_new_privs, readable_dirs: prefixes };
-    let open = (landlock != LandlockState::Unavailable).then_some(places.read_dirs);
-    Ok(ProcessSandbox { status: sandbox, warnings: notes, readable_dirs: open, _procfs: procfs })
+    let status = SandboxStatus { landlock, landlock_abi, no_new_privs, readable_dirs };
+    let readable_dirs = (landlock != LandlockState::Unavailable).then_some(paths.read_dirs);
+    Ok(ProcessSandbox { status, warnings, readable_dirs, _procfs: procfs })
 }
 
 impl ProcessSandbox {
-    /// Whether there is anything that may not be read.
+    /// Whether the sandbox restricts reading.
     #[must_use]
     pub fn is_restricted(&self) -> bool {
         self.readable_dirs.is_some()
     }
 
-    /// Whether it may be read below a directory, or will be when that is made: as things are now, links
-    /// followed. Blocks on the disk.
+    /// Whether the process can read below a directory, or will be able to if the directory is
+    /// created later. Follows links as they are now. Blocks on the disk.
     #[must_use]
     pub fn may_read(&self, dir: &Path) -> bool {
-        let Some(open) = &self.readable_dirs else { return true };
+        let Some(readable_dirs) = &self.readable_dirs else { return true };
         let real = paths::deepest_existing_dir(dir);
-        real.iter().flat_map(|real| real.ancestors()).any(|above| open.contains(above))
+        real.iter().flat_map(|real| real.ancestors()).any(|dir| readable_dirs.contains(dir))
     }
 }

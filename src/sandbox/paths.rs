@@ -1,85 +1,84 @@
-//! Which directories and files a daemon must be able to read, from how they were given. A Landlock
-//! rule sticks to the directory that it was made for, not to its path: what may be made anew needs a
-//! rule above it.
+//! Paths that need a Landlock rule. A rule applies to the inode, not to the path: a file or
+//! directory that may be created again needs a rule on its parent directory.
 
 use super::SandboxPolicy;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// What the walls leave open; all of it exists, without links.
+/// Paths with a Landlock rule. All paths exist and contain no links.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct SandboxPaths {
-    /// Directories below which is read; none lies inside another.
+    /// Directories below which the process can read. No directory contains another.
     pub(super) read_dirs: BTreeSet<PathBuf>,
-    /// Single files that are read.
+    /// Single files that the process can read.
     pub(super) files: BTreeSet<PathBuf>,
-    /// Directories in which sockets are taken away.
+    /// Directories in which the process can remove sockets.
     pub(super) socket_dirs: BTreeSet<PathBuf>,
 }
 
-/// The places, and what an operator should know of them.
-pub(super) fn collect_paths(needs: &SandboxPolicy) -> (SandboxPaths, Vec<String>) {
-    let mut notes = Vec::new();
-    let mut read = BTreeSet::new();
-    for dir in &needs.allowed_dirs {
-        match deepest_existing_dir(dir)
-            .filter(|place| !is_filesystem_root(place) || is_filesystem_root(dir))
-        {
-            Some(place) => drop(read.insert(place)),
-            None => notes.push(missing_warning(dir)),
+/// Collects the paths, and warnings to the operator.
+pub(super) fn collect_paths(policy: &SandboxPolicy) -> (SandboxPaths, Vec<String>) {
+    let mut warnings = Vec::new();
+    let mut read_dirs = BTreeSet::new();
+    for dir in &policy.allowed_dirs {
+        let existing = deepest_existing_dir(dir);
+        match existing.filter(|found| !is_filesystem_root(found) || is_filesystem_root(dir)) {
+            Some(existing) => drop(read_dirs.insert(existing)),
+            None => warnings.push(missing_warning(dir)),
         }
     }
-    let allowed = read.clone();
-    for root in &needs.roots {
-        let (dirs, note) = dirs_above_root(root, &allowed);
-        read.extend(dirs);
-        notes.extend(note);
+    let allowed_dirs = read_dirs.clone();
+    for root in &policy.roots {
+        let (dirs, warning) = dirs_above_root(root, &allowed_dirs);
+        read_dirs.extend(dirs);
+        warnings.extend(warning);
     }
     let mut files = BTreeSet::new();
-    let is_own = |dir: &PathBuf| !is_shared_dir(dir, needs.home.as_deref());
-    for file in &needs.files {
-        // A link to the file may be replaced, such as that of a mounted ConfigMap.
-        let given = file.parent().and_then(|dir| dir.canonicalize().ok());
-        read.extend(given.filter(is_own));
+    let is_own = |dir: &PathBuf| !is_shared_dir(dir, policy.home.as_deref());
+    for file in &policy.files {
+        // A link to the file may be replaced, for example in a mounted ConfigMap of Kubernetes.
+        let link_dir = file.parent().and_then(|dir| dir.canonicalize().ok());
+        read_dirs.extend(link_dir.filter(is_own));
         let Ok(file) = file.canonicalize() else { continue };
         match file.parent().map(Path::to_owned).filter(is_own) {
-            Some(dir) => drop(read.insert(dir)),
+            Some(dir) => drop(read_dirs.insert(dir)),
             None => drop(files.insert(file)),
         }
     }
-    if read.contains(Path::new("/")) {
-        notes.push("the sandbox keeps no file from being read: / is allowed".to_owned());
+    if read_dirs.contains(Path::new("/")) {
+        warnings.push("the sandbox does not restrict reading: / is allowed".to_owned());
     }
-    let outermost = |dir: &&PathBuf| !dir.ancestors().skip(1).any(|above| read.contains(above));
-    let outermost = read.iter().filter(outermost).cloned().collect();
-    let sockets = needs.sockets.iter().filter_map(|socket| deepest_existing_dir(socket.parent()?));
-    (SandboxPaths { read_dirs: outermost, files, socket_dirs: sockets.collect() }, notes)
+    let is_outermost =
+        |dir: &&PathBuf| !dir.ancestors().skip(1).any(|above| read_dirs.contains(above));
+    let read_dirs = read_dirs.iter().filter(is_outermost).cloned().collect();
+    let socket_dirs =
+        policy.sockets.iter().filter_map(|socket| deepest_existing_dir(socket.parent()?));
+    (SandboxPaths { read_dirs, files, socket_dirs: socket_dirs.collect() }, warnings)
 }
 
-/// The directories above a root: above the path that was given, and above what it leads to. None for
-/// one that lies inside an allowed directory.
+/// Returns the parent directories of a root's configured path and of its real path. Returns none if
+/// an allowed directory contains the root.
 fn dirs_above_root(root: &Path, allowed: &BTreeSet<PathBuf>) -> (Vec<PathBuf>, Option<String>) {
-    let given = root.file_name().and_then(|_| root.parent()).and_then(deepest_existing_dir);
+    let configured = root.file_name().and_then(|_| root.parent()).and_then(deepest_existing_dir);
     let real = root.canonicalize().ok();
     if real.iter().flat_map(|real| real.ancestors()).any(|dir| allowed.contains(dir)) {
         return (Vec::new(), None);
     }
     let target = real.as_deref().and_then(Path::parent).map(Path::to_owned);
-    let dirs = [given, target].into_iter().flatten();
+    let dirs = [configured, target].into_iter().flatten();
     let mut dirs: Vec<_> = dirs.filter(|dir| !is_filesystem_root(dir)).collect();
     match real {
-        // The whole file system is not for one root.
+        // A rule on `/` for a single root would open the whole filesystem.
         Some(real) if real.ancestors().count() <= 2 => {
-            let note = not_recreatable_warning(root);
             dirs.push(real);
-            (dirs, Some(note))
+            (dirs, Some(not_recreatable_warning(root)))
         }
         None if dirs.is_empty() => (dirs, Some(missing_warning(root))),
         _ => (dirs, None),
     }
 }
 
-/// The deepest directory on the way to this one that is there.
+/// Returns the directory, or its nearest ancestor that exists, without links.
 pub(super) fn deepest_existing_dir(dir: &Path) -> Option<PathBuf> {
     dir.ancestors().find_map(|dir| dir.canonicalize().ok().filter(|dir| dir.is_dir()))
 }
@@ -88,7 +87,8 @@ fn is_filesystem_root(dir: &Path) -> bool {
     dir.parent().is_none()
 }
 
-/// Whether a directory holds much beside one file of ours: `/`, those directly below it, and the home.
+/// Whether a directory holds files of other programs too: `/`, a directory directly below `/`, or
+/// the home directory.
 fn is_shared_dir(dir: &Path, home: Option<&Path>) -> bool {
     let home = home.and_then(|home| home.canonicalize().ok());
     home.is_some_and(|home| home == dir) || dir.ancestors().count() <= 2
@@ -96,14 +96,14 @@ fn is_shared_dir(dir: &Path, home: Option<&Path>) -> bool {
 
 fn missing_warning(dir: &Path) -> String {
     format!(
-        "{} is missing, and so is all above it but /; restart the daemon once it is there",
+        "{} does not exist, nor does a directory above it except /; create it and restart the daemon",
         dir.display()
     )
 }
 
 fn not_recreatable_warning(root: &Path) -> String {
     format!(
-        "{} lies directly below /; restart the daemon when it is removed and made anew",
+        "{} is directly below /; if you remove and create it again, restart the daemon",
         root.display()
     )
 }
@@ -115,7 +115,8 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::{Path, PathBuf};
 
-    /// What is open below a temporary directory, for directories and files of it.
+    /// Collects the paths of a policy below a temporary directory. Returns the readable directories
+    /// and files, relative to the temporary directory.
     fn collected_names(
         allow: &[&str],
         roots: &[&str],
@@ -130,23 +131,23 @@ mod tests {
         write(top.join("home/etc/f"), "").expect("file");
         symlink("../rel/42", top.join("a/current")).expect("link");
         symlink("../home/etc/f", top.join("a/linked")).expect("link");
-        let of_top = |dirs: &[&str]| dirs.iter().map(|dir| top.join(dir)).collect();
-        let needs = SandboxPolicy {
-            allowed_dirs: of_top(allow),
-            roots: of_top(roots),
-            files: of_top(files),
+        let below_top = |dirs: &[&str]| dirs.iter().map(|dir| top.join(dir)).collect();
+        let policy = SandboxPolicy {
+            allowed_dirs: below_top(allow),
+            roots: below_top(roots),
+            files: below_top(files),
             sockets: vec![top.join("run/s")],
             home: Some(top.join("home")),
             ..SandboxPolicy::default()
         };
-        let (places, notes) = collect_paths(&needs);
-        assert_eq!(notes, [""; 0]);
-        assert_eq!(places.socket_dirs, [top.join("run")].into());
-        let named = |paths: std::collections::BTreeSet<PathBuf>| {
+        let (collected, warnings) = collect_paths(&policy);
+        assert_eq!(warnings, [""; 0]);
+        assert_eq!(collected.socket_dirs, [top.join("run")].into());
+        let names = |paths: std::collections::BTreeSet<PathBuf>| {
             let name = |p: PathBuf| p.strip_prefix(&top).expect("below").display().to_string();
             paths.into_iter().map(name).collect()
         };
-        (named(places.read_dirs), named(places.files))
+        (names(collected.read_dirs), names(collected.files))
     }
 
     #[test]
@@ -155,18 +156,18 @@ mod tests {
             (&["a/b"][..], &[][..], &["a/b"][..]),
             (&[], &["a/b"], &["a"]),
             (&[], &["a/b/c"], &["a/b"]),
-            // Inside an allowed directory, however it is given.
+            // Inside an allowed directory, by different spellings.
             (&["a/b"], &["a/b"], &["a/b"]),
             (&["a/b"], &["a/b/c", "a/b/../b"], &["a/b"]),
             (&["rel"], &["a/current"], &["rel"]),
-            // Not there yet.
+            // Missing directories.
             (&["a/none/x"], &[], &["a"]),
             (&[], &["a/none/x"], &["a"]),
             (&["a/b"], &["a/b/none"], &["a/b"]),
             // Through a link, which may be retargeted or replaced.
             (&[], &["a/current"], &["a", "rel"]),
             (&["a/current"], &[], &["rel/42"]),
-            // Those inside others are none of their own.
+            // Directories inside others need no rule.
             (&["a", "a/b"], &["a/b/c", "rel/42"], &["a", "rel"]),
         ] {
             assert_eq!(collected_names(allow, roots, &[]).0, read, "{allow:?} {roots:?}");
@@ -185,30 +186,32 @@ mod tests {
 
     #[test]
     fn filesystem_root_is_never_added_as_a_parent() {
-        let places = |allow: &[&str], roots: &[&str]| {
-            let of_names = |names: &[&str]| names.iter().map(PathBuf::from).collect();
-            let (allow, roots) = (of_names(allow), of_names(roots));
-            let (places, notes) = collect_paths(&SandboxPolicy {
+        let collect = |allow: &[&str], roots: &[&str]| {
+            let to_paths = |names: &[&str]| names.iter().map(PathBuf::from).collect();
+            let (allow, roots) = (to_paths(allow), to_paths(roots));
+            let (collected, warnings) = collect_paths(&SandboxPolicy {
                 allowed_dirs: allow,
                 roots,
                 ..SandboxPolicy::default()
             });
-            (places.read_dirs.into_iter().collect::<Vec<_>>(), notes)
+            (collected.read_dirs.into_iter().collect::<Vec<_>>(), warnings)
         };
-        for (allow, roots, read, note) in [
-            (&["/no/such"][..], &[][..], &[][..], "/no/such is missing"),
-            (&[], &["/no/such"], &[], "/no/such is missing"),
-            (&[], &["/usr"], &["/usr"], "/usr lies directly below /"),
-            // Asked for in so many words.
+        for (allow, roots, read, warning) in [
+            (&["/no/such"][..], &[][..], &[][..], "/no/such does not exist"),
+            (&[], &["/no/such"], &[], "/no/such does not exist"),
+            (&[], &["/usr"], &["/usr"], "/usr is directly below /"),
+            // Explicitly allowed.
             (&["/"], &["/usr"], &["/"], "/ is allowed"),
         ] {
-            let (open, notes) = places(allow, roots);
-            assert_eq!(open, read.iter().map(PathBuf::from).collect::<Vec<_>>());
-            assert!(notes.len() == 1 && notes[0].contains(note), "{notes:?}");
+            let (read_dirs, warnings) = collect(allow, roots);
+            assert_eq!(read_dirs, read.iter().map(PathBuf::from).collect::<Vec<_>>());
+            assert!(warnings.len() == 1 && warnings[0].contains(warning), "{warnings:?}");
         }
-        let config =
+        let policy =
             SandboxPolicy { files: vec!["/etc/passwd".into()], ..SandboxPolicy::default() };
-        let (places, _) = collect_paths(&config);
-        assert!(places.read_dirs.is_empty() && places.files.contains(Path::new("/etc/passwd")));
+        let (collected, _) = collect_paths(&policy);
+        assert!(
+            collected.read_dirs.is_empty() && collected.files.contains(Path::new("/etc/passwd"))
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The Landlock ruleset itself: what is handled, and so denied, and where some of it is allowed. The
-//! only file that names the library.
+//! Landlock ruleset: denies all access rights and allows some rights below some paths. The only
+//! module that uses the `landlock` crate.
 
 use super::paths::SandboxPaths;
 use landlock::{
@@ -10,19 +10,19 @@ use landlock::{
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-/// The ABI from which on the kernel can do all that is needed: reading, writing and executing are
-/// handled from 1 on, truncating from 3, TCP from 4.
+/// Oldest ABI with all required rights: ABI 1 restricts reading, writing and executing, ABI 3
+/// truncation, ABI 4 TCP.
 pub(super) const REQUIRED_ABI: u32 = 4;
 
-/// The newest ABI of which rights are asked for where the kernel has them. 5 adds the ioctls of
-/// devices, 6 signals and abstract Unix sockets.
+/// Newest ABI whose rights are restricted if the kernel supports them. ABI 5 adds ioctl(2) of
+/// devices, ABI 6 signals and abstract Unix sockets.
 const REQUESTED_ABI: ABI = ABI::V6;
 
-/// Builds the walls around the calling thread. Gives the kernel's ABI, 0 where it has no Landlock.
+/// Restricts the calling thread. Returns the Landlock ABI of the kernel, 0 without Landlock.
 pub(super) fn restrict_thread(
-    places: &SandboxPaths,
-    held: &[OwnedFd],
-    connect: &[u16],
+    paths: &SandboxPaths,
+    procfs: &[OwnedFd],
+    connect_ports: &[u16],
 ) -> Result<u32, RulesetError> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -30,13 +30,13 @@ pub(super) fn restrict_thread(
         .handle_access(AccessNet::from_all(REQUESTED_ABI))?
         .scope(Scope::from_all(REQUESTED_ABI))?
         .create()?;
-    ruleset = add_path_rules(ruleset, &places.read_dirs, AccessFs::ReadFile | AccessFs::ReadDir)?;
-    ruleset = add_path_rules(ruleset, &places.files, AccessFs::ReadFile.into())?;
-    ruleset = add_path_rules(ruleset, &places.socket_dirs, AccessFs::RemoveFile.into())?;
-    for file in held {
+    ruleset = add_path_rules(ruleset, &paths.read_dirs, AccessFs::ReadFile | AccessFs::ReadDir)?;
+    ruleset = add_path_rules(ruleset, &paths.files, AccessFs::ReadFile.into())?;
+    ruleset = add_path_rules(ruleset, &paths.socket_dirs, AccessFs::RemoveFile.into())?;
+    for file in procfs {
         ruleset = ruleset.add_rule(PathBeneath::new(file, AccessFs::ReadFile))?;
     }
-    for port in connect {
+    for port in connect_ports {
         ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
     }
     let status = ruleset.restrict_self()?;
@@ -46,8 +46,8 @@ pub(super) fn restrict_thread(
     if status.ruleset == RulesetStatus::NotEnforced {
         return Ok(0);
     }
-    let known = || effective_abi.to_string().parse().unwrap_or_default();
-    Ok(kernel_abi.and_then(|abi| u32::try_from(abi).ok()).unwrap_or_else(known))
+    let effective = || effective_abi.to_string().parse().unwrap_or_default();
+    Ok(kernel_abi.and_then(|abi| u32::try_from(abi).ok()).unwrap_or_else(effective))
 }
 
 fn add_path_rules<'a>(
@@ -55,7 +55,7 @@ fn add_path_rules<'a>(
     paths: impl IntoIterator<Item = &'a PathBuf>,
     access: BitFlags<AccessFs>,
 ) -> Result<RulesetCreated, RulesetError> {
-    // What has gone since it was looked at needs no rule.
-    let mut held = paths.into_iter().filter_map(|path| PathFd::new(path).ok());
-    held.try_fold(ruleset, |ruleset, path| ruleset.add_rule(PathBeneath::new(path, access)))
+    // A path that was removed meanwhile needs no rule.
+    let mut opened = paths.into_iter().filter_map(|path| PathFd::new(path).ok());
+    opened.try_fold(ruleset, |ruleset, path| ruleset.add_rule(PathBeneath::new(path, access)))
 }

@@ -1,5 +1,5 @@
-//! Accepts connections, so many in all and so many of one caller, and has each served by a task of its
-//! own, so that a slow beginning of one holds up nobody. Leaves what they say to `http`.
+//! Accepts connections within the limits, and serves each in its own task, so that a slow client
+//! delays only itself.
 
 use super::connection::PeerConnection;
 use super::handshake;
@@ -20,17 +20,17 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// How long a connection may take before HTTP/2 has begun on it.
+/// Longest time until the HTTP/2 preface of a connection arrived, with the TLS handshake.
 const CONNECTION_SETUP_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long is waited after accepting failed once more, at first and at most: whatever was exhausted
-/// may come back.
+/// Shortest and longest pause after accepting failed, such as without file descriptors.
 const MIN_ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 const MAX_ACCEPT_BACKOFF: Duration = Duration::from_secs(1);
 
-/// What may be connected at once, to all listeners together. Cheap to clone; all clones are one.
+/// Limit of open connections of all listeners. Clones share their state.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionLimiter {
-    /// Whoever waits here has been accepted; the kernel keeps those behind it.
+    /// Permits of all connections. One accepted connection per listener waits for a permit; further
+    /// connections wait in the backlog of the kernel.
     connection_permits: Arc<Semaphore>,
     max_connections: usize,
     caller_quota: Quota,
@@ -38,7 +38,7 @@ pub(super) struct ConnectionLimiter {
     logs: Arc<AcceptLogs>,
 }
 
-/// What the log says of them.
+/// Rate limits of log messages about connections.
 #[derive(Debug, Default)]
 struct AcceptLogs {
     waiting_connections: RateLimitedLog,
@@ -46,25 +46,25 @@ struct AcceptLogs {
     accept_failures: RateLimitedLog,
 }
 
-/// Where connections come from.
+/// Source of connections.
 #[derive(Debug)]
 pub(super) enum ConnectionSource {
     Unix(UnixListener),
-    /// With TLS, where there is a certificate.
+    /// Uses TLS if a certificate is configured.
     Tcp(TcpListener, Option<Arc<ReloadableTls>>),
-    /// From this process alone.
+    /// Connections from this process.
     InProcess(Mutex<mpsc::Receiver<UnixStream>>),
 }
 
-/// A connection of which nothing was read.
+/// Accepted connection before any byte was read.
 enum AcceptedConnection {
     Unix(UnixStream),
     Tcp(TcpStream, SocketAddr, Option<Arc<ReloadableTls>>),
 }
 
-/// Its right to be open. Dropped, it makes room for another.
+/// Permit of one open connection; released on drop.
 struct ConnectionPermit {
-    _open: OwnedSemaphorePermit,
+    _total: OwnedSemaphorePermit,
     _caller: QuotaPermit,
 }
 
@@ -74,40 +74,39 @@ impl ConnectionLimiter {
         Self {
             connection_permits: Arc::new(Semaphore::new(limits.max_connections)),
             max_connections: limits.max_connections,
-            // All are counted by `open`, which can be waited for.
+            // `connection_permits` limits the total, because waiting for a semaphore is possible.
             caller_quota: Quota::new(("max_connections", usize::MAX), each),
             heap_trimmer: HeapTrimmer::default(),
             logs: Arc::default(),
         }
     }
 
-    /// Lets one caller have so many from now on; how many there are in all stays.
+    /// Changes the limit of connections of one caller. The total limit is fixed.
     pub(super) fn set_limits(&self, limits: &Limits) {
         self.caller_quota.set_limits(usize::MAX, limits.max_connections_per_caller);
     }
 
-    /// The next connection that may be open, and its ticket. Waits for as long as all places are
-    /// taken.
+    /// Accepts the next connection within the limit of its caller, and waits for a permit.
     async fn accept_with_permit(
         &self,
-        listener: &ConnectionSource,
+        source: &ConnectionSource,
     ) -> (AcceptedConnection, ConnectionPermit) {
         let mut pause = Duration::ZERO;
         loop {
-            match listener.accept().await {
+            match source.accept().await {
                 Ok(accepted) => {
                     pause = Duration::ZERO;
                     let Some(caller) = self.acquire_caller_permit(&accepted) else { continue };
                     self.warn_if_limit_reached();
-                    // Closed never: the semaphore lives as long as this gate.
-                    let Ok(open) = self.connection_permits.clone().acquire_owned().await else {
+                    // The semaphore is never closed.
+                    let Ok(total) = self.connection_permits.clone().acquire_owned().await else {
                         continue;
                     };
-                    return (accepted, ConnectionPermit { _open: open, _caller: caller });
+                    return (accepted, ConnectionPermit { _total: total, _caller: caller });
                 }
                 Err(error) => {
-                    if let Some(times) = self.logs.accept_failures.record_event() {
-                        tracing::warn!(%error, times, "a connection could not be accepted");
+                    if let Some(count) = self.logs.accept_failures.record_event() {
+                        tracing::warn!(%error, count, "accepting a connection failed");
                     }
                     sleep(pause).await;
                     pause = (pause * 2).clamp(MIN_ACCEPT_BACKOFF, MAX_ACCEPT_BACKOFF);
@@ -118,27 +117,25 @@ impl ConnectionLimiter {
 
     fn warn_if_limit_reached(&self) {
         if self.connection_permits.available_permits() == 0
-            && let Some(times) = self.logs.waiting_connections.record_event()
+            && let Some(count) = self.logs.waiting_connections.record_event()
         {
             let limit = self.max_connections;
-            tracing::warn!(
-                times,
-                "a connection waits: max_connections is {limit}, and so many are open"
-            );
+            tracing::warn!(count, "a connection waits: max_connections, {limit}, is reached");
         }
     }
 
-    /// A place among its caller's connections; `None` where it must be closed.
+    /// Acquires a permit from the quota of the caller. Returns `None` if the connection must be
+    /// closed.
     fn acquire_caller_permit(&self, accepted: &AcceptedConnection) -> Option<QuotaPermit> {
         let caller = accepted.quota_key().ok()?;
         match self.caller_quota.acquire(&caller, 1) {
-            Ok(place) => Some(place),
-            Err(QuotaExceeded { limit_name: name, limit }) => {
-                if let Some(times) = self.logs.closed_connections.record_event() {
+            Ok(permit) => Some(permit),
+            Err(QuotaExceeded { limit_name, limit }) => {
+                if let Some(count) = self.logs.closed_connections.record_event() {
                     tracing::warn!(
                         %caller,
-                        times,
-                        "connections were closed: {name} is {limit}, and so many are open"
+                        count,
+                        "connections were closed: {limit_name}, {limit}, is reached"
                     );
                 }
                 None
@@ -146,70 +143,73 @@ impl ConnectionLimiter {
         }
     }
 
-    /// One connection that ends by a defect ends alone.
+    /// Logs a panic of a connection task, which ends no other connection.
     fn handle_connection_end(&self, ended: Result<(), tokio::task::JoinError>) {
         if let Err(panic) = ended {
-            tracing::error!(%panic, "a connection ended by a defect");
+            tracing::error!(%panic, "internal error: a connection task panicked");
         }
         self.heap_trimmer.schedule_trim();
     }
 
-    /// Serves what connects until the daemon stops, then lets calls under way end. Dropped, it cuts
-    /// them off.
+    /// Serves connections until shutdown, and then drains calls in flight. Dropping the future
+    /// aborts the calls.
     pub(super) async fn serve_connections(
         self,
-        listener: ConnectionSource,
+        source: ConnectionSource,
         server: Http2Server,
-        stopping: watch::Receiver<bool>,
+        shutdown: watch::Receiver<bool>,
     ) {
         let mut connections = JoinSet::new();
         {
-            let mut next = pin!(self.accept_with_permit(&listener));
-            let mut stopped = pin!(wait_for_shutdown(stopping.clone()));
+            let mut next = pin!(self.accept_with_permit(&source));
+            let mut shutdown_begun = pin!(wait_for_shutdown(shutdown.clone()));
             loop {
                 tokio::select! {
-                    () = &mut stopped => break,
+                    () = &mut shutdown_begun => break,
                     Some(ended) = connections.join_next() => self.handle_connection_end(ended),
-                    (accepted, ticket) = &mut next => {
-                        next.set(self.accept_with_permit(&listener));
-                        let (server, stopped) = (server.clone(), wait_for_shutdown(stopping.clone()));
+                    (accepted, permit) = &mut next => {
+                        next.set(self.accept_with_permit(&source));
+                        let server = server.clone();
+                        let shutdown_begun = wait_for_shutdown(shutdown.clone());
                         connections.spawn(async move {
-                            let _ticket = ticket;
-                            run_connection(accepted, server, stopped).await;
+                            let _permit = permit;
+                            run_connection(accepted, server, shutdown_begun).await;
                         });
                     }
                 }
             }
         }
-        drop(listener);
+        drop(source);
         while let Some(ended) = connections.join_next().await {
             self.handle_connection_end(ended);
         }
     }
 }
 
-/// One connection from its beginning to its end.
+/// Sets up and serves one connection.
 async fn run_connection(
     accepted: AcceptedConnection,
     server: Http2Server,
-    stopped: impl Future<Output = ()>,
+    shutdown_begun: impl Future<Output = ()>,
 ) {
-    let mut stopped = pin!(stopped);
-    let begun = tokio::select! {
-        begun = timeout(CONNECTION_SETUP_TIMEOUT, accepted.establish_http2()) => begun,
-        // Nothing was asked yet.
-        () = &mut stopped => return,
+    let mut shutdown_begun = pin!(shutdown_begun);
+    let setup = tokio::select! {
+        setup = timeout(CONNECTION_SETUP_TIMEOUT, accepted.establish_http2()) => setup,
+        // No call was received yet.
+        () = &mut shutdown_begun => return,
     };
-    match begun {
-        Ok(Ok(connection)) => server.serve_connection(connection, stopped).await,
-        Ok(Err(error)) => tracing::debug!(%error, "a connection ended before it began"),
-        Err(_) => tracing::debug!("a connection was closed: it did not begin in time"),
+    match setup {
+        Ok(Ok(connection)) => server.serve_connection(connection, shutdown_begun).await,
+        Ok(Err(error)) => tracing::debug!(%error, "setting up a connection failed"),
+        Err(_) => tracing::debug!(
+            "a connection was closed: no HTTP/2 preface within {CONNECTION_SETUP_TIMEOUT:?}"
+        ),
     }
 }
 
-async fn wait_for_shutdown(mut stopping: watch::Receiver<bool>) {
-    // An error means that the daemon is gone already.
-    drop(stopping.wait_for(|stop| *stop).await);
+async fn wait_for_shutdown(mut shutdown: watch::Receiver<bool>) {
+    // An error means that the sender was dropped, at the end of the daemon.
+    drop(shutdown.wait_for(|stop| *stop).await);
 }
 
 impl ConnectionSource {
@@ -221,9 +221,9 @@ impl ConnectionSource {
             Self::Tcp(listener, tls) => {
                 listener.accept().await.map(|(s, a)| AcceptedConnection::Tcp(s, a, tls.clone()))
             }
-            Self::InProcess(handed) => match handed.lock().await.recv().await {
+            Self::InProcess(receiver) => match receiver.lock().await.recv().await {
                 Some(stream) => Ok(AcceptedConnection::Unix(stream)),
-                // Nobody can connect any more; those who did go on.
+                // All connectors were dropped. Existing connections continue.
                 None => pending().await,
             },
         }
@@ -231,7 +231,7 @@ impl ConnectionSource {
 }
 
 impl AcceptedConnection {
-    /// Whom it counts for, before anything was read.
+    /// Returns the quota key of the caller, without reading from the connection.
     fn quota_key(&self) -> io::Result<QuotaKey> {
         Ok(match self {
             Self::Unix(stream) => {
@@ -243,8 +243,7 @@ impl AcceptedConnection {
         })
     }
 
-    /// All that comes before HTTP/2, in the task of the connection and within [`BEGINNING`]: a slow one
-    /// holds up nobody else.
+    /// Does the TLS handshake and reads the HTTP/2 preface. Runs in the task of the connection.
     async fn establish_http2(self) -> io::Result<PeerConnection> {
         let connection = match self {
             Self::Unix(stream) => PeerConnection::unix(stream)?,

@@ -1,8 +1,7 @@
-//! Lets gRPC clients in that send the path of the Unix socket as `:authority`, percent-encoded, as
-//! grpcio does, or as it is. By RFC 3986 that is no authority, and `h2` refuses it (hyperium/h2#487).
-//! The daemon makes nothing of the authority, so the offending characters are overwritten on the way
-//! in, in place: nothing is buffered, delayed or changed in length. Leaves frames to `frames`, header
-//! blocks to `block` and characters to `literal`.
+//! Admits gRPC clients that send the path of the Unix socket as `:authority`, percent-encoded like
+//! grpcio or unencoded. RFC 3986 does not allow such an authority, and `h2` rejects the request
+//! (hyperium/h2#487). The daemon does not use the authority, so [`AuthorityFilter`] overwrites the
+//! invalid characters in place. The bytes keep their length and are neither buffered nor delayed.
 
 mod authority_value;
 mod frames;
@@ -15,7 +14,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A connection whose client may send such an authority.
+/// Connection that rewrites each `:authority` that is a path.
 #[derive(Debug)]
 pub(super) struct AuthorityFilter<S> {
     io: S,
@@ -23,7 +22,7 @@ pub(super) struct AuthorityFilter<S> {
 }
 
 impl<S> AuthorityFilter<S> {
-    /// Must be given the connection before anything is read from it.
+    /// Wraps a connection from which no byte was read.
     pub(super) fn new(io: S) -> Self {
         Self { io, rewriter: AuthorityRewriter::default() }
     }

@@ -1,6 +1,6 @@
-//! What a connection sends, gathered: HTTP/2 has each part of an answer go by itself, and the system takes
-//! longer for that than for what is in it. So it goes together, when the connection has done all it could.
-//! Leaves what is sent to `http`.
+//! Write buffer of a connection. HTTP/2 writes each part of a response separately, and a system
+//! call for each part costs more than its content. The buffer is sent when the connection task
+//! waits.
 
 use std::io;
 use std::pin::Pin;
@@ -8,10 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, BufWriter, ReadBuf};
 
-/// What goes together at most: two of the frames of a long answer. A caller who takes nothing costs it.
+/// Size of the buffer: two frames of a long response. A client that does not read costs this
+/// memory.
 const BUFFER_BYTES: usize = 40 << 10;
 
-/// Both ends of it: who writes, and who sends. They are one task, so that nobody waits for the lock.
+/// Connection with a write buffer. Clones share the buffer. The task that writes is also the task
+/// that sends, so nothing waits for the lock.
 #[derive(Debug)]
 pub(super) struct CoalescingIo<T>(Arc<Mutex<BufWriter<T>>>);
 
@@ -20,7 +22,7 @@ impl<T: AsyncWrite + Unpin> CoalescingIo<T> {
         Self(Arc::new(Mutex::new(BufWriter::with_capacity(BUFFER_BYTES, io))))
     }
 
-    /// Has the connection do what it can, and sends what that wrote, until it ends.
+    /// Polls `connection` until its end, and sends the buffer after each poll.
     pub(super) async fn drive_connection<R>(
         &self,
         mut connection: Pin<&mut impl Future<Output = R>>,
@@ -69,12 +71,12 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for CoalescingIo<T> {
         Pin::new(&mut *self.lock()).poll_write(context, bytes)
     }
 
-    /// Nothing yet: [`Gathered::drive`] does, before the connection is left alone.
+    /// Does nothing: [`CoalescingIo::drive_connection`] sends the buffer.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
-    /// With all that was written before.
+    /// Sends the buffer first.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut *self.lock()).poll_shutdown(context)
     }
@@ -102,17 +104,17 @@ mod tests {
     use std::task::{Context, Poll};
     use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
-    /// Takes so many bytes at a time, and then makes wait; counts how often it was written to.
+    /// Writer that accepts `at_once` bytes in every second call, and counts writes.
     #[derive(Debug, Default)]
-    struct Narrow {
+    struct NarrowWriter {
         taken: Vec<u8>,
         at_once: usize,
         writes: usize,
         waits: bool,
-        over: bool,
+        is_closed: bool,
     }
 
-    impl AsyncWrite for Narrow {
+    impl AsyncWrite for NarrowWriter {
         fn poll_write(
             mut self: Pin<&mut Self>,
             context: &mut Context<'_>,
@@ -123,7 +125,7 @@ mod tests {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            if self.over {
+            if self.is_closed {
                 return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
             }
             let len = bytes.len().min(self.at_once);
@@ -137,21 +139,21 @@ mod tests {
         }
 
         fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            self.over = true;
+            self.is_closed = true;
             Poll::Ready(Ok(()))
         }
     }
 
-    fn coalescing_io(at_once: usize) -> CoalescingIo<Narrow> {
-        CoalescingIo::new(Narrow { at_once, ..Narrow::default() })
+    fn coalescing_io(at_once: usize) -> CoalescingIo<NarrowWriter> {
+        CoalescingIo::new(NarrowWriter { at_once, ..NarrowWriter::default() })
     }
 
-    fn taken(io: &CoalescingIo<Narrow>) -> Vec<u8> {
+    fn taken(io: &CoalescingIo<NarrowWriter>) -> Vec<u8> {
         io.lock().get_ref().taken.clone()
     }
 
     #[tokio::test]
-    async fn small_parts_go_together_when_the_connection_waits() {
+    async fn small_writes_are_sent_together_when_the_connection_waits() {
         let io = coalescing_io(usize::MAX);
         let mut writer = io.clone();
         let connection = async {
@@ -167,15 +169,15 @@ mod tests {
             writer.write_all(b"the end").await.expect("taken");
         };
         io.drive_connection(pin!(connection)).await.expect("sent");
-        assert_eq!(taken(&io).len(), 81, "it ended; whoever wants the rest sent shuts it down");
+        assert_eq!(taken(&io).len(), 81, "the rest is sent by shutting down");
         writer.shutdown().await.expect("sent");
-        assert!(taken(&io).ends_with(b"the end") && io.lock().get_ref().over);
+        assert!(taken(&io).ends_with(b"the end") && io.lock().get_ref().is_closed);
     }
 
     #[tokio::test]
-    async fn a_connection_that_is_broken_ends() {
+    async fn a_write_error_ends_the_connection() {
         let io = coalescing_io(usize::MAX);
-        io.lock().get_mut().over = true;
+        io.lock().get_mut().is_closed = true;
         let mut writer = io.clone();
         let connection = async {
             writer.write_all(b"lost").await.expect("gathered");
@@ -187,8 +189,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_of_it_comes_in_order(
-            parts in prop::collection::vec((0_usize..50_000, 1_usize..4, any::<bool>()), 0..20),
+        fn all_bytes_are_sent_in_order(
+            writes_spec in prop::collection::vec((0_usize..50_000, 1_usize..4, any::<bool>()), 0..20),
             at_once in 1_usize..60_000,
         ) {
             let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -196,7 +198,7 @@ mod tests {
             let mut writer = io.clone();
             let mut expected: Vec<u8> = Vec::new();
             let connection = async {
-                for (n, (len, slices, waits)) in parts.iter().enumerate() {
+                for (n, (len, slices, waits)) in writes_spec.iter().enumerate() {
                     let part: Vec<u8> = (0..*len).map(|i| ((i / 7 + n) % 251).to_le_bytes()[0]).collect();
                     expected.extend(&part);
                     let mut rest = &part[..];
@@ -206,8 +208,8 @@ mod tests {
                         let write = |c: &mut Context<'_>| Pin::new(&mut writer).poll_write_vectored(c, &slices);
                         let written = poll_fn(write).await.expect("taken");
                         rest = &rest[written..];
-                        let held = io.lock().buffer().len();
-                        assert!(held <= BUFFER_BYTES, "{held}");
+                        let buffered = io.lock().buffer().len();
+                        assert!(buffered <= BUFFER_BYTES, "{buffered}");
                     }
                     if *waits {
                         tokio::task::yield_now().await;

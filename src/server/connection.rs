@@ -1,4 +1,4 @@
-//! A connection on which HTTP/2 begins, with who is at its other end. Leaves what they may do to `rpc`.
+//! Accepted connections with the identity of the peer.
 
 use super::authority::AuthorityFilter;
 use super::handshake::lingering_close;
@@ -12,18 +12,18 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Re
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
-/// What every client sends first: RFC 9113, 3.4. A frame follows, of which this is the head.
+/// Connection preface of HTTP/2 (RFC 9113, 3.4), and the size of the frame header that follows.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME_HEAD: usize = 9;
-/// What one hears that begins otherwise, so that a client of HTTP/1.1, or of TLS, knows at once.
+/// Response to clients of other protocols, such as HTTP/1.1 or TLS.
 const WRONG_PROTOCOL_RESPONSE: &[u8] =
     b"HTTP/1.1 505 HTTP Version Not Supported\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
-/// One accepted connection.
+/// Accepted connection.
 pub(super) struct PeerConnection {
     io: Box<dyn ConnectionIo>,
     peer: PeerIdentity,
-    /// What was read of it already and is still to be given out.
+    /// Bytes that `read_preface` read, of which `preface_replayed` were read again by HTTP/2.
     preface_bytes: [u8; PREFACE.len() + FRAME_HEAD],
     preface_replayed: usize,
 }
@@ -32,7 +32,7 @@ trait ConnectionIo: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ConnectionIo for T {}
 
 impl PeerConnection {
-    /// Asks the kernel who connected.
+    /// Wraps a Unix connection and reads the credentials of the peer.
     pub(super) fn unix(stream: UnixStream) -> io::Result<Self> {
         let cred = rustix::net::sockopt::socket_peercred(&stream)?;
         let own = std::iter::once(cred.gid.as_raw());
@@ -42,12 +42,13 @@ impl PeerConnection {
     }
 
     pub(super) fn tcp(stream: TcpStream, address: SocketAddr) -> io::Result<Self> {
-        // Small answers must not wait for acknowledgements of earlier ones.
+        // Without Nagle's algorithm, which delays small responses until the peer acknowledges
+        // earlier ones.
         stream.set_nodelay(true)?;
         Ok(Self::new(stream, PeerIdentity::Remote { address, names: Arc::default() }))
     }
 
-    /// After a handshake that showed `names`.
+    /// Wraps a TLS connection whose client certificate has `names`.
     pub(super) fn tls(
         stream: TlsStream<TcpStream>,
         address: SocketAddr,
@@ -66,15 +67,17 @@ impl PeerConnection {
         }
     }
 
-    /// Waits until the other end has begun to speak HTTP/2, so that one that says nothing, or something
-    /// else, costs no more than its socket.
+    /// Reads the HTTP/2 preface. Until then, a connection costs only its socket.
     pub(super) async fn read_preface(mut self) -> io::Result<Self> {
         let (preface, head) = self.preface_bytes.split_at_mut(PREFACE.len());
         self.io.read_exact(preface).await?;
         if *preface != *PREFACE {
             self.io.write_all(WRONG_PROTOCOL_RESPONSE).await?;
             lingering_close(self.io).await;
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "it does not speak HTTP/2"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the client does not speak HTTP/2",
+            ));
         }
         self.io.read_exact(head).await?;
         self.preface_replayed = 0;
@@ -93,13 +96,13 @@ impl AsyncRead for PeerConnection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let me = self.get_mut();
-        let kept = &me.preface_bytes[me.preface_replayed..];
-        if kept.is_empty() {
+        let unread = &me.preface_bytes[me.preface_replayed..];
+        if unread.is_empty() {
             return Pin::new(&mut me.io).poll_read(context, buffer);
         }
-        let part = kept.len().min(buffer.remaining());
-        buffer.put_slice(&kept[..part]);
-        me.preface_replayed += part;
+        let len = unread.len().min(buffer.remaining());
+        buffer.put_slice(&unread[..len]);
+        me.preface_replayed += len;
         Poll::Ready(Ok(()))
     }
 }

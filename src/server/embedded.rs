@@ -1,6 +1,6 @@
-//! The daemon inside another program, for that program alone: no socket that anybody else could connect
-//! to, no service manager that is told, no configuration that is read again. Finding, containment, bounds
-//! and watches are those of every daemon.
+//! Daemon inside another program. Only this process can connect: the daemon has no socket, notifies
+//! no service manager, and does not reload its configuration. Scans, limits and watches are those
+//! of every daemon.
 
 use super::accept::ConnectionSource;
 use super::{BoundDaemon, BoundListeners, StartError, build_daemon_on};
@@ -11,42 +11,47 @@ use tokio::net::UnixStream;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio_util::task::AbortOnDropHandle;
 
-/// Connections that are made and not yet taken; further ones wait.
+/// Most connections that wait to be accepted.
 const MAX_PENDING_CONNECTIONS: usize = 8;
 
-/// A daemon in this process. Dropped, it ends.
+/// Daemon in this process. Ends when dropped.
 #[derive(Debug)]
 pub struct EmbeddedDaemon {
     connector: EmbeddedConnector,
-    /// Kept, or the daemon would take it for the word to stop.
+    /// Dropping the sender would shut the daemon down.
     _shutdown: watch::Sender<bool>,
     _server_task: AbortOnDropHandle<()>,
 }
 
-/// The way to it. A clone is another way to the same.
+/// Creates connections to an [`EmbeddedDaemon`]. Clones connect to the same daemon.
 #[derive(Debug, Clone)]
 pub struct EmbeddedConnector(mpsc::Sender<UnixStream>);
 
 impl EmbeddedDaemon {
-    /// Starts a daemon under this configuration, whose listeners and callers count for nothing: only
-    /// this process can reach it. Needs a tokio runtime.
+    /// Starts a daemon. Ignores the listeners, callers and TLS files of the configuration. Needs a
+    /// tokio runtime.
     ///
     /// # Errors
     ///
-    /// A defect, or no randomness.
+    /// Returns an internal error, such as no random bytes.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let config = Config { listeners: Vec::new(), callers: None, tls: None, ..config };
-        let nowhere = BoundListeners { grpc: Vec::new(), metrics: None };
-        let app = build_daemon_on(nowhere, config, SandboxStatus::default()).await?;
+        let no_listeners = BoundListeners { grpc: Vec::new(), metrics: None };
+        let app = build_daemon_on(no_listeners, config, SandboxStatus::default()).await?;
         let BoundDaemon { server, connection_limiter: gate, shutdown: stopping, .. } = app;
-        let (way, handed) = mpsc::channel(MAX_PENDING_CONNECTIONS);
-        let listener = ConnectionSource::InProcess(Mutex::new(handed));
-        let serving = tokio::spawn(gate.serve_connections(listener, server, stopping.subscribe()));
-        let serving = AbortOnDropHandle::new(serving);
-        Ok(Self { connector: EmbeddedConnector(way), _shutdown: stopping, _server_task: serving })
+        let (sender, receiver) = mpsc::channel(MAX_PENDING_CONNECTIONS);
+        let listener = ConnectionSource::InProcess(Mutex::new(receiver));
+        let server_task =
+            tokio::spawn(gate.serve_connections(listener, server, stopping.subscribe()));
+        let server_task = AbortOnDropHandle::new(server_task);
+        Ok(Self {
+            connector: EmbeddedConnector(sender),
+            _shutdown: stopping,
+            _server_task: server_task,
+        })
     }
 
-    /// The way to it.
+    /// Returns a connector to the daemon.
     #[must_use]
     pub fn connector(&self) -> EmbeddedConnector {
         self.connector.clone()
@@ -54,15 +59,15 @@ impl EmbeddedDaemon {
 }
 
 impl EmbeddedConnector {
-    /// A connection of which the daemon has the other end.
+    /// Connects to the daemon.
     ///
     /// # Errors
     ///
-    /// The daemon ended, or the process has no descriptor left.
+    /// Returns an error if the daemon ended or the process has no free file descriptor.
     pub async fn connect(&self) -> io::Result<UnixStream> {
-        let (ours, its) = UnixStream::pair()?;
-        let gone = |_| io::Error::new(io::ErrorKind::ConnectionRefused, "the daemon ended");
-        self.0.send(its).await.map_err(gone)?;
+        let (ours, theirs) = UnixStream::pair()?;
+        let ended = |_| io::Error::new(io::ErrorKind::ConnectionRefused, "the daemon ended");
+        self.0.send(theirs).await.map_err(ended)?;
         Ok(ours)
     }
 }

@@ -1,15 +1,15 @@
-//! The supplementary groups of a Unix socket's peer, which no safe library asks for: `SO_PEERCRED`
-//! knows the primary group only.
+//! Supplementary groups of the peer of a Unix socket. No safe library reads `SO_PEERGROUPS`, and
+//! `SO_PEERCRED` has only the primary group.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd as _};
 
-/// What the kernel lets a process have, `NGROUPS_MAX`.
+/// `NGROUPS_MAX` of the kernel.
 const MAX_GROUPS: usize = 65_536;
 
-/// Asks the kernel by `SO_PEERGROUPS`, as they were when the peer connected: socket(7).
+/// Returns the groups that the peer had when it connected, by `SO_PEERGROUPS` of socket(7).
 pub(super) fn peer_groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
     let socket = socket.as_fd();
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
@@ -17,7 +17,7 @@ pub(super) fn peer_groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
         let mut bytes = libc::socklen_t::try_from(size_of::<libc::gid_t>() * groups.len())
             .map_err(io::Error::other)?;
         // SAFETY: `groups` is a live buffer of `bytes` bytes, and a gid_t may hold any bits.
-        let asked = unsafe {
+        let result = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),
                 libc::SOL_SOCKET,
@@ -26,7 +26,7 @@ pub(super) fn peer_groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
                 &raw mut bytes,
             )
         };
-        if asked == 0 {
+        if result == 0 {
             groups.truncate(bytes as usize / size_of::<libc::gid_t>());
             return Ok(groups);
         }
@@ -41,7 +41,7 @@ pub(super) fn peer_groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn are_our_own() {
+    fn groups_of_an_own_peer_are_our_own() {
         let (ours, _theirs) = std::os::unix::net::UnixStream::pair().expect("pair");
         let own = rustix::process::getgroups().expect("groups");
         let own: Vec<_> = own.into_iter().map(rustix::fs::Gid::as_raw).collect();

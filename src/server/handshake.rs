@@ -1,5 +1,4 @@
-//! From a TCP connection to one with TLS, in bounded time and without holding up others. Leaves what it
-//! is served with to `tls`.
+//! TLS handshake of a connection, within a time limit.
 
 use super::connection::PeerConnection;
 use super::tls::{ALPN, ReloadableTls};
@@ -13,19 +12,20 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-/// The longest that a handshake may take.
+/// Longest duration of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest that is waited for the other end of a handshake that failed to hear so.
+/// Longest time for which a closed connection lingers, until the peer has read the last bytes.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
-/// The most bytes that are taken from it meanwhile.
+/// Most bytes that are read from a lingering connection.
 const MAX_LINGER_BYTES: u64 = 1 << 16;
 
-/// Does the handshake. One that fails is logged here.
+/// Does the handshake, and logs its failure.
 pub(super) async fn accept_tls(
     tls: &ReloadableTls,
     stream: TcpStream,
 ) -> io::Result<PeerConnection> {
-    // Small answers must not wait for acknowledgements of earlier ones.
+    // Without Nagle's algorithm, which delays small responses until the peer acknowledges earlier
+    // ones.
     stream.set_nodelay(true)?;
     let address = stream.peer_addr()?;
     let handshake = tls.acceptor().accept(stream).into_fallible();
@@ -36,7 +36,7 @@ pub(super) async fn accept_tls(
             Ok(PeerConnection::tls(stream, address, names))
         }
         Ok(Ok(mut stream)) => {
-            tracing::debug!(%address, "a client does not offer HTTP/2 over TLS (ALPN h2)");
+            tracing::debug!(%address, "the client does not offer HTTP/2 over TLS (ALPN h2)");
             let _ = tokio::time::timeout(LINGER_TIMEOUT, stream.shutdown()).await;
             Err(io::ErrorKind::InvalidData.into())
         }
@@ -46,58 +46,60 @@ pub(super) async fn accept_tls(
             Err(error)
         }
         Err(_) => {
-            tracing::debug!(%address, "a TLS handshake took over {HANDSHAKE_TIMEOUT:?}");
+            tracing::debug!(%address, "TLS handshake timed out after {HANDSHAKE_TIMEOUT:?}");
             Err(io::ErrorKind::TimedOut.into())
         }
     }
 }
 
-/// Lets what was sent last, which says what is wrong, arrive: a socket that is closed with bytes unread resets the
-/// connection, and what was sent last may be lost.
+/// Closes a connection so that the peer receives the last bytes, which describe the error. Closing
+/// a socket with unread bytes resets the connection, and the peer may lose the last bytes.
 pub(super) async fn lingering_close(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
-    let hear = async {
+    let drain = async {
         if stream.shutdown().await.is_ok() {
             let rest = &mut stream.take(MAX_LINGER_BYTES);
             let _ = tokio::io::copy(rest, &mut tokio::io::sink()).await;
         }
     };
-    let _ = tokio::time::timeout(LINGER_TIMEOUT, hear).await;
+    let _ = tokio::time::timeout(LINGER_TIMEOUT, drain).await;
 }
 
 fn log(tls: &ReloadableTls, address: SocketAddr, error: &io::Error) {
     let Some(cause) = cause(error) else {
-        tracing::debug!(%address, "a TLS handshake failed: {error}");
+        tracing::debug!(%address, "TLS handshake failed: {error}");
         return;
     };
     if let Some(suppressed) = tls.handshake_log.record_failure(address.ip(), &cause) {
-        tracing::warn!(%address, suppressed, "a client is turned away: {cause}");
+        tracing::warn!(%address, suppressed, "TLS handshake rejected: {cause}");
     } else {
-        tracing::debug!(%address, "a client is turned away again: {cause}");
+        tracing::debug!(%address, "TLS handshake rejected again: {cause}");
     }
 }
 
-/// Names the mistake of a client that an operator or its user can correct.
+/// Describes an error that the operator or the user of the client can fix.
 fn cause(error: &io::Error) -> Option<String> {
     let error = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>())?;
     match error {
-        // The first byte is the type of a TLS record; no plain text begins with one.
+        // The first byte is the type of a TLS record, which no text protocol starts with.
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            Some("it does not speak TLS, which this port requires".to_owned())
+            Some("the client does not speak TLS, which this port requires".to_owned())
         }
-        Error::NoCertificatesPresented => Some("it shows no certificate".to_owned()),
-        Error::InvalidCertificate(why) => Some(format!("its certificate is refused: {why}")),
+        Error::NoCertificatesPresented => Some("the client presents no certificate".to_owned()),
+        Error::InvalidCertificate(reason) => {
+            Some(format!("the client certificate is invalid: {reason}"))
+        }
         _ => None,
     }
 }
 
-/// The names in the certificate that the client proved to hold.
+/// Returns the names in the verified certificate of the client.
 fn names(stream: &TlsStream<TcpStream>, address: SocketAddr) -> Arc<[String]> {
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let names = certificate.map(|certificate| certs::subject_names(certificate)).transpose();
     match names {
         Ok(names) => names.unwrap_or_default().into(),
-        Err(why) => {
-            tracing::warn!(%address, "a client's certificate counts as one without names: {why}");
+        Err(reason) => {
+            tracing::warn!(%address, "the names of a client certificate are ignored: {reason}");
             Arc::default()
         }
     }

@@ -1,5 +1,4 @@
-//! HTTP/2 on one connection: its settings, and the service that its requests go to. Leaves accepting
-//! connections to `accept`, and what a request may do to `rpc`.
+//! HTTP/2 settings, and the service that handles requests.
 
 use super::coalescing_io::CoalescingIo;
 use super::connection::PeerConnection;
@@ -21,27 +20,29 @@ use tonic::service::Routes;
 use tower::{Layer as _, ServiceExt as _};
 use tower_http::catch_panic::{CatchPanic, CatchPanicLayer, ResponseForPanic};
 
-/// Calls at once on one connection: a mirror of hundreds of roots, with all the reads that the daemon
-/// does at once, needs no second one.
+/// Concurrent calls on one connection. Suffices for a mirror of hundreds of roots with all reads
+/// that the daemon does concurrently.
 const MAX_CALLS: u32 = 1_024;
-/// Bytes of a request's headers, names and values together: a stock client sends under 1 KiB.
+/// Most bytes of the headers of a request, names and values together. Common clients send under 1
+/// KiB.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
-/// Calls that the client took back before the daemon looked at them, and calls that the daemon ended
-/// for breaking the protocol; one more is an attack, and ends the connection.
+/// Most calls that the client reset before the daemon accepted them, and most calls that the daemon
+/// reset for protocol errors. More resets count as an attack and end the connection.
 const MAX_PENDING_RESETS: usize = 20;
 const MAX_PROTOCOL_ERRORS: usize = 64;
-/// What a client may send before it is read, of one call and of all: most requests are far smaller.
+/// Flow-control windows of one call and of a connection. Most requests are far smaller.
 const CALL_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
-/// The least that HTTP/2 knows: no part of a call holds up the other calls for longer than this.
+/// Smallest maximum that HTTP/2 allows, so that a frame of one call delays other calls little.
 const MAX_FRAME_BYTES: u32 = 16 << 10;
-/// What is kept of an answer that the client does not take, before no more of it is made.
+/// Most buffered bytes of a response that the client does not read.
 const MAX_SEND_BUFFER_BYTES: usize = 32 << 10;
 
-/// Begins the paths of the reflection services. Their clients end a request only after its response.
+/// Prefix of the paths of the reflection services, whose clients end a request only after its
+/// response.
 const REFLECTION: &str = "/grpc.reflection.";
 
-/// What serves every connection alike.
+/// HTTP/2 server that is shared by all connections.
 #[derive(Debug, Clone)]
 pub(super) struct Http2Server {
     http: http2::Builder<TokioExecutor>,
@@ -51,7 +52,7 @@ pub(super) struct Http2Server {
 impl Http2Server {
     pub(super) fn new(
         routes: Routes,
-        door: &LoadLimitLayer,
+        load_limit: &LoadLimitLayer,
         calls: &CallMetricsLayer,
         keepalive: KeepaliveConfig,
     ) -> Self {
@@ -67,56 +68,57 @@ impl Http2Server {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_frame_size(MAX_FRAME_BYTES)
             .max_send_buf_size(MAX_SEND_BUFFER_BYTES);
-        let service = CatchPanicLayer::custom(PanicResponder).layer(door.layer(routes.prepare()));
+        let service =
+            CatchPanicLayer::custom(PanicResponder).layer(load_limit.layer(routes.prepare()));
         let service = calls.layer(service);
         Self { http, service }
     }
 
-    /// Serves one connection until either side ends it; once `stopped`, until the calls under way have
-    /// ended.
+    /// Serves one connection until either side closes it. After `shutdown`, drains calls in flight.
     pub(super) async fn serve_connection(
         &self,
         connection: PeerConnection,
-        stopped: impl Future<Output = ()>,
+        shutdown: impl Future<Output = ()>,
     ) {
         let peer: PeerIdentity = connection.peer();
-        let answer = service_fn(|request: Request<Incoming>| {
+        let handler = service_fn(|request: Request<Incoming>| {
             let (head, body) = request.into_parts();
             let (body, unread) = split_unread(body);
             let is_reflection = head.uri.path().starts_with(REFLECTION);
             let mut request = Request::from_parts(head, body);
             request.extensions_mut().insert(peer.clone());
-            let answer = self.service.clone().oneshot(request);
-            // Apart from the task that sends the answer, which for a stream lives on when this is over.
+            let response = self.service.clone().oneshot(request);
+            // Boxed, because the task that sends the response of a stream lives on, and would keep
+            // the memory of this future.
             Box::pin(async move {
-                let answer = answer.await;
+                let response = response.await;
                 if is_reflection {
-                    // Ends after a second at the latest.
+                    // Ends within a second.
                     tokio::spawn(unread.drain());
                 } else {
                     unread.drain().await;
                 }
-                answer
+                response
             })
         });
         let io = CoalescingIo::new(connection);
-        let mut served = pin!(self.http.serve_connection(TokioIo::new(io.clone()), answer));
+        let mut served = pin!(self.http.serve_connection(TokioIo::new(io.clone()), handler));
         let ended = tokio::select! {
             ended = io.drive_connection(served.as_mut()) => ended,
-            () = stopped => {
+            () = shutdown => {
                 served.as_mut().graceful_shutdown();
                 io.drive_connection(served).await
             }
         };
         match ended {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "a connection ended"),
-            Err(error) => tracing::debug!(%error, "a connection ended while something was sent"),
+            Ok(Err(error)) => tracing::debug!(%error, "a connection failed"),
+            Err(error) => tracing::debug!(%error, "sending to a connection failed"),
         }
     }
 }
 
-/// What a caller is told of a panic: nothing of it but that the call is over.
+/// Response to a call that panicked. Does not disclose the panic.
 #[derive(Debug, Clone, Copy)]
 struct PanicResponder;
 
@@ -124,9 +126,9 @@ impl ResponseForPanic for PanicResponder {
     type ResponseBody = Body;
 
     fn response_for_panic(&mut self, panic: Box<dyn Any + Send>) -> http::Response<Body> {
-        let text = panic.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        tracing::error!(panic = text.unwrap_or("of another type"), "a call ended by a defect");
-        Status::internal("a defect in the daemon; its log says more").into_http()
+        let message = panic.downcast_ref::<&str>().copied();
+        let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        tracing::error!(panic = message.unwrap_or("unknown"), "internal error: a call panicked");
+        Status::internal("internal error; see the log of the daemon").into_http()
     }
 }

@@ -1,6 +1,5 @@
-//! Binds the listeners: a Unix socket that only those can reach who are meant to, in a directory that
-//! nobody else can write; or a loopback port. Done before there is a runtime, which takes them over
-//! later, together with those that were handed over.
+//! Binds Unix sockets and TCP ports before the runtime starts. A Unix socket lies in a directory
+//! that other users cannot write, and never has more permissions than configured.
 
 use super::StartError;
 use super::inherited::InheritedListener;
@@ -20,10 +19,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use tokio::net::{TcpListener, UnixListener};
 
-/// What the kernel keeps of connections that are not accepted yet.
+/// Most connections that wait in the kernel to be accepted.
 const BACKLOG: i32 = 1_024;
 
-/// A listener that is bound and that no runtime knows yet.
+/// Bound listener that is not registered with a runtime yet.
 #[derive(Debug)]
 pub(super) enum BoundListener {
     Unix(OwnedFd, SocketLock),
@@ -31,35 +30,37 @@ pub(super) enum BoundListener {
     Inherited(InheritedListener),
 }
 
-/// A listener that is bound.
+/// Bound listener of the current runtime.
 #[derive(Debug)]
 pub(super) enum RuntimeListener {
-    /// Without a claim, the path is another's to take away.
+    /// Without a lock, the socket is inherited, and its owner removes the socket file.
     Unix(UnixListener, Option<SocketLock>),
     Tcp(TcpListener),
 }
 
-/// The right to a socket path. Dropped, it takes the socket away.
+/// Lock of a socket path. Removes the socket file when dropped.
 #[derive(Debug)]
 pub(super) struct SocketLock {
     path: PathBuf,
+    /// Device and inode of the socket file.
     file_id: (u64, u64),
-    /// The unit's group, if the daemon's user is not in it, so that the socket is its own alone.
+    /// Default group of the unit, if the user of the daemon is not a member and the socket is
+    /// therefore accessible to this user only.
     missing_group: Option<u32>,
-    /// Locked for as long as the daemon lives: whoever has it may replace a stale socket.
+    /// Locked file; the lock permits replacing a stale socket.
     _lock_file: File,
 }
 
 impl BoundListener {
     pub(super) fn bind(
         listener: &ListenAddress,
-        sockets: &SocketAccessRules,
+        access_rules: &SocketAccessRules,
     ) -> Result<Self, StartError> {
         match listener {
-            ListenAddress::Unix(path) => bind_unix(path, sockets.access_at(path)),
+            ListenAddress::Unix(path) => bind_unix(path, access_rules.access_at(path)),
             ListenAddress::UnixInOwnDir(path) => {
                 create_own_directory(directory(path))?;
-                bind_unix(path, sockets.access_at(path))
+                bind_unix(path, access_rules.access_at(path))
             }
             ListenAddress::Tcp(address) => bind_tcp(*address).map(Self::Tcp).map_err(|errno| {
                 let error = io::Error::from(errno);
@@ -70,17 +71,18 @@ impl BoundListener {
 }
 
 impl RuntimeListener {
-    /// Hands a listener over to the runtime that this is called in.
-    pub(super) fn from_bound(taken: BoundListener) -> Result<Self, StartError> {
-        let bound = match taken {
-            BoundListener::Unix(fd, claim) => {
-                if let Some(group) = claim.missing_group {
+    /// Registers a listener with the current runtime.
+    pub(super) fn from_bound(bound: BoundListener) -> Result<Self, StartError> {
+        let registered = match bound {
+            BoundListener::Unix(fd, socket_lock) => {
+                if let Some(group) = socket_lock.missing_group {
                     tracing::warn!(
                         group,
-                        "the socket is the daemon's user's alone, who is not in the unit's group"
+                        "only the user of the daemon can connect, because this user is not in the group"
                     );
                 }
-                UnixListener::from_std(fd.into()).map(|listener| Self::Unix(listener, Some(claim)))
+                UnixListener::from_std(fd.into())
+                    .map(|listener| Self::Unix(listener, Some(socket_lock)))
             }
             BoundListener::Tcp(fd) => TcpListener::from_std(fd.into()).map(Self::Tcp),
             BoundListener::Inherited(InheritedListener::Unix(listener)) => {
@@ -90,10 +92,10 @@ impl RuntimeListener {
                 TcpListener::from_std(listener).map(Self::Tcp)
             }
         };
-        bound.map_err(|e| StartError::internal(format!("the runtime refuses a listener: {e}")))
+        registered.map_err(|e| StartError::internal(format!("registering a listener failed: {e}")))
     }
 
-    /// As printed to whoever started the daemon: `unix:/…` or `tcp:127.0.0.1:43210`.
+    /// Returns the address, as `unix:/…` or `tcp:127.0.0.1:43210`.
     pub(super) fn address(&self) -> String {
         match self {
             Self::Unix(listener, _) => {
@@ -109,7 +111,7 @@ impl RuntimeListener {
     }
 }
 
-/// Checks the directories of the sockets that a daemon would bind. Changes nothing.
+/// Checks the directories of all configured Unix sockets without binding.
 pub fn check_socket_directories(config: &Config) -> Result<(), StartError> {
     for listener in config.listeners.iter().chain(&config.metrics) {
         if let ListenAddress::Unix(path) = listener {
@@ -123,7 +125,7 @@ fn bind_tcp(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-    // A port is free again at once, whatever connections of the last daemon still linger.
+    // Allows binding while connections of the previous daemon are in TIME_WAIT.
     set_socket_reuseaddr(&socket, true)?;
     bind(&socket, &address)?;
     listen(&socket, BACKLOG)?;
@@ -132,43 +134,40 @@ fn bind_tcp(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
 
 fn bind_unix(path: &Path, access: SocketAccess) -> Result<BoundListener, StartError> {
     check_directory(directory(path))?;
-    let fail = |e: io::Error| {
+    let error = |e: io::Error| {
         StartError::listener(format!("cannot listen on unix:{}: {e}", path.display()))
     };
-    let lock = lock_socket_path(path)?;
+    let lock_file = lock_socket_path(path)?;
     remove_stale_socket(path)?;
     let address = SocketAddrUnix::new(path).map_err(|_| {
         StartError::listener(format!(
-            "cannot listen on unix:{}: the path is over 107 bytes; take a shorter one",
+            "cannot listen on unix:{}: the path is longer than 107 bytes; choose a shorter one",
             path.display()
         ))
     })?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket: OwnedFd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-        .map_err(|e| fail(e.into()))?;
-    // Before it has a name, so that there is no moment at which others could connect.
-    fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|e| fail(e.into()))?;
-    bind(&socket, &address).map_err(|e| fail(e.into()))?;
-    let identity = symlink_metadata(path).map(|m| (m.dev(), m.ino())).map_err(fail)?;
-    let mut claim = SocketLock {
-        path: path.to_owned(),
-        file_id: identity,
-        missing_group: None,
-        _lock_file: lock,
-    };
-    // Before it listens, so that whoever is to be let in never meets a closed door.
-    claim.missing_group = set_socket_access(path, access)?;
-    listen(&socket, BACKLOG).map_err(|e| fail(e.into()))?;
-    Ok(BoundListener::Unix(socket, claim))
+        .map_err(|e| error(e.into()))?;
+    // Before bind, so that other users cannot connect in between.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|e| error(e.into()))?;
+    bind(&socket, &address).map_err(|e| error(e.into()))?;
+    let file_id = symlink_metadata(path).map(|m| (m.dev(), m.ino())).map_err(error)?;
+    let mut socket_lock =
+        SocketLock { path: path.to_owned(), file_id, missing_group: None, _lock_file: lock_file };
+    // Before listen, so that permitted users are never denied.
+    socket_lock.missing_group = set_socket_access(path, access)?;
+    listen(&socket, BACKLOG).map_err(|e| error(e.into()))?;
+    Ok(BoundListener::Unix(socket, socket_lock))
 }
 
-/// Gives a socket its group and mode. It has its name by then, as the kernel takes neither the group
-/// nor, because of the umask, the mode from before; nobody but us can exchange it in its directory.
+/// Sets group and mode of a socket file. This is only possible after bind, because of the umask.
+/// Only the user of the daemon and root can replace the file in its directory. Returns the group if
+/// setting an optional group is not permitted.
 fn set_socket_access(
     path: &Path,
-    SocketAccess { mode, group, group_is_optional: may_be_own }: SocketAccess,
+    SocketAccess { mode, group, group_is_optional }: SocketAccess,
 ) -> Result<Option<u32>, StartError> {
-    let fail = |what: String| {
+    let error = |what: String| {
         let path = path.display();
         Err(StartError::listener(format!("the socket unix:{path} cannot be given {what}")))
     };
@@ -176,16 +175,16 @@ fn set_socket_access(
         let gid = Some(Gid::from_raw(group));
         match chownat(CWD, path, None, gid, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(()) => {}
-            Err(Errno::PERM) if may_be_own => return Ok(Some(group)),
+            Err(Errno::PERM) if group_is_optional => return Ok(Some(group)),
             Err(Errno::PERM) => {
-                return fail(format!("the group {group}; the daemon's user must be in it"));
+                return error(format!("the group {group}; the daemon's user must be in it"));
             }
-            Err(e) => return fail(format!("the group {group}: {e}")),
+            Err(e) => return error(format!("the group {group}: {e}")),
         }
     }
     match chmod(path, Mode::from_raw_mode(mode)) {
         Ok(()) => Ok(None),
-        Err(e) => fail(format!("the mode {mode:04o}: {e}")),
+        Err(e) => error(format!("the mode {mode:04o}: {e}")),
     }
 }
 
@@ -198,80 +197,81 @@ fn create_own_directory(dir: &Path) -> Result<(), StartError> {
         Ok(()) => {}
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         Err(e) => {
-            return Err(StartError::listener(format!("cannot make {}: {e}", dir.display())));
+            return Err(StartError::listener(format!("cannot create {}: {e}", dir.display())));
         }
     }
     let meta = directory_metadata(dir)?;
     if meta.mode() & 0o077 != 0 {
         return Err(StartError::listener(format!(
-            "{} is open to others; run `chmod 700` on it, or choose a socket with --listen",
+            "{} is accessible to other users; run `chmod 700` on the directory, or choose a socket with \
+             --listen",
             dir.display()
         )));
     }
     Ok(())
 }
 
-/// Refuses a directory in which somebody else could replace the socket.
+/// Rejects a directory in which another user could replace the socket.
 fn check_directory(dir: &Path) -> Result<(), StartError> {
     let meta = directory_metadata(dir)?;
-    let me = rustix::process::geteuid().as_raw();
-    let refuse = |why: String| {
+    let own_uid = rustix::process::geteuid().as_raw();
+    let reject = |reason: String| {
         Err(StartError::listener(format!(
-            "the socket's directory {} {why}; choose one that only you can write",
+            "the socket's directory {} {reason}; choose one that only you can write",
             dir.display()
         )))
     };
-    if meta.uid() != me && meta.uid() != 0 {
-        return refuse(format!("belongs to uid {}", meta.uid()));
+    if meta.uid() != own_uid && meta.uid() != 0 {
+        return reject(format!("belongs to uid {}", meta.uid()));
     }
     if meta.mode() & 0o002 != 0 {
-        return refuse("can be written by everybody".to_owned());
+        return reject("is writable for every user".to_owned());
     }
-    // A group of the user's own name, as many systems give each user, is nobody else.
+    // The primary group of the user is accepted: on many systems, each user has an own group.
     if meta.mode() & 0o020 != 0 && meta.gid() != rustix::process::getegid().as_raw() {
-        return refuse(format!("can be written by the group {}", meta.gid()));
+        return reject(format!("is writable for group {}", meta.gid()));
     }
     Ok(())
 }
 
 fn directory_metadata(dir: &Path) -> Result<Metadata, StartError> {
-    let fail =
+    let error =
         |e: String| StartError::listener(format!("the socket's directory {}: {e}", dir.display()));
-    let meta = std::fs::metadata(dir).map_err(|e| fail(e.to_string()))?;
-    if meta.is_dir() { Ok(meta) } else { Err(fail("not a directory".to_owned())) }
+    let meta = std::fs::metadata(dir).map_err(|e| error(e.to_string()))?;
+    if meta.is_dir() { Ok(meta) } else { Err(error("not a directory".to_owned())) }
 }
 
 fn lock_socket_path(path: &Path) -> Result<File, StartError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fail =
+    let error =
         |e: Errno| StartError::listener(format!("cannot lock {}: {e}", Path::new(&name).display()));
-    let file = rustix::fs::open(&name, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;
+    let file = rustix::fs::open(&name, flags, Mode::RUSR | Mode::WUSR).map_err(error)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file.into()),
         Err(Errno::WOULDBLOCK) => Err(in_use_error(path)),
-        Err(e) => Err(fail(e)),
+        Err(e) => Err(error(e)),
     }
 }
 
-/// Takes away a socket that nobody listens on, and nothing else.
+/// Removes a socket file without a listener. Any other file is an error.
 fn remove_stale_socket(path: &Path) -> Result<(), StartError> {
-    let fail = |e: String| StartError::listener(format!("{}: {e}", path.display()));
+    let error = |e: String| StartError::listener(format!("{}: {e}", path.display()));
     match symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(fail(e.to_string())),
+        Err(e) => return Err(error(e.to_string())),
         Ok(meta) if !meta.file_type().is_socket() => {
-            return Err(fail("there is something that is no socket; move it away".to_owned()));
+            return Err(error("exists and is not a socket; move the file away".to_owned()));
         }
         Ok(_) => {}
     }
     match UnixStream::connect(path) {
         Ok(_) => Err(in_use_error(path)),
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).map_err(|e| fail(e.to_string()))
+            std::fs::remove_file(path).map_err(|e| error(e.to_string()))
         }
-        Err(e) => Err(fail(e.to_string())),
+        Err(e) => Err(error(e.to_string())),
     }
 }
 
@@ -284,9 +284,9 @@ fn in_use_error(path: &Path) -> StartError {
 
 impl Drop for SocketLock {
     fn drop(&mut self) {
-        let ours = symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.file_id);
-        if ours && let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!(%error, "the socket could not be taken away");
+        let is_own = symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.file_id);
+        if is_own && let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::warn!(%error, "removing the socket failed");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Accepts Prometheus's connections, a few at once, and never more.
+//! Serves metrics to Prometheus, on a few connections at once.
 
 use super::listen::RuntimeListener;
 use crate::telemetry::Metrics;
@@ -9,41 +9,41 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Scrapes at once; further ones wait in the kernel's backlog.
+/// Most concurrent scrapes; further ones wait in the backlog of the kernel.
 const MAX_SCRAPES: usize = 8;
-/// After a connection could not be accepted, as without file descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Pause after accepting failed, such as without file descriptors.
+const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 trait ScrapeIo: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ScrapeIo for T {}
 
-/// Answers scrapes until it is dropped.
-pub(super) fn serve_metrics(bound: RuntimeListener, metrics: Metrics) -> AbortOnDropHandle<()> {
+/// Serves scrapes until the handle is dropped.
+pub(super) fn serve_metrics(listener: RuntimeListener, metrics: Metrics) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(tokio::spawn(async move {
-        let places = Arc::new(Semaphore::new(MAX_SCRAPES));
+        let permits = Arc::new(Semaphore::new(MAX_SCRAPES));
         // The semaphore is never closed.
-        while let Ok(place) = places.clone().acquire_owned().await {
-            match next(&bound).await {
+        while let Ok(permit) = permits.clone().acquire_owned().await {
+            match next(&listener).await {
                 Ok(io) => {
                     let metrics = metrics.clone();
-                    // Ends by itself: the whole scrape has a time-out.
+                    // The task ends by the timeout of the scrape.
                     tokio::spawn(async move {
                         metrics.serve_scrape(io).await;
-                        drop(place);
+                        drop(permit);
                     });
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "a scrape could not be accepted");
-                    tokio::time::sleep(PAUSE).await;
+                    tracing::debug!(%error, "accepting a scrape failed");
+                    tokio::time::sleep(ACCEPT_RETRY_PAUSE).await;
                 }
             }
         }
     }))
 }
 
-async fn next(bound: &RuntimeListener) -> io::Result<Box<dyn ScrapeIo>> {
-    Ok(match bound {
-        RuntimeListener::Tcp(listener) => Box::new(listener.accept().await?.0),
-        RuntimeListener::Unix(listener, _) => Box::new(listener.accept().await?.0),
+async fn next(listener: &RuntimeListener) -> io::Result<Box<dyn ScrapeIo>> {
+    Ok(match listener {
+        RuntimeListener::Tcp(socket) => Box::new(socket.accept().await?.0),
+        RuntimeListener::Unix(socket, _) => Box::new(socket.accept().await?.0),
     })
 }

@@ -1,5 +1,5 @@
-//! The daemon as a value: `build` binds, `run` serves until it is told to stop. Leaves flags,
-//! signals and printing to `cli`.
+//! The daemon as a library: [`build_daemon`] binds sockets and creates a [`BoundDaemon`], and
+//! [`BoundDaemon::run`] serves until shutdown.
 
 mod accept;
 #[doc(hidden)]
@@ -9,7 +9,6 @@ mod connection;
 mod embedded;
 mod groups;
 mod handshake;
-mod handshake_log;
 mod heap;
 mod http;
 mod inherited;
@@ -23,11 +22,10 @@ mod tls;
 mod unread;
 
 pub use embedded::{EmbeddedConnector, EmbeddedDaemon};
+pub use inherited::{InheritedSockets, take_inherited_sockets};
 pub use listen::check_socket_directories;
 pub use reload::{ConfigFile, ConfigFileCheck, ConfigLoader, ReloadSource, SandboxReadCheck};
 pub use service_manager::has_service_manager;
-
-pub use inherited::{InheritedSockets, take_inherited_sockets};
 
 use crate::catalog::{CatalogStore, CatalogStoreConfig};
 use crate::config::Config;
@@ -42,7 +40,7 @@ use crate::telemetry::{Metrics, log_root_health};
 use accept::{ConnectionLimiter, ConnectionSource};
 use http::Http2Server;
 use listen::{BoundListener, RuntimeListener};
-use reload::{ConfigReloader, ReloadTargets, auth_config, policy_config};
+use reload::{ConfigReloader, auth_config, policy_config};
 use server::{CapabilityServiceServer, SERVICE_NAME};
 use std::fmt;
 use std::future::{Future, pending};
@@ -57,30 +55,30 @@ use tonic::service::RoutesBuilder;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-/// What calls that are under way when the daemon is told to stop may still take.
+/// Longest time for which calls in flight may continue after shutdown began.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Of what it was built, as `--version` says it.
+/// Version and build, as printed by `--version`.
 pub const BUILD_INFO: &str = env!("CAPROOT_BUILD");
 
-/// Why a daemon does not start or ends by surprise. Prints as one sentence.
+/// Error that keeps a daemon from starting or ends a daemon. Prints as one sentence.
 #[derive(Debug)]
 pub struct StartError {
     message: String,
     exit_code: u8,
 }
 
-/// A daemon that is bound and does not serve yet.
+/// Daemon whose sockets are bound and which does not serve yet.
 #[derive(Debug)]
 pub struct BoundDaemon {
     grpc_listeners: Vec<RuntimeListener>,
+    metrics_listener: Option<RuntimeListener>,
     server: Http2Server,
     connection_limiter: ConnectionLimiter,
     tls: Option<Arc<ReloadableTls>>,
     health: HealthReporter,
     shutdown: watch::Sender<bool>,
     metrics: Metrics,
-    metrics_address: Option<RuntimeListener>,
     store: CatalogStore,
     reloader: ConfigReloader,
     config_state: watch::Receiver<ConfigState>,
@@ -89,48 +87,55 @@ pub struct BoundDaemon {
 /// Reason why a daemon ended without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitReason {
-    /// It was told to stop.
+    /// The caller requested the shutdown.
     Stopped,
     /// A reload changed keys that only a new process can apply.
     NeedsRestart,
 }
 
-/// Listeners that are bound and that no runtime knows yet.
+/// Bound listeners that are not registered with a runtime yet.
 #[derive(Debug)]
 pub struct BoundListeners {
     grpc: Vec<BoundListener>,
     metrics: Option<BoundListener>,
 }
 
-/// Binds everything that the configuration names, beside the sockets that were handed over. Needs no
-/// runtime, so that a process can do this before it restricts itself, and that before it has a second
+/// Parts of the daemon that a reload changes.
+#[derive(Debug)]
+struct ReloadTargets {
+    store: CatalogStore,
+    auth_layer: AuthLayer,
+    audit: AuditLog,
+    load_limit: LoadLimitLayer,
+    connection_limiter: ConnectionLimiter,
+    stream_quota: Quota,
+    tls: Option<Arc<ReloadableTls>>,
+}
+
+/// Binds the listeners of the configuration and takes over the inherited sockets. Needs no runtime,
+/// so that a process can bind before it enters the sandbox, and enter the sandbox while it has one
 /// thread.
 pub fn bind_listeners(
     config: &Config,
     inherited: InheritedSockets,
 ) -> Result<BoundListeners, StartError> {
-    let lent = inherited.grpc.into_iter().map(|lent| Ok(BoundListener::Inherited(lent)));
-    let served = config
-        .listeners
-        .iter()
-        .map(|listener| BoundListener::bind(listener, &config.socket_access));
-    let served = lent.chain(served).collect::<Result<_, _>>()?;
-    let scraped = config
-        .metrics
-        .as_ref()
-        .map(|listener| BoundListener::bind(listener, &config.socket_access));
-    // The configuration names none where one was handed over.
-    let scraped = scraped.transpose()?.or(inherited.metrics.map(BoundListener::Inherited));
-    Ok(BoundListeners { grpc: served, metrics: scraped })
+    let bind = |address| BoundListener::bind(address, &config.socket_access);
+    let inherited_grpc =
+        inherited.grpc.into_iter().map(|socket| Ok(BoundListener::Inherited(socket)));
+    let grpc = inherited_grpc.chain(config.listeners.iter().map(bind)).collect::<Result<_, _>>()?;
+    // The configuration rejects `metrics.listen` next to an inherited socket for metrics.
+    let inherited_metrics = inherited.metrics.map(BoundListener::Inherited);
+    let metrics = config.metrics.as_ref().map(bind).transpose()?.or(inherited_metrics);
+    Ok(BoundListeners { grpc, metrics })
 }
 
-/// A daemon in a process that did not restrict itself.
+/// Binds the listeners and builds a daemon without a sandbox.
 pub async fn build_daemon(config: Config) -> Result<BoundDaemon, StartError> {
     let listeners = bind_listeners(&config, InheritedSockets::default())?;
     build_daemon_on(listeners, config, SandboxStatus::default()).await
 }
 
-/// A daemon on listeners that are bound, in a process that denied itself what `sandbox` says.
+/// Builds a daemon on bound listeners. The daemon reports `sandbox` to callers.
 pub async fn build_daemon_on(
     listeners: BoundListeners,
     config: Config,
@@ -144,139 +149,134 @@ pub async fn build_daemon_on(
     }
     let tls = config.tls.clone().map(ReloadableTls::load).transpose();
     let tls = tls.map_err(|e| StartError::config(e.to_string()))?.map(Arc::new);
-    let BoundListeners { grpc: served, metrics: scraped } = listeners;
-    let listeners =
-        served.into_iter().map(RuntimeListener::from_bound).collect::<Result<_, _>>()?;
-    let scraped = scraped.map(RuntimeListener::from_bound).transpose()?;
-    let epoch = random().map_err(|e| StartError::internal(format!("no randomness: {e}")))?;
+    let grpc_listeners =
+        listeners.grpc.into_iter().map(RuntimeListener::from_bound).collect::<Result<_, _>>()?;
+    let metrics_listener = listeners.metrics.map(RuntimeListener::from_bound).transpose()?;
+    let epoch =
+        random().map_err(|e| StartError::internal(format!("reading random bytes failed: {e}")))?;
     heap::set_mmap_threshold();
     let mut limits = config.limits.clone();
     open_file_limit::raise_open_file_limit(&mut limits);
     let max_connections = limits.max_connections;
     let audit = AuditLog::new(config.audit);
-    let admission = AuthLayer::new(auth_config(&config), audit.clone());
-    let door = LoadLimitLayer::new(&limits);
-    let gate = ConnectionLimiter::new(&limits);
-    let streams = Quota::for_streams(&limits);
-    let (faults, opener) = (config.faults.clone(), config.opener);
-    let terms = policy_config(&config, limits);
-    let keeper = CatalogStore::new(
-        CatalogStoreConfig { policy: terms, fault_injector: faults, opener },
-        epoch,
-    );
-    keeper.start_watcher();
-    let stopping = watch::Sender::new(false);
-    let started = SystemTime::now();
+    let auth_layer = AuthLayer::new(auth_config(&config), audit.clone());
+    let load_limit = LoadLimitLayer::new(&limits);
+    let connection_limiter = ConnectionLimiter::new(&limits);
+    let stream_quota = Quota::for_streams(&limits);
+    let store_config = CatalogStoreConfig {
+        fault_injector: config.faults.clone(),
+        opener: config.opener,
+        policy: policy_config(&config, limits),
+    };
+    let store = CatalogStore::new(store_config, epoch);
+    store.start_watcher();
+    let shutdown = watch::Sender::new(false);
+    let start_time = SystemTime::now();
     let state = ConfigState { read_at: reload::unix_time(), ..ConfigState::default() };
-    let (tell_state, state) = watch::channel(state);
-    let metrics = Metrics::new(keeper.clone(), started, state.clone());
-    let facts =
-        DaemonInfo { start_time: started, build: BUILD_INFO, sandbox, config_state: state.clone() };
-    let service = GrpcService::new(keeper.clone(), facts, streams.clone(), stopping.subscribe());
+    let (state_sender, config_state) = watch::channel(state);
+    let metrics = Metrics::new(store.clone(), start_time, config_state.clone());
+    let info =
+        DaemonInfo { start_time, build: BUILD_INFO, sandbox, config_state: config_state.clone() };
+    let service = GrpcService::new(store.clone(), info, stream_quota.clone(), shutdown.subscribe());
+    let service = CapabilityServiceServer::new(AuditedService::new(service, audit.clone()))
+        .max_encoding_message_size(MAX_RESPONSE_BYTES);
+    let service = ListCompression::new(service, store.clone());
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_service_status(SERVICE_NAME, ServingStatus::Serving).await;
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            // grpcurl decodes the details of errors by these.
+            // grpcurl decodes the details of errors with these descriptors.
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
-    let broken = |e: tonic_reflection::server::Error| StartError::internal(e.to_string());
-    let v1 = reflection().build_v1().map_err(broken)?;
-    let v1alpha = reflection().build_v1alpha().map_err(broken)?;
-    let service = CapabilityServiceServer::new(AuditedService::new(service, audit.clone()))
-        .max_encoding_message_size(MAX_RESPONSE_BYTES);
-    let service = ListCompression::new(service, keeper.clone());
-    // Who compresses requests compresses all of them.
+    let internal = |e: tonic_reflection::server::Error| StartError::internal(e.to_string());
+    let reflection_v1 = reflection().build_v1().map_err(internal)?;
+    let reflection_v1alpha = reflection().build_v1alpha().map_err(internal)?;
+    // A client that compresses its requests compresses those to health and reflection, too.
     let health_service = health_service.accept_compressed(Gzip);
-    let v1 = v1.accept_compressed(Gzip);
-    let v1alpha = v1alpha.accept_compressed(Gzip);
+    let reflection_v1 = reflection_v1.accept_compressed(Gzip);
+    let reflection_v1alpha = reflection_v1alpha.accept_compressed(Gzip);
     let mut routes = RoutesBuilder::default();
-    routes.add_service(admission.wrap_service(service));
-    routes.add_service(admission.wrap_service_unless(|entry| entry.public_health, health_service));
-    routes.add_service(admission.wrap_service_unless(|entry| entry.public_reflection, v1));
-    routes.add_service(admission.wrap_service_unless(|entry| entry.public_reflection, v1alpha));
-    let server = Http2Server::new(routes.routes(), &door, &metrics.layer(), config.keepalive);
-    let parts = ReloadTargets {
-        store: keeper.clone(),
-        auth_layer: admission,
+    routes.add_service(auth_layer.wrap_service(service));
+    routes.add_service(auth_layer.wrap_service_unless(|auth| auth.public_health, health_service));
+    routes
+        .add_service(auth_layer.wrap_service_unless(|auth| auth.public_reflection, reflection_v1));
+    routes.add_service(
+        auth_layer.wrap_service_unless(|auth| auth.public_reflection, reflection_v1alpha),
+    );
+    let server = Http2Server::new(routes.routes(), &load_limit, &metrics.layer(), config.keepalive);
+    let targets = ReloadTargets {
+        store: store.clone(),
+        auth_layer,
         audit,
-        load_limit: door,
-        connection_limiter: gate.clone(),
-        stream_quota: streams,
+        load_limit,
+        connection_limiter: connection_limiter.clone(),
+        stream_quota,
         tls: tls.clone(),
     };
-    let reloader = ConfigReloader::new(parts, config, max_connections, tell_state);
+    let reloader = ConfigReloader::new(targets, config, max_connections, state_sender);
     Ok(BoundDaemon {
-        grpc_listeners: listeners,
+        grpc_listeners,
+        metrics_listener,
         server,
-        connection_limiter: gate,
+        connection_limiter,
         tls,
         health,
-        shutdown: stopping,
+        shutdown,
         metrics,
-        metrics_address: scraped,
-        store: keeper,
+        store,
         reloader,
-        config_state: state,
+        config_state,
     })
 }
 
 impl BoundDaemon {
-    /// The addresses that were bound, as `unix:/…` or `tcp:127.0.0.1:43210`.
+    /// Returns the addresses of the gRPC listeners, as `unix:/…` or `tcp:127.0.0.1:43210`.
     #[must_use]
     pub fn listen_addresses(&self) -> Vec<String> {
         self.grpc_listeners.iter().map(RuntimeListener::address).collect()
     }
 
-    /// Where Prometheus scrapes, spelled the same.
+    /// Returns the address of the listener for metrics, in the same format.
     #[must_use]
     pub fn metrics_address(&self) -> Option<String> {
-        self.metrics_address.as_ref().map(RuntimeListener::address)
+        self.metrics_listener.as_ref().map(RuntimeListener::address)
     }
 
-    /// Serves until `stop` is done; then lets calls under way end, for at most [`DRAIN`].
+    /// Serves until `stop` completes, and then drains calls in flight for at most
+    /// [`DRAIN_TIMEOUT`].
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), StartError> {
         self.run_with_reloads(stop, ReloadSource::default()).await.map(drop)
     }
 
-    /// Serves as [`App::run`] does, and reloads its configuration on request.
+    /// Serves like [`BoundDaemon::run`], and reloads the configuration on request.
     pub async fn run_with_reloads(
         self,
         stop: impl Future<Output = ()> + Send,
         reloads: ReloadSource,
     ) -> Result<ExitReason, StartError> {
-        let Self {
-            grpc_listeners: listeners,
-            server,
-            connection_limiter: gate,
-            tls,
-            health,
-            shutdown: stopping,
-            metrics,
-            metrics_address: scraped,
-            ..
-        } = self;
-        let Self { store: keeper, reloader, config_state: state, .. } = self;
-        // Ends with the daemon, whatever it is doing.
-        let _scraping = scraped.map(|bound| metrics_server::serve_metrics(bound, metrics));
-        let _telling = AbortOnDropHandle::new(tokio::spawn(log_root_health(keeper.clone())));
+        let Self { grpc_listeners, metrics_listener, server, connection_limiter, tls, .. } = self;
+        let Self { mut health, shutdown, metrics, store, reloader, config_state, .. } = self;
+        // Both tasks are aborted when this function returns.
+        let _metrics_task =
+            metrics_listener.map(|listener| metrics_server::serve_metrics(listener, metrics));
+        let _health_log = AbortOnDropHandle::new(tokio::spawn(log_root_health(store.clone())));
         let mut servers = JoinSet::new();
-        // Taken away last, once nobody is served any more.
-        let mut claims = Vec::new();
-        for listener in listeners {
-            let listener = match listener {
-                RuntimeListener::Unix(listener, claim) => {
-                    claims.extend(claim);
+        // Dropped last, so that the socket files exist until draining has ended.
+        let mut socket_locks = Vec::new();
+        for listener in grpc_listeners {
+            let source = match listener {
+                RuntimeListener::Unix(listener, lock) => {
+                    socket_locks.extend(lock);
                     ConnectionSource::Unix(listener)
                 }
                 RuntimeListener::Tcp(listener) => ConnectionSource::Tcp(listener, tls.clone()),
             };
-            servers.spawn(gate.clone().serve_connections(
-                listener,
+            servers.spawn(connection_limiter.clone().serve_connections(
+                source,
                 server.clone(),
-                stopping.subscribe(),
+                shutdown.subscribe(),
             ));
         }
         let certificates = async {
@@ -285,36 +285,36 @@ impl BoundDaemon {
                 None => pending().await,
             }
         };
-        let supervised = async {
-            service_manager::notify_ready(&keeper, &state).await;
+        let reloading = async {
+            service_manager::notify_ready(&store, &config_state).await;
             tokio::select! {
-                () = service_manager::run_notifications(&keeper, state.clone()) => {}
+                () = service_manager::run_notifications(&store, config_state.clone()) => {}
                 () = reloader.run(reloads) => {}
             }
         };
-        let ending = tokio::select! {
+        let exit_reason = tokio::select! {
             () = stop => ExitReason::Stopped,
-            () = supervised => ExitReason::NeedsRestart,
+            () = reloading => ExitReason::NeedsRestart,
             () = certificates => ExitReason::Stopped,
             Some(ended) = servers.join_next() => {
-                return Err(StartError::internal(format!("a listener ended by surprise: {ended:?}")));
+                return Err(StartError::internal(format!("a listener task ended: {ended:?}")));
             }
         };
         service_manager::notify_stopping(DRAIN_TIMEOUT);
         tracing::info!("stopping");
-        let mut health = health;
         for service in ["", SERVICE_NAME] {
             health.set_service_status(service, ServingStatus::NotServing).await;
-            // Ends the streams that were told, and goes on saying it to those who ask.
+            // Ends the Watch streams after they have sent NOT_SERVING. Setting the status again
+            // keeps answering Check calls.
             health.clear_service_status(service).await;
             health.set_service_status(service, ServingStatus::NotServing).await;
         }
-        stopping.send_replace(true);
+        shutdown.send_replace(true);
         let drained = async { while servers.join_next().await.is_some() {} };
         if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
-            tracing::warn!("calls were still under way after {DRAIN_TIMEOUT:?}; they are cut off");
+            tracing::warn!("calls in flight did not end within {DRAIN_TIMEOUT:?} and were aborted");
         }
-        Ok(ending)
+        Ok(exit_reason)
     }
 }
 
@@ -330,16 +330,16 @@ impl StartError {
     }
 
     fn internal(message: String) -> Self {
-        Self { message, exit_code: 70 }
+        Self { message: format!("internal error: {message}"), exit_code: 70 }
     }
 
     fn config(message: String) -> Self {
         Self { message, exit_code: 78 }
     }
 
-    /// The exit code of a process that ends by this: 73 (`EX_CANTCREAT`) for a listener that cannot
-    /// be made, 78 (`EX_CONFIG`) for certificates that cannot be used any more, 70 (`EX_SOFTWARE`) for
-    /// a defect.
+    /// Returns the exit code for this error: 73 (`EX_CANTCREAT`) for a listener that cannot be
+    /// bound, 78 (`EX_CONFIG`) for certificates that became unusable, 70 (`EX_SOFTWARE`) for an
+    /// internal error.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         self.exit_code

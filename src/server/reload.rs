@@ -1,17 +1,17 @@
-//! Reloads the configuration while the daemon runs. A file is read and checked off the runtime's threads,
-//! then applied as a whole, refused as a whole, or left to a new process. Reloads are done one by one.
+//! Reloads the configuration of a running daemon. A blocking task reads and checks the file. The
+//! result is applied, rejected, or left to a new process, always as a whole. Reloads run one at a
+//! time.
 
-use super::accept::ConnectionLimiter;
-use super::service_manager;
 use super::tls::ReloadableTls;
+use super::{ReloadTargets, service_manager};
 use crate::bearer::RuleTokens;
-use crate::catalog::{CatalogStore, ConsistencyLevel, PolicyConfig, WaitBudget};
+use crate::catalog::{ConsistencyLevel, PolicyConfig, WaitBudget};
 use crate::config::{Config, ConfigError, RestartRequired};
 use crate::domain::escape::truncate_escaped;
 use crate::domain::search::SearchRules;
 use crate::domain::{CallerPolicy, ConfigState, Limits, RejectedReload};
 use crate::file_watch::{self, COMPARE_INTERVAL, FileHints, FileStamp, WatchedDirs};
-use crate::grpc::{AuditLog, AuthLayer, AuthRules, LoadLimitLayer, Quota};
+use crate::grpc::AuthRules;
 use crate::telemetry::LogHandle;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,43 +19,43 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fmt, io};
 use tokio::sync::{Notify, watch};
 
-/// What is waited for the searches that a new configuration makes necessary.
+/// Longest wait for the scans after a reload.
 const RESCAN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Mistakes whose places callers are told, and bytes of each.
+/// Most errors whose positions callers see, and most bytes of each position.
 const MAX_REPORTED_ERRORS: usize = 20;
 const MAX_LOCATION_BYTES: usize = 120;
-/// Bytes that the service manager is told of the first mistake.
+/// Most bytes of the first error in the status of the service manager.
 const MAX_FIRST_ERROR_BYTES: usize = 400;
-/// The most keys that are named when a new process is needed.
+/// Most keys in the message about a restart.
 const MAX_KEYS: usize = 20;
 
-/// Reads the configuration again. Blocks.
+/// Loads the configuration. Blocks.
 pub type ConfigLoader = Arc<dyn Fn() -> Result<Config, Vec<ConfigError>> + Send + Sync>;
-/// Whether the process may read below a directory. Blocks.
+/// Returns whether the sandbox lets the process read below a directory. Blocks.
 pub type SandboxReadCheck = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
 
-/// Returns every mistake that keeps a new process from starting under the config file. Blocks.
+/// Returns every error that a new process would find in the config file. Blocks.
 pub type ConfigFileCheck = Arc<dyn Fn() -> io::Result<Vec<ConfigError>> + Send + Sync>;
 
-/// Source of configurations. The default has none.
+/// Source of new configurations. The default has no file, so every reload fails.
 #[derive(Clone, Default)]
 pub struct ReloadSource {
-    /// Requests a reload.
+    /// Notified to request a reload.
     pub requested: Arc<Notify>,
-    /// None if there is no file to read.
+    /// `None` if there is no file to read.
     pub load_config: Option<ConfigLoader>,
-    /// None if nothing keeps the process from reading directories.
+    /// `None` if no sandbox restricts the process.
     pub may_read: Option<SandboxReadCheck>,
     /// Logs whose filter may change.
     pub logs: Option<Arc<LogHandle>>,
-    /// The file that `load` reads.
+    /// File that `load_config` reads.
     pub config_file: Option<ConfigFile>,
-    /// Set under a service manager, which starts the daemon again: a reload that needs a new process
-    /// then ends this one.
+    /// Set if a service manager restarts the daemon. A reload that needs a new process then ends
+    /// this one.
     pub check_file: Option<ConfigFileCheck>,
 }
 
-/// The config file, to be watched if `watch_config` is set.
+/// Config file, which is watched if `watch_config` is set.
 #[derive(Debug, Clone)]
 pub struct ConfigFile {
     /// Path of the file.
@@ -78,41 +78,29 @@ struct ConfigFileWatch {
     hints: FileHints,
 }
 
-/// All that goes by the configuration.
-#[derive(Debug)]
-pub(super) struct ReloadTargets {
-    pub(super) store: CatalogStore,
-    pub(super) auth_layer: AuthLayer,
-    pub(super) audit: AuditLog,
-    pub(super) load_limit: LoadLimitLayer,
-    pub(super) connection_limiter: ConnectionLimiter,
-    pub(super) stream_quota: Quota,
-    pub(super) tls: Option<Arc<ReloadableTls>>,
-}
-
-/// Has them go by another.
+/// Applies new configurations to the daemon.
 #[derive(Debug)]
 pub(super) struct ConfigReloader {
     targets: ReloadTargets,
-    /// What is in force, as it was read.
+    /// Applied configuration.
     config: Config,
-    /// Which may be less than what was read.
+    /// Limit of connections in use, which may be lower than the configured one.
     max_connections: usize,
     config_state: watch::Sender<ConfigState>,
 }
 
 impl ConfigReloader {
     pub(super) fn new(
-        parts: ReloadTargets,
+        targets: ReloadTargets,
         config: Config,
         max_connections: usize,
-        state: watch::Sender<ConfigState>,
+        config_state: watch::Sender<ConfigState>,
     ) -> Self {
-        Self { targets: parts, config, max_connections, config_state: state }
+        Self { targets, config, max_connections, config_state }
     }
 
-    /// Reloads on request, and after changes of the file if `watch_config` is set. Returns when a new
-    /// process is needed.
+    /// Reloads on request, and after changes of the file if `watch_config` is set. Returns when a
+    /// new process is needed.
     pub(super) async fn run(mut self, mut reloads: ReloadSource) {
         let mut watch = None;
         loop {
@@ -128,7 +116,9 @@ impl ConfigReloader {
             }
             service_manager::notify_reloading();
             match reloads.load_config.clone() {
-                None => tracing::warn!("there is nothing to reload: no --config names a file"),
+                None => tracing::warn!(
+                    "there is nothing to reload: the daemon runs without --config FILE"
+                ),
                 Some(load) => {
                     if self.reload_config(load, &mut reloads).await {
                         return;
@@ -139,11 +129,11 @@ impl ConfigReloader {
         }
     }
 
-    /// Reads the file and does what it takes. Returns whether a new process is needed.
+    /// Reads the file, and applies or rejects it. Returns whether a new process is needed.
     async fn reload_config(&mut self, load: ConfigLoader, reloads: &mut ReloadSource) -> bool {
         let (old, tls) = (self.config.clone(), self.targets.tls.clone());
         let may_read = reloads.may_read.clone();
-        // Without a service manager, the sandbox keeps the daemon from files in other directories.
+        // Without a service manager, the sandbox denies files in new directories until a restart.
         let needs_restart_to_read = may_read.is_some() && reloads.check_file.is_none();
         let (mut file, check_file) = (reloads.config_file.clone(), reloads.check_file.clone());
         let read = tokio::task::spawn_blocking(move || {
@@ -154,41 +144,41 @@ impl ConfigReloader {
             (plan(&load, &old, may_read, tls, check_file), file)
         });
         let (plan, file) = read.await.unwrap_or_else(|panic| {
-            tracing::error!(%panic, "reading the configuration ended by a defect");
-            let mistake = config_error("the configuration", "cannot be read: internal error");
-            (Err(vec![mistake]), reloads.config_file.clone())
+            tracing::error!(%panic, "internal error: reading the configuration panicked");
+            let error = config_error("the configuration", "cannot be read: internal error");
+            (Err(vec![error]), reloads.config_file.clone())
         });
         reloads.config_file = file;
         match plan {
-            Ok(ReloadPlan::Apply(config, waits)) => {
-                self.apply_config(*config, waits, reloads).await
+            Ok(ReloadPlan::Apply(config, restart)) => {
+                self.apply_config(*config, restart, reloads).await
             }
             Ok(ReloadPlan::Restart(keys)) => {
-                tracing::warn!("starting again, as these keys need it: {}", keys.join(", "));
+                tracing::warn!("restarting to apply: {}", keys.join(", "));
                 service_manager::notify_restarting(&keys);
                 return true;
             }
-            Err(mistakes) => self.report_rejection(&mistakes, needs_restart_to_read),
+            Err(errors) => self.report_rejection(&errors, needs_restart_to_read),
         }
         false
     }
 
-    fn report_rejection(&self, mistakes: &[ConfigError], needs_restart_to_read: bool) {
-        for mistake in mistakes {
-            let mistake = truncate_escaped(&mistake.to_string(), 4 * MAX_FIRST_ERROR_BYTES);
-            tracing::error!("the new configuration is refused: {mistake}");
+    fn report_rejection(&self, errors: &[ConfigError], needs_restart_to_read: bool) {
+        for error in errors {
+            let error = truncate_escaped(&error.to_string(), 4 * MAX_FIRST_ERROR_BYTES);
+            tracing::error!("new configuration rejected: {error}");
         }
         let hint = if needs_restart_to_read {
-            "; what lies outside the daemon's sandbox it can read only after a restart"
+            "; files outside the daemon's sandbox are readable only after a restart"
         } else {
             ""
         };
-        let count = mistakes.len();
-        tracing::error!(mistakes = count, "the configuration from before stays in force{hint}");
-        let first = mistakes.first().map(ToString::to_string).unwrap_or_default();
-        let refusal = RejectedReload {
+        let count = errors.len();
+        tracing::error!(errors = count, "keeping the previous configuration{hint}");
+        let first = errors.first().map(ToString::to_string).unwrap_or_default();
+        let rejection = RejectedReload {
             rejected_at: unix_time(),
-            error_positions: mistakes
+            error_positions: errors
                 .iter()
                 .filter_map(error_location)
                 .take(MAX_REPORTED_ERRORS)
@@ -197,48 +187,48 @@ impl ConfigReloader {
         };
         self.config_state.send_modify(|state| {
             state.rejected_reloads += 1;
-            state.last_rejection = Some(refusal);
+            state.last_rejection = Some(rejection);
         });
     }
 
     async fn apply_config(
         &mut self,
         config: Config,
-        waits: RestartRequired,
+        restart: RestartRequired,
         reloads: &ReloadSource,
     ) {
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
         let ReloadTargets {
-            store: keeper,
-            auth_layer: admission,
+            store,
+            auth_layer,
             audit,
-            load_limit: door,
-            connection_limiter: gate,
-            stream_quota: streams,
+            load_limit,
+            connection_limiter,
+            stream_quota,
             tls: _,
         } = &self.targets;
         let mut limits = config.limits.clone();
         limits.max_connections = self.max_connections;
-        // Who may ask comes before what there is to be asked for.
-        admission.replace_rules(auth_config(&config));
+        // Before the policy of the store, so that no caller sees new roots under the old rules.
+        auth_layer.replace_rules(auth_config(&config));
         audit.set_log_every_call(config.audit);
-        door.set_limits(&limits);
-        gate.set_limits(&limits);
-        streams.set_limits(limits.max_streams, limits.max_streams_per_caller);
-        keeper.apply_policy(policy_config(&config, limits));
-        // What is told of it from here on is as it is now.
-        let patience = WaitBudget::new(Some(RESCAN_TIMEOUT));
-        drop(
-            keeper.view(&keeper.select_published_roots(), ConsistencyLevel::Fresh, patience).await,
-        );
-        for dir in &waits.unreadable_dirs {
+        load_limit.set_limits(&limits);
+        connection_limiter.set_limits(&limits);
+        stream_quota.set_limits(limits.max_streams, limits.max_streams_per_caller);
+        store.apply_policy(policy_config(&config, limits));
+        // From here on, responses show the new configuration.
+        let budget = WaitBudget::new(Some(RESCAN_TIMEOUT));
+        drop(store.view(&store.select_published_roots(), ConsistencyLevel::Fresh, budget).await);
+        for dir in &restart.unreadable_dirs {
             let dir = dir.display();
-            tracing::warn!("{dir} lies outside the daemon's sandbox, and needs a restart");
+            tracing::warn!(
+                "{dir} is outside the daemon's sandbox; restart the daemon to allow access"
+            );
         }
-        if !waits.keys.is_empty() {
-            tracing::warn!("needs a restart: {}", waits.keys.join(", "));
+        if !restart.keys.is_empty() {
+            tracing::warn!("needs a restart: {}", restart.keys.join(", "));
         }
         tracing::info!("the configuration was reloaded");
         if let Some(logs) = &reloads.logs {
@@ -249,12 +239,12 @@ impl ConfigReloader {
             state.read_at = unix_time();
             state.applied_reloads += 1;
             state.last_rejection = None;
-            state.restart_required = waits.keys;
+            state.restart_required = restart.keys;
         });
     }
 }
 
-/// Reads the file and decides whether to apply, refuse or leave it to a new process. Blocks.
+/// Reads the file and decides whether to apply it, reject it, or leave it to a new process. Blocks.
 fn plan(
     load: &ConfigLoader,
     old: &Config,
@@ -264,8 +254,8 @@ fn plan(
 ) -> Result<ReloadPlan, Vec<ConfigError>> {
     let loaded = load().map(|config| config.restrict_to_reloadable(old, &may_read));
     let check = match (&loaded, check_file) {
-        (Ok((_, waits)), Some(check)) if !waits.keys.is_empty() => Some(check),
-        // The sandbox may be the only reason, such as a certificate in another directory.
+        (Ok((_, restart)), Some(check)) if !restart.keys.is_empty() => Some(check),
+        // The sandbox may cause the error, such as for a certificate in another directory.
         (Err(_), Some(check)) => Some(check),
         _ => None,
     };
@@ -273,28 +263,28 @@ fn plan(
     let found = match check() {
         Ok(found) => found,
         Err(error) => {
-            tracing::error!(%error, "the config file cannot be checked outside the sandbox");
+            tracing::error!(%error, "checking the config file outside the sandbox failed");
             return plan_apply(loaded?, tls);
         }
     };
     let mut keys = match &loaded {
-        Ok((_, waits)) => waits.keys.iter().map(|key| (*key).to_owned()).collect(),
-        // The check knows nothing of sockets that were handed over.
-        Err(mistakes) if found.is_empty() && mistakes.iter().all(|m| m.file.is_some()) => {
-            let key = |mistake: &ConfigError| match &*mistake.key {
+        Ok((_, restart)) => restart.keys.iter().map(|key| (*key).to_owned()).collect(),
+        // The check does not see inherited sockets, whose errors name no file.
+        Err(errors) if found.is_empty() && errors.iter().all(|m| m.file.is_some()) => {
+            let key = |error: &ConfigError| match &*error.key {
                 "" => "the config file".to_owned(),
                 key => key.to_owned(),
             };
-            // The file may have been half written before.
+            // The file may have been incomplete during the first load.
             match load().map(|config| config.restrict_to_reloadable(old, may_read)) {
-                Ok((config, waits)) if waits.keys.is_empty() => {
-                    return plan_apply((config, waits), tls);
+                Ok((config, restart)) if restart.keys.is_empty() => {
+                    return plan_apply((config, restart), tls);
                 }
-                _ => mistakes.iter().map(key).collect::<Vec<_>>(),
+                _ => errors.iter().map(key).collect::<Vec<_>>(),
             }
         }
-        Err(mistakes) => {
-            let elsewhere = mistakes.iter().filter(|mistake| mistake.file.is_none()).cloned();
+        Err(errors) => {
+            let elsewhere = errors.iter().filter(|error| error.file.is_none()).cloned();
             return Err(found.into_iter().chain(elsewhere).collect());
         }
     };
@@ -305,19 +295,19 @@ fn plan(
     Ok(ReloadPlan::Restart(keys))
 }
 
-/// Takes over the certificate files, which is the last step that can fail.
+/// Reloads the certificate files, which is the last step that can fail.
 fn plan_apply(
-    (config, waits): (Config, RestartRequired),
+    (config, restart): (Config, RestartRequired),
     tls: Option<Arc<ReloadableTls>>,
 ) -> Result<ReloadPlan, Vec<ConfigError>> {
     if let Some((tls, files)) = tls.zip(config.tls.clone()) {
         tls.reload_files(files).map_err(|unusable| vec![config_error("tls", unusable)])?;
     }
-    Ok(ReloadPlan::Apply(Box::new(config), waits))
+    Ok(ReloadPlan::Apply(Box::new(config), restart))
 }
 
-/// Returns once the file is another than when it was read last; never without a file. A file that is
-/// missing is no change: programs that replace a file may remove it first.
+/// Waits until the file differs from the last one read. Never returns without a file. A missing
+/// file is not a change, because programs may remove a file before they replace it.
 async fn wait_for_file_change(file: Option<&ConfigFile>, watch: &mut Option<ConfigFileWatch>) {
     let Some(ConfigFile { path, stamp }) = file else { return std::future::pending().await };
     let ConfigFileWatch { watched, hints } = watch.get_or_insert_with(|| {
@@ -339,7 +329,7 @@ async fn wait_for_file_change(file: Option<&ConfigFile>, watch: &mut Option<Conf
     }
 }
 
-/// Who is let in, and where the tokens are that are asked for.
+/// Returns the rules of callers with their tokens.
 pub(super) fn auth_config(config: &Config) -> AuthRules {
     let callers = config.callers.as_ref().map(|rules| {
         let names = rules.callers.rules.iter().map(|rule| rule.name.clone());
@@ -351,7 +341,7 @@ pub(super) fn auth_config(config: &Config) -> AuthRules {
     AuthRules { callers, public_health: open_health, public_reflection: open_reflection }
 }
 
-/// What the keeper goes by, with the limits that are to be had.
+/// Returns the policy of the catalog store under the limits in use.
 pub(super) fn policy_config(config: &Config, limits: Limits) -> PolicyConfig {
     PolicyConfig {
         environments: config.environment_ids.clone(),
@@ -362,18 +352,18 @@ pub(super) fn policy_config(config: &Config, limits: Limits) -> PolicyConfig {
     }
 }
 
-/// Since the Unix epoch.
+/// Returns the time since the Unix epoch.
 pub(super) fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Where a mistake is, without anything that the file says: callers are told.
-fn error_location(mistake: &ConfigError) -> Option<String> {
-    let at = mistake.position?;
+/// Formats the position of an error. Callers see it, so it contains nothing else of the file.
+fn error_location(error: &ConfigError) -> Option<String> {
+    let at = error.position?;
     let is_known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '[' | ']');
-    let key = if mistake.key.chars().all(is_known) { &*mistake.key } else { "" };
-    let place = format!("{}:{} {key}", at.line, at.column);
-    Some(truncate_escaped(place.trim_end(), MAX_LOCATION_BYTES))
+    let key = if error.key.chars().all(is_known) { &*error.key } else { "" };
+    let location = format!("{}:{} {key}", at.line, at.column);
+    Some(truncate_escaped(location.trim_end(), MAX_LOCATION_BYTES))
 }
 
 fn config_error(key: &str, reason: impl fmt::Display) -> ConfigError {

@@ -1,7 +1,7 @@
-//! The TLS configuration: made from the certificate files, and made again when the files change. Open
-//! connections keep theirs.
+//! TLS configuration of the daemon. When the certificate files change, new connections use the new
+//! files.
 
-use super::handshake_log::HandshakeLog;
+use super::rate_limited_log::HandshakeLog;
 use crate::certs::{self, CertFileError, TlsIdentity, format_time};
 use crate::config::TlsFiles;
 use crate::file_watch::{self, COMPARE_INTERVAL, FileStamp, HintCause, WatchedDirs};
@@ -14,19 +14,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use tokio_rustls::TlsAcceptor;
 
-/// How long unusable files are not reported: a certificate and its key are written one after the other.
+/// Time for which unusable files are not reported, because a certificate and its key are written
+/// one after the other.
 const WRITE_GRACE: Duration = Duration::from_secs(2);
 
-/// The only protocol that is spoken.
+/// ALPN name of HTTP/2, the only supported protocol.
 pub(super) const ALPN: &[u8] = b"h2";
 
-/// TLS as it is served now.
+/// TLS configuration that can be replaced.
 #[derive(Debug)]
 pub(super) struct ReloadableTls {
     current: Mutex<CurrentTls>,
-    /// Held by whoever reads files, so that nobody goes back to those from before.
+    /// Held while reading files, so that concurrent readers install files in the order of reading.
     read_lock: Mutex<()>,
-    /// Clients that were turned away.
+    /// Rate limit of messages about failed handshakes.
     pub(super) handshake_log: HandshakeLog,
 }
 
@@ -35,60 +36,64 @@ struct CurrentTls {
     files: TlsFiles,
     config: Arc<ServerConfig>,
     expires_at: SystemTime,
-    /// The files as they were last read, for good or ill.
+    /// Stamps of the files at the last read, whether the files were usable or not.
     stamps: Stamps,
     is_usable: bool,
 }
 
-/// Why files cannot be used. Prints as sentences on one line.
+/// Errors of certificate files. Prints on one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct UnusableTlsFiles(Vec<CertFileError>);
 
 impl ReloadableTls {
-    /// Reads the files.
+    /// Reads the files and builds the first configuration.
     pub(super) fn load(files: TlsFiles) -> Result<Self, UnusableTlsFiles> {
-        let read = stamps(&files);
-        let (config, identity) = make(&files)?;
+        let new_stamps = file_stamps(&files);
+        let (config, identity) = build_tls_config(&files)?;
         log_loaded("serving TLS", &identity, files.client_ca.is_some());
-        let (config, until) = (Arc::new(config), identity.expires_at);
-        let now = CurrentTls { files, config, expires_at: until, stamps: read, is_usable: true };
+        let (config, expires_at) = (Arc::new(config), identity.expires_at);
+        let current = CurrentTls { files, config, expires_at, stamps: new_stamps, is_usable: true };
         let log = HandshakeLog::default();
-        Ok(Self { current: Mutex::new(now), read_lock: Mutex::default(), handshake_log: log })
+        Ok(Self { current: Mutex::new(current), read_lock: Mutex::default(), handshake_log: log })
     }
 
-    /// Uses these files from now on. If they are the files that were read last, nothing happens. If they
-    /// cannot be used, nothing changes. Both are logged. Blocks on the disk.
+    /// Replaces the files. Does nothing if the files are the last ones read. If the new files are
+    /// unusable, keeps the old configuration. Logs the result. Blocks on the disk.
     pub(super) fn reload_files(&self, files: TlsFiles) -> Result<(), UnusableTlsFiles> {
         let _reading = self.read_lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = stamps(&files);
-        if self.with_current(|now| now.files == files && now.stamps == seen && now.is_usable) {
+        let new_stamps = file_stamps(&files);
+        if self.with_current(|current| {
+            current.files == files && current.stamps == new_stamps && current.is_usable
+        }) {
             return Ok(());
         }
         match self.build_newer_config(&files) {
-            Ok(made) => {
-                self.install_config(files, seen, made);
+            Ok(built) => {
+                self.install_config(files, new_stamps, built);
                 Ok(())
             }
             Err(unusable) => {
-                self.report_unusable(&files, seen, &unusable);
+                self.report_unusable(&files, new_stamps, &unusable);
                 Err(unusable)
             }
         }
     }
 
-    /// Makes a configuration, unless its certificate expired before the one in use.
+    /// Builds a configuration, unless its certificate expired before the certificate in use.
     fn build_newer_config(
         &self,
         files: &TlsFiles,
     ) -> Result<(ServerConfig, TlsIdentity), UnusableTlsFiles> {
-        let (config, identity) = make(files)?;
+        let (config, identity) = build_tls_config(files)?;
         let expired = identity.expires_at < SystemTime::now();
-        if !expired || identity.expires_at >= self.with_current(|now| now.expires_at) {
+        if !expired || identity.expires_at >= self.with_current(|current| current.expires_at) {
             return Ok((config, identity));
         }
         let subject = files.certificate.display().to_string();
-        let reason =
-            format!("expired on {}, before the one in use", format_time(identity.expires_at));
+        let reason = format!(
+            "expired on {}, before the certificate in use",
+            format_time(identity.expires_at)
+        );
         Err(UnusableTlsFiles(vec![CertFileError {
             kind: certs::CertFileKind::Certificate,
             subject,
@@ -99,29 +104,33 @@ impl ReloadableTls {
     fn install_config(
         &self,
         files: TlsFiles,
-        read: Stamps,
+        new_stamps: Stamps,
         (config, identity): (ServerConfig, TlsIdentity),
     ) {
-        let (config, until) = (Arc::new(config), identity.expires_at);
-        let asks_clients = files.client_ca.is_some();
-        self.with_current(|now| {
-            *now = CurrentTls { files, config, expires_at: until, stamps: read, is_usable: true }
+        let (config, expires_at) = (Arc::new(config), identity.expires_at);
+        let verifies_clients = files.client_ca.is_some();
+        self.with_current(|current| {
+            *current = CurrentTls { files, config, expires_at, stamps: new_stamps, is_usable: true }
         });
-        // Logged after the change: a reader of the log may connect at once.
-        log_loaded("the certificates changed; new connections get these", &identity, asks_clients);
+        // Logged after the change, because a reader of the log may connect at once.
+        log_loaded(
+            "the certificates changed; new connections use them",
+            &identity,
+            verifies_clients,
+        );
     }
 
-    fn report_unusable(&self, files: &TlsFiles, read: Stamps, unusable: &UnusableTlsFiles) {
-        tracing::error!("the new certificates are not used, the old ones stay: {unusable}");
-        self.with_current(|now| {
-            // Other files, named by a config that was refused, are not compared again.
-            if now.files == *files {
-                (now.stamps, now.is_usable) = (read, false);
+    fn report_unusable(&self, files: &TlsFiles, new_stamps: Stamps, unusable: &UnusableTlsFiles) {
+        tracing::error!("invalid new certificates, keeping the old ones: {unusable}");
+        self.with_current(|current| {
+            // Files of a rejected configuration are not watched.
+            if current.files == *files {
+                (current.stamps, current.is_usable) = (new_stamps, false);
             }
         });
     }
 
-    /// Reads the files again whenever they change. Never ends.
+    /// Watches the files and reloads changed ones. Never returns.
     pub(super) async fn watch_files(self: &Arc<Self>) {
         let (watched, mut hints) =
             file_watch::start_file_watcher(|sentence| tracing::warn!("{sentence}"));
@@ -129,7 +138,7 @@ impl ReloadableTls {
         let mut cause = HintCause::Timer;
         loop {
             let (tls, watched, earlier) = (self.clone(), watched.clone(), pending.take());
-            // On a thread of its own: a disk may hang.
+            // On a blocking thread, because a disk may hang.
             let compared = tokio::task::spawn_blocking(move || {
                 tls.reload_changed_files(&watched, earlier, cause)
             });
@@ -140,7 +149,7 @@ impl ReloadableTls {
         }
     }
 
-    /// Reads the files if they changed. Returns files that cannot be used yet and may still be written.
+    /// Reloads changed files. Returns unusable files that a program may still be writing.
     fn reload_changed_files(
         &self,
         watched: &WatchedDirs,
@@ -148,41 +157,41 @@ impl ReloadableTls {
         cause: HintCause,
     ) -> Option<PendingFiles> {
         let _reading = self.read_lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let files = self.with_current(|now| now.files.clone());
+        let files = self.with_current(|current| current.files.clone());
         watched.watch_only(&file_watch::parent_dirs(files.paths()));
-        let seen = stamps(&files);
-        if self.with_current(|now| now.stamps == seen) {
+        let new_stamps = file_stamps(&files);
+        if self.with_current(|current| current.stamps == new_stamps) {
             return None;
         }
         let unusable = match self.build_newer_config(&files) {
-            Ok(made) => {
+            Ok(built) => {
                 tracing::debug!(found_by = cause.as_str(), "certificate files changed");
-                self.install_config(files, seen, made);
+                self.install_config(files, new_stamps, built);
                 return None;
             }
             Err(unusable) => unusable,
         };
-        let earlier = earlier.filter(|earlier| earlier.stamps == seen);
-        let since = earlier.map_or_else(Instant::now, |earlier| earlier.changed_at);
-        if since.elapsed() < WRITE_GRACE {
-            return Some(PendingFiles { stamps: seen, changed_at: since });
+        let earlier = earlier.filter(|earlier| earlier.stamps == new_stamps);
+        let changed_at = earlier.map_or_else(Instant::now, |earlier| earlier.changed_at);
+        if changed_at.elapsed() < WRITE_GRACE {
+            return Some(PendingFiles { stamps: new_stamps, changed_at });
         }
-        self.report_unusable(&files, seen, &unusable);
+        self.report_unusable(&files, new_stamps, &unusable);
         None
     }
 
-    /// For one handshake.
+    /// Returns an acceptor with the current configuration.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
-        self.with_current(|now| now.config.clone()).into()
+        self.with_current(|current| current.config.clone()).into()
     }
 
-    fn with_current<T>(&self, look: impl FnOnce(&mut CurrentTls) -> T) -> T {
-        // Each change is one assignment, so that a panic elsewhere leaves nothing half done.
-        look(&mut self.current.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with_current<T>(&self, access: impl FnOnce(&mut CurrentTls) -> T) -> T {
+        // Each change is one assignment, so a panic cannot leave a partial change.
+        access(&mut self.current.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-fn make(files: &TlsFiles) -> Result<(ServerConfig, TlsIdentity), UnusableTlsFiles> {
+fn build_tls_config(files: &TlsFiles) -> Result<(ServerConfig, TlsIdentity), UnusableTlsFiles> {
     let identity = certs::load_identity(&files.certificate, &files.key);
     let clients = files.client_ca.as_deref().map(certs::load_authorities).transpose();
     let (identity, clients) = match (identity, clients) {
@@ -210,35 +219,35 @@ fn make(files: &TlsFiles) -> Result<(ServerConfig, TlsIdentity), UnusableTlsFile
     let certified = SingleCertAndKey::from(identity.certified_key.clone());
     let mut config = builder.with_cert_resolver(Arc::new(certified));
     config.alpn_protocols = vec![ALPN.to_vec()];
-    // Whoever connects proves anew who it is: a session that is resumed would not.
+    // Without resumption, because a resumed session would not verify the client certificate again.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok((config, identity))
 }
 
-fn log_loaded(what: &str, identity: &TlsIdentity, asks_clients: bool) {
-    let clients = if asks_clients { "required" } else { "none" };
+fn log_loaded(event: &str, identity: &TlsIdentity, verifies_clients: bool) {
+    let clients = if verifies_clients { "required" } else { "none" };
     tracing::info!(
-        until = format_time(identity.expires_at),
+        expires_at = format_time(identity.expires_at),
         client_certificates = clients,
-        "{what}"
+        "{event}"
     );
     for warning in &identity.warnings {
         tracing::warn!("{warning}");
     }
 }
 
-/// The stamp of each file; `None` if there is no such file.
+/// Stamp of each file; `None` for missing files.
 type Stamps = Vec<Option<FileStamp>>;
 
-/// Changed files that cannot be used, not reported yet.
+/// Changed, unusable files that are not reported yet.
 #[derive(Debug)]
 struct PendingFiles {
     stamps: Stamps,
     changed_at: Instant,
 }
 
-fn stamps(files: &TlsFiles) -> Stamps {
+fn file_stamps(files: &TlsFiles) -> Stamps {
     files.paths().map(FileStamp::of_path).collect()
 }
 

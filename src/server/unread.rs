@@ -1,6 +1,6 @@
-//! Drains the bytes of a request that its method leaves unread. If the response ends before the request
-//! does, either side resets the stream. HTTP/2 ends a connection on which many streams are reset at once,
-//! with all its calls.
+//! Drains the rest of a request that its method did not read. If the response ends before the
+//! request does, either side resets the stream, and HTTP/2 ends a connection with many resets and
+//! all its calls.
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -11,31 +11,31 @@ use std::time::Duration;
 use tokio::sync::oneshot::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
-/// How long the rest may take to arrive, and how much it may be: a request that was on its way whole.
-/// For any other, the stream is reset.
+/// Most time and bytes of draining: enough for a request that the client has sent completely.
+/// Otherwise the stream is reset.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_DRAIN_BYTES: usize = 64 << 10;
 
-/// The body of a request. If it is dropped before its end, [`UnreadRest`] gets the rest.
+/// Body of a request. If the body is dropped before its end, [`UnreadRest`] receives the rest.
 #[derive(Debug)]
 pub(super) struct RequestBody<B: Body> {
-    /// `None` only while it is dropped.
+    /// `None` only during drop.
     body: Option<B>,
     rest: Option<Sender<B>>,
 }
 
-/// The rest of a request that its method left unread.
+/// Rest of a request that its method did not read.
 #[derive(Debug)]
 pub(super) struct UnreadRest<B>(Receiver<B>);
 
-/// Splits a request's body into the part for its method and the rest that the method leaves.
+/// Splits the body of a request into the part for the method and the unread rest.
 pub(super) fn split_unread<B: Body>(body: B) -> (RequestBody<B>, UnreadRest<B>) {
     let (rest, unread) = channel();
     (RequestBody { body: Some(body), rest: Some(rest) }, UnreadRest(unread))
 }
 
 impl<B: Body<Data = Bytes> + Unpin> UnreadRest<B> {
-    /// Reads the rest to its end, if the method has dropped the body.
+    /// Reads the rest to its end if the method dropped the body.
     pub(super) async fn drain(mut self) {
         let Ok(mut body) = self.0.try_recv() else { return };
         let read = async {
@@ -47,7 +47,7 @@ impl<B: Body<Data = Bytes> + Unpin> UnreadRest<B> {
                 }
             }
         };
-        // A rest that is too slow or too long is reset.
+        // After the timeout, or for a longer rest, dropping the body resets the stream.
         let _ = timeout(DRAIN_TIMEOUT, read).await;
     }
 }
@@ -79,7 +79,7 @@ impl<B: Body> Drop for RequestBody<B> {
     fn drop(&mut self) {
         let rest = self.body.take().filter(|body| !body.is_end_stream());
         if let (Some(body), Some(rest)) = (rest, self.rest.take()) {
-            // Nobody waits for it where the call itself was taken back.
+            // If the client reset the call, the receiver is gone.
             drop(rest.send(body));
         }
     }

@@ -1,5 +1,5 @@
-//! Counts calls: how many began, how each ended, how long it took. Wraps the whole service, so that
-//! what a layer inside refuses is counted too.
+//! Counters and durations of calls. The layer wraps the whole service, so calls that an inner layer
+//! rejects are counted too.
 
 use super::traces;
 use crate::proto::grpc_code_name;
@@ -20,8 +20,8 @@ use tonic::{Code, Status};
 use tower::{BoxError, Layer, Service};
 use tracing::Instrument as _;
 
-/// What is served. A path that is none of these is a stranger's text and counts as `other`, so that
-/// nobody can make labels.
+/// Methods that the daemon serves, as values of the label `method`. Any other path counts as
+/// `other`, so callers cannot create labels.
 pub const RPC_METHODS: [&str; 11] = [
     "caproot.v1.CapabilityService/GetExecutor",
     "caproot.v1.CapabilityService/ListRoots",
@@ -36,7 +36,7 @@ pub const RPC_METHODS: [&str; 11] = [
     "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
 
-/// Those that go on for as long as the caller likes: how long says nothing of the daemon.
+/// Methods whose duration depends on the caller. Their durations are not recorded.
 const STREAMING_METHODS: [&str; 4] =
     [RPC_METHODS[4], RPC_METHODS[8], RPC_METHODS[9], RPC_METHODS[10]];
 
@@ -51,7 +51,7 @@ struct MethodCodeLabels {
     code: &'static str,
 }
 
-/// The counts. Cheap to clone; all clones are one.
+/// Metrics of calls. Cheap to clone; all clones share the counters.
 #[derive(Debug, Clone)]
 pub(super) struct CallMetrics {
     finished: Family<MethodCodeLabels, Counter>,
@@ -61,23 +61,21 @@ pub(super) struct CallMetrics {
 
 impl CallMetrics {
     pub(super) fn new(registry: &mut Registry) -> Self {
-        // From a list out of memory to a first search of a large root.
+        // From a list of a cached catalog to the first scan of a large root.
         let buckets = || Histogram::new([0.0005, 0.001, 0.0025, 0.01, 0.05, 0.25, 1.0, 5.0, 30.0]);
-        let seconds = Family::new_with_constructor(buckets as fn() -> Histogram);
-        let calls = Self {
-            finished: Family::default(),
-            in_flight: Family::default(),
-            duration_seconds: seconds,
-        };
-        registry.register("calls", "Calls that ended, by method and code", calls.finished.clone());
-        registry.register("calls_in_flight", "Calls that have not ended", calls.in_flight.clone());
+        let duration_seconds = Family::new_with_constructor(buckets as fn() -> Histogram);
+        let (finished, in_flight) = (Family::default(), Family::default());
+        let metrics = Self { finished, in_flight, duration_seconds };
+        let help = "Completed calls, by method and code";
+        registry.register("calls", help, metrics.finished.clone());
+        registry.register("calls_in_flight", "Calls in flight", metrics.in_flight.clone());
         registry.register_with_unit(
             "call_duration",
-            "How long calls took, streams excepted",
+            "Duration of calls other than streams",
             Unit::Seconds,
-            calls.duration_seconds.clone(),
+            metrics.duration_seconds.clone(),
         );
-        calls
+        metrics
     }
 
     fn start_call(&self, method: &'static str) -> InFlightCall {
@@ -86,13 +84,13 @@ impl CallMetrics {
     }
 }
 
-/// One call; dropped when it ends, however it does.
+/// Call in flight. Dropping it records the end of the call.
 #[derive(Debug)]
 struct InFlightCall {
     metrics: CallMetrics,
     method: &'static str,
     started_at: Instant,
-    /// `None` where the caller went away before the daemon had said how it ended.
+    /// `None` if the caller disconnected before the daemon sent a status.
     code: Option<Code>,
 }
 
@@ -106,20 +104,26 @@ impl InFlightCall {
 
 impl Drop for InFlightCall {
     fn drop(&mut self) {
-        let Self { metrics: calls, method, started_at: begun, code } = self;
+        let Self { metrics, method, started_at, code } = self;
         let code = grpc_code_name(code.unwrap_or(Code::Cancelled));
-        calls.in_flight.get_or_create(&MethodLabels { method }).dec();
-        calls.finished.get_or_create(&MethodCodeLabels { method, code }).inc();
+        metrics.in_flight.get_or_create(&MethodLabels { method }).dec();
+        metrics.finished.get_or_create(&MethodCodeLabels { method, code }).inc();
         if !STREAMING_METHODS.contains(method) {
-            let seconds = begun.elapsed().as_secs_f64();
-            calls.duration_seconds.get_or_create(&MethodLabels { method }).observe(seconds);
+            let seconds = started_at.elapsed().as_secs_f64();
+            metrics.duration_seconds.get_or_create(&MethodLabels { method }).observe(seconds);
         }
     }
 }
 
-/// Wraps a service.
+/// Layer that adds [`CallMetricsService`].
 #[derive(Debug, Clone)]
-pub struct CallMetricsLayer(pub(super) CallMetrics);
+pub struct CallMetricsLayer(CallMetrics);
+
+impl CallMetricsLayer {
+    pub(super) fn new(metrics: CallMetrics) -> Self {
+        Self(metrics)
+    }
+}
 
 impl<S> Layer<S> for CallMetricsLayer {
     type Service = CallMetricsService<S>;
@@ -129,7 +133,7 @@ impl<S> Layer<S> for CallMetricsLayer {
     }
 }
 
-/// A service whose calls are counted and belong to the caller's trace.
+/// Service that records each call, and runs each call in a span of the caller's trace.
 #[derive(Debug, Clone)]
 pub struct CallMetricsService<S> {
     inner: S,
@@ -156,17 +160,17 @@ where
         let method = RPC_METHODS.into_iter().find(|method| *method == path).unwrap_or("other");
         let mut call = self.metrics.start_call(method);
         let span = traces::call_span(method, request.headers());
-        let answer = self.inner.call(request).instrument(span);
+        let response = self.inner.call(request).instrument(span);
         Box::pin(async move {
-            let (parts, body) = answer.await?.into_parts();
-            // An answer that is an error alone says so in its head.
+            let (parts, body) = response.await?.into_parts();
+            // The headers of a trailers-only response have the status.
             call.record_status(&parts.headers);
             Ok(Response::from_parts(parts, Body::new(CallMetricsBody { body, call })))
         })
     }
 }
 
-/// The answer's body, which ends with the status.
+/// Body of a response. Its trailers have the status of the call.
 struct CallMetricsBody<B> {
     body: B,
     call: InFlightCall,

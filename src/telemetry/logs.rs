@@ -1,4 +1,4 @@
-//! Where log lines and spans go. Leaves what is logged, and when, to everybody else.
+//! Setup of logging and of the export of spans.
 
 use super::traces::{self, SpanProvider};
 use crate::config::{LogConfig, LogFormat, TraceConfig};
@@ -8,15 +8,15 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 
-/// The process's logs.
+/// Logging of the process: changes the filter, and sends spans.
 #[derive(Debug)]
 pub struct LogHandle {
     filter: reload::Handle<EnvFilter, Registry>,
     span_provider: Option<SpanProvider>,
 }
 
-/// Begins to log, and to send spans if asked to; needs a runtime for these. A process has one log: a
-/// second, as in a test, leaves the first in place.
+/// Installs the global subscriber of log lines and, if configured, spans. The export of spans needs
+/// a tokio runtime. A second call in a process, as in tests, keeps the first subscriber.
 pub fn init_logging(log: &LogConfig, traces: Option<&TraceConfig>) -> Result<LogHandle, String> {
     let (filter, handle) = reload::Layer::new(EnvFilter::new(&log.filter));
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match log.format {
@@ -27,16 +27,16 @@ pub fn init_logging(log: &LogConfig, traces: Option<&TraceConfig>) -> Result<Log
         LogFormat::Journald => {
             let journal = tracing_journald::layer();
             let journal = journal.map_err(|error| {
-                format!("there is no journal to log to: {error}; take log.format text or json")
+                format!("cannot log to the journal: {error}; set log.format to text or json")
             })?;
-            // As systemd spells its own fields, without a prefix of the library's.
+            // The default prefix of the library is `F`.
             Box::new(journal.with_field_prefix(Some("CAPROOT".to_owned())))
         }
     };
     let provider = traces.map(traces::build_span_provider).transpose()?;
     let spans = provider.as_ref().map(|provider| {
         let layer = traces::span_layer(provider);
-        // Whatever is logged: spans of calls, and what is said within them.
+        // The export of calls and their events does not depend on the log filter.
         let calls =
             tracing_subscriber::filter::Targets::new().with_target("caproot", LevelFilter::INFO);
         layer.with_filter(calls)
@@ -47,14 +47,14 @@ pub fn init_logging(log: &LogConfig, traces: Option<&TraceConfig>) -> Result<Log
 }
 
 impl LogHandle {
-    /// Changes what is logged from now on.
+    /// Replaces the log filter.
     pub fn set_filter(&self, filter: &str) {
         if let Err(error) = self.filter.reload(EnvFilter::new(filter)) {
-            tracing::warn!(%error, "the log filter could not be changed");
+            tracing::warn!(%error, "cannot change the log filter");
         }
     }
 
-    /// Sends the last spans; call it once, off the runtime's own threads.
+    /// Sends the remaining spans. Blocks: call it once, on a thread outside the runtime.
     pub fn flush_spans(&self) {
         if let Some(provider) = &self.span_provider {
             traces::flush_spans(provider);

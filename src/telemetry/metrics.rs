@@ -1,9 +1,15 @@
-//! All metrics, and those of them that are read off the keeper at each scrape. README's table says
-//! what each means.
+//! Metrics of the daemon in the `OpenMetrics` format, and their HTTP endpoint. The README has a
+//! table of all metrics.
 
 use super::call_metrics::{CallMetrics, CallMetricsLayer};
 use crate::catalog::{CatalogStats, CatalogStore};
 use crate::domain::{ConfigState, DiagnosticCode, RootReason};
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -12,12 +18,19 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
+use std::convert::Infallible;
 use std::fmt::Error;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
-/// The metrics of one daemon. Cheap to clone; all clones are one.
+/// Timeout of the request header, and of the whole scrape.
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum size of the request header.
+const MAX_HEAD_BYTES: usize = 16 << 10;
+
+/// Metrics of one daemon. Cheap to clone; all clones share the counters.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     registry: Arc<Registry>,
@@ -25,40 +38,78 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// The metrics of a keeper, and of calls that go through the layer.
+    /// Returns the metrics of a catalog store, and of calls through [`Metrics::layer`].
     #[must_use]
     pub fn new(
-        keeper: CatalogStore,
-        started: SystemTime,
+        store: CatalogStore,
+        started_at: SystemTime,
         config: watch::Receiver<ConfigState>,
     ) -> Self {
         let mut registry = Registry::with_prefix("caproot");
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        registry.register("build", "The daemon's version", version);
+        registry.register("build", "Version of the daemon", version);
         let calls = CallMetrics::new(&mut registry);
-        registry.register_collector(Box::new(ScrapeCollector {
-            store: keeper,
-            started_at: started,
-            config,
-        }));
+        registry.register_collector(Box::new(ScrapeCollector { store, started_at, config }));
         Self { registry: Arc::new(registry), calls }
     }
 
-    /// Counts the calls of the service that it wraps.
+    /// Returns a layer that records the calls of the wrapped service.
     #[must_use]
     pub fn layer(&self) -> CallMetricsLayer {
-        CallMetricsLayer(self.calls.clone())
+        CallMetricsLayer::new(self.calls.clone())
     }
 
-    /// All of them as `OpenMetrics` text.
+    /// Renders all metrics as `OpenMetrics` text.
     pub fn render(&self) -> Result<String, Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)
     }
+
+    /// Serves one HTTP/1.1 request of Prometheus and closes the connection.
+    pub async fn serve_scrape(&self, io: impl AsyncRead + AsyncWrite + Unpin) {
+        let service = service_fn(async |request: Request<Incoming>| {
+            Ok::<_, Infallible>(self.respond(request.method(), request.uri().path()))
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(SCRAPE_TIMEOUT)
+            .keep_alive(false)
+            .max_buf_size(MAX_HEAD_BYTES)
+            .serve_connection(TokioIo::new(io), service);
+        match tokio::time::timeout(SCRAPE_TIMEOUT, connection).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "scrape failed"),
+            Err(_) => tracing::debug!("scrape timed out"),
+        }
+    }
+
+    fn respond(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+        let response = |status, content_type, text: String| {
+            let mut response = Response::new(Full::new(Bytes::from(text)));
+            *response.status_mut() = status;
+            let content_type = header::HeaderValue::from_static(content_type);
+            response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+            response
+        };
+        let plain = "text/plain; charset=utf-8";
+        if path != "/metrics" {
+            let text = "not found: the metrics are at /metrics\n";
+            return response(StatusCode::NOT_FOUND, plain, text.into());
+        }
+        if method != Method::GET && method != Method::HEAD {
+            let text = "method not allowed: use GET or HEAD\n";
+            return response(StatusCode::METHOD_NOT_ALLOWED, plain, text.into());
+        }
+        let open_metrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+        match self.render() {
+            Ok(text) => response(StatusCode::OK, open_metrics, text),
+            Err(error) => response(StatusCode::INTERNAL_SERVER_ERROR, plain, format!("{error}\n")),
+        }
+    }
 }
 
-/// What is read off at each scrape.
+/// Collects the metrics that have no counter in the registry, at each scrape.
 #[derive(Debug)]
 struct ScrapeCollector {
     store: CatalogStore,
@@ -69,84 +120,86 @@ struct ScrapeCollector {
 impl Collector for ScrapeCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let CatalogStats {
-            watch: watching,
+            watch,
             revision,
-            full_scans: full_searches,
-            partial_scans: partial_searches,
-            scan_time: search_time,
+            full_scans,
+            partial_scans,
+            scan_time,
             ready,
             pending,
             unavailable,
             skills,
             diagnostics,
         } = self.store.stats();
-        let started = self.started_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let mut out = MetricWriter(&mut encoder);
-        out.write_gauge("start_time_seconds", "When the daemon started, in Unix time", started)?;
-        out.write_config_metrics(&self.config.borrow())?;
-        out.write_counter("revisions", "Changes of any catalog that were published", revision)?;
-        out.write_gauge_family(
+        let started_at = self.started_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let mut writer = MetricWriter(&mut encoder);
+        writer.write_gauge("start_time_seconds", "Unix time of the daemon's start", started_at)?;
+        writer.write_config_metrics(&self.config.borrow())?;
+        writer.write_counter("revisions", "Published revisions of all catalogs", revision)?;
+        writer.write_gauge_family(
             "roots",
-            "Roots that are looked after, by state",
+            "Roots in use, by state",
             "state",
             &[("ready", ready), ("pending", pending), ("unavailable", unavailable.values().sum())],
         )?;
         let reasons = RootReason::ALL.map(|reason| {
-            let named = unavailable.iter().filter(|(other, _)| other.name() == reason.name());
-            (reason.name(), named.map(|(_, count)| count).sum())
+            let same = unavailable.iter().filter(|(other, _)| other.name() == reason.name());
+            (reason.name(), same.map(|(_, count)| count).sum())
         });
-        out.write_gauge_family(
+        writer.write_gauge_family(
             "roots_unavailable",
             "Roots that cannot be used, by reason",
             "reason",
             &reasons,
         )?;
-        out.write_gauge("roots_polling", "Roots without events", watching.polling_roots as u64)?;
-        out.write_gauge("skills", "Skills in the catalogs", skills)?;
+        writer.write_gauge(
+            "roots_polling",
+            "Roots without inotify events",
+            watch.polling_roots as u64,
+        )?;
+        writer.write_gauge("skills", "Skills in all catalogs", skills)?;
         let codes = DiagnosticCode::ALL
             .map(|code| (code.name(), diagnostics.get(&code).copied().unwrap_or(0)));
-        out.write_gauge_family(
+        writer.write_gauge_family(
             "diagnostics",
-            "Diagnostics that the catalogs hold, by code",
+            "Diagnostics in all catalogs, by code",
             "code",
             &codes,
         )?;
-        out.write_counter_family(
+        writer.write_counter_family(
             "scans",
-            "Searches of a root, whole or of what changed",
+            "Scans of whole roots and of changed directories, by kind",
             "kind",
-            &[("full", full_searches), ("partial", partial_searches)],
+            &[("full", full_scans), ("partial", partial_scans)],
         )?;
-        let seconds = search_time.as_secs_f64();
-        let metric = ConstCounter::new(seconds);
-        let help = "Time that searches took";
+        let scan_seconds = ConstCounter::new(scan_time.as_secs_f64());
+        let help = "Total duration of all scans";
         let metric_encoder =
-            out.0.encode_descriptor("scan", help, Some(&Unit::Seconds), MetricType::Counter)?;
-        metric.encode(metric_encoder)?;
-        let running = u64::from(watching.has_inotify);
-        out.write_gauge("watcher_running", "Whether there is an inotify instance", running)?;
-        out.write_gauge(
-            "watches",
-            "Directories and files that are watched",
-            watching.watches_used as u64,
-        )?;
-        out.write_gauge(
+            writer.0.encode_descriptor("scan", help, Some(&Unit::Seconds), MetricType::Counter)?;
+        scan_seconds.encode(metric_encoder)?;
+        let is_running = u64::from(watch.has_inotify);
+        writer.write_gauge("watcher_running", "Whether inotify is available", is_running)?;
+        let watches = watch.watches_used as u64;
+        writer.write_gauge("watches", "Watched directories and files", watches)?;
+        writer.write_gauge(
             "watches_limit",
-            "Directories and files that the daemon's user may watch; 0 if not known",
-            watching.watches_limit,
+            "Watches that the daemon's user may have; 0 if unknown",
+            watch.watches_limit,
         )?;
-        let overflows = watching.overflows;
-        out.write_counter(
+        writer.write_counter(
             "watch_overflows",
-            "Overflows of the kernel's queue of events",
-            overflows,
+            "Overflows of the kernel's event queue",
+            watch.overflows,
         )?;
-        let repairs = watching.missed_changes;
-        out.write_counter("missed_changes", "Changes that only an audit found", repairs)
+        writer.write_counter(
+            "missed_changes",
+            "Changes that only a periodic full scan found",
+            watch.missed_changes,
+        )
     }
 }
 
-/// Writes one metric after the other.
+/// Writes metrics to an encoder.
 struct MetricWriter<'a, 'b>(&'a mut DescriptorEncoder<'b>);
 
 impl MetricWriter<'_, '_> {
@@ -157,21 +210,15 @@ impl MetricWriter<'_, '_> {
             "outcome",
             &[("applied", config.applied_reloads), ("rejected", config.rejected_reloads)],
         )?;
-        let read_at = config.read_at.as_secs();
-        let help = "When the configuration in force was read, in Unix time";
-        self.write_gauge("config_time_seconds", help, read_at)?;
-        let is_refused = u64::from(config.last_rejection.is_some());
-        self.write_gauge(
-            "config_reload_failed",
-            "Whether the last reload was rejected",
-            is_refused,
-        )?;
-        let waiting = config.restart_required.len() as u64;
-        self.write_gauge(
-            "config_keys_pending_restart",
-            "Keys whose new values wait for a restart",
-            waiting,
-        )
+        let loaded_at = config.read_at.as_secs();
+        let help = "Unix time at which the applied configuration was read";
+        self.write_gauge("config_time_seconds", help, loaded_at)?;
+        let is_rejected = u64::from(config.last_rejection.is_some());
+        let help = "Whether the last reload was rejected";
+        self.write_gauge("config_reload_failed", help, is_rejected)?;
+        let pending = config.restart_required.len() as u64;
+        let help = "Keys of the config file whose new values require a restart";
+        self.write_gauge("config_keys_pending_restart", help, pending)
     }
 
     fn write_gauge(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
@@ -212,8 +259,8 @@ impl MetricWriter<'_, '_> {
         metric: impl Fn(u64) -> M,
     ) -> Result<(), Error> {
         let mut family = self.0.encode_descriptor(name, help, None, kind)?;
-        for (of, value) in values {
-            let labels = [(label, *of)];
+        for (label_value, value) in values {
+            let labels = [(label, *label_value)];
             metric(*value).encode(family.encode_family(&labels)?)?;
         }
         Ok(())

@@ -1,11 +1,9 @@
-//! What an operator's own systems see of a running daemon: logs, metrics, traces. Watches, and decides
-//! nothing.
+//! Logs, metrics and traces for the operator's monitoring.
 
 mod call_metrics;
 pub mod logs;
 mod metrics;
 mod root_health;
-mod scrape;
 #[cfg(feature = "otlp")]
 mod traces;
 #[cfg(not(feature = "otlp"))]

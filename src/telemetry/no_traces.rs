@@ -1,19 +1,18 @@
-//! In place of `traces` in a build without OpenTelemetry: sends no spans, and says so to who asks for
-//! some.
+//! Replaces `traces` in a build without the feature `otlp`: spans cannot be exported.
 
 use crate::config::TraceConfig;
 use http::HeaderMap;
 use tracing::Span;
 use tracing_subscriber::layer::Identity;
 
-/// What sends spans: there is none.
+/// Provider that cannot exist.
 #[derive(Debug)]
 pub(super) enum SpanProvider {}
 
-/// Refuses.
+/// Returns an error: this build cannot export spans.
 pub(super) fn build_span_provider(traces: &TraceConfig) -> Result<SpanProvider, String> {
     Err(format!(
-        "spans cannot be sent to {}: this caproot was built without the feature `otlp`",
+        "cannot send spans to {}: caproot was built without the feature `otlp`",
         traces.otlp
     ))
 }
@@ -26,7 +25,7 @@ pub(super) fn flush_spans(provider: &SpanProvider) {
     match *provider {}
 }
 
-/// The span of one call, which nobody sends.
+/// Returns the span of a call, for log lines only.
 pub(super) fn call_span(method: &'static str, _: &HeaderMap) -> Span {
     tracing::info_span!(target: "caproot::call", "call", method)
 }

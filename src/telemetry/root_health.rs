@@ -1,5 +1,5 @@
-//! Tells the log what becomes of the published roots: that one cannot be used, or is polled, and that
-//! it is well again. Leaves roots that callers select to what these are answered, and to the metrics.
+//! Logs when a published root becomes unavailable or polled, and when it recovers. Callers and
+//! metrics show the states of other roots.
 
 use crate::catalog::{CatalogStore, PollReason, RootState, WatchMode};
 use crate::domain::{RootId, RootReason};
@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The least time between two looks, so that a root that comes and goes fills no log.
+/// Minimum time between two checks, so that a root that changes often does not flood the log.
 const MIN_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How a root is, as far as an operator need know.
+/// Health of a root, as logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RootHealth {
     Healthy,
@@ -18,16 +18,16 @@ enum RootHealth {
     Unavailable(RootReason),
 }
 
-/// Tells each change from now on. Ends with the keeper.
-pub async fn log_root_health(keeper: CatalogStore) {
-    let mut revisions = keeper.subscribe_revisions();
+/// Logs each change of the health of a published root. Ends when the store is dropped.
+pub async fn log_root_health(store: CatalogStore) {
+    let mut revisions = store.subscribe_revisions();
     let mut known = HashMap::new();
     loop {
-        for root in keeper.current_view(&keeper.select_published_roots()).roots {
-            let Some(now) = root_health(&root.state) else { continue };
-            let before = known.insert(root.id.clone(), now);
-            if before.unwrap_or(RootHealth::Healthy) != now {
-                log_health(&root.id, now);
+        for root in store.current_view(&store.select_published_roots()).roots {
+            let Some(health) = root_health(&root.state) else { continue };
+            let before = known.insert(root.id.clone(), health);
+            if before.unwrap_or(RootHealth::Healthy) != health {
+                log_health(&root.id, health);
             }
         }
         if revisions.changed().await.is_err() {
@@ -37,33 +37,33 @@ pub async fn log_root_health(keeper: CatalogStore) {
     }
 }
 
-/// `None` where that is not known yet.
+/// Returns the health of a root; `None` before the first scan.
 fn root_health(state: &RootState) -> Option<RootHealth> {
     match (state.reason(), state) {
         (Some(reason), _) => Some(RootHealth::Unavailable(reason)),
-        (None, RootState::Snapshot(held)) => Some(match held.watch_mode {
+        (None, RootState::Snapshot(snapshot)) => Some(match snapshot.watch_mode {
             WatchMode::Events => RootHealth::Healthy,
-            WatchMode::Polling(why) => RootHealth::Polling(why),
+            WatchMode::Polling(reason) => RootHealth::Polling(reason),
         }),
         (None, RootState::Pending | RootState::Unavailable(_)) => None,
     }
 }
 
-fn log_health(root: &RootId, now: RootHealth) {
+fn log_health(root: &RootId, health: RootHealth) {
     let root = root.as_str();
-    match now {
-        RootHealth::Healthy => tracing::info!(root, "a published root is well again"),
+    match health {
+        RootHealth::Healthy => tracing::info!(root, "published root recovered"),
         RootHealth::Unavailable(reason) => {
-            tracing::warn!(root, reason = reason.name(), "a published root cannot be used");
+            tracing::warn!(root, reason = reason.name(), "published root unavailable");
         }
-        RootHealth::Polling(why) => {
-            let why = match why {
-                PollReason::WatchLimit => "the limit of inotify watches is reached",
-                PollReason::NoInotifyInstance => "no inotify instance can be had",
-                PollReason::WatchRejected => "the kernel does not let a directory be watched",
-                PollReason::NoInotifySupport(_) => "its filesystem tells no events",
+        RootHealth::Polling(reason) => {
+            let reason = match reason {
+                PollReason::WatchLimit => "inotify watch limit reached",
+                PollReason::NoInotifyInstance => "no inotify instance available",
+                PollReason::WatchRejected => "the kernel rejected a watch",
+                PollReason::NoInotifySupport(_) => "the filesystem has no inotify support",
             };
-            tracing::warn!(root, why, "a published root is polled, so that changes come late");
+            tracing::warn!(root, reason, "published root is polled; changes appear late");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The trace that a call belongs to, by the W3C's `traceparent`, and where spans are sent.
+//! Export of spans, and the trace of each call. Source: W3C Trace Context.
 
 use crate::config::TraceConfig;
 use http::HeaderMap;
@@ -13,24 +13,24 @@ use tracing::{Span, Subscriber, field};
 use tracing_opentelemetry::{OpenTelemetryLayer, OpenTelemetrySpanExt as _};
 use tracing_subscriber::registry::LookupSpan;
 
-/// For one batch of spans, and for the last one when the daemon stops.
+/// Timeout of sending one batch of spans, also at shutdown.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What sends spans.
+/// Provider that exports spans.
 pub(super) type SpanProvider = SdkTracerProvider;
 
-/// Sends spans to an OTLP collector, in batches, from a thread of its own. What cannot be sent is
-/// dropped: the library's queue is bounded.
+/// Builds a provider that sends batches of spans to an OTLP collector from a separate thread. The
+/// queue of the library is bounded: if the collector is too slow, spans are dropped.
 pub(super) fn build_span_provider(traces: &TraceConfig) -> Result<SpanProvider, String> {
     let exporter = SpanExporter::builder()
         .with_tonic()
         .with_endpoint(&traces.otlp)
         .with_timeout(EXPORT_TIMEOUT)
         .build()
-        .map_err(|error| format!("spans cannot be sent to {}: {error}", traces.otlp))?;
+        .map_err(|error| format!("cannot send spans to {}: {error}", traces.otlp))?;
     let version = opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
     let resource = Resource::builder().with_service_name("caproot").with_attribute(version);
-    // Who called decides whether a call is traced; of those who do not say, a part is.
+    // The caller's `traceparent` decides whether a call is traced. Calls without it are sampled.
     let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(traces.ratio)));
     Ok(SdkTracerProvider::builder()
         .with_batch_exporter(exporter)
@@ -39,21 +39,21 @@ pub(super) fn build_span_provider(traces: &TraceConfig) -> Result<SpanProvider, 
         .build())
 }
 
-/// What makes spans of what is logged.
+/// Returns the layer that turns tracing spans into OpenTelemetry spans.
 pub(super) fn span_layer<S: Subscriber + for<'a> LookupSpan<'a>>(
     provider: &SpanProvider,
 ) -> OpenTelemetryLayer<S, SdkTracer> {
     tracing_opentelemetry::layer().with_tracer(provider.tracer("caproot"))
 }
 
-/// Sends what is left, waiting a little at most.
+/// Sends the remaining spans, for at most [`EXPORT_TIMEOUT`].
 pub(super) fn flush_spans(provider: &SpanProvider) {
     if let Err(error) = provider.shutdown_with_timeout(EXPORT_TIMEOUT) {
-        tracing::warn!(%error, "the last spans could not be sent");
+        tracing::warn!(%error, "cannot send the remaining spans");
     }
 }
 
-/// The span of one call, below the caller's if the caller named one.
+/// Returns the span of a call, as a child of the caller's span if the request has a `traceparent`.
 pub(super) fn call_span(method: &'static str, headers: &HeaderMap) -> Span {
     let span = tracing::info_span!(
         target: "caproot::call",
@@ -67,15 +67,15 @@ pub(super) fn call_span(method: &'static str, headers: &HeaderMap) -> Span {
     let parent = TraceContextPropagator::new().extract(&TraceHeaders(headers));
     let trace = parent.span().span_context().clone();
     if trace.is_valid() {
-        // In each line that is logged on the way, too.
+        // Log lines within the span show the trace id.
         span.record("trace_id", field::display(trace.trace_id()));
-        // Refused where no spans are sent, which is no news.
+        // Fails if the daemon exports no spans.
         drop(span.set_parent(parent));
     }
     span
 }
 
-/// The two headers of the W3C's trace context, and no others.
+/// Headers of the W3C Trace Context.
 struct TraceHeaders<'a>(&'a HeaderMap);
 
 impl Extractor for TraceHeaders<'_> {

@@ -1,11 +1,10 @@
-//! Faults to order, so that tests can show that the daemon heals from them. A daemon that nobody
-//! orders faults of has none.
+//! Faults that tests inject into the watcher, to show that the daemon recovers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
 
-/// Cheap to clone; all clones are one.
+/// Injects faults on request of a test. Cheap to clone; all clones share one state.
 #[doc(hidden)]
 #[derive(Debug, Clone, Default)]
 pub struct FaultInjector(Arc<FaultState>);
@@ -14,24 +13,24 @@ pub struct FaultInjector(Arc<FaultState>);
 struct FaultState {
     drop_percent: AtomicU64,
     dropped_events: AtomicU64,
-    /// Of a generator that needs no seed worth the name: xorshift.
+    /// State of a xorshift generator.
     random_state: AtomicU64,
     kill_request: Notify,
 }
 
 impl FaultInjector {
-    /// From now on this share of the kernel's events is told to nobody.
+    /// Drops this percentage of the kernel's events from now on.
     pub fn drop_events(&self, percent: u64) {
         self.0.drop_percent.store(percent, Ordering::Relaxed);
     }
 
-    /// How many events were told to nobody.
+    /// How many events were dropped.
     #[must_use]
     pub fn dropped_events(&self) -> u64 {
         self.0.dropped_events.load(Ordering::Relaxed)
     }
 
-    /// Ends the inotify instance, as if it could not be read any more.
+    /// Ends the inotify instance as if reading its events failed.
     pub fn kill_instance(&self) {
         self.0.kill_request.notify_one();
     }
@@ -40,7 +39,8 @@ impl FaultInjector {
         self.0.kill_request.notified().await;
     }
 
-    /// Whether to drop an event. Called by one task only.
+    /// Whether to drop the next event. Only one task may call this method: the generator is not
+    /// updated atomically.
     pub(super) fn should_drop_event(&self) -> bool {
         let percent = self.0.drop_percent.load(Ordering::Relaxed);
         if percent == 0 {

@@ -1,31 +1,36 @@
-//! The only room that knows inotify and the table of mounts: it turns kernel events into "this
-//! directory is dirty" and "something is mounted here, or no longer", nothing more. Events are hints;
-//! whoever is told looks for itself. Source: inotify(7).
+//! Inotify watches and the mount table, behind one task. The watcher turns kernel events into
+//! "this directory changed" and "a filesystem was mounted or unmounted here". Events are hints: a
+//! listener reads the directory to learn the change. Source: inotify(7).
 //!
-//! One inotify instance serves the daemon. Watches are set through a descriptor of the directory, so
-//! that they stay with the directory whatever happens to its path, and are shared by everybody who
-//! is interested in the same directory.
+//! The daemon has one inotify instance. A watch is set through a descriptor of the directory, so
+//! the watch stays with the directory if its path changes. All listeners of a directory share one
+//! watch.
 
 mod fault_injector;
 mod mount_table;
-mod reader;
 mod registry;
 
 #[doc(hidden)]
 pub use fault_injector::FaultInjector;
 
-use inotify::{Inotify, WatchMask, Watches};
+use futures_util::StreamExt as _;
+use inotify::{Event, EventMask, Inotify, WatchMask, Watches};
 use mount_table::MountTable;
 use registry::{InterestId, WatchRegistry};
 use rustix::fs::inotify::remove_watch;
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use tokio::sync::oneshot;
 
-/// What of a directory's life is told: everything that may change a listing or a file in it, and
-/// nothing that reading does.
+/// Size of the buffer for events.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Events of a directory: changes of the directory, its entries and its files. Reads cause none of
+/// these events.
 const DIR_MASK: WatchMask = WatchMask::CREATE
     .union(WatchMask::DELETE)
     .union(WatchMask::MODIFY)
@@ -38,45 +43,53 @@ const DIR_MASK: WatchMask = WatchMask::CREATE
     .union(WatchMask::ONLYDIR)
     .union(WatchMask::EXCL_UNLINK);
 
-/// The events of a file: a change of its content or of its links. The kernel reports these through every
-/// name of the file. A rename is reported by the directory.
+/// Events of a file: changes of its content or link count. The kernel reports these events through
+/// every name of the file. The directory of a file reports renames.
 const FILE_MASK: WatchMask = WatchMask::MODIFY
     .union(WatchMask::CLOSE_WRITE)
     .union(WatchMask::ATTRIB)
     .union(WatchMask::DELETE_SELF);
 
-/// Where events about watched directories go. Called on the watcher's own task, so it only notes.
+/// Events after which the name of an entry refers to another file.
+const ENTRY_REPLACED: EventMask = EventMask::CREATE
+    .union(EventMask::DELETE)
+    .union(EventMask::MOVED_FROM)
+    .union(EventMask::MOVED_TO);
+
+/// Receives the events of watched directories. The watcher's task calls the methods, so they must
+/// not block.
 pub trait WatchListener: Send + Sync + std::fmt::Debug {
-    /// Something about the directory of this token changed; `name` is the entry, if it is about one.
-    /// With `moved`, the directory itself has another place now, or the entry that is watched for is
-    /// another: what was read by a path through it may be something else's, or may have been missed.
+    /// Called if the directory with this token changed. `name` is the changed entry, if the event
+    /// has a name. `moved` means that the directory was moved, or that the watched entry was
+    /// replaced: earlier reads by a path through the directory may have read other files.
     fn on_dir_changed(&self, token: u64, name: Option<&[u8]>, moved: bool);
-    /// At these absolute paths, wherever they are, something was mounted or taken away.
-    fn on_mounts_changed(&self, places: &[Box<[u8]>]);
-    /// Events were lost, or the watcher died: anything may have changed.
+    /// Called if filesystems were mounted or unmounted at these absolute paths, in any directory.
+    fn on_mounts_changed(&self, mount_points: &[Box<[u8]>]);
+    /// Called if events were lost or the inotify instance failed: any directory may have changed.
     fn on_events_lost(&self);
 }
 
-/// Why a directory is not watched.
+/// Reason why a directory cannot be watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchError {
-    /// There is no inotify instance.
+    /// The watcher has no inotify instance.
     NoInotifyInstance,
-    /// The user's limit of watches is reached.
+    /// The daemon's user reached the limit of watches.
     LimitReached,
-    /// The kernel refused for another reason, as when the directory is gone.
+    /// The kernel rejected the watch for another reason, such as a removed directory.
     Rejected,
 }
 
-/// The daemon's watcher. Cheap to clone; all clones are one.
+/// Inotify watcher of the daemon. Cheap to clone; all clones share one instance.
 #[derive(Debug, Clone)]
 pub struct InotifyWatcher(Arc<WatcherInner>);
 
 #[derive(Debug)]
 struct WatcherInner {
     state: Mutex<WatcherState>,
-    /// Read by whoever asks the kernel for a watch, until the registry knows it: many may at once, and
-    /// nobody meanwhile tells of events or gives watches back. Locked before the state.
+    /// Read-locked from the system call that adds a watch until the registry has the watch. Several
+    /// threads may add watches at a time. Write-locked to dispatch an event or remove a watch.
+    /// Locked before `state`.
     add_lock: RwLock<()>,
     overflows: AtomicU64,
     fault_injector: FaultInjector,
@@ -84,18 +97,18 @@ struct WatcherInner {
 
 #[derive(Debug, Default)]
 struct WatcherState {
-    /// `None` where there is no instance, or it died.
+    /// `None` before the first start and after the instance failed.
     watches: Option<Watches>,
-    /// The same instance, from which watches are taken away by their numbers alone.
+    /// Descriptor of the same instance, for removing watches by descriptor number.
     instance: Option<OwnedFd>,
-    /// `None` where the table cannot be had.
+    /// `None` if the table cannot be read.
     mount_table: Option<MountTable>,
     registry: WatchRegistry,
-    /// Barriers that wait for their own event, by watch descriptor.
+    /// Barriers that wait for their event, by watch descriptor.
     barriers: Vec<(i32, oneshot::Sender<()>)>,
 }
 
-/// One interest in one directory; given back when it is dropped.
+/// Interest of one listener in one directory or file. Dropping the interest removes it.
 #[derive(Debug)]
 pub struct InotifyWatch {
     watcher: Arc<WatcherInner>,
@@ -103,28 +116,23 @@ pub struct InotifyWatch {
 }
 
 impl InotifyWatcher {
-    /// A watcher that has no instance yet.
+    /// Returns a watcher without an inotify instance.
     #[must_use]
     pub fn new() -> Self {
         Self::with_faults(FaultInjector::default())
     }
 
-    /// A watcher that has no instance yet, and fails as it is ordered.
+    /// Returns a watcher without an inotify instance that fails as a test requests.
     #[doc(hidden)]
     #[must_use]
-    pub fn with_faults(faults: FaultInjector) -> Self {
-        let state = Mutex::new(WatcherState::default());
-        let adding = RwLock::default();
-        Self(Arc::new(WatcherInner {
-            state,
-            add_lock: adding,
-            overflows: AtomicU64::new(0),
-            fault_injector: faults,
-        }))
+    pub fn with_faults(fault_injector: FaultInjector) -> Self {
+        let (state, add_lock) = (Mutex::default(), RwLock::default());
+        let overflows = AtomicU64::new(0);
+        Self(Arc::new(WatcherInner { state, add_lock, overflows, fault_injector }))
     }
 
-    /// Makes an instance where there is none, and reads its events on a task of its own until it
-    /// dies. Must be called within the runtime.
+    /// Creates the inotify instance if there is no instance, and spawns a task that reads its
+    /// events until the instance fails. Call within the tokio runtime.
     pub fn start(&self) -> io::Result<()> {
         let mut state = self.0.lock_state();
         if state.watches.is_some() {
@@ -134,41 +142,42 @@ impl InotifyWatcher {
         state.instance = Some(instance.as_fd().try_clone_to_owned()?);
         state.watches = Some(instance.watches());
         state.mount_table = MountTable::open()
-            .inspect_err(|error| tracing::warn!(%error, "mounts are not watched"))
+            .inspect_err(|error| tracing::warn!(%error, "cannot watch mounts"))
             .ok();
-        // Ends when the instance fails; then everybody is told, and the next start makes another.
+        // If the instance fails, the task notifies all listeners and ends. The next start creates
+        // another instance.
         tokio::spawn(Arc::clone(&self.0).run_event_loop(instance));
         Ok(())
     }
 
-    /// Whether there is an instance.
+    /// Whether the watcher has an inotify instance.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.0.lock_state().watches.is_some()
     }
 
-    /// How many directories, and files with other names, are watched.
+    /// How many directories and files with hard links are watched.
     #[must_use]
     pub fn watch_count(&self) -> usize {
         self.0.lock_state().registry.len()
     }
 
-    /// How many directories the daemon's user may watch, in all of its processes; 0 if not known.
+    /// How many watches all processes of the daemon's user may have; 0 if unknown.
     #[must_use]
     pub fn watch_limit(&self) -> u64 {
         let text = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches");
         text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// How often the kernel's queue overflowed.
+    /// How often the event queue of the kernel overflowed.
     #[must_use]
     pub fn overflow_count(&self) -> u64 {
         self.0.overflows.load(Ordering::Relaxed)
     }
 
-    /// Watches the directory behind a descriptor, not what is below it; with `only`, for what happens
-    /// to the directory itself and to that entry. Events that came before are
-    /// not told, so look at the directory after this, not before.
+    /// Watches the directory behind a descriptor, without its subdirectories. With `only`, watches
+    /// only the directory itself and that entry. Earlier events are not reported: read the
+    /// directory after this call, not before.
     pub fn watch_dir(
         &self,
         dir: BorrowedFd<'_>,
@@ -179,8 +188,8 @@ impl InotifyWatcher {
         self.add_watch(dir, DIR_MASK, listener, token, only)
     }
 
-    /// Watches the file behind a descriptor. Changes through every name of the file are told. Read the
-    /// file after this call, not before.
+    /// Watches the file behind a descriptor for changes through any name of the file. Read the file
+    /// after this call, not before.
     pub fn watch_file(
         &self,
         file: BorrowedFd<'_>,
@@ -208,41 +217,41 @@ impl InotifyWatcher {
             }
             _ => WatchError::Rejected,
         })?;
-        let added = added.get_watch_descriptor_id();
-        let interest = self.0.lock_state().registry.add(added, listener.clone(), token, only);
+        let descriptor = added.get_watch_descriptor_id();
+        let interest = self.0.lock_state().registry.add(descriptor, listener.clone(), token, only);
         Ok(InotifyWatch { watcher: self.0.clone(), interest })
     }
 
-    /// Tells everybody at which places something was mounted or taken away since this was asked last.
-    /// Costs one system call where nothing was.
+    /// Reports mount changes since the last report to all listeners. Costs one system call if the
+    /// mount table did not change.
     pub fn report_mount_changes(&self) {
         self.0.lock_state().report_mount_changes();
     }
 
-    /// Waits until every event that the kernel queued before this call was told, and tells of mounts
-    /// at once. `false` where there is no instance to tell them.
+    /// Waits until all events that the kernel queued before this call are reported, and reports
+    /// mount changes at once. Returns `false` if the watcher has no inotify instance.
     ///
-    /// A watch on an anonymous file is added and taken away again: the kernel queues `IN_IGNORED`
-    /// for it behind everything else, and nothing is written anywhere.
+    /// The barrier adds and removes a watch on an anonymous file: the kernel queues `IN_IGNORED`
+    /// for the watch behind all other events.
     pub async fn barrier(&self) -> bool {
         let Ok(file) = rustix::fs::memfd_create("barrier", rustix::fs::MemfdFlags::CLOEXEC) else {
             return false;
         };
-        let told = {
+        let reached = {
             let mut state = self.0.lock_state();
             state.report_mount_changes();
             let Some(watches) = state.watches.as_mut() else { return false };
             let path = format!("/proc/self/fd/{}", file.as_raw_fd());
             let Ok(added) = watches.add(path, WatchMask::DELETE_SELF) else { return false };
-            let id = added.get_watch_descriptor_id();
+            let descriptor = added.get_watch_descriptor_id();
             if watches.remove(added).is_err() {
                 return false;
             }
-            let (tell, told) = oneshot::channel();
-            state.barriers.push((id, tell));
-            told
+            let (sender, reached) = oneshot::channel();
+            state.barriers.push((descriptor, sender));
+            reached
         };
-        told.await.is_ok()
+        reached.await.is_ok()
     }
 }
 
@@ -253,7 +262,7 @@ impl Default for InotifyWatcher {
 }
 
 impl WatcherInner {
-    /// Waits until nobody is adding a watch, and holds up whoever would.
+    /// Waits until no thread is adding a watch, and blocks further adds.
     fn block_adds(&self) -> RwLockWriteGuard<'_, ()> {
         self.add_lock.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -261,22 +270,100 @@ impl WatcherInner {
     fn lock_state(&self) -> MutexGuard<'_, WatcherState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Dispatches events until the instance fails, then reports lost events to all listeners.
+    async fn run_event_loop(self: Arc<Self>, instance: Inotify) {
+        let mut buffer = vec![0; BUFFER_BYTES];
+        match instance.into_event_stream(&mut buffer) {
+            Err(error) => tracing::error!(%error, "cannot read inotify events"),
+            Ok(mut events) => loop {
+                let event = tokio::select! {
+                    event = events.next() => event,
+                    () = self.fault_injector.instance_killed() => None,
+                };
+                let Some(event) = event else { break };
+                match event {
+                    Ok(event) => self.dispatch_event(&event),
+                    Err(error) => {
+                        tracing::error!(%error, "inotify instance failed; starting a new instance");
+                        break;
+                    }
+                }
+            },
+        }
+        let state = {
+            let _adds_blocked = self.block_adds();
+            let mut state = self.lock_state();
+            WatcherState {
+                watches: state.watches.take(),
+                instance: state.instance.take(),
+                mount_table: state.mount_table.take(),
+                registry: state.registry.take_all(),
+                barriers: std::mem::take(&mut state.barriers),
+            }
+        };
+        // The senders of the barriers are dropped, so `barrier` returns `false`.
+        state.registry.distinct_listeners().for_each(|listener| listener.on_events_lost());
+    }
+
+    fn dispatch_event(&self, event: &Event<OsString>) {
+        let adds_blocked = self.block_adds();
+        let mut state = self.lock_state();
+        if event.mask.contains(EventMask::Q_OVERFLOW) {
+            self.overflows.fetch_add(1, Ordering::Relaxed);
+            // The events of barriers may be lost too. All directories become dirty, so all barriers
+            // are reached.
+            let barriers = std::mem::take(&mut state.barriers);
+            let listeners: Vec<_> = state.registry.distinct_listeners().collect();
+            drop((state, adds_blocked));
+            for listener in &listeners {
+                listener.on_events_lost();
+            }
+            for (_, sender) in barriers {
+                // Fails if the call that waits was cancelled.
+                let _ = sender.send(());
+            }
+            return;
+        }
+        let descriptor = event.wd.get_watch_descriptor_id();
+        let is_ignored = event.mask.contains(EventMask::IGNORED);
+        let mut barriers = state.barriers.iter();
+        if let Some(index) = barriers.position(|(other, _)| is_ignored && *other == descriptor) {
+            let (_, sender) = state.barriers.swap_remove(index);
+            // Fails if the call that waits was cancelled.
+            let _ = sender.send(());
+            return;
+        }
+        let name = event.name.as_deref().map(OsStrExt::as_bytes);
+        let listeners: Vec<_> = state.registry.matching_listeners(descriptor, name).collect();
+        if is_ignored {
+            state.registry.remove_descriptor(descriptor);
+        }
+        drop((state, adds_blocked));
+        if self.fault_injector.should_drop_event() {
+            return;
+        }
+        for (listener, token, is_for_entry) in listeners {
+            let moved = if is_for_entry { ENTRY_REPLACED } else { EventMask::MOVE_SELF };
+            listener.on_dir_changed(token, name, event.mask.intersects(moved));
+        }
+    }
 }
 
 impl WatcherState {
-    /// Tells everybody where mounts changed. The lock is held meanwhile: whoever finds nothing left to
-    /// tell knows that all is told.
+    /// Reports mount changes to all listeners. The state stays locked until all listeners have the
+    /// report: a later call that finds no change can rely on it.
     fn report_mount_changes(&mut self) {
-        let Some(mounts) = &mut self.mount_table else { return };
-        match mounts.take_changed_mount_points() {
-            Ok(places) if places.is_empty() => {}
-            Ok(places) => {
+        let Some(mount_table) = &mut self.mount_table else { return };
+        match mount_table.take_changed_mount_points() {
+            Ok(mount_points) if mount_points.is_empty() => {}
+            Ok(mount_points) => {
                 for listener in self.registry.distinct_listeners() {
-                    listener.on_mounts_changed(&places);
+                    listener.on_mounts_changed(&mount_points);
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "mounts are no longer watched");
+                tracing::warn!(%error, "cannot read the mount table; mounts are no longer watched");
                 self.mount_table = None;
             }
         }
@@ -285,12 +372,12 @@ impl WatcherState {
 
 impl Drop for InotifyWatch {
     fn drop(&mut self) {
-        let _none_adding = self.watcher.block_adds();
+        let _adds_blocked = self.watcher.block_adds();
         let mut state = self.watcher.lock_state();
-        let Some(unwanted) = state.registry.remove(&self.interest) else { return };
+        let Some(descriptor) = state.registry.remove(&self.interest) else { return };
         if let Some(instance) = &state.instance {
-            // Fails where the kernel has dropped the watch already, with its directory.
-            let _ = remove_watch(instance, unwanted);
+            // Fails if the kernel removed the watch together with the directory.
+            let _ = remove_watch(instance, descriptor);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Where filesystems are mounted and taken away in the daemon's mount namespace, which no event of a
-//! directory tells. Source: `proc_pid_mountinfo(5)`.
+//! Mounts in the daemon's mount namespace. Inotify does not report mounts and unmounts. Source:
+//! `proc_pid_mountinfo(5)`.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashSet;
@@ -8,41 +8,42 @@ use std::io::{self, Read as _, Seek as _};
 
 const MOUNTINFO_PATH: &str = "/proc/self/mountinfo";
 
-/// The mounts as they were when they were looked at last.
+/// Mount table of the daemon, as of the last read.
 #[derive(Debug)]
 pub(super) struct MountTable {
     file: File,
     mounts: HashSet<MountEntry>,
 }
 
-/// What tells a mount from another one, of a line: its ids, device, root and place.
+/// Fields of a line that identify a mount.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct MountEntry {
+    /// Mount id, parent id, device and root.
     identity: Box<[u8]>,
-    /// Absolute, raw bytes.
+    /// Absolute path in raw bytes.
     mount_point: Box<[u8]>,
 }
 
 impl MountTable {
     pub(super) fn open() -> io::Result<Self> {
-        let mut mounts = Self { file: File::open(MOUNTINFO_PATH)?, mounts: HashSet::new() };
-        mounts.mounts = mounts.read()?;
-        Ok(mounts)
+        let mut table = Self { file: File::open(MOUNTINFO_PATH)?, mounts: HashSet::new() };
+        table.mounts = table.read()?;
+        Ok(table)
     }
 
-    /// The places at which something was mounted or taken away since the last time. Asks the kernel
-    /// whether there may be any before it reads the table.
+    /// Returns the paths at which filesystems were mounted or unmounted since the last call. Reads
+    /// the table only if poll(2) reports a change.
     pub(super) fn take_changed_mount_points(&mut self) -> io::Result<Vec<Box<[u8]>>> {
-        let mut ask = [PollFd::new(&self.file, PollFlags::PRI)];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if poll(&mut ask, Some(&at_once))? == 0 {
+        let mut poll_fds = [PollFd::new(&self.file, PollFlags::PRI)];
+        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if poll(&mut poll_fds, Some(&no_wait))? == 0 {
             return Ok(Vec::new());
         }
-        let now = self.read()?;
-        let places = self.mounts.symmetric_difference(&now).map(|mount| mount.mount_point.clone());
-        let places = places.collect();
-        self.mounts = now;
-        Ok(places)
+        let mounts = self.read()?;
+        let changed = self.mounts.symmetric_difference(&mounts);
+        let mount_points = changed.map(|mount| mount.mount_point.clone()).collect();
+        self.mounts = mounts;
+        Ok(mount_points)
     }
 
     fn read(&mut self) -> io::Result<HashSet<MountEntry>> {
@@ -53,16 +54,16 @@ impl MountTable {
     }
 }
 
-/// Reads a line: `36 35 98:0 /root /place …`.
+/// Parses a line: `36 35 98:0 /root /mount/point …`.
 fn parse_mount_line(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.splitn(6, |b| *b == b' ');
-    let place = fields.nth(4)?;
+    let mount_point = fields.nth(4)?;
     fields.next()?;
-    let head = line.split(|b| *b == b' ').take(4).collect::<Vec<_>>().join(&b' ');
-    Some(MountEntry { identity: head.into(), mount_point: unescape_octal(place).into() })
+    let identity = line.split(|b| *b == b' ').take(4).collect::<Vec<_>>().join(&b' ');
+    Some(MountEntry { identity: identity.into(), mount_point: unescape_octal(mount_point).into() })
 }
 
-/// Spaces and the like are three octal digits behind a backslash.
+/// Decodes escapes of three octal digits, such as `\040` for a space.
 fn unescape_octal(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -85,21 +86,21 @@ mod tests {
     use super::{MountEntry, MountTable, parse_mount_line};
 
     #[test]
-    fn a_line_is_read() {
+    fn mount_line_is_parsed() {
         let line = br"36 35 98:0 /mnt1 /mnt\0402/\134x rw,noatime master:1 - ext3 /dev/root rw";
-        let read = MountEntry {
+        let entry = MountEntry {
             identity: (*b"36 35 98:0 /mnt1").into(),
             mount_point: (*br"/mnt 2/\x").into(),
         };
-        assert_eq!(parse_mount_line(line), Some(read));
+        assert_eq!(parse_mount_line(line), Some(entry));
         assert_eq!(parse_mount_line(b""), None);
         assert_eq!(parse_mount_line(b"36 35 98:0 /mnt1 /mnt2"), None);
     }
 
     #[test]
-    fn the_table_is_read() {
-        let mut mounts = MountTable::open().expect("a table");
-        assert!(mounts.mounts.iter().any(|mount| *mount.mount_point == *b"/"));
-        mounts.take_changed_mount_points().expect("it can be read again");
+    fn mount_table_contains_the_root() {
+        let mut table = MountTable::open().expect("mount table");
+        assert!(table.mounts.iter().any(|mount| *mount.mount_point == *b"/"));
+        table.take_changed_mount_points().expect("readable mount table");
     }
 }

@@ -1,24 +1,25 @@
-//! Who is interested in which watched directory. The kernel gives a directory one watch however
-//! often it is asked for, so interests are counted here.
+//! Interests of listeners in watched directories. The kernel has one watch per directory and
+//! instance, so the registry keeps all interests in a directory under one watch descriptor.
 
 use super::WatchListener;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::sync::Arc;
 
-/// All interests, by watch descriptor.
+/// Interests, by watch descriptor.
 #[derive(Debug, Default)]
 pub(super) struct WatchRegistry {
+    /// Number of the interest that was added last.
     last_number: u64,
     by_descriptor: HashMap<i32, DirInterests>,
 }
 
-/// The interests in one directory.
+/// Interests in one directory.
 #[derive(Debug)]
 enum DirInterests {
-    /// In all of it; nearly always, and there are thousands.
+    /// One interest in all entries. Nearly all directories have this form, so it saves memory.
     Single(WatchInterest),
-    /// Each with what alone it is for.
+    /// Interests in the entry of a name, or in all entries.
     Many(Vec<(WatchInterest, Option<Box<[u8]>>)>),
 }
 
@@ -29,7 +30,7 @@ struct WatchInterest {
     token: u64,
 }
 
-/// One entry of the registry.
+/// Key of an interest in the registry.
 #[derive(Debug)]
 pub(super) struct InterestId {
     descriptor: i32,
@@ -37,11 +38,11 @@ pub(super) struct InterestId {
 }
 
 impl WatchRegistry {
-    /// Takes all out for an instance that died. Numbers go on, so that whoever gives back an interest
-    /// of before takes away none of after, which may have the same descriptor.
+    /// Takes all interests of an instance that failed. The numbers continue, so that a key of the
+    /// old instance never removes an interest of the new instance with the same descriptor.
     pub(super) fn take_all(&mut self) -> Self {
-        let next = self.last_number;
-        std::mem::replace(self, Self { last_number: next, ..Self::default() })
+        let last_number = self.last_number;
+        std::mem::replace(self, Self { last_number, ..Self::default() })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -57,27 +58,27 @@ impl WatchRegistry {
     ) -> InterestId {
         self.last_number += 1;
         let number = self.last_number;
-        let entry = WatchInterest { number, listener, token };
+        let interest = WatchInterest { number, listener, token };
         let only = only.map(Into::into);
         match self.by_descriptor.entry(descriptor) {
-            Occupied(watched) => watched.into_mut().add(entry, only),
-            Vacant(new) if only.is_none() => drop(new.insert(DirInterests::Single(entry))),
-            Vacant(new) => drop(new.insert(DirInterests::Many(vec![(entry, only)]))),
+            Occupied(interests) => interests.into_mut().add(interest, only),
+            Vacant(new) if only.is_none() => drop(new.insert(DirInterests::Single(interest))),
+            Vacant(new) => drop(new.insert(DirInterests::Many(vec![(interest, only)]))),
         }
         InterestId { descriptor, number }
     }
 
-    /// Takes an interest away; gives the watch that nobody wants any more, if it was the last.
-    pub(super) fn remove(&mut self, interest: &InterestId) -> Option<i32> {
-        let is_it = |entry: &WatchInterest| entry.number == interest.number;
-        match self.by_descriptor.get_mut(&interest.descriptor)? {
-            DirInterests::Single(entry) if is_it(entry) => {}
+    /// Removes an interest. Returns the watch descriptor if it has no interest left.
+    pub(super) fn remove(&mut self, id: &InterestId) -> Option<i32> {
+        let has_id = |interest: &WatchInterest| interest.number == id.number;
+        match self.by_descriptor.get_mut(&id.descriptor)? {
+            DirInterests::Single(interest) if has_id(interest) => {}
             DirInterests::Single(_) => return None,
             DirInterests::Many(all) => {
-                all.retain(|(entry, _)| !is_it(entry));
+                all.retain(|(interest, _)| !has_id(interest));
                 if let [(one, None)] = &all[..] {
                     let one = DirInterests::Single(one.clone());
-                    self.by_descriptor.insert(interest.descriptor, one);
+                    self.by_descriptor.insert(id.descriptor, one);
                     return None;
                 }
                 if !all.is_empty() {
@@ -85,57 +86,58 @@ impl WatchRegistry {
                 }
             }
         }
-        self.remove_descriptor(interest.descriptor);
-        Some(interest.descriptor)
+        self.remove_descriptor(id.descriptor);
+        Some(id.descriptor)
     }
 
-    /// Forgets a watch that the kernel has dropped.
+    /// Removes all interests in a directory whose watch the kernel removed.
     pub(super) fn remove_descriptor(&mut self, descriptor: i32) {
         self.by_descriptor.remove(&descriptor);
     }
 
-    /// Who is told of an event, by which token, and whether for an entry alone.
+    /// Returns the listeners of an event, each with its token and whether the interest is in a
+    /// single entry.
     pub(super) fn matching_listeners(
         &self,
         descriptor: i32,
         name: Option<&[u8]>,
     ) -> impl Iterator<Item = (Arc<dyn WatchListener>, u64, bool)> {
-        let watched = self.by_descriptor.get(&descriptor).into_iter();
-        let wanted = move |(_, only): &(&WatchInterest, Option<&[u8]>)| match (only, name) {
+        let interests = self.by_descriptor.get(&descriptor).into_iter();
+        let matches = move |(_, only): &(&WatchInterest, Option<&[u8]>)| match (only, name) {
             (Some(only), Some(name)) => *only == name,
             _ => true,
         };
-        let told = |(entry, only): (&WatchInterest, Option<&[u8]>)| {
-            (entry.listener.clone(), entry.token, only.is_some())
+        let to_listener = |(interest, only): (&WatchInterest, Option<&[u8]>)| {
+            (interest.listener.clone(), interest.token, only.is_some())
         };
-        watched.flat_map(DirInterests::entries).filter(wanted).map(told)
+        interests.flat_map(DirInterests::iter).filter(matches).map(to_listener)
     }
 
-    /// Every listener, once.
+    /// Returns each listener once, also if it has several interests.
     pub(super) fn distinct_listeners(&self) -> impl Iterator<Item = Arc<dyn WatchListener>> {
         let all =
-            self.by_descriptor.values().flat_map(DirInterests::entries).map(|(e, _)| &e.listener);
+            self.by_descriptor.values().flat_map(DirInterests::iter).map(|(e, _)| &e.listener);
         let once: HashMap<_, _> = all.map(|l| (Arc::as_ptr(l).cast::<()>(), l.clone())).collect();
         once.into_values()
     }
 }
 
 impl DirInterests {
-    fn add(&mut self, entry: WatchInterest, only: Option<Box<[u8]>>) {
+    fn add(&mut self, interest: WatchInterest, only: Option<Box<[u8]>>) {
         if let Self::Single(first) = self {
             *self = Self::Many(vec![(first.clone(), None)]);
         }
         if let Self::Many(all) = self {
-            all.push((entry, only));
+            all.push((interest, only));
         }
     }
 
-    /// The interests, and what alone each is for.
-    fn entries(&self) -> impl Iterator<Item = (&WatchInterest, Option<&[u8]>)> {
-        let (one, any) = match self {
-            Self::Single(entry) => (Some((entry, None)), &[][..]),
+    /// Returns the interests, each with the name of its single entry.
+    fn iter(&self) -> impl Iterator<Item = (&WatchInterest, Option<&[u8]>)> {
+        let (single, many) = match self {
+            Self::Single(interest) => (Some((interest, None)), &[][..]),
             Self::Many(all) => (None, &all[..]),
         };
-        one.into_iter().chain(any.iter().map(|(entry, only)| (entry, only.as_deref())))
+        single.into_iter().chain(many.iter().map(|(interest, only)| (interest, only.as_deref())))
     }
 }

@@ -1,4 +1,4 @@
-//! The watcher on real directories.
+//! Tests of the watcher on real directories.
 
 use super::{InotifyWatcher, WatchListener};
 use std::fs;
@@ -7,7 +7,7 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// Notes the tokens that it is told.
+/// Records the token and name of each event.
 #[derive(Debug, Default)]
 struct RecordingListener(Mutex<Vec<(u64, Option<Vec<u8>>)>>);
 
@@ -25,8 +25,8 @@ impl WatchListener for RecordingListener {
 
 impl RecordingListener {
     fn has_event(&self, token: u64, name: &str) -> bool {
-        let all = self.0.lock().expect("no panic");
-        all.iter().any(|(t, n)| *t == token && n.as_deref() == Some(name.as_bytes()))
+        let events = self.0.lock().expect("no panic");
+        events.iter().any(|(t, n)| *t == token && n.as_deref() == Some(name.as_bytes()))
     }
 }
 
@@ -35,19 +35,19 @@ fn open_dir(path: &Path) -> File {
 }
 
 #[tokio::test]
-async fn events_before_a_barrier_arrive_before_it_ends() {
+async fn barrier_waits_for_earlier_events() {
     let tmp = tempfile::tempdir().expect("temp dir");
     let watcher = InotifyWatcher::new();
     watcher.start().expect("an instance");
-    let notes = Arc::new(RecordingListener::default());
-    let listener: Arc<dyn WatchListener> = notes.clone();
+    let recorder = Arc::new(RecordingListener::default());
+    let listener: Arc<dyn WatchListener> = recorder.clone();
     let watch =
         watcher.watch_dir(open_dir(tmp.path()).as_fd(), &listener, 7, None).expect("a watch");
     for n in 0..200 {
         let name = format!("f{n}");
         fs::write(tmp.path().join(&name), "x").expect("write");
         assert!(watcher.barrier().await);
-        assert!(notes.has_event(7, &name), "{name}");
+        assert!(recorder.has_event(7, &name), "{name}");
     }
     drop(watch);
     assert_eq!(watcher.watch_count(), 0);
@@ -59,14 +59,14 @@ async fn reads_cause_no_events() {
     fs::write(tmp.path().join("f"), "x").expect("write");
     let watcher = InotifyWatcher::new();
     watcher.start().expect("an instance");
-    let notes = Arc::new(RecordingListener::default());
-    let listener: Arc<dyn WatchListener> = notes.clone();
+    let recorder = Arc::new(RecordingListener::default());
+    let listener: Arc<dyn WatchListener> = recorder.clone();
     let _watch =
         watcher.watch_dir(open_dir(tmp.path()).as_fd(), &listener, 1, None).expect("a watch");
     assert_eq!(fs::read(tmp.path().join("f")).expect("read"), b"x");
     assert_eq!(fs::read_dir(tmp.path()).expect("list").count(), 1);
     assert!(watcher.barrier().await);
-    assert!(notes.0.lock().expect("no panic").is_empty());
+    assert!(recorder.0.lock().expect("no panic").is_empty());
 }
 
 #[tokio::test]
@@ -74,8 +74,8 @@ async fn two_interests_in_one_directory_are_one_watch() {
     let tmp = tempfile::tempdir().expect("temp dir");
     let watcher = InotifyWatcher::new();
     watcher.start().expect("an instance");
-    let notes = Arc::new(RecordingListener::default());
-    let listener: Arc<dyn WatchListener> = notes.clone();
+    let recorder = Arc::new(RecordingListener::default());
+    let listener: Arc<dyn WatchListener> = recorder.clone();
     let first =
         watcher.watch_dir(open_dir(tmp.path()).as_fd(), &listener, 1, None).expect("a watch");
     let _second =
@@ -84,18 +84,18 @@ async fn two_interests_in_one_directory_are_one_watch() {
     drop(first);
     fs::write(tmp.path().join("g"), "x").expect("write");
     assert!(watcher.barrier().await);
-    assert!(notes.has_event(2, "g") && !notes.has_event(1, "g"));
+    assert!(recorder.has_event(2, "g") && !recorder.has_event(1, "g"));
     let only =
         watcher.watch_dir(open_dir(tmp.path()).as_fd(), &listener, 3, Some(b"h")).expect("a watch");
     for name in ["h", "i"] {
         fs::write(tmp.path().join(name), "x").expect("write");
     }
     assert!(watcher.barrier().await);
-    assert!(notes.has_event(2, "h") && notes.has_event(2, "i"));
-    assert!(notes.has_event(3, "h") && !notes.has_event(3, "i"));
+    assert!(recorder.has_event(2, "h") && recorder.has_event(2, "i"));
+    assert!(recorder.has_event(3, "h") && !recorder.has_event(3, "i"));
     assert_eq!(watcher.watch_count(), 1);
     drop(only);
     fs::write(tmp.path().join("j"), "x").expect("write");
     assert!(watcher.barrier().await);
-    assert!(notes.has_event(2, "j") && !notes.has_event(3, "j"));
+    assert!(recorder.has_event(2, "j") && !recorder.has_event(3, "j"));
 }

@@ -80,8 +80,8 @@ async fn sessions(fleet: Fleet, dir: &Path) -> Result<Vec<String>, Box<dyn Error
             Some(ChangesSince::Known { upserted, removed, .. }) => {
                 lines.push(format!("since then: new or changed {upserted:?}, gone {removed:?}"));
             }
-            Some(ChangesSince::Unknown { why, roots }) => {
-                lines.push(format!("read {roots:?} anew: {why}"));
+            Some(ChangesSince::Unknown { reason, roots }) => {
+                lines.push(format!("read {roots:?} again: {reason}"));
             }
             None => lines.push(format!("{} does not answer yet", executor.environment_id)),
         }

@@ -136,7 +136,9 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
             Some(ChangesSince::Known { upserted, removed, .. }) => {
                 format!("{upserted:?}, gone {removed:?}")
             }
-            Some(ChangesSince::Unknown { why, roots }) => format!("read {roots:?} anew: {why}"),
+            Some(ChangesSince::Unknown { reason, roots }) => {
+                format!("read {roots:?} again: {reason}")
+            }
             None => "it does not answer yet".to_owned(),
         };
         said.push(format!("since then in {}: {since}", executor.environment_id));

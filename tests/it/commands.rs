@@ -209,7 +209,7 @@ async fn path() {
         ("skill://skills/pdf/.env", 4, "no such file"),
         ("skill://skills/pdf/scripts", 4, "no such file"),
         ("skill://skills/none", 4, "PACKAGE_NOT_FOUND"),
-        ("skill://elsewhere/x", 4, "no root is named"),
+        ("skill://elsewhere/x", 4, "unknown root"),
         ("skill://skills/pdf/../pdf", 4, "no such file"),
         ("skill:pdf", 2, "skill://ROOT"),
     ] {
@@ -248,7 +248,7 @@ async fn path_by_the_config_file() {
     }
     for (config, says) in [
         ("roots: [{id: other, path: skills}]", "does not publish"),
-        ("roots: [{id: skills, path: nowhere}]", "something else in"),
+        ("roots: [{id: skills, path: nowhere}]", "another skill in"),
         ("roots: {", "caproot.yaml:1:"),
         ("", "does not publish"),
     ] {

@@ -187,13 +187,13 @@ fn one_is_for_metrics() {
     let config = starter.fixture.path("config.yaml");
     let (code, said) = starter.refused(&["--config", config.to_str().expect("UTF-8")]);
     assert_eq!(code, Some(78), "{said}");
-    assert!(said.contains("`metrics.listen` names another"), "{said}");
+    assert!(said.contains("`metrics.listen` is set too"), "{said}");
     let afar = Starter::new().tcp("0.0.0.0:0", "metrics");
     let (code, said) = afar.refused(&["--root", DEMO, "--insecure-tcp"]);
     assert_eq!(code, Some(78), "{said}");
     let twice = Starter::new().tcp("127.0.0.1:0", "metrics").tcp("127.0.0.1:0", "metrics");
     let (code, said) = twice.refused(&["--root", DEMO]);
-    assert_eq!((code, said.contains("second of this name")), (Some(73), true), "{said}");
+    assert_eq!((code, said.contains("duplicate socket for metrics")), (Some(73), true), "{said}");
 }
 
 #[test]
@@ -209,11 +209,14 @@ fn a_port_that_leaves_the_machine_needs_tls_too() {
     let starter = Starter::new().tcp("0.0.0.0:0", "caproot-tcp");
     let (code, said) = starter.refused(&["--root", DEMO]);
     assert_eq!(code, Some(78), "{said}");
-    assert!(said.contains("LISTEN_FDS \"tcp:0.0.0.0:") && said.contains("without TLS"), "{said}");
+    assert!(
+        said.contains("LISTEN_FDS: invalid value \"tcp:0.0.0.0:") && said.contains("without TLS"),
+        "{said}"
+    );
     let serving = starter.serve(1, &["--root", DEMO, "--insecure-tcp"]);
     let (code, log) = serving.terminate();
     assert_eq!(code, Some(0));
-    assert!(log.contains("without TLS: whoever is on the way"), "{log}");
+    assert!(log.contains("without TLS: an attacker on the network"), "{log}");
 }
 
 #[test]
@@ -221,7 +224,7 @@ fn one_that_every_user_may_connect_to_is_warned_of() {
     let starter = Starter::new().unix("caproot");
     fs::set_permissions(starter.socket(), fs::Permissions::from_mode(0o666)).expect("chmod");
     let (_, log) = starter.serve(1, &["--root", DEMO]).terminate();
-    assert!(log.contains("lets every user connect"), "{log}");
+    assert!(log.contains("every user can connect"), "{log}");
 }
 
 #[test]
@@ -254,9 +257,9 @@ fn what_is_no_listening_stream_is_refused() {
     let address = SocketAddr::from_abstract_name(&name);
     let nowhere = UnixListener::bind_addr(&address.expect("a name")).expect("a socket");
     for (starter, says) in [
-        (Starter::new().hand(file, "caproot"), "is no socket that listens"),
-        (Starter::new().hand(connected(), "caproot"), "is no socket that listens"),
-        (Starter::new().unix("a").hand(datagrams, "b"), "\"b\" that was handed over as 4 is no"),
+        (Starter::new().hand(file, "caproot"), "not a listening Unix or TCP stream socket"),
+        (Starter::new().hand(connected(), "caproot"), "not a listening Unix or TCP stream socket"),
+        (Starter::new().unix("a").hand(datagrams, "b"), "\"b\" (descriptor 4): not a listening"),
         (Starter::new().hand(nowhere, "caproot"), "has no path"),
     ] {
         let (code, said) = starter.refused(&["--root", DEMO]);
@@ -270,5 +273,5 @@ fn what_is_no_listening_stream_is_refused() {
         let output = output.expect("it runs");
         (output.status.code(), String::from_utf8(output.stderr).expect("text"))
     });
-    assert_eq!((code, said.contains("handed over")), (Some(73), true), "{said}");
+    assert_eq!((code, said.contains("inherited sockets")), (Some(73), true), "{said}");
 }

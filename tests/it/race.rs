@@ -124,7 +124,8 @@ fn read_directly(
     let path = |text: &str| RelPath::new(text.as_bytes()).expect("a relative path");
     while keep_running() {
         for (package, resource) in exchange::FILES {
-            let root = allowed.resolve(fixture.root().as_os_str().as_bytes()).expect("the root exists");
+            let root =
+                allowed.resolve(fixture.root().as_os_str().as_bytes()).expect("the root exists");
             let page = FilePageRequest {
                 package: &path(package),
                 resource: &path(resource),

@@ -129,7 +129,7 @@ fn exit_codes() {
     let said = table("| code | name | means |").into_iter();
     let said: BTreeSet<_> = said.map(|row| (row[0].clone(), ticked(&row[1]).concat())).collect();
     assert_eq!(said, real);
-    assert!(real.contains(&(caproot::cli::exit::BAD_CONFIG.to_string(), "CONFIG".into())));
+    assert!(real.contains(&(caproot::cli::exit::BAD_CONFIG.to_string(), "BAD_CONFIG".into())));
 }
 
 #[test]

@@ -62,7 +62,7 @@ async fn forty_links_lead_somewhere_and_one_more_nowhere(opener: OpenMethod) {
     let list = fresh(&daemon, std::slice::from_ref(&root)).await;
     let links: Vec<_> =
         said(&list).into_iter().filter(|(code, ..)| *code == "DANGLING_LINK").collect();
-    let over = "its links go round in a circle, or are over 40; mend or remove the link";
+    let over = "the links form a cycle, or are more than 40; fix or remove the link";
     // `dirs/l0` is one link itself.
     assert_eq!(
         links,
@@ -102,7 +102,7 @@ async fn links_of_procfs_lead_nowhere(opener: OpenMethod) {
     let packages: Vec<_> = list.skills.iter().map(|s| s.package.as_str()).collect();
     assert_eq!(packages, ["skill://r/a", "skill://r/b"]);
     let outside =
-        "leads outside every allowed root; allow the target's directory, or replace the link";
+        "leads outside the allowed directories; allow the target's directory, or replace the link";
     let said = said(&list);
     assert_eq!(said.len(), targets.len(), "{said:?}");
     assert!(

@@ -69,13 +69,13 @@ fn a_root_that_vanishes_and_comes_back() {
     assert_eq!(run(["list", "--endpoint", &endpoint(&fixture)]).code, Some(0));
     for _ in 0..2 {
         fs::rename(fixture.path("demo"), fixture.path("away")).expect("rename");
-        let line = daemon.line("a published root cannot be used");
+        let line = daemon.line("published root unavailable");
         assert!(
             line.contains("WARN") && line.contains(r#"root="demo" reason="NOT_FOUND""#),
             "{line}"
         );
         fs::rename(fixture.path("away"), fixture.path("demo")).expect("rename");
-        let line = daemon.line("a published root is well again");
+        let line = daemon.line("published root recovered");
         assert!(line.contains("INFO") && line.contains(r#"root="demo""#), "{line}");
     }
 }
@@ -92,6 +92,6 @@ fn a_root_that_is_polled() {
     let fixture = fixture();
     let daemon = Logging::start(&fixture, &before);
     assert_eq!(run(["list", "--endpoint", &endpoint(&fixture)]).code, Some(0));
-    let line = daemon.line("a published root is polled");
-    assert!(line.contains("the limit of inotify watches is reached"), "{line}");
+    let line = daemon.line("published root is polled");
+    assert!(line.contains("inotify watch limit reached"), "{line}");
 }

@@ -106,7 +106,7 @@ fn a_line_for_each_change_until_it_is_interrupted() {
     let serving = serve(&fixture);
     let watching = Watching::start(serving.endpoint(), &[]);
     assert_eq!(watching.said(), "+ a  skill://r/a  Does a.");
-    assert!(watching.said().starts_with("= in step at revision "));
+    assert!(watching.said().starts_with("= synced at revision "));
 
     fixture.write("new/SKILL.md", skill("b", "Sees\u{202e} you."));
     fs::rename(fixture.path("new"), fixture.path("r/b")).expect("rename");
@@ -185,24 +185,24 @@ fn a_restart_of_the_daemon_is_got_over() {
     let serving = serve(&fixture);
     let mut watching = Watching::start(serving.endpoint(), &[]);
     assert_eq!(watching.said(), "+ a  skill://r/a  Does a.");
-    assert!(watching.said().starts_with("= in step at revision "));
+    assert!(watching.said().starts_with("= synced at revision "));
     let endpoint = serving.endpoint().to_owned();
     assert_eq!(serving.terminate().0, Some(0));
     let complaint = watching.complaint();
-    assert!(complaint.starts_with("caproot: ") && complaint.contains("connecting again"));
+    assert!(complaint.starts_with("caproot: ") && complaint.contains("reconnecting"));
 
     fixture.write("r/b/SKILL.md", skill("b", "Came meanwhile."));
     let serving = serve(&fixture);
     assert_eq!(serving.endpoint(), endpoint);
     let resumed = loop {
         let complaint = watching.complaint();
-        if complaint.contains("connected again;") {
+        if complaint.contains("reconnected;") {
             break complaint;
         }
     };
     assert!(resumed.contains("EPOCH_CHANGED"), "a new start, told of the old one: {resumed}");
     assert_eq!(watching.said(), "+ b  skill://r/b  Came meanwhile.", "only what differs");
-    assert!(watching.said().starts_with("= in step at revision "));
+    assert!(watching.said().starts_with("= synced at revision "));
     fixture.write("r/b/SKILL.md", skill("b", "Goes on."));
     assert_eq!(watching.said(), "~ b  skill://r/b  Goes on.");
     assert_eq!(serving.terminate().0, Some(0));

@@ -1,4 +1,4 @@
-//! A fleet's file, strictly: every mistake is told at once, with its place, and nothing is guessed.
+//! Parser of a fleet file. It reports all errors at once, with their positions.
 
 use super::{DEFAULT_TIMEOUT, ExecutorConfig};
 use crate::client::credentials::ClientCredentials;
@@ -11,24 +11,24 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 
-/// The most bytes of the file: room for ten thousand executors.
+/// Maximum size of the file: enough for ten thousand executors.
 const MAX_FILE_BYTES: u64 = 4 << 20;
-/// The most mistakes that are told.
+/// Maximum number of errors that are reported.
 const MAX_ERRORS: usize = 100;
-/// The keys of one executor.
+/// Keys of one executor.
 const EXECUTOR_KEYS: [&str; 7] =
     ["endpoint", "timeout", "ca", "cert", "key", "server_name", "token_file"];
 
-/// One mistake in a fleet's file. Prints as `FILE:LINE:COLUMN: KEY: REASON`.
+/// Error in a fleet file. Displays as `FILE:LINE:COLUMN: KEY: REASON`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FleetFileError {
-    /// The file, as it was named.
+    /// File, as the caller named it.
     pub file: PathBuf,
-    /// Where in it; `None` for the file as a whole.
+    /// Position in the file; `None` for the whole file.
     pub at: Option<TextPosition>,
-    /// The key with those around it, such as `executors.workspace.endpoint`; may be empty.
+    /// Full key, such as `executors.workspace.endpoint`. May be empty.
     pub key: String,
-    /// What is wrong, and what to do.
+    /// Reason, and the fix.
     pub reason: String,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for FleetFileError {
 
 impl std::error::Error for FleetFileError {}
 
-/// All mistakes in a fleet's file, in its order; at most 100. Prints one a line.
+/// All errors in a fleet file, in file order, at most 100. Displays as one line each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FleetFileErrors(pub Vec<FleetFileError>);
 
@@ -60,14 +60,14 @@ impl fmt::Display for FleetFileErrors {
 
 impl std::error::Error for FleetFileErrors {}
 
-/// Reads the file. Relative paths in it begin at its own directory.
+/// Reads the file. Relative paths in the file start at the file's directory.
 pub(super) async fn read(path: &Path) -> Result<BTreeMap<String, ExecutorConfig>, FleetFileErrors> {
     parse(path, text(path).await)
 }
 
 async fn text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    // Not by its size: a pipe has none.
+    // A pipe has no size, so the read itself is limited.
     let file = tokio::fs::File::open(path).await?;
     let read = file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).await?;
     if read as u64 > MAX_FILE_BYTES {
@@ -97,7 +97,7 @@ fn parse(
     if reader.errors.is_empty() {
         return Ok(executors);
     }
-    reader.errors.sort_by_key(|mistake| mistake.at);
+    reader.errors.sort_by_key(|error| error.at);
     reader.errors.truncate(MAX_ERRORS);
     Err(FleetFileErrors(reader.errors))
 }
@@ -113,7 +113,8 @@ impl FleetFileReader<'_> {
         self.errors.push(FleetFileError { file, at, key, reason: reason.into() });
     }
 
-    /// The entries of a mapping whose keys come once; what is none is a mistake.
+    /// Returns the entries of a mapping. Duplicate keys, and a node that is not a mapping, are
+    /// errors.
     fn unique_entries<'n>(
         &mut self,
         node: &'n DocumentNode,
@@ -124,7 +125,7 @@ impl FleetFileReader<'_> {
             self.record_error(
                 Some(node.position),
                 key,
-                format!("must be a mapping, and is {shown}"),
+                format!("must be a mapping, but is {shown}"),
             );
             return Vec::new();
         };
@@ -136,7 +137,7 @@ impl FleetFileReader<'_> {
             if seen.insert(&entry.key) {
                 once.push((full, entry));
             } else {
-                self.record_error(Some(entry.key_position), &full, "comes twice; leave one");
+                self.record_error(Some(entry.key_position), &full, "is there twice; remove one");
             }
         }
         once
@@ -152,7 +153,7 @@ impl FleetFileReader<'_> {
                 self.record_error(
                     Some(entry.key_position),
                     &key,
-                    "is no key of a fleet; the only one is `executors`",
+                    "is not a key of a fleet; the only key is `executors`",
                 );
                 continue;
             }
@@ -162,7 +163,7 @@ impl FleetFileReader<'_> {
                     self.record_error(
                         Some(entry.key_position),
                         &key,
-                        "an environment id is not empty",
+                        "must not be empty: it is an environment id",
                     );
                 }
                 if let Some(executor) = self.read_executor(&entry.node, &key) {
@@ -189,7 +190,7 @@ impl FleetFileReader<'_> {
         for (key, entry) in self.unique_entries(node, key) {
             if !EXECUTOR_KEYS.contains(&&*entry.key) {
                 let known = EXECUTOR_KEYS.join("`, `");
-                let reason = format!("is no key of an executor; there are `{known}`");
+                let reason = format!("is not a key of an executor; the keys are `{known}`");
                 self.record_error(Some(entry.key_position), &key, reason);
                 continue;
             }
@@ -198,7 +199,7 @@ impl FleetFileReader<'_> {
                 self.record_error(
                     Some(entry.node.position),
                     &key,
-                    format!("must be a text, and is {shown}"),
+                    format!("must be text, but is {shown}"),
                 );
                 continue;
             };
@@ -239,11 +240,11 @@ impl FleetFileReader<'_> {
     }
 }
 
-/// More than nothing, and at most a day.
+/// Parses a duration of more than zero and at most a day.
 fn parse_timeout(text: &str) -> Result<Duration, String> {
     let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     let fits = !span.is_zero() && span <= Duration::from_hours(24);
-    fits.then_some(span).ok_or_else(|| "must be more than nothing and at most a day".to_owned())
+    fits.then_some(span).ok_or_else(|| "must be more than zero and at most a day".to_owned())
 }
 
 #[cfg(test)]
@@ -259,11 +260,11 @@ mod tests {
         };
         parse(file, Ok(text.to_owned()))
             .map(|executors| executors.into_iter().collect())
-            .map_err(|mistakes| mistakes.0.into_iter().map(plain).collect())
+            .map_err(|errors| errors.0.into_iter().map(plain).collect())
     }
 
     #[test]
-    fn yaml_and_json() {
+    fn yaml_and_json_are_equal() {
         let yaml = "executors:\n  b:\n    endpoint: tcp:localhost:5\n    timeout: 3s\n  a:\n    \
                     endpoint: tls:h:1\n    ca: ca.pem\n    cert: /c\n    key: k\n    server_name: s\n    \
                     token_file: t\n";
@@ -282,35 +283,35 @@ mod tests {
             assert!(cert == Path::new("/c") && key.is_absolute());
             assert_eq!(shown.server_name.as_deref(), Some("s"));
         }
-        assert_eq!(fleet("executors: {}").expect("nobody").len(), 0);
+        assert_eq!(fleet("executors: {}").expect("no executors").len(), 0);
     }
 
     #[test]
     fn all_errors_are_reported() {
         let text = "executors:\n  a: {endpoint: nowhere, tiemout: 1s}\n  b: {timeout: 0s, cert: c}\n  \
                     a: {endpoint: '/s'}\n  c: [1]\n  d: {endpoint: 7}\n  e: {}\nmore: 1\n";
-        let wrong = fleet(text).expect_err("mistakes");
+        let wrong = fleet(text).expect_err("errors");
         let parts = [
             ("2:17: executors.a.endpoint: ", "an endpoint is"),
             ("2:26: executors.a.tiemout: ", "`endpoint`, `timeout`"),
             ("3:6: executors.b: ", "`cert` and `key`"),
-            ("3:16: executors.b.timeout: ", "more than nothing"),
-            ("4:3: executors.a: ", "comes twice"),
-            ("5:6: executors.c: ", "must be a mapping, and is a list"),
-            ("6:17: executors.d.endpoint: ", "must be a text, and is 7"),
+            ("3:16: executors.b.timeout: ", "more than zero"),
+            ("4:3: executors.a: ", "is there twice"),
+            ("5:6: executors.c: ", "must be a mapping, but is a list"),
+            ("6:17: executors.d.endpoint: ", "must be text, but is 7"),
             ("7:6: executors.e: ", "`endpoint` is missing"),
             ("8:1: more: ", "`executors`"),
         ];
         assert_eq!(wrong.len(), parts.len(), "{wrong:#?}");
-        for (said, (place, reason)) in wrong.iter().zip(parts) {
-            assert!(said.starts_with(place) && said.contains(reason), "{said} / {place}{reason}");
+        for (text, (place, reason)) in wrong.iter().zip(parts) {
+            assert!(text.starts_with(place) && text.contains(reason), "{text} / {place}{reason}");
         }
     }
 
     #[test]
-    fn no_fleet_at_all() {
+    fn files_without_a_fleet_are_rejected() {
         for (text, part) in [
-            ("", "must be a mapping, and is nothing"),
+            ("", "must be a mapping, but is nothing"),
             ("{}", "`executors`"),
             ("a: [", "YAML"),
             ("executors: &x {}", "anchors"),

@@ -1,17 +1,15 @@
-//! Which executor an environment id means, and a client of each. Leaves files that say so to `file`, and
-//! asking many at once to `list`.
+//! Fleet: finds the executor of an environment id, and keeps a client of each executor.
 
 mod file;
-mod list;
 
 pub use file::{FleetFileError, FleetFileErrors};
-pub(crate) use list::group_by_environment;
-pub use list::{ExecutorListing, ListStage};
 
 use super::call::Client;
 use super::connect::ConnectError;
 use super::credentials::ClientCredentials;
 use crate::endpoint::DaemonEndpoint;
+use crate::proto::caproot::v1::{ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot};
+use futures_util::{StreamExt as _, stream};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -20,37 +18,40 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// The deadline of a call, where nobody says another.
-pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Default timeout of a call.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum number of executors that are asked at once.
+const MAX_CONCURRENT_EXECUTORS: usize = 64;
 
-/// How one executor's daemon is reached.
+/// Address and credentials of one executor's daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecutorConfig {
-    /// Where it listens.
+    /// Endpoint of the daemon.
     pub endpoint: DaemonEndpoint,
-    /// What it is shown, and whom it must prove to be.
+    /// Credentials of the client, and the trust in the daemon's certificate.
     pub credentials: ClientCredentials,
-    /// The deadline of each call, repetitions included; 30 s by default.
+    /// Deadline of each call including retries; 30 s by default.
     pub timeout: Duration,
 }
 
 impl ExecutorConfig {
-    /// With nothing to show, and the default deadline.
+    /// Creates a configuration without credentials and with the default timeout.
     #[must_use]
     pub fn new(endpoint: DaemonEndpoint) -> Self {
         Self { endpoint, credentials: ClientCredentials::default(), timeout: DEFAULT_TIMEOUT }
     }
 }
 
-/// What a [`Registry`] answers with, in its own time.
+/// Future result of an [`ExecutorRegistry`].
 pub type RegistryFuture<'a> =
     Pin<Box<dyn Future<Output = Result<Option<ExecutorConfig>, String>> + Send + 'a>>;
 
-/// Whatever knows which executor owns an environment: a table in code, a file, or a service of the
+/// Registry of the executors of environments: a table in code, a file, or a service of the
 /// platform.
 pub trait ExecutorRegistry: Send + Sync + 'static {
-    /// The executor of this environment. `None`: there is none. An error, one sentence: it is not known
-    /// now. Asked once for each environment whose executor it told; clients are kept.
+    /// Returns the executor of the environment, `None` if there is none, or an error in one
+    /// sentence if it is unknown now. Each environment is looked up once, because its client is
+    /// kept.
     fn find_executor<'a>(&'a self, environment_id: &'a str) -> RegistryFuture<'a>;
 }
 
@@ -60,33 +61,57 @@ impl ExecutorRegistry for BTreeMap<String, ExecutorConfig> {
     }
 }
 
-/// Why there is no client for an environment. Displays as one sentence.
+/// Failure to create the client of an environment. Displays as one sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
-    /// No executor owns it.
+    /// No executor has this environment.
     #[error("no executor is known for the environment {0:?}")]
     UnknownEnvironment(String),
-    /// Whether one does is not known now.
+    /// The registry failed.
     #[error("the executor of the environment {environment_id:?} cannot be looked up: {cause}")]
     Registry {
-        /// Which.
+        /// Environment.
         environment_id: String,
-        /// What the registry said.
+        /// Error of the registry.
         cause: String,
     },
-    /// Its credentials cannot be used.
+    /// The credentials cannot be used.
     #[error("the executor of the environment {environment_id:?} cannot be used: {cause}")]
     Connect {
-        /// Which.
+        /// Environment.
         environment_id: String,
-        /// Why not.
+        /// Error of the connection.
         cause: ConnectError,
     },
 }
 
-/// Many executors, by environment id. Each environment is only ever that of the one executor that the
-/// registry named: where it cannot be reached there is nothing, and never somebody else's files. A clone
-/// is cheap, and shares the connections.
+/// Progress of one executor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListStage {
+    /// The executor waits for a free slot, or for its connection.
+    Connecting,
+    /// Its published roots are being listed.
+    ListingRoots,
+    /// Its skills are being listed.
+    ListingSkills,
+    /// It responded.
+    Done,
+    /// It did not respond.
+    Failed,
+}
+
+/// Result of one executor.
+#[derive(Debug)]
+pub struct ExecutorListing {
+    /// Environment of the executor.
+    pub environment_id: String,
+    /// Its skills, or an error in one sentence.
+    pub outcome: Result<ListSkillsResponse, String>,
+}
+
+/// Executors by environment id. An environment belongs only to the executor that the registry
+/// named: if that executor cannot be reached, its skills are missing, and no other executor
+/// replaces it. A clone is cheap and shares the connections.
 #[derive(Clone)]
 pub struct Fleet {
     registry: Arc<dyn ExecutorRegistry>,
@@ -95,7 +120,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// The executors that this registry knows.
+    /// Creates a fleet of the executors in a registry.
     #[must_use]
     pub fn new(registry: impl ExecutorRegistry) -> Self {
         Self {
@@ -105,35 +130,35 @@ impl Fleet {
         }
     }
 
-    /// These executors.
+    /// Creates a fleet of these executors.
     pub fn from_executors(executors: impl IntoIterator<Item = (String, ExecutorConfig)>) -> Self {
         let executors: BTreeMap<_, _> = executors.into_iter().collect();
         let environment_ids = executors.keys().cloned().collect();
         Self { environment_ids, ..Self::new(executors) }
     }
 
-    /// The executors of a file in YAML or JSON, or everything that is wrong with it.
+    /// Reads the executors from a YAML or JSON file. Returns all errors at once.
     pub async fn from_file(path: &Path) -> Result<Self, FleetFileErrors> {
         Ok(Self::from_executors(file::read(path).await?))
     }
 
-    /// The environments, in byte order; none of a registry that is not a table.
+    /// Environment ids in byte order. Empty if the registry is not a table.
     #[must_use]
     pub fn environment_ids(&self) -> &[String] {
         &self.environment_ids
     }
 
-    /// A client of this environment's executor, which connects when it is first called.
+    /// Returns the client of the environment's executor. It connects with its first call.
     pub async fn client(&self, environment_id: &str) -> Result<Client, FleetError> {
         if let Some(client) = self.clients.lock().await.get(environment_id) {
             return Ok(client.clone());
         }
         let environment = || environment_id.to_owned();
-        // A registry that does not answer holds up nobody else.
+        // The lock is not held here: a slow registry does not delay other environments.
         let found =
             tokio::time::timeout(DEFAULT_TIMEOUT, self.registry.find_executor(environment_id))
                 .await;
-        let found = found.unwrap_or_else(|_| Err("the registry does not answer".to_owned()));
+        let found = found.unwrap_or_else(|_| Err("the registry does not respond".to_owned()));
         let found =
             found.map_err(|cause| FleetError::Registry { environment_id: environment(), cause })?;
         let executor = found.ok_or_else(|| FleetError::UnknownEnvironment(environment()))?;
@@ -141,9 +166,78 @@ impl Fleet {
         let client = Client::connect_lazily(endpoint, credentials, *timeout).await;
         let client =
             client.map_err(|cause| FleetError::Connect { environment_id: environment(), cause })?;
-        // Of two that asked at once, one client is kept.
+        // If two callers created a client at once, the first client is kept.
         Ok(self.clients.lock().await.entry(environment()).or_insert(client).clone())
     }
+
+    /// Lists the skills of many executors, in the byte order of their environment ids.
+    ///
+    /// Each of `roots` is listed by the executor of its environment. `None` means all roots that
+    /// the executors of the fleet's table publish. `request` has the other parameters. `on_progress`
+    /// receives the progress of each executor.
+    pub async fn list_skills(
+        &self,
+        roots: Option<Vec<SelectedCapabilityRoot>>,
+        request: &ListSkillsRequest,
+        on_progress: &(dyn Fn(&str, ListStage) + Sync),
+    ) -> Vec<ExecutorListing> {
+        let requests: BTreeMap<String, Option<Vec<SelectedCapabilityRoot>>> = match roots {
+            None => self.environment_ids.iter().map(|id| (id.clone(), None)).collect(),
+            Some(roots) => {
+                let by = group_by_environment(roots).into_iter();
+                by.map(|(id, roots)| (id, Some(roots))).collect()
+            }
+        };
+        let each = requests.into_iter().map(|(environment_id, roots)| async move {
+            on_progress(&environment_id, ListStage::Connecting);
+            let outcome =
+                self.list_executor_skills(&environment_id, roots, request, on_progress).await;
+            on_progress(
+                &environment_id,
+                if outcome.is_ok() { ListStage::Done } else { ListStage::Failed },
+            );
+            ExecutorListing { environment_id, outcome }
+        });
+        stream::iter(each).buffered(MAX_CONCURRENT_EXECUTORS).collect().await
+    }
+
+    async fn list_executor_skills(
+        &self,
+        environment_id: &str,
+        roots: Option<Vec<SelectedCapabilityRoot>>,
+        request: &ListSkillsRequest,
+        on_progress: &(dyn Fn(&str, ListStage) + Sync),
+    ) -> Result<ListSkillsResponse, String> {
+        let mut client = self.client(environment_id).await.map_err(|error| error.to_string())?;
+        let roots = if let Some(roots) = roots {
+            roots
+        } else {
+            on_progress(environment_id, ListStage::ListingRoots);
+            published_roots(&mut client).await?
+        };
+        on_progress(environment_id, ListStage::ListingSkills);
+        let request = ListSkillsRequest { selected_capability_roots: roots, ..request.clone() };
+        client.list_skills(&request).await.map_err(|error| error.to_string())
+    }
+}
+
+/// Groups roots by environment. Roots without a location have the environment id `""`.
+pub(crate) fn group_by_environment(
+    roots: Vec<SelectedCapabilityRoot>,
+) -> BTreeMap<String, Vec<SelectedCapabilityRoot>> {
+    let mut by = BTreeMap::<String, Vec<SelectedCapabilityRoot>>::new();
+    for root in roots {
+        let location = root.location.as_ref();
+        let environment = location.map_or_else(String::new, |l| l.environment_id.clone());
+        by.entry(environment).or_default().push(root);
+    }
+    by
+}
+
+/// Returns the published roots of an executor as a selection.
+async fn published_roots(client: &mut Client) -> Result<Vec<SelectedCapabilityRoot>, String> {
+    let roots = client.list_roots().await.map_err(|error| error.to_string())?.roots;
+    Ok(roots.into_iter().filter_map(|root| root.selected_capability_root).collect())
 }
 
 impl fmt::Debug for Fleet {

@@ -1,7 +1,6 @@
-//! Follows one stream for ever, and shows each whole state. Leaves applying events to `held`, and what
-//! changed since an earlier mirror to `meeting`.
+//! Task of a mirror: follows one stream and publishes each complete state.
 
-use super::reconciler::{ResumeReconciler, RevisionState};
+use super::reconciler::ResumeReconciler;
 use super::replica::{MirrorReplica, ReplicaUpdate};
 use super::{
     ChangesSince, MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState, ResumePoint,
@@ -14,22 +13,29 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How long a mirror waits after a daemon refused it for good, or broke its promises. Somebody may have
-/// mended what was wrong.
+/// Delay after the daemon rejected the watch or violated the protocol. The cause may be fixed
+/// meanwhile.
 const REJECTED_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// Shows what is held.
-pub(super) struct SnapshotPublisher {
-    pub(super) snapshots: watch::Sender<MirrorSnapshot>,
-    pub(super) message_count: watch::Sender<u64>,
+/// Position of a complete state.
+struct RevisionState {
+    epoch: Arc<str>,
+    revision: u64,
+    token: Arc<str>,
 }
 
-/// Keeps the copy, for ever.
+/// Publisher of the mirror's snapshots.
+pub(super) struct SnapshotPublisher {
+    snapshots: watch::Sender<MirrorSnapshot>,
+    message_count: watch::Sender<u64>,
+}
+
+/// Keeps the mirror current. Never returns.
 pub(super) async fn follow_executor(
     client: Client,
     selection: MirrorSelection,
     from: Option<ResumePoint>,
-    teller: SnapshotPublisher,
+    publisher: SnapshotPublisher,
 ) {
     let request = WatchSkillsRequest {
         selected_capability_roots: selection.roots.clone(),
@@ -38,53 +44,55 @@ pub(super) async fn follow_executor(
         bookmark_interval: selection.bookmark_interval.try_into().ok(),
         ..WatchSkillsRequest::default()
     };
-    let mut meeting =
+    let mut reconciler =
         from.map(|from| ResumeReconciler::new(&client, &request, from, selection.max_bytes));
     loop {
-        let mut held = MirrorReplica::new(&selection);
+        let mut replica = MirrorReplica::new(&selection);
         let mut watch = client.watch_skills(request.clone());
-        let why = apply_stream(&mut watch, &mut held, &mut meeting, &teller).await;
+        let why = apply_stream(&mut watch, &mut replica, &mut reconciler, &publisher).await;
         drop(watch);
-        teller.publish_lost(&why, true);
+        publisher.publish_lost(&why, true);
         tokio::time::sleep(REJECTED_RETRY_DELAY).await;
     }
 }
 
-/// Applies what comes until it can no longer be gone on; why not.
+/// Applies the events of a stream until the stream cannot go on. Returns the reason.
 async fn apply_stream(
     watch: &mut SkillWatch,
-    held: &mut MirrorReplica,
-    meeting: &mut Option<ResumeReconciler>,
-    teller: &SnapshotPublisher,
+    replica: &mut MirrorReplica,
+    reconciler: &mut Option<ResumeReconciler>,
+    publisher: &SnapshotPublisher,
 ) -> String {
-    // Whether what is held is another state than the one that is shown.
+    // Whether the replica differs from the published catalog.
     let mut news = false;
     loop {
         match watch.next().await {
-            Ok(WatchMessage::Event(event)) => match held.apply_event(*event) {
+            Ok(WatchMessage::Event(event)) => match replica.apply_event(*event) {
                 Ok(ReplicaUpdate::Partial) => {}
                 Ok(ReplicaUpdate::Complete { epoch, revision, token, changed }) => {
                     news |= changed;
-                    let catalog = news.then(|| Arc::new(held.catalog()));
+                    let catalog = news.then(|| Arc::new(replica.catalog()));
                     let state = RevisionState { epoch, revision, token };
                     let mut since = None;
-                    if let Some(with) = meeting {
-                        since = with.reconcile(&state, catalog.as_deref()).await;
+                    if let Some(with) = reconciler {
+                        since =
+                            with.reconcile(&state.epoch, state.revision, catalog.as_deref()).await;
                         if since.is_none() {
-                            // The two are of different revisions: this one asks where it is by now.
+                            // The two streams are at different revisions: this stream asks for the
+                            // current revision.
                             watch.reopen();
                             continue;
                         }
-                        *meeting = None;
+                        *reconciler = None;
                     }
                     news = false;
-                    teller.publish_state(catalog, state, since);
+                    publisher.publish_state(catalog, state, since);
                 }
                 Err(why) => return why,
             },
             Ok(WatchMessage::Lost { cause, .. }) => {
-                held.handle_disconnect();
-                teller.publish_lost(&cause.to_string(), cause.is_connection_refused());
+                replica.handle_disconnect();
+                publisher.publish_lost(&cause.to_string(), cause.is_connection_refused());
             }
             Err(cause) => return cause.to_string(),
         }
@@ -92,35 +100,42 @@ async fn apply_stream(
 }
 
 impl SnapshotPublisher {
-    /// Shows a whole state; `None`: the catalog of the one before.
+    pub(super) fn new(
+        snapshots: watch::Sender<MirrorSnapshot>,
+        message_count: watch::Sender<u64>,
+    ) -> Self {
+        Self { snapshots, message_count }
+    }
+
+    /// Publishes a complete state. If `catalog` is `None`, the catalog is unchanged.
     fn publish_state(
         &self,
         catalog: Option<Arc<MirrorCatalog>>,
         state: RevisionState,
         since: Option<ChangesSince>,
     ) {
-        self.snapshots.send_if_modified(|held| {
-            let news = catalog.is_some() || held.state != MirrorState::Live;
+        self.snapshots.send_if_modified(|snapshot| {
+            let news = catalog.is_some() || snapshot.state != MirrorState::Live;
             if let Some(catalog) = catalog {
-                held.changed_since_resume |= held.changes_since.is_some();
-                held.catalog = catalog;
+                snapshot.changed_since_resume |= snapshot.changes_since.is_some();
+                snapshot.catalog = catalog;
             }
             if let Some(since) = since {
-                held.changes_since = Some(Arc::new(since));
+                snapshot.changes_since = Some(Arc::new(since));
             }
-            (held.epoch, held.revision, held.state) =
+            (snapshot.epoch, snapshot.revision, snapshot.state) =
                 (state.epoch, state.revision, MirrorState::Live);
-            held.resume_token = state.token;
+            snapshot.resume_token = state.token;
             news
         });
         self.message_count.send_modify(|count| *count += 1);
     }
 
-    /// Shows that the executor is lost; the first reason since it was there stays. `has_failed`: an
-    /// executor that was never there is not expected now.
+    /// Publishes that the executor is lost. The first reason stays until the executor is back. With
+    /// `has_failed`, a mirror that had no state yet becomes [`MirrorState::Failed`].
     fn publish_lost(&self, why: &str, has_failed: bool) {
-        self.snapshots.send_if_modified(|held| {
-            let lost = match &held.state {
+        self.snapshots.send_if_modified(|snapshot| {
+            let lost = match &snapshot.state {
                 MirrorState::Stale { .. } => return false,
                 MirrorState::Live => MirrorState::Stale { since: Instant::now(), why: why.into() },
                 MirrorState::Connecting(_) | MirrorState::Failed(_) if has_failed => {
@@ -130,8 +145,8 @@ impl SnapshotPublisher {
                     MirrorState::Connecting(Some(why.into()))
                 }
             };
-            let news = held.state != lost;
-            held.state = lost;
+            let news = snapshot.state != lost;
+            snapshot.state = lost;
             news
         });
     }

@@ -1,7 +1,5 @@
-//! A live local copy of one executor's catalog, for one selection: opened once, it follows every change,
-//! through lost connections and restarts of the daemon. Leaves what a copy holds to `catalog`, applying
-//! events to `held`, following a stream to `follow`, and going on from where an earlier mirror was to
-//! `meeting` and `resume`.
+//! Live local copy of one executor's catalog for one selection. A mirror follows every change,
+//! through lost connections and restarts of the daemon.
 
 mod catalog;
 mod follow;
@@ -21,25 +19,25 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// What a mirror shows, and how.
+/// Selection and limits of a mirror.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MirrorSelection {
-    /// The roots, all of the one executor.
+    /// Roots, all of one executor.
     pub roots: Vec<SelectedCapabilityRoot>,
-    /// Only skills for this product, or for every product; empty means all.
+    /// Only skills for this product or for every product. Empty means all.
     pub product: String,
-    /// How much of each skill; by default only what a model's list needs, and no plugins.
+    /// Detail of each skill. The default has the fields of a model's list, and no plugins.
     pub view: SkillView,
-    /// The most bytes that the copy may take, as the wire counts them; 256 MiB by default. Beyond, the
-    /// mirror is stale, and says why.
+    /// Maximum size of the copy in wire bytes; 256 MiB by default. If the catalog is larger, the
+    /// mirror is stale and gives the reason.
     pub max_bytes: usize,
-    /// How often the daemon is to say that nothing changed, from 1 s to 5 min. A connection is taken for
-    /// dead that is silent for longer than this and a call's deadline.
+    /// Interval of bookmarks, from 1 s to 5 min. A connection without an event for this interval
+    /// plus the call timeout counts as dead.
     pub bookmark_interval: Duration,
 }
 
 impl MirrorSelection {
-    /// These roots, by the defaults.
+    /// Selects the roots with the defaults.
     #[must_use]
     pub fn new(roots: Vec<SelectedCapabilityRoot>) -> Self {
         Self {
@@ -52,55 +50,56 @@ impl MirrorSelection {
     }
 }
 
-/// How a mirror stands to its executor.
+/// State of the connection between a mirror and its executor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MirrorState {
-    /// No state came yet; why not, where an attempt failed. The catalog is empty.
+    /// No state came yet. Has the error of the last attempt, if there was one. The catalog is
+    /// empty.
     Connecting(Option<Arc<str>>),
-    /// No state came yet, and none is expected now: nothing listens at the executor's address, or the
-    /// daemon refused. The mirror tries again. The catalog is empty.
+    /// No state came yet, and none is expected now: no daemon listens at the endpoint, or the
+    /// daemon rejected the watch. The mirror retries. The catalog is empty.
     Failed(Arc<str>),
     /// The catalog is the executor's, as of the last event.
     Live,
-    /// The catalog is what it was when the executor was lost.
+    /// The catalog is the last one before the executor was lost.
     Stale {
-        /// Since when.
+        /// Time of the loss.
         since: Instant,
-        /// Why.
+        /// Cause of the loss.
         why: Arc<str>,
     },
 }
 
-/// What a mirror holds at one moment. A clone costs next to nothing.
+/// State of a mirror at one moment. A clone is cheap.
 #[derive(Debug, Clone)]
 pub struct MirrorSnapshot {
-    /// Whole states only, never one half applied.
+    /// Catalog of the last complete state.
     pub catalog: Arc<MirrorCatalog>,
-    /// The daemon's start that the revision belongs to; empty before the first state.
+    /// Start of the daemon that the revision belongs to. Empty before the first state.
     pub epoch: Arc<str>,
-    /// `ListSkills` gives exactly this catalog at this revision.
+    /// Revision at which `ListSkills` returns exactly this catalog.
     pub revision: u64,
-    /// To go on from exactly this on another stream; empty before the first state, or where the daemon
-    /// gave none.
+    /// Token to resume from this state on another stream. Empty before the first state, or if the
+    /// daemon gave none.
     pub resume_token: Arc<str>,
-    /// Whether it is up to date.
+    /// Whether the catalog is current.
     pub state: MirrorState,
-    /// Of a mirror that was resumed: what changed up to its first state. It is there with that state.
+    /// For a resumed mirror: changes up to its first state. Set together with that state.
     pub changes_since: Option<Arc<ChangesSince>>,
-    /// Whether the catalog changed after the state that `since` speaks of.
+    /// Whether the catalog changed after the state of `changes_since`.
     pub changed_since_resume: bool,
 }
 
-/// Follows one executor's catalog until the last clone is dropped.
+/// Follower of one executor's catalog. The task ends when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct Mirror {
     snapshots: watch::Receiver<MirrorSnapshot>,
-    /// How many whole states and bookmarks came.
+    /// Number of complete states and bookmarks received.
     messages: watch::Receiver<u64>,
     _task: Arc<AbortOnDrop>,
 }
 
-/// Ends with whoever holds it.
+/// Aborts the task on drop.
 #[derive(Debug)]
 struct AbortOnDrop(JoinHandle<()>);
 
@@ -111,22 +110,22 @@ impl Drop for AbortOnDrop {
 }
 
 impl Mirror {
-    /// Begins to follow. Returns at once, whatever the executor does; needs a tokio runtime.
+    /// Starts to follow. Returns at once, without waiting for the executor. Needs a tokio runtime.
     #[must_use]
     pub fn start(client: &Client, selection: MirrorSelection) -> Self {
         Self::spawn(client, selection, None)
     }
 
-    /// Begins to follow, and tells by [`Snapshot::since`] what changed since an earlier mirror of the
-    /// same selection was at `from`. Its first state is exactly the one that this speaks of, so that
-    /// no change falls between the two.
+    /// Starts to follow, and reports in [`MirrorSnapshot::changes_since`] the changes since an
+    /// earlier mirror of the same selection was at `from`. The changes end exactly at the first
+    /// state of this mirror, so no change is lost between them.
     #[must_use]
     pub fn resume(client: &Client, selection: MirrorSelection, from: ResumePoint) -> Self {
         Self::spawn(client, selection, Some(from))
     }
 
     fn spawn(client: &Client, selection: MirrorSelection, from: Option<ResumePoint>) -> Self {
-        let (tell, told) = watch::channel(MirrorSnapshot {
+        let (sender, snapshots) = watch::channel(MirrorSnapshot {
             catalog: Arc::default(),
             epoch: Arc::from(""),
             revision: 0,
@@ -135,47 +134,47 @@ impl Mirror {
             changes_since: None,
             changed_since_resume: false,
         });
-        let (count, heard) = watch::channel(0);
-        let teller = SnapshotPublisher { snapshots: tell, message_count: count };
-        let task = tokio::spawn(follow_executor(client.clone(), selection, from, teller));
-        Self { snapshots: told, messages: heard, _task: Arc::new(AbortOnDrop(task)) }
+        let (count, messages) = watch::channel(0);
+        let publisher = SnapshotPublisher::new(sender, count);
+        let task = tokio::spawn(follow_executor(client.clone(), selection, from, publisher));
+        Self { snapshots, messages, _task: Arc::new(AbortOnDrop(task)) }
     }
 
-    /// What is held now.
+    /// Returns the current snapshot.
     #[must_use]
     pub fn snapshot(&self) -> MirrorSnapshot {
         self.snapshots.borrow().clone()
     }
 
-    /// Waits until the catalog or the state is another than when this, or the last `changed` of this
-    /// clone, returned; then what is held. That the revision grew for others is no change.
+    /// Waits until the catalog or the state differs from the last snapshot that this method
+    /// returned to this clone. A new revision with the same catalog is no change.
     pub async fn changed(&mut self) -> MirrorSnapshot {
         if self.snapshots.changed().await.is_err() {
-            // The task lives as long as any mirror does; it can only have panicked.
+            // The task lives as long as a mirror exists, so it can only have panicked.
             std::future::pending::<()>().await;
         }
         self.snapshots.borrow_and_update().clone()
     }
 
-    /// Takes what is held now for known, so that `changed` waits for something else.
+    /// Marks the current snapshot as seen, so that [`Mirror::changed`] waits for the next one.
     pub fn mark_seen(&mut self) {
         self.snapshots.mark_unchanged();
     }
 
-    /// Waits for the next word of the daemon, be it that nothing changed; then what is held.
-    pub async fn messages(&mut self) -> MirrorSnapshot {
+    /// Waits for the next complete state or bookmark, and returns the current snapshot.
+    pub async fn next_message(&mut self) -> MirrorSnapshot {
         if self.messages.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
         self.snapshot()
     }
 
-    /// Waits until the mirror is live, at most so long; whether it is.
+    /// Waits until the mirror is live, at most `within`. Returns whether the mirror is live.
     pub async fn wait_until_live(&self, within: Duration) -> bool {
         self.wait_for(within, |state| *state == MirrorState::Live).await
     }
 
-    /// Waits until the mirror is live or has failed, at most so long.
+    /// Waits until the mirror is live or has failed, at most `within`.
     pub async fn wait_until_live_or_failed(&self, within: Duration) {
         let is_settled =
             |state: &MirrorState| matches!(state, MirrorState::Live | MirrorState::Failed(_));
@@ -183,8 +182,8 @@ impl Mirror {
     }
 
     async fn wait_for(&self, within: Duration, is_it: impl Fn(&MirrorState) -> bool) -> bool {
-        let mut told = self.snapshots.clone();
-        let reached = told.wait_for(|held| is_it(&held.state));
+        let mut snapshots = self.snapshots.clone();
+        let reached = snapshots.wait_for(|held| is_it(&held.state));
         matches!(tokio::time::timeout(within, reached).await, Ok(Ok(_)))
     }
 }

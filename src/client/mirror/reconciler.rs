@@ -1,50 +1,60 @@
-//! What changed since an earlier mirror, exactly up to the state that a new one holds. A daemon tells the
-//! changes since a token on a stream of their own, and the whole on another; the two are asked again,
-//! in turn, until both are of one revision. Where they cannot be, fingerprints say which roots changed.
+//! Reconciles a resumed mirror with its earlier state. One stream has the whole state, another
+//! stream has the changes since the resume token. Both are opened in turn until they are at the
+//! same revision. If that fails, fingerprints tell which roots changed.
 
-use super::resume::ChangedIds;
 use super::{ChangesSince, MirrorCatalog, ResumePoint};
 use crate::client::call::Client;
 use crate::client::handle::root_id;
 use crate::client::watch::WatchMessage;
 use crate::proto::caproot::v1::watch_skills_response::Event;
 use crate::proto::caproot::v1::{ResetReason, SkillDelta, WatchSkillsRequest};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// How long a mirror waits at most for what changed before it shows its first state without it.
+/// How long the first state of a mirror waits for the changes.
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often the two are asked at most.
+/// Maximum number of attempts.
 const MAX_ROUNDS: usize = 64;
 
-/// A whole state that is held.
-#[derive(Debug, Clone)]
-pub(super) struct RevisionState {
-    pub(super) epoch: Arc<str>,
-    pub(super) revision: u64,
-    pub(super) token: Arc<str>,
-}
-
-/// A mirror that has not met its earlier self yet.
+/// Reconciler of a mirror that was resumed and has no first state yet.
 pub(super) struct ResumeReconciler {
     client: Client,
     request: WatchSkillsRequest,
     resume_point: ResumePoint,
     max_bytes: usize,
     rounds: usize,
-    /// From the first state on.
+    /// Set at the first state.
     deadline: Option<Instant>,
 }
 
-/// What a daemon told of the time since.
+/// Response to a request for the changes since the resume point.
 enum ResumeAnswer {
-    /// All up to this state.
+    /// All changes up to this revision.
     Complete { epoch: String, revision: u64, changed: ChangedIds },
-    /// It cannot tell, or is not to be trusted with it.
+    /// The daemon cannot tell the changes, or sent an invalid response. Has the reason.
     Unavailable(String),
-    /// It did not come to an end, and may the next time.
+    /// The stream ended early. The next attempt may succeed.
     Interrupted,
+}
+
+/// Changed skills and roots so far.
+#[derive(Debug, Default)]
+struct ChangedIds {
+    upserted: BTreeSet<String>,
+    removed: BTreeSet<String>,
+    roots: BTreeSet<String>,
+}
+
+impl ChangedIds {
+    fn into_changes_since(self, revision: u64) -> ChangesSince {
+        ChangesSince::Known {
+            revision,
+            upserted: self.upserted.into_iter().collect(),
+            removed: self.removed.into_iter().collect(),
+            roots: self.roots.into_iter().collect(),
+        }
+    }
 }
 
 impl ResumeReconciler {
@@ -65,26 +75,27 @@ impl ResumeReconciler {
         }
     }
 
-    /// What changed up to this state; `None`: the daemon is at another by now, so come back with that.
+    /// Returns the changes up to `revision`, or `None` if the daemon is at another revision by now.
+    /// The caller then retries with its new revision.
     pub(super) async fn reconcile(
         &mut self,
-        at: &RevisionState,
+        epoch: &str,
+        revision: u64,
         catalog: Option<&MirrorCatalog>,
     ) -> Option<ChangesSince> {
         let empty = MirrorCatalog::default();
         let from = self.resume_point.clone();
-        let by_fingerprints = |why: String| {
-            Some(from.compare_fingerprints(catalog.unwrap_or(&empty), at.revision, why))
-        };
+        let by_fingerprints =
+            |why: String| Some(from.compare_fingerprints(catalog.unwrap_or(&empty), revision, why));
         if from.token.is_empty() {
-            let why = "there was no token to go on from";
+            let why = "the resume point has no token";
             return by_fingerprints(why.to_owned());
         }
         self.rounds += 1;
         let until = *self.deadline.get_or_insert_with(|| Instant::now() + RECONCILE_TIMEOUT);
         match timeout_at(until, self.request_changes()).await {
-            Ok(ResumeAnswer::Complete { epoch, revision, changed })
-                if *epoch == *at.epoch && revision == at.revision =>
+            Ok(ResumeAnswer::Complete { epoch: its_epoch, revision: its_revision, changed })
+                if its_epoch == epoch && its_revision == revision =>
             {
                 Some(changed.into_changes_since(revision))
             }
@@ -94,12 +105,12 @@ impl ResumeReconciler {
             {
                 None
             }
-            Ok(_) => by_fingerprints("changes followed each other too fast".to_owned()),
-            Err(_) => by_fingerprints("the daemon did not say in time what changed".to_owned()),
+            Ok(_) => by_fingerprints("the catalog changes too fast".to_owned()),
+            Err(_) => by_fingerprints("the daemon did not send the changes in time".to_owned()),
         }
     }
 
-    /// One stream from the token on, up to its first whole state.
+    /// Opens one stream from the token, and reads it up to its first complete state.
     async fn request_changes(&self) -> ResumeAnswer {
         let mut watch = self.client.watch_skills(self.request.clone());
         let (mut changed, mut bytes) = (ChangedIds::default(), 0);
@@ -128,25 +139,25 @@ impl ResumeReconciler {
                 None => None,
             };
             let Some(new) = new else {
-                let why = "the daemon spoke of what was not selected, or of nothing";
+                let why = "the daemon sent a root that was not selected, or an empty event";
                 return ResumeAnswer::Unavailable(why.to_owned());
             };
             bytes += new;
             if bytes > self.max_bytes {
                 return ResumeAnswer::Unavailable(
-                    "more changed than this mirror may take".to_owned(),
+                    "the changes exceed the size limit of the mirror".to_owned(),
                 );
             }
         }
     }
 
-    /// Notes a root; the bytes that this takes, `None` where it was not selected.
+    /// Records a root. Returns its size, or `None` if the root was not selected.
     fn record_root(&self, changed: &mut ChangedIds, id: String) -> Option<usize> {
         let len = id.len();
         self.is_selected(&id).then(|| changed.roots.insert(id)).map(|_| len)
     }
 
-    /// Notes skills; the bytes that this takes, `None` where one is not the root's.
+    /// Records skills. Returns their size, or `None` if a skill belongs to another root.
     fn record_delta(&self, changed: &mut ChangedIds, delta: SkillDelta) -> Option<usize> {
         let is_its = |package: &str| root_id(package).as_ref() == Some(&delta.root_id);
         let packages = || {
@@ -175,9 +186,9 @@ impl ResumeReconciler {
 
 fn reset_reason_sentence(reason: ResetReason) -> &'static str {
     match reason {
-        ResetReason::EpochChanged => "the daemon was started again since",
-        ResetReason::Compacted => "it is too long ago for the daemon to know",
-        ResetReason::SelectionChanged => "it was of another selection",
+        ResetReason::EpochChanged => "the daemon was restarted",
+        ResetReason::Compacted => "the daemon no longer has the changes",
+        ResetReason::SelectionChanged => "the token is of another selection",
         ResetReason::Initial | ResetReason::Resync | ResetReason::Unspecified => {
             "the daemon does not know the token"
         }

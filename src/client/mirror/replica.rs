@@ -1,5 +1,5 @@
-//! Applies the events of one stream to a copy, and trusts none of them: what is not of the selection,
-//! comes out of turn or is too much ends it. Pure: leaves streams and waiting to the mirror.
+//! Applies the events of one stream to a copy of the catalog. The events are not trusted: an event
+//! of another root, out of order, or over the size limit ends the stream. Has no I/O.
 
 use super::{MirrorCatalog, MirrorSelection};
 use crate::client::handle::root_id;
@@ -11,36 +11,36 @@ use crate::proto::caproot::v1::{
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// What each thing takes beside its own bytes.
+/// Size of an entry in addition to its own bytes.
 const ENTRY_OVERHEAD_BYTES: usize = 256;
 
-/// A copy under work.
+/// Copy of the catalog to which events are applied.
 pub(super) struct MirrorReplica {
-    /// Of the roots' ids, where each was selected.
+    /// Index of each selected root, by id.
     root_indexes: HashMap<String, usize>,
-    /// One a root that was selected.
+    /// State of each selected root.
     roots: Vec<RootReplica>,
-    /// By package, the place in `Root::skills` of its root.
+    /// Name of each skill by package. Name and package are the key in `RootReplica::skills`.
     skill_names: HashMap<String, String>,
     bytes: usize,
     max_bytes: usize,
     expected: ExpectedEvent,
-    /// Whether anything came since the last whole state.
+    /// Whether an event was applied since the last complete state.
     is_dirty: bool,
 }
 
-/// What may come next.
+/// Next event that is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ExpectedEvent {
-    /// Only a `reset`: nothing whole is held.
+    /// Only a `reset`: there is no complete state.
     Reset,
-    /// Anything.
+    /// Every event.
     Any,
 }
 
 #[derive(Default)]
 struct RootReplica {
-    /// By name and package, the order of a list.
+    /// By name and package, in list order.
     skills: BTreeMap<(String, String), Arc<Skill>>,
     /// By package.
     plugins: BTreeMap<String, Arc<Plugin>>,
@@ -49,34 +49,34 @@ struct RootReplica {
     diagnostics: Vec<Diagnostic>,
 }
 
-/// What an event came to.
+/// Effect of an event.
 #[derive(Debug, PartialEq)]
 pub(super) enum ReplicaUpdate {
-    /// A part of a state.
+    /// The state is incomplete.
     Partial,
-    /// The copy is whole, of this revision.
+    /// The state is complete at this revision.
     Complete {
-        /// The daemon's start.
+        /// Start of the daemon.
         epoch: Arc<str>,
-        /// Of that start.
+        /// Revision of that start.
         revision: u64,
-        /// To go on from here.
+        /// Resume token of this state.
         token: Arc<str>,
-        /// Whether the copy is another than at the last whole state.
+        /// Whether the copy differs from the last complete state.
         changed: bool,
     },
 }
 
 impl MirrorReplica {
     pub(super) fn new(selection: &MirrorSelection) -> Self {
-        let mut places = HashMap::new();
+        let mut root_indexes = HashMap::new();
         for root in &selection.roots {
-            let next = places.len();
-            places.entry(root.id.clone()).or_insert(next);
+            let next = root_indexes.len();
+            root_indexes.entry(root.id.clone()).or_insert(next);
         }
-        let roots = places.iter().map(|_| RootReplica::default()).collect();
+        let roots = root_indexes.iter().map(|_| RootReplica::default()).collect();
         Self {
-            root_indexes: places,
+            root_indexes,
             roots,
             skill_names: HashMap::new(),
             bytes: 0,
@@ -86,22 +86,23 @@ impl MirrorReplica {
         }
     }
 
-    /// The stream was lost; the next one goes on from the last whole state, or begins anew.
+    /// Records that the stream was lost. The next stream resumes from the last complete state or
+    /// starts with a `reset`.
     pub(super) fn handle_disconnect(&mut self) {
         if self.is_dirty {
             self.expected = ExpectedEvent::Reset;
         }
     }
 
-    /// Applies an event; why it cannot be.
+    /// Applies an event. The error is the reason to end the stream.
     pub(super) fn apply_event(
         &mut self,
         message: WatchSkillsResponse,
     ) -> Result<ReplicaUpdate, String> {
-        let event = message.event.ok_or("the daemon sent an event that says nothing")?;
+        let event = message.event.ok_or("the daemon sent an empty event")?;
         let begins = matches!(event, Event::Reset(_));
         if self.expected == ExpectedEvent::Reset && !begins {
-            return Err("the daemon goes on from a state that was never whole".to_owned());
+            return Err("the daemon resumed from an incomplete state".to_owned());
         }
         match event {
             Event::Reset(_) => {
@@ -125,12 +126,12 @@ impl MirrorReplica {
         }
         if self.bytes > self.max_bytes {
             let most = self.max_bytes;
-            return Err(format!("the catalog is over the {most} bytes that this mirror may take"));
+            return Err(format!("the catalog exceeds the mirror's limit of {most} bytes"));
         }
         Ok(ReplicaUpdate::Partial)
     }
 
-    /// The copy, as far as it was applied.
+    /// Returns the catalog of the events so far.
     pub(super) fn catalog(&self) -> MirrorCatalog {
         let skills = self.roots.iter().flat_map(|root| root.skills.values().cloned()).collect();
         let roots = self.roots.iter().filter_map(|root| root.status.clone()).collect();
@@ -141,9 +142,9 @@ impl MirrorReplica {
     }
 
     fn root_mut(&mut self, id: &str) -> Result<&mut RootReplica, String> {
-        let place =
-            self.root_indexes.get(id).ok_or("the daemon speaks of a root that was not selected")?;
-        Ok(&mut self.roots[*place])
+        let index =
+            self.root_indexes.get(id).ok_or("the daemon sent a root that was not selected")?;
+        Ok(&mut self.roots[*index])
     }
 
     fn apply_status(&mut self, status: RootStatus) -> Result<(), String> {
@@ -180,7 +181,7 @@ impl MirrorReplica {
                 && root_id(&skill.package).as_deref() == owner
                 && root_id(&skill.main_resource).as_deref() == owner;
             if !is_its_own {
-                return Err("the daemon lists a skill for a root that is not its own".to_owned());
+                return Err("the daemon lists a skill below another root".to_owned());
             }
             self.remove_skill(&delta.root_id, &skill.package)?;
             self.bytes += message_bytes(&skill);
@@ -210,7 +211,7 @@ impl MirrorReplica {
         }
         for plugin in upserted {
             if self::root_id(&plugin.package).as_deref() != Some(root_id) {
-                return Err("the daemon lists a plugin for a root that is not its own".to_owned());
+                return Err("the daemon lists a plugin below another root".to_owned());
             }
             let added = message_bytes(&plugin);
             let before =

@@ -1,102 +1,83 @@
-//! Where a mirror was, in a form that can be kept, and what changed since. Pure: leaves asking a daemon
-//! to `meeting`.
+//! Position of a mirror in a form that can be stored, and the changes since that position.
 
 use super::{MirrorCatalog, MirrorSnapshot};
 use crate::proto::caproot::v1::{RootStatus, Skill};
 use prost::Message as _;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hasher as _};
 
-/// Where a mirror was.
+/// Position of a mirror.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResumePoint {
-    /// What the daemon said to go on from; empty: it cannot be asked what changed.
+    /// Resume token of the daemon. If it is empty, the daemon cannot be asked for the changes.
     pub token: String,
-    /// The daemon's start.
+    /// Start of the daemon.
     pub epoch: String,
-    /// The state that was held.
+    /// Revision of the position.
     pub revision: u64,
-    /// Of each root of that state, by its id, what its skills come to.
+    /// Fingerprint of each root's skills, by root id.
     pub fingerprints: BTreeMap<String, String>,
 }
 
-/// What changed between a [`ResumePoint`] and the first state of the mirror that went on from it.
+/// Changes between a [`ResumePoint`] and the first state of the resumed mirror.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "is")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "kind")]
 pub enum ChangesSince {
-    /// Exactly this, in byte order. Nothing in it: nothing changed.
+    /// Exact changes, in byte order. Empty lists mean that nothing changed.
     Known {
-        /// Up to this state.
+        /// Revision after the changes.
         revision: u64,
-        /// Packages of skills that are new, or another than before.
+        /// Packages of new or changed skills.
         upserted: Vec<String>,
-        /// Packages that were there, and are not.
+        /// Packages of removed skills.
         removed: Vec<String>,
-        /// Roots of which the state or the diagnostics are others.
+        /// Roots whose state or diagnostics changed.
         roots: Vec<String>,
     },
-    /// More than can be said: read the skills of these roots anew. Skills of other roots are as they
-    /// were.
+    /// The exact changes are unknown: read the skills of these roots again. Skills of other roots
+    /// did not change.
     Unknown {
-        /// Why, in a sentence.
-        why: String,
-        /// The roots whose skills are others, as selected.
+        /// Reason, in one sentence.
+        reason: String,
+        /// Roots with changed skills, as selected.
         roots: Vec<String>,
     },
-}
-
-/// What changed, while it is being told.
-#[derive(Debug, Default)]
-pub(super) struct ChangedIds {
-    pub(super) upserted: BTreeSet<String>,
-    pub(super) removed: BTreeSet<String>,
-    pub(super) roots: BTreeSet<String>,
 }
 
 impl ResumePoint {
-    /// Of what is held now; `None` before the first state.
+    /// Returns the position of a snapshot, or `None` before the first state.
     #[must_use]
-    pub fn from_snapshot(held: &MirrorSnapshot) -> Option<Self> {
-        (!held.epoch.is_empty()).then(|| Self {
-            token: held.resume_token.to_string(),
-            epoch: held.epoch.to_string(),
-            revision: held.revision,
-            fingerprints: fingerprints(&held.catalog),
+    pub fn from_snapshot(snapshot: &MirrorSnapshot) -> Option<Self> {
+        (!snapshot.epoch.is_empty()).then(|| Self {
+            token: snapshot.resume_token.to_string(),
+            epoch: snapshot.epoch.to_string(),
+            revision: snapshot.revision,
+            fingerprints: fingerprints(&snapshot.catalog),
         })
     }
 
-    /// What can be said by the fingerprints alone.
+    /// Returns the changes that the fingerprints show.
     pub(super) fn compare_fingerprints(
         &self,
         catalog: &MirrorCatalog,
         revision: u64,
-        why: String,
+        reason: String,
     ) -> ChangesSince {
         let now = fingerprints(catalog);
         let ids = catalog.roots().iter().map(|root| &root.id);
         let roots: Vec<_> =
             ids.filter(|id| self.fingerprints.get(*id) != now.get(*id)).cloned().collect();
         if roots.is_empty() {
-            return ChangedIds::default().into_changes_since(revision);
+            let (upserted, removed) = (Vec::new(), Vec::new());
+            return ChangesSince::Known { revision, upserted, removed, roots };
         }
-        ChangesSince::Unknown { why, roots }
+        ChangesSince::Unknown { reason, roots }
     }
 }
 
-impl ChangedIds {
-    pub(super) fn into_changes_since(self, revision: u64) -> ChangesSince {
-        ChangesSince::Known {
-            revision,
-            upserted: self.upserted.into_iter().collect(),
-            removed: self.removed.into_iter().collect(),
-            roots: self.roots.into_iter().collect(),
-        }
-    }
-}
-
-/// What the skills of each root come to, as 32 hex digits. Two builds may write them differently, which
-/// makes a root look changed that is not, and never the other way round.
+/// Returns a fingerprint of each root's skills as 32 hex digits. Another build may compute other
+/// fingerprints. Then an unchanged root looks changed, and never the other way round.
 fn fingerprints(catalog: &MirrorCatalog) -> BTreeMap<String, String> {
     let mut by_root: HashMap<&str, Vec<&Skill>> = HashMap::new();
     for skill in catalog.skills() {
@@ -122,7 +103,7 @@ fn fingerprint(root: &RootStatus, skills: &[&Skill]) -> String {
     add(&root.state.to_be_bytes());
     add(&root.reason.to_be_bytes());
     for skill in skills {
-        // A map has no order of its own.
+        // The iteration order of a map is not fixed.
         let metadata: BTreeMap<_, _> = skill.metadata.iter().collect();
         for (key, value) in metadata {
             add(key.as_bytes());
@@ -157,21 +138,22 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_is_of_all_that_a_root_holds() {
+    fn fingerprint_covers_all_skills_of_a_root() {
         let before = catalog(&[("a", "x", "one"), ("b", "y", "two")]);
         let point = ResumePoint { fingerprints: fingerprints(&before), ..ResumePoint::default() };
-        let told = |now: &MirrorCatalog| match point.compare_fingerprints(now, 7, "why".into()) {
-            ChangesSince::Known { upserted, .. } => upserted,
-            ChangesSince::Unknown { roots, .. } => roots,
-        };
-        assert_eq!(told(&before.clone()), [""; 0], "whatever order maps have");
+        let changed_roots =
+            |now: &MirrorCatalog| match point.compare_fingerprints(now, 7, "why".into()) {
+                ChangesSince::Known { upserted, .. } => upserted,
+                ChangesSince::Unknown { roots, .. } => roots,
+            };
+        assert_eq!(changed_roots(&before.clone()), [""; 0], "independent of the order of maps");
         for (now, roots) in [
             (catalog(&[("a", "x", "one"), ("b", "y", "other")]), vec!["b"]),
             (catalog(&[("b", "y", "two")]), vec!["a"]),
             (catalog(&[("a", "x", "one"), ("a", "z", ""), ("b", "y", "two")]), vec!["a"]),
             (catalog(&[]), vec!["a", "b"]),
         ] {
-            assert_eq!(told(&now), roots);
+            assert_eq!(changed_roots(&now), roots);
         }
         let nothing = ResumePoint::default();
         assert!(matches!(

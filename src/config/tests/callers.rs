@@ -1,4 +1,4 @@
-//! What a file says of callers and sockets.
+//! Tests of `callers` and `socket`.
 
 use super::{env, load};
 use crate::bearer::TokenFile;
@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use tempfile::NamedTempFile;
 
-/// A file with a token.
+/// Creates a token file.
 pub(super) fn token(mode: u32) -> NamedTempFile {
     let mut file = NamedTempFile::new().expect("a file");
     file.write_all(b"s3cret\n").expect("written");
@@ -24,7 +24,7 @@ fn reach(dirs: &[&str]) -> AccessScope {
 }
 
 #[test]
-fn rules() {
+fn rules_are_read_and_resolved() {
     let file = token(0o640);
     let text = format!(
         "allow: [/opt/a]\n\
@@ -35,8 +35,11 @@ fn rules() {
          - {{name: t, token_file: {}, roots: [/opt, /opt/a/b, /odd]}}\n",
         file.path().display()
     );
-    let told = load(&text).expect_err("no such group");
-    assert!(told.starts_with("f:4:42: callers[0].gids[0]: \"0x\" is no group"), "{told}");
+    let error = load(&text).expect_err("no such group");
+    assert!(
+        error.starts_with("f:4:42: callers[0].gids[0]: invalid value \"0x\": no group"),
+        "{error}"
+    );
     let config = load(&text.replace("0x, ", "")).expect("good");
     let callers = config.callers.expect("callers");
     let [user, sans, token] = &*callers.callers.rules else { panic!("three rules") };
@@ -46,7 +49,7 @@ fn rules() {
     assert_eq!(sans.sans, names.map(|name| SanPattern::parse(name).expect("a name")));
     assert_eq!(sans.access_scope, reach(&["/base/skills"]));
     assert!(token.needs_token && !token.has_identities());
-    // An id goes before a directory that is spelled alike.
+    // The id of a root takes precedence over a directory of the same name.
     assert_eq!(token.access_scope, reach(&["/opt", "/opt/a/b", "/r"]));
     let files: Vec<_> = callers.token_files.iter().flatten().map(TokenFile::path).collect();
     assert_eq!(files, [file.path()]);
@@ -54,7 +57,7 @@ fn rules() {
 }
 
 #[test]
-fn a_root_that_a_flag_takes_away_gives_nothing() {
+fn a_root_removed_by_a_flag_grants_nothing() {
     let text = "roots: [{id: a, path: /a}]\ncallers: [{name: c, uids: [1], roots: [a]}]\n";
     let root = crate::config::RootFlag { id: Some("b".into()), dir: "/tmp".into() };
     let flags = ServeFlags { roots: vec![root], ..ServeFlags::default() };
@@ -64,7 +67,7 @@ fn a_root_that_a_flag_takes_away_gives_nothing() {
 }
 
 #[test]
-fn sockets() {
+fn mode_and_group_of_sockets() {
     let own = SocketAccess { mode: 0o600, group: None, group_is_optional: false };
     for (text, expected) in [
         ("", own),

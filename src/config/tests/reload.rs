@@ -1,4 +1,4 @@
-//! What a daemon that runs takes over of a new file, key by key, as README's table says it.
+//! Tests that a running daemon applies exactly the keys that the table in README lists.
 
 use super::{callers, load, settings};
 use crate::config::{Config, RESTART_KEYS, RestartRequired};
@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 
 const README: &str = include_str!("../../../README.md");
 
-/// What README says of keys on SIGHUP: the keys of each row, and whether it is that they wait.
+/// Returns the rows of the table in README: the keys, and whether they need a restart.
 fn rows() -> Vec<(Vec<&'static str>, bool)> {
     let (_, table) = README.split_once("\n| key | on SIGHUP |\n").expect("the table");
     let rows = table.lines().skip(1).take_while(|line| line.starts_with('|'));
     let cells = rows.map(|row| row.trim_matches('|').split_once('|').expect("two cells"));
     cells
-        .map(|(keys, says)| {
-            (keys.split('`').skip(1).step_by(2).collect(), says.trim() == "restart")
+        .map(|(keys, needs_restart)| {
+            (keys.split('`').skip(1).step_by(2).collect(), needs_restart.trim() == "restart")
         })
         .collect()
 }
 
-/// The old file, the new one, and what waits of it.
+/// Loads both files and restricts the new one.
 fn reload_onto(
     old: &str,
     new: &str,
@@ -30,11 +30,11 @@ fn reload_onto(
 }
 
 #[test]
-fn each_key_does_what_readme_says() {
+fn keys_are_reloadable_as_documented() {
     let token = callers::token(0o600);
     let path = token.path().display();
     let callers = format!("callers: [{{name: a, token_file: {path}}}]");
-    // For each key of the file, one that says something else of it.
+    // A file with another value for each key.
     let changes = [
         ("environment_ids", "environment_ids: [b]"),
         ("listen", "listen: ['unix:/x']"),
@@ -59,29 +59,28 @@ fn each_key_does_what_readme_says() {
         ("traces", "traces: {otlp: 'http://127.0.0.1:1'}"),
     ];
     let rows = rows();
-    let says = |key: &str| {
+    let needs_restart = |key: &str| {
         let rows: Vec<_> = rows.iter().filter(|(keys, _)| keys.contains(&key)).collect();
-        let [(_, waits)] = rows[..] else {
-            panic!("README says {} times what {key} does", rows.len())
-        };
-        *waits
+        let [(_, restart)] = rows[..] else { panic!("README has {} rows for {key}", rows.len()) };
+        *restart
     };
     for (key, text) in changes {
-        let (now, waits) = reload_onto("", text, |_| true);
-        let expected: &[&str] = if says(key) { &[key] } else { &[] };
-        assert_eq!(waits.keys, expected, "{text}");
+        let (now, restart) = reload_onto("", text, |_| true);
+        let expected: &[&str] = if needs_restart(key) { &[key] } else { &[] };
+        assert_eq!(restart.keys, expected, "{text}");
         let (old, new) = (load("").expect("good"), load(text).expect("good"));
         let [now, old, new] = [now, old, new].map(|config| format!("{config:?}"));
-        // All of the old, or all of the new: these keys are one each.
-        assert_eq!(now, if says(key) { old } else { new }, "{text}");
+        // Each file changes one key, so the result is the old or the new configuration.
+        assert_eq!(now, if needs_restart(key) { old } else { new }, "{text}");
     }
-    let mut told: BTreeSet<&str> = changes.iter().map(|(key, _)| *key).collect();
-    // Takes files; tested with a daemon.
-    assert!(!says("tls"));
-    told.insert("tls");
+    let mut tested: BTreeSet<&str> = changes.iter().map(|(key, _)| *key).collect();
+    // Needs certificate files; tested with a daemon.
+    assert!(!needs_restart("tls"));
+    tested.insert("tls");
     let in_readme: BTreeSet<&str> = rows.iter().flat_map(|(keys, _)| keys.clone()).collect();
-    assert_eq!(in_readme, told);
-    let at_start: BTreeSet<&str> = told.iter().copied().filter(|key| says(key)).collect();
+    assert_eq!(in_readme, tested);
+    let at_start: BTreeSet<&str> =
+        tested.iter().copied().filter(|key| needs_restart(key)).collect();
     let expected = RESTART_KEYS.into_iter().filter(|key| *key != "tls");
     assert_eq!(at_start, expected.collect());
     for (section, keys) in settings::SECTIONS {
@@ -89,28 +88,28 @@ fn each_key_does_what_readme_says() {
             let whole =
                 if section.is_empty() { (*key).to_owned() } else { format!("{section}.{key}") };
             let is_named = |name: &&str| *name == section || *name == whole;
-            let holds_more = told.iter().any(|name| name.starts_with(&format!("{whole}.")));
-            assert!(told.iter().any(is_named) || holds_more, "README says not what {whole} does");
+            let holds_more = tested.iter().any(|name| name.starts_with(&format!("{whole}.")));
+            assert!(tested.iter().any(is_named) || holds_more, "README does not list {whole}");
         }
     }
 }
 
 #[test]
-fn directories_that_the_sandbox_closes_wait() {
+fn directories_outside_the_sandbox_need_a_restart() {
     let old = "allow: [/a]\nroots: [{id: r, path: /r}]";
     let new = "allow: [/a, /b/x, /c]\n\
                roots: [{id: r, path: /r}, {id: s, path: /b/s}, {id: t, path: /t}]";
     let may_read = |dir: &Path| dir.starts_with("/b");
-    let (taken, waits) = reload_onto(old, new, may_read);
-    assert_eq!(waits.keys, ["allow", "roots"]);
-    assert_eq!(waits.unreadable_dirs, ["/c", "/t"].map(PathBuf::from));
-    assert_eq!(taken.allowed_dirs, ["/r", "/b/s", "/a", "/b/x"].map(PathBuf::from));
-    assert_eq!(taken.extra_allowed_dirs(), ["/a", "/b/x"].map(PathBuf::from));
-    let ids: Vec<_> = taken.published_roots.iter().map(|root| root.id.as_str()).collect();
+    let (merged, restart) = reload_onto(old, new, may_read);
+    assert_eq!(restart.keys, ["allow", "roots"]);
+    assert_eq!(restart.unreadable_dirs, ["/c", "/t"].map(PathBuf::from));
+    assert_eq!(merged.allowed_dirs, ["/r", "/b/s", "/a", "/b/x"].map(PathBuf::from));
+    assert_eq!(merged.extra_allowed_dirs(), ["/a", "/b/x"].map(PathBuf::from));
+    let ids: Vec<_> = merged.published_roots.iter().map(|root| root.id.as_str()).collect();
     assert_eq!(ids, ["r", "s"]);
-    // What was there goes, and comes back, whatever may be read.
-    let (fewer, waits) = reload_onto(old, "allow: []", |_| false);
-    assert_eq!((fewer.allowed_dirs.len(), waits), (0, RestartRequired::default()));
-    let (same, waits) = reload_onto(old, old, |_| false);
-    assert_eq!((same.allowed_dirs.len(), waits), (2, RestartRequired::default()));
+    // Known directories can be removed and added again without a check of the sandbox.
+    let (fewer, restart) = reload_onto(old, "allow: []", |_| false);
+    assert_eq!((fewer.allowed_dirs.len(), restart), (0, RestartRequired::default()));
+    let (same, restart) = reload_onto(old, old, |_| false);
+    assert_eq!((same.allowed_dirs.len(), restart), (2, RestartRequired::default()));
 }

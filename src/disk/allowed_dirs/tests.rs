@@ -1,4 +1,4 @@
-//! Grounds that end at a bound.
+//! Tests of resolving and opening, mainly with an access scope.
 
 use super::{AllowedDirs, AllowedDirsSnapshot, OpenMethod, ResolveError};
 use crate::domain::{RelPath, ResolvedPath};
@@ -22,24 +22,24 @@ fn tree() -> (TempDir, PathBuf) {
     (tmp, top)
 }
 
-fn allowed_dirs(top: &Path, bound: &[&str]) -> AllowedDirs {
+fn allowed_dirs(top: &Path, scope: &[&str]) -> AllowedDirs {
     let join = |dirs: &[&str]| dirs.iter().map(|dir| top.join(dir)).collect();
-    AllowedDirs::with_access_scope(OpenMethod::probe(), join(&["a", "b"]), join(bound))
+    AllowedDirs::with_access_scope(OpenMethod::probe(), join(&["a", "b"]), join(scope))
 }
 
-fn snapshot(top: &Path, bound: &[&str]) -> Arc<AllowedDirsSnapshot> {
-    allowed_dirs(top, bound).snapshot_for_path(b"/")
+fn snapshot(top: &Path, scope: &[&str]) -> Arc<AllowedDirsSnapshot> {
+    allowed_dirs(top, scope).snapshot_for_path(b"/")
 }
 
-fn resolve(ground: &AllowedDirsSnapshot, path: &Path) -> Result<ResolvedPath, ResolveError> {
-    ground.resolve(path.as_os_str().as_bytes())
+fn resolve(snapshot: &AllowedDirsSnapshot, path: &Path) -> Result<ResolvedPath, ResolveError> {
+    snapshot.resolve(path.as_os_str().as_bytes())
 }
 
 #[test]
 fn nothing_outside_the_access_scope_is_resolved_or_opened() {
     let (_tmp, top) = tree();
     let whole = AllowedDirs::new(vec![top.join("a"), top.join("b")]).snapshot_for_path(b"/");
-    for (bound, path, expected) in [
+    for (scope, path, expected) in [
         (&["a/in"][..], "a/in", Ok(())),
         (&["a/in"], "a/in/deep", Ok(())),
         (&["a/in"], "to-in/deep", Ok(())),
@@ -50,11 +50,11 @@ fn nothing_outside_the_access_scope_is_resolved_or_opened() {
         (&["a/in"], "a/none", Err(ResolveError::Outside)),
         (&["a/in"], "a/inn", Err(ResolveError::Outside)),
         (&["a/in"], "b", Err(ResolveError::Outside)),
-        // A link names what it leads to, and a directory that is not there yet names itself.
+        // A link in the scope stands for its target. A directory of the scope need not exist.
         (&["to-in"], "a/in/deep", Ok(())),
         (&["a/none"], "a/none", Err(ResolveError::Missing)),
         (&["a/none"], "a/in", Err(ResolveError::Outside)),
-        // What is above allowed roots gives these, and what is beside them nothing.
+        // A directory above allowed directories stands for them. Other directories add nothing.
         (&["."], "a/out", Ok(())),
         (&["."], "b", Ok(())),
         (&["."], ".", Err(ResolveError::Outside)),
@@ -62,16 +62,19 @@ fn nothing_outside_the_access_scope_is_resolved_or_opened() {
         (&[], "a", Err(ResolveError::Outside)),
         (&["a/in", "b"], "b", Ok(())),
     ] {
-        let ground = snapshot(&top, bound);
-        let resolved = resolve(&ground, &top.join(path));
-        assert_eq!(resolved.clone().map(drop), expected, "{bound:?} {path}");
-        // Whoever has a spot from elsewhere cannot open it either.
+        let snapshot = snapshot(&top, scope);
+        let resolved = resolve(&snapshot, &top.join(path));
+        assert_eq!(resolved.clone().map(drop), expected, "{scope:?} {path}");
+        // A path from another snapshot cannot be opened either.
         let flags = OFlags::PATH | OFlags::DIRECTORY;
-        if let Ok(spot) = resolve(&whole, &top.join(path)) {
-            let opened = ground.open(&spot, flags).map(drop);
+        if let Ok(located) = resolve(&whole, &top.join(path)) {
+            let opened = snapshot.open(&located, flags).map(drop);
             let expected = if expected.is_ok() { Ok(()) } else { Err(Errno::XDEV) };
-            assert_eq!(opened, expected, "{bound:?} {path}");
-            assert!(ground.without_access_scope().open(&spot, flags).is_ok(), "{bound:?} {path}");
+            assert_eq!(opened, expected, "{scope:?} {path}");
+            assert!(
+                snapshot.without_access_scope().open(&located, flags).is_ok(),
+                "{scope:?} {path}"
+            );
         }
     }
 }
@@ -82,35 +85,37 @@ fn a_path_is_located_among_directories_with_similar_names() {
     for dir in ["a-b/in", "a.b"] {
         fs::create_dir_all(top.join(dir)).expect("a directory");
     }
-    let given = ["a-b", "a/in", "b", "a", "a.b"].map(|dir| top.join(dir));
-    let ground = AllowedDirs::new(given.to_vec()).snapshot_for_path(b"/");
+    let configured = ["a-b", "a/in", "b", "a", "a.b"].map(|dir| top.join(dir));
+    let snapshot = AllowedDirs::new(configured.to_vec()).snapshot_for_path(b"/");
     for path in ["a", "a/in", "a/in/deep", "a/out", "a-b", "a-b/in", "a.b", "b"] {
-        let spot = resolve(&ground, &top.join(path)).expect(path);
-        assert_eq!(ground.absolute_path(&spot), top.join(path));
+        let resolved = resolve(&snapshot, &top.join(path)).expect(path);
+        assert_eq!(snapshot.absolute_path(&resolved), top.join(path));
     }
     for path in [".", "a-", "a-b.c", "aa", "c"] {
-        assert_eq!(resolve(&ground, &top.join(path)), Err(ResolveError::Outside), "{path}");
+        assert_eq!(resolve(&snapshot, &top.join(path)), Err(ResolveError::Outside), "{path}");
     }
-    // The file system's own root holds everything.
-    let ground = AllowedDirs::new(vec![top.join("a"), "/".into()]).snapshot_for_path(b"/");
-    let spot = resolve(&ground, &top.join("b")).expect("inside");
-    assert_eq!(ground.absolute_path(&spot), top.join("b"));
+    // The root of the file system holds every path.
+    let snapshot = AllowedDirs::new(vec![top.join("a"), "/".into()]).snapshot_for_path(b"/");
+    let resolved = resolve(&snapshot, &top.join("b")).expect("inside");
+    assert_eq!(snapshot.absolute_path(&resolved), top.join("b"));
 }
 
 #[test]
 fn a_directory_that_becomes_a_link_is_not_followed() {
     let (_tmp, top) = tree();
-    let ground = snapshot(&top, &["a/in"]);
-    let spot = resolve(&ground, &top.join("a/in/deep")).expect("inside");
+    let snapshot = snapshot(&top, &["a/in"]);
+    let resolved = resolve(&snapshot, &top.join("a/in/deep")).expect("inside");
     fs::remove_dir(top.join("a/in/deep")).expect("removed");
     symlink("../out", top.join("a/in/deep")).expect("a link");
-    assert_eq!(ground.open(&spot, OFlags::PATH).map(drop), Err(Errno::LOOP));
-    // Nor where the bound itself becomes one.
+    assert_eq!(snapshot.open(&resolved, OFlags::PATH).map(drop), Err(Errno::LOOP));
+    // The same holds if the directory of the scope becomes a link.
     fs::rename(top.join("a/in"), top.join("a/was")).expect("renamed");
     symlink("out", top.join("a/in")).expect("a link");
-    let bound =
-        ResolvedPath { dir_index: spot.dir_index, rel_path: RelPath::new(b"in").expect("a path") };
-    assert_eq!(ground.open(&bound, OFlags::PATH).map(drop), Err(Errno::LOOP));
+    let scope = ResolvedPath {
+        dir_index: resolved.dir_index,
+        rel_path: RelPath::new(b"in").expect("a path"),
+    };
+    assert_eq!(snapshot.open(&scope, OFlags::PATH).map(drop), Err(Errno::LOOP));
 }
 
 #[test]
@@ -131,28 +136,28 @@ fn the_snapshot_is_replaced_when_a_scope_link_is_retargeted() {
 fn a_path_that_leaves_and_returns_does_not_leak_existence() {
     let (_tmp, top) = tree();
     fs::create_dir(top.join("there")).expect("a directory");
-    let ground = AllowedDirs::new(vec![top.join("a")]).snapshot_for_path(b"/");
+    let snapshot = AllowedDirs::new(vec![top.join("a")]).snapshot_for_path(b"/");
     for (path, expected) in [
         ("there/../a/in", Err(ResolveError::Outside)),
         ("gone/../a/in", Err(ResolveError::Outside)),
         ("a/in/../in", Ok(())),
         ("a/in/../../a/in", Ok(())),
         ("a/gone/../in", Err(ResolveError::Missing)),
-        // A link outside is not the caller's text.
+        // The caller did not write the target of a link outside.
         ("to-in/deep", Ok(())),
     ] {
-        assert_eq!(resolve(&ground, &top.join(path)).map(drop), expected, "{path}");
+        assert_eq!(resolve(&snapshot, &top.join(path)).map(drop), expected, "{path}");
     }
-    let holder = resolve(&ground, &top.join("a/in")).expect("inside");
+    let holder = resolve(&snapshot, &top.join("a/in")).expect("inside");
     for (target, expected) in [
         ("../../there/../a/in", Err(ResolveError::Outside)),
         ("../../gone/../a/in", Err(ResolveError::Outside)),
         ("../../a/in/deep", Ok(())),
     ] {
-        let followed = ground.resolve_link(&holder, target.as_bytes());
+        let followed = snapshot.resolve_link(&holder, target.as_bytes());
         assert_eq!(followed.map(drop), expected, "{target}");
     }
-    // What the operator wrote may take any way.
-    let given = AllowedDirs::new(vec![top.join("there/../a")]).snapshot_for_path(b"/");
-    assert_eq!(resolve(&given, &top.join("there/../a")).map(drop), Ok(()));
+    // A path from the configuration may leave the allowed directories on the way.
+    let configured = AllowedDirs::new(vec![top.join("there/../a")]).snapshot_for_path(b"/");
+    assert_eq!(resolve(&configured, &top.join("there/../a")).map(drop), Ok(()));
 }

@@ -12,15 +12,15 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A root with a package `a`, and what reads in it.
+/// A root with a package `a`, and the state for reading it.
 struct ReadFixture {
     tmp: TempDir,
     allowed: AllowedDirs,
-    versions: DigestCache,
+    digests: DigestCache,
 }
 
 impl ReadFixture {
-    /// `None`, which it says, where files for tests are on no disk.
+    /// Prints a message and returns `None` if temporary files are not on a local disk.
     #[allow(clippy::print_stderr)]
     fn new(opener: OpenMethod) -> Option<Self> {
         let tmp = tempfile::tempdir().expect("temp dir");
@@ -28,11 +28,11 @@ impl ReadFixture {
         let file = tmp.path().join("top/root/a/f");
         fs::write(&file, "First.").expect("write");
         if !is_on_local_disk(&File::open(file).expect("open")) {
-            eprintln!("SKIPPED: temporary files are on a filesystem that is always waited for");
+            eprintln!("SKIPPED: temporary files are not on a local disk");
             return None;
         }
         let allowed = AllowedDirs::with_opener(opener, vec![tmp.path().join("top")]);
-        Some(Self { tmp, allowed, versions: DigestCache::default() })
+        Some(Self { tmp, allowed, digests: DigestCache::default() })
     }
 
     fn top(&self) -> PathBuf {
@@ -43,11 +43,11 @@ impl ReadFixture {
         self.top().join("root/a/f")
     }
 
-    /// What is read of a file below the package: out of memory, and then by whoever may wait.
+    /// Reads a file below the package, first from the page cache and then with a blocking read.
     fn read_both(&self, path: &Path, resource: &str) -> (Option<String>, Option<String>) {
         let (packages, rules) = (DisabledPackages::default(), DisableRules::default());
-        let off = DisabledSkills { packages: &packages, rules: &rules, published: &[] };
-        let declaring = &ManifestFiles::default();
+        let disabled_skills = DisabledSkills { packages: &packages, rules: &rules, published: &[] };
+        let manifest_files = &ManifestFiles::default();
         let rel = |text: &str| RelPath::new(text.as_bytes()).expect("a relative path");
         let page = FilePageRequest {
             package: &rel("a"),
@@ -58,8 +58,8 @@ impl ReadFixture {
             rules: ReadRules {
                 skipped_dirs: &[],
                 follow_links: true,
-                disabled_skills: off,
-                manifest_files: declaring,
+                disabled_skills,
+                manifest_files,
                 plugin: None,
             },
             max_file_bytes: 1 << 20,
@@ -68,13 +68,14 @@ impl ReadFixture {
             Some(PageBody::Text(text) | PageBody::Bytes(text)) => {
                 String::from_utf8(text.as_ref().to_vec()).expect("text")
             }
-            None => panic!("a body is wanted"),
+            None => panic!("the page has no body"),
         };
         let path = path.as_os_str().as_bytes();
-        let cached = read_page_cached(&self.allowed, path, &page, &self.versions);
-        let (_waiting, wanted) = CancelToken::new();
+        let cached = read_page_cached(&self.allowed, path, &page, &self.digests);
+        let (_guard, cancel_token) = CancelToken::new();
         let root = self.allowed.resolve(path).ok();
-        let other = root.and_then(|root| read_page(&root, &page, &self.versions, &wanted).ok());
+        let other =
+            root.and_then(|root| read_page(&root, &page, &self.digests, &cancel_token).ok());
         (cached.map(|read| text(read.body)), other.map(|read| text(read.body)))
     }
 
@@ -83,20 +84,20 @@ impl ReadFixture {
     }
 }
 
-fn uncached_only(waited: &str) -> (Option<String>, Option<String>) {
-    (None, Some(waited.to_owned()))
+fn uncached_only(blocking: &str) -> (Option<String>, Option<String>) {
+    (None, Some(blocking.to_owned()))
 }
 
-/// Reads until the kernel has all of it in memory: it may say at any time that it has not, as while
-/// somebody renames anything.
+/// Reads until the kernel has the page in memory. Even then a cached read may fail at any time, for
+/// example during a rename.
 fn assert_becomes_cached(read: impl Fn() -> (Option<String>, Option<String>), both: &str) {
     let is_cached = (0..1_000).any(|_| {
-        let (cached, waited) = read();
-        assert_eq!(waited.as_deref(), Some(both));
+        let (cached, blocking) = read();
+        assert_eq!(blocking.as_deref(), Some(both));
         assert!(cached.as_deref().is_none_or(|cached| cached == both), "{cached:?}");
         cached.is_some()
     });
-    assert!(is_cached, "never in memory");
+    assert!(is_cached, "the page was never cached");
 }
 
 #[test]
@@ -142,7 +143,7 @@ fn a_retargeted_root_link_misses_the_cache() {
     symlink("other", &link).expect("link");
     assert_eq!(linked(), uncached_only("Other."));
     assert_becomes_cached(linked, "Other.");
-    // The allowed directory is moved away, and reached by a link again.
+    // The allowed directory is moved away, and the path leads to it by a link.
     fs::rename(reader.top(), reader.tmp.path().join("away")).expect("rename");
     fs::create_dir(reader.top()).expect("mkdir");
     symlink(reader.tmp.path().join("away/other"), &link).expect("link");
@@ -159,8 +160,8 @@ fn a_replaced_allowed_directory_misses_the_cache() {
     assert_eq!(reader.read_from_root(), (None, None));
     fs::create_dir_all(reader.file().parent().expect("a directory")).expect("dirs");
     fs::write(reader.file(), "Other.").expect("write");
-    let (cached, waited) = reader.read_from_root();
-    assert!(cached.is_none() && waited.as_deref() != Some("First."), "{cached:?} {waited:?}");
+    let (cached, blocking) = reader.read_from_root();
+    assert!(cached.is_none() && blocking.as_deref() != Some("First."), "{cached:?} {blocking:?}");
     fs::remove_dir_all(reader.top()).expect("remove");
     symlink(&away, reader.top()).expect("link");
     assert_eq!(reader.read_from_root().0, None);

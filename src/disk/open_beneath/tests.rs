@@ -1,4 +1,4 @@
-// What was skipped is said.
+// Skipped tests print the reason.
 #![allow(clippy::print_stdout)]
 
 use super::{OpenMethod, check_beneath};
@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-/// How `disk` opens things: to look, to pass through, to list, to read.
+/// Flags of the `disk` module: to read attributes, to pass through, to list, to read.
 const OPEN_FLAGS: [OFlags; 4] = [
     OFlags::PATH.union(OFlags::NOFOLLOW),
     OFlags::PATH.union(OFlags::DIRECTORY),
@@ -23,18 +23,18 @@ fn open_dir(dir: &Path) -> OwnedFd {
     open(dir, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).expect("a directory")
 }
 
-/// What an opening gave: which thing, or which error.
+/// Returns the identity of the opened file, or the error.
 fn inode_and_type(opened: Io<OwnedFd>) -> Result<(u64, FileType), Errno> {
     let stat = fstat(opened?)?;
     Ok((stat.st_ino, FileType::from_raw_mode(stat.st_mode)))
 }
 
 fn has_openat2() -> bool {
-    let had = OpenMethod::probe() == OpenMethod::Openat2;
-    if !had {
-        println!("SKIPPED: openat2(2) is not to be had here, so there is nothing to compare with");
+    let available = OpenMethod::probe() == OpenMethod::Openat2;
+    if !available {
+        println!("SKIPPED: openat2(2) is not available");
     }
-    had
+    available
 }
 
 fn open_methods() -> Vec<OpenMethod> {
@@ -49,22 +49,22 @@ fn paths() -> impl Strategy<Value = String> {
     proptest::collection::vec(proptest::sample::select(&NAMES[..]), 1..5).prop_map(|n| n.join("/"))
 }
 
-/// Builds what can be built of places and what is to be there.
+/// Creates a tree. Entries whose parent is not a directory, or that exist, are skipped.
 fn build(top: &Path, tree: &[(String, u8, String)]) {
-    for (place, kind, target) in tree {
-        let path = top.join(place);
+    for (name, kind, target) in tree {
+        let path = top.join(name);
         let parent = path.parent().expect("below the top");
         if path.symlink_metadata().is_ok() || fs::create_dir_all(parent).is_err() {
             continue;
         }
-        let done = match kind {
+        let result = match kind {
             0..=2 => fs::create_dir(&path),
-            3 | 4 => fs::write(&path, place),
+            3 | 4 => fs::write(&path, name),
             5 => symlink(target, &path),
             6 => symlink(top.join(target), &path),
             _ => mkfifoat(CWD, &path, Mode::RUSR).map_err(Into::into),
         };
-        done.expect("nothing is there yet");
+        result.expect("the path does not exist yet");
     }
 }
 
@@ -74,7 +74,7 @@ proptest! {
     #[test]
     fn both_methods_agree(
         tree in proptest::collection::vec((paths(), 0u8..8, paths()), 1..12),
-        asked in proptest::collection::vec(paths(), 1..12),
+        others in proptest::collection::vec(paths(), 1..12),
     ) {
         if !has_openat2() {
             return Ok(());
@@ -82,11 +82,11 @@ proptest! {
         let tmp = tempfile::tempdir().expect("a directory");
         build(tmp.path(), &tree);
         let base = open_dir(tmp.path());
-        for path in tree.iter().map(|(place, ..)| place).chain(&asked) {
-            for way in OPEN_FLAGS {
+        for path in tree.iter().map(|(name, ..)| name).chain(&others) {
+            for flags in OPEN_FLAGS {
                 let [one, other] = [OpenMethod::Openat2, OpenMethod::Openat]
-                    .map(|opener| inode_and_type(opener.open(&base, path.as_bytes(), way)));
-                prop_assert_eq!(one, other, "{} {:?} in {:?}", path, way, tree);
+                    .map(|opener| inode_and_type(opener.open(&base, path.as_bytes(), flags)));
+                prop_assert_eq!(one, other, "{} {:?} in {:?}", path, flags, tree);
             }
         }
     }
@@ -102,10 +102,10 @@ fn both_methods_agree_on_long_paths() {
     let name = "n".repeat(255);
     let long = [name.as_str(); 16].join("/");
     for path in [&long[..], &long[1..], &"n".repeat(256), "n", &"n/".repeat(3_000)] {
-        for way in OPEN_FLAGS {
+        for flags in OPEN_FLAGS {
             let [one, other] = [OpenMethod::Openat2, OpenMethod::Openat]
-                .map(|opener| inode_and_type(opener.open(&base, path.as_bytes(), way)));
-            assert_eq!(one, other, "{} bytes {way:?}", path.len());
+                .map(|opener| inode_and_type(opener.open(&base, path.as_bytes(), flags)));
+            assert_eq!(one, other, "{} bytes {flags:?}", path.len());
         }
     }
 }
@@ -117,8 +117,9 @@ fn both_methods_refuse_links_on_an_absolute_path() {
     fs::create_dir_all(top.join("a/b")).expect("directories");
     fs::write(top.join("f"), "").expect("a file");
     symlink("a", top.join("l")).expect("a link");
-    let inode =
-        |path: &str| inode_and_type(open(path, OFlags::PATH, Mode::empty())).expect("it is there");
+    let inode = |path: &str| {
+        inode_and_type(open(path, OFlags::PATH, Mode::empty())).expect("the file exists")
+    };
     for opener in open_methods() {
         let opened = |name: &str| {
             inode_and_type(opener.open_absolute_dir(top.join(name).as_os_str().as_encoded_bytes()))
@@ -140,7 +141,7 @@ fn both_methods_refuse_links_on_an_absolute_path() {
 #[test]
 fn a_file_that_was_moved_out_or_replaced_is_not_beneath() {
     if !Path::new("/proc/self/fd").exists() {
-        println!("SKIPPED: /proc is not mounted here");
+        println!("SKIPPED: /proc is not mounted");
         return;
     }
     let tmp = tempfile::tempdir().expect("a directory");
@@ -153,7 +154,7 @@ fn a_file_that_was_moved_out_or_replaced_is_not_beneath() {
         OpenMethod::Openat.open(&base, name.as_bytes(), OFlags::RDONLY).expect("beneath")
     };
     let dir = OpenMethod::Openat.open(&base, b"d/e", OFlags::PATH).expect("beneath");
-    // No caller asks for it: what comes out above the base is not handed over.
+    // No caller uses such a path. A file above the base is never returned.
     for above in [&b".."[..], b"../out", b"d/../../out"] {
         for opener in open_methods() {
             assert_eq!(inode_and_type(opener.open(&base, above, OFlags::PATH)), Err(Errno::XDEV));

@@ -157,7 +157,10 @@ fn an_invalid_field_is_omitted() {
         assert_eq!((found, severity), code, "{yaml}");
     }
     let (sidecar, problems) = found("permissions: {network: false}");
-    assert_eq!((sidecar.permissions.expect("permissions").network, problems), (Some(false), vec![]));
+    assert_eq!(
+        (sidecar.permissions.expect("permissions").network, problems),
+        (Some(false), vec![])
+    );
 }
 
 #[test]

@@ -1,51 +1,55 @@
-//! One value of `:authority`, as its bytes come: what makes it a path is overwritten, in as many
-//! bytes. An authority that `h2` takes stays as it is, but for a percent sign in its user name.
-//! Plain or in the Huffman code of RFC 7541, appendix B.
+//! Overwrites the characters that make a value of `:authority` a path, without changing its length.
+//! Values arrive in pieces, plain or in the Huffman code of RFC 7541, appendix B. Authorities that
+//! `h2` accepts stay unchanged, except for a percent sign in the user name.
 
-/// What a byte that may not stay becomes.
+/// Replacement of characters that no host name has.
 const REPLACEMENT: u8 = b'-';
 
-/// A value in which there may be something to overwrite.
+/// Value of `:authority` that arrives in pieces.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum AuthorityValue {
+pub(super) struct AuthorityValue(ValueState);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum ValueState {
     Plain(PlainValueState),
     Huffman(HuffmanValueState),
 }
 
-/// What the bytes so far say of the value.
+/// Kind of a plain value, as far as its bytes so far tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum PlainValueState {
-    /// There was none yet.
+enum PlainValueState {
+    /// No byte arrived yet.
     Empty,
-    /// It may be an authority.
+    /// Possibly a valid authority.
     Name,
-    /// There was a percent sign or a slash: whatever else no host's name has goes, too.
+    /// Path: a percent sign or a slash arrived. All other characters that no host name has are
+    /// overwritten, too.
     Path,
-    /// An IPv6 address, whose zone may have a percent sign.
+    /// IPv6 address, whose zone may contain a percent sign.
     Address,
 }
 
-/// The bits so far of the character that is not complete yet.
+/// Bits of an incomplete Huffman code.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct HuffmanValueState {
+struct HuffmanValueState {
     code: u32,
     bits: usize,
 }
 
 impl AuthorityValue {
     pub(super) fn new(huffman: bool) -> Self {
-        if huffman {
-            Self::Huffman(HuffmanValueState::default())
+        Self(if huffman {
+            ValueState::Huffman(HuffmanValueState::default())
         } else {
-            Self::Plain(PlainValueState::Empty)
-        }
+            ValueState::Plain(PlainValueState::Empty)
+        })
     }
 
-    /// Goes on with the value's next bytes.
+    /// Rewrites the next bytes of the value.
     pub(super) fn rewrite(&mut self, bytes: &mut [u8]) {
-        match self {
-            Self::Plain(plain) => bytes.iter_mut().for_each(|byte| plain.rewrite(byte)),
-            Self::Huffman(huffman) => bytes.iter_mut().for_each(|byte| huffman.rewrite(byte)),
+        match &mut self.0 {
+            ValueState::Plain(plain) => bytes.iter_mut().for_each(|byte| plain.rewrite(byte)),
+            ValueState::Huffman(huffman) => bytes.iter_mut().for_each(|byte| huffman.rewrite(byte)),
         }
     }
 }
@@ -57,36 +61,36 @@ impl PlainValueState {
             (Self::Path, _) | (_, b'%' | b'/') => Self::Path,
             (Self::Empty | Self::Name, _) => Self::Name,
         };
-        let may_stay = byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
-        if *self == Self::Path && !may_stay {
+        let is_host_char = byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
+        if *self == Self::Path && !is_host_char {
             *byte = REPLACEMENT;
         }
     }
 }
 
 impl HuffmanValueState {
-    /// One more than the last code of each length; 0 where no code has it. The codes of a length
-    /// follow one upon the other, and longer ones begin with more, so that these tell where each
-    /// code ends.
+    /// Exclusive end of the codes of each length; 0 if no code has the length. The codes of one
+    /// length are consecutive, and longer codes start with larger bits. So a code below the end is
+    /// complete.
     const CODE_ENDS: [u32; 16] =
         [0, 0, 0, 0, 0, 0xa, 0x2e, 0x7c, 0xfe, 0, 0x3fd, 0x7fd, 0xffc, 0x1ffe, 0x3ffe, 0x7fff];
 
-    /// Turns the last two bits of a percent sign (010101) to make it a dot (010111), and the last
-    /// of a slash (011000) to make it a three (011001). Of these bits each can be told by what is
-    /// before it, so that no byte must wait for the next; a space (010100) becomes a hyphen (010110)
-    /// by that, and is no part of an authority either.
+    /// Sets a bit in the code of a percent sign (010101), which becomes a dot (010111), and in the
+    /// code of a slash (011000), which becomes a three (011001). The preceding bits identify both,
+    /// so no byte has to wait for the next one. The code of a space (010100), which is also invalid
+    /// in an authority, becomes a hyphen (010110).
     fn rewrite(&mut self, byte: &mut u8) {
-        for place in (0..8).rev() {
-            let in_question = matches!((self.bits, self.code), (4, 0b0101) | (5, 0b01100));
-            if in_question {
-                *byte |= 1 << place;
+        for bit in (0..8).rev() {
+            let is_invalid = matches!((self.bits, self.code), (4, 0b0101) | (5, 0b01100));
+            if is_invalid {
+                *byte |= 1 << bit;
             }
-            self.code = self.code << 1 | u32::from(*byte >> place & 1);
+            self.code = self.code << 1 | u32::from(*byte >> bit & 1);
             self.bits += 1;
             match Self::CODE_ENDS.get(self.bits) {
                 Some(end) if self.code < *end => *self = Self::default(),
                 Some(_) => {}
-                // No character of a path: from here on nothing is told apart.
+                // No character of a path has a code this long. Stop decoding.
                 None => *self = Self { code: 0, bits: Self::CODE_ENDS.len() },
             }
         }

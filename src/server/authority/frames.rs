@@ -1,15 +1,15 @@
-//! What a client sends over HTTP/2, as its bytes come: finds the blocks of header fields in the
-//! frames and has them mended. Whatever it does not expect ends the search for good, and the rest
-//! goes through as it is. Layouts: RFC 9113, sections 3.4, 4 and 6.
+//! Incremental parser of HTTP/2 frames that passes header blocks to [`HeaderBlock`]. After
+//! unexpected bytes, the parser leaves the rest of the connection unchanged. Layouts: RFC 9113,
+//! sections 3.4, 4 and 6.
 
-use super::header_block::{HeaderBlockState, Http2ParseError};
+use super::header_block::{HeaderBlock, Http2ParseError};
 
-/// What a connection begins with.
+/// First bytes of a connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The size of a frame's head.
-const HEAD: usize = 9;
-/// The largest frame that is allowed as long as the server asks for no other.
-const MAX_FRAME: usize = 16_384;
+/// Size of a frame header.
+const FRAME_HEADER_LEN: usize = 9;
+/// Largest frame unless the server announces another size.
+const MAX_FRAME_LEN: usize = 16_384;
 const HEADERS: u8 = 1;
 const PUSH_PROMISE: u8 = 5;
 const CONTINUATION: u8 = 9;
@@ -17,38 +17,39 @@ const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
-/// Overwrites, in place, what no authority may have in each `:authority` that a client sends.
+/// Overwrites invalid characters of each `:authority` in the bytes of a client, in place.
 #[derive(Debug, Default)]
 pub struct AuthorityRewriter {
     state: FrameState,
-    header_block: HeaderBlockState,
-    /// The stream whose block goes on in the next frame.
+    header_block: HeaderBlock,
+    /// Stream whose header block continues in the next frame.
     continued_stream: Option<[u8; 4]>,
 }
 
-/// Where the next byte is.
+/// Position of the next byte.
 #[derive(Debug)]
 enum FrameState {
-    /// In the preface, after so many bytes.
+    /// In the preface, after this many bytes.
     Preface(usize),
-    /// In a frame's head, after so many bytes.
-    Head([u8; HEAD], usize),
-    /// At the length of a frame's padding; so much follows.
-    Padding { priority: usize, rest: usize, ends: bool },
-    /// In a frame's payload.
+    /// In a frame header, after this many bytes.
+    Header([u8; FRAME_HEADER_LEN], usize),
+    /// At the padding length of a frame; `rest` bytes follow.
+    Padding { priority: usize, rest: usize, ends_block: bool },
+    /// In the payload of a frame.
     Payload(FramePayload),
-    /// After something that was not expected.
+    /// After unexpected bytes.
     Unparsable,
 }
 
-/// How much is left of each part of a frame's payload.
+/// Remaining bytes of each part of a payload.
 #[derive(Debug)]
 struct FramePayload {
-    before: usize,
+    /// Bytes before the header block.
+    prefix: usize,
     block: usize,
-    after: usize,
-    /// Whether the block ends with this frame.
-    ends: bool,
+    padding: usize,
+    /// Whether the header block ends with this frame.
+    ends_block: bool,
 }
 
 impl Default for FrameState {
@@ -58,7 +59,7 @@ impl Default for FrameState {
 }
 
 impl AuthorityRewriter {
-    /// Goes on with the next bytes of the connection, however they are cut.
+    /// Parses and rewrites the next bytes of the connection.
     pub fn rewrite(&mut self, mut bytes: &mut [u8]) {
         while !bytes.is_empty() {
             let Ok(done) = self.advance(bytes) else {
@@ -69,7 +70,7 @@ impl AuthorityRewriter {
         }
     }
 
-    /// Goes on with at least one byte; says with how many.
+    /// Parses at least one byte and returns how many.
     fn advance(&mut self, bytes: &mut [u8]) -> Result<usize, Http2ParseError> {
         match &mut self.state {
             FrameState::Preface(done) => {
@@ -79,30 +80,33 @@ impl AuthorityRewriter {
                 }
                 *done += now;
                 if *done == PREFACE.len() {
-                    self.state = FrameState::new_head();
+                    self.state = FrameState::new_header();
                 }
                 Ok(now)
             }
-            FrameState::Head(head, done) => {
-                let now = bytes.len().min(HEAD - *done);
-                head[*done..][..now].copy_from_slice(&bytes[..now]);
+            FrameState::Header(header, done) => {
+                let now = bytes.len().min(FRAME_HEADER_LEN - *done);
+                header[*done..][..now].copy_from_slice(&bytes[..now]);
                 *done += now;
-                if *done == HEAD {
-                    let head = *head;
-                    self.begin_frame(head)?;
+                if *done == FRAME_HEADER_LEN {
+                    let header = *header;
+                    self.begin_frame(header)?;
                 }
                 Ok(now)
             }
-            &mut FrameState::Padding { priority, rest, ends } => {
-                let after = usize::from(bytes[0]);
-                let block = rest.checked_sub(priority + after).ok_or(Http2ParseError)?;
-                self.enter_payload(FramePayload { before: priority, block, after, ends })?;
+            &mut FrameState::Padding { priority, rest, ends_block } => {
+                let padding = usize::from(bytes[0]);
+                let block = rest.checked_sub(priority + padding).ok_or(Http2ParseError)?;
+                self.enter_payload(FramePayload { prefix: priority, block, padding, ends_block })?;
                 Ok(1)
             }
             FrameState::Payload(payload) => {
-                let left = [&mut payload.before, &mut payload.block, &mut payload.after];
-                let is_block = *left[0] == 0 && *left[1] > 0;
-                let part = left.into_iter().find(|left| **left > 0).ok_or(Http2ParseError)?;
+                let remaining = [&mut payload.prefix, &mut payload.block, &mut payload.padding];
+                let is_block = *remaining[0] == 0 && *remaining[1] > 0;
+                let part = remaining
+                    .into_iter()
+                    .find(|remaining| **remaining > 0)
+                    .ok_or(Http2ParseError)?;
                 let now = bytes.len().min(*part);
                 *part -= now;
                 if is_block {
@@ -115,36 +119,36 @@ impl AuthorityRewriter {
         }
     }
 
-    fn begin_frame(&mut self, head: [u8; HEAD]) -> Result<(), Http2ParseError> {
-        let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = head;
+    fn begin_frame(&mut self, header: [u8; FRAME_HEADER_LEN]) -> Result<(), Http2ParseError> {
+        let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = header;
         let length = u32::from_be_bytes([0, l0, l1, l2]) as usize;
         let stream = [s0, s1, s2, s3];
-        let ends = flags & END_HEADERS != 0;
+        let ends_block = flags & END_HEADERS != 0;
         let expected = match self.continued_stream {
-            Some(of) => kind == CONTINUATION && stream == of,
+            Some(continued) => kind == CONTINUATION && stream == continued,
             None => kind != CONTINUATION && kind != PUSH_PROMISE,
         };
-        if length > MAX_FRAME || !expected {
+        if length > MAX_FRAME_LEN || !expected {
             return Err(Http2ParseError);
         }
         if kind != HEADERS && kind != CONTINUATION {
             return self.enter_payload(FramePayload {
-                before: length,
+                prefix: length,
                 block: 0,
-                after: 0,
-                ends: false,
+                padding: 0,
+                ends_block: false,
             });
         }
-        self.continued_stream = (!ends).then_some(stream);
+        self.continued_stream = (!ends_block).then_some(stream);
         let flags = if kind == HEADERS { flags } else { 0 };
         let priority = if flags & PRIORITY != 0 { 5 } else { 0 };
         if flags & PADDED != 0 {
             let rest = length.checked_sub(1).ok_or(Http2ParseError)?;
-            self.state = FrameState::Padding { priority, rest, ends };
+            self.state = FrameState::Padding { priority, rest, ends_block };
             return Ok(());
         }
         let block = length.checked_sub(priority).ok_or(Http2ParseError)?;
-        self.enter_payload(FramePayload { before: priority, block, after: 0, ends })
+        self.enter_payload(FramePayload { prefix: priority, block, padding: 0, ends_block })
     }
 
     fn enter_payload(&mut self, payload: FramePayload) -> Result<(), Http2ParseError> {
@@ -152,23 +156,24 @@ impl AuthorityRewriter {
         self.leave_finished_frame()
     }
 
-    /// On to the next frame, if nothing is left of this one.
+    /// Starts the next frame if the payload is complete.
     fn leave_finished_frame(&mut self) -> Result<(), Http2ParseError> {
-        let FrameState::Payload(FramePayload { before: 0, block: 0, after: 0, ends }) = self.state
+        let FrameState::Payload(FramePayload { prefix: 0, block: 0, padding: 0, ends_block }) =
+            self.state
         else {
             return Ok(());
         };
-        if ends && !self.header_block.is_complete() {
+        if ends_block && !self.header_block.is_complete() {
             return Err(Http2ParseError);
         }
-        self.state = FrameState::new_head();
+        self.state = FrameState::new_header();
         Ok(())
     }
 }
 
 impl FrameState {
-    fn new_head() -> Self {
-        Self::Head([0; HEAD], 0)
+    fn new_header() -> Self {
+        Self::Header([0; FRAME_HEADER_LEN], 0)
     }
 }
 

@@ -1,69 +1,73 @@
-//! One block of header fields in HPACK, as its bytes come: finds the literals of `:authority` and has
-//! them mended. Reads no more than where each field ends, and keeps no table: a field from the
-//! table was mended when it came as a literal. Layouts: RFC 7541, sections 5 and 6.
+//! Incremental parser of HPACK header blocks that rewrites literals of `:authority`. The parser
+//! only tracks where fields end. A dynamic table is not needed, because each field in the table was
+//! rewritten as a literal before. Layouts: RFC 7541, sections 5 and 6.
 
 use super::authority_value::AuthorityValue;
 
-/// The field's name, and its place in the static table.
+/// Name of the field, and its index in the static table.
 const AUTHORITY_NAME: &[u8] = b":authority";
 const AUTHORITY_INDEX: u32 = 1;
 
-/// The bytes are not what they should be, or this does not know what they are.
+/// Invalid or unsupported bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Http2ParseError;
 
-/// Where in a block the next byte is.
+/// Header block that arrives in pieces.
+#[derive(Debug, Default)]
+pub(super) struct HeaderBlock(HeaderBlockState);
+
+/// Meaning of the next byte.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) enum HeaderBlockState {
-    /// It begins a field.
+enum HeaderBlockState {
+    /// First byte of a field.
     #[default]
     FieldStart,
-    /// It begins a string, with its length.
+    /// First byte of a string, with its length.
     StringLength(StringRole),
-    /// It goes on an integer that had no room in its first byte.
-    Integer { value: u32, shift: u32, of: IntegerRole },
-    /// It is of a string, of which so much is left.
-    StringBytes { left: usize, text: HeaderString },
+    /// Continuation byte of an integer.
+    Integer { value: u32, shift: u32, role: IntegerRole },
+    /// Byte of a string.
+    StringBytes { remaining: usize, string: HeaderString },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StringRole {
+enum StringRole {
     Name,
     Value { is_authority: bool },
 }
 
-/// What an integer says.
+/// Meaning of an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum IntegerRole {
-    /// A field that is in a table whole, or the size of a table: nothing follows.
+enum IntegerRole {
+    /// Index of a whole field, or size of the table. A new field follows.
     NothingFollows,
-    /// The name of a literal in a table; 0 where the name follows.
+    /// Index of the name of a literal; 0 if the name follows as a string.
     NameIndex,
-    /// The length of a string.
-    StringLength { part: StringRole, huffman: bool },
+    /// Length of a string.
+    StringLength { role: StringRole, huffman: bool },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum HeaderString {
-    /// A name, and whether it is `:authority` so far.
+enum HeaderString {
+    /// Name, and whether its bytes so far match `:authority`.
     Name(bool),
     Value(Option<AuthorityValue>),
 }
 
-impl HeaderBlockState {
-    /// Goes on with the block's next bytes.
+impl HeaderBlock {
+    /// Parses and rewrites the next bytes of the block.
     pub(super) fn rewrite(&mut self, mut bytes: &mut [u8]) -> Result<(), Http2ParseError> {
         while let [first, ..] = *bytes {
-            if let Self::StringBytes { left, text } = self {
-                let (now, later) = bytes.split_at_mut(bytes.len().min(*left));
-                text.rewrite(now, *left);
-                *left -= now.len();
+            if let HeaderBlockState::StringBytes { remaining, string } = &mut self.0 {
+                let (now, later) = bytes.split_at_mut(bytes.len().min(*remaining));
+                string.rewrite(now, *remaining);
+                *remaining -= now.len();
                 bytes = later;
-                if *left == 0 {
-                    *self = text.next_state();
+                if *remaining == 0 {
+                    self.0 = string.next_state();
                 }
             } else {
-                *self = self.next_state(first)?;
+                self.0 = self.0.next_state(first)?;
                 bytes = &mut bytes[1..];
             }
         }
@@ -72,47 +76,50 @@ impl HeaderBlockState {
 
     /// Whether the block may end here.
     pub(super) fn is_complete(&self) -> bool {
-        *self == Self::FieldStart
+        self.0 == HeaderBlockState::FieldStart
     }
+}
 
+impl HeaderBlockState {
     fn next_state(&self, byte: u8) -> Result<Self, Http2ParseError> {
+        use IntegerRole::{NameIndex, NothingFollows, StringLength};
         match *self {
-            Self::FieldStart if byte & 0b1000_0000 != 0 => {
-                Ok(start_integer(byte, 0b0111_1111, IntegerRole::NothingFollows))
-            }
-            Self::FieldStart if byte & 0b0100_0000 != 0 => {
-                Ok(start_integer(byte, 0b0011_1111, IntegerRole::NameIndex))
-            }
-            Self::FieldStart if byte & 0b0010_0000 != 0 => {
-                Ok(start_integer(byte, 0b0001_1111, IntegerRole::NothingFollows))
-            }
-            Self::FieldStart => Ok(start_integer(byte, 0b0000_1111, IntegerRole::NameIndex)),
-            Self::StringLength(part) => {
+            Self::FieldStart => Ok(if byte & 0b1000_0000 != 0 {
+                start_integer(byte, 0b0111_1111, NothingFollows)
+            } else if byte & 0b0100_0000 != 0 {
+                start_integer(byte, 0b0011_1111, NameIndex)
+            } else if byte & 0b0010_0000 != 0 {
+                start_integer(byte, 0b0001_1111, NothingFollows)
+            } else {
+                start_integer(byte, 0b0000_1111, NameIndex)
+            }),
+            Self::StringLength(role) => {
                 let huffman = byte & 0b1000_0000 != 0;
-                Ok(start_integer(byte, 0b0111_1111, IntegerRole::StringLength { part, huffman }))
+                Ok(start_integer(byte, 0b0111_1111, StringLength { role, huffman }))
             }
-            // More than 28 bits, which no peer means; and no byte of a text comes here.
+            // Integers of more than 28 bits are not supported. `rewrite` consumes the bytes of
+            // strings.
             Self::Integer { shift: 28.., .. } | Self::StringBytes { .. } => Err(Http2ParseError),
-            Self::Integer { value, shift, of } => {
+            Self::Integer { value, shift, role } => {
                 let value = value + (u32::from(byte & 0b0111_1111) << shift);
-                let goes_on = byte & 0b1000_0000 != 0;
-                Ok(if goes_on {
-                    Self::Integer { value, shift: shift + 7, of }
+                let continues = byte & 0b1000_0000 != 0;
+                Ok(if continues {
+                    Self::Integer { value, shift: shift + 7, role }
                 } else {
-                    of.next_state(value)
+                    role.next_state(value)
                 })
             }
         }
     }
 }
 
-/// The first byte of an integer, which has the bits of `mask`.
-fn start_integer(byte: u8, mask: u8, of: IntegerRole) -> HeaderBlockState {
+/// Parses the first byte of an integer, whose bits are those of `mask`.
+fn start_integer(byte: u8, mask: u8, role: IntegerRole) -> HeaderBlockState {
     let value = u32::from(byte & mask);
     if byte & mask == mask {
-        HeaderBlockState::Integer { value, shift: 0, of }
+        HeaderBlockState::Integer { value, shift: 0, role }
     } else {
-        of.next_state(value)
+        role.next_state(value)
     }
 }
 
@@ -124,21 +131,21 @@ impl IntegerRole {
             Self::NameIndex => HeaderBlockState::StringLength(StringRole::Value {
                 is_authority: value == AUTHORITY_INDEX,
             }),
-            Self::StringLength { part, huffman } => {
-                let left = value as usize;
-                let text = match part {
-                    // Who spells the name out does not code it either.
+            Self::StringLength { role, huffman } => {
+                let remaining = value as usize;
+                let string = match role {
+                    // No known client sends the name `:authority` in Huffman code.
                     StringRole::Name => {
-                        HeaderString::Name(!huffman && left == AUTHORITY_NAME.len())
+                        HeaderString::Name(!huffman && remaining == AUTHORITY_NAME.len())
                     }
                     StringRole::Value { is_authority } => {
                         HeaderString::Value(is_authority.then(|| AuthorityValue::new(huffman)))
                     }
                 };
-                if left == 0 {
-                    text.next_state()
+                if remaining == 0 {
+                    string.next_state()
                 } else {
-                    HeaderBlockState::StringBytes { left, text }
+                    HeaderBlockState::StringBytes { remaining, string }
                 }
             }
         }
@@ -146,13 +153,13 @@ impl IntegerRole {
 }
 
 impl HeaderString {
-    fn rewrite(&mut self, bytes: &mut [u8], left: usize) {
+    fn rewrite(&mut self, bytes: &mut [u8], remaining: usize) {
         match self {
             Self::Name(is_authority) => {
                 *is_authority = *is_authority
-                    && AUTHORITY_NAME[AUTHORITY_NAME.len() - left..].starts_with(bytes);
+                    && AUTHORITY_NAME[AUTHORITY_NAME.len() - remaining..].starts_with(bytes);
             }
-            Self::Value(Some(literal)) => literal.rewrite(bytes),
+            Self::Value(Some(value)) => value.rewrite(bytes),
             Self::Value(None) => {}
         }
     }

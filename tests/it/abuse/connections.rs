@@ -169,7 +169,7 @@ async fn accepting_goes_on_after_it_failed() {
     assert!(in_time(late.get_executor(GetExecutorRequest {})).await.is_ok());
     drop((silent, late));
     let log = victim.end().await;
-    let said = log.lines().filter(|line| line.contains("a connection could not be accepted"));
+    let said = log.lines().filter(|line| line.contains("accepting a connection failed"));
     assert!((1..=3).contains(&said.count()), "said, but seldom: {log}");
 }
 

@@ -118,7 +118,7 @@ async fn watched(mut command: Command) -> String {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
         let mut text = String::new();
-        while !text.contains("= in step") && !text.contains("\"synced\"") {
+        while !text.contains("= synced") && !text.contains("\"synced\"") {
             assert_ne!(stdout.read_line(&mut text).expect("text"), 0, "it ended: {text}");
         }
         child.kill().and_then(|()| child.wait()).expect("it ends");

@@ -123,5 +123,5 @@ fn a_unit_has_a_group() {
     assert_eq!(access(&socket), (0o600, 7_002));
     let (code, log) = serving.terminate();
     assert_eq!(code, Some(0));
-    assert!(log.contains("not in the unit's group"), "{log}");
+    assert!(log.contains("not in the group"), "{log}");
 }

@@ -60,10 +60,10 @@ fn one_code_all_codes_and_slips() {
     }
     let (exit, stdout, stderr) = said(&caproot(top, ["explain", "yaml_sintax"]));
     assert_eq!((exit, stdout.as_str()), (2, ""));
-    assert!(stderr.contains("there is no code yaml_sintax; did you mean YAML_SYNTAX?"), "{stderr}");
+    assert!(stderr.contains("unknown code yaml_sintax; did you mean YAML_SYNTAX?"), "{stderr}");
     let (exit, _, stderr) = said(&caproot(top, ["explain", "\u{202e}\x1b[31m"]));
     assert_eq!(exit, 2);
-    assert!(stderr.contains(r"there is no code \u{202e}\u{1b}[31m"), "{stderr}");
+    assert!(stderr.contains(r"unknown code \u{202e}\u{1b}[31m"), "{stderr}");
     let (_, text, _) = said(&caproot(top, ["explain", "--output", "json"]));
     let array: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(array.as_array().map(Vec::len), Some(DiagnosticCode::ALL.len()));

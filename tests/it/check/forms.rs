@@ -47,10 +47,10 @@ fn every_directory_is_checked_and_every_other_one_named() {
     assert!(stdout.contains("2 skills, 0 errors, 2 warnings, 0 notes in 2 files"), "{stdout}");
     assert_eq!(
         stderr,
-        "caproot: plain cannot be checked: it is not a directory\n\
-         caproot: gone cannot be checked: there is no such directory\n\
-         caproot: nowhere cannot be checked: there is no such directory\n\
-         caproot: root/w/SKILL.md cannot be checked: it is a file; give the directory that holds it\n"
+        "caproot: cannot check plain: not a directory\n\
+         caproot: cannot check gone: no such directory\n\
+         caproot: cannot check nowhere: no such directory\n\
+         caproot: cannot check root/w/SKILL.md: not a directory; name the directory that contains the file\n"
     );
 }
 
@@ -119,7 +119,7 @@ fn json_is_one_object() {
     let all = ["code", "column", "help", "line", "message", "path", "severity"];
     assert_eq!(keys[2], all);
     let summary = serde_json::json!({
-        "skills": 1, "errors": 1, "warnings": 2, "notes": 0, "files": 2, "dropped": 0,
+        "skills": 1, "errors": 1, "warnings": 2, "notes": 0, "files": 2, "droppedDiagnostics": 0,
     });
     assert_eq!(said["summary"], summary);
 }
@@ -174,7 +174,7 @@ fn sarif_has_what_its_readers_need() {
         let invocation = &run["invocations"][0];
         assert_eq!(invocation["executionSuccessful"], false);
         let told = &invocation["toolExecutionNotifications"][0]["message"]["text"];
-        assert_eq!(told, "gone: there is no such directory");
+        assert_eq!(told, "gone: no such directory");
     }
 }
 

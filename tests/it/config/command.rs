@@ -27,10 +27,10 @@ fn the_example_is_good() {
     assert_eq!(
         said,
         format!(
-            "warning: nothing is published, so that callers find no skills: list directories under \
+            "warning: nothing is published, so callers find no skills: list directories under \
              `roots` in the config file, or start the daemon with --root DIR\n\
-             ok: {file}: 1 environment, 1 listener, 0 published roots, 0 allowed directories \
-             beside them, 0 rules that switch skills off, callers: whoever can connect\n"
+             ok: {file}: 1 environment, 1 listener, 0 published roots, 0 additional \
+             allowed directories, 0 rules that disable skills, callers: every user who can connect\n"
         )
     );
     let (code, said) = check(&file, &["--output", "json"]);
@@ -87,10 +87,10 @@ fn every_mistake_with_its_place() {
     fixture.write("c.yaml", WRONG);
     let file = arg(fixture.path("c.yaml"));
     let expected = [
-        "1:29: listen[1]: \"tcp:0.0.0.0:1\" would serve without TLS beyond this machine; configure \
-         `tls`, or take a loopback address, such as tcp:127.0.0.1:1",
-        "2:1: limts: is no key here; did you mean `limits`?",
-        "4:3: roots[0].path: is missing",
+        "1:29: listen[1]: invalid value \"tcp:0.0.0.0:1\": other machines could connect without TLS; \
+         configure `tls`, or use a loopback address, such as tcp:127.0.0.1:1",
+        "2:1: limts: unknown key; did you mean `limits`?",
+        "4:3: roots[0].path: required key is missing",
     ];
     let (code, said) = check(&file, &[]);
     assert_eq!(code, Some(78));
@@ -99,7 +99,7 @@ fn every_mistake_with_its_place() {
     let (code, said) = check(&file, &["--output", "json"]);
     let said: Value = serde_json::from_str(&said).expect("JSON");
     assert_eq!((code, &said["ok"]), (Some(78), &false.into()));
-    let first = &said["mistakes"][0];
+    let first = &said["errors"][0];
     assert_eq!((&first["line"], &first["column"]), (&1.into(), &29.into()));
     assert_eq!(
         (&first["key"], &first["value"]),
@@ -120,12 +120,12 @@ fn files_that_are_no_config() {
         "sparse 104857600 large\nfile latin\n| log:\n|   filter: \\xe9\nfile broken\n| a: [1\n| b: 2",
     );
     for (file, says) in [
-        (arg(fixture.path("large")), ": is over 1 MiB, too large for a config file"),
-        (arg(fixture.path("latin")), ":2:11: is not UTF-8 from here on; save the file as UTF-8"),
+        (arg(fixture.path("large")), ": is larger than 1 MiB, the limit of config files"),
+        (arg(fixture.path("latin")), ":2:11: invalid UTF-8; save the file as UTF-8"),
         (arg(fixture.path("broken")), ":2:2: YAML: "),
-        (arg(fixture.path("none")), ": there is no such file"),
+        (arg(fixture.path("none")), ": no such file"),
         (arg(fixture.path(".")), ": is a directory; name the file in it"),
-        ("/dev/zero".to_owned(), ": is over 1 MiB, too large for a config file"),
+        ("/dev/zero".to_owned(), ": is larger than 1 MiB, the limit of config files"),
     ] {
         let (code, said) = check(&file, &[]);
         assert_eq!(code, Some(78), "{file}");

@@ -46,6 +46,6 @@ async fn a_daemon_that_is_restarted() {
     assert!(host.ask("resources/read", json!({"uri": "skill://two/b/SKILL.md"})).await.is_ok());
     let ended = host.end().await;
     assert_eq!(ended.code, Some(0));
-    assert!(ended.stderr.contains("connecting again") && ended.stderr.contains("connected again"));
+    assert!(ended.stderr.contains("reconnecting") && ended.stderr.contains("reconnected"));
     assert_eq!(daemon.terminated().await.0, Some(0));
 }

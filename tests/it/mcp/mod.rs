@@ -22,7 +22,7 @@ fn the_readme_has_every_bound() {
     let real = [
         ("MAX_PAGE_BYTES", number(limits::MAX_PAGE_BYTES)),
         ("MAX_PAGE_ITEMS", number(limits::MAX_PAGE_ITEMS)),
-        ("PAGE_TIME", seconds(limits::MAX_PAGE_TIME)),
+        ("MAX_PAGE_TIME", seconds(limits::MAX_PAGE_TIME)),
         ("MAX_SKILL_FILES", number(limits::MAX_SKILL_FILES)),
         ("MAX_SKILL_BYTES", limits::MAX_SKILL_BYTES.to_string()),
         ("MAX_ENTRY_BYTES", number(limits::MAX_ENTRY_BYTES)),
@@ -36,11 +36,11 @@ fn the_readme_has_every_bound() {
         ("MAX_WAITING_CALLS", number(limits::MAX_WAITING_CALLS)),
         ("MAX_STDIO_REQUESTS", number(limits::MAX_STDIO_REQUESTS)),
         ("MAX_LISTENS", number(limits::MAX_LISTENS)),
-        ("MAX_SUBSCRIBED", number(limits::MAX_SUBSCRIBED_URIS)),
+        ("MAX_SUBSCRIBED_URIS", number(limits::MAX_SUBSCRIBED_URIS)),
         ("MAX_CONNECTIONS", number(limits::MAX_CONNECTIONS)),
         ("MAX_SESSIONS", number(limits::MAX_SESSIONS)),
-        ("SESSION_IDLE", seconds(limits::SESSION_IDLE_TIMEOUT)),
-        ("CATALOG_WAIT", seconds(limits::CATALOG_TIMEOUT)),
+        ("SESSION_IDLE_TIMEOUT", seconds(limits::SESSION_IDLE_TIMEOUT)),
+        ("CATALOG_TIMEOUT", seconds(limits::CATALOG_TIMEOUT)),
     ];
     let said = table("| bound of `caproot mcp` | is | beyond |").into_iter();
     let said: Vec<_> =

@@ -210,7 +210,7 @@ async fn a_silent_executor_is_reported_after_the_connect_timeout() {
     fleet.arg("--fleet").arg(fixture.path("fleet.yaml"));
     let output = ended(fleet).await;
     assert_eq!(output.code, Some(0), "{}", output.stderr);
-    let omitted = "the roots of silent are left out: no answer within 100ms; --connect-timeout";
+    let omitted = "the roots of silent are omitted: no response within 100ms; --connect-timeout";
     assert!(output.stderr.contains(omitted), "{}", output.stderr);
     daemon.stop().await;
 }

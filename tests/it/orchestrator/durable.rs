@@ -126,8 +126,8 @@ async fn a_restored_session_reports_the_changes_since_its_save() {
     .await;
     let since = restored.session.changes_since_save();
     let changes_of_r = since[0].changes.as_deref().expect("a report");
-    let ChangesSince::Unknown { why, roots } = changes_of_r else { panic!("{changes_of_r:?}") };
-    assert!(why.contains("started again") && *roots == ["r"], "{why}");
+    let ChangesSince::Unknown { reason, roots } = changes_of_r else { panic!("{changes_of_r:?}") };
+    assert!(reason.contains("restarted") && *roots == ["r"], "{reason}");
     let changes_of_s = since[1].changes.as_deref().expect("a report");
     let ChangesSince::Known { upserted, .. } = changes_of_s else {
         panic!("no changes in this root: {changes_of_s:?}")
@@ -250,7 +250,9 @@ async fn a_session_is_deleted_once_the_store_confirms() {
     assert_eq!((session.id(), session.is_closed()), ("thread-7", false));
     // The session is not reported as deleted until the store confirms the deletion.
     let closed = session.close(true).await;
-    assert!(!closed.deleted && closed.error.expect("why").to_string().contains("does not answer"));
+    assert!(
+        !closed.deleted && closed.error.expect("an error").to_string().contains("does not answer")
+    );
     assert!(!session.close(false).await.deleted);
     assert!(store.get("thread-7").await.expect("an answer").is_some());
     let reopened = Session::restore_from_store(&fleet, store.clone(), "thread-7", &options()).await;

@@ -146,8 +146,7 @@ async fn a_terminal_shows_the_progress_of_each_executor() {
     });
     let (screen, ended) = in_time(screen).await.expect("no panic");
     assert_eq!(ended.code(), Some(1));
-    for part in
-        ["here: done", "silent: asking for its published roots", "1 skill of 1 of 2 executors"]
+    for part in ["here: done", "silent: listing its published roots", "1 skill of 1 of 2 executors"]
     {
         assert!(screen.contains(part), "{part}: {screen}");
     }

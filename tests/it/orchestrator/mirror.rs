@@ -165,7 +165,7 @@ async fn each_state_and_bookmark_agrees_with_a_list() {
     let mut n = 0;
     while compared < 8 || unrelated < 2 {
         let before = mirror.snapshot();
-        let snapshot = in_time(mirror.messages()).await;
+        let snapshot = in_time(mirror.next_message()).await;
         let list = daemon.list(std::slice::from_ref(&root)).await;
         if (&*snapshot.epoch, snapshot.revision) == (list.epoch.as_str(), list.revision) {
             let skills: Vec<_> = snapshot.catalog.skills().iter().map(|s| (**s).clone()).collect();

@@ -139,8 +139,8 @@ async fn a_resumed_mirror_reports_exactly_the_changes() {
                 assert!(!is_restarted || (changed.is_empty() && gone.is_empty()));
                 exact += 1;
             }
-            ChangesSince::Unknown { why, roots } => {
-                assert!(is_restarted && why.contains("started again"), "{edits:?}: {why}");
+            ChangesSince::Unknown { reason, roots } => {
+                assert!(is_restarted && reason.contains("restarted"), "{edits:?}: {reason}");
                 let touched: BTreeSet<_> =
                     changed.iter().chain(&gone).map(|p| root_of(p)).collect();
                 assert_eq!(touched, roots.iter().map(String::as_str).collect(), "{edits:?}");
@@ -231,8 +231,11 @@ async fn invalid_resume_tokens_fall_back_to_fingerprints() {
                 ChangesSince::Known { upserted, removed, .. } => {
                     assert!(!changed && upserted.is_empty() && removed.is_empty());
                 }
-                ChangesSince::Unknown { why, roots } => {
-                    assert!(changed && why.contains(part) && *roots == ["x"], "{why} {roots:?}");
+                ChangesSince::Unknown { reason, roots } => {
+                    assert!(
+                        changed && reason.contains(part) && *roots == ["x"],
+                        "{reason} {roots:?}"
+                    );
                 }
             }
         }

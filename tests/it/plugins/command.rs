@@ -60,7 +60,7 @@ async fn watch_tells_of_components() {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
         let mut text = String::new();
-        while !text.contains("= in step") {
+        while !text.contains("= synced") {
             assert_ne!(stdout.read_line(&mut text).expect("text"), 0, "it ended: {text}");
         }
         std::fs::write(path, "{\"b\": {\"command\": \"x\"}}").expect("a file");

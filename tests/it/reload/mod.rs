@@ -19,7 +19,7 @@ use crate::harness::{Daemon, in_time};
 
 /// Log messages of an applied and of a rejected reload.
 const APPLIED: &str = "the configuration was reloaded";
-const REJECTED: &str = "the configuration from before stays in force";
+const REJECTED: &str = "keeping the previous configuration";
 
 /// `caproot serve` with a config file, its log lines, and a client of its TCP port.
 struct DaemonProcess {

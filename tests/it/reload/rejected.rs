@@ -38,14 +38,16 @@ async fn a_bad_file_is_rejected_with_all_its_errors() {
     let bad = "roots: [{id: s, path: s}]\nlimits: {max_roots: 0}\nlimts: 1\n/etc/secret: 2";
     process.fixture.replace("caproot.yaml", super::add_listener(bad));
     process.signal(Signal::HUP);
-    for expected in
-        ["3:21: limits.max_roots: 0 is no", "4:1: limts: is no key here", "5:1: \"/etc/secret\""]
-    {
-        let line = process.wait_for_log(&["is refused"]).await;
+    for expected in [
+        "3:21: limits.max_roots: invalid value 0",
+        "4:1: limts: unknown key",
+        "5:1: \"/etc/secret\"",
+    ] {
+        let line = process.wait_for_log(&["new configuration rejected"]).await;
         assert!(line.contains(expected) && line.contains("ERROR"), "{expected}: {line}");
     }
     let line = process.wait_for_log(&[super::REJECTED]).await;
-    assert!(line.contains("mistakes=3"), "{line}");
+    assert!(line.contains("errors=3"), "{line}");
     while process.config().await.last_rejection.is_none() {
         tokio::task::yield_now().await;
     }
@@ -59,14 +61,14 @@ async fn a_bad_file_is_rejected_with_all_its_errors() {
     assert!(text.contains("REFUSED") && text.contains("3:21 limits.max_roots"), "{text}");
     let json: Value =
         serde_json::from_str(&status_output(&process, &["--output", "json"])).expect("JSON");
-    let reported = &json["executor"]["config"]["refusal"]["mistakes"];
+    let reported = &json["executor"]["config"]["lastRejection"]["errors"];
     assert_eq!(reported[1], "4:1 limts", "{json}");
     assert_eq!(process.daemon.list(&roots).await.skills.len(), 1, "nothing changed");
     replica.catch_up(&process.daemon).await;
     // A missing file is rejected too.
     std::fs::remove_file(process.fixture.path("caproot.yaml")).expect("removed");
     process.signal(Signal::HUP);
-    process.wait_for_log(&["there is no such file"]).await;
+    process.wait_for_log(&["no such file"]).await;
     process.wait_for_log(&[super::REJECTED]).await;
     while process.config().await.rejected_reloads < 2 {
         tokio::task::yield_now().await;
@@ -130,8 +132,9 @@ async fn a_directory_outside_the_sandbox_needs_a_restart() {
     process.fixture.replace("etc/caproot.yaml", super::add_listener(&config_in(wider)));
     process.signal(Signal::HUP);
     for dir in ["out/c", "out/d"] {
-        let line =
-            process.wait_for_log(&["lies outside the daemon's sandbox, and needs a restart"]).await;
+        let line = process
+            .wait_for_log(&["is outside the daemon's sandbox; restart the daemon to allow access"])
+            .await;
         assert!(line.contains(dir), "{line}");
     }
     let line = process.wait_for_log(&["needs a restart: "]).await;

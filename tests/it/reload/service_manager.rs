@@ -51,7 +51,7 @@ async fn the_service_manager_is_notified_of_reloads_and_their_outcome() {
     assert!(ready.contains("2 skills") && !ready.contains("RELOADING"), "{ready}");
     for (more, expected, unexpected) in [
         ("disabled_skills: [{name: a}]", " 1 skills", "restart"),
-        ("nonsense: 1", "the new config is refused: ", "restart"),
+        ("nonsense: 1", "the new config was rejected: ", "restart"),
         ("", " 2 skills", ";"),
     ] {
         write_config_and_hang_up(&process, &format!("{plain}\n{more}"));
@@ -87,8 +87,8 @@ async fn a_key_that_needs_a_restart_ends_the_daemon_with_exit_code_75() {
             return;
         }
         write_config_and_hang_up(&process, &config);
-        let line = process.wait_for_log(&["starting again"]).await;
-        assert!(line.ends_with(&format!("these keys need it: {keys}")), "{line}");
+        let line = process.wait_for_log(&["restarting to apply"]).await;
+        assert!(line.ends_with(&format!("restarting to apply: {keys}")), "{line}");
         receive_message(&socket, "RELOADING=1").await;
         let ready = receive_message(&socket, "READY=1").await;
         assert!(ready.contains(&format!("STATUS=restarting for {keys}")), "{ready}");
@@ -109,16 +109,19 @@ async fn a_file_that_a_new_process_would_reject_does_not_end_the_daemon() {
     for (more, expected) in [
         (of_token("../out/empty"), "callers[0].token_file"),
         (of_token("../out/missing"), "callers[0].token_file"),
-        ("allow: [../out]\nnonsense: 1".to_owned(), "nonsense: is no key here"),
+        ("allow: [../out]\nnonsense: 1".to_owned(), "nonsense: unknown key"),
         ("allow: [../out]\ncallers: [{name: a, uids: [no-such-user]}]".to_owned(), "uids"),
-        ("listen: ['tcp:127.0.0.1:0', 'unix:../open/c.sock']".to_owned(), "written by everybody"),
+        (
+            "listen: ['tcp:127.0.0.1:0', 'unix:../open/c.sock']".to_owned(),
+            "writable for every user",
+        ),
         ("listen: ['tcp:127.0.0.1:0', 'unix:../none/c.sock']".to_owned(), "No such file"),
     ] {
         write_config_and_hang_up(&process, &format!("{plain}\n{more}"));
-        let line = process.wait_for_log(&["is refused"]).await;
+        let line = process.wait_for_log(&["new configuration rejected"]).await;
         assert!(line.contains(expected), "{more}: {line}");
         let ready = receive_message(&socket, "READY=1").await;
-        assert!(ready.contains("the new config is refused: "), "{more}: {ready}");
+        assert!(ready.contains("the new config was rejected: "), "{more}: {ready}");
     }
     write_config_and_hang_up(&process, plain);
     process.wait_for_log(&[super::APPLIED]).await;

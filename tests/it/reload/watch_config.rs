@@ -77,7 +77,8 @@ async fn a_timer_reloads_after_the_watcher_ended() {
     let mut process = DaemonProcess::start("skill r/a", WATCHED_CONFIG).await;
     process.fixture.replace("caproot.yaml", config_with_environment("one"));
     wait_for_environment(&process, "one").await;
-    let tasks = fs::read_dir(format!("/proc/{}/task", process.child.id())).expect("a task directory");
+    let tasks =
+        fs::read_dir(format!("/proc/{}/task", process.child.id())).expect("a task directory");
     let thread = tasks.map(|task| task.expect("a thread").path()).find(|task| {
         fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("notify-rs"))
     });

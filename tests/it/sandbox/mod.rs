@@ -84,7 +84,7 @@ fn run_self_test(root: &Path, outside: &Path, mode: &str) -> (Option<i32>, Vec<(
     let stdout = String::from_utf8(stdout).expect("text");
     let lines = stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     let tried = lines.map(|line| {
-        let what = line["tried"].as_str().expect("a text").to_owned();
+        let what = line["attempt"].as_str().expect("a text").to_owned();
         assert_eq!(line["refused"] == true, line["errno"] == 13 || line["errno"] == 1, "{line}");
         (what, line["refused"] == true)
     });
@@ -155,7 +155,7 @@ async fn the_daemon_reports_its_sandbox() {
     let text = String::from_utf8(command.output().expect("the binary runs").stdout).expect("text");
     let row = text.lines().find(|line| line.starts_with("sandbox")).expect("a row");
     let expected = format!(
-        "landlock enforced, ABI {}, reads below 3 prefixes, no_new_privs",
+        "landlock enforced, ABI {}, reads below 3 directories, no_new_privs",
         status.landlock_abi
     );
     assert!(row.ends_with(&expected), "{row}");
@@ -199,10 +199,10 @@ async fn an_old_landlock_version_is_reported_or_fatal() {
     assert_eq!((status.landlock(), status.landlock_abi), (LandlockState::Partial, 3));
     assert_eq!(status.readable_dirs, 1);
     let log = stop_and_read_log(serving).await;
-    assert!(log.contains("WARN") && log.contains("only ABI 3 of Landlock"), "{log}");
+    assert!(log.contains("WARN") && log.contains("Landlock ABI 3"), "{log}");
 
     let Some(command) = caproot_with_fault(old) else { return };
-    assert_start_fails(command, &fixture, "only ABI 3 of Landlock");
+    assert_start_fails(command, &fixture, "Landlock ABI 3");
 }
 
 #[tokio::test]
@@ -215,10 +215,10 @@ async fn a_kernel_that_denies_landlock_is_reported_or_fatal() {
     let daemon = connect_client(&serving).await;
     assert_eq!(sandbox_status(&daemon).await.landlock(), LandlockState::Unavailable);
     let log = stop_and_read_log(serving).await;
-    assert!(log.contains("WARN") && log.contains("this kernel refuses Landlock"), "{log}");
+    assert!(log.contains("WARN") && log.contains("this kernel rejects Landlock"), "{log}");
 
     let Some(command) = caproot_with_fault(refusing) else { return };
-    assert_start_fails(command, &fixture, "this kernel refuses Landlock");
+    assert_start_fails(command, &fixture, "this kernel rejects Landlock");
 }
 
 /// Asserts that a daemon with a required sandbox exits with one sentence that contains `why`.

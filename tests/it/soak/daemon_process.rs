@@ -70,7 +70,7 @@ impl DaemonProcess {
             EndKind::Killed => None,
         };
         assert_eq!(code, expected_code, "{log}");
-        for bad in ["panicked", "defect", " ERROR "] {
+        for bad in ["panicked", "internal error", " ERROR "] {
             assert!(!log.contains(bad), "{bad} in the log: {log}");
         }
         let warnings = log.lines().filter(|line| line.contains(" WARN ")).count();

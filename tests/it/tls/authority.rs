@@ -35,7 +35,7 @@ impl CertificateSpec {
 
     /// Returns the contents of a client certificate with a URI.
     pub(super) fn client(name: &str) -> Self {
-        Self::default().and(uri(name))
+        Self::default().with_name(uri(name))
     }
 
     pub(super) fn with_name(mut self, name: SanType) -> Self {

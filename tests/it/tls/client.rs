@@ -46,7 +46,7 @@ async fn a_client_without_tls_gets_an_error_that_names_tls() {
     let endpoint = format!("tcp:127.0.0.1:{}", daemon.port);
     // The state of the closed connection varies between runs. The message must not.
     for _ in 0..10 {
-        assert_list_fails(&["--endpoint", &endpoint], 3, "what answers speaks TLS").await;
+        assert_list_fails(&["--endpoint", &endpoint], 3, "the server requires TLS").await;
     }
     let mut watch = caproot(["watch", "--endpoint", &endpoint]);
     let output = run_command(&mut watch).await;
@@ -65,7 +65,7 @@ async fn servers_without_tls_are_reported() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let endpoint = format!("tls:{}", taken.local_addr().expect("an address"));
     let silent = ["--endpoint", &endpoint, "--ca", &ca, "--timeout", "300ms"];
-    assert_list_fails(&silent, 3, "nothing within 300ms").await;
+    assert_list_fails(&silent, 3, "no connection within 300ms").await;
     drop(taken);
     assert_list_fails(&["--endpoint", &endpoint, "--ca", &ca], 3, "no daemon answers").await;
 }
@@ -89,8 +89,7 @@ async fn untrusted_certificates_are_rejected() {
     )
     .await;
     // The authority is not in the store of the machine, which is empty here.
-    assert_list_fails(&["--endpoint", &endpoint], 78, "store of certificate authorities is empty")
-        .await;
+    assert_list_fails(&["--endpoint", &endpoint], 78, "certificate store is empty").await;
     let named = ["--endpoint", &endpoint, "--ca", &ca, "--server-name", "b.example"];
     assert_list_fails(&named, 3, "not for b.example, but for localhost, 127.0.0.1").await;
     let nonsense = ["--endpoint", &endpoint, "--ca", &ca, "--server-name", "no name"];
@@ -144,13 +143,13 @@ async fn unusable_credential_files_are_reported() {
         ["ca.pem", "client.pem", "client.key", "server.key"].map(|file| pki.path_arg(file));
     for (flags, expected) in [
         (&["--ca", "/nonexistent"][..], "/nonexistent does not exist"),
-        (&["--ca", &key], "holds no certificate in PEM"),
+        (&["--ca", &key], "contains no PEM certificate"),
         (
             &["--ca", &ca, "--cert", &client, "--key", &other_key],
             "is not the key of the certificate",
         ),
         (&["--ca", &ca, "--cert", &key, "--key", &client], "; "),
-        (&["--ca", &ca, "--cert", "/dev/zero", "--key", &key], "/dev/zero is no file"),
+        (&["--ca", &ca, "--cert", "/dev/zero", "--key", &key], "/dev/zero is not a regular file"),
     ] {
         assert_list_fails(&[&["--endpoint", &endpoint], flags].concat(), 78, expected).await;
     }

@@ -43,33 +43,35 @@ async fn config_check_reports_every_tls_error_with_its_position() {
         (
             "certificate: server.key, key: server.pem",
             &[
-                "1:20: tls.certificate: \"server.key\" holds no certificate in PEM",
-                "1:37: tls.key: \"server.pem\" holds no private key in PEM",
+                "1:20: tls.certificate: \"server.key\" contains no PEM certificate",
+                "1:37: tls.key: \"server.pem\" contains no PEM private key",
             ],
         ),
         (
             "certificate: server.pem, key: client.key",
-            &["1:37: tls.key: \"client.key\" is not the key of the certificate in $TOP/server.pem"],
+            &[
+                "1:37: tls.key: invalid value \"client.key\": is not the key of the certificate in $TOP/server.pem",
+            ],
         ),
         (
             "certificate: broken, key: locked",
             &[
-                "1:20: tls.certificate: \"broken\" holds PEM that is no base64",
-                "1:33: tls.key: \"locked\" holds a key with a passphrase; give one without",
+                "1:20: tls.certificate: invalid value \"broken\": contains invalid base64 in its PEM section",
+                "1:33: tls.key: invalid value \"locked\": contains an encrypted key; use a key without a passphrase",
             ],
         ),
         (
             "certificate: large, key: root, client_ca: c.yaml",
             &[
-                "1:20: tls.certificate: \"large\" is over 1 MiB, too large for certificates",
-                "1:32: tls.key: \"root\" is no file",
-                "1:49: tls.client_ca: \"c.yaml\" holds no certificate in PEM",
+                "1:20: tls.certificate: invalid value \"large\": is larger than 1 MiB, the limit for certificates and keys",
+                "1:32: tls.key: invalid value \"root\": is not a regular file",
+                "1:49: tls.client_ca: invalid value \"c.yaml\": contains no PEM certificate",
             ],
         ),
-        ("key: server.key", &["1:6: tls.certificate: is missing"]),
+        ("key: server.key", &["1:6: tls.certificate: required key is missing"]),
         (
             "certificate: server.pem, key: server.key, ca: ca.pem",
-            &["1:49: tls.ca: is no key here; the keys are certificate, key, client_ca"],
+            &["1:49: tls.ca: unknown key; the keys are certificate, key, client_ca"],
         ),
     ] {
         let output = check_config(&pki, &format!("tls: {{{files}}}"), &[]).await;
@@ -81,7 +83,10 @@ async fn config_check_reports_every_tls_error_with_its_position() {
     }
     let both = "tls: {certificate: server.pem, key: server.key}\ninsecure_tcp: true";
     let output = check_config(&pki, both, &[]).await;
-    assert!(stdout_text(&output).contains(":2:15: insecure_tcp: true does not go with `tls`"));
+    assert!(
+        stdout_text(&output)
+            .contains(":2:15: insecure_tcp: invalid value true: cannot be combined with `tls`")
+    );
     assert_eq!(output.code, Some(78));
 }
 
@@ -154,7 +159,7 @@ async fn tcp_for_other_machines_needs_tls_or_insecure_tcp() {
     let output = run_command(&mut caproot(all)).await;
     assert_eq!(output.code, Some(78));
     assert!(
-        output.stderr.contains("would serve without TLS beyond this machine"),
+        output.stderr.contains("other machines could connect without TLS"),
         "{}",
         output.stderr
     );
@@ -162,7 +167,11 @@ async fn tcp_for_other_machines_needs_tls_or_insecure_tcp() {
     let both = ["--tls-cert", &cert, "--tls-key", &key, "--insecure-tcp"];
     let output = run_command(caproot(all).args(both)).await;
     assert_eq!(output.code, Some(78));
-    assert!(output.stderr.contains("--insecure-tcp does not go with TLS"), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("--insecure-tcp: cannot be combined with TLS"),
+        "{}",
+        output.stderr
+    );
 
     let all = ["--listen", "tcp:0.0.0.0:0"];
     let daemon = pki.serve(&all).await;
@@ -173,7 +182,7 @@ async fn tcp_for_other_machines_needs_tls_or_insecure_tcp() {
     for flags in [&[all[0], all[1], "--insecure-tcp"][..], &["--config", &config, all[0], all[1]]] {
         let mut daemon = TlsDaemon::start(&pki.fixture, flags).await;
         let warning = daemon.wait_for_log("WARN").await;
-        assert!(warning.contains("serves beyond this machine without TLS"), "{warning}");
+        assert!(warning.contains("other machines can connect to tcp:"), "{warning}");
         connect(&format!("127.0.0.1:{}", daemon.port)).await;
         daemon.stop().await;
     }

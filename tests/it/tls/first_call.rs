@@ -41,7 +41,9 @@ async fn the_first_call_reports_tls_errors() {
         .await
         .expect_err("the client has no certificate");
     let plain = format!("tcp:127.0.0.1:{}", daemon.port);
-    call_on_lazy_client(&plain, &ClientCredentials::default()).await.expect_err("the client does not use TLS");
+    call_on_lazy_client(&plain, &ClientCredentials::default())
+        .await
+        .expect_err("the client does not use TLS");
     let token = ClientCredentials { token_file: Some(pki.fixture.path("none")), ..good };
     let why = call_on_lazy_client(&endpoint, &token).await.expect_err("no token");
     assert!(why.contains("none cannot be read"), "{why}");

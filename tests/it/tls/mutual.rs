@@ -36,7 +36,7 @@ async fn clients_without_a_valid_certificate_are_rejected() {
         let daemon = &daemon;
         async move {
             match daemon.connect(&credentials).await {
-                Err(ConnectError::Tls { fault, .. }) => fault,
+                Err(ConnectError::Tls { error, .. }) => error,
                 other => panic!("{name}: {other:?}"),
             }
         }
@@ -48,11 +48,11 @@ async fn clients_without_a_valid_certificate_are_rejected() {
     let namesake = rejection("namesake").await;
     assert!(matches!(namesake, TlsError::CertificateRejected(why) if why.contains("signature")));
     match daemon.connect(&pki.ca_credentials()).await {
-        Err(ConnectError::Tls { fault: TlsError::CertificateRequired, .. }) => {}
+        Err(ConnectError::Tls { error: TlsError::CertificateRequired, .. }) => {}
         other => panic!("{other:?}"),
     }
-    for why in ["UnknownIssuer", "expired", "BadSignature", "it shows no certificate"] {
-        let line = daemon.wait_for_log("a client is turned away").await;
+    for why in ["UnknownIssuer", "expired", "BadSignature", "presents no certificate"] {
+        let line = daemon.wait_for_log("TLS handshake rejected").await;
         assert!(line.contains("WARN") && line.contains(why), "{why} in {line}");
     }
     daemon.connect_and_call(&pki.client_credentials("client")).await;
@@ -70,12 +70,12 @@ async fn a_rejected_certificate_gives_exit_code_5() {
     for _ in 0..10 {
         let output = list(tls, &[]).await;
         assert_eq!(output.code, Some(5), "{}", output.stderr);
-        assert!(output.stderr.contains("clients that show a certificate"), "{}", output.stderr);
+        assert!(output.stderr.contains("requires a client certificate"), "{}", output.stderr);
     }
     let (cert, key) = (pki.path_arg("foreign.pem"), pki.path_arg("foreign.key"));
     let output = list(tls.iter().chain(&["--cert", &cert, "--key", &key]), &[]).await;
     assert_eq!(output.code, Some(5), "{}", output.stderr);
-    assert!(output.stderr.contains("does not take the client's certificate"), "{}", output.stderr);
+    assert!(output.stderr.contains("rejected the client certificate"), "{}", output.stderr);
     let (cert, key) = (pki.path_arg("client.pem"), pki.path_arg("client.key"));
     let env = [("CAPROOT_CERT", cert.as_str()), ("CAPROOT_KEY", key.as_str())];
     let output = list(tls, &env).await;

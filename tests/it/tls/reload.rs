@@ -53,7 +53,7 @@ async fn assert_stream_continues(watch: &mut SkillWatch, pki: &Pki, expected: &s
 
 async fn connect_error(daemon: &TlsDaemon, credentials: &ClientCredentials) -> TlsError {
     match daemon.connect(credentials).await {
-        Err(ConnectError::Tls { fault, .. }) => fault,
+        Err(ConnectError::Tls { error, .. }) => error,
         other => panic!("{other:?}"),
     }
 }
@@ -127,7 +127,7 @@ async fn a_bad_new_certificate_keeps_the_old_one() {
     for (what, spoil, expected) in bad {
         spoil();
         let line = daemon.wait_for_log(expected).await;
-        assert!(line.contains("ERROR") && line.contains("the old ones stay"), "{what}: {line}");
+        assert!(line.contains("ERROR") && line.contains("keeping the old ones"), "{what}: {line}");
         // The daemon reads `ca.pem`, which may be spoiled here. The client uses an intact copy.
         let ca = pki.fixture.path("kept.pem");
         pki.fixture.write("kept.pem", pki.authority.pem());

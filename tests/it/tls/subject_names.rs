@@ -74,7 +74,11 @@ fn invalid_name_lists_are_rejected() {
     // This encoding is the one of `rcgen`, so the errors below are caused by the changed bytes.
     assert_eq!(san(b"\x30\x03\x82\x01a").expect("a name"), ["a"]);
     assert_eq!(san(b"\x30\x03\x82\x01\xff"), Err(SubjectNamesError::InvalidName), "not even text");
-    assert_eq!(san(b"\x30\x7f\x82\x01a"), Err(SubjectNamesError::Unreadable), "the list is truncated");
+    assert_eq!(
+        san(b"\x30\x7f\x82\x01a"),
+        Err(SubjectNamesError::Unreadable),
+        "the list is truncated"
+    );
     assert_eq!(san(b""), Err(SubjectNamesError::Unreadable));
     assert_eq!(subject_names(b""), Err(SubjectNamesError::Unreadable));
     assert_eq!(subject_names(&[0x30; 5_000]), Err(SubjectNamesError::Unreadable));

@@ -129,7 +129,7 @@ async fn invalid_token_files_are_rejected() {
         (b"a b", "white space"),
         (b"a\nb", "white space"),
         (b"a\0b", "control character"),
-        (b"\xc3\xa4", "beyond ASCII"),
+        (b"\xc3\xa4", "non-ASCII"),
         (&[b'a'; 9_000], "over 8 KiB"),
     ] {
         pki.fixture.write("token", content);

@@ -103,12 +103,12 @@ reloads() {
   until_true 20 as carol list || fail "the new config is not in force"
   echo 'nonsense: 1' >>$config
   systemctl reload caproot || fail "no reload of a bad config"
-  until_true 20 told 'new config is refused: .*nonsense' || fail "it does not say that it refuses it"
-  until_true 20 logs 'new configuration is refused: .*nonsense: is no key' || fail "it does not say why"
+  until_true 20 told 'new config was rejected: .*nonsense' || fail "it does not say that it refuses it"
+  until_true 20 logs 'new configuration rejected: .*nonsense: unknown key' || fail "it does not say why"
   as carol list >"$log" 2>&1 || fail "the config from before is not in force"
   sed -i '$d' $config
   systemctl reload caproot || fail "no reload of the mended config"
-  until_true 20 eval '! told refused' || fail "it still says that it refuses it"
+  until_true 20 eval '! told rejected' || fail "it still says that it refuses it"
   sed -i 's/^description: .*/description: Changed again./' /srv/skills/demo/write-changelog/SKILL.md
   until_true 20 grep -q '~ write-changelog .*Changed again' /run/watched || fail "the stream ended"
   [[ $(property MainPID) == "$pid" && $(grep -c ' = in step' /run/watched) == 1 ]] || fail "it was restarted"
@@ -150,7 +150,7 @@ heals() {
   strace -f -qq -o /dev/null -p "$pid" -P anon_inode:inotify -e trace=read -e inject=read:error=EAGAIN &
   until_true 60 eval '[[ $(property MainPID) != $pid ]] && runs' || fail "the watchdog does not bite"
   wait $!
-  until_true 20 logs 'the watchdog goes hungry' || fail "it does not say why"
+  until_true 20 logs 'watchdog ping suppressed' || fail "it does not say why"
   until_true 20 logs 'Watchdog timeout' || fail "it was not the watchdog"
   rm $drop_ins/watchdog.conf
   systemctl daemon-reload
@@ -164,7 +164,7 @@ has_tcp() {
   systemctl start caproot.socket caproot-tcp.socket || fail "no port"
   ! systemctl start caproot.service 2>/dev/null || fail "it serves the network without TLS"
   [[ $(property ExecMainStatus) == 78 ]] || fail "not as a bad configuration"
-  until_true 20 logs 'LISTEN_FDS .*would serve without TLS' || fail "it does not say why"
+  until_true 20 logs 'LISTEN_FDS: .*other machines could connect without TLS' || fail "it does not say why"
   systemctl stop caproot-tcp.socket caproot.socket
   local here=/run/systemd/system/caproot-tcp.socket.d
   mkdir -p $here

@@ -58,12 +58,12 @@ refuses() {
   cp $config /run/good.yaml
   printf 'allow: [/opt/more]\nlimts: {}\n' >>$config
   systemctl reload caproot || fail "no reload of a bad file"
-  until_true 20 told 'the new config is refused: .*limts' || fail "it does not say why"
+  until_true 20 told 'the new config was rejected: .*limts' || fail "it does not say why"
   # The running daemon cannot read this directory, nor find that there is no certificate in it.
   mkdir -p /opt/tls
   { cat /run/good.yaml; echo 'tls: {certificate: /opt/tls/no.pem, key: /opt/tls/no.key}'; } >$config
   systemctl reload caproot || fail "no reload of a bad certificate"
-  until_true 20 told 'the new config is refused: .*no.pem' || fail "it does not say what is missing"
+  until_true 20 told 'the new config was rejected: .*no.pem' || fail "it does not say what is missing"
   runs && [[ $(property MainPID) == "$pid" && $(property NRestarts) == 0 ]] || fail "it ended"
   in_step 1 || fail "the stream ended"
 }
@@ -90,7 +90,7 @@ starts_again() {
   grep -q triage-logs /run/listed || fail "the new directory is not served"
   until_true 20 runs && [[ $(property MainPID) != "$pid" && $(property NRestarts) == 1 ]] || fail "it was not started again"
   [[ $(property Result) == success ]] || fail "it counts as failed: $(property Result)"
-  journalctl -u caproot | grep -q 'starting again, as these keys need it: allow' || fail "it does not say why"
+  journalctl -u caproot | grep -q 'restarting to apply: allow' || fail "it does not say why"
   [[ $(stat -c %i /run/caproot/caproot.sock) == "$socket" ]] || fail "the socket is another"
   until_true 20 in_step 2 || fail "the stream does not come back"
   cat /run/first - <&5 >/run/read

@@ -1,4 +1,4 @@
-//! What a copy makes of events, those that a daemon must not send included.
+//! Valid and invalid events applied to a replica.
 
 use super::{MirrorReplica, ReplicaUpdate};
 use crate::client::mirror::MirrorSelection;
@@ -41,13 +41,13 @@ fn synced() -> Event {
     Event::Synced(Synced::default())
 }
 
-fn names(held: &MirrorReplica) -> Vec<String> {
-    held.catalog().skills().iter().map(|skill| skill.package.clone()).collect()
+fn names(replica: &MirrorReplica) -> Vec<String> {
+    replica.catalog().skills().iter().map(|skill| skill.package.clone()).collect()
 }
 
 #[test]
-fn in_the_order_of_a_list() {
-    let mut held = MirrorReplica::new(&selection(&["z", "a", "z"]));
+fn skills_are_in_list_order() {
+    let mut replica = MirrorReplica::new(&selection(&["z", "a", "z"]));
     let status =
         |id: &str| Event::RootStatus(RootStatus { id: id.into(), ..RootStatus::default() });
     for part in [
@@ -57,28 +57,29 @@ fn in_the_order_of_a_list() {
         delta("a", vec![skill("a", "y"), skill("a", "b")], &[]),
         delta("z", vec![skill("z", "c")], &[]),
     ] {
-        assert_eq!(held.apply_event(event(part)), Ok(ReplicaUpdate::Partial));
+        assert_eq!(replica.apply_event(event(part)), Ok(ReplicaUpdate::Partial));
     }
     let state = |changed| {
         Ok(ReplicaUpdate::Complete { epoch: "e".into(), revision: 7, token: "".into(), changed })
     };
-    assert_eq!(held.apply_event(event(synced())), state(true));
-    assert_eq!(names(&held), ["skill://z/c", "skill://a/b", "skill://a/y"]);
-    let roots: Vec<_> = held.catalog().roots().iter().map(|root| root.id.clone()).collect();
+    assert_eq!(replica.apply_event(event(synced())), state(true));
+    assert_eq!(names(&replica), ["skill://z/c", "skill://a/b", "skill://a/y"]);
+    let roots: Vec<_> = replica.catalog().roots().iter().map(|root| root.id.clone()).collect();
     assert_eq!(roots, ["z", "a"]);
-    assert_eq!(held.apply_event(event(Event::Bookmark(Bookmark::default()))), state(false));
+    assert_eq!(replica.apply_event(event(Event::Bookmark(Bookmark::default()))), state(false));
     assert!(
-        held.apply_event(event(delta(
-            "a",
-            vec![Skill { name: "x".into(), ..skill("a", "b") }],
-            &["y"]
-        )))
-        .is_ok()
+        replica
+            .apply_event(event(delta(
+                "a",
+                vec![Skill { name: "x".into(), ..skill("a", "b") }],
+                &["y"]
+            )))
+            .is_ok()
     );
-    assert_eq!(names(&held), ["skill://z/c", "skill://a/b"]);
-    assert_eq!(held.catalog().skill("skill://a/b").expect("it is held").name, "x");
-    assert!(held.apply_event(event(delta("a", vec![], &["b", "none"]))).is_ok());
-    assert!(held.apply_event(event(delta("z", vec![], &["c"]))).is_ok());
+    assert_eq!(names(&replica), ["skill://z/c", "skill://a/b"]);
+    assert_eq!(replica.catalog().skill("skill://a/b").expect("it is replica").name, "x");
+    assert!(replica.apply_event(event(delta("a", vec![], &["b", "none"]))).is_ok());
+    assert!(replica.apply_event(event(delta("z", vec![], &["c"]))).is_ok());
     let plugin = |root: &str| {
         let package = format!("skill://{root}/p");
         let upserted_plugins = vec![Plugin { package, ..Plugin::default() }];
@@ -86,20 +87,20 @@ fn in_the_order_of_a_list() {
         let root_id = "a".to_owned();
         Event::Delta(SkillDelta { root_id, upserted_plugins, marketplaces, ..Default::default() })
     };
-    let before = held.bytes;
-    assert!(held.apply_event(event(plugin("a"))).is_ok());
-    assert_eq!((held.catalog().plugins().len(), held.catalog().marketplaces().len()), (1, 1));
-    assert!(held.apply_event(event(plugin("z"))).is_err(), "of another root");
+    let before = replica.bytes;
+    assert!(replica.apply_event(event(plugin("a"))).is_ok());
+    assert_eq!((replica.catalog().plugins().len(), replica.catalog().marketplaces().len()), (1, 1));
+    assert!(replica.apply_event(event(plugin("z"))).is_err(), "a plugin of another root");
     let gone = SkillDelta {
         root_id: "a".to_owned(),
         removed_plugins: vec!["skill://a/p".to_owned()],
         marketplaces: Some(MarketplaceList::default()),
         ..SkillDelta::default()
     };
-    assert!(held.apply_event(event(Event::Delta(gone))).is_ok());
-    assert_eq!((held.catalog().plugins().len(), held.bytes), (0, before));
-    assert_eq!(held.apply_event(event(reset())), Ok(ReplicaUpdate::Partial));
-    assert_eq!((names(&held).len(), held.bytes), (0, 0), "nothing is counted twice");
+    assert!(replica.apply_event(event(Event::Delta(gone))).is_ok());
+    assert_eq!((replica.catalog().plugins().len(), replica.bytes), (0, before));
+    assert_eq!(replica.apply_event(event(reset())), Ok(ReplicaUpdate::Partial));
+    assert_eq!((names(&replica).len(), replica.bytes), (0, 0), "nothing is counted twice");
 }
 
 #[test]
@@ -114,34 +115,38 @@ fn foreign_roots_are_rejected() {
         delta("a", vec![Skill::default()], &[]),
         Event::RootStatus(RootStatus::default()),
     ] {
-        let mut held = MirrorReplica::new(&selection(&["a"]));
-        assert!(held.apply_event(event(reset())).is_ok());
-        assert!(held.apply_event(event(bad.clone())).is_err(), "{bad:?}");
+        let mut replica = MirrorReplica::new(&selection(&["a"]));
+        assert!(replica.apply_event(event(reset())).is_ok());
+        assert!(replica.apply_event(event(bad.clone())).is_err(), "{bad:?}");
     }
 }
 
 #[test]
 fn partial_state_cannot_be_resumed() {
-    let mut held = MirrorReplica::new(&selection(&["a"]));
-    assert!(held.apply_event(event(synced())).is_err(), "no state came");
-    assert!(held.apply_event(event(reset())).is_ok() && held.apply_event(event(synced())).is_ok());
-    held.handle_disconnect();
-    assert!(held.apply_event(event(synced())).is_ok(), "resumed where it was");
-    assert!(held.apply_event(event(delta("a", vec![skill("a", "x")], &[]))).is_ok());
-    held.handle_disconnect();
-    assert!(held.apply_event(event(synced())).is_err(), "half applied");
-    assert!(held.apply_event(WatchSkillsResponse::default()).is_err());
+    let mut replica = MirrorReplica::new(&selection(&["a"]));
+    assert!(replica.apply_event(event(synced())).is_err(), "no state yet");
+    assert!(
+        replica.apply_event(event(reset())).is_ok() && replica.apply_event(event(synced())).is_ok()
+    );
+    replica.handle_disconnect();
+    assert!(replica.apply_event(event(synced())).is_ok(), "resumed after the last complete state");
+    assert!(replica.apply_event(event(delta("a", vec![skill("a", "x")], &[]))).is_ok());
+    replica.handle_disconnect();
+    assert!(replica.apply_event(event(synced())).is_err(), "an incomplete state");
+    assert!(replica.apply_event(WatchSkillsResponse::default()).is_err());
 }
 
 #[test]
 fn byte_limit_is_enforced() {
-    let mut held = MirrorReplica::new(&MirrorSelection { max_bytes: 10_000, ..selection(&["a"]) });
-    assert!(held.apply_event(event(reset())).is_ok());
+    let mut replica =
+        MirrorReplica::new(&MirrorSelection { max_bytes: 10_000, ..selection(&["a"]) });
+    assert!(replica.apply_event(event(reset())).is_ok());
     let one_more = |n| event(delta("a", vec![skill("a", &format!("s{n}"))], &[]));
-    let refused = (0..100).find(|n| held.apply_event(one_more(*n)).is_err());
+    let refused = (0..100).find(|n| replica.apply_event(one_more(*n)).is_err());
     assert!(refused.is_some_and(|n| n > 10), "{refused:?}");
-    // The same skill again and again takes no more than once.
-    let mut held = MirrorReplica::new(&MirrorSelection { max_bytes: 10_000, ..selection(&["a"]) });
-    assert!(held.apply_event(event(reset())).is_ok());
-    assert!((0..1_000).all(|_| held.apply_event(one_more(1)).is_ok()));
+    // A skill that is sent again replaces its earlier size.
+    let mut replica =
+        MirrorReplica::new(&MirrorSelection { max_bytes: 10_000, ..selection(&["a"]) });
+    assert!(replica.apply_event(event(reset())).is_ok());
+    assert!((0..1_000).all(|_| replica.apply_event(one_more(1)).is_ok()));
 }

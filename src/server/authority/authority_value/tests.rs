@@ -1,11 +1,11 @@
-//! Values plain and coded, with a coder of their own. What is mended must be an authority to the
-//! parser that `h2` asks.
+//! Tests of plain and Huffman-coded values. The tests have their own Huffman coder. Rewritten
+//! values must be valid for the parser that `h2` uses.
 
 use super::AuthorityValue;
 use http::uri::Authority;
 use proptest::prelude::*;
 
-/// The characters of each length of code, and the first code of that length.
+/// Length of codes, first code of this length, and characters in the order of their codes.
 const CODES: &[(usize, u32, &str)] = &[
     (5, 0x0, "012aceiost"),
     (6, 0x14, " %-./3456789=A_bdfghlmnpru"),
@@ -62,7 +62,7 @@ fn huffman(value: &str) -> String {
 }
 
 #[test]
-fn paths_become_names() {
+fn paths_become_valid_authorities() {
     assert_eq!(plain("run%2Fcaproot%2Fa-b.c%20d.sock"), "run-2Fcaproot-2Fa-b.c-20d.sock");
     assert_eq!(plain("/run/a@b:c:[d]/ü.sock"), "-run-a-b-c--d---".to_owned() + "-.sock");
     assert_eq!(huffman("run%2Fcaproot%2Fa-b.c%20d.sock"), "run.2Fcaproot.2Fa-b.c.20d.sock");
@@ -70,7 +70,7 @@ fn paths_become_names() {
 }
 
 #[test]
-fn authorities_stay() {
+fn valid_authorities_stay_unchanged() {
     for value in ["localhost", "localhost:80", "[::1]:50051", "[fe80::1%25eth0]", "me@host:1"] {
         assert_eq!(plain(value), value);
     }
@@ -80,8 +80,8 @@ fn authorities_stay() {
 }
 
 #[test]
-fn an_unknown_code_ends_the_search() {
-    // A backslash has 19 bits.
+fn decoding_stops_at_an_unknown_code() {
+    // The code of a backslash has 19 bits.
     let mut bytes = [&[0xff, 0xfe, 0x1f], encode("%2F%2F").as_slice()].concat();
     let before = bytes.clone();
     AuthorityValue::new(true).rewrite(&mut bytes);
@@ -89,29 +89,30 @@ fn an_unknown_code_ends_the_search() {
 }
 
 proptest! {
-    /// As grpcio encodes the path of a socket.
+    /// Uses the percent-encoding of grpcio.
     #[test]
-    fn every_encoded_path_is_taken(path in r"/[a-zA-Z0-9 ._~%é漢-]{1,20}(/[\PC&&[^/]]{1,20}){1,4}") {
+    fn every_encoded_path_becomes_valid(path in r"/[a-zA-Z0-9 ._~%é漢-]{1,20}(/[\PC&&[^/]]{1,20}){1,4}") {
         const BARE: percent_encoding::AsciiSet = percent_encoding::NON_ALPHANUMERIC
             .remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'!').remove(b'$')
             .remove(b'&').remove(b'\'').remove(b'(').remove(b')').remove(b'*').remove(b'+')
             .remove(b',').remove(b';').remove(b'=').remove(b':').remove(b'[').remove(b']')
             .remove(b'@');
         let value = percent_encoding::utf8_percent_encode(&path[1..], &BARE).to_string();
-        let mended = plain(&value);
-        prop_assert!(mended.parse::<Authority>().is_ok(), "{value} became {mended}");
+        let rewritten = plain(&value);
+        prop_assert!(rewritten.parse::<Authority>().is_ok(), "{value} became {rewritten}");
         prop_assert!(plain(&path).parse::<Authority>().is_ok(), "{path}");
     }
 
     #[test]
-    fn every_plain_path_is_taken_in_huffman(path in "(%2F|/)([a-zA-Z0-9 ._~%-]{1,20}(%2F|/)){1,4}") {
-        let mended = huffman(&path);
-        prop_assert!(mended.parse::<Authority>().is_ok(), "{path} became {mended}");
+    fn every_plain_path_becomes_valid_in_huffman_code(path in "(%2F|/)([a-zA-Z0-9 ._~%-]{1,20}(%2F|/)){1,4}") {
+        let rewritten = huffman(&path);
+        prop_assert!(rewritten.parse::<Authority>().is_ok(), "{path} became {rewritten}");
     }
 
-    /// Whoever sends what is taken is not touched, but for a percent sign in a user name.
+    /// Valid authorities stay unchanged. The pattern omits percent signs, which are valid in user
+    /// names.
     #[test]
-    fn what_is_taken_stays(value in "[a-z0-9.:@\\[\\]!$&'()*+,;=_~-]{1,20}") {
+    fn random_valid_authorities_stay_unchanged(value in "[a-z0-9.:@\\[\\]!$&'()*+,;=_~-]{1,20}") {
         if value.parse::<Authority>().is_ok() {
             prop_assert_eq!(plain(&value), value.clone());
             prop_assert_eq!(huffman(&value), value);
@@ -119,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn parts_do_not_matter(bytes: Vec<u8>, coded: bool, cuts: Vec<u8>) {
+    fn pieces_do_not_matter(bytes: Vec<u8>, coded: bool, cuts: Vec<u8>) {
         let mut whole = bytes.clone();
         AuthorityValue::new(coded).rewrite(&mut whole);
         let (mut parts, mut literal) = (bytes, AuthorityValue::new(coded));

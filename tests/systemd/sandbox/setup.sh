@@ -1,5 +1,5 @@
-# Sourced before the boot, in the repository, with `root` as the new root: installs the binary that
-# `CAPROOT` names, a user, skills to publish, and a file outside of them that everybody may read.
+# Sourced in the repository before the boot, with `root` as the new root directory. Installs the
+# binary `CAPROOT`, a user, skills to publish, and a world-readable file outside the skills.
 install -D -m 0755 "${CAPROOT:-target/debug/caproot}" "$root/usr/local/bin/caproot"
 echo 'caproot:x:64901:64901::/nonexistent:/usr/sbin/nologin' >>"$root/etc/passwd"
 echo 'caproot:x:64901:' >>"$root/etc/group"

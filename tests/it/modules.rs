@@ -1,5 +1,6 @@
-//! The rooms of `src` and the arrows between them: which room may name which, and which libraries a
-//! room must not know. Reads the sources as text; an arrow that is not in the table does not exist.
+//! The modules at the top of `src` and their dependencies: which module may name which, and which
+//! libraries a module must not name. Reads the sources as text; a dependency that is not in the table is
+//! an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use crate::readme;
 
-/// Each room, and what it may name: a room (`disk`), or single items of one (`disk::Body`).
-const ARROWS: &[(&str, &[&str])] = &[
+/// Modules, each with its allowed dependencies: a module (`disk`), or an item of one (`disk::PageBody`).
+const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "server",
         &[
@@ -107,7 +108,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("watch", &[]),
 ];
 
-const UNKNOWN: &[(&str, &[&str])] = &[
+/// Libraries and types that a module must not name outside its tests.
+const BANNED_NAMES: &[(&str, &[&str])] = &[
     (
         "domain",
         &[
@@ -135,16 +137,16 @@ const UNKNOWN: &[(&str, &[&str])] = &[
     ("host", &["rustix", "std::fs", "inotify::"]),
 ];
 
-/// One source file without its comments, and the room that it belongs to.
-struct Source {
-    path: PathBuf,
-    room: String,
-    /// How many `super` lead from the file's own module to the room's.
+/// A source file without its comments, and the module at the top of `src` that the file belongs to.
+pub(super) struct Source {
+    pub(super) path: PathBuf,
+    module: String,
+    /// How many `super` lead from the file's own module to the module at the top.
     depth: usize,
     code: String,
 }
 
-fn sources() -> Vec<Source> {
+pub(super) fn sources() -> Vec<Source> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
     let mut dirs = vec![src.clone()];
@@ -159,10 +161,10 @@ fn sources() -> Vec<Source> {
         }
     }
     files.sort();
-    files.into_iter().map(|path| source(&src, &path)).collect()
+    files.into_iter().map(|path| read_source(&src, &path)).collect()
 }
 
-fn source(src: &Path, path: &Path) -> Source {
+fn read_source(src: &Path, path: &Path) -> Source {
     let below = path.strip_prefix(src).expect("a file below src").with_extension("");
     let mut modules: Vec<_> = below.iter().map(|s| s.to_string_lossy().into_owned()).collect();
     modules.pop_if(|last| last == "mod");
@@ -170,27 +172,27 @@ fn source(src: &Path, path: &Path) -> Source {
     let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
     Source {
         path: Path::new("src").join(path.strip_prefix(src).expect("a file below src")),
-        room: modules[0].clone(),
+        module: modules[0].clone(),
         depth: modules.len() - 1,
         code: code.collect::<Vec<_>>().join("\n"),
     }
 }
 
 impl Source {
-    /// What the file names outside its own room: `room`, or `room::item` where it names an item.
+    /// Returns the names that the file uses of other modules: `module`, or `module::item`.
     fn references(&self) -> BTreeSet<String> {
         // The binary sees the library from outside.
-        let crate_name = if self.room == "main" { "caproot" } else { "crate" };
+        let crate_name = if self.module == "main" { "caproot" } else { "crate" };
         let paths = words(&self.code, crate_name).filter_map(|at| {
             let before = &self.code[..at];
             let rest = self.code[at + crate_name.len()..].strip_prefix("::")?;
             (!before.ends_with("::")).then(|| paths(rest))
         });
-        let own = format!("{}::", self.room);
-        paths.flatten().filter(|path| *path != self.room && !path.starts_with(&own)).collect()
+        let own = format!("{}::", self.module);
+        paths.flatten().filter(|path| *path != self.module && !path.starts_with(&own)).collect()
     }
 
-    /// Whether a chain of `super` leads out of the room. An indented chain may be in a `mod tests`
+    /// Whether a chain of `super` leads out of the module. An indented chain may be in a `mod tests`
     /// of the file, one level further down.
     fn climbs_out(&self) -> bool {
         self.code.lines().any(|line| {
@@ -202,8 +204,8 @@ impl Source {
         })
     }
 
-    /// The code before the file's tests; none of a file of tests.
-    fn without_tests(&self) -> &str {
+    /// Returns the code before the file's tests. A file of tests has none.
+    pub(super) fn without_tests(&self) -> &str {
         if self.path.ends_with("tests.rs") {
             return "";
         }
@@ -211,7 +213,7 @@ impl Source {
     }
 }
 
-/// Where a name stands in a text as a word of its own.
+/// Returns the positions of a name in a text as a whole word.
 fn words<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = usize> + 'a {
     let in_word = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(name).map(|(at, _)| at).filter(move |at| {
@@ -219,18 +221,20 @@ fn words<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = usize> + 'a {
     })
 }
 
-/// The paths that a use tree or a path in code begins with, at most two segments of each.
+/// Returns the paths at the start of a use tree or of a path in code, at most two segments of each.
 fn paths(text: &str) -> Vec<String> {
     if let Some(group) = text.strip_prefix('{') {
         return members(group).into_iter().flat_map(paths).collect();
     }
-    let room = ident(text);
-    let Some(rest) = text[room.len()..].strip_prefix("::") else { return vec![room.to_owned()] };
+    let module = ident(text);
+    let Some(rest) = text[module.len()..].strip_prefix("::") else {
+        return vec![module.to_owned()];
+    };
     let items = match rest.strip_prefix('{') {
         Some(group) => members(group).into_iter().map(ident).collect(),
         None => vec![ident(rest)],
     };
-    items.into_iter().map(|item| format!("{room}::{item}")).collect()
+    items.into_iter().map(|item| format!("{module}::{item}")).collect()
 }
 
 fn ident(text: &str) -> &str {
@@ -238,7 +242,7 @@ fn ident(text: &str) -> &str {
     &text[..end]
 }
 
-/// The members of a group whose `{` is gone, each from its beginning.
+/// Splits a group, without its `{`, into its members. Each member goes on to the end of the text.
 fn members(group: &str) -> Vec<&str> {
     let mut members = vec![group.trim_start()];
     let mut depth = 0_usize;
@@ -255,31 +259,31 @@ fn members(group: &str) -> Vec<&str> {
     members
 }
 
-fn is_allowed(path: &str, arrows: &[&str]) -> bool {
-    let room = ident(path);
-    arrows.iter().any(|arrow| *arrow == room || *arrow == path)
+fn is_allowed(path: &str, allowed: &[&str]) -> bool {
+    let module = ident(path);
+    allowed.iter().any(|dependency| *dependency == module || *dependency == path)
 }
 
 #[test]
-fn every_arrow_is_in_the_table() {
-    let table: BTreeMap<_, _> = ARROWS.iter().copied().collect();
+fn modules_depend_only_on_modules_of_the_table() {
+    let table: BTreeMap<_, _> = DEPENDENCIES.iter().copied().collect();
     let mut wrong = Vec::new();
     let mut unused: BTreeSet<(&str, &str)> =
-        ARROWS.iter().flat_map(|(from, to)| to.iter().map(|to| (*from, *to))).collect();
+        DEPENDENCIES.iter().flat_map(|(from, to)| to.iter().map(|to| (*from, *to))).collect();
     for source in sources() {
         let file = source.path.display();
-        let Some(arrows) = table.get(source.room.as_str()) else {
-            wrong.push(format!("{file}: the room `{}` is not in the table", source.room));
+        let Some(allowed) = table.get(source.module.as_str()) else {
+            wrong.push(format!("{file}: the module `{}` is not in the table", source.module));
             continue;
         };
         for path in source.references() {
-            unused.retain(|(from, to)| *from != source.room || !is_allowed(&path, &[to]));
-            if !is_allowed(&path, arrows) {
-                wrong.push(format!("{file}: `{}` may not name `{path}`", source.room));
+            unused.retain(|(from, to)| *from != source.module || !is_allowed(&path, &[to]));
+            if !is_allowed(&path, allowed) {
+                wrong.push(format!("{file}: `{}` may not name `{path}`", source.module));
             }
         }
         if source.climbs_out() {
-            wrong.push(format!("{file}: `super` leads out of the room; name it by `crate::`"));
+            wrong.push(format!("{file}: `super` leads out of the module; name it by `crate::`"));
         }
     }
     wrong.extend(unused.iter().map(|(from, to)| format!("the table: `{from}` names no `{to}`")));
@@ -287,11 +291,11 @@ fn every_arrow_is_in_the_table() {
 }
 
 #[test]
-fn no_room_knows_what_it_must_not() {
+fn modules_do_not_name_banned_libraries() {
     let mut wrong = Vec::new();
     for source in sources() {
         let code = source.without_tests();
-        let unknown = UNKNOWN.iter().filter(|(room, _)| *room == source.room);
+        let unknown = BANNED_NAMES.iter().filter(|(module, _)| *module == source.module);
         for name in unknown.flat_map(|(_, names)| names.iter()) {
             if words(code, name).next().is_some() {
                 wrong.push(format!("{}: names `{name}`", source.path.display()));
@@ -302,7 +306,7 @@ fn no_room_knows_what_it_must_not() {
             wrong.push(format!("{}: names `serde_yaml`", source.path.display()));
         }
         let is_notify = words(code, "notify").any(|at| code[at..].starts_with("notify::"));
-        if is_notify && source.room != "file_watch" {
+        if is_notify && source.module != "file_watch" {
             wrong.push(format!("{}: names `notify`", source.path.display()));
         }
         if code.contains("landlock::") && !source.path.ends_with("sandbox/ruleset.rs") {
@@ -313,25 +317,29 @@ fn no_room_knows_what_it_must_not() {
 }
 
 #[test]
-fn the_readme_draws_the_same_arrows() {
-    let drawn: BTreeMap<String, BTreeSet<String>> = readme::table("| room | may name |")
-        .into_iter()
+fn the_architecture_page_has_the_same_table() {
+    const PAGE: &str = include_str!("../../src/lib.rs");
+    let rows = PAGE.lines().skip_while(|line| !line.starts_with("//! | module | may name |"));
+    let rows = rows.skip(2).map_while(|line| line.strip_prefix("//! | "));
+    let written: BTreeMap<String, BTreeSet<String>> = rows
         .map(|row| {
-            (readme::ticked(&row[0]).concat(), readme::ticked(&row[1]).into_iter().collect())
+            let mut cells = row.split('|');
+            let mut names = || readme::ticked(cells.next().expect("a cell"));
+            (names().concat(), names().into_iter().collect())
         })
         .collect();
-    let rooms = |arrows: &[&str]| arrows.iter().map(|arrow| ident(arrow).to_owned()).collect();
-    let real = ARROWS.iter().filter(|(room, _)| *room != "lib");
+    let modules = |allowed: &[&str]| allowed.iter().map(|path| ident(path).to_owned()).collect();
+    let real = DEPENDENCIES.iter().filter(|(module, _)| *module != "lib");
     let real: BTreeMap<String, BTreeSet<String>> =
-        real.map(|(room, arrows)| ((*room).to_owned(), rooms(arrows))).collect();
-    assert_eq!(drawn, real);
+        real.map(|(module, allowed)| ((*module).to_owned(), modules(allowed))).collect();
+    assert_eq!(written, real);
 }
 
 #[test]
-fn how_references_are_read() {
+fn references_are_recognized() {
     let read = |code: &str| {
         let source =
-            Source { path: PathBuf::new(), room: "grpc".into(), depth: 1, code: code.to_owned() };
+            Source { path: PathBuf::new(), module: "grpc".into(), depth: 1, code: code.to_owned() };
         source.references().into_iter().collect::<Vec<_>>()
     };
     assert_eq!(read("use crate::disk::Body;"), ["disk::Body"]);
@@ -340,7 +348,7 @@ fn how_references_are_read() {
     assert_eq!(read("use crate::grpc::limits; my_crate::disk::x()"), [""; 0]);
     assert_eq!(
         read("use crate::{\n    disk::{read::{A, B}, Body},\n    catalog::{self, View},\n};"),
-        ["disk::Body", "disk::read", "catalog::View", "catalog::self"]
+        ["catalog::View", "catalog::self", "disk::Body", "disk::read"]
     );
     assert_eq!(read("let x = *y == crate::domain::main_file();"), ["domain::main_file"]);
 }
