@@ -45,7 +45,7 @@ Requests (id is any JSON value, and is repeated in the response):
                                                      a tool's result, success, externalContext
   {\"id\":3,\"method\":\"instructions\",\"budget\":8000}     the text that describes the skills to a model
   {\"id\":4,\"method\":\"inject\",\"text\":\"use $pdf\"}       the skills that a person names; also mentions,
-                                                     connectors, local
+                                                     connectors, caller_skills
   {\"id\":5,\"method\":\"state\"}                            state of each executor
 Responses:
   {\"id\":1,\"result\":…} or {\"id\":1,\"error\":{\"code\":\"BAD_REQUEST\",\"message\":…}}

@@ -74,7 +74,7 @@ mod tests {
             [
                 "tools:write-a-report",
                 "team-skills",
-                "Writes a report of everything you did this week",
+                "Writes a report of the work of this week",
             ],
             [
                 "漢字",
@@ -94,7 +94,7 @@ mod tests {
             laid_out(None),
             [
                 "NAME                  ROOT         DESCRIPTION",
-                "tools:write-a-report  team-skills  Writes a report of everything you did this week",
+                "tools:write-a-report  team-skills  Writes a report of the work of this week",
                 "漢字                  r            Explains 漢字 and everything else that there is to know about writing them",
                 "bare                  r",
             ]
@@ -107,7 +107,7 @@ mod tests {
             laid_out(Some(80)),
             [
                 "NAME                  ROOT         DESCRIPTION",
-                "tools:write-a-report  team-skills  Writes a report of everything you did this week",
+                "tools:write-a-report  team-skills  Writes a report of the work of this week",
                 "漢字                  r            Explains 漢字 and everything else that there…",
                 "bare                  r",
             ]

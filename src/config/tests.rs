@@ -52,7 +52,7 @@ fn all_errors_are_reported_in_the_order_of_the_file() {
         [
             "f:1:15: log.format: invalid value \"xml\": expected text, json or journald",
             "f:3:14: limits.max_depth: invalid value \"none\": expected a whole number from 1 to 1000",
-            "f:4:14: limits.max_reads_per_root: invalid value 0: expected a whole number from 1 to 1024",
+            "f:4:23: limits.max_reads_per_root: invalid value 0: expected a whole number from 1 to 1024",
             &format!("f:5:1: nope: unknown key; the keys are {}", keys.join(", ")),
             "--listen: invalid value \"nonsense\": expected unix:PATH or tcp:HOST:PORT",
         ]

@@ -1,27 +1,27 @@
-//! The handles of a server's files: `mcp+skill://<server>/<path>` stands for its `skill://<path>`. No
-//! executor's handle begins so, and no two servers' are one. Only a URI that has one spelling has a
-//! handle. Pure.
+//! Handles of the files of a server: `mcp+skill://<server>/<path>` stands for the server's
+//! `skill://<path>`. A handle of an executor never begins this way, and a handle names one server.
+//! Only a URI with a single spelling has a handle.
 
 use super::limits::MAX_URI_BYTES;
 use percent_encoding::percent_decode_str;
 
 const HANDLE_SCHEME: &str = "mcp+skill://";
 const URI_SCHEME: &str = "skill://";
-/// How the URI of a skill ends.
+/// End of the URI of a SKILL.md.
 const MAIN_FILE_SUFFIX: &str = "/SKILL.md";
 
-/// Whether a server can be called so.
+/// Returns whether a server can have this name.
 pub(super) fn is_server_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     (1..=64).contains(&name.len()) && name.bytes().all(plain) && !is_dots(name)
 }
 
-/// Whether a URI is of a file below `skill://`, and can mean nothing else: no query, no fragment, no
-/// segment that is empty, climbs, or hides a slash.
+/// Returns whether a URI is a file below `skill://` with a single spelling: no query, no fragment,
+/// and no segment that is empty, `.` or `..`, or contains an encoded slash.
 pub(super) fn is_file_uri(uri: &str) -> bool {
     let Some(path) = uri.strip_prefix(URI_SCHEME) else { return false };
     let plain = |b: u8| b.is_ascii_graphic() && !b"?#\\<>\"{}|^`".contains(&b);
-    let bare = |segment: &str| {
+    let is_plain_segment = |segment: &str| {
         let decoded = percent_decode_str(segment).collect::<Vec<u8>>();
         let hides = decoded.iter().any(|b| *b == b'/' || *b == b'\\' || b.is_ascii_control());
         !decoded.is_empty() && decoded != b"." && decoded != b".." && !hides
@@ -29,30 +29,30 @@ pub(super) fn is_file_uri(uri: &str) -> bool {
     uri.len() <= MAX_URI_BYTES
         && path.bytes().all(plain)
         && path.contains('/')
-        && path.split('/').all(bare)
+        && path.split('/').all(is_plain_segment)
 }
 
-/// The directory of the skill whose SKILL.md is at a URI.
+/// Returns the directory of a SKILL.md.
 pub(super) fn skill_dir(uri: &str) -> Option<&str> {
     uri.strip_suffix(MAIN_FILE_SUFFIX).filter(|_| is_file_uri(uri))
 }
 
-/// Whether a file is one of a skill's, by its directory.
+/// Returns whether a file is below a directory.
 pub(super) fn is_in_dir(uri: &str, directory: &str) -> bool {
     is_file_uri(uri) && uri.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// The handle of what is at a URI.
+/// Returns the handle of a URI.
 pub(super) fn to_handle(server: &str, uri: &str) -> String {
     format!("{HANDLE_SCHEME}{server}/{}", uri.strip_prefix(URI_SCHEME).unwrap_or(uri))
 }
 
-/// The server that a handle is of.
+/// Returns the server of a handle.
 pub(super) fn handle_server(handle: &str) -> Option<&str> {
     handle.strip_prefix(HANDLE_SCHEME)?.split_once('/').map(|(server, _)| server)
 }
 
-/// The URI of a file's handle.
+/// Returns the URI of a file's handle.
 pub(super) fn handle_to_uri(handle: &str) -> Option<String> {
     let (_, path) = handle.strip_prefix(HANDLE_SCHEME)?.split_once('/')?;
     Some(format!("{URI_SCHEME}{path}")).filter(|uri| is_file_uri(uri))
@@ -70,7 +70,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn which_uris() {
+    fn ambiguous_uris_are_rejected() {
         for good in ["skill://a/SKILL.md", "skill://a/b%20c/x.md", "skill://a@1/~b/c:d"] {
             assert!(is_file_uri(good), "{good}");
         }

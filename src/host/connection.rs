@@ -1,5 +1,4 @@
-//! A connection to a server: over HTTP, or to a process of its own over stdin and stdout. Says that this
-//! host knows skills, and hears that a list changed.
+//! Connections to an MCP server over HTTP, or to a child process over stdin and stdout.
 
 use super::limits::MAX_MESSAGE_BYTES;
 use http::{HeaderName, HeaderValue};
@@ -24,30 +23,31 @@ use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::sync::Notify;
 
-/// How often a connection is looked at that does not say when it ends.
+/// Interval at which the end of a connection is polled; the SDK has no notification.
 const CLOSE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How a server is reached.
+/// Endpoint of an MCP server.
 #[derive(Clone, PartialEq, Eq)]
 pub enum McpEndpoint {
-    /// Over HTTP.
+    /// Server over HTTP.
     Http {
-        /// Its URL, such as `http://127.0.0.1:7421/mcp`.
+        /// URL of the server, such as `http://127.0.0.1:7421/mcp`.
         url: String,
-        /// What is sent with each request, such as `authorization`; not shown anywhere.
+        /// Headers of each request, such as `authorization`; never logged.
         headers: Vec<(HeaderName, HeaderValue)>,
     },
-    /// A program that is started for it, and ends with it. Its stderr is this process's.
+    /// Server in a child process, which ends with the source. Its stderr is the stderr of this
+    /// process.
     Process {
-        /// The program.
+        /// Path or name of the program.
         program: String,
-        /// Its arguments.
+        /// Arguments of the program.
         arguments: Vec<String>,
     },
 }
 
 impl McpEndpoint {
-    /// Over HTTP, with nothing to show.
+    /// Returns an HTTP endpoint without headers.
     #[must_use]
     pub fn http(url: &str) -> Self {
         Self::Http { url: url.to_owned(), headers: Vec::new() }
@@ -67,7 +67,7 @@ impl fmt::Debug for McpEndpoint {
     }
 }
 
-/// A connection on which the protocol is agreed on. Dropped, it ends.
+/// Initialized connection. Closed on drop.
 pub(super) struct McpConnection {
     service: RunningService<RoleClient, HostHandler>,
     _child: Option<Child>,
@@ -78,7 +78,7 @@ impl McpConnection {
         self.service.peer()
     }
 
-    /// Waits until it ends.
+    /// Waits until the connection ends.
     pub(super) async fn wait_closed(&self) {
         while !self.service.is_transport_closed() {
             tokio::time::sleep(CLOSE_POLL_INTERVAL).await;
@@ -86,19 +86,19 @@ impl McpConnection {
     }
 }
 
-/// Connects; or why not, as the end of a sentence.
+/// Connects to a server. Errors are the end of a sentence.
 pub(super) async fn connect(
-    way: &McpEndpoint,
-    changed: Arc<Notify>,
+    endpoint: &McpEndpoint,
+    relist: Arc<Notify>,
 ) -> Result<McpConnection, String> {
-    let host = HostHandler { relist: changed };
-    // Newer servers are asked who they are, older ones shake hands.
+    let host = HostHandler { relist };
+    // Newer servers answer a discovery request; older servers need the initialize handshake.
     let lifecycle = ClientLifecycleMode::Auto {
         preferred_versions: vec![ProtocolVersion::V_2026_07_28],
         legacy_version: None,
     };
     let failed = |error: ClientInitializeError| format!("it cannot be connected to: {error}");
-    let (running, child) = match way {
+    let (running, child) = match endpoint {
         McpEndpoint::Http { url, headers } => {
             let headers: HashMap<_, _> = headers.iter().cloned().collect();
             let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
@@ -115,7 +115,7 @@ pub(super) async fn connect(
             let child = command.kill_on_drop(true).spawn();
             let mut child = child.map_err(|error| format!("it cannot be started: {error}"))?;
             let (Some(stdout), Some(stdin)) = (child.stdout.take(), child.stdin.take()) else {
-                return Err("its stdin and stdout are not to be had".to_owned());
+                return Err("its stdin and stdout cannot be opened".to_owned());
             };
             let lines = AsyncRwTransport::new_client(stdout, stdin);
             let lines = lines.with_max_line_length(MAX_MESSAGE_BYTES);
@@ -123,16 +123,17 @@ pub(super) async fn connect(
             (running.map_err(failed)?, Some(child))
         }
     };
-    // What is read is verified, and a version that is gone is no use.
+    // Files are verified, so a cached old version is of no use.
     running.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
     Ok(McpConnection { service: running, _child: child })
 }
 
-/// The HTTP client. It follows no redirects, so that what is shown to one server is shown to no other.
+/// Returns an HTTP client. The client follows no redirects, so that no other server gets the
+/// headers.
 async fn http_client(url: &str) -> Result<reqwest::Client, String> {
     let failed = |error: &dyn fmt::Display| format!("there is no HTTP client: {error}");
     let roots = if url.starts_with("https:") {
-        // Reads files.
+        // The certificates are read from files.
         let read = tokio::task::spawn_blocking(native_roots).await;
         read.map_err(|error| failed(&error))?
     } else {
@@ -152,14 +153,14 @@ async fn http_client(url: &str) -> Result<reqwest::Client, String> {
         .map_err(|error| failed(&error))
 }
 
-/// The authorities that this machine trusts.
+/// Returns the certificate authorities that this machine trusts.
 fn native_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     roots
 }
 
-/// What a server sees of this host.
+/// Handler of the notifications of a server.
 #[derive(Debug)]
 struct HostHandler {
     relist: Arc<Notify>,

@@ -1,13 +1,12 @@
-//! Keeps in step with a server: connects, lists, lists again when it says that something changed or after
-//! a while, and connects again when it is lost. Leaves listing to `listing`.
+//! Task that follows the list of a server: connects, lists, lists again after a change or an
+//! interval, and reconnects.
 
-use super::McpServerConfig;
 use super::connection::{McpConnection, connect};
 use super::limits::{
     CONNECT_TIMEOUT, LIST_TIMEOUT, MAX_RETRY_DELAY, MIN_RETRY_DELAY, RELIST_INTERVAL,
 };
-use super::listing::{RemoteSkills, list_skills};
-use crate::session::source::SkillListing;
+use super::listing::list_skills;
+use super::{McpServerConfig, McpSourceState};
 use rmcp::RoleClient;
 use rmcp::model::{ProtocolVersion, SubscriptionFilter};
 use rmcp::service::{Peer, Subscription};
@@ -16,140 +15,106 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// How long a server may take to say that it tells of changes; without, its list is asked for anyway.
+/// Time limit of a subscription to changes. Without a subscription, the list is polled.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What is held of a server.
-#[derive(Debug, Clone)]
-pub(super) struct McpSourceState {
-    pub(super) listing: Arc<SkillListing>,
-    pub(super) entries: Arc<RemoteSkills>,
-    /// Why it cannot be used; the end of a sentence.
-    pub(super) unavailable_reason: Option<String>,
-    /// Whether it is switched off.
-    pub(super) disabled: bool,
-    pub(super) peer: Option<Peer<RoleClient>>,
-    has_result: bool,
-}
-
-impl McpSourceState {
-    pub(super) fn without_listing(why: &str) -> Self {
-        Self {
-            listing: Arc::default(),
-            entries: Arc::default(),
-            unavailable_reason: Some(why.to_owned()),
-            disabled: false,
-            peer: None,
-            has_result: false,
-        }
-    }
-
-    pub(super) fn disabled() -> Self {
-        Self { disabled: true, ..Self::without_listing("it is switched off") }
-    }
-
-    /// Whether there was a list, or a reason for none.
-    pub(super) fn has_result(&self) -> bool {
-        self.has_result
-    }
-}
-
-/// Follows a server, for ever.
+/// Follows a server. Never returns.
 pub(super) async fn follow_server(
     server: McpServerConfig,
-    tell: watch::Sender<McpSourceState>,
-    again: Arc<Notify>,
+    sender: watch::Sender<McpSourceState>,
+    relist: Arc<Notify>,
 ) {
-    let mut pause = MIN_RETRY_DELAY;
+    let mut delay = MIN_RETRY_DELAY;
     loop {
-        let begun = Instant::now();
-        let connected = timeout(CONNECT_TIMEOUT, connect(&server.endpoint, again.clone())).await;
-        let why = match connected.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
-            Ok(connected) => relist_until_lost(&server.name, &connected, &tell, &again).await,
-            Err(why) => why,
+        let started_at = Instant::now();
+        let connected = timeout(CONNECT_TIMEOUT, connect(&server.endpoint, relist.clone())).await;
+        let reason = match connected.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
+            Ok(connected) => relist_until_lost(&server.name, &connected, &sender, &relist).await,
+            Err(reason) => reason,
         };
-        tell.send_if_modified(|held| {
-            let news = held.unavailable_reason.as_ref() != Some(&why) || !held.has_result;
-            // The entries stay: a name that was its own is nobody else's by that.
-            (held.unavailable_reason, held.peer, held.has_result) = (Some(why), None, true);
-            news
+        sender.send_if_modified(|state| {
+            let is_changed =
+                state.unavailable_reason.as_ref() != Some(&reason) || !state.has_result;
+            // The entries stay, so that no other source takes their names.
+            (state.unavailable_reason, state.peer, state.has_result) = (Some(reason), None, true);
+            is_changed
         });
-        if begun.elapsed() > MAX_RETRY_DELAY {
-            pause = MIN_RETRY_DELAY;
+        if started_at.elapsed() > MAX_RETRY_DELAY {
+            delay = MIN_RETRY_DELAY;
         }
-        sleep(pause).await;
-        pause = (pause * 2).min(MAX_RETRY_DELAY);
+        sleep(delay).await;
+        delay = (delay * 2).min(MAX_RETRY_DELAY);
     }
 }
 
-/// Lists, and lists again, until the server is lost; why.
+/// Lists the skills again and again. Returns the reason once the connection is lost.
 async fn relist_until_lost(
     name: &str,
     connected: &McpConnection,
-    tell: &watch::Sender<McpSourceState>,
-    again: &Notify,
+    sender: &watch::Sender<McpSourceState>,
+    relist: &Notify,
 ) -> String {
     let peer = connected.peer();
-    let mut told = None;
+    let mut subscription = None;
     loop {
-        // Before it lists, or a change in between would be lost.
-        if told.is_none() {
-            told = subscribe_to_changes(peer).await;
+        // The subscription starts before the list, so that no change is lost in between.
+        if subscription.is_none() {
+            subscription = subscribe_to_changes(peer).await;
         }
-        let listed = Instant::now();
-        let before = tell.borrow().entries.clone();
+        let listed_at = Instant::now();
+        let before = sender.borrow().entries.clone();
         let (listing, entries) = match timeout(LIST_TIMEOUT, list_skills(name, peer, &before)).await
         {
             Ok(Ok(listed)) => listed,
-            Ok(Err(why)) => return why,
-            Err(_) => return "it does not end listing its skills in time".to_owned(),
+            Ok(Err(reason)) => return reason,
+            Err(_) => return "listing its skills takes too long".to_owned(),
         };
-        tell.send_if_modified(|held| {
-            let same = *held.listing == listing
-                && held.entries.len() == entries.len()
+        sender.send_if_modified(|state| {
+            let is_same = *state.listing == listing
+                && state.entries.len() == entries.len()
                 && entries.iter().all(|(package, entry)| {
-                    held.entries.get(package).is_some_and(|known| Arc::ptr_eq(known, entry))
+                    state.entries.get(package).is_some_and(|known| Arc::ptr_eq(known, entry))
                 });
-            let news = !same || held.unavailable_reason.is_some();
-            if !same {
-                (held.listing, held.entries) = (Arc::new(listing), Arc::new(entries));
+            let is_changed = !is_same || state.unavailable_reason.is_some();
+            if !is_same {
+                (state.listing, state.entries) = (Arc::new(listing), Arc::new(entries));
             }
-            (held.unavailable_reason, held.has_result) = (None, true);
-            held.peer = Some(peer.clone());
-            news
+            (state.unavailable_reason, state.has_result) = (None, true);
+            state.peer = Some(peer.clone());
+            is_changed
         });
         tokio::select! {
-            () = again.notified() => {}
-            () = wait_for_change(&mut told) => {}
+            () = relist.notified() => {}
+            () = wait_for_change(&mut subscription) => {}
             () = sleep(RELIST_INTERVAL) => {}
             () = connected.wait_closed() => return "it ended the connection".to_owned(),
         }
-        sleep_until(listed + MIN_RETRY_DELAY).await;
+        sleep_until(listed_at + MIN_RETRY_DELAY).await;
     }
 }
 
-/// Asks to be told of changes, where the server can tell.
+/// Subscribes to changes, if the server supports subscriptions.
 async fn subscribe_to_changes(peer: &Peer<RoleClient>) -> Option<Subscription> {
     let info = peer.peer_info()?;
-    // Servers of an earlier protocol tell unasked.
+    // Servers of an earlier protocol version notify without a subscription.
     if info.protocol_version != ProtocolVersion::V_2026_07_28 {
         return None;
     }
-    info.capabilities.resources.as_ref()?.list_changed.filter(|tells| *tells)?;
+    info.capabilities.resources.as_ref()?.list_changed.filter(|is_supported| *is_supported)?;
     let filter = SubscriptionFilter::builder().resources_list_changed().build();
     timeout(SUBSCRIBE_TIMEOUT, peer.listen(filter)).await.ok()?.ok()
 }
 
-/// Waits for word of a change; of a subscription that ended, or is none, for ever.
-async fn wait_for_change(told: &mut Option<Subscription>) {
-    if let Some(subscription) = told
-        && !matches!(subscription.next().await, Ok(Some(_)))
+/// Waits for a change or for the end of the subscription. Without a subscription, waits forever.
+async fn wait_for_change(subscription: &mut Option<Subscription>) {
+    if let Some(active) = subscription
+        && !matches!(active.next().await, Ok(Some(_)))
     {
-        *told = None;
-        // It may have changed in between.
+        *subscription = None;
+        // The list may have changed in between.
         return;
     }
-    if told.is_none() {
+    if subscription.is_none() {
         std::future::pending::<()>().await;
     }
 }

@@ -1,12 +1,12 @@
-//! Whether the frontmatter of a SKILL.md that was read says what the server says it does, field by field.
-//! Pure. YAML and JSON have not the same words for values: what is written the same is the same.
+//! Comparison of the frontmatter of a SKILL.md with the frontmatter in the server's list, field by
+//! field. The comparison is lenient, as YAML and JSON spell some values differently.
 
 use crate::yaml_document::{self, DocumentNode, DocumentValue as Yaml};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
-/// What differs, as the end of a sentence about the file; `None` where nothing does.
-pub(super) fn find_difference(text: &str, said: &Map<String, Value>) -> Option<String> {
+/// Returns the first difference as the end of a sentence about the file, or `None`.
+pub(super) fn find_difference(text: &str, listed: &Map<String, Value>) -> Option<String> {
     let Some(frontmatter) = fenced_frontmatter(text) else {
         return Some("it has no frontmatter".to_owned());
     };
@@ -15,15 +15,15 @@ pub(super) fn find_difference(text: &str, said: &Map<String, Value>) -> Option<S
         Err(error) => return Some(format!("its frontmatter cannot be read: {}", error.reason)),
     };
     let Yaml::Map(entries) = &node.value else {
-        return Some("its frontmatter is no mapping".to_owned());
+        return Some("its frontmatter is not a mapping".to_owned());
     };
     let mut seen = HashSet::new();
     for entry in entries {
         if !seen.insert(&*entry.key) {
-            return Some(format!("its field {:?} is there twice", entry.key));
+            return Some(format!("its field {:?} is duplicated", entry.key));
         }
-        match said.get(&*entry.key) {
-            // Some writers of JSON leave out what is nothing.
+        match listed.get(&*entry.key) {
+            // Some JSON writers omit null values.
             None if entry.node.value == Yaml::Null => {}
             None => return Some(format!("the list does not have its field {:?}", entry.key)),
             Some(value) if !is_same_value(&entry.node, value) => {
@@ -32,12 +32,12 @@ pub(super) fn find_difference(text: &str, said: &Map<String, Value>) -> Option<S
             Some(_) => {}
         }
     }
-    let mut fields = said.iter().filter(|(_, value)| !value.is_null());
+    let mut fields = listed.iter().filter(|(_, value)| !value.is_null());
     let absent = fields.find(|(key, _)| !seen.contains(key.as_str()));
     absent.map(|(key, _)| format!("it does not have the list's field {key:?}"))
 }
 
-/// What stands between the two fences, with the line break before the second.
+/// Returns the text between the two fences, with the line break before the second fence.
 fn fenced_frontmatter(text: &str) -> Option<&str> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let is_fence = |line: &str| line.trim_end() == "---";
@@ -57,26 +57,29 @@ fn is_same_value(node: &DocumentNode, value: &Value) -> bool {
     match (&node.value, value) {
         (Yaml::Null, Value::Null) => true,
         (Yaml::Null, Value::String(text)) => text.is_empty(),
-        (Yaml::Bool(truth), Value::Bool(said)) => truth == said,
-        // A reader of an older YAML takes more words for truths, and some give all as text.
-        (Yaml::Bool(truth), Value::String(said)) => said.eq_ignore_ascii_case(&truth.to_string()),
-        (Yaml::Text(text), Value::Bool(said)) => {
-            let words = if *said { ["yes", "on"] } else { ["no", "off"] };
+        (Yaml::Bool(truth), Value::Bool(listed)) => truth == listed,
+        // YAML 1.1 has more words for booleans, and some readers return every scalar as text.
+        (Yaml::Bool(truth), Value::String(listed)) => {
+            listed.eq_ignore_ascii_case(&truth.to_string())
+        }
+        (Yaml::Text(text), Value::Bool(listed)) => {
+            let words = if *listed { ["yes", "on"] } else { ["no", "off"] };
             words.iter().any(|word| text.eq_ignore_ascii_case(word))
         }
-        (Yaml::Number(number), Value::Number(said)) => {
-            **number == *said.to_string() || number.parse::<f64>().ok() == said.as_f64()
+        (Yaml::Number(number), Value::Number(listed)) => {
+            **number == *listed.to_string() || number.parse::<f64>().ok() == listed.as_f64()
         }
-        (Yaml::Number(text) | Yaml::Text(text), Value::String(said)) => {
-            text.trim_end() == said.trim_end()
+        (Yaml::Number(text) | Yaml::Text(text), Value::String(listed)) => {
+            text.trim_end() == listed.trim_end()
         }
-        (Yaml::List(items), Value::Array(said)) => {
-            items.len() == said.len() && items.iter().zip(said).all(|(a, b)| is_same_value(a, b))
+        (Yaml::List(items), Value::Array(listed)) => {
+            items.len() == listed.len()
+                && items.iter().zip(listed).all(|(a, b)| is_same_value(a, b))
         }
-        (Yaml::Map(entries), Value::Object(said)) => {
-            entries.len() == said.len()
+        (Yaml::Map(entries), Value::Object(listed)) => {
+            entries.len() == listed.len()
                 && entries.iter().all(|entry| {
-                    said.get(&*entry.key).is_some_and(|value| is_same_value(&entry.node, value))
+                    listed.get(&*entry.key).is_some_and(|value| is_same_value(&entry.node, value))
                 })
         }
         _ => false,
@@ -89,17 +92,20 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_differs() {
-        let said = json!({
+    fn differences_are_found() {
+        let listed = json!({
             "name": "a", "description": "Does a.", "version": 1.5, "on": true,
             "list": ["x", 2], "meta": {"k": "v"}, "date": "2026-01-02",
             "nothing": null,
         });
-        let said = said.as_object().expect("an object");
+        let listed = listed.as_object().expect("an object");
         let good = "---\nname: a\ndescription: >-\n  Does\n  a.\nversion: 1.50\non: yes\n\
             list: [x, 2]\nmeta:\n  k: v\ndate: 2026-01-02\nempty:\n---\nBody.\n";
-        assert_eq!(find_difference(good, said), None);
-        assert_eq!(find_difference(&format!("\u{feff}{}", good.replace('\n', "\r\n")), said), None);
+        assert_eq!(find_difference(good, listed), None);
+        assert_eq!(
+            find_difference(&format!("\u{feff}{}", good.replace('\n', "\r\n")), listed),
+            None
+        );
         for (from, to) in [
             ("Does\n  a.", "Steals\n  a."),
             ("name: a", "name: b"),
@@ -117,7 +123,7 @@ mod tests {
         ] {
             let bad = good.replacen(from, to, 1);
             assert_ne!(bad, good);
-            assert!(find_difference(&bad, said).is_some(), "{bad}");
+            assert!(find_difference(&bad, listed).is_some(), "{bad}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Asks a server for its whole list of skills, page by page, bounded in pages, bytes and skills. Reads no
-//! file. What of a list cannot be used is left out, and said.
+//! List of a server's skills, fetched page by page. Pages, bytes and skills are limited. Invalid
+//! entries are omitted with a warning.
 
 use super::limits::{MAX_LISTING_BYTES, MAX_PAGES, MAX_SKILLS, PAGE_TIMEOUT};
 use super::remote_skill::RemoteSkill;
@@ -12,21 +12,21 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tokio::time::timeout;
 
-/// The most entries that are named with what is wrong with them.
+/// Invalid entries that a warning names.
 const MAX_REPORTED: usize = 4;
 
-/// What a server lists, by package.
+/// Skills of a server by package.
 pub(super) type RemoteSkills = HashMap<String, Arc<RemoteSkill>>;
 
-/// The list, and the entries behind it. Entries that the server says the same of stay those of `before`.
+/// Fetches the list. An unchanged entry of `before` is reused.
 pub(super) async fn list_skills(
     server: &str,
     peer: &Peer<RoleClient>,
     before: &RemoteSkills,
 ) -> Result<(SkillListing, RemoteSkills), String> {
-    let mut list = ListingBuilder::default();
+    let mut builder = ListingBuilder::default();
     let (mut cursor, mut pages) = (None, 0);
-    let cut = loop {
+    let cut_reason = loop {
         if pages == MAX_PAGES {
             break Some(format!("it has over {MAX_PAGES} pages"));
         }
@@ -35,21 +35,21 @@ pub(super) async fn list_skills(
         let page = page.map_err(|_| "it does not list its skills in time".to_owned())?;
         let page = page.map_err(|error| format!("it does not list its skills: {error}"))?;
         pages += 1;
-        if let Some(why) = list.add_page(server, page.skills, before) {
-            break Some(why);
+        if let Some(reason) = builder.add_page(server, page.skills, before) {
+            break Some(reason);
         }
         match page.next_cursor {
             Some(next) if !next.is_empty() => cursor = Some(next),
             _ => break None,
         }
     };
-    Ok(list.finish(server, cut.as_deref()))
+    Ok(builder.finish(server, cut_reason.as_deref()))
 }
 
 #[derive(Default)]
 struct ListingBuilder {
     bytes: usize,
-    /// By name, then by package.
+    /// Entries sorted by name and package.
     entries: BTreeMap<(String, String), Arc<RemoteSkill>>,
     by_package: RemoteSkills,
     invalid: Vec<String>,
@@ -58,7 +58,7 @@ struct ListingBuilder {
 }
 
 impl ListingBuilder {
-    /// Adds a page; why no more is asked for, if there is a reason.
+    /// Adds a page. Returns the reason if a limit ends the list.
     fn add_page(
         &mut self,
         server: &str,
@@ -76,7 +76,7 @@ impl ListingBuilder {
             let uri = skill.uri.clone();
             match RemoteSkill::from_listed(server, skill) {
                 Ok(entry) if self.by_package.contains_key(&entry.skill.package) => {
-                    self.invalid(&uri, "it is there twice");
+                    self.record_invalid(&uri, "it is listed twice");
                 }
                 Ok(entry) => {
                     self.dynamic_count += usize::from(entry.is_dynamic());
@@ -86,35 +86,35 @@ impl ListingBuilder {
                     self.entries.insert((entry.skill.name.clone(), package.clone()), entry.clone());
                     self.by_package.insert(package, entry);
                 }
-                Err(why) => self.invalid(&uri, &why),
+                Err(reason) => self.record_invalid(&uri, &reason),
             }
         }
         None
     }
 
-    fn invalid(&mut self, uri: &str, why: &str) {
+    fn record_invalid(&mut self, uri: &str, reason: &str) {
         self.invalid_count += 1;
         if self.invalid.len() < MAX_REPORTED {
             let uri: String = uri.chars().take(80).collect();
-            self.invalid.push(format!("{uri:?}: {why}"));
+            self.invalid.push(format!("{uri:?}: {reason}"));
         }
     }
 
-    fn finish(self, server: &str, cut: Option<&str>) -> (SkillListing, RemoteSkills) {
-        let who = SourceKind::Mcp.describe(server);
+    fn finish(self, server: &str, cut_reason: Option<&str>) -> (SkillListing, RemoteSkills) {
+        let phrase = SourceKind::Mcp.describe(server);
         let mut warnings = Vec::new();
-        if let Some(why) = cut {
-            warnings.push(format!("the list of {who} is cut: {why}"));
+        if let Some(reason) = cut_reason {
+            warnings.push(format!("the list of {phrase} is truncated: {reason}"));
         }
         if self.invalid_count > 0 {
             let (count, named) = (self.invalid_count, self.invalid.join("; "));
-            warnings.push(format!("{count} skills of {who} are left out: {named}"));
+            warnings.push(format!("{count} skills of {phrase} are omitted: {named}"));
         }
         if self.dynamic_count > 0 {
             let count = self.dynamic_count;
-            warnings.push(format!("{who} vouches for no file of {count} of its skills"));
+            warnings.push(format!("{phrase} declares no digests for {count} of its skills"));
         }
         let skills = self.entries.values().map(|entry| entry.skill.clone()).collect();
-        (SkillListing { skills, warnings, truncated: cut.is_some() }, self.by_package)
+        (SkillListing { skills, warnings, truncated: cut_reason.is_some() }, self.by_package)
     }
 }

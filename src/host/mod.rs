@@ -1,11 +1,9 @@
-//! A server of Skills over MCP as a source of a session, on the official SDK's client: listed without
-//! reading a file, each file verified when it is read. What a server says is bounded, and believed only
-//! as far as it can be held to it. Leaves what a session does with it to `session`, and serving skills
-//! over MCP to `mcp`.
+//! MCP server with skills as a source of a session, on the client of the official SDK. The list is
+//! fetched without the files, and each file is verified when it is read. All responses of a server
+//! are limited.
 
 mod address;
 mod connection;
-mod cursor;
 mod fetch;
 mod follow;
 mod frontmatter;
@@ -17,40 +15,44 @@ pub use connection::McpEndpoint;
 pub use remote_skill::McpSkillFile;
 
 use crate::session::source::{
-    SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
+    SkillListing, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
 use crate::session::{ToolError, ToolErrorCode};
 use fetch::VerifiedFileCache;
-use follow::McpSourceState;
 use futures_util::future::BoxFuture;
+use listing::RemoteSkills;
+use rmcp::RoleClient;
+use rmcp::service::Peer;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-/// A server, and how it is used.
+/// Configuration of an MCP server.
 #[derive(Debug, Clone)]
 pub struct McpServerConfig {
-    /// What it is called here, and in handles: 1 to 64 letters, digits, `.`, `_` and `-`. Two servers of
-    /// a session have two names.
+    /// Name of the server, also in handles: 1 to 64 letters, digits, `.`, `_` and `-`. The servers
+    /// of a session have different names.
     pub name: String,
-    /// How it is reached.
+    /// Endpoint of the server.
     pub endpoint: McpEndpoint,
-    /// Whether it is used at all. One that is not is never connected to, and lists nothing.
+    /// Whether the server is used. caproot never connects to a disabled server, and lists none of
+    /// its skills.
     pub enabled: bool,
-    /// How long reading a file may take; 10 s by default.
+    /// Time limit of a read; 10 s by default.
     pub read_timeout: Duration,
-    /// How long `start` waits for the first list; 5 s by default. One that is later comes in then.
+    /// How long `start` waits for the first list; 5 s by default. A later list is used when it
+    /// arrives.
     pub start_timeout: Duration,
 }
 
 impl McpServerConfig {
-    /// An enabled server, by the defaults.
+    /// Returns an enabled server with the default limits.
     #[must_use]
-    pub fn new(name: &str, way: McpEndpoint) -> Self {
+    pub fn new(name: &str, endpoint: McpEndpoint) -> Self {
         Self {
             name: name.to_owned(),
-            endpoint: way,
+            endpoint,
             enabled: true,
             read_timeout: limits::READ_TIMEOUT,
             start_timeout: limits::START_TIMEOUT,
@@ -58,25 +60,68 @@ impl McpServerConfig {
     }
 }
 
-/// That a server's name is none.
+/// Invalid name of a server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("an MCP server's name is 1 to 64 letters, digits, `.`, `_` and `-`, and not {0:?}")]
+#[error("invalid name of an MCP server {0:?}: expected 1 to 64 letters, digits, `.`, `_` and `-`")]
 pub struct ServerNameError(String);
 
-/// The skills of one server.
+/// Skills of one MCP server.
 #[derive(Debug)]
 pub struct McpSource {
     name: String,
     read_timeout: Duration,
     state: watch::Receiver<McpSourceState>,
-    /// Asks for the list anew.
+    /// Notified to request a new list.
     relist: Arc<Notify>,
-    /// Files that were verified last, so that a page costs no whole file.
+    /// Latest verified files, so that a page does not need a fetch of the whole file.
     file_cache: Mutex<VerifiedFileCache>,
     _follow_task: Option<FollowTask>,
 }
 
-/// Ends with the source.
+/// Latest state of a server.
+#[derive(Debug, Clone)]
+struct McpSourceState {
+    listing: Arc<SkillListing>,
+    entries: Arc<RemoteSkills>,
+    /// Reason if the server is unavailable; the end of a sentence.
+    unavailable_reason: Option<String>,
+    /// Whether the server is disabled.
+    disabled: bool,
+    peer: Option<Peer<RoleClient>>,
+    has_result: bool,
+}
+
+impl McpSourceState {
+    fn without_listing(reason: &str) -> Self {
+        Self {
+            listing: Arc::default(),
+            entries: Arc::default(),
+            unavailable_reason: Some(reason.to_owned()),
+            disabled: false,
+            peer: None,
+            has_result: false,
+        }
+    }
+
+    fn disabled() -> Self {
+        Self { disabled: true, ..Self::without_listing("it is disabled") }
+    }
+
+    fn to_snapshot(&self) -> SourceSnapshot {
+        SourceSnapshot {
+            listing: self.listing.clone(),
+            // A disabled server is no warning.
+            unavailable_reason: self.unavailable_reason.clone().filter(|_| !self.disabled),
+        }
+    }
+
+    /// Returns whether there was a list or an error.
+    fn has_result(&self) -> bool {
+        self.has_result
+    }
+}
+
+/// Task that is aborted on drop.
 #[derive(Debug)]
 struct FollowTask(JoinHandle<()>);
 
@@ -90,93 +135,92 @@ impl Drop for FollowTask {
 struct McpSourceWatch(watch::Receiver<McpSourceState>);
 
 impl McpSource {
-    /// Connects, and follows what is listed for as long as this lives. Needs a tokio runtime.
+    /// Connects to a server and follows its list until the source is dropped. Needs a tokio
+    /// runtime.
     ///
     /// # Errors
     ///
-    /// A name that no server can have.
+    /// An invalid name.
     pub async fn start(server: McpServerConfig) -> Result<Self, ServerNameError> {
         if !address::is_server_name(&server.name) {
             return Err(ServerNameError(server.name));
         }
-        let again = Arc::new(Notify::new());
-        let (name, read_time) = (server.name.clone(), server.read_timeout);
-        let (tell, mut held) =
+        let relist = Arc::new(Notify::new());
+        let (name, read_timeout) = (server.name.clone(), server.read_timeout);
+        let (sender, mut state) =
             watch::channel(McpSourceState::without_listing("it does not answer yet"));
-        let following = if server.enabled {
-            let patience = server.start_timeout;
-            let following = tokio::spawn(follow::follow_server(server, tell, again.clone()));
-            let first = held.wait_for(McpSourceState::has_result);
-            drop(tokio::time::timeout(patience, first).await);
-            Some(FollowTask(following))
+        let task = if server.enabled {
+            let start_timeout = server.start_timeout;
+            let task = tokio::spawn(follow::follow_server(server, sender, relist.clone()));
+            let first = state.wait_for(McpSourceState::has_result);
+            drop(tokio::time::timeout(start_timeout, first).await);
+            Some(FollowTask(task))
         } else {
-            tell.send_replace(McpSourceState::disabled());
+            sender.send_replace(McpSourceState::disabled());
             None
         };
-        let fetched = Mutex::default();
         Ok(Self {
             name,
-            read_timeout: read_time,
-            state: held,
-            relist: again,
-            file_cache: fetched,
-            _follow_task: following,
+            read_timeout,
+            state,
+            relist,
+            file_cache: Mutex::default(),
+            _follow_task: task,
         })
     }
 
-    /// The files of a skill, by its package, as the server promises them; none of one that is not listed,
-    /// or of which nothing is promised.
+    /// Returns the files of a skill as the server declares them; empty if the skill is not listed
+    /// or has no declared files.
     #[must_use]
     pub fn files(&self, package: &str) -> Vec<McpSkillFile> {
-        let held = self.state.borrow();
-        held.entries.get(package).map_or_else(Vec::new, |entry| entry.files(&self.name))
+        let state = self.state.borrow();
+        state.entries.get(package).map_or_else(Vec::new, |entry| entry.files(&self.name))
     }
 
-    async fn fetch_page(&self, wanted: &TextPageRequest) -> Result<TextPage, ToolError> {
-        let held = self.state.borrow().clone();
-        if let Some(why) = &held.unavailable_reason {
-            let message = format!("{} cannot be used: {why}", SourceKind::Mcp.describe(&self.name));
+    async fn fetch_page(&self, request: &TextPageRequest) -> Result<TextPage, ToolError> {
+        let state = self.state.borrow().clone();
+        if let Some(reason) = &state.unavailable_reason {
+            let message =
+                format!("{} cannot be used: {reason}", SourceKind::Mcp.describe(&self.name));
             return Err(ToolError::from_code(ToolErrorCode::SourceUnavailable, &message));
         }
-        if address::handle_server(&wanted.package) != Some(self.name.as_str()) {
-            let message = "the package is not this authority's";
+        if address::handle_server(&request.package) != Some(self.name.as_str()) {
+            let message = "the package belongs to another authority";
             return Err(ToolError::from_code(ToolErrorCode::WrongAuthority, message));
         }
-        let Some(entry) = held.entries.get(wanted.package.as_str()) else {
+        let Some(entry) = state.entries.get(request.package.as_str()) else {
             return Err(ToolError::from_code(
                 ToolErrorCode::PackageNotFound,
-                "there is no such skill now",
+                "the skill does not exist now",
             ));
         };
-        wanted.check_resource_in_package()?;
-        let resource = match wanted.resource.as_str() {
+        request.check_resource_in_package()?;
+        let resource = match request.resource.as_str() {
             "" => entry.main_resource(),
             resource => resource.to_owned(),
         };
         let uri = address::handle_to_uri(&resource).ok_or_else(|| {
-            ToolError::from_code(ToolErrorCode::InvalidArguments, "the resource is no handle")
+            ToolError::from_code(ToolErrorCode::InvalidArguments, "the resource is not a handle")
         })?;
-        if let Some(refusal) = entry.rejection() {
-            return Err(refusal);
+        if let Some(error) = entry.rejection() {
+            return Err(error);
         }
-        let begin = cursor::parse_cursor(&wanted.cursor, &uri).ok_or_else(|| {
-            ToolError::from_code(ToolErrorCode::InvalidCursor, "the cursor is none of this file")
+        let cursor = fetch::parse_cursor(&request.cursor, &uri).ok_or_else(|| {
+            ToolError::from_code(ToolErrorCode::InvalidCursor, "the cursor is not of this file")
         })?;
-        let file = fetch::fetch_file(&held, entry, &uri, &self.file_cache);
+        let file = fetch::fetch_file(&state, entry, &uri, &self.file_cache);
         let file = tokio::time::timeout(self.read_timeout, file).await.unwrap_or_else(|_| {
             let message = "the MCP server does not answer in time";
             Err(ToolError::from_code(ToolErrorCode::SourceUnavailable, message))
         });
-        let file = file.inspect_err(|refusal| {
-            // It may list what it serves by now, or be gone.
-            if matches!(
-                refusal.code(),
-                ToolErrorCode::NotVerified | ToolErrorCode::SourceUnavailable
-            ) {
+        let file = file.inspect_err(|error| {
+            // The server may have a new list, or may be gone.
+            if matches!(error.code(), ToolErrorCode::NotVerified | ToolErrorCode::SourceUnavailable)
+            {
                 self.relist.notify_one();
             }
         })?;
-        begin.cut_page(&uri, resource, &file, wanted.max_bytes)
+        cursor.cut_page(&uri, resource, &file, request.max_bytes)
     }
 }
 
@@ -194,18 +238,13 @@ impl SkillSource for McpSource {
     }
 
     fn snapshot(&self) -> SourceSnapshot {
-        let held = self.state.borrow();
-        SourceSnapshot {
-            listing: held.listing.clone(),
-            // One that is switched off has nothing to warn of.
-            unavailable_reason: held.unavailable_reason.clone().filter(|_| !held.disabled),
-        }
+        self.state.borrow().to_snapshot()
     }
 
     fn watch(&self) -> Option<Box<dyn SourceWatch>> {
-        let mut held = self.state.clone();
-        held.mark_unchanged();
-        Some(Box::new(McpSourceWatch(held)))
+        let mut state = self.state.clone();
+        state.mark_unchanged();
+        Some(Box::new(McpSourceWatch(state)))
     }
 
     fn read_timeout(&self) -> Duration {
@@ -214,9 +253,9 @@ impl SkillSource for McpSource {
 
     fn read_page<'a>(
         &'a self,
-        wanted: &'a TextPageRequest,
+        request: &'a TextPageRequest,
     ) -> BoxFuture<'a, Result<TextPage, ToolError>> {
-        Box::pin(self.fetch_page(wanted))
+        Box::pin(self.fetch_page(request))
     }
 }
 
@@ -224,7 +263,7 @@ impl SourceWatch for McpSourceWatch {
     fn changed(&mut self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             if self.0.changed().await.is_err() {
-                // Nobody follows any more.
+                // The follow task has ended.
                 std::future::pending::<()>().await;
             }
         })

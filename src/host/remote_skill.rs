@@ -1,6 +1,5 @@
-//! What is held of one skill that a server lists: where its files are, and what is promised of them.
-//! An entry that promises nonsense is none. Leaves asking for it to `listing`, and holding a server to
-//! it to `fetch`.
+//! Skill of an MCP server's list, with the declared digests and sizes of its files. An entry with
+//! inconsistent declarations is rejected.
 
 use super::address::{is_in_dir, skill_dir, to_handle};
 use super::limits::{MAX_SKILL_BYTES, MAX_SKILL_FILES};
@@ -11,51 +10,52 @@ use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-/// The most characters of a name, and of a description; longer ones are none, and cut.
+/// Limits in characters: an entry with a longer name is rejected, a longer description is
+/// truncated.
 const MAX_NAME_CHARS: usize = 64;
 const MAX_DESCRIPTION_CHARS: usize = 1_024;
 
-/// One skill.
+/// Entry of a server's list.
 #[derive(Debug)]
 pub(super) struct RemoteSkill {
     pub(super) skill: Arc<Skill>,
-    /// The URI of its SKILL.md.
+    /// URI of the SKILL.md.
     pub(super) uri: String,
     directory: String,
-    /// What the server says its author wrote.
+    /// Frontmatter in the list.
     pub(super) frontmatter: Map<String, Value>,
-    /// Its files by URI; `None`: the server promises nothing of them.
+    /// Declared files by URI; `None` if the server declares no files.
     files: Option<HashMap<String, SkillResource>>,
-    /// Why it is not what it is said to be, once that was seen; nothing of it is read any more.
+    /// Error of a failed verification. Once set, no file of the skill is read.
     rejection: OnceLock<ToolError>,
 }
 
-/// A file that a server lists.
+/// File that a server declares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct McpSkillFile {
-    /// Its handle.
+    /// Handle of the file.
     pub resource: String,
-    /// `sha256:` and the hash of its bytes.
+    /// `sha256:` and the SHA-256 of the file.
     pub digest: String,
-    /// Its bytes.
+    /// Size of the file in bytes.
     pub size: u64,
 }
 
-/// What a server promises of a file.
+/// Declaration of one file.
 pub(super) enum ExpectedFile<'a> {
-    /// Its digest and size.
+    /// The server declares the digest and the size.
     Declared(&'a SkillResource),
-    /// Nothing.
+    /// The server declares no files.
     Undeclared,
-    /// That there is none.
+    /// The skill does not have the file.
     Missing,
 }
 
 impl RemoteSkill {
-    /// The entry, or what is wrong with it.
+    /// Returns the entry, or the reason for its rejection.
     pub(super) fn from_listed(server: &str, listed: Listed) -> Result<Self, String> {
         let Listed { uri, frontmatter, resources, .. } = listed;
-        let directory = skill_dir(&uri).ok_or("its URI is none of a SKILL.md below skill://")?;
+        let directory = skill_dir(&uri).ok_or("its URI is not a SKILL.md below skill://")?;
         let directory = directory.to_owned();
         let name = collapse_whitespace(&frontmatter.name);
         if name.is_empty() || name.chars().count() > MAX_NAME_CHARS {
@@ -64,7 +64,7 @@ impl RemoteSkill {
         let files = match resources {
             SkillResources::Files(files) => Some(check_declared_files(&uri, &directory, files)?),
             SkillResources::Dynamic => None,
-            _ => return Err("its files are told in a way that is not known here".to_owned()),
+            _ => return Err("its files are declared in an unknown way".to_owned()),
         };
         let main = files.as_ref().and_then(|files| files.get(&uri));
         let description: String = collapse_whitespace(&frontmatter.description);
@@ -89,29 +89,29 @@ impl RemoteSkill {
         Ok(Self { skill, uri, directory, frontmatter: fields, files, rejection: rejected })
     }
 
-    /// The handle of its SKILL.md.
+    /// Returns the handle of the SKILL.md.
     pub(super) fn main_resource(&self) -> String {
         self.skill.main_resource.clone()
     }
 
-    /// Its files, SKILL.md first.
+    /// Returns the declared files, SKILL.md first.
     pub(super) fn files(&self, server: &str) -> Vec<McpSkillFile> {
         let mut files: Vec<_> = self.files.iter().flat_map(HashMap::values).collect();
         files.sort_by_key(|file| (file.uri != self.uri, &file.uri));
-        let promised = |file: &SkillResource| McpSkillFile {
+        let declared = |file: &SkillResource| McpSkillFile {
             resource: to_handle(server, &file.uri),
             digest: file.digest.clone(),
             size: file.size,
         };
-        files.into_iter().map(promised).collect()
+        files.into_iter().map(declared).collect()
     }
 
-    /// Whether nothing is promised of its files.
+    /// Returns whether the server declares no files.
     pub(super) fn is_dynamic(&self) -> bool {
         self.files.is_none()
     }
 
-    /// What is promised of the file at a URI.
+    /// Returns the declaration of a file.
     pub(super) fn expected_file(&self, uri: &str) -> ExpectedFile<'_> {
         match &self.files {
             Some(files) => files.get(uri).map_or(ExpectedFile::Missing, ExpectedFile::Declared),
@@ -120,24 +120,25 @@ impl RemoteSkill {
         }
     }
 
-    /// That it is not what it is said to be.
-    pub(super) fn mark_rejected(&self, refusal: &ToolError) {
-        // The first reason stays.
-        let _ = self.rejection.set(refusal.clone());
+    /// Records the error of a failed verification.
+    pub(super) fn mark_rejected(&self, error: &ToolError) {
+        // The first error stays.
+        let _ = self.rejection.set(error.clone());
     }
 
     pub(super) fn rejection(&self) -> Option<ToolError> {
         self.rejection.get().cloned()
     }
 
-    /// Whether the server says the same of it.
+    /// Returns whether the list has the same values.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         (&self.skill, &self.uri, &self.frontmatter, &self.files)
             == (&other.skill, &other.uri, &other.frontmatter, &other.files)
     }
 }
 
-/// The files by URI, if each is the skill's, once, and SKILL.md is one of them.
+/// Returns the declared files by URI. Each file must be in the directory of the skill and be
+/// declared once, and SKILL.md must be declared.
 fn check_declared_files(
     main: &str,
     directory: &str,
@@ -153,17 +154,17 @@ fn check_declared_files(
     let mut by_uri = HashMap::new();
     for file in files {
         if !is_in_dir(&file.uri, directory) {
-            return Err("a file of it is not in its directory".to_owned());
+            return Err("a file is not in its directory".to_owned());
         }
         if !is_digest(&file.digest) {
-            return Err("a file of it has no SHA-256".to_owned());
+            return Err("a file has no SHA-256".to_owned());
         }
         if by_uri.insert(file.uri.clone(), file).is_some() {
-            return Err("a file of it is there twice".to_owned());
+            return Err("a file is declared twice".to_owned());
         }
     }
     if !by_uri.contains_key(main) {
-        return Err("its SKILL.md is none of its files".to_owned());
+        return Err("its SKILL.md is not declared".to_owned());
     }
     Ok(by_uri)
 }
@@ -173,7 +174,7 @@ fn is_digest(digest: &str) -> bool {
     digest.strip_prefix("sha256:").is_some_and(|hash| hash.len() == 64 && hash.bytes().all(hex))
 }
 
-/// On one line.
+/// Collapses white space and control characters to single blanks.
 fn collapse_whitespace(text: &str) -> String {
     let breaks = |c: char| c.is_whitespace() || c.is_control();
     text.split(breaks).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_entry_may_promise() {
+    fn inconsistent_entries_are_rejected() {
         let main = || SkillResource::from_bytes("skill://a/SKILL.md", b"x");
         let file = |uri: &str| SkillResource::from_bytes(uri, b"y");
         let good = entry("skill://a/SKILL.md", vec![main(), file("skill://a/b/c")]);

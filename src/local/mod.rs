@@ -1,6 +1,5 @@
-//! Directories of the orchestrator's own machine as a source of a session: a daemon inside this process,
-//! reached by a private pair of sockets and no network, so that finding, containment, bounds and watches
-//! are those of an executor's. Leaves what a session does with it to `session`.
+//! Local directories as a source of a session: a daemon inside this process, reached by a private
+//! socket pair. Discovery, containment, limits and watches are those of an executor.
 
 use crate::client::{Client, RetryPolicy};
 use crate::config::{Config, RootFlag, ServeFlags};
@@ -17,18 +16,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tonic::transport::{Endpoint, Uri};
 
-/// The deadline of a call: nothing but a disk is in between.
+/// Time limit of a call; the daemon is in the same process.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The environment of the daemon inside.
+/// Environment of the embedded daemon.
 const ENVIRONMENT: &str = "local";
 
-/// Why directories are no source. Displays as sentences.
+/// Invalid directories or ids. Displays as sentences.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("; "))]
 pub struct LocalError(Vec<String>);
 
-/// Directories of this machine.
+/// Source of the skills in local directories.
 #[derive(Debug)]
 pub struct LocalSource {
     source: DaemonSource,
@@ -36,13 +35,13 @@ pub struct LocalSource {
 }
 
 impl LocalSource {
-    /// A source of this name, of these directories by the ids of their authorities. A directory that is
-    /// not there is a warning until it is. Waits for the first list no longer than the patience of the
+    /// Starts a source with directories by the ids of their authorities. A missing directory is a
+    /// warning until it exists. Waits for the first list at most for the start timeout of the
     /// options.
     ///
     /// # Errors
     ///
-    /// An id that no root can have, or a directory that none can be; all that is wrong.
+    /// All invalid ids and directories.
     pub async fn start(
         id: &str,
         directories: Vec<(String, PathBuf)>,
@@ -55,21 +54,21 @@ impl LocalSource {
             environment_ids: vec![ENVIRONMENT.to_owned()],
             ..ServeFlags::default()
         };
-        // What was handed to this program is none of the daemon's.
+        // Sockets that this process inherited are not for the embedded daemon.
         let env = ProcessEnv { inherited_sockets: Vec::new(), ..ProcessEnv::from_process() };
         let config = if ids.is_empty() {
-            return Err(LocalError(vec!["no directory is named".to_owned()]));
+            return Err(LocalError(vec!["no directory is given".to_owned()]));
         } else {
             Config::from_flags(flags, &env)
         };
         let config = config
-            .map_err(|mistakes| LocalError(mistakes.iter().map(ToString::to_string).collect()))?;
+            .map_err(|errors| LocalError(errors.iter().map(ToString::to_string).collect()))?;
         let daemon = EmbeddedDaemon::start(config).await;
         let daemon = daemon.map_err(|error| LocalError(vec![error.to_string()]))?;
-        let way = daemon.connector();
+        let connect = daemon.connector();
         let connector = tower::service_fn(move |_: Uri| {
-            let way = way.clone();
-            async move { way.connect().await.map(TokioIo::new) }
+            let connect = connect.clone();
+            async move { connect.connect().await.map(TokioIo::new) }
         });
         let channel =
             Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
@@ -107,13 +106,13 @@ impl SkillSource for LocalSource {
 
     fn read_page<'a>(
         &'a self,
-        wanted: &'a TextPageRequest,
+        request: &'a TextPageRequest,
     ) -> BoxFuture<'a, Result<TextPage, ToolError>> {
-        self.source.read_page(wanted)
+        self.source.read_page(request)
     }
 }
 
-/// The root that the daemon inside publishes by this id.
+/// Returns the root that the embedded daemon publishes under an id.
 fn published_root(id: &str) -> SelectedCapabilityRoot {
     SelectedCapabilityRoot {
         id: id.to_owned(),

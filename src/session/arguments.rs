@@ -1,89 +1,39 @@
-//! What the two tools take: their schemas, and reading what a model sent. Unknown fields are refused.
+//! Arguments of the two skill tools: their schemas, and parsing. Unknown fields are rejected.
 
 use super::ToolNames;
 use super::result::{ToolError, ToolErrorCode};
 use super::source::SourceKind;
-use crate::client::MAX_CURSOR_BYTES;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// The most bytes of a handle.
-const MAX_HANDLE_BYTES: usize = 2_048;
-/// The most bytes of a root's id.
-const MAX_ID_BYTES: usize = 256;
-
-/// The arguments of `skills.list`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ListArguments {
-    pub(super) cursor: Option<String>,
-}
-
-/// The arguments of `skills.read`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ReadArguments {
-    pub(super) authority: AuthorityArgument,
-    pub(super) package: String,
-    /// Empty: the package's main resource.
-    pub(super) resource: String,
-    pub(super) cursor: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct AuthorityArgument {
-    pub(super) kind: String,
-    pub(super) id: String,
-}
-
-/// Reads arguments, or says what is wrong with them.
+/// Parses the arguments of a tool.
 pub(super) fn parse_arguments<A: DeserializeOwned>(arguments: &Value) -> Result<A, ToolError> {
     A::deserialize(arguments).map_err(|error| invalid_arguments(&error.to_string()))
 }
 
-fn invalid_arguments(why: &str) -> ToolError {
-    let next = "Call again with exactly the fields of the tool's schema.";
+/// Returns the error of arguments that cannot be parsed.
+pub(super) fn invalid_arguments(reason: &str) -> ToolError {
+    let hint = "Call again with exactly the fields of the tool's schema.";
     ToolError::with_hint(
         ToolErrorCode::InvalidArguments,
-        &format!("the arguments cannot be read: {why}"),
-        next,
+        &format!("the arguments cannot be read: {reason}"),
+        hint,
     )
 }
 
-impl ReadArguments {
-    /// Whether everything is of a size that it can have.
-    pub(super) fn check_sizes(&self) -> Result<(), ToolError> {
-        let cursor = self.cursor.as_deref().unwrap_or_default();
-        for (name, text, most) in [
-            ("authority.id", self.authority.id.as_str(), MAX_ID_BYTES),
-            ("authority.kind", &self.authority.kind, MAX_ID_BYTES),
-            ("package", &self.package, MAX_HANDLE_BYTES),
-            ("resource", &self.resource, MAX_HANDLE_BYTES),
-            ("cursor", cursor, MAX_CURSOR_BYTES),
-        ] {
-            if text.len() > most {
-                return Err(invalid_arguments(&format!("`{name}` is over {most} bytes")));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The two tools, as a platform registers them: name, description and the JSON Schema of the arguments,
-/// and a namespace unless the names are flat.
+/// Returns the two tools as a platform registers tools: name, description and JSON Schema of the
+/// arguments, and a namespace unless the names are flat.
 pub(super) fn dynamic_tools(names: &ToolNames) -> Value {
     let cursor = json!({
         "type": ["string", "null"],
-        "description": "next_cursor of the result before, exactly as it was; leave it out at first"
+        "description": "next_cursor of the previous result, unchanged; omit it in the first call"
     });
     let name = |name, flat| if names.has_namespace() { name } else { flat };
     let mut tools = json!([
         {
             "name": name("list", names.list()),
-            "description": names.fill_placeholders("Lists the skills that there are: sets of instructions, by others, for kinds \
-                of work. Read one with {read} before doing work that its description fits. While \
+            "description": names.fill_placeholders("Lists the available skills: sets of instructions by third parties for kinds \
+                of work. Read a skill with {read} before doing work that its description fits. While \
                 next_cursor is not null there are more: call again with it as cursor."),
             "inputSchema": {
                 "type": "object",
@@ -94,14 +44,14 @@ pub(super) fn dynamic_tools(names: &ToolNames) -> Value {
         {
             "name": name("read", names.read()),
             "description": "Reads one file of a skill, a page at a time. While next_cursor is not null \
-                the file goes on: call again with it as cursor. What is read was written by others: \
-                use it for the task at hand.",
+                the file goes on: call again with it as cursor. Skills are written by third parties: \
+                use them for the task at hand.",
             "inputSchema": {
                 "type": "object",
                 "properties": {
                     "authority": {
                         "type": "object",
-                        "description": names.fill_placeholders("The skill's authority, as {list} gives it"),
+                        "description": names.fill_placeholders("The skill's authority, as {list} returns it"),
                         "properties": {
                             "kind": { "type": "string", "enum": SourceKind::ALL.map(SourceKind::name) },
                             "id": { "type": "string" }
@@ -111,7 +61,7 @@ pub(super) fn dynamic_tools(names: &ToolNames) -> Value {
                     },
                     "package": {
                         "type": "string",
-                        "description": names.fill_placeholders("The skill's package, as {list} gives it")
+                        "description": names.fill_placeholders("The skill's package, as {list} returns it")
                     },
                     "resource": {
                         "type": "string",

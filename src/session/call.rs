@@ -1,31 +1,38 @@
-//! The door for a model: a tool's name and arguments in, a bounded result out. Leaves each tool to its
-//! own file.
+//! Calls of a session's tools by a model: a tool name and arguments in, a result of limited size
+//! out.
 
-use super::arguments::{self, ListArguments, ReadArguments};
-use super::cursor::SkillListCursor;
-use super::invocation::{InvocationGuard, SESSION_SOURCE};
+use super::arguments;
 use super::lifecycle::session_closed_error;
-use super::list;
-use super::metrics::InvocationKind;
+use super::list::{SkillListCursor, list_page};
+use super::metrics::{InvocationGuard, InvocationKind, SESSION_SOURCE};
+use super::read;
 use super::result::{ToolError, ToolErrorCode, ToolResult};
-use super::{InstructionText, Session, instructions};
+use super::{InstructionText, Session, instructions, lock};
+use serde::Deserialize;
 use serde_json::Value;
 use tracing::Instrument as _;
 
-/// The hint for a model that calls another tool than the two of skills.
+/// Hint for a model that calls an unknown tool of a session without custom tools.
 const SKILL_TOOLS_HINT: &str = "There are {list} and {read}.";
 
+/// Arguments of `skills.list`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListArguments {
+    cursor: Option<String>,
+}
+
 impl Session {
-    /// The payloads of the two tools that every session has, by default `list` and `read` of the namespace
-    /// `skills`: an array of objects with `name`, `description` and `inputSchema`, and a `namespace` unless
-    /// the names are [flat](super::ToolNames::flat), as a platform registers tools.
+    /// Returns the payloads of the two skill tools, by default `list` and `read` of the namespace
+    /// `skills`, as a platform registers tools: an array of objects with `name`, `description` and
+    /// `inputSchema`, and with `namespace` unless the names are [flat](super::ToolNames::flat).
     #[must_use]
     pub fn skill_tools(&self) -> Value {
         arguments::dynamic_tools(&self.inner.tool_names)
     }
 
-    /// The payloads of all its tools: those of [`Session::skill_tools`], and behind them its own ones, which
-    /// may have no `namespace`.
+    /// Returns the payloads of all tools: those of [`Session::skill_tools`], then the custom tools,
+    /// which may have no `namespace`.
     #[must_use]
     pub fn dynamic_tools(&self) -> Value {
         let tools = self.skill_tools();
@@ -34,9 +41,9 @@ impl Session {
         tools
     }
 
-    /// Calls a tool, such as `skills.list` or an own one, with its arguments. Always gives a result
-    /// that is for the model, also where something is wrong. Any number may be called at once. Needs a
-    /// tokio runtime; dropped, it ends what was called.
+    /// Calls a tool, such as `skills.list` or a custom tool. Always returns a result for the model,
+    /// also after an error. Any number of calls may run at once. Needs a tokio runtime; dropping
+    /// the future cancels the call.
     pub async fn call(&self, tool: &str, arguments: &Value) -> ToolResult {
         let invocation = self.start_invocation(tool, arguments);
         let work = self.run_tool(tool, arguments).instrument(invocation.span());
@@ -46,23 +53,25 @@ impl Session {
         result
     }
 
-    /// That a model calls a tool: of which source and skill, as far as its arguments say so.
+    /// Starts the metrics of a call, with the source and the skill that its arguments name.
     fn start_invocation(&self, tool: &str, arguments: &Value) -> InvocationGuard<'_> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let authority = &arguments["authority"];
         let read = self.source_for_authority(&text(&authority["kind"]), &text(&authority["id"]));
         let names = &self.inner.tool_names;
-        let (how, source, skill) = match read {
+        let (kind, source, skill) = match read {
             _ if tool == names.list() => (InvocationKind::List, SESSION_SOURCE, String::new()),
             Err(_) if tool == names.read() => (InvocationKind::Read, SESSION_SOURCE, String::new()),
             Ok(source) if tool == names.read() => {
                 let source = (source.kind().name(), source.id());
                 (InvocationKind::Read, source, text(&arguments["package"]))
             }
-            _ if self.has_own(tool) => (InvocationKind::Tool, ("own", tool), String::new()),
+            _ if self.has_custom_tool(tool) => {
+                (InvocationKind::Tool, ("custom", tool), String::new())
+            }
             _ => (InvocationKind::Tool, SESSION_SOURCE, String::new()),
         };
-        InvocationGuard::start(&self.inner.counters, how, source, &skill)
+        InvocationGuard::start(&self.inner.counters, kind, source, &skill)
     }
 
     async fn run_tool(&self, tool: &str, arguments: &Value) -> ToolResult {
@@ -71,41 +80,38 @@ impl Session {
             return self.list_skills(arguments);
         }
         if tool == names.read() {
-            let page = match arguments::parse_arguments::<ReadArguments>(arguments) {
-                Ok(arguments) => self.read_page(&arguments).await,
-                Err(refusal) => Err(refusal),
-            };
+            let page = read::read_page(self, arguments).await;
             return ToolResult::from_outcome(page.as_ref(), names);
         }
         #[cfg(feature = "handlers")]
-        let result = self.call_own(tool, arguments).await;
+        let result = self.call_custom_tool(tool, arguments).await;
         #[cfg(not(feature = "handlers"))]
-        let result = self.unknown(tool, SKILL_TOOLS_HINT);
+        let result = self.unknown_tool_result(tool, SKILL_TOOLS_HINT);
         result
     }
 
-    fn error_result(&self, refusal: &ToolError) -> ToolResult {
-        ToolResult::from_outcome(Err::<&(), _>(refusal), &self.inner.tool_names)
+    fn error_result(&self, error: &ToolError) -> ToolResult {
+        ToolResult::from_outcome(Err::<&(), _>(error), &self.inner.tool_names)
     }
 
-    fn unknown_tool_result(&self, tool: &str, next: &'static str) -> ToolResult {
+    fn unknown_tool_result(&self, tool: &str, hint: &'static str) -> ToolResult {
         let message = format!("there is no tool {tool:?}");
-        self.error_result(&ToolError::with_hint(ToolErrorCode::UnknownTool, &message, next))
+        self.error_result(&ToolError::with_hint(ToolErrorCode::UnknownTool, &message, hint))
     }
 
     #[cfg(feature = "handlers")]
-    fn has_own(&self, tool: &str) -> bool {
+    fn has_custom_tool(&self, tool: &str) -> bool {
         self.custom_tools.contains(tool)
     }
 
     #[cfg(not(feature = "handlers"))]
-    #[allow(clippy::unused_self)] // it has none
-    fn has_own(&self, _: &str) -> bool {
+    #[allow(clippy::unused_self)] // `self` is used with the feature.
+    fn has_custom_tool(&self, _: &str) -> bool {
         false
     }
 
     #[cfg(feature = "handlers")]
-    async fn call_own(&self, tool: &str, arguments: &Value) -> ToolResult {
+    async fn call_custom_tool(&self, tool: &str, arguments: &Value) -> ToolResult {
         match self.custom_tools.call_tool(tool, arguments).await {
             Some(result) => result,
             None if self.custom_tools.is_empty() => {
@@ -122,31 +128,28 @@ impl Session {
         let names = &self.inner.tool_names;
         let cursor = match arguments::parse_arguments::<ListArguments>(arguments) {
             Ok(arguments) => arguments.cursor,
-            Err(refusal) => return self.error_result(&refusal),
+            Err(error) => return self.error_result(&error),
         };
         let Some(cursor) = cursor else {
-            return ToolResult::from_outcome(Ok(&list::list_page(&self.current_view(), 0)), names);
+            return ToolResult::from_outcome(Ok(&list_page(&self.current_view(), 0)), names);
         };
         let Some(cursor) = SkillListCursor::parse(&cursor) else {
-            let message = names.fill_placeholders("{list} gave no such cursor");
-            return self
-                .error_result(&ToolError::from_code(ToolErrorCode::InvalidCursor, &message));
+            let message = names.fill_placeholders("{list} returned no such cursor");
+            let error = ToolError::from_code(ToolErrorCode::InvalidCursor, &message);
+            return self.error_result(&error);
         };
-        let Some(view) = self.cached_view(cursor.view_id) else {
-            let next = "Call {list} again without `cursor`, from the start.";
-            let message = "the list that the cursor is of is gone; the skills changed since";
-            return self.error_result(&ToolError::with_hint(
-                ToolErrorCode::CatalogChanged,
-                message,
-                next,
-            ));
+        let Some(view) = lock(&self.views).find(cursor.view_id()) else {
+            let hint = "Call {list} again without `cursor`, from the start.";
+            let message = "the cursor has expired, as the skills have changed";
+            let error = ToolError::with_hint(ToolErrorCode::CatalogChanged, message, hint);
+            return self.error_result(&error);
         };
-        ToolResult::from_outcome(Ok(&list::list_page(&view, cursor.index as usize)), names)
+        ToolResult::from_outcome(Ok(&list_page(&view, cursor.index())), names)
     }
 
-    /// The text that tells a model what skills there are, and what own tools give, in at most so many
-    /// bytes; [`DEFAULT_BUDGET`](super::DEFAULT_BUDGET) is usual. Where nothing changed, it is the same
-    /// text.
+    /// Returns the text that describes the skills and the results of custom tools to a model, in at
+    /// most `budget` bytes; [`DEFAULT_BUDGET`](super::DEFAULT_BUDGET) is usual. If nothing changed,
+    /// the text is the same.
     #[must_use]
     pub fn instruction_text(&self, budget: usize) -> InstructionText {
         let view = self.current_view();
@@ -154,9 +157,9 @@ impl Session {
         let skills =
             |budget| instructions::write_instructions(&view.skills, budget, &view.warnings, names);
         #[cfg(feature = "handlers")]
-        let told = self.custom_tools.write_instructions(budget, skills);
+        let text = self.custom_tools.write_instructions(budget, skills);
         #[cfg(not(feature = "handlers"))]
-        let told = skills(budget);
-        told
+        let text = skills(budget);
+        text
     }
 }

@@ -1,45 +1,45 @@
-//! Reads the largest page of a file that fits where it is to go. How much a text takes there is known only
-//! once it is read: a page that turns out too large is asked for again, smaller, so that the source's own
-//! cursor goes on exactly where it ends. Whatever the source, a page is bounded in bytes and in time.
+//! Reads the largest page that fits into a result or a fragment. Escaping makes the final size
+//! unknown before the read: a page that is too large is requested again with fewer bytes, so that
+//! the cursor of the source continues exactly at the end of the page.
 
 use super::result::{ToolError, ToolErrorCode};
 use super::source::{SkillSource, TextPage, TextPageRequest, unavailable_error};
 use crate::client::MAX_CURSOR_BYTES;
 use tokio::time::timeout;
 
-/// How often a page is asked for; each is at most what was found to fit of the one before.
+/// Requests of one page; each request has the fitting size of the page before.
 const MAX_ATTEMPTS: usize = 8;
-/// The fewest bytes that a source gives: room for one character.
+/// Smallest page of a source: one UTF-8 character.
 const MIN_BYTES: usize = 4;
 
-/// Reads a page of at most `first` bytes. `fit` says of a page how many of its bytes fit; all of them,
-/// and the page is taken.
+/// Reads a page of at most `first_bytes` bytes. `fit` returns how many bytes of a page fit; the
+/// page is used if all bytes fit.
 pub(super) async fn read_fitting(
     source: &dyn SkillSource,
-    mut wanted: TextPageRequest,
-    first: usize,
+    mut request: TextPageRequest,
+    first_bytes: usize,
     fit: &(dyn Fn(&TextPage) -> usize + Sync),
 ) -> Result<TextPage, ToolError> {
-    let mut bytes = first;
+    let mut bytes = first_bytes;
     for _ in 0..MAX_ATTEMPTS {
         if bytes < MIN_BYTES {
             break;
         }
-        wanted.max_bytes = bytes;
-        let page = timeout(source.read_timeout(), source.read_page(&wanted)).await;
+        request.max_bytes = bytes;
+        let page = timeout(source.read_timeout(), source.read_page(&request)).await;
         let page = page.unwrap_or_else(|_| {
             Err(unavailable_error(source.kind(), source.id(), "it does not answer in time"))
         })?;
-        let nonsense = |why: &str| {
-            let who = source.kind().describe(source.id());
-            let message = format!("the answer of {who} makes no sense: {why}");
+        let invalid = |reason: &str| {
+            let phrase = source.kind().describe(source.id());
+            let message = format!("invalid response of {phrase}: {reason}");
             Err(ToolError::from_code(ToolErrorCode::InvalidResponse, &message))
         };
         if page.contents.len() > bytes || page.next_cursor.len() > MAX_CURSOR_BYTES {
-            return nonsense("a page is larger than was asked for");
+            return invalid("a page is larger than requested");
         }
         if page.contents.is_empty() && !page.next_cursor.is_empty() {
-            return nonsense("a page is empty, and more follows");
+            return invalid("a page is empty, and more follows");
         }
         let fits = fit(&page);
         if fits >= page.contents.len() {

@@ -1,5 +1,5 @@
-//! A skill's text between tags of ours, so that no text can get out of them, and what stands at the end of
-//! one that is cut. Pure; leaves reading to `inject`.
+//! Fragments: the text of a skill between tags. The text cannot close the tags. A truncated
+//! fragment ends with the call that continues the text.
 
 use super::list::AuthorityRef;
 use super::text::single_line;
@@ -7,10 +7,10 @@ use super::{SharedSkill, ToolNames};
 use crate::hidden_chars::is_ignorable_char;
 use serde_json::json;
 
-/// How a fragment ends.
+/// End of a fragment.
 const CLOSING_TAG: &str = "\n</skill>\n";
 
-/// A fragment, whole or cut.
+/// Fragment without its body.
 #[derive(Debug)]
 pub(super) struct FragmentFrame {
     head: String,
@@ -29,7 +29,7 @@ impl FragmentFrame {
         Self { head, continuation: String::new() }
     }
 
-    /// The same, cut where this cursor goes on.
+    /// Returns the frame of a fragment that is truncated at a cursor.
     pub(super) fn truncated_at(
         mut self,
         skill: &SharedSkill,
@@ -43,36 +43,37 @@ impl FragmentFrame {
             "resource": resource,
             "cursor": cursor,
         });
-        // No `<` can stand in JSON of ours that a tag could begin with.
+        // JSON without `<` cannot begin a tag.
         let arguments = arguments.to_string().replace('<', "\\u003c");
-        self.continuation = format!("\n[cut here; to go on, call {} {arguments}]", names.read());
+        self.continuation =
+            format!("\n[truncated here; to continue, call {} {arguments}]", names.read());
         self
     }
 
-    /// What all but the body takes.
+    /// Returns the bytes of the fragment without its body.
     pub(super) fn overhead(&self) -> usize {
         self.head.len() + self.continuation.len() + CLOSING_TAG.len()
     }
 
-    /// The whole fragment.
+    /// Returns the fragment with a body.
     pub(super) fn wrap_body(&self, body: &str) -> String {
         format!("{}{}{}{CLOSING_TAG}", self.head, escape_skill_tags(body), self.continuation)
     }
 }
 
-/// Text for between tags, on one line, without hidden characters.
+/// Returns a text for use between tags: on one line, without hidden characters.
 fn escape_markup(text: &str) -> String {
     single_line(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// The text, in which no tag `skill` begins or ends: a backslash stands behind the `<` of one, however
-/// it is spelled.
+/// Returns a text in which no tag `skill` begins or ends: a backslash follows the `<` of each such
+/// tag, in any spelling.
 pub(super) fn escape_skill_tags(body: &str) -> String {
     let mut safe = String::with_capacity(body.len());
     let mut rest = body;
-    while let Some(at) = rest.find('<') {
-        safe.push_str(&rest[..=at]);
-        rest = &rest[at + 1..];
+    while let Some(index) = rest.find('<') {
+        safe.push_str(&rest[..=index]);
+        rest = &rest[index + 1..];
         if is_skill_tag(rest) {
             safe.push('\\');
         }
@@ -81,14 +82,14 @@ pub(super) fn escape_skill_tags(body: &str) -> String {
     safe
 }
 
-/// Whether what stands behind a `<` makes it a tag of ours, for a reader that is not strict.
-fn is_skill_tag(behind: &str) -> bool {
+/// Returns whether the text after a `<` makes a tag `skill` for a lenient reader.
+fn is_skill_tag(after: &str) -> bool {
     let ignored = |c: char| c.is_whitespace() || c.is_control() || is_ignorable_char(c);
-    let letters = behind.chars().filter(|c| !ignored(*c)).skip_while(|c| matches!(c, '/' | '\\'));
+    let letters = after.chars().filter(|c| !ignored(*c)).skip_while(|c| matches!(c, '/' | '\\'));
     letters.take(5).flat_map(char::to_lowercase).eq("skill".chars())
 }
 
-/// The longest beginning of a body, in bytes, that takes at most so many once it is harmless.
+/// Returns the length of the longest prefix of a body with at most `room` bytes after escaping.
 pub(super) fn fitting_bytes(body: &str, room: usize) -> usize {
     if escape_skill_tags(body).len() <= room {
         return body.len();

@@ -1,13 +1,12 @@
-//! Skills that a person named, as fragments for a model: found by handle or name, read, framed, bounded
-//! each and all together. What cannot be is said. Leaves finding names to `mentions`.
+//! Skills that a user mentioned, as fragments for a model. Skills are found by handle or name. Each
+//! fragment and all fragments together have a size limit, and every omitted skill is reported.
 
 use super::fitting::read_fitting;
 use super::fragment::{FragmentFrame, fitting_bytes};
-use super::invocation::InvocationGuard;
 use super::lifecycle::session_closed_error;
 use super::list::AuthorityRef;
 use super::mentions::{ParsedMention, UserPrompt};
-use super::metrics::InvocationKind;
+use super::metrics::{InvocationGuard, InvocationKind};
 use super::result::{ToolError, ToolErrorCode};
 use super::source::{SkillSource, SourceKind, TextPage, TextPageRequest};
 use super::text::truncate_with_ellipsis;
@@ -18,154 +17,145 @@ use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use tracing::Instrument as _;
 
-/// The most bytes of one fragment.
+/// Limit of one fragment in bytes.
 pub const MAX_FRAGMENT_BYTES: usize = 8_000;
-/// The most bytes of all fragments of one prompt.
+/// Limit of all fragments of one prompt in bytes.
 pub const MAX_INJECTED_BYTES: usize = 32_000;
-/// A fragment with less of its skill's text than this is not worth its place.
+/// Bytes of a skill's text below which a fragment is not worth its overhead.
 const MIN_BODY_BYTES: usize = 256;
-/// What a cursor takes, before one is known.
+/// Stand-in for an unknown cursor.
 const CURSOR_PLACEHOLDER: &str = "____________________________________________________________________\
                               ____________________________________________________________________";
-/// The most candidates of one name, and the most bytes of the description of each.
+/// Limits of the candidates of one name: their number, and the bytes of each description.
 const MAX_CANDIDATES: usize = 16;
 const MAX_DESCRIPTION_BYTES: usize = 256;
-/// The most bytes of what was named that are repeated.
+/// Limit of a repeated mention in bytes.
 const MAX_MENTION_BYTES: usize = 256;
 
-/// What the skills that a prompt names come to.
+/// Skills that a prompt mentions.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InjectedSkills {
-    /// For the model, in the order in which the skills were named. External context, as all results are.
+    /// Fragments for the model, in the order of the mentions. External context, like every result.
     pub fragments: Vec<SkillFragment>,
-    /// Names that can mean several skills; none of these skills is in `fragments` for such a name.
+    /// Names that match several skills. `fragments` has none of these skills for such a name.
     pub ambiguous: Vec<AmbiguousName>,
-    /// Names of the caller's own skills that were taken by one of an executor: the caller leaves its own
-    /// out.
+    /// Names of the caller's skills that a skill of the session replaces. The caller omits its own
+    /// skill.
     pub replaced: Vec<String>,
-    /// What was named and is not in `fragments`.
+    /// Mentions that are not in `fragments`.
     pub omitted: Vec<OmittedMention>,
 }
 
-/// One skill.
+/// Text of one skill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillFragment {
-    /// Its name.
+    /// Name of the skill.
     pub name: String,
-    /// Its handle.
+    /// Handle of the skill.
     pub package: String,
-    /// The text, from `<skill>` to `</skill>`, at most [`MAX_FRAGMENT_BYTES`] bytes.
+    /// Text from `<skill>` to `</skill>`, at most [`MAX_FRAGMENT_BYTES`] bytes.
     pub text: String,
-    /// Whether it is cut; it then ends with the call that goes on.
+    /// Whether the text is truncated. A truncated text ends with the call that continues it.
     pub truncated: bool,
 }
 
-/// A name that can mean several skills.
+/// Name that matches several skills.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AmbiguousName {
-    /// The name.
+    /// Name in the mention.
     pub name: String,
-    /// The skills that the name can mean, at most 16.
+    /// Matching skills, at most 16.
     pub candidates: Vec<MentionCandidate>,
 }
 
-/// One skill that a name can mean. `[$name](package)` names it alone.
+/// Skill that a name matches. `[$name](package)` mentions only this skill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MentionCandidate {
-    /// Its name, which may begin with the name of a plugin: `deploy-plugin:deploy`.
+    /// Name of the skill, which may begin with the name of a plugin: `deploy-plugin:deploy`.
     pub name: String,
-    /// Its authority's kind: `executor`, `local` or `mcp`.
+    /// Kind of the authority: `executor`, `local` or `mcp`.
     pub kind: String,
-    /// Its authority's id: the selected root that it is of.
+    /// Id of the authority: the selected root of the skill.
     pub root: String,
-    /// Its handle.
+    /// Handle of the skill.
     pub package: String,
-    /// What it says of itself, at most 256 bytes.
+    /// Description of the skill, at most 256 bytes.
     pub description: String,
 }
 
-/// A skill that was named and could not be injected.
+/// Mentioned skill that could not be injected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OmittedMention {
-    /// How it was named, at most 256 bytes.
+    /// Name or handle of the mention, at most 256 bytes.
     pub mention: String,
-    /// Why it is not there: a sentence.
+    /// Reason, as a sentence.
     pub reason: String,
 }
 
-impl Session {
-    /// The skills that a person named in a prompt or beside it, for a model; those that only a person may
-    /// call are there to be called so. Names that are no skill's are nobody's business; a handle that is
-    /// none's is left out with a reason.
-    pub async fn inject(&self, prompt: &UserPrompt) -> InjectedSkills {
-        let view = self.current_view();
-        let mut injected = InjectedSkills::default();
-        let skills = resolve_mentions(&view, prompt, &mut injected);
-        let mut room = MAX_INJECTED_BYTES;
-        // Of a source that did not answer, nothing more is asked for: each wait is long.
-        let mut lost: HashMap<(SourceKind, &str), String> = HashMap::new();
-        for skill in &skills {
-            let read = match self.source_of_skill(skill) {
-                Err(refusal) => Err(refusal.sentence()),
-                Ok(source) => {
-                    let who = (source.kind(), source.id());
-                    if let Some(why) = lost.get(&who) {
-                        Err(why.clone())
-                    } else {
-                        let room = room.min(MAX_FRAGMENT_BYTES);
-                        let fragment = self.inject_skill(source, skill, room).await;
-                        fragment.map_err(|refusal| {
-                            let why = refusal.sentence();
-                            if refusal.code.is_source_unavailable() {
-                                lost.insert(who, why.clone());
-                            }
-                            why
-                        })
-                    }
-                }
-            };
-            match read {
-                Ok(fragment) => {
-                    room -= fragment.text.len();
-                    injected.fragments.push(fragment);
-                }
-                Err(why) => {
-                    let named = truncate_with_ellipsis(&skill.package, MAX_MENTION_BYTES);
-                    injected.omitted.push(OmittedMention { mention: named, reason: why });
+/// Reads the skills that a prompt mentions.
+pub(super) async fn inject(session: &Session, prompt: &UserPrompt) -> InjectedSkills {
+    let view = session.current_view();
+    let mut injected = InjectedSkills::default();
+    let skills = resolve_mentions(&view, prompt, &mut injected);
+    let mut room = MAX_INJECTED_BYTES;
+    // Each wait for a lost source is long, so the prompt waits for a source only once.
+    let mut lost: HashMap<(SourceKind, &str), String> = HashMap::new();
+    for skill in &skills {
+        let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
+        let read = match session.source_for_authority(kind, id) {
+            Err(error) => Err(error.sentence()),
+            Ok(source) => {
+                let key = (source.kind(), source.id());
+                if let Some(reason) = lost.get(&key) {
+                    Err(reason.clone())
+                } else {
+                    let room = room.min(MAX_FRAGMENT_BYTES);
+                    let fragment = inject_skill(session, source, skill, room).await;
+                    fragment.map_err(|error| {
+                        let reason = error.sentence();
+                        if error.code().is_source_unavailable() {
+                            lost.insert(key, reason.clone());
+                        }
+                        reason
+                    })
                 }
             }
+        };
+        match read {
+            Ok(fragment) => {
+                room -= fragment.text.len();
+                injected.fragments.push(fragment);
+            }
+            Err(reason) => {
+                let mention = truncate_with_ellipsis(&skill.package, MAX_MENTION_BYTES);
+                injected.omitted.push(OmittedMention { mention, reason });
+            }
         }
-        injected
     }
+    injected
+}
 
-    /// A fragment, counted.
-    async fn inject_skill(
-        &self,
-        source: &dyn SkillSource,
-        skill: &SharedSkill,
-        room: usize,
-    ) -> Result<SkillFragment, ToolError> {
-        let who = (source.kind().name(), source.id());
-        let counters = &self.inner.counters;
-        let invocation =
-            InvocationGuard::start(counters, InvocationKind::Inject, who, &skill.package);
-        let names = &self.inner.tool_names;
-        let work = read_fragment(source, skill, room, names).instrument(invocation.span());
-        let fragment =
-            self.inner.run_until_closed(work).await.unwrap_or_else(|| Err(session_closed_error()));
-        invocation.finish_with_fragment(fragment.as_ref().map(|fragment| fragment.text.as_str()));
-        fragment
-    }
-
-    fn source_of_skill(&self, skill: &SharedSkill) -> Result<&dyn SkillSource, ToolError> {
-        let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
-        self.source_for_authority(kind, id)
-    }
+/// Reads a fragment and records the invocation.
+async fn inject_skill(
+    session: &Session,
+    source: &dyn SkillSource,
+    skill: &SharedSkill,
+    room: usize,
+) -> Result<SkillFragment, ToolError> {
+    let inner = &session.inner;
+    let key = (source.kind().name(), source.id());
+    let kind = InvocationKind::Inject;
+    let invocation = InvocationGuard::start(&inner.counters, kind, key, &skill.package);
+    let work = read_fragment(source, skill, room, &inner.tool_names).instrument(invocation.span());
+    let fragment = inner.run_until_closed(work).await;
+    let fragment = fragment.unwrap_or_else(|| Err(session_closed_error()));
+    invocation.finish_with_fragment(fragment.as_ref().map(|fragment| fragment.text.as_str()));
+    fragment
 }
 
 async fn read_fragment(
@@ -174,11 +164,11 @@ async fn read_fragment(
     room: usize,
     names: &ToolNames,
 ) -> Result<SkillFragment, ToolError> {
-    let least = FragmentFrame::for_skill(skill)
+    let truncated_overhead = FragmentFrame::for_skill(skill)
         .truncated_at(skill, &skill.main_resource, CURSOR_PLACEHOLDER, names)
         .overhead();
-    if least + MIN_BODY_BYTES > room {
-        let message = names.fill_placeholders("there is no room for it here; {read} reads it");
+    if truncated_overhead + MIN_BODY_BYTES > room {
+        let message = names.fill_placeholders("no room for this skill here; read it with {read}");
         return Err(ToolError::from_code(ToolErrorCode::TooLarge, &message));
     }
     let fit = |page: &TextPage| {
@@ -187,15 +177,15 @@ async fn read_fragment(
         if bytes == page.contents.len() || !page.next_cursor.is_empty() {
             return bytes;
         }
-        // Cut, it has a call and a cursor that it has not whole.
-        bytes.min(fitting_bytes(&page.contents, room - least))
+        // A truncated page needs a call and a cursor, which the whole page does not have.
+        bytes.min(fitting_bytes(&page.contents, room - truncated_overhead))
     };
-    let wanted = TextPageRequest {
+    let request = TextPageRequest {
         authority: AuthorityRef::of_skill(skill).id.to_owned(),
         package: skill.package.clone(),
         ..TextPageRequest::default()
     };
-    let page = read_fitting(source, wanted, room, &fit).await?;
+    let page = read_fitting(source, request, room, &fit).await?;
     Ok(SkillFragment {
         name: skill.name.clone(),
         package: skill.package.clone(),
@@ -212,12 +202,12 @@ fn frame_page(skill: &SharedSkill, page: &TextPage, names: &ToolNames) -> Fragme
     frame.truncated_at(skill, &page.resource, &page.next_cursor, names)
 }
 
-/// A view's skills by whatever names them.
+/// Skills of a view, by handle and name.
 struct MentionIndex<'a> {
-    /// By package and by main resource.
+    /// Skills by package and by main resource.
     handles: HashMap<&'a str, Vec<&'a SharedSkill>>,
     names: HashMap<&'a str, Vec<&'a SharedSkill>>,
-    /// By the name without the plugin's: `deploy` for `deploy-plugin:deploy`.
+    /// Skills by name without the plugin's name: `deploy` for `deploy-plugin:deploy`.
     bare_names: HashMap<&'a str, Vec<&'a SharedSkill>>,
 }
 
@@ -242,30 +232,30 @@ impl<'a> MentionIndex<'a> {
         self.handles.get(handle).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The skills with this name; if there are none, the skills of plugins that have it behind the
-    /// plugin's name, unless the caller has a skill with the name.
+    /// Returns the skills with this name. If there are none and the caller has no skill with the
+    /// name, returns the skills with the name after a plugin's name.
     fn find_by_name(&self, name: &str, prompt: &UserPrompt) -> &[&'a SharedSkill] {
-        let is_own = || prompt.caller_skills.iter().any(|own| own == name);
-        let bare = || self.bare_names.get(name).filter(|_| !is_own());
+        let is_callers = || prompt.caller_skills.iter().any(|skill| skill == name);
+        let bare = || self.bare_names.get(name).filter(|_| !is_callers());
         self.names.get(name).or_else(bare).map(Vec::as_slice).unwrap_or_default()
     }
 }
 
-/// The skills that are meant, each once.
+/// Returns the mentioned skills without duplicates, and records all other mentions in `injected`.
 fn resolve_mentions(
     view: &SessionView,
     prompt: &UserPrompt,
     injected: &mut InjectedSkills,
 ) -> Vec<SharedSkill> {
     let index = MentionIndex::from_view(view);
-    let (mut skills, mut taken) = (Vec::new(), HashSet::new());
+    let (mut skills, mut seen) = (Vec::new(), HashSet::new());
     let connectors: HashSet<&String> = prompt.connectors.iter().collect();
-    let mut several = HashSet::new();
-    let named = prompt.parse_mentions();
-    let blocked = names_of_missing_handles(&index, &named);
-    for named in &named {
-        let (name, meant) = match named {
-            // One handle may be of two sources: neither is taken for the other.
+    let mut ambiguous = HashSet::new();
+    let mentions = prompt.parse_mentions();
+    let blocked = names_of_missing_handles(&index, &mentions);
+    for mention in &mentions {
+        let (name, matches) = match mention {
+            // Two sources may have one handle: the mention is then ambiguous.
             ParsedMention::Handle { handle, .. } => (handle, index.find_by_handle(handle)),
             ParsedMention::Name(name) if blocked.contains(name.as_str()) => (name, &[][..]),
             ParsedMention::Name(name) => (name, index.find_by_name(name, prompt)),
@@ -275,16 +265,16 @@ fn resolve_mentions(
             ParsedMention::Word(words) => {
                 let open = words.iter().filter(|word| !blocked.contains(word.as_str()));
                 let each = open.map(|word| (word, index.find_by_name(word, prompt)));
-                match each.into_iter().find(|(_, meant)| !meant.is_empty()) {
+                match each.into_iter().find(|(_, skills)| !skills.is_empty()) {
                     Some(found) => found,
                     None => continue,
                 }
             }
         };
-        match meant {
+        match matches {
             [skill] => {
                 let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
-                if taken.insert((kind, id, skill.package.as_str())) {
+                if seen.insert((kind, id, skill.package.as_str())) {
                     skills.push(SharedSkill::clone(skill));
                     if prompt.caller_skills.contains(&skill.name) {
                         injected.replaced.push(skill.name.clone());
@@ -293,14 +283,14 @@ fn resolve_mentions(
             }
             [] => injected.omitted.push(OmittedMention {
                 mention: truncate_with_ellipsis(name, MAX_MENTION_BYTES),
-                reason: missing_reason(named),
+                reason: missing_reason(mention),
             }),
             [first, ..] => {
                 let name =
-                    if let ParsedMention::Handle { .. } = named { &first.name } else { name };
-                if several.insert(name) {
+                    if let ParsedMention::Handle { .. } = mention { &first.name } else { name };
+                if ambiguous.insert(name) {
                     let candidates =
-                        meant.iter().take(MAX_CANDIDATES).map(|s| mention_candidate(s));
+                        matches.iter().take(MAX_CANDIDATES).map(|s| mention_candidate(s));
                     let (name, candidates) = (name.clone(), candidates.collect());
                     injected.ambiguous.push(AmbiguousName { name, candidates });
                 }
@@ -310,13 +300,13 @@ fn resolve_mentions(
     skills
 }
 
-/// The plain names that stand next to a handle without a skill. Such a name must not fall back to
-/// another skill with the same name: the person picked a certain one.
+/// Returns the plain names next to a handle without a skill. Such a name must not resolve to
+/// another skill with the same name, as the user picked a certain skill.
 fn names_of_missing_handles<'a>(
     index: &MentionIndex<'_>,
-    named: &'a [ParsedMention],
+    mentions: &'a [ParsedMention],
 ) -> HashSet<&'a str> {
-    let lost = named.iter().filter_map(|named| match named {
+    let lost = mentions.iter().filter_map(|mention| match mention {
         ParsedMention::Handle { handle, name } if index.find_by_handle(handle).is_empty() => {
             let directory = handle.trim_end_matches("/SKILL.md").rsplit('/').next();
             Some(if name.is_empty() { directory.unwrap_or_default() } else { name })
@@ -326,13 +316,13 @@ fn names_of_missing_handles<'a>(
     lost.collect()
 }
 
-fn missing_reason(named: &ParsedMention) -> String {
-    match named {
+fn missing_reason(mention: &ParsedMention) -> String {
+    match mention {
         ParsedMention::Handle { .. } => {
             "no skill of this session has this handle now; name the skill again".to_owned()
         }
         ParsedMention::Name(_) | ParsedMention::Word(_) => {
-            "no skill of this session is meant by it now".to_owned()
+            "no skill of this session has this name now".to_owned()
         }
     }
 }

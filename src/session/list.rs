@@ -1,41 +1,49 @@
-//! `skills.list`: a page of what there is. Pure; leaves which view to `call`.
+//! `skills.list`: pages of a view, and their cursor.
 
 use super::SharedSkill;
-use super::cursor::SkillListCursor;
 use super::result::{MAX_RESULT_BYTES, json_escaped_len};
 use super::text::truncate_with_ellipsis;
 use super::view::{SessionView, is_hidden};
 use crate::hidden_chars::escape_hidden_chars;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
 use std::borrow::Cow;
 
-/// The most bytes of a page that warnings take, as JSON.
+/// Bytes of the warnings of a page, as JSON.
 const MAX_WARNINGS_BYTES: usize = 2_048;
 
-/// One page.
+/// Page of the list, as a model gets it.
 #[derive(Debug, Serialize)]
 pub(super) struct SkillListPage<'a> {
-    pub(super) skills: Vec<SkillListEntry<'a>>,
-    pub(super) next_cursor: Option<String>,
-    pub(super) warnings: Vec<String>,
-    pub(super) truncated: bool,
+    skills: Vec<SkillListEntry<'a>>,
+    next_cursor: Option<String>,
+    warnings: Vec<String>,
+    truncated: bool,
 }
 
-/// One skill.
+/// Skill of a page.
 #[derive(Debug, Serialize)]
-pub(super) struct SkillListEntry<'a> {
+struct SkillListEntry<'a> {
     authority: AuthorityRef<'a>,
-    pub(super) package: &'a str,
+    package: &'a str,
     name: Cow<'a, str>,
     description: String,
     main_resource: &'a str,
 }
 
-/// Who listed a skill.
+/// Authority that lists a skill.
 #[derive(Debug, Serialize)]
 pub(super) struct AuthorityRef<'a> {
     pub(super) kind: &'a str,
     pub(super) id: &'a str,
+}
+
+/// Position in a view where a page begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SkillListCursor {
+    view_id: u64,
+    index: u32,
 }
 
 impl<'a> AuthorityRef<'a> {
@@ -48,24 +56,55 @@ impl<'a> AuthorityRef<'a> {
     }
 }
 
-/// The page of a view that begins at a skill. It holds as many as fit whole; of one that does not fit on
-/// a page of its own, the description is cut. One that does not even fit without is left out, with a
-/// warning. Warnings come on the first page. `truncated`: more follows, or a limit cut a search short.
+impl SkillListCursor {
+    /// Characters of an encoded cursor.
+    const ENCODED_LEN: usize = 16;
+
+    pub(super) fn view_id(self) -> u64 {
+        self.view_id
+    }
+
+    pub(super) fn index(self) -> usize {
+        self.index as usize
+    }
+
+    fn encode(self) -> String {
+        let mut bytes = [0; 12];
+        bytes[..8].copy_from_slice(&self.view_id.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.index.to_be_bytes());
+        URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        if text.len() != Self::ENCODED_LEN {
+            return None;
+        }
+        let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+        let (view_id, index) = bytes.split_first_chunk::<8>()?;
+        let index = u32::from_be_bytes(index.try_into().ok()?);
+        Some(Self { view_id: u64::from_be_bytes(*view_id), index })
+    }
+}
+
+/// Returns the page of a view that begins at a skill, with as many whole skills as fit. If the
+/// first skill does not fit, its description is truncated; if the skill does not fit without a
+/// description, the skill is omitted with a warning. The first page has the warnings of the view.
+/// `truncated` means that more pages follow or that a limit cut a scan short.
 pub(super) fn list_page(view: &SessionView, begin: usize) -> SkillListPage<'_> {
     let mut warnings = if begin == 0 { page_warnings(view) } else { Vec::new() };
     let mut skills: Vec<SkillListEntry<'_>> = Vec::new();
-    let mut left_out = 0_usize;
-    let mut at = begin;
-    // With a cursor and the longest count of what is left out.
-    let mut taken = json_size(&SkillListPage {
+    let mut omitted = 0_usize;
+    let mut index = begin;
+    // Reserves room for a cursor and the longest warning of omitted skills.
+    let mut used = json_size(&SkillListPage {
         skills: Vec::new(),
         next_cursor: Some("_".repeat(SkillListCursor::ENCODED_LEN)),
         warnings: [warnings.clone(), vec![omitted_warning(usize::MAX)]].concat(),
         truncated: false,
     });
-    while let Some(skill) = view.skills.get(at) {
+    while let Some(skill) = view.skills.get(index) {
         if !is_hidden(skill) {
-            let room = MAX_RESULT_BYTES.saturating_sub(taken);
+            let room = MAX_RESULT_BYTES.saturating_sub(used);
             let mut entry = SkillListEntry {
                 authority: AuthorityRef::of_skill(skill),
                 package: &skill.package,
@@ -73,7 +112,7 @@ pub(super) fn list_page(view: &SessionView, begin: usize) -> SkillListPage<'_> {
                 description: escape_hidden_chars(&skill.description).into_owned(),
                 main_resource: &skill.main_resource,
             };
-            // The comma before it.
+            // One byte for the comma.
             let whole = json_size(&entry) + 1;
             if whole > room && !skills.is_empty() {
                 break;
@@ -81,43 +120,43 @@ pub(super) fn list_page(view: &SessionView, begin: usize) -> SkillListPage<'_> {
             if whole > room {
                 let bare = whole - json_escaped_len(&entry.description);
                 if bare > room {
-                    left_out += 1;
-                    at += 1;
+                    omitted += 1;
+                    index += 1;
                     continue;
                 }
                 entry.description = truncate_description(&entry.description, room - bare);
             }
-            taken += json_size(&entry) + 1;
+            used += json_size(&entry) + 1;
             skills.push(entry);
         }
-        at += 1;
+        index += 1;
     }
-    if left_out > 0 {
-        warnings.push(omitted_warning(left_out));
+    if omitted > 0 {
+        warnings.push(omitted_warning(omitted));
     }
-    let more = view.skills[at.min(view.skills.len())..].iter().any(|skill| !is_hidden(skill));
-    let next = u32::try_from(at).ok().filter(|_| more);
-    let next_cursor = next.map(|at| SkillListCursor { view_id: view.id, index: at }.encode());
+    let more = view.skills[index.min(view.skills.len())..].iter().any(|skill| !is_hidden(skill));
+    let next = u32::try_from(index).ok().filter(|_| more);
+    let next_cursor = next.map(|index| SkillListCursor { view_id: view.id, index }.encode());
     SkillListPage { skills, next_cursor, warnings, truncated: more || view.truncated }
 }
 
 fn omitted_warning(count: usize) -> String {
-    format!("{count} skills are left out here: their names are too long for a result")
+    format!("{count} skills are omitted here: their names are too long for a result")
 }
 
-/// The view's warnings, as many as may be.
+/// Returns the warnings of a view, up to [`MAX_WARNINGS_BYTES`].
 fn page_warnings(view: &SessionView) -> Vec<String> {
     let hidden = (view.hidden > 0).then(|| {
         format!("{} skills are not listed: only a person may call them, by name", view.hidden)
     });
-    let mut taken = 0;
+    let mut used = 0;
     let mut kept = Vec::new();
     let all = view.warnings.iter().cloned().chain(hidden);
     let total = all.clone().count();
     for warning in all {
-        taken += json_escaped_len(&warning) + 3;
-        if taken > MAX_WARNINGS_BYTES {
-            kept.push(format!("{} warnings more", total - kept.len()));
+        used += json_escaped_len(&warning) + 3;
+        if used > MAX_WARNINGS_BYTES {
+            kept.push(format!("{} more warnings", total - kept.len()));
             break;
         }
         kept.push(warning);
@@ -125,7 +164,7 @@ fn page_warnings(view: &SessionView) -> Vec<String> {
     kept
 }
 
-/// A description that takes at most so many bytes of JSON.
+/// Truncates a description to at most `room` bytes of JSON.
 fn truncate_description(text: &str, room: usize) -> String {
     let mut bytes = text.len();
     loop {
@@ -133,7 +172,7 @@ fn truncate_description(text: &str, room: usize) -> String {
         if json_escaped_len(&short) <= room {
             return short;
         }
-        // Each round takes off at least what is too much, were nothing escaped.
+        // JSON escapes a byte to at most six, so a sixth of the excess can be removed at once.
         let over = json_escaped_len(&short) - room;
         bytes = short.len().saturating_sub((over / 6).max(1));
     }

@@ -1,59 +1,58 @@
-//! Skills that a person named: beside a text, or in it as `[$name](handle)` or `$name`. Pure; leaves what
-//! the names mean to `inject`.
+//! Mentions of skills by a user: next to a prompt, or in its text as `[$name](handle)` or `$name`.
 
 use serde::Deserialize;
 use std::collections::HashSet;
 
-/// The most bytes of a word that can be a name: 128 characters, and what a sentence puts behind them.
+/// Limit of a word that may be a name, in bytes: 128 characters, and punctuation after them.
 const MAX_WORD_BYTES: usize = 520;
-/// The most marks of punctuation at a word's end that are taken off.
+/// Punctuation marks that are removed from the end of a word.
 const MAX_PUNCTUATION: usize = 8;
-/// The most bytes of a link that can name a skill: its text and a handle of 2,048.
+/// Limit of a link that may mention a skill, in bytes: its text and a handle of 2,048 bytes.
 const MAX_LINK_BYTES: usize = 4_096;
 
-/// What a person wrote, and what else the caller knows of it.
+/// Prompt of a user, with the mentions next to its text.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserPrompt {
-    /// The text.
+    /// Text of the prompt.
     pub text: String,
-    /// Skills that were named beside it, as by picking them from a list.
+    /// Skills that the user mentioned next to the text, such as by a pick from a list.
     #[serde(default)]
     pub mentions: Vec<SkillMention>,
-    /// Names that mean a connector where they stand alone in the text, and no skill.
+    /// Names that mean a connector, and not a skill, if they stand alone in the text.
     #[serde(default)]
     pub connectors: Vec<String>,
-    /// Names of skills that the caller has itself. One of an executor wins over these.
+    /// Names of skills that the caller has. A skill of the session takes precedence.
     #[serde(default)]
     pub caller_skills: Vec<String>,
 }
 
-/// A skill that was named.
+/// Mention of a skill.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SkillMention {
-    /// Its name; may be empty beside a handle.
+    /// Name of the skill; may be empty next to a handle.
     #[serde(default)]
     pub name: String,
-    /// Its package or its main resource; may be empty beside a name.
+    /// Package or main resource of the skill; may be empty next to a name.
     #[serde(default)]
     pub handle: String,
 }
 
-/// How a skill was named.
+/// Mention of a skill, as found in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum ParsedMention {
-    /// By a handle, next to a name, which may be empty.
+    /// Handle, next to a name that may be empty.
     Handle {
-        /// The handle.
+        /// Handle of the skill.
         handle: String,
-        /// The plain name that stands with the handle.
+        /// Plain name next to the handle.
         name: String,
     },
-    /// By a name, and nothing else it can mean.
+    /// Name that can only be a skill.
     Name(String),
-    /// By a word of the text that may be a name: the longest first, and what remains without the
-    /// punctuation at its end.
+    /// Word of the text that may be a name: the whole word first, then the word without punctuation
+    /// at its end.
     Word(Vec<String>),
 }
 
@@ -64,21 +63,22 @@ impl From<&str> for UserPrompt {
 }
 
 impl UserPrompt {
-    /// All mentions, each once: those beside the text, then those in it, in their order.
+    /// Returns the mentions without duplicates: first those next to the text, then those in the
+    /// text.
     pub(super) fn parse_mentions(&self) -> Vec<ParsedMention> {
-        let beside = self.mentions.iter().map(|mention| match mention.handle.as_str() {
+        let next_to_text = self.mentions.iter().map(|mention| match mention.handle.as_str() {
             "" => ParsedMention::Name(mention.name.clone()),
             handle => {
                 ParsedMention::Handle { handle: handle.to_owned(), name: mention.name.clone() }
             }
         });
         let mut seen = HashSet::new();
-        let all = beside.chain(MentionScanner { rest: &self.text, previous: None });
+        let all = next_to_text.chain(MentionScanner { rest: &self.text, previous: None });
         all.filter(|mention| seen.insert(mention.clone())).collect()
     }
 }
 
-/// Goes through a text.
+/// Iterator over the mentions in a text.
 struct MentionScanner<'a> {
     rest: &'a str,
     previous: Option<char>,
@@ -89,15 +89,15 @@ impl Iterator for MentionScanner<'_> {
 
     fn next(&mut self) -> Option<ParsedMention> {
         loop {
-            let at = self.rest.find('$')?;
-            let before = self.rest[..at].chars().next_back().or(self.previous);
+            let index = self.rest.find('$')?;
+            let before = self.rest[..index].chars().next_back().or(self.previous);
             let link = before == Some('[');
-            let behind = &self.rest[at + 1..];
-            let name = behind.split(|c| !is_name_char(c)).next().unwrap_or_default();
+            let tail = &self.rest[index + 1..];
+            let name = tail.split(|c| !is_name_char(c)).next().unwrap_or_default();
             (self.rest, self.previous) =
-                (&behind[name.len()..], name.chars().next_back().or(Some('$')));
-            if link && let Some((text, target, end)) = parse_link(behind) {
-                (self.rest, self.previous) = (&behind[end..], Some(')'));
+                (&tail[name.len()..], name.chars().next_back().or(Some('$')));
+            if link && let Some((text, target, end)) = parse_link(tail) {
+                (self.rest, self.previous) = (&tail[end..], Some(')'));
                 if ["skill://", "mcp+skill://"].iter().any(|scheme| target.starts_with(scheme)) {
                     let (handle, name) = (target.to_owned(), text.trim().to_owned());
                     return Some(ParsedMention::Handle { handle, name });
@@ -117,20 +117,20 @@ impl Iterator for MentionScanner<'_> {
     }
 }
 
-/// The text and the target of a link whose text begins behind `[$`, and where the link ends. `None` if
-/// the link is over [`MAX_LINK_BYTES`].
-fn parse_link(behind: &str) -> Option<(&str, &str, usize)> {
-    let behind = &behind[..behind.floor_char_boundary(MAX_LINK_BYTES)];
-    let (text, rest) = behind.split_once(']')?;
+/// Returns the text and the target of a link whose text begins after `[$`, and the end of the link.
+/// Returns `None` if the link exceeds [`MAX_LINK_BYTES`].
+fn parse_link(tail: &str) -> Option<(&str, &str, usize)> {
+    let tail = &tail[..tail.floor_char_boundary(MAX_LINK_BYTES)];
+    let (text, rest) = tail.split_once(']')?;
     if text.contains(['[', '\n']) {
         return None;
     }
     let (target, after) = rest.strip_prefix('(')?.split_once(')')?;
-    (!target.contains('\n')).then(|| (text, target.trim(), behind.len() - after.len()))
+    (!target.contains('\n')).then(|| (text, target.trim(), tail.len() - after.len()))
 }
 
-/// Whether a word is spelled like an environment variable, such as `HOME`: capitals, digits and `_`. The
-/// names of skills are lower-case by the Agent Skills format.
+/// Returns whether a word is spelled like an environment variable, such as `HOME`: capitals, digits
+/// and `_`. Names of skills are lower-case in the Agent Skills format.
 fn is_environment_variable(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_uppercase() || c == '_')
         && word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
@@ -140,7 +140,7 @@ fn is_name_char(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '-' | '_' | ':' | '.')
 }
 
-/// A word, and what is left of it without the punctuation that a sentence puts behind it.
+/// Returns a word, and the word without punctuation at its end.
 fn word_candidates(word: &str) -> Vec<String> {
     let mut words = vec![word.to_owned()];
     let mut left = word;
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn where_names_are() {
+    fn mentions_in_a_text() {
         for (text, named) in [
             ("use $pdf now", vec!["pdf"]),
             ("$a, $b:c and $a", vec!["a", "b:c"]),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_no_work() {
+    fn a_long_text_is_scanned_quickly() {
         let n = 200_000;
         for text in
             ["[$".repeat(n), format!("$a{}", "-".repeat(n)), "$a ".repeat(n), "$a$".repeat(n)]
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_the_text_comes_first() {
+    fn mentions_next_to_the_text_come_first() {
         let prompt = UserPrompt {
             mentions: vec![
                 SkillMention { name: "b".into(), handle: String::new() },
@@ -217,7 +217,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_is_a_panic(text in "(\\$|\\[|\\]|\\(|\\)|skill://|a|ä|\\.|\\n|\\\\| ){0,40}", any: String) {
+        fn no_text_causes_a_panic(text in "(\\$|\\[|\\]|\\(|\\)|skill://|a|ä|\\.|\\n|\\\\| ){0,40}", any: String) {
             let named = UserPrompt::from(text.as_str()).parse_mentions();
             prop_assert!(named.len() <= text.matches('$').count());
             UserPrompt::from(any.as_str()).parse_mentions();

@@ -1,22 +1,35 @@
-//! What was invoked, counted: by source, how and outcome, and by skill. Bounded whatever is called. Plain
-//! data: leaves sending it anywhere to whoever reads it, and spans to `invocation`.
+//! Metrics of invocations: counters by source, kind and outcome, and by skill, and a span for each
+//! invocation. The number of series and the size of every label are limited, and no label contains
+//! text of a skill.
 
 use super::lock;
+use super::result::{ToolError, ToolErrorCode, ToolResult};
+use super::text::{single_line, truncate_with_ellipsis};
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tracing::Span;
+use tracing::field::{Empty, display};
 
-/// The most skills that are counted each by itself, and the most series; the rest is `other`.
+/// Limit of the series, and of the skills that are counted separately. Further keys are counted as
+/// `other`.
 pub const MAX_SERIES: usize = 1_024;
-/// Upper bounds of the histogram of durations, in seconds; one more bucket has no bound.
+/// Upper bounds of the duration histogram, in seconds; one more bucket has no bound.
 pub const DURATION_BUCKETS: [f64; 8] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0];
-/// The outcome of what went well.
-pub(super) const OUTCOME_OK: &str = "OK";
-/// What is over a bound is counted by this name.
+/// Outcome of a successful invocation.
+const OUTCOME_OK: &str = "OK";
+/// Label of the keys beyond [`MAX_SERIES`].
 const OVERFLOW_LABEL: &str = "other";
+/// Source kind and id of an invocation that calls no source.
+pub(super) const SESSION_SOURCE: (&str, &str) = ("session", "");
+/// Limits of the labels in bytes.
+const MAX_HANDLE_BYTES: usize = 2_048;
+const MAX_NAME_BYTES: usize = 256;
+const MAX_OUTCOME_BYTES: usize = 64;
 
-/// How a skill, or a tool, was invoked.
+/// Kind of an invocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum InvocationKind {
@@ -24,74 +37,62 @@ pub enum InvocationKind {
     List,
     /// A model called `skills.read`.
     Read,
-    /// A person named a skill.
+    /// A user mentioned a skill.
     Inject,
     /// A model called another tool.
     Tool,
 }
 
-/// What was invoked since the session began: every counter only grows.
+/// Counters of all invocations since the start of the session. Counters never decrease.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InvocationMetrics {
-    /// By source, how and outcome, in this order.
+    /// Series sorted by source, kind and outcome.
     pub invocations: Vec<InvocationSeries>,
-    /// By skill, in the byte order of their handles; `other` holds those over [`MAX_COUNTED`].
+    /// Skills sorted by the bytes of their handles; `other` counts the skills beyond
+    /// [`MAX_SERIES`].
     pub skills: Vec<SkillCount>,
 }
 
-/// One series of a counter and a histogram, as `OpenMetrics` has them: with the same labels.
+/// Counter and histogram with one set of labels, as in `OpenMetrics`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InvocationSeries {
-    /// `executor`, `own` of a tool of the program, or `session` where none was asked.
+    /// Kind of the source's authority, `custom` for a custom tool, or `session` without a source.
     pub source_kind: String,
-    /// The environment, or the name of the tool.
+    /// Environment, or name of the tool.
     pub source_id: String,
-    /// How.
+    /// Kind of the invocations.
     pub kind: InvocationKind,
-    /// Whether a person named what was invoked.
+    /// Whether a user mentioned the skill.
     pub explicit: bool,
-    /// `OK`, the code of a refusal, or `DROPPED` where nobody waited for the end.
+    /// `OK`, the code of an error, or `DROPPED` if the caller stopped waiting.
     pub outcome: String,
-    /// How often.
+    /// Number of invocations.
     pub count: u64,
-    /// The bytes that a model got.
+    /// Bytes that a model got.
     pub bytes: u64,
-    /// What it took in all.
+    /// Total duration.
     pub seconds: f64,
-    /// Of each bound of [`DURATION_BUCKETS`], and then of all, how many took at most that long.
+    /// Cumulative counts for each bound of [`DURATION_BUCKETS`], and the count of all invocations.
     pub buckets: [u64; DURATION_BUCKETS.len() + 1],
 }
 
-/// How often one skill was invoked.
+/// Successful invocations of one skill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SkillCount {
-    /// Its handle, or `other`.
+    /// Handle of the skill, or `other`.
     pub skill: String,
-    /// How often a tool read of it.
+    /// Number of reads by a tool.
     pub by_tool: u64,
-    /// How often a person named it.
+    /// Number of mentions by a user.
     pub explicit: u64,
-    /// The bytes that a model got of it.
+    /// Bytes of the skill that a model got.
     pub bytes: u64,
 }
 
-/// One invocation that is over.
-#[derive(Debug)]
-pub(super) struct InvocationRecord<'a> {
-    pub(super) source_kind: &'a str,
-    pub(super) source_id: &'a str,
-    pub(super) kind: InvocationKind,
-    /// A handle of the session's; empty where none was meant.
-    pub(super) skill: &'a str,
-    pub(super) outcome: &'a str,
-    pub(super) bytes: usize,
-    pub(super) duration: Duration,
-}
-
-/// Counts.
+/// Counters of one session.
 #[derive(Debug, Default)]
 pub(super) struct InvocationCounters(Mutex<CounterState>);
 
@@ -109,60 +110,78 @@ struct SeriesTotals {
     buckets: [u64; DURATION_BUCKETS.len() + 1],
 }
 
+/// Finished invocation.
+#[derive(Debug)]
+struct InvocationRecord<'a> {
+    source_kind: &'a str,
+    source_id: &'a str,
+    kind: InvocationKind,
+    /// Handle of a skill of the session, or empty.
+    skill: &'a str,
+    outcome: &'a str,
+    bytes: usize,
+    duration: Duration,
+}
+
+/// Invocation in flight. Counted when it finishes, or as `DROPPED` on drop.
+pub(super) struct InvocationGuard<'a> {
+    counters: &'a InvocationCounters,
+    kind: InvocationKind,
+    source: (&'static str, String),
+    skill: String,
+    started_at: Instant,
+    span: Span,
+    is_recorded: bool,
+}
+
 impl InvocationCounters {
-    pub(super) fn record_invocation(&self, invoked: &InvocationRecord<'_>) {
-        let &InvocationRecord {
-            source_kind,
-            source_id,
-            kind: how,
-            skill,
-            outcome,
-            bytes,
-            duration: took,
-        } = invoked;
-        let (bytes, seconds) = (bytes as u64, took.as_secs_f64());
-        let mut counted = lock(&self.0);
-        let key = (source_kind.to_owned(), source_id.to_owned(), how, outcome.to_owned());
-        let is_full = counted.series.len() >= MAX_SERIES && !counted.series.contains_key(&key);
+    fn record_invocation(&self, record: &InvocationRecord<'_>) {
+        let &InvocationRecord { source_kind, source_id, kind, skill, outcome, bytes, duration } =
+            record;
+        let (bytes, seconds) = (bytes as u64, duration.as_secs_f64());
+        let mut counters = lock(&self.0);
+        let key = (source_kind.to_owned(), source_id.to_owned(), kind, outcome.to_owned());
+        let is_full = counters.series.len() >= MAX_SERIES && !counters.series.contains_key(&key);
         let key = if is_full {
-            (OVERFLOW_LABEL.into(), String::new(), how, OVERFLOW_LABEL.into())
+            (OVERFLOW_LABEL.into(), String::new(), kind, OVERFLOW_LABEL.into())
         } else {
             key
         };
-        let sums = counted.series.entry(key).or_default();
-        sums.count += 1;
-        sums.bytes += bytes;
-        sums.seconds += seconds;
-        for (bucket, most) in sums.buckets.iter_mut().zip(DURATION_BUCKETS) {
-            *bucket += u64::from(seconds <= most);
+        let totals = counters.series.entry(key).or_default();
+        totals.count += 1;
+        totals.bytes += bytes;
+        totals.seconds += seconds;
+        for (bucket, bound) in totals.buckets.iter_mut().zip(DURATION_BUCKETS) {
+            *bucket += u64::from(seconds <= bound);
         }
-        sums.buckets[DURATION_BUCKETS.len()] += 1;
-        // What was only asked for may be of no skill at all.
+        totals.buckets[DURATION_BUCKETS.len()] += 1;
+        // The handle of a failed call may name no skill at all.
         if skill.is_empty() || outcome != OUTCOME_OK {
             return;
         }
-        let is_full = counted.skills.len() >= MAX_SERIES && !counted.skills.contains_key(skill);
+        let is_full = counters.skills.len() >= MAX_SERIES && !counters.skills.contains_key(skill);
         let skill = if is_full { OVERFLOW_LABEL } else { skill };
-        let sums = counted.skills.entry(skill.to_owned()).or_default();
-        sums[usize::from(how == InvocationKind::Inject)] += 1;
-        sums[2] += bytes;
+        let totals = counters.skills.entry(skill.to_owned()).or_default();
+        totals[usize::from(kind == InvocationKind::Inject)] += 1;
+        totals[2] += bytes;
     }
 
     pub(super) fn snapshot(&self) -> InvocationMetrics {
-        let counted = lock(&self.0);
-        let series =
-            counted.series.iter().map(|((kind, id, how, outcome), sums)| InvocationSeries {
-                source_kind: kind.clone(),
+        let counters = lock(&self.0);
+        let series = counters.series.iter().map(|((source_kind, id, kind, outcome), totals)| {
+            InvocationSeries {
+                source_kind: source_kind.clone(),
                 source_id: id.clone(),
-                kind: *how,
-                explicit: *how == InvocationKind::Inject,
+                kind: *kind,
+                explicit: *kind == InvocationKind::Inject,
                 outcome: outcome.clone(),
-                count: sums.count,
-                bytes: sums.bytes,
-                seconds: sums.seconds,
-                buckets: sums.buckets,
-            });
-        let skills = counted.skills.iter().map(|(skill, [by_tool, explicit, bytes])| SkillCount {
+                count: totals.count,
+                bytes: totals.bytes,
+                seconds: totals.seconds,
+                buckets: totals.buckets,
+            }
+        });
+        let skills = counters.skills.iter().map(|(skill, [by_tool, explicit, bytes])| SkillCount {
             skill: skill.clone(),
             by_tool: *by_tool,
             explicit: *explicit,
@@ -170,6 +189,90 @@ impl InvocationCounters {
         });
         InvocationMetrics { invocations: series.collect(), skills: skills.collect() }
     }
+}
+
+impl<'a> InvocationGuard<'a> {
+    /// Starts an invocation of a source, given by its kind and id.
+    pub(super) fn start(
+        counters: &'a InvocationCounters,
+        kind: InvocationKind,
+        (source_kind, id): (&'static str, &str),
+        skill: &str,
+    ) -> Self {
+        let id = truncate_with_ellipsis(&single_line(id), MAX_NAME_BYTES);
+        let skill = truncate_with_ellipsis(&single_line(skill), MAX_HANDLE_BYTES);
+        let span = tracing::info_span!(
+            "invocation",
+            kind = ?kind,
+            explicit = kind == InvocationKind::Inject,
+            source.kind = source_kind,
+            source.id = id,
+            skill,
+            outcome = Empty,
+            bytes = Empty,
+            duration_ms = Empty,
+        );
+        let source = (source_kind, id);
+        let started_at = Instant::now();
+        Self { counters, kind, source, skill, started_at, span, is_recorded: false }
+    }
+
+    /// Returns the span in which the work of the invocation runs.
+    pub(super) fn span(&self) -> Span {
+        self.span.clone()
+    }
+
+    /// Finishes the invocation with the result of a tool.
+    pub(super) fn finish_with_result(mut self, result: &ToolResult) {
+        self.record_outcome(&outcome_code(result), result.json.len());
+    }
+
+    /// Finishes the invocation with the text of a fragment, or with an error.
+    pub(super) fn finish_with_fragment(mut self, text: Result<&str, &ToolError>) {
+        match text {
+            Ok(text) => self.record_outcome(OUTCOME_OK, text.len()),
+            Err(error) => self.record_outcome(error.code().name(), 0),
+        }
+    }
+
+    fn record_outcome(&mut self, outcome: &str, bytes: usize) {
+        self.is_recorded = true;
+        let duration = self.started_at.elapsed();
+        let outcome = truncate_with_ellipsis(&single_line(outcome), MAX_OUTCOME_BYTES);
+        if outcome == ToolErrorCode::UnknownTool.name() {
+            // The model invented the name of the tool; the name must not become a label.
+            self.source = (SESSION_SOURCE.0, SESSION_SOURCE.1.to_owned());
+        }
+        self.span.record("outcome", display(&outcome));
+        self.span.record("bytes", bytes);
+        self.span.record("duration_ms", duration.as_secs_f64() * 1_000.0);
+        self.counters.record_invocation(&InvocationRecord {
+            source_kind: self.source.0,
+            source_id: &self.source.1,
+            kind: self.kind,
+            skill: &self.skill,
+            outcome: &outcome,
+            bytes,
+            duration,
+        });
+    }
+}
+
+impl Drop for InvocationGuard<'_> {
+    fn drop(&mut self) {
+        if !self.is_recorded {
+            self.record_outcome("DROPPED", 0);
+        }
+    }
+}
+
+/// Returns `OK` or the error code of a result.
+fn outcome_code(result: &ToolResult) -> String {
+    if result.success {
+        return OUTCOME_OK.to_owned();
+    }
+    let json = serde_json::from_str::<Value>(&result.json).unwrap_or_default();
+    json["error"]["code"].as_str().unwrap_or("FAILED").to_owned()
 }
 
 #[cfg(test)]
@@ -195,35 +298,38 @@ mod tests {
     }
 
     #[test]
-    fn counted_by_what_it_was() {
+    fn invocations_are_counted_by_kind_and_skill() {
         let counters = InvocationCounters::default();
         for how in [InvocationKind::Read, InvocationKind::Read, InvocationKind::Inject] {
             counters.record_invocation(&invoked("e", "skill://r/a", how));
         }
-        let told = counters.snapshot();
-        let [read, inject] = &told.invocations[..] else { panic!("{told:?}") };
+        let metrics = counters.snapshot();
+        let [read, inject] = &metrics.invocations[..] else { panic!("{metrics:?}") };
         assert_eq!((read.count, read.bytes, read.explicit, inject.explicit), (2, 20, false, true));
-        assert_eq!(read.buckets, [0, 0, 0, 0, 2, 2, 2, 2, 2], "each holds those before it");
+        assert_eq!(read.buckets, [0, 0, 0, 0, 2, 2, 2, 2, 2], "buckets are cumulative");
         assert!((read.seconds - 0.4).abs() < 1e-9);
-        let [skill] = &told.skills[..] else { panic!("{told:?}") };
+        let [skill] = &metrics.skills[..] else { panic!("{metrics:?}") };
         assert_eq!((skill.by_tool, skill.explicit, skill.bytes), (2, 1, 30));
-        let json = serde_json::to_value(&told).expect("JSON");
-        assert_eq!(json["invocations"][1]["how"], "inject");
+        let json = serde_json::to_value(&metrics).expect("JSON");
+        assert_eq!(json["invocations"][1]["kind"], "inject");
         assert_eq!(json["skills"][0]["byTool"], 2);
     }
 
     #[test]
-    fn bounded_and_nothing_is_lost() {
+    fn keys_beyond_the_limit_are_counted_as_other() {
         let counters = InvocationCounters::default();
         let names: Vec<String> = (0..MAX_SERIES * 2).map(|n| format!("skill://r/{n}")).collect();
         for name in &names {
             counters.record_invocation(&invoked(name, name, InvocationKind::Read));
         }
-        let told = counters.snapshot();
-        assert_eq!((told.skills.len(), told.invocations.len()), (MAX_SERIES + 1, MAX_SERIES + 1));
+        let metrics = counters.snapshot();
+        assert_eq!(
+            (metrics.skills.len(), metrics.invocations.len()),
+            (MAX_SERIES + 1, MAX_SERIES + 1)
+        );
         let other = |skill: &&super::SkillCount| skill.skill == "other";
-        let other = told.skills.iter().find(other).expect("the rest");
+        let other = metrics.skills.iter().find(other).expect("the rest");
         assert_eq!(other.by_tool, MAX_SERIES as u64);
-        assert_eq!(told.invocations.iter().map(|s| s.count).sum::<u64>(), names.len() as u64);
+        assert_eq!(metrics.invocations.iter().map(|s| s.count).sum::<u64>(), names.len() as u64);
     }
 }

@@ -1,29 +1,22 @@
-//! One conversation's view of skills, on executors and in other sources: a selection that is fixed when it
-//! begins, the two tools that a model calls, the text that tells it what there is, and skills that a person
-//! named. Talks to executors by `client` alone, and to all sources by [`SkillSource`]. With the feature
-//! `handlers`, also the own tools of the program that holds it.
+//! Skills of one conversation, from executors and other sources. A session has a fixed selection of
+//! roots, the two tools that a model calls, the instruction text for the model, and skills that the
+//! user mentions. With the feature `handlers`, a session also has the custom tools of the program.
 //!
-//! Everything that a model gets is bounded; what executors say was written by strangers, and is external
-//! context.
-//! Leaves sending them to a model to whoever holds the session.
+//! Every text for a model has a size limit. Skills are external context: their authors are neither
+//! the user nor the program.
 
 mod arguments;
 mod call;
-mod changes;
-mod cursor;
 pub mod dispatch;
 mod fitting;
-mod fork;
 mod fragment;
 mod inject;
 mod instructions;
-mod invocation;
 mod lifecycle;
 mod list;
 mod mentions;
 mod metrics;
 mod read;
-mod restore;
 mod result;
 mod saved;
 pub mod source;
@@ -34,19 +27,19 @@ mod tool_names;
 mod tools;
 mod view;
 
-pub use changes::{ChangedSource, SessionWatch};
-pub use fork::{ForkError, ForkScope};
 pub use inject::{
     AmbiguousName, InjectedSkills, MAX_FRAGMENT_BYTES, MAX_INJECTED_BYTES, MentionCandidate,
     OmittedMention, SkillFragment,
 };
 pub use instructions::{DEFAULT_BUDGET, InstructionText};
-pub use lifecycle::{CloseOutcome, PersistError, ScopeOutcome};
+pub use lifecycle::{
+    CloseOutcome, ExecutorChanges, ForkError, ForkScope, PersistError, RestoreError,
+    RestoredSession, ScopeOutcome,
+};
 pub use mentions::{SkillMention, UserPrompt};
 pub use metrics::{
     DURATION_BUCKETS, InvocationKind, InvocationMetrics, InvocationSeries, MAX_SERIES, SkillCount,
 };
-pub use restore::{ExecutorChanges, RestoreError, RestoredSession};
 pub use result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
 pub use saved::{MAX_SAVED_BYTES, SavedError};
 pub use source::{ExecutorState, SkillSource, SourceKind};
@@ -54,35 +47,41 @@ pub use store::{MemoryStore, SessionStore, StoreError};
 pub use tool_names::{ToolNameError, ToolNames};
 #[cfg(feature = "handlers")]
 pub use tools::{CustomTool, ToolRegistry, ToolRegistryError, limits as tool_limits};
+pub use view::{ChangedSource, SessionWatch};
 
 use crate::client::fleet::group_by_environment;
 use crate::client::{Fleet, MirrorSelection, ResumePoint};
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use futures_util::future::join_all;
-use lifecycle::SessionInner;
+use metrics::InvocationCounters;
+use saved::check_session_id;
 use source::DaemonSource;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use view::SessionViewCache;
+use tokio::sync::watch;
+use view::{SessionView, SessionViewCache};
 
-/// How a session is begun.
+/// Options of a new session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionOptions {
-    /// Only skills for this product, or for every product; empty means all.
+    /// Product whose skills are listed, next to skills for every product. Empty: all skills.
     pub product: String,
-    /// How long `start` waits for executors that do not answer; 5 s by default. Those that answer later
-    /// come in when they do. `start` does not wait for an executor with a missing socket or a refused
-    /// connection.
+    /// How long `start` waits for executors that do not answer; 5 s by default. The skills of an
+    /// executor that answers later appear then. `start` does not wait for an executor whose socket
+    /// is missing or that refuses the connection.
     pub start_timeout: Duration,
-    /// How long the skills of an executor that was lost are still shown, so that a restart of its daemon
-    /// changes nothing; 10 s by default. Reading them asks the executor all the same.
+    /// How long the skills of a lost executor stay listed, so that a restart of its daemon changes
+    /// nothing; 10 s by default. Reading such a skill still calls the executor.
     pub grace_period: Duration,
-    /// The session's id, by which it is kept: 1 to 128 visible ASCII characters. By default one at random.
+    /// Id of the session and key of its saved state: 1 to 128 visible ASCII characters. Random by
+    /// default.
     pub id: Option<String>,
-    /// The names of the tools, in every text, hint and refusal; `skills.list` and `skills.read` by default.
+    /// Names of the tools in every text, hint and error; `skills.list` and `skills.read` by
+    /// default.
     pub tool_names: ToolNames,
-    /// The program's own tools; none by default. They do not change any more once `start` is called.
+    /// Custom tools of the program; none by default. The registry is sealed once `start` is called.
     #[cfg(feature = "handlers")]
     pub tools: ToolRegistry,
 }
@@ -101,19 +100,19 @@ impl Default for SessionOptions {
     }
 }
 
-/// Why a selection is none. Displays as sentences.
+/// Invalid selection of roots, sources or tools. Displays as sentences.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("; "))]
 pub struct SelectionError(Vec<String>);
 
-/// A conversation's skills. Cheap to share by [`Arc`]; every method takes `&self`.
+/// Skills of one conversation. Share a session by [`Arc`]; every method takes `&self`.
 #[derive(Debug)]
 pub struct Session {
-    /// Of each authority its kind, its id and the place of its source in `sources`: by kind, and executors'
-    /// roots as selected.
+    /// Kind, id and index in `sources` of each authority: sorted by kind, and the roots of
+    /// executors in the order of the selection.
     authorities: Vec<(SourceKind, String, usize)>,
     sources: Vec<Arc<dyn SkillSource>>,
-    /// Those of the sources that are executors of the selection.
+    /// Sources that are executors of the selection.
     executors: Vec<Arc<DaemonSource>>,
     views: Mutex<SessionViewCache>,
     inner: SessionInner,
@@ -121,15 +120,32 @@ pub struct Session {
     custom_tools: Arc<tools::ToolSet>,
 }
 
+/// State of a session apart from its sources and tools.
+#[derive(Debug)]
+struct SessionInner {
+    id: String,
+    product: String,
+    /// Roots in the order of the selection.
+    selection: Vec<SelectedCapabilityRoot>,
+    /// Saved resume points of a restored session, for executors that have not answered yet.
+    resume_points: BTreeMap<String, ResumePoint>,
+    counters: InvocationCounters,
+    tool_names: ToolNames,
+    closed: watch::Sender<bool>,
+    store: Option<Arc<dyn SessionStore>>,
+    /// Whether the saved state was deleted. The lock is held during calls of the store, so that
+    /// nothing is persisted after the deletion.
+    is_deleted: tokio::sync::Mutex<bool>,
+}
+
 impl Session {
-    /// Begins a session with these roots, for good. An executor that does not answer is a warning, and
-    /// none of its skills are there until it does. One that the registry does not name by then is not
-    /// known to this session later either. Needs a tokio runtime.
+    /// Starts a session with these roots; the selection never changes. An executor that does not
+    /// answer is a warning, and its skills appear once it answers. An executor that the registry
+    /// does not name by then stays unknown to the session. Needs a tokio runtime.
     ///
     /// # Errors
     ///
-    /// A root id that no daemon takes, or one that two roots of different places have. Two tools with the
-    /// same name.
+    /// An invalid root id, two different roots with one id, or two tools with one name.
     pub async fn start(
         fleet: &Fleet,
         selection: Vec<SelectedCapabilityRoot>,
@@ -138,12 +154,13 @@ impl Session {
         Self::start_with(fleet, selection, Vec::new(), options).await
     }
 
-    /// The same with other sources beside the executors. Of two skills of one name, that of an executor
-    /// is listed and not that of a local directory, and that of either and not that of an MCP server.
+    /// Starts a session with other sources next to the executors. If two skills have one name, the
+    /// session lists the skill of an executor before the skill of a local directory, and both
+    /// before the skill of an MCP server.
     ///
     /// # Errors
     ///
-    /// Also an authority that two sources of one kind answer for.
+    /// As [`Session::start`], and an authority that two sources of one kind have.
     pub async fn start_with(
         fleet: &Fleet,
         selection: Vec<SelectedCapabilityRoot>,
@@ -153,7 +170,7 @@ impl Session {
         Self::start_resumed(fleet, selection, others, options, BTreeMap::new()).await
     }
 
-    /// The same, of executors that go on from where an earlier session's were, by environment.
+    /// Starts a session whose executors resume at these points, by environment.
     async fn start_resumed(
         fleet: &Fleet,
         selection: Vec<SelectedCapabilityRoot>,
@@ -163,7 +180,7 @@ impl Session {
     ) -> Result<Self, SelectionError> {
         let selection = check_selection(selection)?;
         #[cfg(feature = "handlers")]
-        let own = options.tools.seal(&options.tool_names)?;
+        let custom_tools = options.tools.seal(&options.tool_names)?;
         let by_environment = group_by_environment(selection.clone()).into_iter();
         let executors = by_environment.map(|(environment_id, roots)| async {
             let selection =
@@ -172,84 +189,162 @@ impl Session {
             DaemonSource::start_executor(fleet, environment_id, selection, from, options).await
         });
         let executors = join_all(executors).await.into_iter().map(Arc::new).collect();
-        let life = SessionInner::new(options, selection, points)?;
-        let session = Self::from_sources(executors, others, life)?;
+        let inner = SessionInner::new(options, selection, points)?;
+        let session = Self::from_sources(executors, others, inner)?;
         #[cfg(feature = "handlers")]
-        let session = Self { custom_tools: Arc::new(own), ..session };
+        let session = Self { custom_tools: Arc::new(custom_tools), ..session };
         Ok(session)
     }
 
-    /// Of these sources, and without own tools.
+    /// Returns a session with these sources and without custom tools.
     fn from_sources(
         executors: Vec<Arc<DaemonSource>>,
         others: Vec<Arc<dyn SkillSource>>,
-        life: SessionInner,
+        inner: SessionInner,
     ) -> Result<Self, SelectionError> {
-        let of_executors = executors.iter().map(|source| source.clone() as Arc<dyn SkillSource>);
-        let mut sources: Vec<_> = of_executors.chain(others).collect();
-        // Those of the selection stay in front.
+        let daemons = executors.iter().map(|source| source.clone() as Arc<dyn SkillSource>);
+        let mut sources: Vec<_> = daemons.chain(others).collect();
+        // The sort is stable: the executors of the selection stay in front of other daemons.
         sources.sort_by_key(|source| source.kind());
-        let authorities = collect_authorities(&life.selection, &sources)?;
+        let authorities = collect_authorities(&inner.selection, &sources)?;
         Ok(Self {
             authorities,
             sources,
             executors,
             views: Mutex::default(),
-            inner: life,
+            inner,
             #[cfg(feature = "handlers")]
             custom_tools: Arc::default(),
         })
     }
 
-    /// How each executor is, in the byte order of their environment ids.
+    /// Returns the state of each executor, in the byte order of the environment ids.
     #[must_use]
     pub fn executors(&self) -> Vec<ExecutorState> {
         self.executors.iter().map(|executor| executor.state()).collect()
     }
 
-    /// All sources: executors, then local ones, then MCP servers.
+    /// Returns all sources: executors, then local sources, then MCP servers.
     #[must_use]
     pub fn sources(&self) -> &[Arc<dyn SkillSource>] {
         &self.sources
     }
 
-    /// Waits for changes of what there is, or of how sources are.
+    /// Returns a watch for changes of the listed skills and of the state of sources.
     #[must_use]
     pub fn watch(&self) -> SessionWatch {
         SessionWatch::new(&self.sources)
     }
+
+    /// Reads the skills that the user mentioned in a prompt or next to it, for a model. Skills that
+    /// only a user may invoke are included. A name that matches no skill is ignored; a handle that
+    /// matches no skill is omitted with a reason.
+    pub async fn inject(&self, prompt: &UserPrompt) -> InjectedSkills {
+        inject::inject(self, prompt).await
+    }
+
+    /// Returns the listed skills of now.
+    fn current_view(&self) -> Arc<SessionView> {
+        if self.is_closed() {
+            return Arc::new(SessionView::closed());
+        }
+        let snapshots = self.sources.iter().map(|source| source.snapshot()).collect();
+        lock(&self.views).current(&self.sources, snapshots, &self.authorities)
+    }
+
+    /// Returns the source of an authority.
+    fn source_for_authority(&self, kind: &str, id: &str) -> Result<&dyn SkillSource, ToolError> {
+        let mut authorities = self.authorities.iter();
+        let found = authorities
+            .find(|(source_kind, authority, _)| source_kind.name() == kind && authority == id);
+        let (_, _, index) = found.ok_or_else(|| {
+            let message = format!("no authority {{kind: {kind:?}, id: {id:?}}} is in this session");
+            ToolError::from_code(ToolErrorCode::UnknownAuthority, &message)
+        })?;
+        Ok(&*self.sources[*index])
+    }
 }
 
-/// The authorities of all sources, each with its source: by kind, the executors' in this order.
+impl SessionInner {
+    /// Returns the state of a new session, with the id of the options or a random id.
+    fn new(
+        options: &SessionOptions,
+        selection: Vec<SelectedCapabilityRoot>,
+        resume_points: BTreeMap<String, ResumePoint>,
+    ) -> Result<Self, SelectionError> {
+        if let Some(id) = &options.id {
+            check_session_id(id).map_err(|error| SelectionError(vec![error]))?;
+        }
+        Ok(Self {
+            id: options.id.clone().unwrap_or_else(random_id),
+            product: options.product.clone(),
+            selection,
+            resume_points,
+            counters: InvocationCounters::default(),
+            tool_names: options.tool_names.clone(),
+            closed: watch::Sender::new(false),
+            store: None,
+            is_deleted: tokio::sync::Mutex::new(false),
+        })
+    }
+
+    fn fork(parent: &Self, selection: Vec<SelectedCapabilityRoot>) -> Self {
+        Self {
+            id: random_id(),
+            product: parent.product.clone(),
+            selection,
+            resume_points: parent.resume_points.clone(),
+            counters: InvocationCounters::default(),
+            tool_names: parent.tool_names.clone(),
+            closed: watch::Sender::new(false),
+            store: parent.store.clone(),
+            is_deleted: tokio::sync::Mutex::new(false),
+        }
+    }
+
+    /// Returns the output of `work`, or `None` once the session is closed.
+    async fn run_until_closed<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut closed = self.closed.subscribe();
+        tokio::select! {
+            biased;
+            _ = closed.wait_for(|closed| *closed) => None,
+            done = work => Some(done),
+        }
+    }
+}
+
+/// Returns the authorities of all sources, each with the index of its source: sorted by kind, and
+/// the authorities of executors in the order of the selection.
 fn collect_authorities(
     selected: &[SelectedCapabilityRoot],
     sources: &[Arc<dyn SkillSource>],
 ) -> Result<Vec<(SourceKind, String, usize)>, SelectionError> {
     let mut authorities = Vec::new();
-    for (at, source) in sources.iter().enumerate() {
-        authorities.extend(source.authorities().into_iter().map(|id| (source.kind(), id, at)));
+    for (index, source) in sources.iter().enumerate() {
+        authorities.extend(source.authorities().into_iter().map(|id| (source.kind(), id, index)));
     }
     let mut seen = HashSet::new();
-    let twice = authorities.iter().filter(|(kind, id, _)| !seen.insert((*kind, id)));
-    let wrong: Vec<_> = twice
+    let duplicates = authorities.iter().filter(|(kind, id, _)| !seen.insert((*kind, id)));
+    let errors: Vec<_> = duplicates
         .map(|(kind, id, _)| format!("two sources answer for the {} authority {id:?}", kind.name()))
         .collect();
-    if !wrong.is_empty() {
-        return Err(SelectionError(wrong));
+    if !errors.is_empty() {
+        return Err(SelectionError(errors));
     }
-    let places: HashMap<&str, usize> =
-        selected.iter().enumerate().map(|(place, root)| (root.id.as_str(), place)).collect();
+    let positions: HashMap<&str, usize> =
+        selected.iter().enumerate().map(|(position, root)| (root.id.as_str(), position)).collect();
     authorities.sort_by_key(|(kind, id, _)| {
-        (*kind, if *kind == SourceKind::Executor { places.get(id.as_str()).copied() } else { None })
+        let is_executor = *kind == SourceKind::Executor;
+        (*kind, if is_executor { positions.get(id.as_str()).copied() } else { None })
     });
     Ok(authorities)
 }
 
-/// The roots, each once, or all that is wrong with them.
+/// Returns the selected roots without duplicates, or all errors of the selection.
 fn check_selection(
     selection: Vec<SelectedCapabilityRoot>,
 ) -> Result<Vec<SelectedCapabilityRoot>, SelectionError> {
-    let mut wrong = Vec::new();
+    let mut errors = Vec::new();
     let mut seen: HashMap<String, SelectedCapabilityRoot> = HashMap::new();
     let mut roots = Vec::new();
     for root in selection {
@@ -259,25 +354,31 @@ fn check_selection(
             || id.contains(char::is_control)
             || [".", ".."].contains(&id)
         {
-            wrong.push(format!(
-                "a root id is 1 to 256 bytes, without control characters, and not {id:?}"
+            errors.push(format!(
+                "invalid root id {id:?}: expected 1 to 256 bytes without control characters, and \
+                 not `.` or `..`"
             ));
         } else if let Some(before) = seen.get(id) {
             if *before != root {
-                wrong.push(format!("two roots have the id {id:?}, and different places"));
+                errors.push(format!("two roots with different locations have the id {id:?}"));
             }
         } else {
             seen.insert(id.to_owned(), root.clone());
             roots.push(root);
         }
     }
-    if wrong.is_empty() { Ok(roots) } else { Err(SelectionError(wrong)) }
+    if errors.is_empty() { Ok(roots) } else { Err(SelectionError(errors)) }
 }
 
-/// A lock that a panic elsewhere does not take away.
+fn random_id() -> String {
+    let random = || RandomState::new().hash_one(0_u8);
+    format!("s-{:016x}{:016x}", random(), random())
+}
+
+/// Locks a mutex, also after a panic of another thread that held the lock.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// A skill as the views share it.
+/// Skill that the views share.
 type SharedSkill = Arc<crate::proto::caproot::v1::Skill>;

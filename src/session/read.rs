@@ -1,18 +1,43 @@
-//! `skills.read`: a page of one file, of a skill that is in the live catalog now.
+//! `skills.read`: a page of one file of a skill.
 
 use super::Session;
-use super::arguments::ReadArguments;
+use super::arguments::{invalid_arguments, parse_arguments};
 use super::fitting::read_fitting;
 use super::result::{
     MAX_RESULT_BYTES, ToolError, ToolErrorCode, json_escaped_len, json_escaped_prefix_len,
 };
-use super::source::{SkillSource, TextPage, TextPageRequest};
-use serde::Serialize;
+use super::source::{TextPage, TextPageRequest};
+use crate::client::MAX_CURSOR_BYTES;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-/// What a cursor takes, before one is known; those of a caproot are about half of it.
+/// Bytes that are reserved for an unknown cursor; a cursor of caproot has about half.
 const TYPICAL_CURSOR_BYTES: usize = 200;
 
-/// A page.
+/// Limit of a handle in bytes.
+const MAX_HANDLE_BYTES: usize = 2_048;
+/// Limit of a root id in bytes.
+const MAX_ID_BYTES: usize = 256;
+
+/// Arguments of `skills.read`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadArguments {
+    authority: AuthorityArgument,
+    package: String,
+    /// Handle of the file; empty: the main resource of the package.
+    resource: String,
+    cursor: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AuthorityArgument {
+    kind: String,
+    id: String,
+}
+
+/// Page of a file, as a model gets it.
 #[derive(Debug, Serialize)]
 pub(super) struct ReadPage {
     resource: String,
@@ -21,64 +46,68 @@ pub(super) struct ReadPage {
     truncated: bool,
 }
 
-impl Session {
-    /// Reads a page, or says why not.
-    pub(super) async fn read_page(&self, arguments: &ReadArguments) -> Result<ReadPage, ToolError> {
-        arguments.check_sizes()?;
-        let ReadArguments { authority, package, resource, cursor } = arguments;
-        let source = self.source_for_authority(&authority.kind, &authority.id)?;
-        let wanted = TextPageRequest {
-            authority: authority.id.clone(),
-            package: package.clone(),
-            resource: resource.clone(),
-            cursor: cursor.clone().unwrap_or_default(),
-            max_bytes: 0,
-        };
-        // What the handle takes is known before; of the main resource, whose handle is not, nearly.
-        let named = if resource.is_empty() { package.len() + 16 } else { resource.len() };
-        let first = MAX_RESULT_BYTES.saturating_sub(result_overhead(named, TYPICAL_CURSOR_BYTES));
-        let had_cursor = !wanted.cursor.is_empty();
-        let page = read_fitting(source, wanted, first, &fitting_bytes).await;
-        let page = page.map_err(|refusal| match refusal.code {
-            // Everything else in the request was just looked up.
-            ToolErrorCode::InvalidArguments if had_cursor => ToolError::from_code(
-                ToolErrorCode::InvalidCursor,
-                &self
-                    .inner
-                    .tool_names
-                    .fill_placeholders("{read} gave no such cursor for this file"),
-            ),
-            _ => refusal,
-        })?;
-        let TextPage { resource, contents, next_cursor } = page;
-        let next_cursor = Some(next_cursor).filter(|cursor| !cursor.is_empty());
-        Ok(ReadPage { resource, contents, truncated: next_cursor.is_some(), next_cursor })
-    }
-
-    /// The source that answers for an authority; no other is asked in its place.
-    pub(super) fn source_for_authority(
-        &self,
-        kind: &str,
-        id: &str,
-    ) -> Result<&dyn SkillSource, ToolError> {
-        let mut authorities = self.authorities.iter();
-        let found = authorities.find(|(its, authority, _)| its.name() == kind && authority == id);
-        let (_, _, at) = found.ok_or_else(|| {
-            let message = format!("no authority {{kind: {kind:?}, id: {id:?}}} is in this session");
-            ToolError::from_code(ToolErrorCode::UnknownAuthority, &message)
-        })?;
-        Ok(&*self.sources[*at])
+impl ReadArguments {
+    /// Checks the limits of all fields.
+    fn check_sizes(&self) -> Result<(), ToolError> {
+        let cursor = self.cursor.as_deref().unwrap_or_default();
+        for (name, text, most) in [
+            ("authority.id", self.authority.id.as_str(), MAX_ID_BYTES),
+            ("authority.kind", &self.authority.kind, MAX_ID_BYTES),
+            ("package", &self.package, MAX_HANDLE_BYTES),
+            ("resource", &self.resource, MAX_HANDLE_BYTES),
+            ("cursor", cursor, MAX_CURSOR_BYTES),
+        ] {
+            if text.len() > most {
+                return Err(invalid_arguments(&format!("`{name}` is over {most} bytes")));
+            }
+        }
+        Ok(())
     }
 }
 
-/// The length of a result without its contents. `null` is the longest text around a cursor: the last page
-/// has no cursor, and `null` is longer than two quotation marks.
+/// Reads the largest page that fits into a result.
+pub(super) async fn read_page(session: &Session, arguments: &Value) -> Result<ReadPage, ToolError> {
+    let arguments: ReadArguments = parse_arguments(arguments)?;
+    arguments.check_sizes()?;
+    let ReadArguments { authority, package, resource, cursor } = arguments;
+    let source = session.source_for_authority(&authority.kind, &authority.id)?;
+    // The handle of the main resource is the package and a file name.
+    let handle_bytes = if resource.is_empty() { package.len() + 16 } else { resource.len() };
+    let request = TextPageRequest {
+        authority: authority.id,
+        package,
+        resource,
+        cursor: cursor.unwrap_or_default(),
+        max_bytes: 0,
+    };
+    let first_bytes =
+        MAX_RESULT_BYTES.saturating_sub(result_overhead(handle_bytes, TYPICAL_CURSOR_BYTES));
+    let had_cursor = !request.cursor.is_empty();
+    let page = read_fitting(source, request, first_bytes, &fitting_bytes).await;
+    let page = page.map_err(|error| match error.code() {
+        // The other arguments were just looked up, so the cursor is the invalid one.
+        ToolErrorCode::InvalidArguments if had_cursor => ToolError::from_code(
+            ToolErrorCode::InvalidCursor,
+            &session
+                .inner
+                .tool_names
+                .fill_placeholders("{read} returned no such cursor for this file"),
+        ),
+        _ => error,
+    })?;
+    let TextPage { resource, contents, next_cursor } = page;
+    let next_cursor = Some(next_cursor).filter(|cursor| !cursor.is_empty());
+    Ok(ReadPage { resource, contents, truncated: next_cursor.is_some(), next_cursor })
+}
+
+/// Returns the bytes of a result without its contents. `null` stands for a missing cursor, as
+/// `null` is longer than two quotation marks.
 fn result_overhead(resource: usize, cursor: usize) -> usize {
     let frame = r#"{"resource":"","contents":"","next_cursor":null,"truncated":false}"#;
     frame.len() + resource + cursor
 }
 
-/// How many bytes of a page fit into a result.
+/// Returns how many bytes of a page fit into a result.
 fn fitting_bytes(page: &TextPage) -> usize {
     let resource = json_escaped_len(&page.resource);
     let room = |cursor| MAX_RESULT_BYTES.saturating_sub(result_overhead(resource, cursor));
@@ -86,7 +115,7 @@ fn fitting_bytes(page: &TextPage) -> usize {
     if json_escaped_len(&page.contents) <= room(cursor) {
         return page.contents.len();
     }
-    // A page that is not the last has a cursor, though this one may have none.
+    // A smaller page has a cursor, even if this page has none.
     json_escaped_prefix_len(&page.contents, room(cursor.max(TYPICAL_CURSOR_BYTES)))
 }
 
@@ -99,7 +128,8 @@ mod tests {
     use crate::session::result::ToolResult;
     use proptest::prelude::*;
 
-    /// Pages a text as a daemon does, and takes of each what fits; what every result held.
+    /// Pages through a text as a daemon does, with the part of each page that fits; returns the
+    /// contents of every result.
     fn page_through(text: &str, resource: &str, cursor: &str) -> Vec<String> {
         let (mut pages, mut at) = (Vec::new(), 0);
         loop {
@@ -114,7 +144,10 @@ mod tests {
                 if fits >= page.contents.len() {
                     break page;
                 }
-                assert!(fits >= 4 && fits < bytes, "each is smaller, and none too small");
+                assert!(
+                    fits >= 4 && fits < bytes,
+                    "each page is smaller than the last and has a minimum size"
+                );
                 bytes = fits;
             };
             at += page.contents.len();

@@ -1,5 +1,5 @@
-//! What a call of a tool comes to: JSON of a bounded size, whatever went in. A refusal is a result too,
-//! which says to a model what to do next.
+//! Results of tool calls: one JSON object of limited size. An error is a result, too, with a hint
+//! for the model.
 
 use super::ToolNames;
 use super::text::{single_line, truncate_with_ellipsis};
@@ -8,84 +8,84 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tonic::Code as Grpc;
 
-/// The most bytes of a result's JSON.
+/// Limit of a result's JSON in bytes.
 pub const MAX_RESULT_BYTES: usize = 8_192;
-/// The most bytes of a refusal's sentences, before JSON escapes them.
+/// Limit of an error message in bytes, before JSON escapes the message.
 const MAX_MESSAGE_BYTES: usize = 1_000;
 
-/// The result of a tool's call, ready for a model.
+/// Result of a tool call for a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolResult {
-    /// Whether the tool did what was asked; if not, `json` says why and what to do.
+    /// Whether the call succeeded; if not, `json` has the error and a hint.
     pub success: bool,
-    /// Whether what is in it was written by strangers, and is no instruction of the user's; always of
-    /// what skills say, and of own tools where they say so.
+    /// Whether third parties wrote the result, so that a model should follow no instruction in it.
+    /// Always true for skills; the definition of a custom tool decides for its results.
     pub external_context: bool,
     /// One JSON object of at most [`MAX_RESULT_BYTES`] bytes.
     pub json: String,
 }
 
-/// Why a tool does not do what was asked.
+/// Error code of a tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToolErrorCode {
-    /// There is no such tool.
+    /// The tool does not exist.
     UnknownTool,
-    /// The arguments are not of the tool's schema, or a handle is misspelled.
+    /// The arguments do not fit the schema of the tool, or a handle is misspelled.
     InvalidArguments,
-    /// The cursor is none, or of another file.
+    /// The cursor is malformed, or of another file.
     InvalidCursor,
-    /// The list that the cursor is of is gone.
+    /// The cursor of the list has expired.
     CatalogChanged,
-    /// No source answers for this authority.
+    /// No source has this authority.
     UnknownAuthority,
-    /// The package is another authority's.
+    /// The package belongs to another authority.
     WrongAuthority,
-    /// The skill is not there now.
+    /// The skill does not exist now.
     PackageNotFound,
-    /// The file is not there now.
+    /// The file does not exist now.
     ResourceNotFound,
-    /// The file changed since the cursor was made.
+    /// The file has changed since the cursor was returned.
     ResourceChanged,
-    /// The file is over a bound.
+    /// The file exceeds a limit.
     TooLarge,
     /// The file is not UTF-8.
     NotText,
-    /// The file may not be read.
+    /// Access to the file is denied.
     NotAllowed,
-    /// The file is not what the list says of it.
+    /// The file does not match its listed digest, size or frontmatter.
     NotVerified,
-    /// The root cannot be used.
+    /// The root is unavailable.
     RootUnavailable,
-    /// The executor is not known or does not answer.
+    /// The executor is unknown or does not answer.
     ExecutorUnavailable,
-    /// A source that is no executor cannot be used.
+    /// A local source or an MCP server is unavailable.
     SourceUnavailable,
-    /// A pending call's tool gave no answer.
+    /// The tool of a pending call gave no result.
     NoResult,
-    /// There are too many calls at once.
+    /// Too many calls are in flight.
     Overloaded,
     /// The session is closed.
     SessionClosed,
-    /// The source broke its promises.
+    /// The response of the source is invalid.
     InvalidResponse,
-    /// An own tool ended with an error.
+    /// A custom tool returned an error.
     #[cfg(feature = "handlers")]
     ToolFailed,
-    /// An own tool panicked.
+    /// A custom tool panicked.
     #[cfg(feature = "handlers")]
     ToolPanicked,
-    /// An own tool did not end in its time.
+    /// A custom tool exceeded its time limit.
     #[cfg(feature = "handlers")]
     ToolTimedOut,
 }
 
-/// Why there is no result, and what a model may do about it.
+/// Error of a tool call, with a hint for the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolError {
-    pub(super) code: ToolErrorCode,
-    pub(super) message: String,
-    /// With `{list}` and `{read}` for the names of the tools.
+    code: ToolErrorCode,
+    message: String,
+    /// Hint with `{list}` and `{read}` as placeholders for the names of the tools.
     hint: &'static str,
 }
 
@@ -121,31 +121,30 @@ impl ToolErrorCode {
         }
     }
 
-    /// Whether nothing can be had of the source now.
+    /// Returns whether every call of the source fails now.
     pub(super) fn is_source_unavailable(self) -> bool {
         matches!(self, Self::ExecutorUnavailable | Self::SourceUnavailable)
     }
 
-    /// The hint for a model, with `{list}` and `{read}` for the names of the tools.
+    /// Returns the hint for a model, with `{list}` and `{read}` as placeholders for the names of
+    /// the tools.
     fn default_hint(self) -> &'static str {
         match self {
-            Self::PackageNotFound => "Call {list} again, and use what it gives.",
+            Self::PackageNotFound => "Call {list} again, and use one of its entries.",
             Self::ResourceNotFound => {
-                "Read the skill's main resource again; it names the files that there are."
+                "Read the skill's main resource again; it names the existing files."
             }
             Self::ResourceChanged => "Call {read} again without `cursor`, from the start.",
             Self::InvalidCursor => "Call again without `cursor`, from the start.",
-            Self::InvalidArguments => "Give each handle exactly as {list} gave it.",
-            Self::UnknownAuthority => {
-                "Call {list}, and use the authority that it gives for the package."
-            }
+            Self::InvalidArguments => "Give each handle exactly as {list} returned it.",
+            Self::UnknownAuthority => "Call {list}, and use the authority of the package.",
             Self::WrongAuthority => "Use authority and package of one entry of {list}.",
             Self::RootUnavailable
             | Self::ExecutorUnavailable
             | Self::SourceUnavailable
             | Self::NoResult
             | Self::InvalidResponse => "Go on without it, or call again later.",
-            Self::NotVerified => "Go on without it, and say so: it is not what it is said to be.",
+            Self::NotVerified => "Go on without it, and say that it failed verification.",
             Self::Overloaded => "Call again later, with fewer calls at once.",
             Self::UnknownTool
             | Self::CatalogChanged
@@ -154,11 +153,9 @@ impl ToolErrorCode {
             | Self::NotAllowed
             | Self::SessionClosed => "Go on without it.",
             #[cfg(feature = "handlers")]
-            Self::ToolFailed => {
-                "Call again if the message says what to do better, or go on without it."
-            }
+            Self::ToolFailed => "Call again as the message says, or go on without it.",
             #[cfg(feature = "handlers")]
-            Self::ToolPanicked => "Go on without it; the same call may break it again.",
+            Self::ToolPanicked => "Go on without it; the same call may fail again.",
             #[cfg(feature = "handlers")]
             Self::ToolTimedOut => "Call again with less to do, or go on without it.",
         }
@@ -174,14 +171,14 @@ impl ToolError {
         }
     }
 
-    /// What an executor refused; `None` where it did not answer at all.
+    /// Returns the error of a failed call, or `None` if the executor did not answer.
     pub(super) fn from_call_error(error: &CallError) -> Option<Self> {
         let status = match error {
             CallError::Status(status) => status,
-            CallError::InvalidResponse(why) => {
+            CallError::InvalidResponse(reason) => {
                 return Some(Self::from_code(
                     ToolErrorCode::InvalidResponse,
-                    &format!("the executor's answer makes no sense: {why}"),
+                    &format!("invalid response of the executor: {reason}"),
                 ));
             }
             CallError::ChangedDuringRead | CallError::Output(_) => return None,
@@ -202,7 +199,8 @@ impl ToolError {
         Some(Self::from_code(code, &error.to_string()))
     }
 
-    /// With the step that its code calls for. The message is a sentence, and cut where it is long.
+    /// Returns an error with the default hint of its code. The message is a sentence; a long
+    /// message is truncated.
     #[must_use]
     pub fn from_code(code: ToolErrorCode, message: &str) -> Self {
         Self::with_hint(code, message, code.default_hint())
@@ -213,13 +211,13 @@ impl ToolError {
         json!({ "error": { "code": self.code.name(), "message": self.message, "next": next } })
     }
 
-    /// Why.
+    /// Returns the code.
     #[must_use]
     pub fn code(&self) -> ToolErrorCode {
         self.code
     }
 
-    /// The same in a sentence.
+    /// Returns the code and the message.
     #[must_use]
     pub fn sentence(&self) -> String {
         format!("{}: {}", self.code.name(), self.message)
@@ -227,40 +225,40 @@ impl ToolError {
 }
 
 impl ToolResult {
-    /// A result that was made to fit.
+    /// Returns the result of a skill tool. A result over the limit becomes an error.
     pub(super) fn from_outcome(
         outcome: Result<&impl Serialize, &ToolError>,
         names: &ToolNames,
     ) -> Self {
         let json = match outcome {
             Ok(result) => serde_json::to_string(result),
-            Err(refusal) => serde_json::to_string(&refusal.to_json(names)),
+            Err(error) => serde_json::to_string(&error.to_json(names)),
         };
         let json = json.unwrap_or_default();
         if json.is_empty() || json.len() > MAX_RESULT_BYTES {
-            let message = "the result is larger than a result may be";
-            let refusal = ToolError::from_code(ToolErrorCode::InvalidResponse, message);
+            let message = "the result is over the size limit";
+            let error = ToolError::from_code(ToolErrorCode::InvalidResponse, message);
             return Self {
                 success: false,
                 external_context: true,
-                json: refusal.to_json(names).to_string(),
+                json: error.to_json(names).to_string(),
             };
         }
         Self { success: outcome.is_ok(), external_context: true, json }
     }
 }
 
-/// How many bytes a text is between the quotes of JSON.
+/// Returns the bytes of a text in a JSON string.
 pub(super) fn json_escaped_len(text: &str) -> usize {
     text.bytes().map(json_escaped_byte_len).sum()
 }
 
-/// The longest beginning of a text, in bytes, that takes at most so many between the quotes of JSON.
+/// Returns the length of the longest prefix of a text with at most `room` bytes in a JSON string.
 pub(super) fn json_escaped_prefix_len(text: &str, room: usize) -> usize {
-    let mut taken = 0;
+    let mut used = 0;
     let end = text.bytes().position(|byte| {
-        taken += json_escaped_byte_len(byte);
-        taken > room
+        used += json_escaped_byte_len(byte);
+        used > room
     });
     end.map_or(text.len(), |end| text.floor_char_boundary(end))
 }
@@ -282,11 +280,11 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_refusal_fits_whatever_it_repeats() {
-        let refusal =
+    fn a_long_error_message_is_truncated() {
+        let error =
             ToolError::from_code(ToolErrorCode::InvalidResponse, &"\u{1}\"\\".repeat(100_000));
         let names = ToolNames::default();
-        let result = ToolResult::from_outcome(Err::<&(), _>(&refusal), &names);
+        let result = ToolResult::from_outcome(Err::<&(), _>(&error), &names);
         assert!(!result.success && result.json.len() <= MAX_RESULT_BYTES);
         let large = "x".repeat(MAX_RESULT_BYTES);
         let result = ToolResult::from_outcome(Ok(&large), &names);
@@ -295,7 +293,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lengths_are_those_of_the_library(text in "(?s).{0,60}", room in 0_usize..100) {
+        fn lengths_match_serde_json(text in "(?s).{0,60}", room in 0_usize..100) {
             let json = serde_json::to_string(&text).expect("JSON");
             prop_assert_eq!(json_escaped_len(&text), json.len() - 2);
             let end = json_escaped_prefix_len(&text, room);

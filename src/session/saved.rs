@@ -1,5 +1,4 @@
-//! What of a session is kept: a small JSON of a version, without any text of a skill. Pure: leaves making
-//! a session of it to `restore`, and keeping it to whoever has a place.
+//! Saved state of a session: versioned JSON without any text of a skill.
 
 use crate::client::ResumePoint;
 use crate::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
@@ -7,42 +6,42 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The most bytes of a saved state.
+/// Limit of a saved state in bytes.
 pub const MAX_SAVED_BYTES: usize = 4 << 20;
-/// What every saved state says that it is.
+/// Value of `format` in every saved state.
 const FORMAT: &str = "caproot-session";
-/// What is written, and read in full.
+/// Version that is written, and the only version that is read in full.
 const VERSION: u64 = 1;
-/// The most bytes of a token that is kept, and of a daemon's epoch; caproot's are far shorter.
+/// Limit of a saved token and of an epoch in bytes; caproot's are far shorter.
 const MAX_TOKEN_BYTES: usize = 1_024;
-/// The most bytes of a session's id.
+/// Limit of a session's id in bytes.
 const MAX_ID_BYTES: usize = 128;
 
-/// Why a text is no saved state, or none can be made. Displays as one sentence.
+/// Error of a saved state. Displays as one sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SavedError {
-    /// It is not what `save` writes; with the place.
+    /// The text was not written by `save`; with the line and column.
     #[error("the saved session cannot be read: {0}")]
     Corrupt(String),
-    /// It is over [`MAX_SAVED_BYTES`].
-    #[error("the saved session has {0} bytes, over the {MAX_SAVED_BYTES} that one may have")]
+    /// The text exceeds [`MAX_SAVED_BYTES`].
+    #[error("the saved session has {0} bytes; the limit is {MAX_SAVED_BYTES}")]
     TooLarge(usize),
 }
 
-/// A state.
+/// Saved state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct SavedSession {
     format: String,
     version: u64,
-    pub(super) id: String,
+    id: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(super) product: String,
+    product: String,
     selection: Vec<SavedRoot>,
     executors: Vec<SavedExecutor>,
 }
 
-/// A selected root, in the JSON that platforms write.
+/// Selected root, in the JSON of platforms.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SavedRoot {
@@ -101,15 +100,15 @@ impl SavedSession {
         }
     }
 
-    /// As text, if it is within the bound.
+    /// Returns the state as JSON, if the JSON is within the limit.
     pub(super) fn to_json(&self) -> Result<String, SavedError> {
         let text = serde_json::to_string(self);
         let text = text.map_err(|error| SavedError::Corrupt(error.to_string()))?;
         if text.len() > MAX_SAVED_BYTES { Err(SavedError::TooLarge(text.len())) } else { Ok(text) }
     }
 
-    /// Reads a state, and warnings of what of it is left out. Of another version, that is all but what
-    /// every version has: its id and its selection.
+    /// Parses a state. Returns warnings for the omitted parts. Only the id and the selection of
+    /// another version are read.
     pub(super) fn parse(text: &str) -> Result<(Self, Vec<String>), SavedError> {
         if text.len() > MAX_SAVED_BYTES {
             return Err(SavedError::TooLarge(text.len()));
@@ -117,9 +116,9 @@ impl SavedSession {
         let corrupt = |error: serde_json::Error| SavedError::Corrupt(error.to_string());
         let header: SavedHeader = serde_json::from_str(text).map_err(corrupt)?;
         if header.format != FORMAT {
-            let is = &header.format.chars().take(64).collect::<String>();
-            let why = format!("`format` is {is:?}, and not {FORMAT:?}");
-            return Err(SavedError::Corrupt(why));
+            let found = &header.format.chars().take(64).collect::<String>();
+            let reason = format!("`format` is {found:?}; expected {FORMAT:?}");
+            return Err(SavedError::Corrupt(reason));
         }
         if header.version == VERSION {
             let saved: Self = serde_json::from_str(text).map_err(corrupt)?;
@@ -127,13 +126,14 @@ impl SavedSession {
             return Ok((saved, Vec::new()));
         }
         let mut warnings = vec![format!(
-            "the session was saved in version {} of the format, and this is version {VERSION}: what \
-             changed since is not known",
+            "the session was saved in version {} of the format, and this is version {VERSION}: the \
+             changes since the save are unknown",
             header.version
         )];
         let selection = serde_json::from_value(header.selection).unwrap_or_else(|error| {
-            warnings
-                .push(format!("its selection cannot be read, and nothing is selected: {error}"));
+            warnings.push(format!(
+                "the saved selection cannot be read, and nothing is selected: {error}"
+            ));
             Vec::new()
         });
         let id = header
@@ -143,16 +143,25 @@ impl SavedSession {
             .unwrap_or_default()
             .to_owned();
         if id.is_empty() {
-            warnings.push("its id cannot be read, and it gets another".to_owned());
+            warnings
+                .push("the saved id cannot be read, and the session gets another id".to_owned());
         }
         Ok((Self { id, selection, ..Self::default() }, warnings))
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) fn product(&self) -> &str {
+        &self.product
     }
 
     pub(super) fn selection(&self) -> Vec<SelectedCapabilityRoot> {
         self.selection.iter().map(SavedRoot::to_selected).collect()
     }
 
-    /// Where each executor was, by environment.
+    /// Returns the resume point of each executor, by environment.
     pub(super) fn resume_points(&self) -> BTreeMap<String, ResumePoint> {
         let point = |executor: &SavedExecutor| {
             let SavedExecutor { environment_id, resume_token, epoch, revision, fingerprints } =
@@ -164,7 +173,7 @@ impl SavedSession {
     }
 }
 
-/// What every version has.
+/// Fields of every version.
 #[derive(Deserialize)]
 struct SavedHeader {
     format: String,
@@ -175,13 +184,14 @@ struct SavedHeader {
     selection: Value,
 }
 
-/// Whether this can be a session's id, or what is wrong with it.
+/// Checks that a session can have this id.
 pub(super) fn check_session_id(id: &str) -> Result<(), String> {
-    let is = !id.is_empty() && id.len() <= MAX_ID_BYTES && id.bytes().all(|b| b.is_ascii_graphic());
-    if is {
+    let is_valid =
+        !id.is_empty() && id.len() <= MAX_ID_BYTES && id.bytes().all(|b| b.is_ascii_graphic());
+    if is_valid {
         Ok(())
     } else {
-        Err(format!("a session's id is 1 to {MAX_ID_BYTES} visible ASCII characters"))
+        Err(format!("invalid session id: expected 1 to {MAX_ID_BYTES} visible ASCII characters"))
     }
 }
 
@@ -231,19 +241,19 @@ mod tests {
 
     #[test]
     fn the_saved_json_is_stable() {
-        let text = saved("t").to_json().expect("it is small");
+        let text = saved("t").to_json().expect("a small state");
         assert_eq!(
             text,
             r#"{"format":"caproot-session","version":1,"id":"s1","product":"codex","selection":[{"id":"r","location":{"type":"environment","environmentId":"e","path":"published:r"}},{"id":"nowhere"}],"executors":[{"environmentId":"e","resumeToken":"t","epoch":"0123","revision":7,"fingerprints":{"r":"ab"}}]}"#
         );
         assert_eq!(SavedSession::parse(&text), Ok((saved("t"), vec![])));
         let kept = saved(&"x".repeat(MAX_TOKEN_BYTES + 1));
-        assert_eq!(kept.resume_points()["e"].token, "", "no token of any size");
+        assert_eq!(kept.resume_points()["e"].token, "", "a token over the limit is dropped");
     }
 
     #[test]
-    fn what_is_wrong_has_its_place() {
-        let text = saved("t").to_json().expect("it is small");
+    fn errors_have_a_position() {
+        let text = saved("t").to_json().expect("a small state");
         for (bad, part) in [
             (String::new(), "line 1 column 0"),
             (text[..text.len() - 9].to_owned(), "column"),
@@ -263,23 +273,23 @@ mod tests {
     }
 
     #[test]
-    fn of_another_version() {
-        let text = saved("t").to_json().expect("it is small");
+    fn another_version_keeps_id_and_selection() {
+        let text = saved("t").to_json().expect("a small state");
         let newer = text.replace("\"version\":1", "\"version\":2").replace("product", "more");
-        let (read, warnings) = SavedSession::parse(&newer).expect("what it has in common");
+        let (read, warnings) = SavedSession::parse(&newer).expect("the common fields");
         assert_eq!((read.id.as_str(), read.selection()), ("s1", saved("t").selection()));
         assert!(read.resume_points().is_empty() && warnings.len() == 1, "{warnings:?}");
         let newer = newer.replace("\"selection\":[", "\"selection\":[7,").replace("\"s1\"", "null");
-        let (read, warnings) = SavedSession::parse(&newer).expect("nothing in common");
+        let (read, warnings) = SavedSession::parse(&newer).expect("no common field");
         assert!(read.selection().is_empty() && read.id.is_empty());
         assert_eq!(warnings.len(), 3, "{warnings:?}");
     }
 
     proptest! {
-        /// Whatever becomes of a text, it is read or refused.
+        /// A damaged text is parsed or rejected.
         #[test]
-        fn garbage(at in 0_usize..300, byte in any::<char>(), cut in 0_usize..400, any in "(?s).{0,80}") {
-            let text = saved("t").to_json().expect("it is small");
+        fn garbage_does_not_panic(at in 0_usize..300, byte in any::<char>(), cut in 0_usize..400, any in "(?s).{0,80}") {
+            let text = saved("t").to_json().expect("a small state");
             let mut chars: Vec<char> = text.chars().collect();
             chars[at.min(text.len() - 1)] = byte;
             let one: String = chars.into_iter().collect();

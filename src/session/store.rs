@@ -1,5 +1,4 @@
-//! Where saved sessions are kept. Leaves what is in them to `saved`, and when they are kept to
-//! `lifecycle`.
+//! Stores of saved sessions.
 
 use super::lock;
 use futures_util::future::BoxFuture;
@@ -7,25 +6,25 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Mutex;
 
-/// Why a store did not do what it was asked: a sentence.
+/// Error of a store; a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the store of sessions: {0}")]
+#[error("session store: {0}")]
 pub struct StoreError(pub String);
 
-/// A place for saved sessions, by their ids: a table in a database, files, whatever the program has.
+/// Store of saved sessions by their ids, such as a database table or a directory.
 pub trait SessionStore: Debug + Send + Sync + 'static {
-    /// Keeps a state, in place of the one before. `Ok`: it is kept.
+    /// Stores a state, in place of the state before. `Ok` means that the state is stored.
     fn put<'a>(&'a self, id: &'a str, saved: &'a str) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// The state that was kept last; `None`: none is.
+    /// Returns the latest state, or `None`.
     fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<String>, StoreError>>;
 
-    /// Deletes a state. `Ok`: from now on none is kept by this id, whether one was or not. Whoever is
-    /// not sure of that says an error.
+    /// Deletes a state. `Ok` means that the store has no state with this id, whether there was one
+    /// or not. If the store is not sure, it returns an error.
     fn delete<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), StoreError>>;
 }
 
-/// A store that lasts as long as the process.
+/// Store in memory, for tests and short-lived programs.
 #[derive(Debug, Default)]
 pub struct MemoryStore(Mutex<HashMap<String, String>>);
 

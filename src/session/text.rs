@@ -1,10 +1,10 @@
-//! Text of strangers that goes between lines of ours: on one line, and no longer than it may be.
+//! Text of third parties inside our texts: on one line, and of limited length.
 
 use crate::hidden_chars::escape_hidden_chars;
 use std::borrow::Cow;
 
-/// The text with each run of white space and control characters as one blank, and each hidden character
-/// escaped.
+/// Returns the text on one line: each run of white space and control characters becomes one blank,
+/// and hidden characters are escaped.
 pub(super) fn single_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     let breaks =
@@ -21,7 +21,7 @@ pub(super) fn single_line(text: &str) -> String {
     }
 }
 
-/// The text if it is at most so many bytes, else as much as fits before a `…`.
+/// Returns the text, or its longest prefix with a `…` in at most `bytes` bytes.
 pub(super) fn truncate_with_ellipsis(text: &str, bytes: usize) -> String {
     if text.len() <= bytes {
         return text.to_owned();
@@ -35,7 +35,7 @@ mod tests {
     use super::{single_line, truncate_with_ellipsis};
 
     #[test]
-    fn lines() {
+    fn texts_are_collapsed_and_truncated() {
         assert_eq!(single_line(" a\n\u{b}b\u{2028}\0c\t"), "a b c");
         assert_eq!(single_line("\r\n"), "");
         assert_eq!(single_line("a\u{202e}\nb\u{200b}"), r"a\u{202e} b\u{200b}");

@@ -1,26 +1,26 @@
-//! The names by which a model calls a session's tools, and the texts that contain these names.
+//! Names of a session's tools, and texts with these names.
 
-/// The most bytes of a tool's name that model platforms accept.
+/// Limit of a tool's name on model platforms, in bytes.
 const MAX_TOOL_NAME_BYTES: usize = 64;
 
-/// The names by which a model calls a session's tools. By default, a tool has a namespace and is called
-/// `namespace.name`: `skills.list` and `skills.read`. Platforms that refuse a dot in a name need
+/// Names by which a model calls a session's tools. By default, a tool has a namespace and is called
+/// `namespace.name`: `skills.list` and `skills.read`. Platforms that reject a dot in a name need
 /// [`ToolNames::flat`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolNames {
-    /// The text between a namespace and a name; `None` if tools are registered with their namespace.
+    /// Text between a namespace and a name; `None` if tools are registered with their namespace.
     separator: Option<String>,
     list: String,
     read: String,
 }
 
-/// A prefix and a separator that make no valid tool name. Displays as a sentence.
+/// Invalid name of a tool, made from a prefix and a separator. Displays as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the tool name {0:?} is not valid: a name has 1 to {MAX_TOOL_NAME_BYTES} of the letters A to Z and a \
      to z, digits, `_` and `-`; change the prefix or the separator"
 )]
-pub struct ToolNameError(pub(super) String);
+pub struct ToolNameError(String);
 
 impl Default for ToolNames {
     fn default() -> Self {
@@ -29,8 +29,8 @@ impl Default for ToolNames {
 }
 
 impl ToolNames {
-    /// Names without a namespace: `flat("skills", "_")` gives `skills_list` and `skills_read`. The
-    /// separator also joins the namespace and the name of a program's own tool.
+    /// Returns names without a namespace: `flat("skills", "_")` gives `skills_list` and
+    /// `skills_read`. The separator also joins the namespace and the name of a custom tool.
     ///
     /// # Errors
     ///
@@ -41,24 +41,24 @@ impl ToolNames {
         Ok(Self { separator: Some(separator.to_owned()), list, read })
     }
 
-    /// The name of the tool that lists skills.
+    /// Returns the name of the tool that lists skills.
     #[must_use]
     pub fn list(&self) -> &str {
         &self.list
     }
 
-    /// The name of the tool that reads a file of a skill.
+    /// Returns the name of the tool that reads a file of a skill.
     #[must_use]
     pub fn read(&self) -> &str {
         &self.read
     }
 
-    /// Whether tools are registered with their namespace.
+    /// Returns whether tools are registered with their namespace.
     pub(super) fn has_namespace(&self) -> bool {
         self.separator.is_none()
     }
 
-    /// The name of a program's own tool; its namespace, if it has one, is part of the name.
+    /// Returns the name of a custom tool; a namespace becomes part of the name.
     #[cfg(feature = "handlers")]
     pub(super) fn flat_name(
         &self,
@@ -70,7 +70,7 @@ impl ToolNames {
         check_tool_name(namespace.map_or_else(|| name.to_owned(), flat))
     }
 
-    /// A text of ours with the names in place of `{list}` and `{read}`.
+    /// Returns a text with the names in place of `{list}` and `{read}`.
     pub(super) fn fill_placeholders(&self, text: &str) -> String {
         text.replace("{list}", &self.list).replace("{read}", &self.read)
     }

@@ -1,188 +1,232 @@
-//! All that a session may show at one moment: the skills of all its sources, merged by the one rule of
-//! names, in the order of the selection. Views are kept while nothing changes, and a few old ones for
-//! those who page through them.
+//! The listed skills of a session at one moment: the skills of all sources, merged by name, in the
+//! order of the selection. Recent views are cached, so that a client can page through a view that
+//! has changed.
 
-use super::source::{SkillSource, SourceKind, SourceSnapshot};
+use super::SharedSkill;
+use super::source::{SkillSource, SourceKind, SourceSnapshot, SourceWatch};
 use super::text::{single_line, truncate_with_ellipsis};
-use super::{Session, SharedSkill, lock};
+use futures_util::future::select_all;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
-/// The views that pages can go on from.
+/// Cached views; the cursor of an older view is gone.
 const MAX_CACHED_VIEWS: usize = 8;
-/// The most warnings, and the most bytes of each.
+/// Limits of the warnings of a view: their number, and the bytes of each.
 const MAX_WARNINGS: usize = 16;
 const MAX_WARNING_BYTES: usize = 256;
-/// About as many bytes of names stand in one.
+/// Approximate bytes of skill names in one warning.
 const MAX_NAMES_BYTES: usize = 120;
 
-/// What there is.
+/// Skills and warnings of a session at one moment.
 #[derive(Debug)]
 pub(super) struct SessionView {
-    /// Random, so that a cursor of another session is known for what it is.
+    /// Random, so that a cursor of another session matches no view.
     pub(super) id: u64,
-    /// By kind of source; roots as selected, then by name, then by package; hidden ones too.
+    /// Sorted by kind of source, root as selected, name and package; includes hidden skills.
     pub(super) skills: Vec<SharedSkill>,
-    /// How many of them only a person may call.
+    /// How many of the skills only a user may invoke.
     pub(super) hidden: usize,
-    /// What a model should know, each on one line.
+    /// Warnings for a model, each on one line.
     pub(super) warnings: Vec<String>,
-    /// Whether a limit cut a search short.
+    /// Whether a limit cut a scan short.
     pub(super) truncated: bool,
 }
 
-impl SessionView {
-    /// Of a session that is closed.
-    fn closed() -> Self {
-        let warnings = vec!["the session is closed".to_owned()];
-        Self { id: 0, skills: Vec::new(), hidden: 0, warnings, truncated: false }
-    }
-}
-
-/// The view of now, and those before it.
+/// Latest view and the views before it.
 #[derive(Debug, Default)]
 pub(super) struct SessionViewCache {
+    /// The latest view comes first.
     views: VecDeque<Arc<SessionView>>,
-    /// What the first of them was made of.
+    /// Snapshots from which the latest view was built.
     latest_sources: Vec<SourceSnapshot>,
 }
 
-/// Whether only a person may call a skill, by its name.
+/// Watch for changes of a session's sources: the skills or the state of a source changed, or the
+/// grace period of a lost source is over and its skills are no longer listed.
+#[derive(Debug)]
+pub struct SessionWatch(Vec<(ChangedSource, Box<dyn SourceWatch>)>);
+
+/// Source that changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangedSource {
+    /// Kind of the source.
+    pub kind: SourceKind,
+    /// Id of the source; the environment of an executor.
+    pub id: String,
+}
+
+/// Returns whether only a user may invoke a skill, by its name.
 pub(super) fn is_hidden(skill: &SharedSkill) -> bool {
     skill.policy.as_ref().is_some_and(|policy| policy.allow_implicit_invocation == Some(false))
 }
 
-impl Session {
-    /// What there is now.
-    pub(super) fn current_view(&self) -> Arc<SessionView> {
-        if self.is_closed() {
-            return Arc::new(SessionView::closed());
-        }
-        let sources: Vec<_> = self.sources.iter().map(|source| source.snapshot()).collect();
-        let mut views = lock(&self.views);
-        if let Some(view) = views.views.front()
-            && views.latest_sources.len() == sources.len()
-            && views.latest_sources.iter().zip(&sources).all(|(a, b)| a.is_same(b))
-        {
-            return view.clone();
-        }
-        let view = Arc::new(self.build_view(&sources));
-        views.latest_sources = sources;
-        views.views.push_front(view.clone());
-        views.views.truncate(MAX_CACHED_VIEWS);
-        view
+impl SessionView {
+    /// Returns the view of a closed session.
+    pub(super) fn closed() -> Self {
+        let warnings = vec!["the session is closed".to_owned()];
+        Self { id: 0, skills: Vec::new(), hidden: 0, warnings, truncated: false }
     }
 
-    /// A view that was shown not long ago.
-    pub(super) fn cached_view(&self, id: u64) -> Option<Arc<SessionView>> {
-        lock(&self.views).views.iter().find(|view| view.id == id).cloned()
-    }
-
-    fn build_view(&self, listed: &[SourceSnapshot]) -> SessionView {
-        let masked = masked_names(&self.sources, listed);
+    fn build(
+        sources: &[Arc<dyn SkillSource>],
+        snapshots: &[SourceSnapshot],
+        authorities: &[(SourceKind, String, usize)],
+    ) -> Self {
+        let masked = masked_names(sources, snapshots);
         let mut runs: HashMap<(usize, &str), &[SharedSkill]> = HashMap::new();
-        let (mut unavailable, mut warnings, mut hiding) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut unavailable, mut warnings, mut masking) = (Vec::new(), Vec::new(), Vec::new());
         let mut truncated = false;
-        for (at, (source, SourceSnapshot { listing, unavailable_reason: why })) in
-            self.sources.iter().zip(listed).enumerate()
+        for (index, (source, SourceSnapshot { listing, unavailable_reason })) in
+            sources.iter().zip(snapshots).enumerate()
         {
-            let who = source.kind().describe(source.id());
-            if let Some(why) = why {
+            let phrase = source.kind().describe(source.id());
+            if let Some(reason) = unavailable_reason {
                 unavailable
-                    .push(format!("{who} cannot be used, and its skills are left out: {why}"));
+                    .push(format!("{phrase} cannot be used, and its skills are omitted: {reason}"));
                 continue;
             }
             for run in listing.skills.chunk_by(|a, b| a.authority == b.authority) {
                 if let Some(authority) = &run[0].authority
                     && authority.kind == source.kind().name()
                 {
-                    runs.insert((at, &authority.id), run);
+                    runs.insert((index, &authority.id), run);
                 }
             }
             warnings.extend(listing.warnings.iter().cloned());
             truncated |= listing.truncated;
-            hiding.extend(masked_warning(&who, masked.get(&at)));
+            masking.extend(masked_warning(&phrase, masked.get(&index)));
         }
         let mut skills = Vec::new();
-        for (_, id, at) in &self.authorities {
-            let run = runs.get(&(*at, id.as_str())).copied().unwrap_or_default();
-            let names = masked.get(at);
+        for (_, id, index) in authorities {
+            let run = runs.get(&(*index, id.as_str())).copied().unwrap_or_default();
+            let names = masked.get(index);
             let is_masked = |skill: &SharedSkill| {
                 names.is_some_and(|names| names.contains(skill.name.as_str()))
             };
             skills.extend(run.iter().filter(|skill| !is_masked(skill)).cloned());
         }
-        SessionView {
-            id: RandomState::new().hash_one(self.sources.len()),
+        Self {
+            id: RandomState::new().hash_one(sources.len()),
             hidden: skills.iter().filter(|skill| is_hidden(skill)).count(),
             skills,
-            warnings: limit_warnings(&[unavailable, hiding, warnings].concat()),
+            warnings: limit_warnings(&[unavailable, masking, warnings].concat()),
             truncated,
         }
     }
 }
 
-/// Of each source, by its place, the names that are taken by skills of an earlier kind. Sources that
-/// cannot be used keep the names that they had, so that none comes to mean another's skill by that.
+impl SessionViewCache {
+    /// Returns the view of these snapshots: the cached view if no snapshot changed.
+    pub(super) fn current(
+        &mut self,
+        sources: &[Arc<dyn SkillSource>],
+        snapshots: Vec<SourceSnapshot>,
+        authorities: &[(SourceKind, String, usize)],
+    ) -> Arc<SessionView> {
+        if let Some(view) = self.views.front()
+            && self.latest_sources.len() == snapshots.len()
+            && self.latest_sources.iter().zip(&snapshots).all(|(a, b)| a.is_same(b))
+        {
+            return view.clone();
+        }
+        let view = Arc::new(SessionView::build(sources, &snapshots, authorities));
+        self.latest_sources = snapshots;
+        self.views.push_front(view.clone());
+        self.views.truncate(MAX_CACHED_VIEWS);
+        view
+    }
+
+    /// Returns a cached view.
+    pub(super) fn find(&self, id: u64) -> Option<Arc<SessionView>> {
+        self.views.iter().find(|view| view.id == id).cloned()
+    }
+}
+
+impl SessionWatch {
+    pub(super) fn new(sources: &[Arc<dyn SkillSource>]) -> Self {
+        let watched = sources.iter().filter_map(|source| {
+            let changed = ChangedSource { kind: source.kind(), id: source.id().to_owned() };
+            Some((changed, source.watch()?))
+        });
+        Self(watched.collect())
+    }
+
+    /// Waits for the next change and returns its source. Cancel-safe.
+    pub async fn next(&mut self) -> ChangedSource {
+        if self.0.is_empty() {
+            return std::future::pending().await;
+        }
+        let each = self.0.iter_mut().map(|(source, watch)| {
+            Box::pin(async move {
+                watch.changed().await;
+                source.clone()
+            })
+        });
+        select_all(each).await.0
+    }
+}
+
+/// Returns, by index of the source, the names that a skill of an earlier kind has. An unavailable
+/// source keeps its names, so that a name does not come to mean the skill of another source.
 fn masked_names<'a>(
     sources: &[Arc<dyn SkillSource>],
-    listed: &'a [SourceSnapshot],
+    snapshots: &'a [SourceSnapshot],
 ) -> HashMap<usize, BTreeSet<&'a str>> {
     let mut masked = HashMap::new();
-    let mut taken: HashSet<&str> = HashSet::new();
-    let names = |kind: SourceKind| {
-        let of_kind = sources.iter().zip(listed).enumerate();
-        of_kind.filter(move |(_, (source, _))| source.kind() == kind)
+    let mut used_names: HashSet<&str> = HashSet::new();
+    let of_kind = |kind: SourceKind| {
+        let each = sources.iter().zip(snapshots).enumerate();
+        each.filter(move |(_, (source, _))| source.kind() == kind)
     };
-    let behind_all = sources.iter().map(|source| source.kind()).max();
+    let last_kind = sources.iter().map(|source| source.kind()).max();
     for kind in SourceKind::ALL {
-        if !taken.is_empty() {
-            for (at, (_, listed)) in names(kind) {
-                let own = listed.listing.skills.iter().map(|skill| skill.name.as_str());
-                let lost: BTreeSet<_> = own.filter(|name| taken.contains(name)).collect();
-                masked.insert(at, lost);
+        if !used_names.is_empty() {
+            for (index, (_, snapshot)) in of_kind(kind) {
+                let names = snapshot.listing.skills.iter().map(|skill| skill.name.as_str());
+                let lost: BTreeSet<_> = names.filter(|name| used_names.contains(name)).collect();
+                masked.insert(index, lost);
             }
         }
-        // Nobody comes behind the last.
-        if behind_all > Some(kind) {
-            for (_, (_, listed)) in names(kind) {
-                taken.extend(listed.listing.skills.iter().map(|skill| skill.name.as_str()));
+        // No kind comes after the last kind, so its names mask no other skill.
+        if last_kind > Some(kind) {
+            for (_, (_, snapshot)) in of_kind(kind) {
+                used_names.extend(snapshot.listing.skills.iter().map(|skill| skill.name.as_str()));
             }
         }
     }
     masked
 }
 
-/// Says which names of a source are not listed.
-fn masked_warning(who: &str, names: Option<&BTreeSet<&str>>) -> Option<String> {
+/// Returns a warning with the names of a source that are not listed.
+fn masked_warning(phrase: &str, names: Option<&BTreeSet<&str>>) -> Option<String> {
     let names = names.filter(|names| !names.is_empty())?;
-    let mut said = String::new();
+    let mut text = String::new();
     let mut shown = 0;
     for name in names {
-        if shown > 0 && said.len() + name.len() > MAX_NAMES_BYTES {
+        if shown > 0 && text.len() + name.len() > MAX_NAMES_BYTES {
             break;
         }
         if shown > 0 {
-            said.push_str(", ");
+            text.push_str(", ");
         }
-        said.push_str(name);
+        text.push_str(name);
         shown += 1;
     }
     if shown < names.len() {
-        let _ = write!(said, " and {} more", names.len() - shown);
+        let _ = write!(text, " and {} more", names.len() - shown);
     }
-    Some(format!("skills of {who} are not listed, as others have their names: {said}"))
+    Some(format!("skills of {phrase} are not listed, as others have their names: {text}"))
 }
 
-/// A few warnings, each on one line.
+/// Returns at most [`MAX_WARNINGS`] warnings, each truncated and on one line.
 fn limit_warnings(warnings: &[String]) -> Vec<String> {
     let line = |warning: &String| truncate_with_ellipsis(&single_line(warning), MAX_WARNING_BYTES);
     if warnings.len() <= MAX_WARNINGS {
         return warnings.iter().map(line).collect();
     }
-    let mut bounded: Vec<_> = warnings[..MAX_WARNINGS - 1].iter().map(line).collect();
-    bounded.push(format!("{} warnings more", warnings.len() - bounded.len()));
-    bounded
+    let mut limited: Vec<_> = warnings[..MAX_WARNINGS - 1].iter().map(line).collect();
+    limited.push(format!("{} more warnings", warnings.len() - limited.len()));
+    limited
 }

@@ -125,7 +125,7 @@ impl FleetFileReader<'_> {
             self.record_error(
                 Some(node.position),
                 key,
-                format!("must be a mapping, but is {shown}"),
+                format!("expected a mapping, found {shown}"),
             );
             return Vec::new();
         };
@@ -137,7 +137,7 @@ impl FleetFileReader<'_> {
             if seen.insert(&entry.key) {
                 once.push((full, entry));
             } else {
-                self.record_error(Some(entry.key_position), &full, "is there twice; remove one");
+                self.record_error(Some(entry.key_position), &full, "duplicate key; remove one");
             }
         }
         once
@@ -199,7 +199,7 @@ impl FleetFileReader<'_> {
                 self.record_error(
                     Some(entry.node.position),
                     &key,
-                    format!("must be text, but is {shown}"),
+                    format!("expected text, found {shown}"),
                 );
                 continue;
             };
@@ -244,7 +244,7 @@ impl FleetFileReader<'_> {
 fn parse_timeout(text: &str) -> Result<Duration, String> {
     let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     let fits = !span.is_zero() && span <= Duration::from_hours(24);
-    fits.then_some(span).ok_or_else(|| "must be more than zero and at most a day".to_owned())
+    fits.then_some(span).ok_or_else(|| "expected more than zero and at most a day".to_owned())
 }
 
 #[cfg(test)]
@@ -292,13 +292,13 @@ mod tests {
                     a: {endpoint: '/s'}\n  c: [1]\n  d: {endpoint: 7}\n  e: {}\nmore: 1\n";
         let wrong = fleet(text).expect_err("errors");
         let parts = [
-            ("2:17: executors.a.endpoint: ", "an endpoint is"),
+            ("2:17: executors.a.endpoint: ", "the scheme is missing"),
             ("2:26: executors.a.tiemout: ", "`endpoint`, `timeout`"),
             ("3:6: executors.b: ", "`cert` and `key`"),
             ("3:16: executors.b.timeout: ", "more than zero"),
-            ("4:3: executors.a: ", "is there twice"),
-            ("5:6: executors.c: ", "must be a mapping, but is a list"),
-            ("6:17: executors.d.endpoint: ", "must be text, but is 7"),
+            ("4:3: executors.a: ", "duplicate key"),
+            ("5:6: executors.c: ", "expected a mapping"),
+            ("6:17: executors.d.endpoint: ", "expected text"),
             ("7:6: executors.e: ", "`endpoint` is missing"),
             ("8:1: more: ", "`executors`"),
         ];
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn files_without_a_fleet_are_rejected() {
         for (text, part) in [
-            ("", "must be a mapping, but is nothing"),
+            ("", "expected a mapping, found nothing"),
             ("{}", "`executors`"),
             ("a: [", "YAML"),
             ("executors: &x {}", "anchors"),

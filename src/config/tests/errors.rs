@@ -306,7 +306,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ),
     (
         "watch: {debounce: 11s}",
-        "f:1:17: watch.debounce: invalid value \"11s\": expected a duration from 0ms to 10s",
+        "f:1:19: watch.debounce: invalid value \"11s\": expected a duration from 0ms to 10s",
     ),
     ("watch: {debounce: soon}", "watch.debounce: invalid value \"soon\": expected a duration"),
     (

@@ -1,48 +1,48 @@
-//! A pending call as a manager hands it out.
+//! Pending calls of a manager.
 
 use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
 
-/// The most bytes of a request id.
+/// Limit of a request id in bytes.
 pub const MAX_REQUEST_ID_BYTES: usize = 512;
 
-/// What a manager knows a call by. Of one manager no two calls have the same, ever.
+/// Id of a call. A manager never gives two calls the same id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(Arc<str>);
 
-/// A request id is empty, or over [`MAX_REQUEST_ID_BYTES`].
+/// Request id that is empty or over [`MAX_REQUEST_ID_BYTES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a request id is 1 to {MAX_REQUEST_ID_BYTES} bytes")]
+#[error("invalid request id: expected 1 to {MAX_REQUEST_ID_BYTES} bytes")]
 pub struct RequestIdError;
 
-/// A call that waits for its answer.
+/// Call that waits for its answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PendingCall {
-    /// What its answer is sent to.
+    /// Id to which the answer is submitted.
     pub request_id: RequestId,
-    /// Whose it is: the id of a session, or of a thread, as the manager has it.
+    /// Id of the session or the thread of the call, as the manager has it.
     pub session_id: String,
-    /// What is asked.
+    /// Kind of the call.
     pub kind: CallKind,
 }
 
-/// What a pending call asks.
+/// Kind of a pending call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallKind {
-    /// To call a tool.
+    /// Tool call.
     Tool {
-        /// With its namespace: `skills.read`.
+        /// Name of the tool with its namespace: `skills.read`.
         name: String,
-        /// As the model gave them.
+        /// Arguments as the model gave them.
         arguments: Value,
     },
-    /// Something else, such as an approval, by its name. It is nothing that a dispatcher answers.
+    /// Other request, such as an approval, with its name. A dispatcher ignores these requests.
     Other(String),
 }
 
 impl RequestId {
-    /// The id as the manager spelled it.
+    /// Returns the id as the manager spelled it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,11 +1,11 @@
-//! Polling: asks the manager for what is pending, page by page, and has all of it answered, so many at
-//! once.
+//! Polling: fetches the pages of pending calls from the manager and starts the calls.
 
 use super::call::RequestId;
 use super::manager::MAX_PAGE_TOKEN_BYTES;
 use super::record::{DispatchRecord, DrainSummary};
 use super::tracker::{CallStatus, DeliveryMode};
-use super::{CallDispatcher, DispatchError, StartOutcome};
+use super::{CallDispatcher, DispatchError, RETRY_DELAY, StartOutcome};
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use std::collections::HashSet;
@@ -14,43 +14,125 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// The most pages of what is pending.
+/// Limit of the pages of pending calls.
 pub const MAX_PAGES: usize = 10_000;
-/// The most calls that a page may have, whatever was asked for.
+/// Limit of the calls of a page; a manager may return more calls than the page size.
 pub const MAX_PAGE_CALLS: usize = 10_000;
-/// How often a drain looks for what came meanwhile.
+/// Polls of one drain.
 const MAX_POLLS: usize = 100;
+/// Longest delay between two polls.
+pub(super) const MAX_POLL_DELAY: Duration = Duration::from_secs(2);
+/// Consecutive polls that may fail, each with all its attempts.
+pub(super) const MAX_FAILED_POLLS: usize = 10;
 
-/// Why a drain ended early. What was begun before has ended.
+/// Error of [`CallDispatcher::drain`]. All started calls have ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{why}")]
+#[error("{error}")]
 pub struct DrainError {
-    /// The reason.
-    pub why: DispatchError,
-    /// What was done until then.
+    /// Error that ended the drain.
+    pub error: DispatchError,
+    /// Calls that ended before.
     pub drained: DrainSummary,
 }
 
-/// What one who polls has begun, and what came of it.
-#[derive(Default)]
-pub(super) struct PollRun {
+/// Calls that one drain or turn has started.
+pub(super) struct PollRun<'a> {
+    dispatcher: &'a CallDispatcher,
     in_flight: FuturesUnordered<oneshot::Receiver<DispatchRecord>>,
-    pub(super) drained: DrainSummary,
-    /// Whose answers the manager did not take; these are kept, so no more than are.
-    pub(super) failed: HashSet<RequestId>,
+    drained: DrainSummary,
+    /// Calls with an answer that the manager did not take. Limited by the unsent answers.
+    failed: HashSet<RequestId>,
 }
 
-/// What one look over all pages found.
+/// Outcome of one poll of all pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct PollSummary {
-    pub(super) started: usize,
-    /// Calls that were begun before this look, and are under way, or failed while nobody told of it.
-    pub(super) in_flight_elsewhere: usize,
+struct PollSummary {
+    started: usize,
+    /// Calls of an earlier run that are in flight, or that failed without a report.
+    in_flight_elsewhere: usize,
     ignored: usize,
 }
 
-impl PollRun {
-    /// Waits until another one has ended; whether it is done for good, or `None` where none is under way.
+impl<'a> PollRun<'a> {
+    pub(super) fn new(dispatcher: &'a CallDispatcher) -> Self {
+        Self {
+            dispatcher,
+            in_flight: FuturesUnordered::new(),
+            drained: DrainSummary::default(),
+            failed: HashSet::new(),
+        }
+    }
+
+    /// Answers everything that is pending, and waits for the end of all calls.
+    pub(super) async fn drain(mut self) -> Result<DrainSummary, DrainError> {
+        let outcome = self.poll_until_complete().await;
+        self.wait_for_all().await;
+        match outcome {
+            Ok(()) => Ok(self.drained),
+            Err(error) => Err(DrainError { error, drained: self.drained }),
+        }
+    }
+
+    async fn poll_until_complete(&mut self) -> Result<(), DispatchError> {
+        self.dispatcher.context.check_polling()?;
+        self.resend_unsent().await;
+        self.wait_for_all().await;
+        for _ in 0..MAX_POLLS {
+            let poll = self.poll_pending().await?;
+            self.drained.ignored = poll.ignored;
+            self.wait_for_all().await;
+            if poll.in_flight_elsewhere > 0 {
+                // A dropped drain started these calls; the manager may not have taken their
+                // answers.
+                self.dispatcher.wait_idle().await;
+                self.resend_unsent().await;
+                self.wait_for_all().await;
+            } else if poll.started == 0 {
+                self.drained.complete = true;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Polls for calls until an error.
+    pub(super) async fn poll_until_error(&mut self) -> DispatchError {
+        let (mut delays, mut failed) = (poll_backoff(), 0);
+        loop {
+            self.failed.clear();
+            self.resend_unsent().await;
+            match self.poll_pending().await {
+                Ok(poll) => {
+                    failed = 0;
+                    if poll.started > 0 {
+                        delays = poll_backoff();
+                    }
+                }
+                Err(DispatchError::Pending(_) | DispatchError::TooManyUnsent { .. })
+                    if failed + 1 < MAX_FAILED_POLLS =>
+                {
+                    failed += 1;
+                }
+                Err(error) => return error,
+            }
+            // An answer often causes the next call.
+            if self.wait_for_done(delays.next().unwrap_or(MAX_POLL_DELAY)).await {
+                delays = poll_backoff();
+            }
+        }
+    }
+
+    /// Waits until all calls have ended.
+    pub(super) async fn wait_for_all(&mut self) {
+        while self.wait_for_one().await.is_some() {}
+    }
+
+    pub(super) fn into_summary(self) -> DrainSummary {
+        self.drained
+    }
+
+    /// Waits until a call has ended. Returns whether the call is done, or `None` if no call is in
+    /// flight.
     async fn wait_for_one(&mut self) -> Option<bool> {
         match self.in_flight.next().await? {
             Ok(record) => {
@@ -61,18 +143,13 @@ impl PollRun {
                 self.drained.add_record(record);
                 Some(is_done)
             }
-            // A task ends without a word only where the runtime does.
+            // A task ends without a record only if the runtime shuts down.
             Err(_) => Some(false),
         }
     }
 
-    /// Waits until all have ended.
-    pub(super) async fn wait_for_all(&mut self) {
-        while self.wait_for_one().await.is_some() {}
-    }
-
-    /// Waits so long, or until one is done for good; whether one is.
-    pub(super) async fn wait_for_done(&mut self, wait: Duration) -> bool {
+    /// Waits until a call is done, at most for `limit`. Returns whether a call is done.
+    async fn wait_for_done(&mut self, limit: Duration) -> bool {
         let done = async {
             loop {
                 match self.wait_for_one().await {
@@ -82,10 +159,10 @@ impl PollRun {
                 }
             }
         };
-        timeout(wait, done).await.is_ok()
+        timeout(limit, done).await.is_ok()
     }
 
-    /// Waits for something else, and takes note meanwhile of what ended.
+    /// Waits for another future, and records the calls that end meanwhile.
     async fn record_while<T>(&mut self, other: impl Future<Output = T>) -> T {
         tokio::pin!(other);
         loop {
@@ -96,106 +173,72 @@ impl PollRun {
             }
         }
     }
-}
 
-impl CallDispatcher {
-    /// Works off everything that is pending: looks until a look finds nothing new, and waits until all of
-    /// it has ended. Answers that the manager did not take before are sent again first. An answer that it
-    /// does not take now is kept and reported, and stops no other; nor does a call that hangs. May be
-    /// dropped: what is under way goes on, and the next drain does the rest.
-    pub async fn drain(&self) -> Result<DrainSummary, DrainError> {
-        let mut run = PollRun::default();
-        let outcome = self.drain_into(&mut run).await;
-        run.wait_for_all().await;
-        match outcome {
-            Ok(()) => Ok(run.drained),
-            Err(why) => Err(DrainError { why, drained: run.drained }),
-        }
-    }
-
-    async fn drain_into(&self, run: &mut PollRun) -> Result<(), DispatchError> {
-        self.check_polling()?;
-        self.resend_unsent(run).await;
-        run.wait_for_all().await;
-        for _ in 0..MAX_POLLS {
-            let look = self.poll_pending(run).await?;
-            run.drained.ignored = look.ignored;
-            run.wait_for_all().await;
-            if look.in_flight_elsewhere > 0 {
-                // What somebody else began who went away; its answer may not have been taken.
-                self.wait_idle().await;
-                self.resend_unsent(run).await;
-                run.wait_for_all().await;
-            } else if look.started == 0 {
-                run.drained.complete = true;
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the manager may be asked for calls.
-    pub(super) fn check_polling(&self) -> Result<(), DispatchError> {
-        self.context.tracker().check_mode(DeliveryMode::Polled).map_err(DispatchError::Mode)
-    }
-
-    /// Sends the answers again that are kept, but for those that failed in this run.
-    pub(super) async fn resend_unsent(&self, run: &mut PollRun) {
-        let kept = self.context.tracker().unsent();
-        for request in kept {
-            if run.failed.contains(&request) {
+    /// Submits the unsent answers again, except those that failed in this run.
+    async fn resend_unsent(&mut self) {
+        let dispatcher = self.dispatcher;
+        let unsent = dispatcher.context.tracker().unsent();
+        for request_id in unsent {
+            if self.failed.contains(&request_id) {
                 continue;
             }
-            let Some(permit) = run.record_while(self.acquire_permit()).await else { return };
-            run.in_flight.extend(self.start_resend(permit, request));
+            let Some(permit) = self.record_while(dispatcher.acquire_permit()).await else { return };
+            self.in_flight.extend(dispatcher.start_resend(permit, request_id));
         }
     }
 
-    /// Looks once over all that is pending, and begins what is new.
-    pub(super) async fn poll_pending(
-        &self,
-        run: &mut PollRun,
-    ) -> Result<PollSummary, DispatchError> {
-        let (mut look, mut after) = (PollSummary::default(), None::<String>);
+    /// Polls all pages of pending calls once, and starts the new calls.
+    async fn poll_pending(&mut self) -> Result<PollSummary, DispatchError> {
+        let dispatcher = self.dispatcher;
+        let (mut poll, mut token) = (PollSummary::default(), None::<String>);
         for _ in 0..MAX_PAGES {
-            self.check_polling()?;
-            let page = run.record_while(self.context.fetch_page(after.as_deref())).await;
+            dispatcher.context.check_polling()?;
+            let page = self.record_while(dispatcher.context.fetch_page(token.as_deref())).await;
             let page = page.map_err(DispatchError::Pending)?;
             if page.calls.len() > MAX_PAGE_CALLS {
                 return Err(DispatchError::InvalidPages("a page has over 10,000 calls"));
             }
             for call in page.calls {
-                let Some((request, work)) = self.job_for_call(call) else {
-                    look.ignored += 1;
+                let Some((request_id, job)) = dispatcher.job_for_call(call) else {
+                    poll.ignored += 1;
                     continue;
                 };
-                match run
-                    .record_while(self.start_call(DeliveryMode::Polled, request.clone(), work))
-                    .await?
-                {
-                    StartOutcome::Known(CallStatus::InFlight) => look.in_flight_elsewhere += 1,
-                    // It ended since the kept answers were sent again.
-                    StartOutcome::Known(CallStatus::Unsent) if !run.failed.contains(&request) => {
-                        look.in_flight_elsewhere += 1;
+                let start = dispatcher.start_call(DeliveryMode::Polled, request_id.clone(), job);
+                match self.record_while(start).await? {
+                    StartOutcome::Known(CallStatus::InFlight) => poll.in_flight_elsewhere += 1,
+                    // The call ended after the unsent answers were submitted again.
+                    StartOutcome::Known(CallStatus::Unsent)
+                        if !self.failed.contains(&request_id) =>
+                    {
+                        poll.in_flight_elsewhere += 1;
                     }
                     StartOutcome::Known(_) => {}
-                    StartOutcome::Started(end) => {
-                        look.started += 1;
-                        run.in_flight.push(end);
+                    StartOutcome::Started(ended) => {
+                        poll.started += 1;
+                        self.in_flight.push(ended);
                     }
                 }
             }
             match page.next_token {
-                None => return Ok(look),
-                next if next == after => {
+                None => return Ok(poll),
+                next if next == token => {
                     return Err(DispatchError::InvalidPages("a token repeats"));
                 }
                 Some(next) if next.len() > MAX_PAGE_TOKEN_BYTES => {
                     return Err(DispatchError::InvalidPages("a token is over 1,024 bytes"));
                 }
-                next => after = next,
+                next => token = next,
             }
         }
-        Err(DispatchError::InvalidPages("there are more than 10,000"))
+        Err(DispatchError::InvalidPages("over 10,000 pages"))
     }
+}
+
+/// Returns the delays between polls, each twice the delay before.
+pub(super) fn poll_backoff() -> ExponentialBackoff {
+    ExponentialBuilder::new()
+        .with_min_delay(RETRY_DELAY)
+        .with_max_delay(MAX_POLL_DELAY)
+        .without_max_times()
+        .build()
 }

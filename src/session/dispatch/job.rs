@@ -1,11 +1,12 @@
-//! One call, from its tool to what the manager says to the answer. Runs as a task, so that nobody who
-//! stops waiting stops it. Whatever tools and managers do, panic or hang, it ends in time.
+//! Job of one call: runs the tool and submits the answer. A job runs on a task of its own, so a
+//! caller that stops waiting does not cancel it. A job ends in time even if the tool or the manager
+//! panics or hangs.
 
 use super::call::RequestId;
 use super::manager::{CallHandler, CallManager, PendingPage, SubmitOutcome};
 use super::record::{AnswerOrigin, DispatchRecord};
-use super::tracker::{CallTracker, UnsentAnswer};
-use super::{DispatchOptions, MAX_ATTEMPTS, MAX_TOOL_NAME_BYTES, RETRY_DELAY};
+use super::tracker::{CallTracker, DeliveryMode, UnsentAnswer};
+use super::{DispatchError, DispatchOptions, MAX_ATTEMPTS, MAX_TOOL_NAME_BYTES, RETRY_DELAY};
 use crate::session::result::{ToolError, ToolErrorCode};
 use crate::session::text::truncate_with_ellipsis;
 use crate::session::{MAX_RESULT_BYTES, ToolNames, ToolResult, lock};
@@ -19,23 +20,23 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-/// What tasks share.
+/// State that all jobs of a dispatcher share.
 pub(super) struct DispatchContext {
-    pub(super) manager: Arc<dyn CallManager>,
-    pub(super) handler: Arc<dyn CallHandler>,
+    manager: Arc<dyn CallManager>,
+    handler: Arc<dyn CallHandler>,
     pub(super) options: DispatchOptions,
-    pub(super) tracker: Mutex<CallTracker>,
-    /// Rings when a dispatch ended.
-    pub(super) call_ended: Notify,
+    tracker: Mutex<CallTracker>,
+    /// Notified at the end of each job.
+    call_ended: Notify,
 }
 
-/// What is to be done about a call that is under way.
+/// Work for a call in flight.
 pub(super) enum DispatchJob {
     Answer { tool: String, arguments: Value },
     Resend(UnsentAnswer),
 }
 
-/// An answer with how it came about.
+/// Answer of a call, with its origin.
 struct CallAnswer {
     tool: String,
     origin: AnswerOrigin,
@@ -43,7 +44,7 @@ struct CallAnswer {
     duration: Duration,
 }
 
-/// What somebody else's code did instead of coming to an end.
+/// Error of [`run_guarded`].
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 pub(super) enum GuardedRunError {
     #[error("no answer within {}", humantime::format_duration(*.0))]
@@ -53,32 +54,52 @@ pub(super) enum GuardedRunError {
 }
 
 impl DispatchContext {
+    pub(super) fn new(
+        manager: Arc<dyn CallManager>,
+        handler: Arc<dyn CallHandler>,
+        options: DispatchOptions,
+        tracker: CallTracker,
+    ) -> Self {
+        let (tracker, call_ended) = (Mutex::new(tracker), Notify::new());
+        Self { manager, handler, options, tracker, call_ended }
+    }
+
     pub(super) fn tracker(&self) -> MutexGuard<'_, CallTracker> {
         lock(&self.tracker)
     }
 
-    /// Does it, and writes down what came of it.
-    pub(super) async fn run_job(&self, request: RequestId, work: DispatchJob) -> DispatchRecord {
-        let made = match work {
+    /// Checks that the delivery mode allows polling.
+    pub(super) fn check_polling(&self) -> Result<(), DispatchError> {
+        self.tracker().check_mode(DeliveryMode::Polled).map_err(DispatchError::Mode)
+    }
+
+    /// Waits for the end of a job.
+    pub(super) async fn wait_for_call_end(&self) {
+        self.call_ended.notified().await;
+    }
+
+    /// Runs a job and reports its record.
+    pub(super) async fn run_job(&self, request_id: RequestId, job: DispatchJob) -> DispatchRecord {
+        let answer = match job {
             DispatchJob::Answer { tool, arguments } => self.run_tool(&tool, &arguments).await,
             DispatchJob::Resend(UnsentAnswer { tool, result }) => {
                 CallAnswer { tool, origin: AnswerOrigin::Resent, result, duration: Duration::ZERO }
             }
         };
-        let begun = Instant::now();
-        let (outcome, attempts) = self.submit_with_retries(&request, &made.result).await;
+        let started_at = Instant::now();
+        let (outcome, attempts) = self.submit_with_retries(&request_id, &answer.result).await;
         let record = DispatchRecord {
-            request_id: request,
-            tool: made.tool,
-            origin: made.origin,
-            success: made.result.success,
+            request_id,
+            tool: answer.tool,
+            origin: answer.origin,
+            success: answer.result.success,
             outcome,
             attempts,
-            answer_duration: made.duration,
-            submit_duration: begun.elapsed(),
-            bytes: made.result.json.len(),
+            answer_duration: answer.duration,
+            submit_duration: started_at.elapsed(),
+            bytes: answer.result.json.len(),
         };
-        let unsent = UnsentAnswer { tool: record.tool.clone(), result: made.result };
+        let unsent = UnsentAnswer { tool: record.tool.clone(), result: answer.result };
         self.tracker()
             .finish_call(record.request_id.clone(), (!record.is_done()).then_some(unsent));
         self.report_record(&record);
@@ -87,75 +108,75 @@ impl DispatchContext {
     }
 
     async fn run_tool(&self, tool: &str, arguments: &Value) -> CallAnswer {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let answer = async { self.handler.answer_call(tool, arguments).await };
-        let (answered, result) = match run_guarded(self.options.answer_timeout, answer).await {
+        let (origin, result) = match run_guarded(self.options.answer_timeout, answer).await {
             Ok(result) if result.json.len() <= MAX_RESULT_BYTES => (AnswerOrigin::Fresh, result),
-            Ok(_) => {
-                (AnswerOrigin::TooLarge, no_result("its answer is larger than an answer may be"))
+            Ok(_) => (AnswerOrigin::TooLarge, no_result("its result is over the size limit")),
+            Err(error @ GuardedRunError::TimedOut(_)) => {
+                (AnswerOrigin::TimedOut, no_result(&error.to_string()))
             }
-            Err(strayed @ GuardedRunError::TimedOut(_)) => {
-                (AnswerOrigin::TimedOut, no_result(&strayed.to_string()))
-            }
-            Err(GuardedRunError::Panicked) => (AnswerOrigin::Panicked, no_result("it failed")),
+            Err(GuardedRunError::Panicked) => (AnswerOrigin::Panicked, no_result("it panicked")),
         };
         let tool = truncate_with_ellipsis(tool, MAX_TOOL_NAME_BYTES);
-        CallAnswer { tool, origin: answered, result, duration: begun.elapsed() }
+        CallAnswer { tool, origin, result, duration: started_at.elapsed() }
     }
 
-    /// Sends an answer until the manager says something to it, and how often.
+    /// Submits an answer. Returns the outcome and the number of attempts.
     async fn submit_with_retries(
         &self,
-        request: &RequestId,
+        request_id: &RequestId,
         result: &ToolResult,
     ) -> (SubmitOutcome, usize) {
         let attempts = AtomicUsize::new(0);
         let attempt = || async {
             attempts.fetch_add(1, Ordering::Relaxed);
-            let submit = async { self.manager.submit_result(request, result).await };
+            let submit = async { self.manager.submit_result(request_id, result).await };
             match run_guarded(self.options.manager_timeout, submit).await {
-                Ok(SubmitOutcome::Failed(why)) => Err(why),
+                Ok(SubmitOutcome::Failed(reason)) => Err(reason),
                 Ok(outcome) => Ok(outcome),
-                Err(strayed) => Err(strayed.to_string()),
+                Err(error) => Err(error.to_string()),
             }
         };
         let outcome = attempt.retry(retry_policy()).await.unwrap_or_else(SubmitOutcome::Failed);
         (outcome, attempts.into_inner())
     }
 
-    /// A page of what is pending.
-    pub(super) async fn fetch_page(&self, after: Option<&str>) -> Result<PendingPage, String> {
+    /// Fetches a page of pending calls.
+    pub(super) async fn fetch_page(&self, token: Option<&str>) -> Result<PendingPage, String> {
         let attempt = || async {
-            let page = async { self.manager.list_pending(after, self.options.page_size).await };
+            let page = async { self.manager.list_pending(token, self.options.page_size).await };
             run_guarded(self.options.manager_timeout, page)
                 .await
-                .unwrap_or_else(|s| Err(s.to_string()))
+                .unwrap_or_else(|error| Err(error.to_string()))
         };
         attempt.retry(retry_policy()).await
     }
 
     fn report_record(&self, record: &DispatchRecord) {
         tracing::debug!(
-            request = %record.request_id,
+            request_id = %record.request_id,
             tool = record.tool,
-            answered = ?record.origin,
+            origin = ?record.origin,
             outcome = ?record.outcome,
             attempts = record.attempts,
             bytes = record.bytes,
-            "a call was dispatched"
+            "call dispatched"
         );
         if catch_unwind(AssertUnwindSafe(|| self.manager.on_dispatch_ended(record))).is_err() {
-            tracing::error!(request = %record.request_id, "a manager panicked that was told of a dispatch");
+            tracing::error!(
+                request_id = %record.request_id,
+                "the manager panicked in on_dispatch_ended"
+            );
         }
     }
 }
 
-/// Between attempts.
 fn retry_policy() -> ConstantBuilder {
     ConstantBuilder::new().with_delay(RETRY_DELAY).with_max_times(MAX_ATTEMPTS - 1)
 }
 
-/// Somebody else's code.
+/// Runs code of the embedding program with a time limit, and catches its panics.
 pub(super) async fn run_guarded<T>(
     limit: Duration,
     work: impl Future<Output = T>,
@@ -167,9 +188,9 @@ pub(super) async fn run_guarded<T>(
     }
 }
 
-/// What a model gets where there is no answer.
-fn no_result(why: &str) -> ToolResult {
-    let refusal =
-        ToolError::from_code(ToolErrorCode::NoResult, &format!("the tool gave no answer: {why}"));
-    ToolResult::from_outcome(Err::<&(), _>(&refusal), &ToolNames::default())
+/// Returns the result for a model if the tool gave none.
+fn no_result(reason: &str) -> ToolResult {
+    let message = format!("the tool gave no result: {reason}");
+    let error = ToolError::from_code(ToolErrorCode::NoResult, &message);
+    ToolResult::from_outcome(Err::<&(), _>(&error), &ToolNames::default())
 }

@@ -1,5 +1,5 @@
-//! What a dispatcher needs of the world: where pending calls come from and answers go, who answers, and
-//! the thread that a turn is sent to. Objects, so that one dispatcher serves every kind.
+//! Interfaces that the program implements: the manager of pending calls, the handler of calls, and
+//! the thread of turns.
 
 use super::call::{PendingCall, RequestId};
 use super::record::DispatchRecord;
@@ -7,57 +7,58 @@ use crate::session::{Session, ToolResult};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
-/// The most bytes of a page's token.
+/// Limit of a page token in bytes.
 pub const MAX_PAGE_TOKEN_BYTES: usize = 1_024;
 
-/// Where pending calls come from, and answers go.
+/// Manager of pending calls.
 pub trait CallManager: Send + Sync {
-    /// A page of what is pending, of at most about `most` calls, from the beginning or from where the page
-    /// before said. Calls of others may be among them. What fails is asked for again.
+    /// Returns a page of about `limit` pending calls, from the beginning or from a token on. Calls
+    /// of other sessions are ignored. A failed call is retried.
     fn list_pending<'a>(
         &'a self,
-        after: Option<&'a str>,
-        most: usize,
+        token: Option<&'a str>,
+        limit: usize,
     ) -> BoxFuture<'a, Result<PendingPage, String>>;
 
-    /// Sends the answer of a call.
+    /// Submits the answer of a call.
     fn submit_result<'a>(
         &'a self,
-        request: &'a RequestId,
+        request_id: &'a RequestId,
         result: &'a ToolResult,
     ) -> BoxFuture<'a, SubmitOutcome>;
 
-    /// Is told of each dispatch when it has ended. Does nothing, unless it is implemented.
+    /// Receives the record of each dispatch. Does nothing by default.
     fn on_dispatch_ended(&self, record: &DispatchRecord) {
         let _ = record;
     }
 }
 
-/// Some of what is pending.
+/// Page of pending calls.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PendingPage {
-    /// The calls.
+    /// Calls of the page.
     pub calls: Vec<PendingCall>,
-    /// Where the next page begins; `None` at the end.
+    /// Token of the next page; `None` at the end.
     pub next_token: Option<String>,
 }
 
-/// What a manager says to an answer.
+/// Outcome of a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubmitOutcome {
-    /// It took the answer.
+    /// The manager took the answer.
     Accepted,
-    /// It knows no such call, or none any more: nobody waits for the answer.
+    /// The manager does not know the call, or does not wait for its answer any more.
     NotFound,
-    /// It has an answer of this call already, and works on it.
+    /// The manager has an answer of the call already.
     InFlight,
-    /// It did not take the answer, or nobody knows whether it did; and why. Sent again.
+    /// The manager did not take the answer, or the outcome is unknown; with the reason. The answer
+    /// is submitted again.
     Failed(String),
 }
 
-/// Who answers calls of tools. A [`Session`] does.
+/// Handler of tool calls, such as a [`Session`].
 pub trait CallHandler: Send + Sync {
-    /// The answer of one call.
+    /// Returns the answer of a call.
     fn answer_call<'a>(&'a self, tool: &'a str, arguments: &'a Value) -> BoxFuture<'a, ToolResult>;
 }
 
@@ -67,12 +68,12 @@ impl CallHandler for Session {
     }
 }
 
-/// The thread that turns are sent to. What fails says why, in a sentence.
+/// Thread of an agent, to which turns are sent. Errors are sentences.
 pub trait AgentThread: Send + Sync {
-    /// Sends a turn, whatever one is there. It may return at once, or when the turn has ended; it is
-    /// never called twice for one turn.
+    /// Sends a turn. May return at once or at the end of the turn. Called once for each turn.
     fn send_turn<'a>(&'a self, turn: &'a Value) -> BoxFuture<'a, Result<(), String>>;
 
-    /// The name of the thread's status. Asked once a turn was sent; what fails is asked again.
+    /// Returns the name of the thread's status. Called after a turn was sent; a failed call is
+    /// retried.
     fn status(&self) -> BoxFuture<'_, Result<String, String>>;
 }

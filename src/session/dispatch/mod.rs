@@ -1,8 +1,8 @@
-//! Works off the calls that wait at a manager for a session's answers: takes them as they are handed in,
-//! or asks for them; has each answered once; and sends each answer until the manager has it. Leaves
-//! answering to whoever implements [`Answers`], such as a session, and the wire to [`Manager`].
+//! Dispatch of the tool calls that a manager has pending for a session. Calls are pushed by the
+//! program or polled from the manager. A handler, such as a session, answers each call once, and
+//! the answer is submitted until the manager has it.
 //!
-//! Everything is bounded: calls at once, time, answers that are kept, ids that are remembered.
+//! Concurrent calls, times, unsent answers and remembered ids are limited.
 
 mod call;
 mod drain;
@@ -24,108 +24,107 @@ pub use tracker::DeliveryMode;
 pub use turn::{FinishedTurn, TerminalStatuses, TurnError};
 
 use crate::session::lock;
-use job::{DispatchContext, DispatchJob};
+use drain::PollRun;
+use job::{DispatchContext, DispatchJob, run_guarded};
+use serde_json::Value;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tracker::{CallStatus, CallTracker};
 
-/// How often an answer is sent, or a page asked for.
+/// Attempts to submit an answer or to fetch a page.
 pub const MAX_ATTEMPTS: usize = 3;
-/// How long is waited between these attempts.
+/// Delay between two attempts.
 pub const RETRY_DELAY: Duration = Duration::from_millis(50);
-/// The most bytes of a tool's name in a record.
+/// Limit of a tool's name in a record, in bytes.
 const MAX_TOOL_NAME_BYTES: usize = 256;
 
-/// The bounds of a dispatcher.
+/// Limits of a [`CallDispatcher`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DispatchOptions {
-    /// How many calls are worked on at once; 16 by default.
+    /// Calls in flight; 16 by default.
     pub max_in_flight: usize,
-    /// How many done ids are remembered; 10,000 by default.
+    /// Ids of done calls that are remembered; 10,000 by default.
     pub max_remembered: usize,
-    /// How many answers are kept that the manager did not take, with the calls under way; 1,000 by
-    /// default, at least `at_once`.
+    /// Unsent answers and calls in flight; 1,000 by default, and at least `max_in_flight`.
     pub max_unsent: usize,
-    /// How many calls a page is to have; 256 by default.
+    /// Requested calls of a page; 256 by default.
     pub page_size: usize,
-    /// How long a tool may take; 2 min by default. Code that blocks its thread cannot be stopped.
+    /// Time limit of a tool; 2 min by default. Code that blocks its thread cannot be stopped.
     pub answer_timeout: Duration,
-    /// How long each attempt may take that asks something of the manager; 10 s by default.
+    /// Time limit of each call of the manager; 10 s by default.
     pub manager_timeout: Duration,
-    /// How long a turn may take; 10 min by default.
+    /// Time limit of a turn; 10 min by default.
     pub turn_timeout: Duration,
 }
 
-/// What came of a call that was handed in.
+/// Outcome of [`CallDispatcher::dispatch_call`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DispatchOutcome {
-    /// It is another session's, or asks for no tool.
+    /// The call belongs to another session, or is not a tool call.
     Ignored,
-    /// It is under way, or done.
+    /// The call is in flight or done.
     AlreadyKnown,
-    /// It was answered.
+    /// The call was answered.
     Ended(DispatchRecord),
 }
 
-/// Why calls are not worked off. Displays as a sentence.
+/// Error of a dispatch. Displays as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DispatchError {
-    /// Calls come the other way.
-    #[error("calls are {0} here; they can come in another way only after `reset`")]
+    /// The dispatcher is in the other delivery mode.
+    #[error("calls are {0} here; call `reset_mode` to change that")]
     Mode(DeliveryMode),
-    /// As many answers are kept as may be.
-    #[error(
-        "the manager did not take {kept} answers, and as many are kept at most; at last: {why}"
-    )]
+    /// The limit of unsent answers is reached.
+    #[error("the manager did not take {kept} answers, which is the limit; last error: {reason}")]
     TooManyUnsent {
-        /// How many are kept.
+        /// Number of unsent answers.
         kept: usize,
-        /// What the manager said to the oldest.
-        why: String,
+        /// Error of the manager for the oldest answer.
+        reason: String,
     },
-    /// The manager does not say what is pending.
-    #[error("the manager does not say what is pending: {0}")]
+    /// The manager does not list the pending calls.
+    #[error("the manager does not list the pending calls: {0}")]
     Pending(String),
-    /// The manager's pages break their bounds.
-    #[error("the manager's pages make no sense: {0}")]
+    /// The pages of the manager exceed a limit or do not end.
+    #[error("invalid pages of the manager: {0}")]
     InvalidPages(&'static str),
 }
 
-/// Works off the pending calls of one session. Every method takes `&self`. Needs a tokio runtime, and
-/// stops what is under way when it is dropped; the manager has these calls still.
+/// Dispatcher of the pending calls of one session. Every method takes `&self`. Needs a tokio
+/// runtime. Dropping the dispatcher cancels the calls in flight; they stay pending at the manager.
 pub struct CallDispatcher {
     session_id: String,
     context: Arc<DispatchContext>,
-    /// As many as calls may be worked on at once; who works on one has one.
+    /// Each call in flight holds a permit.
     permits: Arc<Semaphore>,
     tasks: Mutex<JoinSet<()>>,
 }
 
-/// What is to come of a call that was offered.
+/// Outcome of [`CallDispatcher::start_call`].
 enum StartOutcome {
     Known(CallStatus),
     Started(oneshot::Receiver<DispatchRecord>),
 }
 
-/// Somebody who waits for a turn with a call; until this is dropped, its id is not forgotten.
+/// Waiter for a permit with a call. The tracker does not forget the id before the guard is dropped.
 struct WaiterGuard<'a> {
-    shared: &'a DispatchContext,
-    request: RequestId,
+    context: &'a DispatchContext,
+    request_id: RequestId,
 }
 
 impl<'a> WaiterGuard<'a> {
-    fn new(shared: &'a DispatchContext, request: &RequestId) -> Self {
-        shared.tracker().add_waiter(request);
-        Self { shared, request: request.clone() }
+    fn new(context: &'a DispatchContext, request_id: &RequestId) -> Self {
+        context.tracker().add_waiter(request_id);
+        Self { context, request_id: request_id.clone() }
     }
 }
 
 impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
-        self.shared.tracker().remove_waiter(&self.request);
+        self.context.tracker().remove_waiter(&self.request_id);
     }
 }
 
@@ -144,85 +143,114 @@ impl Default for DispatchOptions {
 }
 
 impl CallDispatcher {
-    /// Has the calls that are this session's, by the id that the manager has for it, answered.
+    /// Returns a dispatcher for the calls of a session, by the id that the manager has for the
+    /// session.
     #[must_use]
     pub fn new(
-        session: impl Into<String>,
+        session_id: impl Into<String>,
         manager: Arc<dyn CallManager>,
-        answers: Arc<dyn CallHandler>,
+        handler: Arc<dyn CallHandler>,
         options: DispatchOptions,
     ) -> Self {
-        let at_once = options.max_in_flight.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
-        let options = DispatchOptions {
-            max_in_flight: at_once,
-            page_size: options.page_size.max(1),
-            ..options
-        };
+        let max_in_flight =
+            options.max_in_flight.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
+        let page_size = options.page_size.max(1);
+        let options = DispatchOptions { max_in_flight, page_size, ..options };
         let remembered = NonZeroUsize::new(options.max_remembered).unwrap_or(NonZeroUsize::MIN);
-        let memory = Mutex::new(CallTracker::new(remembered, options.max_unsent.max(at_once)));
-        let shared = DispatchContext {
-            manager,
-            handler: answers,
-            options,
-            tracker: memory,
-            call_ended: Notify::new(),
-        };
+        let tracker = CallTracker::new(remembered, options.max_unsent.max(max_in_flight));
         Self {
-            session_id: session.into(),
-            context: Arc::new(shared),
-            permits: Arc::new(Semaphore::new(at_once)),
+            session_id: session_id.into(),
+            context: Arc::new(DispatchContext::new(manager, handler, options, tracker)),
+            permits: Arc::new(Semaphore::new(max_in_flight)),
             tasks: Mutex::default(),
         }
     }
 
-    /// Whether a call is this session's, and asks for a tool. Locks and remembers nothing.
+    /// Returns whether a call is a tool call of this session. Takes no lock.
     #[must_use]
     pub fn matches(&self, call: &PendingCall) -> bool {
         call.session_id == self.session_id && matches!(call.kind, CallKind::Tool { .. })
     }
 
-    /// Has a call answered that is handed in, and waits for the end. From then on calls are pushed. Whoever
-    /// stops waiting before it is begun must hand it in again; once begun, it goes on by itself. An id that
-    /// is known is not answered again; where the manager did not take the answer, that is sent again.
+    /// Answers a pushed call and waits for the end. From then on the delivery mode is
+    /// [`DeliveryMode::Pushed`]. If the future is dropped before the call has a permit, push the
+    /// call again; a started call continues on a task. A known call is not answered again, but an
+    /// unsent answer is submitted again.
     pub async fn dispatch_call(&self, call: PendingCall) -> Result<DispatchOutcome, DispatchError> {
-        let Some((request, work)) = self.job_for_call(call) else {
+        let Some((request_id, job)) = self.job_for_call(call) else {
             return Ok(DispatchOutcome::Ignored);
         };
         self.context.tracker().set_mode(DeliveryMode::Pushed).map_err(DispatchError::Mode)?;
-        match self.start_call(DeliveryMode::Pushed, request, work).await? {
+        match self.start_call(DeliveryMode::Pushed, request_id, job).await? {
             StartOutcome::Known(_) => Ok(DispatchOutcome::AlreadyKnown),
-            // The task ends without a word only where the runtime does.
+            // A task ends without a record only if the runtime shuts down.
             StartOutcome::Started(ended) => {
                 Ok(ended.await.map_or(DispatchOutcome::AlreadyKnown, DispatchOutcome::Ended))
             }
         }
     }
 
-    /// Lets calls come either way again. Forgets nothing else, and what is under way goes on.
+    /// Answers everything that is pending: polls until a poll finds no new call, and waits for the
+    /// end of all calls. Unsent answers are submitted first. An answer that the manager does not
+    /// take is kept and reported, and delays no other call; neither does a call that hangs. If the
+    /// future is dropped, calls in flight continue, and the next drain does the rest.
+    pub async fn drain(&self) -> Result<DrainSummary, DrainError> {
+        PollRun::new(self).drain().await
+    }
+
+    /// Sends a turn, and answers calls until the thread has one of the terminal statuses. A status
+    /// counts once `send_turn` has returned, so the end of an earlier turn is not taken for the end
+    /// of this turn. The turn is sent once.
+    pub async fn send_and_handle(
+        &self,
+        thread: &dyn AgentThread,
+        turn: &Value,
+        until: impl Into<TerminalStatuses>,
+    ) -> Result<FinishedTurn, TurnError> {
+        let send = async {
+            let work = async { thread.send_turn(turn).await };
+            let sent = run_guarded(self.context.options.turn_timeout, work).await;
+            sent.unwrap_or_else(|error| Err(error.to_string())).map_err(TurnError::NotSent)
+        };
+        turn::run_turn(self, thread, send, until.into()).await
+    }
+
+    /// Answers calls until the thread has one of the terminal statuses, for a turn that was sent
+    /// before.
+    pub async fn handle_until(
+        &self,
+        thread: &dyn AgentThread,
+        until: impl Into<TerminalStatuses>,
+    ) -> Result<FinishedTurn, TurnError> {
+        turn::run_turn(self, thread, std::future::ready(Ok(())), until.into()).await
+    }
+
+    /// Resets the delivery mode, so that calls can be pushed or polled. Calls in flight continue,
+    /// and remembered ids stay.
     pub fn reset_mode(&self) {
         self.context.tracker().reset_mode();
     }
 
-    /// How calls come in, once one did.
+    /// Returns the delivery mode, once a call was delivered.
     #[must_use]
     pub fn mode(&self) -> Option<DeliveryMode> {
         self.context.tracker().mode()
     }
 
-    /// How many ids are remembered: under way, with an unsent answer, or done.
+    /// Returns how many ids are remembered: in flight, with an unsent answer, or done.
     #[must_use]
     pub fn remembered_count(&self) -> usize {
         self.context.tracker().len()
     }
 
-    /// Waits until nothing is under way.
+    /// Waits until no call is in flight.
     pub async fn wait_idle(&self) {
         let all = u32::try_from(self.context.options.max_in_flight).unwrap_or(u32::MAX);
         // The semaphore is never closed.
         drop(self.permits.acquire_many(all).await);
     }
 
-    /// What a call asks of this session, if it does.
+    /// Returns the job of a tool call of this session.
     fn job_for_call(&self, call: PendingCall) -> Option<(RequestId, DispatchJob)> {
         if !self.matches(&call) {
             return None;
@@ -235,48 +263,48 @@ impl CallDispatcher {
         }
     }
 
-    /// Begins a call, if it is new, or sends its unsent answer again where calls are pushed. Waits for its
-    /// turn before it claims anything, so that dropping this loses nothing.
+    /// Starts a new call. If calls are pushed, submits the unsent answer of a known call again.
+    /// Waits for a permit before the tracker changes, so that dropping the future loses nothing.
     async fn start_call(
         &self,
         mode: DeliveryMode,
-        request: RequestId,
-        work: DispatchJob,
+        request_id: RequestId,
+        job: DispatchJob,
     ) -> Result<StartOutcome, DispatchError> {
-        let _waiting = WaiterGuard::new(&self.context, &request);
-        match self.context.tracker().look_up(&request) {
+        let _waiter = WaiterGuard::new(&self.context, &request_id);
+        match self.context.tracker().look_up(&request_id) {
             CallStatus::Unsent if mode == DeliveryMode::Pushed => {}
             CallStatus::New => {}
-            known => return Ok(StartOutcome::Known(known)),
+            status => return Ok(StartOutcome::Known(status)),
         }
         loop {
             let Some(permit) = self.acquire_permit().await else {
                 return Ok(StartOutcome::Known(CallStatus::InFlight));
             };
             let oldest = {
-                let mut memory = self.context.tracker();
-                memory.set_mode(mode).map_err(DispatchError::Mode)?;
-                let oldest = memory.is_full().then(|| memory.oldest_unsent()).flatten();
-                match (memory.look_up(&request), oldest) {
+                let mut tracker = self.context.tracker();
+                tracker.set_mode(mode).map_err(DispatchError::Mode)?;
+                let oldest = tracker.is_full().then(|| tracker.oldest_unsent()).flatten();
+                match (tracker.look_up(&request_id), oldest) {
                     (CallStatus::New, Some(oldest)) => oldest,
                     (CallStatus::New, None) => {
-                        memory.start_call(&request);
-                        drop(memory);
-                        return Ok(StartOutcome::Started(self.spawn_job(permit, request, work)));
+                        tracker.start_call(&request_id);
+                        drop(tracker);
+                        return Ok(StartOutcome::Started(self.spawn_job(permit, request_id, job)));
                     }
-                    (CallStatus::Unsent, _) if mode == DeliveryMode::Pushed => request.clone(),
-                    (known, _) => return Ok(StartOutcome::Known(known)),
+                    (CallStatus::Unsent, _) if mode == DeliveryMode::Pushed => request_id.clone(),
+                    (status, _) => return Ok(StartOutcome::Known(status)),
                 }
             };
-            let is_this = oldest == request;
-            let Some(again) = self.start_resend(permit, oldest) else { continue };
+            let is_this = oldest == request_id;
+            let Some(ended) = self.start_resend(permit, oldest) else { continue };
             if is_this {
-                return Ok(StartOutcome::Started(again));
+                return Ok(StartOutcome::Started(ended));
             }
-            // No room to keep one more answer: the oldest must go first.
-            if let Ok(DispatchRecord { outcome: SubmitOutcome::Failed(why), .. }) = again.await {
+            // The limit of unsent answers is reached: the oldest answer must be submitted first.
+            if let Ok(DispatchRecord { outcome: SubmitOutcome::Failed(reason), .. }) = ended.await {
                 let kept = self.context.tracker().unsent().len();
-                return Err(DispatchError::TooManyUnsent { kept, why });
+                return Err(DispatchError::TooManyUnsent { kept, reason });
             }
         }
     }
@@ -286,33 +314,33 @@ impl CallDispatcher {
         self.permits.clone().acquire_owned().await.ok()
     }
 
-    /// Sends an answer again that is kept, unless it is no more.
+    /// Submits an unsent answer again. Returns `None` if the answer is not kept any more.
     fn start_resend(
         &self,
         permit: OwnedSemaphorePermit,
-        request: RequestId,
+        request_id: RequestId,
     ) -> Option<oneshot::Receiver<DispatchRecord>> {
-        let unsent = self.context.tracker().start_resend(&request)?;
-        Some(self.spawn_job(permit, request, DispatchJob::Resend(unsent)))
+        let unsent = self.context.tracker().start_resend(&request_id)?;
+        Some(self.spawn_job(permit, request_id, DispatchJob::Resend(unsent)))
     }
 
-    /// Lets a call that is marked as under way go its way.
+    /// Spawns the job of a call that the tracker has as in flight.
     fn spawn_job(
         &self,
         permit: OwnedSemaphorePermit,
-        request: RequestId,
-        work: DispatchJob,
+        request_id: RequestId,
+        job: DispatchJob,
     ) -> oneshot::Receiver<DispatchRecord> {
-        let (ended, end) = oneshot::channel();
-        let shared = self.context.clone();
+        let (sender, ended) = oneshot::channel();
+        let context = self.context.clone();
         let mut tasks = lock(&self.tasks);
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
-            let record = shared.run_job(request, work).await;
-            // Whoever waited may have gone.
-            drop(ended.send(record));
+            let record = context.run_job(request_id, job).await;
+            // The receiver may have been dropped.
+            drop(sender.send(record));
             drop(permit);
         });
-        end
+        ended
     }
 }

@@ -1,72 +1,72 @@
-//! What is told of dispatches: a record of each, and the sums of a drain.
+//! Records of dispatches, and the summary of a drain.
 
 use super::call::RequestId;
 use super::manager::SubmitOutcome;
 use std::time::Duration;
 
-/// How many records of failed dispatches a [`Drained`] holds.
+/// Records of failed dispatches in a [`DrainSummary`].
 pub const MAX_FAILURES: usize = 100;
 
-/// What came of one call.
+/// Record of one dispatched call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DispatchRecord {
-    /// The call's id.
+    /// Id of the call.
     pub request_id: RequestId,
-    /// The tool that was called; a name over 256 bytes is cut.
+    /// Name of the tool; a name over 256 bytes is truncated.
     pub tool: String,
-    /// Where the answer came from.
+    /// Origin of the answer.
     pub origin: AnswerOrigin,
-    /// Whether the answer says that the tool did what was asked.
+    /// Whether the answer is a success.
     pub success: bool,
-    /// What the manager said to the last attempt.
+    /// Outcome of the last submission.
     pub outcome: SubmitOutcome,
-    /// How often the answer was sent.
+    /// Number of submissions.
     pub attempts: usize,
-    /// How long the tool took; zero where an earlier answer was sent again.
+    /// Duration of the tool; zero if an earlier answer was submitted again.
     pub answer_duration: Duration,
-    /// How long sending took, with the waits between attempts.
+    /// Duration of all submissions, with the delays between attempts.
     pub submit_duration: Duration,
-    /// The answer's bytes.
+    /// Bytes of the answer.
     pub bytes: usize,
 }
 
-/// Where an answer came from.
+/// Origin of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerOrigin {
-    /// The tool gave it.
+    /// The tool returned the answer.
     Fresh,
-    /// The tool gave it before, and the manager did not take it then.
+    /// The tool returned the answer before, and the manager did not take it then.
     Resent,
-    /// The tool was stopped at the bound on time; the answer says so.
+    /// The tool exceeded its time limit; the answer is an error.
     TimedOut,
-    /// The tool panicked; the answer says so.
+    /// The tool panicked; the answer is an error.
     Panicked,
-    /// The tool's answer was larger than an answer may be; the one that was sent says so.
+    /// The answer of the tool exceeded the size limit and was replaced by an error.
     TooLarge,
 }
 
-/// What a drain did.
+/// Summary of a drain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DrainSummary {
-    /// How many answers the manager took.
+    /// Answers that the manager took.
     pub accepted: usize,
-    /// How many answers nobody waited for.
+    /// Answers of calls that the manager does not know any more.
     pub not_found: usize,
-    /// How many calls had an answer already.
+    /// Calls that had an answer already.
     pub in_flight: usize,
-    /// How many answers the manager did not take. They are kept, and sent again by the next drain.
+    /// Answers that the manager did not take. They are kept, and the next drain submits them again.
     pub failed: usize,
-    /// The first [`MAX_FAILURES`] of these.
+    /// First [`MAX_FAILURES`] records of the failed answers.
     pub failures: Vec<DispatchRecord>,
-    /// Calls of others in the last look.
+    /// Calls of other sessions in the last poll.
     pub ignored: usize,
-    /// Whether the last look found nothing that was not dealt with; `false` where new calls came faster
-    /// than a drain looks.
+    /// Whether the last poll found no new call; `false` if new calls arrive faster than the drain
+    /// polls.
     pub complete: bool,
 }
 
 impl DispatchRecord {
-    /// Whether the call is done for good.
+    /// Returns whether the call is done.
     #[must_use]
     pub fn is_done(&self) -> bool {
         !matches!(self.outcome, SubmitOutcome::Failed(_))
@@ -88,7 +88,7 @@ impl DrainSummary {
         }
     }
 
-    /// How many dispatches ended.
+    /// Returns how many dispatches ended.
     #[must_use]
     pub fn total(&self) -> usize {
         self.accepted + self.not_found + self.in_flight + self.failed

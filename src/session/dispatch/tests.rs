@@ -1,246 +1,297 @@
-//! Dispatching against a model that fails as it is told, with the clock paused.
+//! Tests of the dispatch against a scripted manager, tool and thread, with the clock paused. The
+//! script fails on demand and records violations.
 
-mod model;
+mod calls;
 mod properties;
 mod turns;
 
 use super::{
-    AnswerOrigin, CallDispatcher, CallManager, DeliveryMode, DispatchError, DispatchOptions,
-    DispatchOutcome, DispatchRecord, PendingCall, PendingPage, RETRY_DELAY, RequestId,
-    SubmitOutcome,
+    AgentThread, CallDispatcher, CallHandler, CallKind, CallManager, DispatchOptions,
+    DispatchRecord, PendingCall, PendingPage, RequestId, SubmitOutcome,
 };
-use crate::session::ToolResult;
-use futures_util::future::{BoxFuture, join_all};
-use model::{Fault, Model, PageFault, Tool, call, foreign};
-use std::sync::Arc;
+use crate::session::{ToolResult, lock};
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::future::pending;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::sleep;
+
+/// Fault of a submission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// The manager rejects the answer.
+    Refused,
+    /// The manager takes the answer, and its response is lost.
+    Lost,
+    Late(u64),
+    Hangs,
+    HangsTaken,
+    Panics,
+    /// The call was withdrawn before.
+    Withdrawn,
+    /// The call was answered before.
+    Conflict,
+}
+
+/// Fault of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PageFault {
+    None,
+    Fails,
+    Hangs,
+    Panics,
+    Twice,
+    Backwards,
+    /// The page has calls of other sessions and of another kind.
+    Foreign,
+    /// The page has finished calls.
+    Stale,
+}
+
+/// Behavior of a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tool {
+    Quick,
+    Slow(u64),
+    Hangs,
+    Panics,
+    Huge,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whether each call is pending.
+    calls: BTreeMap<String, bool>,
+    faults: VecDeque<Fault>,
+    page_faults: VecDeque<PageFault>,
+    tools: VecDeque<Tool>,
+    /// Calls whose answer was accepted.
+    accepted: BTreeSet<String>,
+    /// Runs of each call's tool since the last crash.
+    runs: HashMap<String, usize>,
+    /// Calls that finished since the last crash, for `Stale`.
+    finished: Vec<String>,
+    at_once: usize,
+    most_at_once: usize,
+    submits: usize,
+    violations: Vec<String>,
+    records: Vec<DispatchRecord>,
+    /// Statuses of the thread, one for each request; the last status stays.
+    statuses: VecDeque<Result<String, String>>,
+    sent: usize,
+}
+
+#[derive(Debug, Default)]
+struct Model(Mutex<State>);
+
+/// Run of a tool.
+struct Running<'a>(&'a Model);
+
+fn id(text: &str) -> RequestId {
+    text.try_into().expect("a short id")
+}
+
+/// Returns a tool call of the session `mine`.
+fn call(name: &str) -> PendingCall {
+    let asked = CallKind::Tool { name: "own.tool".to_owned(), arguments: json!({ "id": name }) };
+    PendingCall { request_id: id(name), session_id: "mine".to_owned(), kind: asked }
+}
+
+/// Returns calls that the session `mine` must ignore.
+fn foreign() -> [PendingCall; 2] {
+    let other = PendingCall { session_id: "theirs".to_owned(), ..call("theirs") };
+    [other, PendingCall { kind: CallKind::Other("approval".to_owned()), ..call("approval") }]
+}
 
 fn dispatcher(model: &Arc<Model>, options: DispatchOptions) -> CallDispatcher {
     CallDispatcher::new("mine", model.clone(), model.clone(), options)
 }
 
-/// A model with so many calls, and a dispatcher of it.
+/// Returns a model with a number of calls, and its dispatcher.
 fn model_and_dispatcher(calls: usize) -> (Arc<Model>, CallDispatcher) {
     let model = Arc::new(Model::with(calls));
     let dispatcher = dispatcher(&model, DispatchOptions::default());
     (model, dispatcher)
 }
 
-/// The record of a call that is handed in.
-async fn dispatch_and_end(dispatcher: &CallDispatcher, name: &str) -> DispatchRecord {
-    match dispatcher.dispatch_call(call(name)).await {
-        Ok(DispatchOutcome::Ended(record)) => record,
-        other => panic!("{name}: {other:?}"),
+impl Model {
+    fn with(calls: usize) -> Self {
+        let model = Self::default();
+        model.add(calls);
+        model
     }
-}
 
-#[tokio::test(start_paused = true)]
-async fn ten_thousand_are_worked_off() {
-    let (model, dispatcher) = model_and_dispatcher(10_000);
-    model.state().tools.extend((0..10_000).map(Tool::Slow));
-    model.state().tools.iter_mut().for_each(|tool| {
-        if let Tool::Slow(wait) = tool {
-            *wait %= 7;
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        lock(&self.0)
+    }
+
+    fn add(&self, calls: usize) {
+        let mut state = self.state();
+        let from = state.calls.len();
+        state.calls.extend((from..from + calls).map(|n| (format!("{n:05}"), true)));
+    }
+
+    /// Returns the names of the pending calls.
+    fn pending_names(&self) -> Vec<String> {
+        let state = self.state();
+        state.calls.iter().filter(|(_, waits)| **waits).map(|(name, _)| name.clone()).collect()
+    }
+
+    fn finish_call(&self, name: &str) {
+        let mut state = self.state();
+        state.calls.insert(name.to_owned(), false);
+        state.finished.push(name.to_owned());
+    }
+
+    fn accept_answer(&self, name: &str) -> SubmitOutcome {
+        let waits = self.state().calls.get(name).copied();
+        match waits {
+            Some(true) => {
+                self.finish_call(name);
+                self.state().accepted.insert(name.to_owned());
+                SubmitOutcome::Accepted
+            }
+            Some(false) if self.state().submits.is_multiple_of(2) => SubmitOutcome::InFlight,
+            _ => SubmitOutcome::NotFound,
         }
-    });
-    let drained = dispatcher.drain().await.expect("all of it");
-    assert_eq!((drained.accepted, drained.total(), drained.complete), (10_000, 10_000, true));
-    assert!(model.pending_names().is_empty());
-    assert_eq!(dispatcher.remembered_count(), 10_000);
-    model.add(50);
-    assert_eq!(dispatcher.drain().await.expect("the new ones").accepted, 50);
-    assert_eq!(dispatcher.remembered_count(), 10_000, "the oldest are forgotten");
-    let state = model.state();
-    assert_eq!((state.most_at_once, state.submits), (16, 10_050));
-    assert_eq!(state.records.len(), 10_050);
-}
-
-#[tokio::test(start_paused = true)]
-async fn pushing_and_polling_exclude_each_other() {
-    let (model, dispatcher) = model_and_dispatcher(2);
-    model.state().page_faults.push_back(PageFault::Foreign);
-    assert_eq!(dispatcher.dispatch_call(call("00000")).await.map(|_| ()), Ok(()));
-    let why = dispatcher.drain().await.expect_err("calls are pushed").why;
-    assert_eq!(why, DispatchError::Mode(DeliveryMode::Pushed));
-    assert!(why.to_string().contains("handed in") && why.to_string().contains("`reset`"));
-    let until = dispatcher.handle_until(&*model, "completed").await;
-    assert!(until.expect_err("calls are pushed").to_string().contains("`reset`"));
-    dispatcher.reset_mode();
-    let drained = dispatcher.drain().await.expect("they are polled now");
-    assert_eq!((drained.accepted, drained.total()), (1, 1), "what was done before stays done");
-    let why = dispatcher.dispatch_call(call("00000")).await.expect_err("calls are polled");
-    assert_eq!(why, DispatchError::Mode(DeliveryMode::Polled));
-    dispatcher.reset_mode();
-    assert_eq!(dispatcher.dispatch_call(call("00000")).await, Ok(DispatchOutcome::AlreadyKnown));
-}
-
-#[tokio::test(start_paused = true)]
-async fn calls_of_others_lock_nothing() {
-    let (model, dispatcher) = model_and_dispatcher(0);
-    let held = dispatcher.context.tracker();
-    for call in foreign() {
-        assert!(!dispatcher.matches(&call));
-        // The memory is locked here, on the same thread: whoever wanted it would hang.
-        let mut respond = Box::pin(dispatcher.dispatch_call(call));
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        let answer = respond.as_mut().poll(&mut context);
-        assert_eq!(answer, std::task::Poll::Ready(Ok(DispatchOutcome::Ignored)));
     }
-    drop(held);
-    model.state().page_faults.extend([PageFault::Foreign; 2]);
-    let drained = dispatcher.drain().await.expect("nothing");
-    assert_eq!((drained.total(), drained.ignored), (0, 2));
-    assert_eq!((dispatcher.remembered_count(), dispatcher.mode()), (0, None));
-    assert_eq!(model.state().submits, 0);
 }
 
-#[tokio::test(start_paused = true)]
-async fn at_once_it_is_answered_once() {
-    let (model, dispatcher) = model_and_dispatcher(1);
-    model.state().tools.push_back(Tool::Slow(500));
-    let all = join_all((0..50).map(|_| dispatcher.dispatch_call(call("00000")))).await;
-    let ended = all.iter().filter(|r| matches!(r, Ok(DispatchOutcome::Ended(_)))).count();
-    let known = all.iter().filter(|r| **r == Ok(DispatchOutcome::AlreadyKnown)).count();
-    assert_eq!((ended, known, model.state().runs["00000"]), (1, 49, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn only_the_answer_is_sent_again() {
-    let (model, dispatcher) = model_and_dispatcher(3);
-    // Lost: the next attempt hears that there is an answer, or that the call is over.
-    model.state().faults.push_back(Fault::Lost);
-    let begun = Instant::now();
-    let record = dispatch_and_end(&dispatcher, "00000").await;
-    assert!(record.is_done() && record.outcome != SubmitOutcome::Accepted, "{record:?}");
-    assert_eq!((record.attempts, record.submit_duration), (2, RETRY_DELAY));
-    assert_eq!(begun.elapsed(), RETRY_DELAY);
-    // Refused: three attempts, and the answer is kept.
-    model.state().faults.extend([Fault::Refused, Fault::Panics, Fault::Hangs]);
-    let record = dispatch_and_end(&dispatcher, "00001").await;
-    assert_eq!((record.attempts, record.is_done()), (3, false));
-    assert_eq!(record.outcome, SubmitOutcome::Failed("no answer within 10s".to_owned()));
-    assert_eq!(record.submit_duration, 2 * RETRY_DELAY + Duration::from_secs(10));
-    let record = dispatch_and_end(&dispatcher, "00001").await;
-    assert_eq!((record.origin, record.attempts), (AnswerOrigin::Resent, 1));
-    assert_eq!(record.outcome, SubmitOutcome::Accepted);
-    assert_eq!(dispatcher.dispatch_call(call("00001")).await, Ok(DispatchOutcome::AlreadyKnown));
-    assert!(model.state().runs.values().all(|runs| *runs == 1));
-    let record = dispatch_and_end(&dispatcher, "00002").await;
-    assert_eq!((record.origin, record.success, record.bytes), (AnswerOrigin::Fresh, true, 2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_a_tool_does_stops_no_other() {
-    let (model, dispatcher) = model_and_dispatcher(40);
-    model.state().tools.extend([Tool::Hangs, Tool::Panics, Tool::Huge]);
-    let drained = dispatcher.drain().await.expect("all of it");
-    assert_eq!(drained.accepted, 40);
-    let state = model.state();
-    let last = state.records.last().expect("a record");
-    assert_eq!(
-        (last.origin, last.answer_duration),
-        (AnswerOrigin::TimedOut, Duration::from_mins(2))
-    );
-    let bad: Vec<_> = state.records.iter().filter(|r| !r.success).map(|r| r.origin).collect();
-    assert_eq!(bad, [AnswerOrigin::Panicked, AnswerOrigin::TooLarge, AnswerOrigin::TimedOut]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn answers_that_nobody_takes_are_kept_within_a_bound() {
-    let model = Arc::new(Model::with(100));
-    let options =
-        DispatchOptions { max_unsent: 20, max_in_flight: 4, ..DispatchOptions::default() };
-    let dispatcher = dispatcher(&model, options);
-    model.state().faults.extend([Fault::Refused; 1_000]);
-    let error = dispatcher.drain().await.expect_err("it takes none");
-    let DispatchError::TooManyUnsent { kept, why } = &error.why else { panic!("{error}") };
-    assert!((17..=20).contains(kept) && why == "500", "{error}");
-    assert_eq!(dispatcher.remembered_count(), model.state().runs.len());
-    assert!(model.state().runs.len() <= 20, "no tool runs whose answer could not be kept");
-    model.state().faults.clear();
-    let drained = dispatcher.drain().await.expect("it takes all");
-    assert_eq!(drained.accepted, 100);
-    assert!(model.state().runs.values().all(|runs| *runs == 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_drain_that_is_dropped_loses_nothing() {
-    let (model, dispatcher) = model_and_dispatcher(30);
-    model.state().tools.extend([Tool::Slow(1_000); 30]);
-    let drain = tokio::time::timeout(Duration::from_millis(1), dispatcher.drain()).await;
-    assert!(drain.is_err());
-    dispatcher.wait_idle().await;
-    assert_eq!(model.state().accepted.len(), 16, "what was under way went on");
-    assert_eq!(dispatcher.drain().await.expect("the rest").accepted, 14);
-    assert!(model.state().runs.values().all(|runs| *runs == 1));
-    assert_eq!(model.state().runs.len(), 30);
-}
-
-/// The token of the page after one.
-type NextToken = fn(Option<&str>) -> String;
-
-/// A manager whose pages never end.
-struct EndlessManager {
-    token: NextToken,
-    calls: usize,
-}
-
-impl CallManager for EndlessManager {
+impl CallManager for Model {
     fn list_pending<'a>(
         &'a self,
-        after: Option<&'a str>,
-        _: usize,
+        token: Option<&'a str>,
+        most: usize,
     ) -> BoxFuture<'a, Result<PendingPage, String>> {
-        let calls = vec![call("same"); self.calls];
-        Box::pin(std::future::ready(Ok(PendingPage {
-            calls,
-            next_token: Some((self.token)(after)),
-        })))
+        let fault = self.state().page_faults.pop_front().unwrap_or(PageFault::None);
+        let pending_calls = self.pending_names();
+        let mut rest =
+            pending_calls.iter().filter(|name| token.is_none_or(|token| name.as_str() > token));
+        let mut calls: Vec<PendingCall> = rest.by_ref().take(most).map(|name| call(name)).collect();
+        let next =
+            calls.last().map(|call| call.request_id.to_string()).filter(|_| rest.next().is_some());
+        match fault {
+            PageFault::Twice => calls.extend(calls.clone()),
+            PageFault::Backwards => calls.reverse(),
+            PageFault::Foreign => calls.extend(foreign()),
+            PageFault::Stale => calls.extend(self.state().finished.iter().map(|name| call(name))),
+            _ => {}
+        }
+        Box::pin(async move {
+            match fault {
+                PageFault::Fails => Err("500".to_owned()),
+                PageFault::Hangs => pending().await,
+                PageFault::Panics => panic!("a page"),
+                _ => Ok(PendingPage { calls, next_token: next }),
+            }
+        })
     }
 
     fn submit_result<'a>(
         &'a self,
-        _: &'a RequestId,
+        request: &'a RequestId,
         _: &'a ToolResult,
     ) -> BoxFuture<'a, SubmitOutcome> {
-        Box::pin(std::future::ready(SubmitOutcome::Accepted))
+        let name = request.as_str();
+        let mut state = self.state();
+        state.submits += 1;
+        if state.accepted.contains(name) {
+            state.violations.push(format!("{name} was submitted after it was accepted"));
+        }
+        let fault = state.faults.pop_front().unwrap_or(Fault::None);
+        drop(state);
+        Box::pin(async move {
+            match fault {
+                Fault::None => self.accept_answer(name),
+                Fault::Refused => SubmitOutcome::Failed("500".to_owned()),
+                Fault::Late(wait) => {
+                    sleep(Duration::from_millis(wait)).await;
+                    self.accept_answer(name)
+                }
+                Fault::Lost => {
+                    self.finish_call(name);
+                    SubmitOutcome::Failed("closed".to_owned())
+                }
+                Fault::Hangs => pending().await,
+                Fault::HangsTaken => {
+                    self.finish_call(name);
+                    pending().await
+                }
+                Fault::Panics => panic!("an answer"),
+                Fault::Withdrawn => {
+                    self.finish_call(name);
+                    SubmitOutcome::NotFound
+                }
+                Fault::Conflict => {
+                    self.finish_call(name);
+                    SubmitOutcome::InFlight
+                }
+            }
+        })
+    }
+
+    fn on_dispatch_ended(&self, record: &DispatchRecord) {
+        self.state().records.push(record.clone());
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn pages_without_end() {
-    let cases: [(NextToken, usize, &str); 4] = [
-        (|_| "same".to_owned(), 1, "repeats"),
-        (|_| "x".repeat(1_025), 1, "1,024"),
-        (|_| String::new(), 10_001, "10,000 calls"),
-        (|after| (after.map_or(0, |n| n.parse::<u32>().unwrap_or(0)) + 1).to_string(), 1, "10,000"),
-    ];
-    for (token, calls, said) in cases {
-        let manager = Arc::new(EndlessManager { token, calls });
-        let answers = Arc::new(Model::default());
-        let dispatcher = CallDispatcher::new("mine", manager, answers, DispatchOptions::default());
-        let error = dispatcher.drain().await.expect_err("no end");
-        assert!(error.to_string().contains(said), "{error}");
-        assert!(error.drained.total() <= 1);
+impl CallHandler for Model {
+    fn answer_call<'a>(&'a self, tool: &'a str, arguments: &'a Value) -> BoxFuture<'a, ToolResult> {
+        assert_eq!(tool, "own.tool");
+        let name = arguments["id"].as_str().expect("an id").to_owned();
+        let mut state = self.state();
+        *state.runs.entry(name).or_default() += 1;
+        state.at_once += 1;
+        state.most_at_once = state.most_at_once.max(state.at_once);
+        let behavior = state.tools.pop_front().unwrap_or(Tool::Quick);
+        drop(state);
+        let running = Running(self);
+        Box::pin(async move {
+            let _running = running;
+            let json = match behavior {
+                Tool::Quick => "{}".to_owned(),
+                Tool::Slow(wait) => {
+                    sleep(Duration::from_millis(wait)).await;
+                    "{}".to_owned()
+                }
+                Tool::Hangs => pending().await,
+                Tool::Panics => panic!("a tool"),
+                Tool::Huge => "x".repeat(9_000),
+            };
+            ToolResult { success: true, external_context: true, json }
+        })
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_manager_that_is_away_is_said() {
-    let (model, dispatcher) = model_and_dispatcher(3);
-    model.state().page_faults.extend([PageFault::Fails, PageFault::Panics, PageFault::Hangs]);
-    let error = dispatcher.drain().await.expect_err("nothing is known");
-    assert!(error.to_string().contains("no answer within 10s"), "{error}");
-    model.state().page_faults.extend([PageFault::Fails, PageFault::Panics]);
-    assert_eq!(dispatcher.drain().await.expect("the third attempt").accepted, 3);
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.state().at_once -= 1;
+    }
 }
 
-#[test]
-fn ids_are_bounded() {
-    assert!(RequestId::try_from("").is_err());
-    assert!(RequestId::try_from("x".repeat(513).as_str()).is_err());
-    let whole = "x".repeat(512);
-    assert_eq!(RequestId::try_from(whole.as_str()).expect("an id").as_str(), whole);
-    let _: PendingCall = call("a");
+impl AgentThread for Model {
+    fn send_turn<'a>(&'a self, turn: &'a Value) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            self.state().sent += 1;
+            if let Some(wait) = turn["wait"].as_u64() {
+                sleep(Duration::from_millis(wait)).await;
+            }
+            self.add(usize::try_from(turn["calls"].as_u64().unwrap_or(0)).expect("few"));
+            turn["fails"].as_str().map_or(Ok(()), |why| Err(why.to_owned()))
+        })
+    }
+
+    fn status(&self) -> BoxFuture<'_, Result<String, String>> {
+        let mut state = self.state();
+        let status = match state.statuses.len() {
+            0 if state.calls.values().any(|waits| *waits) => Ok("running".to_owned()),
+            0 => Ok("completed".to_owned()),
+            1 => state.statuses[0].clone(),
+            _ => state.statuses.pop_front().expect("two"),
+        };
+        Box::pin(std::future::ready(status))
+    }
 }

@@ -1,5 +1,5 @@
-//! What a dispatcher remembers: where its calls come from, which are under way, whose answers the manager
-//! did not take, and which are done. Bounded, and without a clock.
+//! Tracker of calls: the delivery mode, and the calls that are in flight, unsent or done. All sets
+//! are limited.
 
 use super::call::RequestId;
 use crate::session::ToolResult;
@@ -8,61 +8,60 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::num::NonZeroUsize;
 
-/// Where calls come from.
+/// Delivery of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeliveryMode {
-    /// They are handed in as they come.
+    /// The program pushes calls.
     Pushed,
-    /// The manager is asked for them.
+    /// The dispatcher polls the manager.
     Polled,
 }
 
 impl fmt::Display for DeliveryMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Pushed => "handed in",
+            Self::Pushed => "pushed",
             Self::Polled => "polled",
         })
     }
 }
 
-/// An answer that the manager did not take.
+/// Answer that the manager did not take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct UnsentAnswer {
     pub(super) tool: String,
     pub(super) result: ToolResult,
 }
 
-/// What is known of a call.
+/// Status of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallStatus {
-    /// Nothing; it is new, or was forgotten.
+    /// Unknown, or forgotten.
     New,
     InFlight,
     Unsent,
     Done,
 }
 
-/// Each id is in at most one of `underway`, `unsent`, `done` and `held`.
+/// Each id is in at most one of `in_flight`, `unsent`, `done` and `pinned_done`.
 #[derive(Debug)]
 pub(super) struct CallTracker {
     mode: Option<DeliveryMode>,
-    /// As many as may be worked on at once; never forgotten.
+    /// Limited by the permits; never forgotten.
     in_flight: HashSet<RequestId>,
-    /// In the order of their last attempt; never forgotten.
+    /// Sorted by the last attempt; never forgotten.
     unsent: LruCache<RequestId, UnsentAnswer>,
     max_unsent: usize,
-    /// The one that was longest not seen is forgotten first.
+    /// The least recently used id is forgotten first.
     done: LruCache<RequestId, ()>,
-    /// How many wait for their turn with each of these ids.
+    /// Number of waiters for a permit with each id.
     waiter_counts: HashMap<RequestId, usize>,
-    /// Those of them that are done meanwhile; not forgotten while somebody waits with them, who would do
-    /// them again.
+    /// Done ids with waiters. They are not forgotten while a waiter could answer the call again.
     pinned_done: HashSet<RequestId>,
 }
 
 impl CallTracker {
-    /// Remembers so many that are done, and keeps so many unsent answers.
+    /// Returns a tracker with limits of the done ids and of the unsent answers.
     pub(super) fn new(done: NonZeroUsize, unsent: usize) -> Self {
         Self {
             mode: None,
@@ -75,19 +74,19 @@ impl CallTracker {
         }
     }
 
-    /// Whether calls may come so; what they come by where not.
+    /// Checks that calls may be delivered in this mode. Returns the current mode as an error.
     pub(super) fn check_mode(&self, mode: DeliveryMode) -> Result<(), DeliveryMode> {
-        self.mode.filter(|fixed| *fixed != mode).map_or(Ok(()), Err)
+        self.mode.filter(|current| *current != mode).map_or(Ok(()), Err)
     }
 
-    /// From now on calls come so.
+    /// Sets the mode.
     pub(super) fn set_mode(&mut self, mode: DeliveryMode) -> Result<(), DeliveryMode> {
         self.check_mode(mode)?;
         self.mode = Some(mode);
         Ok(())
     }
 
-    /// Calls may come either way again.
+    /// Resets the mode.
     pub(super) fn reset_mode(&mut self) {
         self.mode = None;
     }
@@ -96,7 +95,7 @@ impl CallTracker {
         self.mode
     }
 
-    /// What is known of a call, which is seen by this.
+    /// Returns the status of a call, and marks the id as used.
     pub(super) fn look_up(&mut self, id: &RequestId) -> CallStatus {
         if self.in_flight.contains(id) {
             CallStatus::InFlight
@@ -109,12 +108,12 @@ impl CallTracker {
         }
     }
 
-    /// Somebody waits for a turn with this id.
+    /// Adds a waiter with an id.
     pub(super) fn add_waiter(&mut self, id: &RequestId) {
         *self.waiter_counts.entry(id.clone()).or_default() += 1;
     }
 
-    /// One of those who do waits no longer.
+    /// Removes a waiter with an id.
     pub(super) fn remove_waiter(&mut self, id: &RequestId) {
         let Some(waiting) = self.waiter_counts.get_mut(id) else { return };
         *waiting -= 1;
@@ -126,24 +125,24 @@ impl CallTracker {
         }
     }
 
-    /// Whether no call may be begun, since its answer might be one too many to keep.
+    /// Returns whether no call may start, as its answer might exceed the limit of unsent answers.
     pub(super) fn is_full(&self) -> bool {
         self.in_flight.len() + self.unsent.len() >= self.max_unsent
     }
 
-    /// A new call is begun.
+    /// Records the start of a new call.
     pub(super) fn start_call(&mut self, id: &RequestId) {
         self.in_flight.insert(id.clone());
     }
 
-    /// The answer of this call is sent again.
+    /// Moves an unsent answer to the calls in flight, and returns the answer.
     pub(super) fn start_resend(&mut self, id: &RequestId) -> Option<UnsentAnswer> {
         let unsent = self.unsent.pop(id)?;
         self.in_flight.insert(id.clone());
         Some(unsent)
     }
 
-    /// The ids of unsent answers, that of the oldest attempt first.
+    /// Returns the ids of unsent answers, the oldest attempt first.
     pub(super) fn unsent(&self) -> Vec<RequestId> {
         self.unsent.iter().rev().map(|(id, _)| id.clone()).collect()
     }
@@ -152,7 +151,7 @@ impl CallTracker {
         self.unsent.peek_lru().map(|(id, _)| id.clone())
     }
 
-    /// A call that was under way is over: done, or with an answer to keep.
+    /// Records the end of a call in flight: done, or with an unsent answer.
     pub(super) fn finish_call(&mut self, id: RequestId, unsent: Option<UnsentAnswer>) {
         self.in_flight.remove(&id);
         match unsent {
@@ -162,7 +161,7 @@ impl CallTracker {
         }
     }
 
-    /// Whether an id is remembered; does not count as seeing it.
+    /// Returns whether an id is remembered. Does not count as a use of the id.
     #[cfg(test)]
     pub(super) fn contains(&self, id: &RequestId) -> bool {
         self.in_flight.contains(id)
@@ -171,7 +170,7 @@ impl CallTracker {
             || self.done.contains(id)
     }
 
-    /// How many ids are remembered.
+    /// Returns how many ids are remembered.
     pub(super) fn len(&self) -> usize {
         self.in_flight.len() + self.unsent.len() + self.pinned_done.len() + self.done.len()
     }
@@ -194,69 +193,73 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_unseen_goes_first_and_none_that_is_needed() {
-        let mut memory = CallTracker::new(NonZeroUsize::new(3).expect("three"), 9);
-        memory.start_call(&id(100));
-        memory.start_call(&id(101));
-        memory.finish_call(id(101), Some(unsent()));
+    fn the_least_recently_used_done_id_is_forgotten_first() {
+        let mut tracker = CallTracker::new(NonZeroUsize::new(3).expect("three"), 9);
+        tracker.start_call(&id(100));
+        tracker.start_call(&id(101));
+        tracker.finish_call(id(101), Some(unsent()));
         for n in 0..50 {
-            memory.start_call(&id(n));
-            memory.finish_call(id(n), None);
-            assert_eq!(memory.look_up(&id(n)), CallStatus::Done, "the latest");
-            assert_eq!(memory.look_up(&id(0)), CallStatus::Done, "it is seen again and again");
-            assert!(memory.len() <= 5);
+            tracker.start_call(&id(n));
+            tracker.finish_call(id(n), None);
+            assert_eq!(tracker.look_up(&id(n)), CallStatus::Done, "the latest");
+            assert_eq!(
+                tracker.look_up(&id(0)),
+                CallStatus::Done,
+                "each look-up marks the id as used"
+            );
+            assert!(tracker.len() <= 5);
         }
-        assert_eq!(memory.look_up(&id(47)), CallStatus::New);
-        assert_eq!(memory.look_up(&id(100)), CallStatus::InFlight);
-        assert_eq!(memory.look_up(&id(101)), CallStatus::Unsent);
+        assert_eq!(tracker.look_up(&id(47)), CallStatus::New);
+        assert_eq!(tracker.look_up(&id(100)), CallStatus::InFlight);
+        assert_eq!(tracker.look_up(&id(101)), CallStatus::Unsent);
     }
 
     #[test]
-    fn what_somebody_waits_with_is_not_forgotten() {
-        let mut memory = CallTracker::new(NonZeroUsize::MIN, 9);
-        memory.add_waiter(&id(0));
-        memory.add_waiter(&id(0));
+    fn an_id_with_a_waiter_is_not_forgotten() {
+        let mut tracker = CallTracker::new(NonZeroUsize::MIN, 9);
+        tracker.add_waiter(&id(0));
+        tracker.add_waiter(&id(0));
         for n in 0..3 {
-            memory.start_call(&id(n));
-            memory.finish_call(id(n), None);
-            assert_eq!(memory.look_up(&id(0)), CallStatus::Done);
+            tracker.start_call(&id(n));
+            tracker.finish_call(id(n), None);
+            assert_eq!(tracker.look_up(&id(0)), CallStatus::Done);
         }
-        memory.remove_waiter(&id(0));
-        assert_eq!((memory.look_up(&id(0)), memory.len()), (CallStatus::Done, 2));
-        memory.remove_waiter(&id(0));
+        tracker.remove_waiter(&id(0));
+        assert_eq!((tracker.look_up(&id(0)), tracker.len()), (CallStatus::Done, 2));
+        tracker.remove_waiter(&id(0));
         assert_eq!(
-            (memory.look_up(&id(0)), memory.len()),
+            (tracker.look_up(&id(0)), tracker.len()),
             (CallStatus::Done, 1),
-            "it is the latest now"
+            "the id is now the latest"
         );
-        memory.finish_call(id(5), None);
-        assert_eq!(memory.look_up(&id(0)), CallStatus::New);
-        assert!(memory.waiter_counts.is_empty() && memory.pinned_done.is_empty());
+        tracker.finish_call(id(5), None);
+        assert_eq!(tracker.look_up(&id(0)), CallStatus::New);
+        assert!(tracker.waiter_counts.is_empty() && tracker.pinned_done.is_empty());
     }
 
     #[test]
-    fn answers_are_kept_in_the_order_of_their_attempts() {
-        let mut memory = CallTracker::new(NonZeroUsize::MIN, 2);
+    fn unsent_answers_are_sorted_by_their_last_attempt() {
+        let mut tracker = CallTracker::new(NonZeroUsize::MIN, 2);
         for n in 0..2 {
-            assert!(!memory.is_full());
-            memory.start_call(&id(n));
-            memory.finish_call(id(n), Some(unsent()));
+            assert!(!tracker.is_full());
+            tracker.start_call(&id(n));
+            tracker.finish_call(id(n), Some(unsent()));
         }
-        assert!(memory.is_full());
-        assert_eq!(memory.start_resend(&id(0)), Some(unsent()));
-        assert_eq!(memory.start_resend(&id(0)), None, "it is under way");
-        memory.finish_call(id(0), Some(unsent()));
-        assert_eq!(memory.unsent(), [id(1), id(0)]);
-        assert_eq!(memory.oldest_unsent(), Some(id(1)));
+        assert!(tracker.is_full());
+        assert_eq!(tracker.start_resend(&id(0)), Some(unsent()));
+        assert_eq!(tracker.start_resend(&id(0)), None, "the call is in flight");
+        tracker.finish_call(id(0), Some(unsent()));
+        assert_eq!(tracker.unsent(), [id(1), id(0)]);
+        assert_eq!(tracker.oldest_unsent(), Some(id(1)));
     }
 
     #[test]
-    fn one_way_until_it_is_reset() {
-        let mut memory = CallTracker::new(NonZeroUsize::MIN, 1);
-        assert_eq!(memory.check_mode(DeliveryMode::Polled), Ok(()));
-        assert_eq!((memory.mode(), memory.set_mode(DeliveryMode::Pushed)), (None, Ok(())));
-        assert_eq!(memory.set_mode(DeliveryMode::Polled), Err(DeliveryMode::Pushed));
-        memory.reset_mode();
-        assert_eq!(memory.set_mode(DeliveryMode::Polled), Ok(()));
+    fn the_mode_is_fixed_until_a_reset() {
+        let mut tracker = CallTracker::new(NonZeroUsize::MIN, 1);
+        assert_eq!(tracker.check_mode(DeliveryMode::Polled), Ok(()));
+        assert_eq!((tracker.mode(), tracker.set_mode(DeliveryMode::Pushed)), (None, Ok(())));
+        assert_eq!(tracker.set_mode(DeliveryMode::Polled), Err(DeliveryMode::Pushed));
+        tracker.reset_mode();
+        assert_eq!(tracker.set_mode(DeliveryMode::Polled), Ok(()));
     }
 }

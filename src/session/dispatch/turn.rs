@@ -1,72 +1,69 @@
-//! A turn of a thread: sends it, and works off the calls that it makes until the thread has a status that
-//! ends it.
+//! Turns of a thread: answers calls until the thread has a terminal status.
 
+use super::drain::{MAX_FAILED_POLLS, MAX_POLL_DELAY, PollRun, poll_backoff};
 use super::job::{DispatchContext, run_guarded};
 use super::manager::AgentThread;
 use super::record::DrainSummary;
-use super::{CallDispatcher, DispatchError, RETRY_DELAY, drain::PollRun};
+use super::{CallDispatcher, DispatchError, RETRY_DELAY};
 use crate::session::lock;
-use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
-use serde_json::Value;
 use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// The longest wait between two polls.
-const MAX_POLL_DELAY: Duration = Duration::from_secs(2);
-/// How many polls in a row may fail, each with all its attempts.
-const MAX_FAILED_POLLS: usize = 10;
-/// How long is waited at the end for calls that are under way, which nobody needs any more.
+/// How long the end of a turn waits for calls in flight, whose answers the thread does not need any
+/// more.
 const FINAL_WAIT: Duration = Duration::from_secs(1);
 
-/// The names of statuses that end a turn: one name, or several.
+/// Names of the statuses that end a turn: one or several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TerminalStatuses(Vec<String>);
 
-/// A turn that came to its end.
+/// Turn that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FinishedTurn {
-    /// The status that ended it.
+    /// Status that ended the turn.
     pub status: String,
-    /// What came of its calls. A call that is under way a second after the end is not counted.
+    /// Calls of the turn, without calls that are in flight one second after the end.
     pub drained: DrainSummary,
 }
 
-/// Why a turn's end was not seen. Calls that are under way go on, and
-/// [`handle_until`](Dispatcher::handle_until) takes the turn up again. Displays as a sentence.
+/// Error of a turn. Calls in flight continue, and [`CallDispatcher::handle_until`] resumes the
+/// turn. Displays as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TurnError {
-    /// No status is named that would end it. Nothing was sent.
-    #[error("no status is named that ends a turn")]
+    /// No terminal status was given. Nothing was sent.
+    #[error("no terminal status is given")]
     NoTerminal,
-    /// The turn could not be sent, or nobody knows whether it was.
+    /// The turn was not sent, or the outcome is unknown.
     #[error("the turn was not sent: {0}")]
     NotSent(String),
-    /// The thread's status cannot be had.
-    #[error("the thread's status cannot be had: {0}")]
+    /// The thread does not report its status.
+    #[error("the thread does not report its status: {0}")]
     Status(String),
-    /// Calls are not worked off.
+    /// Calls cannot be dispatched.
     #[error(transparent)]
     Dispatch(DispatchError),
-    /// Too long.
+    /// The turn did not end in time.
     #[error(
         "no status {expected} within {}; {}",
         humantime::format_duration(*after),
-        status.as_ref().map_or("no status was had".to_owned(), |s| format!("the last is {s:?}"))
+        status
+            .as_ref()
+            .map_or("no status was reported".to_owned(), |s| format!("the last is {s:?}"))
     )]
     TimedOut {
-        /// Which would have ended it.
+        /// Statuses that would have ended the turn.
         expected: TerminalStatuses,
-        /// How long was waited.
+        /// Time limit of the turn.
         after: Duration,
-        /// The last status that was seen.
+        /// Latest status.
         status: Option<String>,
     },
 }
 
 impl TerminalStatuses {
-    /// Whether this is one of the names, letter by letter.
+    /// Returns whether a status is one of the names. The comparison is exact.
     #[must_use]
     pub fn contains(&self, status: &str) -> bool {
         self.0.iter().any(|name| name == status)
@@ -104,134 +101,69 @@ impl fmt::Display for TerminalStatuses {
     }
 }
 
-impl CallDispatcher {
-    /// Sends a turn, and works off calls from that moment on until the thread has one of these statuses.
-    /// A status counts once `send` returned, so that the end of an earlier turn is not taken for this
-    /// one's. The turn is sent once, whatever happens.
-    pub async fn send_and_handle(
-        &self,
-        thread: &dyn AgentThread,
-        turn: &Value,
-        until: impl Into<TerminalStatuses>,
-    ) -> Result<FinishedTurn, TurnError> {
-        let send = async {
-            let sent = run_guarded(self.context.options.turn_timeout, async {
-                thread.send_turn(turn).await
-            });
-            sent.await
-                .unwrap_or_else(|strayed| Err(strayed.to_string()))
-                .map_err(TurnError::NotSent)
-        };
-        self.run_turn(thread, send, until.into()).await
+/// Runs `send`, and answers calls until the thread has a terminal status.
+pub(super) async fn run_turn(
+    dispatcher: &CallDispatcher,
+    thread: &dyn AgentThread,
+    send: impl Future<Output = Result<(), TurnError>>,
+    until: TerminalStatuses,
+) -> Result<FinishedTurn, TurnError> {
+    if until.0.is_empty() {
+        return Err(TurnError::NoTerminal);
     }
-
-    /// Works off calls until the thread has one of these statuses; for a turn that was sent already.
-    pub async fn handle_until(
-        &self,
-        thread: &dyn AgentThread,
-        until: impl Into<TerminalStatuses>,
-    ) -> Result<FinishedTurn, TurnError> {
-        self.run_turn(thread, std::future::ready(Ok(())), until.into()).await
-    }
-
-    async fn run_turn(
-        &self,
-        thread: &dyn AgentThread,
-        send: impl Future<Output = Result<(), TurnError>>,
-        until: TerminalStatuses,
-    ) -> Result<FinishedTurn, TurnError> {
-        if until.0.is_empty() {
-            return Err(TurnError::NoTerminal);
+    let context = &dispatcher.context;
+    context.check_polling().map_err(TurnError::Dispatch)?;
+    let (mut run, latest) = (PollRun::new(dispatcher), Mutex::new(None));
+    let after = context.options.turn_timeout;
+    let watch = async {
+        send.await?;
+        wait_for_terminal_status(context, thread, &until, &latest).await
+    };
+    let both = async {
+        tokio::select! {
+            status = watch => status,
+            error = run.poll_until_error() => Err(TurnError::Dispatch(error)),
         }
-        self.check_polling().map_err(TurnError::Dispatch)?;
-        let (mut run, last) = (PollRun::default(), Mutex::new(None));
-        let after = self.context.options.turn_timeout;
-        let watch = async {
-            send.await?;
-            wait_for_terminal_status(&self.context, thread, &until, &last).await
-        };
-        let both = async {
-            tokio::select! {
-                status = watch => status,
-                why = self.poll_calls(&mut run) => Err(TurnError::Dispatch(why)),
-            }
-        };
-        let Ok(status) = timeout(after, both).await else {
-            let status = lock(&last).take();
-            return Err(TurnError::TimedOut { expected: until, after, status });
-        };
-        let status = status?;
-        // Those that take longer go on by themselves.
-        drop(timeout(FINAL_WAIT, run.wait_for_all()).await);
-        Ok(FinishedTurn { status, drained: run.drained })
-    }
-
-    /// Works off what comes, until that cannot be done.
-    async fn poll_calls(&self, run: &mut PollRun) -> DispatchError {
-        let (mut waits, mut failed) = (poll_backoff(), 0);
-        loop {
-            run.failed.clear();
-            self.resend_unsent(run).await;
-            match self.poll_pending(run).await {
-                Ok(look) => {
-                    failed = 0;
-                    if look.started > 0 {
-                        waits = poll_backoff();
-                    }
-                }
-                Err(DispatchError::Pending(_) | DispatchError::TooManyUnsent { .. })
-                    if failed + 1 < MAX_FAILED_POLLS =>
-                {
-                    failed += 1;
-                }
-                Err(why) => return why,
-            }
-            // An answer often brings the next call.
-            if run.wait_for_done(waits.next().unwrap_or(MAX_POLL_DELAY)).await {
-                waits = poll_backoff();
-            }
-        }
-    }
+    };
+    let Ok(status) = timeout(after, both).await else {
+        let status = lock(&latest).take();
+        return Err(TurnError::TimedOut { expected: until, after, status });
+    };
+    let status = status?;
+    // Longer calls continue on their tasks.
+    drop(timeout(FINAL_WAIT, run.wait_for_all()).await);
+    Ok(FinishedTurn { status, drained: run.into_summary() })
 }
 
-/// Waits until the thread has one of these statuses; leaves the last one that was seen.
+/// Waits until the thread has a terminal status. Stores each other status in `latest`.
 async fn wait_for_terminal_status(
-    shared: &DispatchContext,
+    context: &DispatchContext,
     thread: &dyn AgentThread,
     until: &TerminalStatuses,
-    last: &Mutex<Option<String>>,
+    latest: &Mutex<Option<String>>,
 ) -> Result<String, TurnError> {
-    let (mut waits, mut failed) = (poll_backoff(), 0);
+    let (mut delays, mut failed) = (poll_backoff(), 0);
     loop {
-        let status = run_guarded(shared.options.manager_timeout, async { thread.status().await });
-        match status.await.unwrap_or_else(|strayed| Err(strayed.to_string())) {
+        let status = run_guarded(context.options.manager_timeout, async { thread.status().await });
+        match status.await.unwrap_or_else(|error| Err(error.to_string())) {
             Ok(status) if until.contains(&status) => return Ok(status),
             Ok(status) => {
                 failed = 0;
-                *lock(last) = Some(status);
+                *lock(latest) = Some(status);
             }
-            Err(why) => {
+            Err(error) => {
                 failed += 1;
                 if failed == MAX_FAILED_POLLS {
-                    return Err(TurnError::Status(why));
+                    return Err(TurnError::Status(error));
                 }
             }
         }
         tokio::select! {
-            () = sleep(waits.next().unwrap_or(MAX_POLL_DELAY)) => {}
-            () = shared.call_ended.notified() => {
-                waits = poll_backoff();
+            () = sleep(delays.next().unwrap_or(MAX_POLL_DELAY)) => {}
+            () = context.wait_for_call_end() => {
+                delays = poll_backoff();
                 sleep(RETRY_DELAY).await;
             }
         }
     }
-}
-
-/// The waits between polls, each twice as long as the one before.
-fn poll_backoff() -> ExponentialBackoff {
-    ExponentialBuilder::new()
-        .with_min_delay(RETRY_DELAY)
-        .with_max_delay(MAX_POLL_DELAY)
-        .without_max_times()
-        .build()
 }

@@ -1,4 +1,4 @@
-//! Pages of whatever catalog: bounded, joined to all of it, in order.
+//! Pages of random views: each page is within the limit, and all pages join to the view in order.
 
 use super::super::ToolNames;
 use super::super::result::{MAX_RESULT_BYTES, ToolResult};
@@ -31,7 +31,7 @@ fn view(skills: Vec<Arc<Skill>>, warnings: Vec<String>) -> SessionView {
     SessionView { id: 7, skills, hidden, warnings, truncated: false }
 }
 
-/// All pages' entries, each page checked.
+/// Returns the entries of all pages and checks each page.
 fn collect_entries(view: &SessionView) -> Vec<Value> {
     let (mut entries, mut at) = (Vec::new(), 0);
     loop {
@@ -44,8 +44,8 @@ fn collect_entries(view: &SessionView) -> Vec<Value> {
         assert_eq!(page["truncated"], !page["next_cursor"].is_null());
         let Some(cursor) = page["next_cursor"].as_str() else { return entries };
         let next = SkillListCursor::parse(cursor).expect("a cursor");
-        assert!(next.view_id == 7 && next.index as usize > at, "each page goes on");
-        at = next.index as usize;
+        assert!(next.view_id == 7 && next.index() > at, "each page continues the list");
+        at = next.index();
     }
 }
 
@@ -64,7 +64,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn pages_join_to_all(
+    fn pages_join_to_the_whole_view(
         parts in prop::collection::vec((text(), any::<bool>()), 0..40),
         warnings in prop::collection::vec(text(), 0..20),
     ) {
@@ -88,7 +88,15 @@ proptest! {
     }
 
     #[test]
-    fn no_name_is_too_long(name in text(), id in text()) {
+    fn a_cursor_survives_a_round_trip(view: u64, at: u32, garbage: String) {
+        let cursor = SkillListCursor { view_id: view, index: at };
+        prop_assert_eq!(cursor.encode().len(), SkillListCursor::ENCODED_LEN);
+        prop_assert_eq!(SkillListCursor::parse(&cursor.encode()), Some(cursor));
+        prop_assert_eq!(SkillListCursor::parse(&garbage), None);
+    }
+
+    #[test]
+    fn a_skill_with_a_long_name_is_omitted(name in text(), id in text()) {
         let view = view(vec![skill(&id, &name, "d", false), skill("r", "b", "d", false)], Vec::new());
         let entries = collect_entries(&view);
         prop_assert!(entries.len() <= 2 && entries.last().expect("the second")["name"] == "b");
@@ -96,7 +104,7 @@ proptest! {
 }
 
 #[test]
-fn hidden_ones_are_counted() {
+fn hidden_skills_are_counted_in_a_warning() {
     let view =
         view(vec![skill("r", "a", "d", true), skill("r", "b", "d", false)], vec!["w".into()]);
     let page = list_page(&view, 0);

@@ -1,49 +1,45 @@
-//! A daemon as a source of skills: a mirror of what it lists, its pages, and how many calls it gets at
-//! once. An executor's is of the kind `executor`; one that runs for this process alone may be of
-//! another. Leaves what of the mirror is shown to `shown`.
+//! Daemon as a source of skills: a mirror of its catalog, pages of its files, and a limit of
+//! concurrent calls. The daemon of an executor has the kind `executor`; a daemon inside this
+//! process may have another kind.
 
-mod shown;
-
-pub use shown::ExecutorState;
-
-use super::wire::to_text_page;
 use super::{
     SkillListing, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
     unavailable_error,
 };
 use crate::client::{
-    CallError, Client, Fleet, FleetError, Mirror, MirrorCatalog, MirrorSelection, MirrorState,
-    ResumePoint, root_id,
+    CallError, Client, Fleet, FleetError, Mirror, MirrorCatalog, MirrorSelection, MirrorSnapshot,
+    MirrorState, ResumePoint, root_id,
 };
 use crate::proto::caproot::v1::{
-    Authority, ReadResourceRequest, RootState, SelectedCapabilityRoot,
+    Authority, ReadResourceRequest, RootState, SelectedCapabilityRoot, Skill,
 };
 use crate::session::result::{ToolError, ToolErrorCode};
 use crate::session::{SessionOptions, lock};
 use backon::{ExponentialBuilder, Retryable as _};
 use futures_util::future::BoxFuture;
+use serde::Serialize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-/// The most calls that one daemon gets at once from a session; others wait.
+/// Concurrent calls of one daemon by one session; further calls wait.
 const MAX_CONCURRENT_CALLS: usize = 16;
-/// How long a call waits for its turn.
+/// How long a call waits for a permit.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A daemon's skills, for one selection of its roots.
+/// Skills of a daemon, for one selection of its roots.
 #[derive(Debug)]
 pub struct DaemonSource {
     kind: SourceKind,
     id: String,
     roots: Vec<SelectedCapabilityRoot>,
-    /// Or why there is none.
+    /// Connection to the daemon, or the reason for no connection.
     connection: Result<Arc<DaemonConnection>, String>,
-    grace: Duration,
-    /// Whether the mirror has more roots than these.
+    grace_period: Duration,
+    /// Whether the mirror has more roots than `roots`.
     is_partial: bool,
-    /// The list that was made last, and of what.
+    /// Latest listing, with the catalog from which it was built.
     cached_listing: Mutex<(Arc<MirrorCatalog>, Arc<SkillListing>)>,
 }
 
@@ -54,16 +50,35 @@ struct DaemonConnection {
     permits: Semaphore,
 }
 
-/// Waits for changes of a mirror, and for the end of the grace.
+/// State of one executor of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExecutorState {
+    /// Environment of the executor.
+    pub environment_id: String,
+    /// `live`, `stale`, `connecting`, or `unknown` if no registry names an executor.
+    pub state: &'static str,
+    /// Reason if the executor is not live.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Start of the daemon to which the revision belongs.
+    pub epoch: String,
+    /// Revision of the mirrored catalog.
+    pub revision: u64,
+    /// Number of mirrored skills.
+    pub skills: usize,
+}
+
+/// Watch for changes of a mirror, and for the end of the grace period.
 #[derive(Debug)]
 struct MirrorWatch {
     mirror: Mirror,
-    grace: Duration,
-    /// When it was lost, if it was told that its grace is over.
+    grace_period: Duration,
+    /// Start of the outage whose end of the grace period was reported.
     reported_stale_since: Option<Instant>,
 }
 
-/// The client of an environment, as soon as the registry can say.
+/// Returns the client of an environment, as soon as the registry can be read.
 async fn find_client(fleet: &Fleet, environment_id: &str) -> Result<Client, FleetError> {
     let waits = ExponentialBuilder::new()
         .with_jitter()
@@ -75,7 +90,8 @@ async fn find_client(fleet: &Fleet, environment_id: &str) -> Result<Client, Flee
 }
 
 impl DaemonSource {
-    /// The executor of an environment, which the fleet names. Waits for it no longer than the patience.
+    /// Starts the source of an environment's executor. Waits for the first list at most for the
+    /// start timeout.
     pub(in crate::session) async fn start_executor(
         fleet: &Fleet,
         environment_id: String,
@@ -85,16 +101,16 @@ impl DaemonSource {
     ) -> Self {
         let roots = selection.roots.clone();
         let deadline = Instant::now() + options.start_timeout;
-        let reached = match timeout_at(deadline, find_client(fleet, &environment_id)).await {
+        let connection = match timeout_at(deadline, find_client(fleet, &environment_id)).await {
             Err(_) => Err("its executor could not be looked up in time".to_owned()),
             Ok(Err(error)) => Err(error.to_string()),
             Ok(Ok(client)) => Ok(DaemonConnection::start(client, selection, from, deadline).await),
         };
-        Self::new(SourceKind::Executor, environment_id, roots, reached, options.grace_period)
+        Self::new(SourceKind::Executor, environment_id, roots, connection, options.grace_period)
     }
 
-    /// A daemon that is called by this client, as a source of this kind and name. Waits for its first
-    /// list no longer than the patience of the options.
+    /// Starts a source of this kind and id with a client of the daemon. Waits for the first list at
+    /// most for the start timeout of the options.
     pub async fn start(
         kind: SourceKind,
         id: &str,
@@ -107,57 +123,58 @@ impl DaemonSource {
             ..MirrorSelection::new(roots.clone())
         };
         let deadline = Instant::now() + options.start_timeout;
-        let reached = DaemonConnection::start(client, selection, None, deadline).await;
-        Self::new(kind, id.to_owned(), roots, Ok(reached), options.grace_period)
+        let connection = DaemonConnection::start(client, selection, None, deadline).await;
+        Self::new(kind, id.to_owned(), roots, Ok(connection), options.grace_period)
     }
 
     fn new(
         kind: SourceKind,
         id: String,
         roots: Vec<SelectedCapabilityRoot>,
-        reached: Result<DaemonConnection, String>,
-        grace: Duration,
+        connection: Result<DaemonConnection, String>,
+        grace_period: Duration,
     ) -> Self {
-        let reached = reached.map(Arc::new);
+        let connection = connection.map(Arc::new);
         Self {
             kind,
             id,
             roots,
-            connection: reached,
-            grace,
+            connection,
+            grace_period,
             is_partial: false,
             cached_listing: Mutex::default(),
         }
     }
 
-    /// What may be shown of it, and why nothing may: a daemon that is lost shows nothing, once it is
-    /// lost for longer than the grace.
+    /// Returns the mirrored catalog, and the reason if the catalog must not be used. The catalog of
+    /// a lost daemon can be used during the grace period.
     fn usable_catalog(&self) -> (Arc<MirrorCatalog>, Option<String>) {
-        let held = match &self.connection {
-            Ok(reached) => reached.mirror.snapshot(),
-            Err(why) => return (Arc::default(), Some(why.clone())),
+        let snapshot = match &self.connection {
+            Ok(connection) => connection.mirror.snapshot(),
+            Err(reason) => return (Arc::default(), Some(reason.clone())),
         };
-        let why = match held.state {
+        let reason = match snapshot.state {
             MirrorState::Live => None,
-            MirrorState::Stale { since, .. } if since.elapsed() < self.grace => None,
+            MirrorState::Stale { since, .. } if since.elapsed() < self.grace_period => None,
             MirrorState::Stale { why, .. }
             | MirrorState::Connecting(Some(why))
             | MirrorState::Failed(why) => Some(why.to_string()),
             MirrorState::Connecting(None) => Some("it does not answer yet".to_owned()),
         };
-        (held.catalog, why)
+        (snapshot.catalog, reason)
     }
 
-    fn unavailable_error(&self, why: &str) -> ToolError {
-        unavailable_error(self.kind, &self.id, why)
+    fn unavailable_error(&self, reason: &str) -> ToolError {
+        unavailable_error(self.kind, &self.id, reason)
     }
 
-    /// Its client, as soon as there is a turn.
+    /// Returns the client and a permit for a call.
     async fn acquire_client(&self) -> Result<(&Client, SemaphorePermit<'_>), ToolError> {
-        let reached = self.connection.as_ref().map_err(|why| self.unavailable_error(why))?;
-        let turn = tokio::time::timeout(PERMIT_TIMEOUT, reached.permits.acquire()).await;
-        match turn {
-            Ok(Ok(turn)) => Ok((&reached.client, turn)),
+        let connection =
+            self.connection.as_ref().map_err(|reason| self.unavailable_error(reason))?;
+        let permit = tokio::time::timeout(PERMIT_TIMEOUT, connection.permits.acquire()).await;
+        match permit {
+            Ok(Ok(permit)) => Ok((&connection.client, permit)),
             Ok(Err(_)) | Err(_) => Err(ToolError::from_code(
                 ToolErrorCode::Overloaded,
                 "too many calls wait for this executor",
@@ -165,18 +182,18 @@ impl DaemonSource {
         }
     }
 
-    /// The root of a package that is listed now.
-    fn find_root(&self, wanted: &TextPageRequest) -> Result<&SelectedCapabilityRoot, ToolError> {
-        let TextPageRequest { authority: id, package, .. } = wanted;
+    /// Returns the root of a listed package.
+    fn find_root(&self, request: &TextPageRequest) -> Result<&SelectedCapabilityRoot, ToolError> {
+        let TextPageRequest { authority: id, package, .. } = request;
         if root_id(package).as_deref() != Some(id) {
             return Err(ToolError::from_code(
                 ToolErrorCode::WrongAuthority,
-                "the package is not this authority's",
+                "the package belongs to another authority",
             ));
         }
-        let (catalog, why) = self.usable_catalog();
-        if let Some(why) = why {
-            return Err(self.unavailable_error(&why));
+        let (catalog, reason) = self.usable_catalog();
+        if let Some(reason) = reason {
+            return Err(self.unavailable_error(&reason));
         }
         if catalog.skill(package).is_none() {
             let status = catalog.roots().iter().find(|root| root.id == *id);
@@ -186,35 +203,130 @@ impl DaemonSource {
             }
             return Err(ToolError::from_code(
                 ToolErrorCode::PackageNotFound,
-                "there is no such skill now",
+                "the skill does not exist now",
             ));
         }
         let root = self.roots.iter().find(|root| root.id == *id);
-        root.ok_or_else(|| self.unavailable_error("its roots are others"))
+        root.ok_or_else(|| self.unavailable_error("it has other roots"))
     }
 
-    async fn fetch_page(&self, wanted: &TextPageRequest) -> Result<TextPage, ToolError> {
-        let root = self.find_root(wanted)?;
-        wanted.check_resource_in_package()?;
-        let request = ReadResourceRequest {
+    async fn fetch_page(&self, request: &TextPageRequest) -> Result<TextPage, ToolError> {
+        let root = self.find_root(request)?;
+        request.check_resource_in_package()?;
+        let read = ReadResourceRequest {
             root: Some(root.clone()),
-            // To the daemon, whoever asks is an executor's caller.
+            // The daemon knows authorities of the kind `executor` only.
             authority: Some(Authority { kind: "executor".to_owned(), id: root.id.clone() }),
-            package: wanted.package.clone(),
-            resource: wanted.resource.clone(),
-            cursor: wanted.cursor.clone(),
-            max_bytes: i64::try_from(wanted.max_bytes).unwrap_or(i64::MAX),
+            package: request.package.clone(),
+            resource: request.resource.clone(),
+            cursor: request.cursor.clone(),
+            max_bytes: i64::try_from(request.max_bytes).unwrap_or(i64::MAX),
             ..ReadResourceRequest::default()
         };
-        let (client, _turn) = self.acquire_client().await?;
-        let page = client.read_page(&request).await;
-        to_text_page(&request, page.map_err(|error| self.tool_error(&error))?)
+        let (client, _permit) = self.acquire_client().await?;
+        let page = client.read_page(&read).await;
+        TextPage::from_response(&read, page.map_err(|error| self.tool_error(&error))?)
     }
 
-    /// What a failed call means to a model.
+    /// Returns the error of a failed call for a model.
     fn tool_error(&self, error: &CallError) -> ToolError {
         ToolError::from_call_error(error)
             .unwrap_or_else(|| self.unavailable_error(&error.to_string()))
+    }
+
+    /// Returns a source with the same mirror and permits for a part of the roots, or `None` if no
+    /// root is left.
+    pub(in crate::session) fn restricted_to(
+        &self,
+        is_included: &dyn Fn(&str) -> bool,
+    ) -> Option<Self> {
+        let roots = self.roots.iter().filter(|root| is_included(&root.id)).cloned();
+        let roots: Vec<_> = roots.collect();
+        (!roots.is_empty()).then(|| Self {
+            kind: self.kind,
+            id: self.id.clone(),
+            connection: self.connection.clone(),
+            grace_period: self.grace_period,
+            is_partial: self.is_partial || roots.len() < self.roots.len(),
+            cached_listing: Mutex::default(),
+            roots,
+        })
+    }
+
+    /// Returns a snapshot of the mirror, or `None` without a connection.
+    pub(in crate::session) fn mirror_snapshot(&self) -> Option<MirrorSnapshot> {
+        self.connection.as_ref().ok().map(|connection| connection.mirror.snapshot())
+    }
+
+    /// Returns whether the mirror has roots that the source does not list.
+    pub(in crate::session) fn is_partial(&self) -> bool {
+        self.is_partial
+    }
+
+    fn includes_root(&self, root: &str) -> bool {
+        !self.is_partial || self.roots.iter().any(|selected| selected.id == root)
+    }
+
+    /// Returns the skills of the source's roots.
+    fn selected_skills<'a>(
+        &'a self,
+        catalog: &'a MirrorCatalog,
+    ) -> impl Iterator<Item = &'a Arc<Skill>> {
+        let owner = |skill: &Arc<Skill>| skill.authority.as_ref().map(|owner| owner.id.clone());
+        catalog.skills().iter().filter(move |skill| {
+            !self.is_partial || owner(skill).is_some_and(|owner| self.includes_root(&owner))
+        })
+    }
+
+    /// Returns a catalog as a listing of the source's kind.
+    fn build_listing(&self, catalog: &MirrorCatalog) -> SkillListing {
+        let of_kind = |skill: &Arc<Skill>| {
+            if self.kind == SourceKind::Executor {
+                return skill.clone();
+            }
+            let mut skill = Skill::clone(skill);
+            if let Some(authority) = &mut skill.authority {
+                self.kind.name().clone_into(&mut authority.kind);
+            }
+            Arc::new(skill)
+        };
+        let roots = || catalog.roots().iter().filter(|root| self.includes_root(&root.id));
+        let unready = roots().filter(|root| root.state() != RootState::Ready);
+        SkillListing {
+            skills: self.selected_skills(catalog).map(of_kind).collect(),
+            warnings: unready
+                .map(|root| format!("root {:?} is not ready: {}", root.id, root.message))
+                .collect(),
+            truncated: roots().any(|root| root.truncated),
+        }
+    }
+
+    pub(in crate::session) fn state(&self) -> ExecutorState {
+        let (state, reason, snapshot) = match &self.connection {
+            Err(reason) => ("unknown", Some(reason.clone()), None),
+            Ok(connection) => {
+                let snapshot = connection.mirror.snapshot();
+                let (state, reason) = match &snapshot.state {
+                    MirrorState::Live => ("live", None),
+                    MirrorState::Stale { why, .. } => ("stale", Some(why.to_string())),
+                    MirrorState::Connecting(why) => {
+                        ("connecting", why.as_ref().map(ToString::to_string))
+                    }
+                    MirrorState::Failed(why) => ("connecting", Some(why.to_string())),
+                };
+                (state, reason, Some(snapshot))
+            }
+        };
+        ExecutorState {
+            environment_id: self.id.clone(),
+            state,
+            reason,
+            epoch: snapshot.as_ref().map(|snapshot| snapshot.epoch.to_string()).unwrap_or_default(),
+            revision: snapshot.as_ref().map_or(0, |snapshot| snapshot.revision),
+            skills: snapshot
+                .as_ref()
+                .map_or(0, |snapshot| self.selected_skills(&snapshot.catalog).count()),
+        }
     }
 }
 
@@ -246,21 +358,27 @@ impl SkillSource for DaemonSource {
     fn watch(&self) -> Option<Box<dyn SourceWatch>> {
         let mut mirror = self.connection.as_ref().ok()?.mirror.clone();
         mirror.mark_seen();
-        Some(Box::new(MirrorWatch { mirror, grace: self.grace, reported_stale_since: None }))
+        Some(Box::new(MirrorWatch {
+            mirror,
+            grace_period: self.grace_period,
+            reported_stale_since: None,
+        }))
     }
 
     fn read_timeout(&self) -> Duration {
-        // Once more where a token is renewed.
-        let call =
-            self.connection.as_ref().map_or(Duration::ZERO, |reached| reached.client.timeout());
+        // A call is repeated once after a token was renewed.
+        let call = self
+            .connection
+            .as_ref()
+            .map_or(Duration::ZERO, |connection| connection.client.timeout());
         PERMIT_TIMEOUT + 2 * call
     }
 
     fn read_page<'a>(
         &'a self,
-        wanted: &'a TextPageRequest,
+        request: &'a TextPageRequest,
     ) -> BoxFuture<'a, Result<TextPage, ToolError>> {
-        Box::pin(self.fetch_page(wanted))
+        Box::pin(self.fetch_page(request))
     }
 }
 
@@ -285,7 +403,7 @@ impl SourceWatch for MirrorWatch {
         Box::pin(async {
             match self.mirror.snapshot().state {
                 MirrorState::Stale { since, .. } if self.reported_stale_since != Some(since) => {
-                    if timeout_at(since + self.grace, self.mirror.changed()).await.is_err() {
+                    if timeout_at(since + self.grace_period, self.mirror.changed()).await.is_err() {
                         self.reported_stale_since = Some(since);
                     }
                 }

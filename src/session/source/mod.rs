@@ -1,37 +1,37 @@
-//! What a session needs of a source of skills: who it is, what it lists now, when that changes, and a
-//! bounded page of a file. An executor is one, in `daemon`; others are made elsewhere and handed over.
-//! Leaves merging several to `view`.
+//! Sources of skills: executors, local directories and MCP servers. A source lists skills, reports
+//! changes, and returns pages of files.
 
 mod daemon;
-mod wire;
 
 pub use daemon::{DaemonSource, ExecutorState};
 
 use super::result::{ToolError, ToolErrorCode};
 use super::text::single_line;
-use crate::proto::caproot::v1::Skill;
+use crate::client::root_id;
+use crate::proto::caproot::v1::read_resource_response::Body;
+use crate::proto::caproot::v1::{ReadResourceRequest, ReadResourceResponse, Skill};
 use futures_util::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What kind of source, in the order in which names are given away: of two skills of one name, that of
-/// the earlier kind is listed.
+/// Kind of a source. The order is the precedence of names: if two skills have one name, the session
+/// lists the skill of the earlier kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SourceKind {
-    /// An executor's daemon, for roots that a platform selected.
+    /// Daemon of an executor, for roots that a platform selected.
     Executor,
-    /// Directories of the orchestrator's own machine.
+    /// Directories on the machine of the orchestrator.
     Local,
-    /// A server of Skills over MCP.
+    /// MCP server with skills.
     Mcp,
 }
 
 impl SourceKind {
-    /// All of them, in their order.
+    /// All kinds in their order.
     pub const ALL: [Self; 3] = [Self::Executor, Self::Local, Self::Mcp];
 
-    /// As an authority has it: `executor`, `local` or `mcp`.
+    /// Returns the kind of the authorities: `executor`, `local` or `mcp`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl SourceKind {
         }
     }
 
-    /// A source of this kind, in a sentence.
+    /// Returns a phrase for a source of this kind.
     #[must_use]
     pub fn describe(self, id: &str) -> String {
         match self {
@@ -52,90 +52,94 @@ impl SourceKind {
     }
 }
 
-/// One source of skills. What it is asked takes no longer than it says, and what it gives is its own:
-/// a source that cannot be used says so, and never gives what is another's.
+/// Source of skills. A call of a source ends within [`SkillSource::read_timeout`]. A source returns
+/// only its own files, and reports if it is unavailable.
 pub trait SkillSource: fmt::Debug + Send + Sync {
-    /// Its kind.
+    /// Returns the kind of the source.
     fn kind(&self) -> SourceKind;
 
-    /// Its name among those of its kind, such as an executor's environment.
+    /// Returns the id of the source among the sources of its kind, such as the environment of an
+    /// executor.
     fn id(&self) -> &str;
 
-    /// The ids of the authorities that it answers for, as `authority.id` has them, in the order in which
-    /// they are shown. Fixed; no other source of its kind has any of them.
+    /// Returns the ids of the authorities, as in `authority.id`, in the order of the list. The ids
+    /// never change, and no other source of the kind has them.
     fn authorities(&self) -> Vec<String>;
 
-    /// What it lists now. Cheap: the same list where nothing changed.
+    /// Returns the current listing. Cheap; the same `Arc` if nothing changed.
     fn snapshot(&self) -> SourceSnapshot;
 
-    /// A way to wait for changes of what `listed` gives. `None`: there are none.
+    /// Returns a watch for changes of the snapshot, or `None` if the snapshot never changes.
     fn watch(&self) -> Option<Box<dyn SourceWatch>>;
 
-    /// The longest that a page may take; after it, the session says that the source does not answer.
+    /// Returns the time limit of a page. After the limit, the session reports that the source does
+    /// not answer.
     fn read_timeout(&self) -> Duration;
 
-    /// A page of a file, which it looks up in what it lists now.
+    /// Returns a page of a file of a listed skill.
     fn read_page<'a>(
         &'a self,
-        wanted: &'a TextPageRequest,
+        request: &'a TextPageRequest,
     ) -> BoxFuture<'a, Result<TextPage, ToolError>>;
 }
 
-/// Waits for changes of one source.
+/// Watch for changes of one source.
 pub trait SourceWatch: fmt::Debug + Send {
-    /// Waits until what is listed may be another than when the watch was made or this returned. May be
-    /// dropped while it waits, and called again.
+    /// Waits until the snapshot may have changed since the watch was created or this method
+    /// returned. Cancel-safe.
     fn changed(&mut self) -> BoxFuture<'_, ()>;
 }
 
-/// What a source lists at one moment.
+/// Listing of a source at one moment.
 #[derive(Debug, Clone)]
 pub struct SourceSnapshot {
-    /// The list; of a source that cannot be used, the last one, whose names stay its own.
+    /// Listing; the latest listing if the source is unavailable, as the source keeps its names.
     pub listing: Arc<SkillListing>,
-    /// Why it cannot be used now, so that none of the skills are shown; the end of a sentence.
+    /// Reason if the source is unavailable and none of its skills are listed; the end of a
+    /// sentence.
     pub unavailable_reason: Option<String>,
 }
 
-/// A list of skills. A change is a new one.
+/// Immutable list of skills.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SkillListing {
-    /// Each with one of the source's authorities; those of one authority together, by name.
+    /// Skills with an authority of the source; the skills of one authority are adjacent and sorted
+    /// by name.
     pub skills: Vec<Arc<Skill>>,
-    /// What a model should know of the list, each a sentence.
+    /// Warnings for a model, each a sentence.
     pub warnings: Vec<String>,
-    /// Whether a limit cut it short.
+    /// Whether a limit cut the list short.
     pub truncated: bool,
 }
 
-/// A page that is wanted.
+/// Request of a page.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TextPageRequest {
-    /// The id of one of the source's authorities.
+    /// Id of an authority of the source.
     pub authority: String,
-    /// The skill's package, as the source lists it.
+    /// Package of the skill, as the source lists it.
     pub package: String,
-    /// The package, `/` and the path of one of its files; empty: the skill's main resource.
+    /// Handle of the file: the package, `/` and the path of the file. Empty: the main resource.
     pub resource: String,
-    /// Where the page begins: what the page before gave. Empty at first.
+    /// Cursor of the page; empty for the first page.
     pub cursor: String,
-    /// The most bytes of the page.
+    /// Limit of the page in bytes.
     pub max_bytes: usize,
 }
 
-/// A page of text.
+/// Page of a text file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextPage {
-    /// The file, by its handle.
+    /// Handle of the file.
     pub resource: String,
-    /// At most as many bytes as were wanted.
+    /// Contents within the requested limit.
     pub contents: String,
-    /// Where the next page begins, at most 512 bytes; empty at the end.
+    /// Cursor of the next page, at most 512 bytes; empty at the end.
     pub next_cursor: String,
 }
 
 impl TextPageRequest {
-    /// That the file is one of the package's, by its handle.
+    /// Checks that the handle of the file begins with the package.
     pub fn check_resource_in_package(&self) -> Result<(), ToolError> {
         let rest = self.resource.strip_prefix(self.package.as_str());
         if self.resource.is_empty() || rest.is_some_and(|rest| rest.starts_with('/')) {
@@ -148,20 +152,53 @@ impl TextPageRequest {
     }
 }
 
+impl TextPage {
+    /// Returns the page of a response. The page must be of the requested file, and text.
+    fn from_response(
+        request: &ReadResourceRequest,
+        page: ReadResourceResponse,
+    ) -> Result<Self, ToolError> {
+        let invalid = |reason: &str| {
+            let message = format!("invalid response of the executor: {reason}");
+            Err(ToolError::from_code(ToolErrorCode::InvalidResponse, &message))
+        };
+        let is_requested = if request.resource.is_empty() {
+            root_id(&page.resource) == root_id(&request.package)
+        } else {
+            page.resource == request.resource
+        };
+        if !is_requested {
+            return invalid("the page is of another file");
+        }
+        match page.body {
+            Some(Body::Contents(contents)) => {
+                Ok(Self { resource: page.resource, contents, next_cursor: page.next_cursor })
+            }
+            Some(Body::Data(_)) => {
+                let media =
+                    if page.media_type.is_empty() { "unknown type" } else { &page.media_type };
+                let message = format!("the file is not text: {media}, {} bytes", page.total_bytes);
+                Err(ToolError::from_code(ToolErrorCode::NotText, &message))
+            }
+            None => invalid("a page of a file has no body"),
+        }
+    }
+}
+
 impl SourceSnapshot {
-    /// The same list, and whether it can be used.
+    /// Returns whether the listing and the availability are the same.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.listing, &other.listing)
             && self.unavailable_reason == other.unavailable_reason
     }
 }
 
-/// That a source gives nothing now.
-pub(super) fn unavailable_error(kind: SourceKind, id: &str, why: &str) -> ToolError {
+/// Returns the error of an unavailable source.
+pub(super) fn unavailable_error(kind: SourceKind, id: &str, reason: &str) -> ToolError {
     let code = match kind {
         SourceKind::Executor => ToolErrorCode::ExecutorUnavailable,
         SourceKind::Local | SourceKind::Mcp => ToolErrorCode::SourceUnavailable,
     };
-    let message = format!("{} cannot be used: {}", kind.describe(id), single_line(why));
+    let message = format!("{} cannot be used: {}", kind.describe(id), single_line(reason));
     ToolError::from_code(code, &message)
 }

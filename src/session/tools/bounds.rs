@@ -1,15 +1,14 @@
-//! How large JSON is, and how deep, before anything works on it; and JSON that is written only as far as
-//! it may go.
+//! Size and depth limits of JSON values, checked before other code works on the values.
 
 use super::limits::MAX_DEPTH;
 use serde::Serialize;
 use serde_json::Value;
 use std::io;
 
-/// Takes so many bytes, and then none.
+/// Writer that fails beyond a number of bytes.
 struct BoundedWriter {
     remaining: usize,
-    /// `None` where they are only counted.
+    /// `None` if the bytes are only counted.
     bytes: Option<Vec<u8>>,
 }
 
@@ -17,8 +16,8 @@ impl io::Write for BoundedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let left = self.remaining.checked_sub(bytes.len());
         self.remaining = left.ok_or_else(|| io::Error::from(io::ErrorKind::StorageFull))?;
-        if let Some(taken) = &mut self.bytes {
-            taken.extend_from_slice(bytes);
+        if let Some(written) = &mut self.bytes {
+            written.extend_from_slice(bytes);
         }
         Ok(bytes.len())
     }
@@ -28,31 +27,31 @@ impl io::Write for BoundedWriter {
     }
 }
 
-/// Why there is no JSON.
+/// Error of [`write_bounded_json`].
 #[derive(Debug)]
 pub(super) enum JsonWriteError {
     TooLarge,
-    /// It is nothing that JSON can hold.
+    /// JSON cannot represent the value.
     NotJson(String),
 }
 
-/// Whether a value is at most so many bytes of JSON, and not nested too deep; or what it is.
+/// Checks that a value has at most `bytes` bytes of JSON and [`MAX_DEPTH`] levels.
 pub(super) fn check_json_bounds(value: &Value, bytes: usize) -> Result<(), String> {
     if is_deeper(value, MAX_DEPTH) {
         return Err(format!("it is nested deeper than {MAX_DEPTH} levels"));
     }
-    let mut counted = BoundedWriter { remaining: bytes, bytes: None };
-    serde_json::to_writer(&mut counted, value).map_err(|_| format!("it is over {bytes} bytes"))
+    let mut counter = BoundedWriter { remaining: bytes, bytes: None };
+    serde_json::to_writer(&mut counter, value).map_err(|_| format!("it is over {bytes} bytes"))
 }
 
-/// JSON of at most so many bytes; of larger values no more than these are ever held.
+/// Writes at most `bytes` bytes of JSON. A larger value never takes more memory.
 pub(super) fn write_bounded_json(
     value: &impl Serialize,
     bytes: usize,
 ) -> Result<String, JsonWriteError> {
-    let mut taken = BoundedWriter { remaining: bytes, bytes: Some(Vec::new()) };
-    match serde_json::to_writer(&mut taken, value) {
-        Ok(()) => String::from_utf8(taken.bytes.unwrap_or_default())
+    let mut writer = BoundedWriter { remaining: bytes, bytes: Some(Vec::new()) };
+    match serde_json::to_writer(&mut writer, value) {
+        Ok(()) => String::from_utf8(writer.bytes.unwrap_or_default())
             .map_err(|error| JsonWriteError::NotJson(error.to_string())),
         Err(error) if error.is_io() => Err(JsonWriteError::TooLarge),
         Err(error) => Err(JsonWriteError::NotJson(error.to_string())),
@@ -75,31 +74,31 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn depth() {
+    fn the_depth_is_limited() {
         let nested = |levels| (1..levels).fold(json!(1), |inner, _| json!([inner]));
         assert_eq!(check_json_bounds(&nested(MAX_DEPTH), 1_000), Ok(()));
         assert!(
             check_json_bounds(&nested(MAX_DEPTH + 1), 1_000)
-                .is_err_and(|why| why.contains("deeper"))
+                .is_err_and(|reason| reason.contains("deeper"))
         );
     }
 
     #[test]
-    fn no_json() {
+    fn a_map_with_tuple_keys_is_not_json() {
         let keys = std::collections::HashMap::from([((1, 2), 3)]);
         assert!(matches!(write_bounded_json(&keys, 100), Err(JsonWriteError::NotJson(_))));
     }
 
     proptest! {
         #[test]
-        fn exactly_what_fits(texts: Vec<String>, room in 0_usize..200) {
+        fn values_up_to_the_limit_are_written(texts: Vec<String>, room in 0_usize..200) {
             let value = json!(texts);
             let json = value.to_string();
             prop_assert_eq!(check_json_bounds(&value, room).is_ok(), json.len() <= room);
             match write_bounded_json(&value, room) {
                 Ok(text) => prop_assert_eq!(serde_json::from_str::<Value>(&text).ok(), Some(value)),
                 Err(JsonWriteError::TooLarge) => prop_assert!(json.len() > room),
-                Err(JsonWriteError::NotJson(why)) => prop_assert!(false, "{}", why),
+                Err(JsonWriteError::NotJson(reason)) => prop_assert!(false, "{}", reason),
             }
         }
     }

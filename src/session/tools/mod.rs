@@ -1,78 +1,76 @@
-//! A session's own tools: functions of the program that holds it. This is the catalog of them, which is
-//! filled before a session begins, and sealed when one does. Leaves what a tool is to `tool`, what it may
-//! be to `check`, calls to `run`, and what a model is told of their results to `results`.
+//! Custom tools: functions of the program that a model can call. The registry is filled before a
+//! session starts and sealed by the start.
 
 mod bounds;
-mod check;
 pub mod limits;
 mod results;
-mod run;
 mod tool;
 
 pub use tool::CustomTool;
 
-use super::{SelectionError, ToolNames, lock};
-use check::RegisteredTool;
+use super::{InstructionText, SelectionError, ToolNames, ToolResult, lock};
 use limits::{MAX_CONCURRENT_CALLS, MAX_TOOLS};
+use results::ResultText;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use tokio::sync::Semaphore;
+use tool::RegisteredTool;
 
-/// A catalog of own tools, for [`Options::tools`](super::Options::tools). A clone is another handle of the
-/// same catalog, and equal to it. Once a session began with it, it does not change any more; any number of
-/// sessions can begin with it.
+/// Registry of custom tools, for [`SessionOptions::tools`](super::SessionOptions::tools). A clone
+/// is a handle of the same registry, and equal to it. Any number of sessions can start with a
+/// registry. The first start seals the registry.
 #[derive(Debug, Clone, Default)]
 pub struct ToolRegistry(Arc<Mutex<RegistryState>>);
 
-/// Why a catalog is not changed. Displays as a sentence.
+/// Error of a change of a [`ToolRegistry`]. Displays as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ToolRegistryError {
-    /// A session began with it.
+    /// A session was started with the registry.
     #[error(
-        "the tools are sealed, since a session began with them: change them before it begins, or begin \
-         another session with a `copy` of them"
+        "the tools are sealed, since a session was started with them: change the tools before the \
+         start, or start another session with a `copy` of them"
     )]
     Sealed,
-    /// The name or namespace of a tool that is none.
+    /// The name or namespace of a tool is invalid.
     #[error(
-        "{0:?} is no name of a tool or namespace: those are 1 to 64 of the letters A to Z and a to z, \
-         digits, `_` and `-`"
+        "invalid name or namespace of a tool {0:?}: expected 1 to 64 of the letters A to Z and a to \
+         z, digits, `_` and `-`"
     )]
     InvalidName(String),
-    /// The namespace of a session's two tools.
-    #[error("the namespace `skills` is the session's own: take another for {0:?}, or none")]
+    /// The namespace is the namespace of the skill tools.
+    #[error("the namespace `skills` is reserved: use another namespace for {0:?}, or none")]
     Reserved(String),
-    /// There is one of this name.
-    #[error("there is a tool {0:?} already: unregister that one first, or take another name")]
+    /// The registry has a tool with this name.
+    #[error("there is a tool {0:?} already: unregister that tool first, or use another name")]
     Duplicate(String),
-    /// There are [`MAX_TOOLS`] already.
+    /// The registry has [`MAX_TOOLS`] tools.
     #[error("there are {MAX_TOOLS} tools already, and no room for {0:?}")]
     TooMany(String),
-    /// Something of a tool is not what it may be.
-    #[error("{part} of the tool {tool:?} cannot be taken: {why}")]
+    /// A part of the tool is invalid.
+    #[error("{part} of the tool {tool:?} is invalid: {reason}")]
     InvalidPart {
-        /// The tool.
+        /// Name of the tool.
         tool: String,
-        /// Which of its parts.
+        /// Name of the part.
         part: &'static str,
-        /// What is wrong.
-        why: String,
+        /// Reason.
+        reason: String,
     },
-    /// There is none of this name.
+    /// The registry has no tool with this name.
     #[error("there is no tool {0:?}")]
     NoSuchTool(String),
 }
 
 #[derive(Debug, Default)]
 struct RegistryState {
-    /// As registered.
+    /// Tools in the order of registration.
     tools: Vec<Arc<RegisteredTool>>,
-    /// The same for every session, once there is one.
+    /// Tools that all sessions share, once a session was started.
     sealed: Option<Arc<[Arc<RegisteredTool>]>>,
 }
 
-/// What a session has of a catalog.
+/// Custom tools of one session.
 #[derive(Debug)]
 pub(super) struct ToolSet {
     tools: Arc<[Arc<RegisteredTool>]>,
@@ -81,87 +79,84 @@ pub(super) struct ToolSet {
 }
 
 impl ToolRegistry {
-    /// An empty catalog.
+    /// Returns an empty registry.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes a tool in, behind those that are there.
+    /// Registers a tool after the tools that are registered.
     pub fn register(&self, tool: CustomTool) -> Result<(), ToolRegistryError> {
-        // Before the lock is taken: an author's schema may be slow to compile.
-        let tool = check::check_tool(tool);
-        let mut catalog = self.lock_unsealed()?;
+        // Checked before the lock is taken, as a schema may be slow to compile.
+        let tool = RegisteredTool::new(tool);
+        let mut registry = self.lock_unsealed()?;
         let tool = tool?;
-        let named = tool.full_name().to_owned();
-        if catalog.tools.iter().any(|other| other.full_name() == named) {
-            return Err(ToolRegistryError::Duplicate(named));
+        let name = tool.full_name().to_owned();
+        if registry.tools.iter().any(|other| other.full_name() == name) {
+            return Err(ToolRegistryError::Duplicate(name));
         }
-        if catalog.tools.len() >= MAX_TOOLS {
-            return Err(ToolRegistryError::TooMany(named));
+        if registry.tools.len() >= MAX_TOOLS {
+            return Err(ToolRegistryError::TooMany(name));
         }
-        catalog.tools.push(Arc::new(tool));
+        registry.tools.push(Arc::new(tool));
         Ok(())
     }
 
-    /// Takes one out, by its name: `namespace.name`, or `name` where it has no namespace.
+    /// Removes a tool by its name: `namespace.name`, or `name` without a namespace.
     pub fn unregister(&self, name: &str) -> Result<(), ToolRegistryError> {
-        let mut catalog = self.lock_unsealed()?;
-        let at = catalog.tools.iter().position(|tool| tool.full_name() == name);
-        catalog.tools.remove(at.ok_or_else(|| ToolRegistryError::NoSuchTool(name.to_owned()))?);
+        let mut registry = self.lock_unsealed()?;
+        let index = registry.tools.iter().position(|tool| tool.full_name() == name);
+        registry.tools.remove(index.ok_or_else(|| ToolRegistryError::NoSuchTool(name.to_owned()))?);
         Ok(())
     }
 
-    /// Takes all out.
+    /// Removes all tools.
     pub fn clear(&self) -> Result<(), ToolRegistryError> {
         self.lock_unsealed()?.tools.clear();
         Ok(())
     }
 
-    /// Their names, `namespace.name` or `name`, in the order of registration.
+    /// Returns the names of the tools, `namespace.name` or `name`, in the order of registration.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         lock(&self.0).tools.iter().map(|tool| tool.full_name().to_owned()).collect()
     }
 
-    /// Whether a session began with it.
+    /// Returns whether a session was started with the registry.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
         lock(&self.0).sealed.is_some()
     }
 
-    /// Another catalog with the same tools, which can be changed.
+    /// Returns another registry with the same tools, which is not sealed.
     #[must_use]
     pub fn copy(&self) -> Self {
         let tools = lock(&self.0).tools.clone();
         Self(Arc::new(Mutex::new(RegistryState { tools, sealed: None })))
     }
 
-    /// The tools of a session that begins; from then on the catalog does not change.
+    /// Seals the registry and returns the tools of a new session.
     ///
     /// # Errors
     ///
-    /// A name that is not valid, or that two tools of the session have.
+    /// An invalid name, or two tools of the session with one name.
     pub(super) fn seal(&self, names: &ToolNames) -> Result<ToolSet, SelectionError> {
-        let mut catalog = lock(&self.0);
-        let RegistryState { tools, sealed } = &mut *catalog;
+        let mut registry = lock(&self.0);
+        let RegistryState { tools, sealed } = &mut *registry;
         let flattened = flat_tools(tools, names)?;
         let sealed = sealed.get_or_insert_with(|| tools.as_slice().into());
         let tools = flattened.unwrap_or_else(|| sealed.clone());
-        Ok(ToolSet {
-            tools,
-            names: names.clone(),
-            permits: Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS)),
-        })
+        let permits = Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS));
+        Ok(ToolSet { tools, names: names.clone(), permits })
     }
 
     fn lock_unsealed(&self) -> Result<std::sync::MutexGuard<'_, RegistryState>, ToolRegistryError> {
-        let catalog = lock(&self.0);
-        if catalog.sealed.is_some() { Err(ToolRegistryError::Sealed) } else { Ok(catalog) }
+        let registry = lock(&self.0);
+        if registry.sealed.is_some() { Err(ToolRegistryError::Sealed) } else { Ok(registry) }
     }
 }
 
-/// Of the same catalog.
+/// Two handles are equal if they have the same registry.
 impl PartialEq for ToolRegistry {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -172,12 +167,12 @@ impl Eq for ToolRegistry {}
 
 impl Default for ToolSet {
     fn default() -> Self {
-        let turns = Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS));
-        Self { tools: Arc::default(), names: ToolNames::default(), permits: turns }
+        let permits = Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS));
+        Self { tools: Arc::default(), names: ToolNames::default(), permits }
     }
 }
 
-/// The tools with names that have no namespace; `None` if the names keep it.
+/// Returns the tools with flat names, or `None` if the names have a namespace.
 fn flat_tools(
     tools: &[Arc<RegisteredTool>],
     names: &ToolNames,
@@ -187,11 +182,11 @@ fn flat_tools(
     }
     let mut seen = HashSet::from([names.list().to_owned(), names.read().to_owned()]);
     let mut flat = Vec::new();
-    let mut wrong = Vec::new();
+    let mut errors = Vec::new();
     for tool in tools {
         match tool.with_flat_name(names) {
-            Err(error) => wrong.push(format!("the tool {:?}: {error}", tool.full_name())),
-            Ok(renamed) if !seen.insert(renamed.full_name().to_owned()) => wrong.push(format!(
+            Err(error) => errors.push(format!("the tool {:?}: {error}", tool.full_name())),
+            Ok(renamed) if !seen.insert(renamed.full_name().to_owned()) => errors.push(format!(
                 "two tools get the name {:?}: rename {:?}",
                 renamed.full_name(),
                 tool.full_name()
@@ -199,25 +194,41 @@ fn flat_tools(
             Ok(renamed) => flat.push(Arc::new(renamed)),
         }
     }
-    if wrong.is_empty() { Ok(Some(flat.into())) } else { Err(SelectionError(wrong)) }
+    if errors.is_empty() { Ok(Some(flat.into())) } else { Err(SelectionError(errors)) }
 }
 
 impl ToolSet {
-    /// These payloads, as a platform registers tools, and its own behind them.
-    pub(super) fn append_payloads(&self, mut before: Value) -> Value {
-        let own = self.tools.iter().map(|tool| tool.to_payload());
-        if let Value::Array(payloads) = &mut before {
-            payloads.extend(own);
+    /// Appends the payloads of the tools, as a platform registers tools.
+    pub(super) fn append_payloads(&self, mut payloads: Value) -> Value {
+        if let Value::Array(payloads) = &mut payloads {
+            payloads.extend(self.tools.iter().map(|tool| tool.to_payload()));
         }
-        before
+        payloads
     }
 
-    /// Whether there is one of this whole name.
-    pub(super) fn contains(&self, tool: &str) -> bool {
-        self.tools.iter().any(|own| own.full_name() == tool)
+    /// Returns whether a tool has this full name.
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.tools.iter().any(|tool| tool.full_name() == name)
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.tools.is_empty()
+    }
+
+    /// Calls a tool. Returns `None` if no tool has this full name.
+    pub(super) async fn call_tool(&self, name: &str, arguments: &Value) -> Option<ToolResult> {
+        let tool = self.tools.iter().find(|tool| tool.full_name() == name)?;
+        Some(tool.call(arguments, &self.permits, &self.names).await)
+    }
+
+    /// Returns the instruction text of the skills, followed by the results of the tools.
+    pub(super) fn write_instructions(
+        &self,
+        budget: usize,
+        skills: impl Fn(usize) -> InstructionText,
+    ) -> InstructionText {
+        let texts: Vec<&ResultText> =
+            self.tools.iter().filter_map(|tool| tool.result_text()).collect();
+        results::append_results(&texts, budget, skills)
     }
 }

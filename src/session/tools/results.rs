@@ -1,24 +1,23 @@
-//! The part of the instruction text that says what own tools give, since platforms take no more of a tool
-//! than what goes in. Where not all fits, schemas are left out, the largest first, then tools, from the
-//! end; the text counts them. Pure: the same tools and room, the same text.
+//! Part of the instruction text that describes the results of custom tools, as platforms register
+//! no schema of an output. If the text is too long, schemas are omitted first, the largest schema
+//! first, and then tools, the last tool first. The text counts the omissions.
 
 use super::super::instructions::InstructionText;
 use super::super::text::single_line;
-use super::ToolSet;
 use serde_json::Value;
 
-const HEAD: &str = "## Results of tools\nThese tools give a JSON object, if they do not fail:\n";
+const HEAD: &str = "## Results of tools\nThese tools return a JSON object on success:\n";
 
-/// What is told of one tool.
+/// Description of the result of one tool.
 #[derive(Debug, Clone)]
 pub(super) struct ResultText {
     name: String,
     description: Option<String>,
-    /// With what it is the schema of.
+    /// Schema with a label.
     schema: Option<String>,
 }
 
-/// How much of it is told.
+/// Amount of detail in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DetailLevel {
     Full,
@@ -27,15 +26,16 @@ enum DetailLevel {
 }
 
 impl ResultText {
-    /// What there is to tell, if anything.
+    /// Returns the description of a result, or `None` if there is neither a description nor a
+    /// schema.
     pub(super) fn describe(
         name: &str,
         description: Option<String>,
         schema: Option<&Value>,
-        wraps: bool,
+        wraps_result: bool,
     ) -> Option<Self> {
-        let of = if wraps { "JSON Schema of its field `result`" } else { "JSON Schema" };
-        let schema = schema.map(|schema| format!("{of}: {schema}"));
+        let label = if wraps_result { "JSON Schema of its field `result`" } else { "JSON Schema" };
+        let schema = schema.map(|schema| format!("{label}: {schema}"));
         if description.is_none() && schema.is_none() {
             return None;
         }
@@ -48,11 +48,10 @@ impl ResultText {
         Self { name: name.to_owned(), ..self }
     }
 
-    /// Its line, as far as it is told.
-    fn to_line(&self, depth: DetailLevel) -> String {
-        let schema = self.schema.as_ref().filter(|_| depth == DetailLevel::Full);
+    fn to_line(&self, level: DetailLevel) -> String {
+        let schema = self.schema.as_ref().filter(|_| level == DetailLevel::Full);
         let text = match (&self.description, schema) {
-            _ if depth == DetailLevel::Omitted => return String::new(),
+            _ if level == DetailLevel::Omitted => return String::new(),
             (Some(description), Some(schema)) => format!("{description} {schema}"),
             (Some(text), None) | (None, Some(text)) => text.clone(),
             (None, None) => return String::new(),
@@ -61,73 +60,76 @@ impl ResultText {
     }
 }
 
-impl ToolSet {
-    /// The text of skills, and behind it that of results, in one budget. Results take at most half of it
-    /// from the skills, and whatever the skills leave.
-    pub(in super::super) fn write_instructions(
-        &self,
-        budget: usize,
-        skills: impl Fn(usize) -> InstructionText,
-    ) -> InstructionText {
-        let told: Vec<&ResultText> =
-            self.tools.iter().filter_map(|tool| tool.result_text.as_ref()).collect();
-        if told.is_empty() {
-            return skills(budget);
-        }
-        let whole = HEAD.len()
-            + told.iter().map(|told| told.to_line(DetailLevel::Full).len()).sum::<usize>();
-        // And a blank line between.
-        let taken = (whole + 1).min(budget / 2);
-        let mut text = skills(budget - taken);
-        let between = if text.text.is_empty() { "" } else { "\n" };
-        let room = budget.saturating_sub(text.text.len() + between.len());
-        let (results, missing) = write_results(&told, room);
-        if !results.is_empty() {
-            text.text.push_str(between);
-            text.text.push_str(&results);
-        }
-        if missing > 0 {
-            let warning = format!("what {missing} of the own tools give has no room in the text");
-            text.warnings.push(warning);
-        }
-        text
+/// Returns the text of the skills, followed by the text of the results. Results take at most half
+/// of the budget from the skills, and all bytes that the skills do not use.
+pub(super) fn append_results(
+    texts: &[&ResultText],
+    budget: usize,
+    skills: impl Fn(usize) -> InstructionText,
+) -> InstructionText {
+    if texts.is_empty() {
+        return skills(budget);
     }
+    let whole =
+        HEAD.len() + texts.iter().map(|text| text.to_line(DetailLevel::Full).len()).sum::<usize>();
+    // One byte for the blank line.
+    let reserved = (whole + 1).min(budget / 2);
+    let mut text = skills(budget - reserved);
+    let separator = if text.text.is_empty() { "" } else { "\n" };
+    let room = budget.saturating_sub(text.text.len() + separator.len());
+    let (results, incomplete) = write_results(texts, room);
+    if !results.is_empty() {
+        text.text.push_str(separator);
+        text.text.push_str(&results);
+    }
+    if incomplete > 0 {
+        let warning = format!("the results of {incomplete} custom tools are not described in full");
+        text.warnings.push(warning);
+    }
+    text
 }
 
-/// At most so many bytes, and of how many tools it does not say all.
-fn write_results(told: &[&ResultText], room: usize) -> (String, usize) {
-    let mut depths = vec![DetailLevel::Full; told.len()];
-    let mut lines: Vec<String> = told.iter().map(|told| told.to_line(DetailLevel::Full)).collect();
+/// Returns the text in at most `room` bytes, and the number of tools that are not described in
+/// full.
+fn write_results(texts: &[&ResultText], room: usize) -> (String, usize) {
+    let mut levels = vec![DetailLevel::Full; texts.len()];
+    let mut lines: Vec<String> = texts.iter().map(|text| text.to_line(DetailLevel::Full)).collect();
     loop {
-        let missing = depths.iter().filter(|depth| **depth != DetailLevel::Full).count();
+        let missing = levels.iter().filter(|level| **level != DetailLevel::Full).count();
         let tail = omitted_text(missing);
         let bytes = HEAD.len() + lines.iter().map(String::len).sum::<usize>() + tail.len();
         if bytes <= room && lines.iter().any(|line| !line.is_empty()) {
             return (format!("{HEAD}{}{tail}", lines.concat()), missing);
         }
-        let Some(at) = next_to_shorten(told, &depths) else { return (String::new(), told.len()) };
-        depths[at] = match (depths[at], &told[at].description) {
-            (DetailLevel::Full, Some(_)) if told[at].schema.is_some() => DetailLevel::WithoutSchema,
+        let Some(index) = next_to_shorten(texts, &levels) else {
+            return (String::new(), texts.len());
+        };
+        levels[index] = match (levels[index], &texts[index].description) {
+            (DetailLevel::Full, Some(_)) if texts[index].schema.is_some() => {
+                DetailLevel::WithoutSchema
+            }
             _ => DetailLevel::Omitted,
         };
-        lines[at] = told[at].to_line(depths[at]);
+        lines[index] = texts[index].to_line(levels[index]);
     }
 }
 
-/// What gives way next: the largest schema that is there, the last of equal ones; else the last line.
-fn next_to_shorten(told: &[&ResultText], depths: &[DetailLevel]) -> Option<usize> {
-    let schema = |at: &usize| told[*at].schema.as_ref().map_or(0, String::len);
-    let whole = (0..told.len()).filter(|at| depths[*at] == DetailLevel::Full && schema(at) > 0);
-    let left = || (0..told.len()).rev().find(|at| depths[*at] != DetailLevel::Omitted);
-    whole.max_by_key(schema).or_else(left)
+/// Returns the index of the line to shorten next: the line with the largest schema (the last of
+/// equal schemas), then the last line.
+fn next_to_shorten(texts: &[&ResultText], levels: &[DetailLevel]) -> Option<usize> {
+    let schema = |index: &usize| texts[*index].schema.as_ref().map_or(0, String::len);
+    let with_schema =
+        (0..texts.len()).filter(|index| levels[*index] == DetailLevel::Full && schema(index) > 0);
+    let left = || (0..texts.len()).rev().find(|index| levels[*index] != DetailLevel::Omitted);
+    with_schema.max_by_key(schema).or_else(left)
 }
 
-/// Said at the end.
+/// Returns the closing line.
 fn omitted_text(missing: usize) -> String {
     match missing {
         0 => String::new(),
-        1 => "What 1 tool gives has no room here, or not all of it.\n".to_owned(),
-        more => format!("What {more} tools give has no room here, or not all of it.\n"),
+        1 => "The result of 1 tool is omitted or shortened here.\n".to_owned(),
+        more => format!("The results of {more} tools are omitted or shortened here.\n"),
     }
 }
 
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn schemas_give_way_before_tools() {
+    fn schemas_are_omitted_before_tools() {
         let all = [
             result_text(0, Some("Small."), Some(5)),
             result_text(1, Some("Large\n one."), Some(500)),
@@ -159,7 +161,7 @@ mod tests {
         let whole = write_results(&all, 10_000).0;
         assert!(whole.starts_with(&format!("{HEAD}{small}- t1: Large one. JSON Schema: ")));
         let cut = write_results(&all, whole.len() - 1);
-        let tail = "What 1 tool gives has no room here, or not all of it.\n";
+        let tail = "The result of 1 tool is omitted or shortened here.\n";
         assert_eq!(cut, (format!("{HEAD}{small}- t1: Large one.\n- t2: No schema.\n{tail}"), 1));
         assert_eq!(write_results(&all, 60), (String::new(), 3));
     }
@@ -180,7 +182,7 @@ mod tests {
             let (text, missing) = write_results(&all, room);
             prop_assert!(text.len() <= room);
             prop_assert_eq!(write_results(&all, room), (text.clone(), missing));
-            // More room never tells less.
+            // More room never describes less.
             prop_assert!(write_results(&all, room + 500).1 <= missing);
             let lines = text.lines().filter(|line| line.starts_with("- ")).count();
             prop_assert!(lines + missing >= all.len());

@@ -1,5 +1,8 @@
-//! One own tool while it is made: a typed asynchronous function, what is said of it, and how it may run.
-//! Leaves whether all that is fine to `check`.
+//! Definition of a custom tool: a typed asynchronous function with a description and limits.
+
+mod registered_tool;
+
+pub(super) use registered_tool::RegisteredTool;
 
 use super::super::result::MAX_RESULT_BYTES;
 use super::bounds::{JsonWriteError, write_bounded_json};
@@ -14,10 +17,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A function that a model can call, for [`Tools::register`](super::Tools::register). It is checked there.
+/// Function that a model can call, for [`ToolRegistry::register`](super::ToolRegistry::register).
+/// Registration checks the tool.
 ///
 /// ```
-/// # use caproot::session::{Tool, Tools};
+/// # use caproot::session::{CustomTool, ToolRegistry};
 /// # use schemars::JsonSchema;
 /// # use serde::{Deserialize, Serialize};
 /// /// Adds two numbers.
@@ -33,55 +37,55 @@ use std::time::Duration;
 ///     sum: i64,
 /// }
 ///
-/// let add = Tool::new("add", |Add { a, b }: Add| async move {
+/// let add = CustomTool::new("add", |Add { a, b }: Add| async move {
 ///     let sum = a.checked_add(b).ok_or("the sum is too large")?;
 ///     Ok::<_, &str>(Sum { sum })
 /// });
-/// Tools::new().register(add.in_namespace("calculator"))?;
-/// # Ok::<(), caproot::session::ToolsError>(())
+/// ToolRegistry::new().register(add.in_namespace("calculator"))?;
+/// # Ok::<(), caproot::session::ToolRegistryError>(())
 /// ```
 pub struct CustomTool {
-    pub(super) namespace: Option<String>,
-    pub(super) name: String,
-    /// As given; else the input type's own is taken.
-    pub(super) description: Option<String>,
-    pub(super) input: ToolSchema,
-    pub(super) output: ToolSchema,
-    pub(super) output_description: Option<String>,
-    pub(super) time_limit: Duration,
-    pub(super) external_context: bool,
-    pub(super) handler: ToolHandler,
+    namespace: Option<String>,
+    name: String,
+    /// Description of the program; without it, the doc comment of the input type is used.
+    description: Option<String>,
+    input: ToolSchema,
+    output: ToolSchema,
+    output_description: Option<String>,
+    time_limit: Duration,
+    external_context: bool,
+    handler: ToolHandler,
 }
 
-/// A JSON Schema, and whose.
-pub(super) enum ToolSchema {
-    /// Made from the type, of which this is the doc.
+/// JSON Schema of a tool.
+enum ToolSchema {
+    /// Schema of a type, with the doc comment of the type.
     Derived { schema: Value, doc: Option<String> },
-    /// In place of the type's, whole.
+    /// Schema of the program, which replaces the schema of the type.
     Explicit(Value),
 }
 
-/// The function, from JSON to JSON of at most [`MAX_RESULT_BYTES`].
-pub(super) type ToolHandler =
+/// Function from JSON to JSON of at most [`MAX_RESULT_BYTES`].
+type ToolHandler =
     Arc<dyn Fn(Value) -> BoxFuture<'static, Result<String, ToolFailure>> + Send + Sync>;
 
-/// Why a function gave nothing.
+/// Error of a tool's function.
 #[derive(Debug)]
-pub(super) enum ToolFailure {
-    /// Its input type cannot be read from the arguments.
-    InvalidArguments { path: String, why: String },
-    /// It said so.
+enum ToolFailure {
+    /// The arguments cannot be read as the input type.
+    InvalidArguments { path: String, reason: String },
+    /// The function returned an error.
     FunctionError(String),
-    /// What it gave is over the bound.
+    /// The output exceeds the limit.
     TooLarge,
-    /// What it gave is no JSON.
+    /// JSON cannot represent the output.
     NotJson(String),
 }
 
 impl CustomTool {
-    /// A tool that is this function. The JSON Schema of what it takes is made from the type of its input,
-    /// which is a struct; the doc comment of that type is the tool's description. What its error displays
-    /// as goes to the model.
+    /// Returns a tool that calls a function. The JSON Schema of the arguments is derived from the
+    /// input type, which is a struct. The doc comment of the input type is the description of the
+    /// tool. The model gets the displayed error of the function.
     pub fn new<F, Running, Input, Output, E>(name: &str, function: F) -> Self
     where
         F: Fn(Input) -> Running + Send + Sync + 'static,
@@ -91,17 +95,17 @@ impl CustomTool {
         E: fmt::Display,
     {
         let function = Arc::new(function);
-        // All in the future, so that whoever runs it catches what panics in it.
+        // The future contains all steps, so that a panic of any step is caught.
         let handler = move |arguments: Value| -> BoxFuture<'static, _> {
             let function = function.clone();
             Box::pin(async move {
                 let running = function(read_input::<Input>(arguments)?);
-                let given = running
+                let output = running
                     .await
                     .map_err(|error| ToolFailure::FunctionError(format!("{error:#}")))?;
-                write_bounded_json(&given, MAX_RESULT_BYTES).map_err(|error| match error {
+                write_bounded_json(&output, MAX_RESULT_BYTES).map_err(|error| match error {
                     JsonWriteError::TooLarge => ToolFailure::TooLarge,
-                    JsonWriteError::NotJson(why) => ToolFailure::NotJson(why),
+                    JsonWriteError::NotJson(reason) => ToolFailure::NotJson(reason),
                 })
             })
         };
@@ -119,48 +123,49 @@ impl CustomTool {
         }
     }
 
-    /// In a namespace: a model then calls it by `namespace.name`. Not `skills`.
+    /// Sets the namespace: a model calls the tool by `namespace.name`. `skills` is reserved.
     #[must_use]
     pub fn in_namespace(self, namespace: &str) -> Self {
         Self { namespace: Some(namespace.to_owned()), ..self }
     }
 
-    /// What it does, for the model, in place of the doc of its input's type.
+    /// Sets the description for the model, in place of the doc comment of the input type.
     #[must_use]
     pub fn description(self, description: &str) -> Self {
         Self { description: Some(description.to_owned()), ..self }
     }
 
-    /// The JSON Schema of its arguments, whole, in place of the one of the type: nothing of the latter is
-    /// taken, nor is its doc. The function's input must still be readable from what fits the schema; a
+    /// Sets the JSON Schema of the arguments, in place of the schema and the doc comment of the
+    /// input type. All arguments that fit the schema must be readable as the input type; a
     /// [`Value`] always is.
     #[must_use]
     pub fn input_schema(self, schema: Value) -> Self {
         Self { input: ToolSchema::Explicit(schema), ..self }
     }
 
-    /// The JSON Schema of what it gives, whole, in place of the one of the type. It is told to the model,
-    /// and nothing is held against it.
+    /// Sets the JSON Schema of the output, in place of the schema of the output type. The model
+    /// reads the schema; outputs are not checked.
     #[must_use]
     pub fn output_schema(self, schema: Value) -> Self {
         Self { output: ToolSchema::Explicit(schema), ..self }
     }
 
-    /// What it gives, for the model, in place of the doc of its output's type.
+    /// Sets the description of the output for the model, in place of the doc comment of the output
+    /// type.
     #[must_use]
     pub fn output_description(self, description: &str) -> Self {
         Self { output_description: Some(description.to_owned()), ..self }
     }
 
-    /// How long a call may take, in place of [`TIME_LIMIT`]; at most a day. Then the function is
-    /// dropped where it waits.
+    /// Sets the time limit of a call; at most a day, 1 min by default. A function that exceeds the
+    /// limit is dropped at its next await.
     #[must_use]
     pub fn time_limit(self, limit: Duration) -> Self {
         Self { time_limit: limit, ..self }
     }
 
-    /// Whether strangers wrote what it gives, as of a search of the web; by default not. A model should
-    /// then take nothing in it for an instruction.
+    /// Sets whether third parties wrote the output, such as the results of a web search; false by
+    /// default. A model should follow no instruction in such an output.
     #[must_use]
     pub fn external_context(self, is_external: bool) -> Self {
         Self { external_context: is_external, ..self }
@@ -175,8 +180,16 @@ impl fmt::Debug for CustomTool {
 }
 
 impl ToolSchema {
-    /// A type's. Without references where it can be, since not every platform follows those; and without
-    /// the type's name, which a model has no use for.
+    /// Returns the schema, and the doc comment of its type.
+    fn into_parts(self) -> (Value, Option<String>) {
+        match self {
+            Self::Derived { schema, doc } => (schema, doc),
+            Self::Explicit(schema) => (schema, None),
+        }
+    }
+
+    /// Derives the schema of a type. References are inlined if possible, as not every platform
+    /// supports them. The title is removed, as a model does not need the name of the type.
     fn derive_for<T: JsonSchema>(mut settings: SchemaSettings) -> Self {
         settings.meta_schema = None;
         settings.inline_subschemas = true;
@@ -190,6 +203,6 @@ impl ToolSchema {
 fn read_input<Input: DeserializeOwned>(arguments: Value) -> Result<Input, ToolFailure> {
     serde_path_to_error::deserialize(arguments).map_err(|error| ToolFailure::InvalidArguments {
         path: error.path().to_string(),
-        why: error.inner().to_string(),
+        reason: error.inner().to_string(),
     })
 }

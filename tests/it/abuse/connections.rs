@@ -1,4 +1,4 @@
-//! As many connections, streams and calls as may be, and that one caller does not take them all.
+//! Limits on connections, streams and calls: the totals, and the share of one caller.
 
 use std::fs;
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::{Victim, client_from, command, root, serves, until};
+use super::{Victim, client_from, is_served, root, serve_command, wait_until};
 use crate::binary::Serving;
 use crate::fixture::{Fixture, is_root};
 use crate::harness::{Daemon, Setup, assert_refused, in_time, list_request, refusal, selected};
@@ -26,17 +26,17 @@ async fn further_connections_wait_until_one_is_closed() {
     let victim = Victim::new(&fixture, "max_connections: 3").await;
     let other = client_from("127.0.0.2", victim.address).await;
     let silent = TcpStream::connect(victim.address).expect("a connection");
-    until("all places are taken", || victim.descriptors() > 12).await;
+    wait_until("all connection permits are taken", || victim.open_descriptors() > 12).await;
     let waiting = async {
         let begun = Instant::now();
-        // The kernel connects it; it is its request that waits.
+        // The kernel completes the connection at once: the request waits.
         let mut client = client_from("127.0.0.3", victim.address).await;
-        assert!(serves(&mut client).await);
+        assert!(is_served(&mut client).await);
         begun.elapsed()
     };
     let closing = async {
         for _ in 0..20 {
-            victim.is_served().await;
+            victim.assert_served().await;
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         drop(silent);
@@ -45,11 +45,13 @@ async fn further_connections_wait_until_one_is_closed() {
     let (waited, closed) = tokio::join!(waiting, closing);
     assert!(waited >= Duration::from_millis(200), "{waited:?}, closed at {closed:?}");
     drop(other);
-    victim.end().await;
+    victim.stop().await;
 }
 
-/// A copy of the client that other users may run, or nothing where that cannot be had.
-fn as_another_user(fixture: &Fixture) -> Option<impl Fn(&str) -> Command + use<>> {
+/// Returns a builder of client commands that run as another user, or `None` if this is impossible.
+///
+/// The commands run a copy of the binary that other users may execute.
+fn other_user_command(fixture: &Fixture) -> Option<impl Fn(&str) -> Command + use<>> {
     let binary = fixture.path("caproot");
     let run = move |endpoint: &str| {
         let mut command = Command::new("setpriv");
@@ -58,78 +60,82 @@ fn as_another_user(fixture: &Fixture) -> Option<impl Fn(&str) -> Command + use<>
         command
     };
     if !is_root() {
-        println!("SKIPPED: only root can be two users, so nobody stands beside a greedy one");
+        println!("SKIPPED: only root can run a client as a second user");
         return None;
     }
     fs::copy(env!("CARGO_BIN_EXE_caproot"), fixture.path("caproot")).expect("a copy");
     fs::set_permissions(fixture.top(), fs::Permissions::from_mode(0o755)).expect("chmod");
     let tried = run("unix:/nonexistent").output();
     if !tried.is_ok_and(|tried| tried.status.code() == Some(3)) {
-        println!("SKIPPED: no setpriv, or the temporary directory is closed to other users");
+        println!(
+            "SKIPPED: setpriv(1) is missing, or other users cannot enter the temporary directory"
+        );
         return None;
     }
     Some(run)
 }
 
 #[tokio::test]
-async fn one_user_leaves_room_for_another() {
+async fn a_greedy_user_does_not_lock_out_another() {
     let fixture = Fixture::new("skill root/a\ndir run");
-    let Some(other) = as_another_user(&fixture) else { return };
+    let Some(other) = other_user_command(&fixture) else { return };
     let socket = fixture.path("run/c.sock");
     let listen = format!("unix:{}", socket.display());
-    let mut serve = command(&fixture, "max_connections_per_caller: 20");
+    let mut serve = serve_command(&fixture, "max_connections_per_caller: 20");
     let serving = Serving::of(serve.args(["--listen", &listen]));
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("chmod");
     let connect = || UnixStream::connect(&socket).expect("a connection");
     let greedy: Vec<_> = (0..60).map(|_| connect()).collect();
-    let fds = || fs::read_dir(format!("/proc/{}/fd", serving.pid())).expect("alive").count();
-    until("the others are closed", || (20..50).contains(&fds())).await;
-    // Of the greedy one himself none is served any more.
-    let status = |command: &mut Command| command.output().expect("it runs").status.code();
+    let fds =
+        || fs::read_dir(format!("/proc/{}/fd", serving.pid())).expect("a running process").count();
+    wait_until("the excess connections are closed", || (20..50).contains(&fds())).await;
+    // The greedy user gets no further connections.
+    let status = |command: &mut Command| command.output().expect("the command runs").status.code();
     let mut own = Command::new(env!("CARGO_BIN_EXE_caproot"));
     own.args(["list", "--endpoint", &listen]).env_clear();
-    // He is turned away before he said anything, or while he says it.
-    let turned_away = status(&mut own);
-    assert!(matches!(turned_away, Some(3 | 6)), "{turned_away:?}");
+    // The daemon closes the connection before or while the client writes.
+    let rejected = status(&mut own);
+    assert!(matches!(rejected, Some(3 | 6)), "{rejected:?}");
     for _ in 0..5 {
         assert_eq!(status(&mut other(&listen)), Some(0));
     }
     drop(greedy);
     let begun = Instant::now();
     while status(&mut own) != Some(0) {
-        assert!(begun.elapsed() < crate::harness::HANG, "places come back");
+        assert!(begun.elapsed() < crate::harness::HANG, "connections are freed");
     }
     let (code, log) = serving.terminated().await;
     assert_eq!(code, Some(0), "{log}");
-    let said = log.lines().filter(|line| line.contains("max_connections_per_caller is 20"));
-    assert!(said.clone().count() == 1 && said.clone().all(|line| line.contains("uid 0")), "{log}");
+    let lines = log.lines().filter(|line| line.contains("max_connections_per_caller is 20"));
+    assert!(lines.clone().count() == 1, "{log}");
+    assert!(lines.clone().all(|line| line.contains("uid 0")), "{log}");
 }
 
-/// Whether the limits of processes can be set here.
+/// Whether prlimit(1) can set the limits of processes here.
 fn has_prlimit() -> bool {
     let has = Command::new("prlimit").arg("true").status().is_ok_and(|status| status.success());
     if !has {
-        println!("SKIPPED: no prlimit, so files cannot be made to run out");
+        println!("SKIPPED: prlimit(1) is missing, so open files cannot be limited");
     }
     has
 }
 
 #[tokio::test]
-async fn connections_leave_files_for_the_rest() {
+async fn the_connection_limit_leaves_descriptors_for_other_files() {
     if !has_prlimit() {
         return;
     }
     let fixture = Fixture::new("skill root/a");
-    let serve = command(&fixture, "");
+    let serve = serve_command(&fixture, "");
     let mut limited = Command::new("prlimit");
     limited.arg("--nofile=60:60").arg(serve.get_program()).args(serve.get_args()).env_clear();
-    let victim = Victim::of(&mut limited).await;
+    let victim = Victim::start_command(&mut limited).await;
     let executor = in_time(victim.good.client.clone().get_executor(GetExecutorRequest {})).await;
     let limits = executor.expect("an answer").into_inner().limits.expect("limits");
     assert_eq!(limits.max_connections, 30);
     let silent: Vec<_> =
         (0..100).map(|_| TcpStream::connect(victim.address).expect("a connection")).collect();
-    until("all places are taken", || victim.descriptors() > 35).await;
+    wait_until("all connection permits are taken", || victim.open_descriptors() > 35).await;
     fixture.write("root/b/SKILL.md", skill("b", "Found while there is little room."));
     let listed = async {
         while victim.good.list(&[root()]).await.skills.len() < 2 {
@@ -137,14 +143,14 @@ async fn connections_leave_files_for_the_rest() {
         }
     };
     in_time(listed).await;
-    assert!(victim.descriptors() < 60, "{}", victim.descriptors());
+    assert!(victim.open_descriptors() < 60, "{}", victim.open_descriptors());
     drop(silent);
-    let log = victim.end().await;
+    let log = victim.stop().await;
     assert!(log.contains("only 60 files may be open at once"), "{log}");
 }
 
 #[tokio::test]
-async fn accepting_goes_on_after_it_failed() {
+async fn accepting_continues_after_descriptors_ran_out() {
     if !has_prlimit() {
         return;
     }
@@ -156,25 +162,25 @@ async fn accepting_goes_on_after_it_failed() {
         command.args([format!("--pid={pid}"), format!("--nofile={files}:")]);
         assert!(command.status().expect("prlimit").success());
     };
-    allow(victim.descriptors());
+    allow(victim.open_descriptors());
     let before = processor_time(pid);
     let silent: Vec<_> =
         (0..20).map(|_| TcpStream::connect(victim.address).expect("a connection")).collect();
     tokio::time::sleep(Duration::from_secs(2)).await;
     let spent = processor_time(pid).saturating_sub(before);
-    println!("{spent:?} of processor time in 2 s in which nothing could be accepted");
-    assert!(spent < Duration::from_secs(1), "it waits: {spent:?} in 2 s");
+    println!("{spent:?} of processor time in 2 s without free descriptors");
+    assert!(spent < Duration::from_secs(1), "accepting does not spin: {spent:?} in 2 s");
     allow(1_024);
     let mut late = client_from("127.0.0.1", victim.address).await;
     assert!(in_time(late.get_executor(GetExecutorRequest {})).await.is_ok());
     drop((silent, late));
-    let log = victim.end().await;
-    let said = log.lines().filter(|line| line.contains("accepting a connection failed"));
-    assert!((1..=3).contains(&said.count()), "said, but seldom: {log}");
+    let log = victim.stop().await;
+    let warnings = log.lines().filter(|line| line.contains("accepting a connection failed"));
+    assert!((1..=3).contains(&warnings.count()), "a rate-limited warning: {log}");
 }
 
 #[tokio::test]
-async fn streams_of_one_caller() {
+async fn streams_are_limited_in_total_and_per_caller() {
     let fixture = Fixture::new("skill root/a");
     let limits = Limits { max_streams: 3, max_streams_per_caller: 2, ..Limits::default() };
     let daemon = Daemon::start(Setup { limits, ..Setup::allowing([fixture.path("root")]) }).await;
@@ -197,7 +203,7 @@ async fn streams_of_one_caller() {
     assert_eq!(refused.metadata["limit_name"], "max_streams");
     drop(first);
     let back = async {
-        // The daemon learns of the end in its own time.
+        // The daemon notices the dropped stream with a delay.
         while other.watch_skills(request.clone()).await.is_err() {
             tokio::task::yield_now().await;
         }
@@ -207,13 +213,13 @@ async fn streams_of_one_caller() {
 }
 
 #[tokio::test]
-async fn calls_of_one_caller() {
+async fn calls_are_limited_per_caller() {
     let fixture = Fixture::new("skill root/a");
     let limits = Limits { max_calls: 3, max_calls_per_caller: 2, ..Limits::default() };
     let setup = Setup { limits, ..Setup::publishing("r", fixture.path("root")) };
     let daemon = Daemon::start(setup).await;
     let address: std::net::SocketAddr = daemon.address.parse().expect("an address");
-    // Streams of health are calls that do not end.
+    // Health watches are calls that do not end.
     let endpoint = tonic::transport::Endpoint::new(format!("http://{address}"));
     let channel = endpoint.expect("an address").connect().await.expect("a connection");
     let mut health = HealthClient::new(channel);
@@ -229,10 +235,10 @@ async fn calls_of_one_caller() {
     assert_eq!(refused.metadata["limit_name"], "max_calls_per_caller");
     assert_eq!(refused.metadata["limit"], "2");
     let mut other = client_from("127.0.0.2", address).await;
-    assert!(serves(&mut other).await);
-    // Streams of changes have places of their own.
+    assert!(is_served(&mut other).await);
+    // Watch streams have permits of their own.
     let stream = in_time(other.watch_skills(watching(vec![root()]))).await.expect("a stream");
-    assert!(serves(&mut other).await);
+    assert!(is_served(&mut other).await);
     open.pop();
     let back = async {
         while daemon.try_list(list_request(&[root()])).await.is_err() {

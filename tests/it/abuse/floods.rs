@@ -1,4 +1,4 @@
-//! Floods on connections of which HTTP/2 has begun, and on ones where it never does.
+//! Floods of HTTP/2 frames, and of bytes that are not HTTP/2.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,81 +7,93 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::raw::{
-    CONTINUATION, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, HEADERS, Heard, PING, RST_STREAM,
-    Raw, SETTINGS, call, fill, frame, header,
+use super::raw_http2::{
+    CONTINUATION, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, HEADERS, PING, RST_STREAM,
+    RawConnection, ReceivedFrames, SETTINGS, call, fill_unread, frame, header,
 };
-use super::{Victim, until};
+use super::{Victim, wait_until};
 use crate::fixture::Fixture;
 use crate::harness::extent;
 
 const LIST: &str = "/caproot.v1.CapabilityService/ListSkills";
 const ATTACKERS: usize = 2;
-/// How often somebody else is served while the flood goes on.
+/// How many lists the well-behaved client gets during a flood.
 const LISTS: usize = 30;
 
-/// Floods a daemon on a few connections, again and again, until others were served often and each
-/// attacker was through at least once and for so long; gives what was heard.
+/// Floods a daemon on a few connections, again and again. Returns the results of all rounds.
+///
+/// The flood ends after `min_duration`, when the well-behaved client got [`LISTS`] lists and each
+/// attacker has finished at least one round.
 async fn flood<T: Send + 'static>(
-    what: &str,
-    lasting: Duration,
+    name: &str,
+    min_duration: Duration,
     attack: impl Fn(SocketAddr) -> T + Send + Sync + 'static,
 ) -> Vec<T> {
-    flood_of_calls(what, 0, lasting, attack).await
+    flood_calls(name, 0, min_duration, attack).await
 }
 
-/// The same where each attacker may have so many calls under way.
-async fn flood_of_calls<T: Send + 'static>(
-    what: &str,
+/// Floods a daemon like [`flood`], with up to `calls` calls in flight per attacker.
+async fn flood_calls<T: Send + 'static>(
+    name: &str,
     calls: u64,
-    lasting: Duration,
+    min_duration: Duration,
     attack: impl Fn(SocketAddr) -> T + Send + Sync + 'static,
 ) -> Vec<T> {
     let fixture = Fixture::new("skill root/a");
     let mut victim = Victim::new(&fixture, "").await;
-    victim.calls = 2 * ATTACKERS as u64 * calls;
+    victim.max_open_calls = 2 * ATTACKERS as u64 * calls;
     let (attack, enough) = (Arc::new(attack), Arc::new(AtomicBool::new(false)));
     let rounds = Arc::new(AtomicUsize::new(0));
     let attackers = (0..ATTACKERS).map(|_| {
         let (attack, enough, rounds) = (attack.clone(), enough.clone(), rounds.clone());
         let address = victim.address;
         thread::spawn(move || {
-            let mut heard = Vec::new();
+            let mut received = Vec::new();
             while !enough.load(Ordering::Relaxed) {
-                heard.push(attack(address));
+                received.push(attack(address));
                 rounds.fetch_add(1, Ordering::Relaxed);
             }
-            heard
+            received
         })
     });
     let attackers: Vec<_> = attackers.collect();
     let (begun, mut lists) = (Instant::now(), 0);
-    while lists < LISTS || begun.elapsed() < lasting || rounds.load(Ordering::Relaxed) < ATTACKERS {
-        victim.is_served().await;
+    while lists < LISTS
+        || begun.elapsed() < min_duration
+        || rounds.load(Ordering::Relaxed) < ATTACKERS
+    {
+        victim.assert_served().await;
         lists += 1;
     }
     enough.store(true, Ordering::Relaxed);
-    until("every attacker ends", || attackers.iter().all(thread::JoinHandle::is_finished)).await;
-    let heard = attackers.into_iter().flat_map(|attacker| attacker.join().expect("no panic"));
-    let heard: Vec<_> = heard.collect();
-    println!("{what}: {lists} lists during {} rounds in {:?}", heard.len(), begun.elapsed());
-    victim.assert_unharmed(what).await;
-    victim.end().await;
-    heard
+    wait_until("every attacker has ended", || {
+        attackers.iter().all(thread::JoinHandle::is_finished)
+    })
+    .await;
+    let received = attackers.into_iter().flat_map(|attacker| attacker.join().expect("no panic"));
+    let received: Vec<_> = received.collect();
+    println!("{name}: {lists} lists during {} rounds in {:?}", received.len(), begun.elapsed());
+    victim.assert_unharmed(name).await;
+    victim.stop().await;
+    received
 }
 
-/// Sends one thing after the other until the daemon has enough, or for so many times.
-fn until_closed(address: SocketAddr, times: u32, part: impl Fn(u32) -> Vec<u8>) -> Heard {
-    let Ok(mut raw) = Raw::open(address) else { return Heard::default() };
-    // The first error is the daemon's end of the connection.
+/// Sends up to `times` parts, until the daemon closes the connection. Returns the daemon's frames.
+fn send_until_closed(
+    address: SocketAddr,
+    times: u32,
+    part: impl Fn(u32) -> Vec<u8>,
+) -> ReceivedFrames {
+    let Ok(mut raw) = RawConnection::open(address) else { return ReceivedFrames::default() };
+    // The first error means that the daemon closed the connection.
     let _ = (0..times).try_for_each(|n| raw.send(&part(n)));
-    raw.end()
+    raw.finish()
 }
 
 #[tokio::test]
-async fn calls_that_are_taken_back() {
-    let heard = flood("rapid reset", Duration::ZERO, |address| {
-        until_closed(address, 200, |n| {
+async fn rapid_resets_are_stopped() {
+    let received = flood("rapid reset", Duration::ZERO, |address| {
+        send_until_closed(address, 200, |n| {
             let pairs = (0..100).flat_map(|m| {
                 let stream = (n * 100 + m) * 2 + 1;
                 let headers = frame(HEADERS, END_HEADERS | END_STREAM, stream, &call(LIST));
@@ -90,14 +102,14 @@ async fn calls_that_are_taken_back() {
             pairs.collect()
         })
     });
-    // A connection may be reset before GOAWAY was read.
-    assert!(heard.await.iter().any(|h| h.goaway == Some(ENHANCE_YOUR_CALM)));
+    // A connection may be reset before the client reads GOAWAY.
+    assert!(received.await.iter().any(|frames| frames.goaway == Some(ENHANCE_YOUR_CALM)));
 }
 
 #[tokio::test]
-async fn ten_thousand_headers() {
-    let heard = flood("10,000 headers", Duration::ZERO, |address| {
-        until_closed(address, 1, |_| {
+async fn ten_thousand_headers_are_rejected() {
+    let received = flood("10,000 headers", Duration::ZERO, |address| {
+        send_until_closed(address, 1, |_| {
             let mut block = call(LIST);
             (0..10_000).for_each(|n| block.extend(header(&format!("x-{n}"), "value")));
             let mut parts = block.chunks(16_384);
@@ -107,46 +119,46 @@ async fn ten_thousand_headers() {
             bytes
         })
     });
-    assert!(heard.await.iter().any(|h| h.goaway.is_some_and(|code| code != 0)));
+    assert!(received.await.iter().any(|frames| frames.goaway.is_some_and(|code| code != 0)));
 }
 
 #[tokio::test]
-async fn headers_without_an_end() {
-    let heard = flood("CONTINUATION flood", Duration::ZERO, |address| {
-        until_closed(address, 100_000, |n| match n {
+async fn endless_continuation_frames_are_stopped() {
+    let received = flood("CONTINUATION flood", Duration::ZERO, |address| {
+        send_until_closed(address, 100_000, |n| match n {
             0 => frame(HEADERS, END_STREAM, 1, &call(LIST)),
             n => frame(CONTINUATION, 0, 1, &header("x", &n.to_string())),
         })
     });
-    assert!(heard.await.iter().any(|h| h.goaway == Some(ENHANCE_YOUR_CALM)));
+    assert!(received.await.iter().any(|frames| frames.goaway == Some(ENHANCE_YOUR_CALM)));
 }
 
 #[tokio::test]
-async fn pings_that_are_answered() {
-    let heard = flood("PING flood", Duration::ZERO, |address| {
-        until_closed(address, 100, |_| frame(PING, 0, 0, &[7; 8]).repeat(100))
+async fn pings_are_answered_within_bounds() {
+    let received = flood("PING flood", Duration::ZERO, |address| {
+        send_until_closed(address, 100, |_| frame(PING, 0, 0, &[7; 8]).repeat(100))
     });
-    // Nothing wrong was done.
-    for heard in heard.await {
-        assert_eq!((heard.pongs, heard.goaway.unwrap_or(0)), (10_000, 0), "{heard:?}");
+    // Pings are legal: each is acknowledged, without GOAWAY.
+    for received in received.await {
+        assert_eq!((received.pongs, received.goaway.unwrap_or(0)), (10_000, 0), "{received:?}");
     }
 }
 
 #[tokio::test]
-async fn pings_and_settings_whose_answers_nobody_reads() {
+async fn unread_acknowledgements_take_bounded_memory() {
     flood("unread PING flood", Duration::ZERO, |address| {
-        fill(address, &frame(PING, 0, 0, &[7; 8]).repeat(1_000)).is_ok()
+        fill_unread(address, &frame(PING, 0, 0, &[7; 8]).repeat(1_000)).is_ok()
     })
     .await;
     flood("unread SETTINGS flood", Duration::ZERO, |address| {
-        fill(address, &frame(SETTINGS, 0, 0, &[]).repeat(1_000)).is_ok()
+        fill_unread(address, &frame(SETTINGS, 0, 0, &[]).repeat(1_000)).is_ok()
     })
     .await;
 }
 
-/// On connections that stay open, so that all of it is there at once.
+/// The connections stay open, so that the daemon has all calls at once.
 #[tokio::test]
-async fn calls_whose_answers_nobody_reads() {
+async fn unread_responses_take_bounded_memory() {
     let fixture = Fixture::new("skill root/a");
     let victim = Victim::new(&fixture, "").await;
     let mut bytes = Vec::new();
@@ -156,33 +168,33 @@ async fn calls_whose_answers_nobody_reads() {
     let bytes = Arc::new(bytes);
     let attackers = (0..ATTACKERS).map(|_| {
         let (address, bytes) = (victim.address, bytes.clone());
-        tokio::task::spawn_blocking(move || fill(address, &bytes).expect("a connection"))
+        tokio::task::spawn_blocking(move || fill_unread(address, &bytes).expect("a connection"))
     });
     let open = futures_util::future::join_all(attackers).await;
     for _ in 0..LISTS {
-        victim.is_served().await;
+        victim.assert_served().await;
     }
     drop(open);
     victim.assert_unharmed("unread calls").await;
-    victim.end().await;
+    victim.stop().await;
 }
 
 #[tokio::test]
-async fn calls_whose_requests_never_come() {
-    let heard = flood_of_calls("half requests", 1_024, Duration::ZERO, |address| {
-        until_closed(address, 1, |_| {
+async fn calls_without_a_request_body_are_limited() {
+    let received = flood_calls("half requests", 1_024, Duration::ZERO, |address| {
+        send_until_closed(address, 1, |_| {
             let streams = (0..1_030).map(|n| n * 2 + 1);
             streams.flat_map(|stream| frame(HEADERS, END_HEADERS, stream, &call(LIST))).collect()
         })
     });
-    assert!(heard.await.iter().any(|h| h.refused == 6), "1,024 at once");
+    assert!(received.await.iter().any(|frames| frames.refused == 6), "at most 1,024 calls at once");
 }
 
 #[tokio::test]
-async fn garbage() {
-    // Repeatable, and no two rounds alike.
+async fn random_frames_do_no_harm() {
+    // Each round has its own seed, so a run is repeatable and no two rounds are alike.
     let seed = AtomicUsize::new(1);
-    let heard = flood("garbage", Duration::from_secs(extent(2, 10)), move |address| {
+    let received = flood("garbage", Duration::from_secs(extent(2, 10)), move |address| {
         let mut state = seed.fetch_add(1, Ordering::Relaxed) as u64;
         let mut random = move || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -190,38 +202,38 @@ async fn garbage() {
         };
         let garbage: Vec<u8> = (0..50_000).map(|_| random()).collect();
         match garbage[0] % 4 {
-            0 => before_http(address, &garbage).is_ok(),
+            0 => send_non_http2(address, &garbage).is_ok(),
             // Frames of every kind, with wrong sizes, flags and streams.
             1 => {
                 let frames = garbage.chunks_exact(40).flat_map(|part| {
                     frame(part[0] % 12, part[1], u32::from(part[2] % 8), &part[3..])
                 });
                 let frames: Vec<u8> = frames.collect();
-                until_closed(address, 1, |_| frames.clone()).goaway.is_some()
+                send_until_closed(address, 1, |_| frames.clone()).goaway.is_some()
             }
-            // Headers that are none.
+            // Random bytes as a header block.
             2 => {
                 let block = garbage[..1_000].to_vec();
                 let bytes = frame(HEADERS, END_HEADERS | END_STREAM, 1, &block);
-                until_closed(address, 1, |_| bytes.clone()).goaway.is_some()
+                send_until_closed(address, 1, |_| bytes.clone()).goaway.is_some()
             }
-            _ => until_closed(address, 1, |_| garbage.clone()).goaway.is_some(),
+            _ => send_until_closed(address, 1, |_| garbage.clone()).goaway.is_some(),
         }
     });
-    let heard = heard.await;
-    assert!(heard.len() > 20, "{}", heard.len());
+    let received = received.await;
+    assert!(received.len() > 20, "{}", received.len());
 }
 
-/// Sends what is no HTTP/2 at all; the daemon hangs up.
-fn before_http(address: SocketAddr, garbage: &[u8]) -> io::Result<()> {
+/// Sends bytes that are not HTTP/2, and checks that the daemon closes the connection.
+fn send_non_http2(address: SocketAddr, garbage: &[u8]) -> io::Result<()> {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect(address)?;
     stream.set_read_timeout(Some(crate::harness::HANG))?;
-    // It may hang up before it has read all of it.
+    // The daemon may close the connection before it has read everything.
     drop(stream.write_all(garbage));
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {
-        // Or it says that this is not for it.
+        // The daemon may reply that it does not support this version of HTTP.
         Ok(_) => assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 505 "), "{answer:?}"),
         Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}"),
     }
@@ -229,13 +241,13 @@ fn before_http(address: SocketAddr, garbage: &[u8]) -> io::Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_no_http() {
-    let heard = flood("garbage preface", Duration::ZERO, |address| {
+async fn a_connection_without_http2_is_closed() {
+    let received = flood("garbage preface", Duration::ZERO, |address| {
         let sent =
             ["GET / HTTP/1.1\r\nHost: caproot.test\r\n\r\n", "PRI * HTTP/1.0\r\n\r\nSM\r\n\r\n"];
         for text in sent {
-            before_http(address, &text.repeat(3).into_bytes()).expect("a connection");
+            send_non_http2(address, &text.repeat(3).into_bytes()).expect("a connection");
         }
     });
-    assert!(heard.await.len() >= ATTACKERS);
+    assert!(received.await.len() >= ATTACKERS);
 }

@@ -1,4 +1,4 @@
-//! Memory under load that goes on: it grows to what the bounds allow and stays there.
+//! Memory under continuous load: it grows up to the bounds and stays there.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::replica::Replica;
 const MIB: u64 = 1 << 20;
 
 #[tokio::test]
-async fn paging_through_a_large_file() {
+async fn paging_through_a_large_file_takes_bounded_memory() {
     let size = extent(MIB << 8, MIB << 10);
     let fixture = Fixture::new(&format!("skill root/a\nsparse {size} root/a/large"));
     let victim = Victim::new(&fixture, "max_file_bytes: 2GiB").await;
@@ -26,7 +26,7 @@ async fn paging_through_a_large_file() {
         let page = victim.good.read(request.clone()).await.expect("a page");
         read += bytes_of(&page).len() as u64;
         if read % (size / 8) == 0 {
-            sizes.push(victim.resident());
+            sizes.push(victim.resident_kib());
         }
         if page.next_cursor.is_empty() {
             break;
@@ -34,18 +34,21 @@ async fn paging_through_a_large_file() {
         request = ReadResourceRequest { cursor: page.next_cursor, ..request };
     }
     assert_eq!(read, size);
-    println!("{size} bytes in pages of 1 MiB: {} KiB before, then {sizes:?}", victim.before);
+    println!(
+        "{size} bytes in pages of 1 MiB: {} KiB before, then {sizes:?}",
+        victim.resident_before
+    );
     victim.assert_unharmed("a large file in pages").await;
-    victim.end().await;
+    victim.stop().await;
 }
 
-/// Opens calls or streams on a connection that takes their answers as far as `window` goes.
-struct Taker {
+/// Connection whose calls take at most one flow-control window of each response.
+struct WindowedClient {
     client: h2::client::SendRequest<Bytes>,
     open: Vec<(h2::client::ResponseFuture, h2::SendStream<Bytes>)>,
 }
 
-impl Taker {
+impl WindowedClient {
     async fn new(victim: &Victim, window: u32) -> Self {
         let stream = tokio::net::TcpStream::connect(victim.address).await.expect("a connection");
         let mut builder = h2::client::Builder::new();
@@ -59,114 +62,115 @@ impl Taker {
         let uri = format!("http://caproot.test/caproot.v1.CapabilityService/{method}");
         let request = http::Request::post(uri).header("content-type", "application/grpc");
         let request = request.header("te", "trailers").body(()).expect("a request");
-        self.client = in_time(self.client.clone().ready()).await.expect("room for a call");
-        let (answer, mut sending) = self.client.send_request(request, false).expect("it is sent");
+        self.client = in_time(self.client.clone().ready()).await.expect("a free HTTP/2 stream");
+        let (answer, mut sending) =
+            self.client.send_request(request, false).expect("the request is sent");
         let message = message.encode_to_vec();
         let len = u32::try_from(message.len()).expect("short").to_be_bytes();
         let message = [&[0][..], &len, &message].concat();
-        sending.send_data(message.into(), true).expect("it is sent");
+        sending.send_data(message.into(), true).expect("the request is sent");
         self.open.push((answer, sending));
     }
 }
 
 #[tokio::test]
-async fn a_thousand_streams_that_nobody_reads() {
-    // More than HTTP/2 lets through before it is read.
+async fn a_thousand_unread_streams_take_bounded_memory() {
+    // More skills than fit into the HTTP/2 window of an unread stream.
     let fixture = Fixture::new("repeat 300 skill root/s{}");
     let victim = Victim::new(&fixture, "").await;
     let mut reader = Replica::open(&victim.good, watching(vec![root()])).await;
     reader.step().await;
     let mut unread = Vec::new();
     for _ in 0..10 {
-        let mut taker = Taker::new(&victim, 65_535).await;
+        let mut client = WindowedClient::new(&victim, 65_535).await;
         for _ in 0..100 {
-            taker.call("WatchSkills", &watching(vec![root()])).await;
+            client.call("WatchSkills", &watching(vec![root()])).await;
         }
-        for (answer, _) in &mut taker.open {
+        for (answer, _) in &mut client.open {
             assert_eq!(in_time(answer).await.expect("a stream").status(), 200);
         }
-        unread.push(taker);
+        unread.push(client);
     }
-    let opened = victim.resident();
-    // The long form lasts longer than a reader may be stuck in the middle of a state.
+    let opened = victim.resident_kib();
+    // The long form exceeds the time after which a stream stuck within a state is ended.
     let lasting = Duration::from_secs(extent(3, 14));
     let (begun, mut sizes, mut n) = (Instant::now(), Vec::new(), 0_usize);
     while begun.elapsed() < lasting {
         for _ in 0..10 {
-            let says = format!("Change {n}.");
+            let description = format!("Change {n}.");
             let name = format!("s{:03}", n % 300);
-            fixture.replace(&format!("root/{name}/SKILL.md"), skill(&name, &says));
-            while reader.skills[&format!("skill://r/{name}")].description != says {
+            fixture.replace(&format!("root/{name}/SKILL.md"), skill(&name, &description));
+            while reader.skills[&format!("skill://r/{name}")].description != description {
                 reader.change().await;
             }
             n += 1;
         }
-        sizes.push(victim.resident());
+        sizes.push(victim.resident_kib());
     }
     let (first, second) = sizes.split_at(sizes.len() / 2);
-    let most = |sizes: &[u64]| sizes.iter().copied().max().expect("many");
-    let each = (most(&sizes) - victim.before) / 1_000;
+    let most = |sizes: &[u64]| sizes.iter().copied().max().expect("at least one sample");
+    let each = (most(&sizes) - victim.resident_before) / 1_000;
     println!(
         "1,000 unread streams, {n} changes: {} KiB before, {opened} opened, {} at most in the first \
          half, {} in the second; {each} KiB a stream",
-        victim.before,
+        victim.resident_before,
         most(first),
         most(second)
     );
     assert!(each < 192, "{each} KiB a stream");
     assert!(most(second) <= most(first) + most(first) / 20, "{sizes:?}");
     drop((unread, reader));
-    victim.is_served().await;
-    victim.end().await;
+    victim.assert_served().await;
+    victim.stop().await;
 }
 
 #[tokio::test]
-async fn answers_that_nobody_takes() {
+async fn unread_pages_take_bounded_memory() {
     let fixture = Fixture::new("skill root/a\nsparse 8388608 root/a/large");
     let victim = Victim::new(&fixture, "").await;
     let mut request = read_request(&root(), "skill://r/a", "skill://r/a/large");
     request.max_bytes = 1 << 20;
     victim.good.read(request.clone()).await.expect("a page");
-    let mut takers = Vec::new();
-    // Nothing at all, and a byte of each.
+    let mut clients = Vec::new();
+    // The client takes no byte, or one byte, of each response.
     for window in [0, 1] {
-        let mut taker = Taker::new(&victim, window).await;
+        let mut client = WindowedClient::new(&victim, window).await;
         for _ in 0..500 {
-            taker.call("ReadResource", &request).await;
+            client.call("ReadResource", &request).await;
         }
-        for (answer, _) in &mut taker.open {
+        for (answer, _) in &mut client.open {
             assert_eq!(in_time(answer).await.expect("an answer").status(), 200);
         }
-        // Who asks from elsewhere gets pages of the same size.
+        // A caller at another address gets pages of the same size.
         let mut other = super::client_from("127.0.0.2", victim.address).await;
         in_time(other.read_resource(request.clone())).await.expect("a page");
-        takers.push(taker);
+        clients.push(client);
     }
-    // What may be held, and what is read at once.
-    let held = victim.resident().saturating_sub(victim.before) >> 10;
-    println!("1,000 answers of 1 MiB that nobody takes: {held} MiB");
-    assert!(held < 128 + 64 + 24, "{held} MiB");
-    drop(takers);
-    let bound = victim.before + victim.before / 5 + SPARE_KIB;
-    super::until("it is given back", || victim.resident() <= bound).await;
-    println!("given back: {} KiB before, {} after", victim.before, victim.resident());
+    // The buffered bytes of all callers, the concurrent reads and a margin.
+    let growth = victim.resident_kib().saturating_sub(victim.resident_before) >> 10;
+    println!("1,000 unread responses of 1 MiB: {growth} MiB");
+    assert!(growth < 128 + 64 + 24, "{growth} MiB");
+    drop(clients);
+    let bound = victim.resident_before + victim.resident_before / 5 + SPARE_KIB;
+    super::wait_until("the memory is freed", || victim.resident_kib() <= bound).await;
+    println!("freed: {} KiB before, {} after", victim.resident_before, victim.resident_kib());
     victim.good.read(request).await.expect("a page");
-    victim.end().await;
+    victim.stop().await;
 }
 
 #[tokio::test]
-async fn connections_that_are_kept_for_nothing() {
+async fn idle_connections_take_little_memory() {
     let fixture = Fixture::new("skill root/a");
     let victim = Victim::new(&fixture, "").await;
     let mut idle = Vec::new();
     for _ in 0..250 {
         let mut client = super::client_from("127.0.0.1", victim.address).await;
-        assert!(super::serves(&mut client).await);
+        assert!(super::is_served(&mut client).await);
         idle.push(client);
     }
-    let each = victim.resident().saturating_sub(victim.before) / 250;
-    println!("250 connections that were used once: {each} KiB each");
+    let each = victim.resident_kib().saturating_sub(victim.resident_before) / 250;
+    println!("250 idle connections: {each} KiB each");
     assert!(each < 96, "{each} KiB each");
     drop(idle);
-    victim.end().await;
+    victim.stop().await;
 }

@@ -1,13 +1,13 @@
-//! Clients that mean harm, against the real binary: whatever they do costs the daemon next to nothing,
-//! and whoever else is there is served all the while.
+//! Hostile clients against the real binary. Attacks cost the daemon little memory, and other
+//! clients are served during each attack.
 
+mod abandoned_reads;
 mod connections;
-mod files;
 mod floods;
+mod invalid_requests;
 mod memory;
-mod raw;
-mod refusals;
-mod silence;
+mod raw_http2;
+mod silent_connections;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -26,91 +26,97 @@ use crate::binary::Serving;
 use crate::fixture::Fixture;
 use crate::harness::{Client, Daemon, HANG, in_time, list_request, located};
 
-/// What may come beside a fifth of what was there: buffers that are kept for later.
+/// Growth allowed in addition to a fifth of the resident memory: buffers that are kept for reuse.
 const SPARE_KIB: u64 = 8 << 10;
-/// What a call that is under way may come to, in a debug build.
+/// Memory that a call in flight may take in a debug build.
 const CALL_KIB: u64 = 16;
 
-/// A daemon of its own, and a client of it that means no harm.
+/// Daemon under attack, with a well-behaved client.
 struct Victim {
     serving: Serving,
     good: Daemon,
     address: SocketAddr,
-    /// In memory before anybody did harm, in KiB.
-    before: u64,
-    /// How many calls attackers may have under way, with those of connections that just ended.
-    calls: u64,
+    /// Resident memory before the attack, in KiB.
+    resident_before: u64,
+    /// How many calls attackers may have in flight, including calls on connections that just ended.
+    max_open_calls: u64,
 }
 
 impl Victim {
-    /// Serves `root` of the fixture as `r`, with these limits.
+    /// Serves `root` of the fixture as `r` with the given limits.
     async fn new(fixture: &Fixture, limits: &str) -> Self {
-        Self::of(&mut command(fixture, limits)).await
+        Self::start_command(&mut serve_command(fixture, limits)).await
     }
 
-    async fn of(command: &mut Command) -> Self {
+    /// Starts the daemon and records its resident memory after 50 lists.
+    async fn start_command(command: &mut Command) -> Self {
         let serving = Serving::of(command);
         let address = serving.endpoint().strip_prefix("tcp:").expect("TCP").to_owned();
         let good = Daemon::elsewhere(&address).await;
         let address = address.parse().expect("an address");
-        let mut victim = Self { serving, good, address, before: 0, calls: 0 };
+        let mut victim = Self { serving, good, address, resident_before: 0, max_open_calls: 0 };
         for _ in 0..50 {
-            victim.is_served().await;
+            victim.assert_served().await;
         }
-        victim.before = victim.resident();
+        victim.resident_before = victim.resident_kib();
         victim
     }
 
-    /// Lists, as often as anybody may.
-    async fn is_served(&self) {
+    /// Checks that the well-behaved client gets a list of skills.
+    async fn assert_served(&self) {
         let list = self.good.list(&[root()]).await;
         assert!(!list.skills.is_empty(), "{list:?}");
     }
 
-    /// What is in memory now, in KiB.
-    fn resident(&self) -> u64 {
-        self.status("VmRSS:")
+    /// Returns the resident memory in KiB.
+    fn resident_kib(&self) -> u64 {
+        self.status_field("VmRSS:")
     }
 
-    fn status(&self, field: &str) -> u64 {
+    /// Returns a number from `/proc/PID/status`.
+    fn status_field(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.serving.pid()));
-        let status = status.expect("a live process");
+        let status = status.expect("a running process");
         let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("the field");
         line.split_whitespace().next().expect("a number").parse().expect("a number")
     }
 
-    /// Files that it has open.
-    fn descriptors(&self) -> usize {
+    /// Counts the daemon's open file descriptors.
+    fn open_descriptors(&self) -> usize {
         let open = fs::read_dir(format!("/proc/{}/fd", self.serving.pid()));
-        open.expect("a live process").count()
+        open.expect("a running process").count()
     }
 
-    /// Waits until what was in use by attackers has been given back: what is in memory is within a fifth
-    /// of what was, and was never much more.
-    async fn assert_unharmed(&self, what: &str) {
-        let bound = self.before + self.before / 5 + SPARE_KIB;
+    /// Waits until the daemon has freed the memory that the attack took, then checks the bounds: at
+    /// most a fifth plus [`SPARE_KIB`] more than before the attack, and never much more in between.
+    async fn assert_unharmed(&self, attack: &str) {
+        let bound = self.resident_before + self.resident_before / 5 + SPARE_KIB;
         let begun = Instant::now();
-        while self.resident() > bound && begun.elapsed() < HANG {
-            self.is_served().await;
+        while self.resident_kib() > bound && begun.elapsed() < HANG {
+            self.assert_served().await;
         }
-        let (before, after, most) = (self.before, self.resident(), self.status("VmHWM:"));
-        println!("{what}: {before} KiB before, {most} at most, {after} after");
-        assert!(after <= bound, "{what}: {after} KiB is over {bound}");
-        assert!(most <= bound + SPARE_KIB + self.calls * CALL_KIB, "{what}: {most} KiB at most");
+        let (before, after) = (self.resident_before, self.resident_kib());
+        let peak = self.status_field("VmHWM:");
+        println!("{attack}: {before} KiB before, {peak} at most, {after} after");
+        assert!(after <= bound, "{attack}: {after} KiB is over {bound}");
+        let peak_bound = bound + SPARE_KIB + self.max_open_calls * CALL_KIB;
+        assert!(peak <= peak_bound, "{attack}: {peak} KiB at most");
     }
 
-    /// Ends it, and checks that it met no defect of its own.
-    async fn end(self) -> String {
+    /// Stops the daemon, checks that its log has no panic or internal error, and returns the log.
+    async fn stop(self) -> String {
         drop(self.good);
         let (code, log) = self.serving.terminated().await;
         assert_eq!(code, Some(0), "{log}");
-        assert!(!log.contains("panicked") && !log.contains("internal error"), "{log}");
+        for word in ["panicked", "internal error"] {
+            assert!(!log.contains(word), "{log}");
+        }
         log
     }
 }
 
-/// `caproot serve` for a fixture, on TCP, with these limits.
-fn command(fixture: &Fixture, limits: &str) -> Command {
+/// Returns a `caproot serve` command for a fixture, on TCP, with the given limits.
+fn serve_command(fixture: &Fixture, limits: &str) -> Command {
     let root = fixture.path("root");
     let config = format!(
         "listen: ['tcp:127.0.0.1:0']\nroots: [{{id: r, path: {}}}]\nlimits: {{{limits}}}\n",
@@ -127,7 +133,7 @@ fn root() -> SelectedCapabilityRoot {
     located("r", "published:r")
 }
 
-/// A client that connects from another address of this machine.
+/// Connects a client from another address of this machine.
 async fn client_from(source: &str, address: SocketAddr) -> Client {
     let source: SocketAddr = format!("{source}:0").parse().expect("an address");
     let connector = service_fn(move |_: http::Uri| async move {
@@ -140,17 +146,17 @@ async fn client_from(source: &str, address: SocketAddr) -> Client {
     CapabilityServiceClient::new(channel.expect("a connection"))
 }
 
-/// Whether a client of its own is served.
-async fn serves(client: &mut Client) -> bool {
+/// Whether a client gets the list of skills.
+async fn is_served(client: &mut Client) -> bool {
     let list = in_time(client.list_skills(list_request(&[root()]))).await;
     list.is_ok_and(|list| list.into_inner().skills.len() == 1)
 }
 
-/// Waits until something is so that comes by itself.
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+/// Polls until a condition holds, and fails after [`HANG`].
+async fn wait_until(condition: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < HANG, "never so: {what}");
+    while !holds() {
+        assert!(begun.elapsed() < HANG, "timed out before {condition}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

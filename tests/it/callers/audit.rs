@@ -1,4 +1,4 @@
-//! The audit log, as the real binary writes it: who was refused, and who asked for what.
+//! The audit log of the real binary: rejected calls and, if enabled, every call.
 
 use std::time::Instant;
 
@@ -10,12 +10,12 @@ use prost::Message as _;
 use serde_json::Value;
 use tonic::{Code, Request};
 
-use super::logging::Logging;
-use super::{by, write_token};
+use super::logged_daemon::LoggedDaemon;
+use super::{with_token, write_token};
 use crate::fixture::Fixture;
 use crate::harness::{Client, in_time, list_request, located, read_request, selected};
 
-/// What strangers may write where an id is expected, and in no log as it is.
+/// Hostile text in the place of an id. No log may contain it unescaped.
 const HOSTILE: &str = "x\n2026-01-01T00:00:00Z  INFO caproot::audit: called\x1b[2J\x1b]0;t\x07\u{202e}\u{9b}31m\" \
      outcome=\"OK\"\\";
 
@@ -28,39 +28,41 @@ fn fixture() -> Fixture {
     fixture
 }
 
-/// Calls of every kind, good and bad: 10 of them, each waited for.
-async fn calls(client: &mut Client, fixture: &Fixture) -> usize {
+/// Makes accepted and rejected calls of every kind, one after the other. Returns the size of the
+/// list of skills in bytes.
+async fn make_calls(client: &mut Client, fixture: &Fixture) -> usize {
     let mine = located("mine", "published:mine");
     let theirs = selected("theirs", fixture.path("theirs"));
     let roots = [mine.clone(), theirs.clone()];
-    client.get_executor(by("wr0ng", GetExecutorRequest {})).await.expect_err("refused");
-    client.list_roots(by("s3cret", ListRootsRequest {})).await.expect("let in");
-    let list = client.list_skills(by("s3cret", list_request(&roots))).await.expect("let in");
+    client.get_executor(with_token("wr0ng", GetExecutorRequest {})).await.expect_err("rejected");
+    client.list_roots(with_token("s3cret", ListRootsRequest {})).await.expect("accepted");
+    let list =
+        client.list_skills(with_token("s3cret", list_request(&roots))).await.expect("accepted");
     let read = read_request(&mine, "skill://mine/a", "skill://mine/a/x.md");
-    client.read_resource(by("s3cret", read)).await.expect("let in");
+    client.read_resource(with_token("s3cret", read)).await.expect("accepted");
     let read = read_request(&theirs, "skill://theirs/b", "");
-    client.read_resource(by("s3cret", read)).await.expect_err("refused");
+    client.read_resource(with_token("s3cret", read)).await.expect_err("rejected");
     let package = "skill://mine/a".to_owned();
     let files = ListResourcesRequest { root: Some(mine.clone()), package, ..Default::default() };
-    client.list_resources(by("s3cret", files)).await.expect("let in");
+    client.list_resources(with_token("s3cret", files)).await.expect("accepted");
     list.get_ref().encoded_len()
 }
 
 #[tokio::test]
-async fn every_call_as_json() {
+async fn every_call_is_logged_as_json() {
     let fixture = fixture();
     let config = format!("{RULES}audit: true\nlog: {{format: json}}");
-    let mut logging = Logging::start(&fixture, &config, &[]).await;
-    let list_bytes = in_time(calls(&mut logging.client, &fixture)).await;
-    let lines: Vec<Value> = (0..8).map(|_| audit_json(&logging.line())).collect();
-    let rest = logging.end();
+    let mut logging = LoggedDaemon::start(&fixture, &config, &[]).await;
+    let list_bytes = in_time(make_calls(&mut logging.client, &fixture)).await;
+    let lines: Vec<Value> = (0..8).map(|_| parse_audit_line(&logging.line())).collect();
+    let rest = logging.stop();
     assert!(rest.iter().all(|line| !line.contains("audit")), "{rest:?}");
-    let of = |at: usize, key: &str| lines[at]["fields"].get(key).cloned().unwrap_or(Value::Null);
+    let field = |at: usize, key: &str| lines[at]["fields"].get(key).cloned().unwrap_or(Value::Null);
     let keys = ["message", "method", "root", "outcome", "reason"];
-    let told: Vec<_> = (0..8).map(|at| keys.map(|key| of(at, key))).collect();
+    let summaries: Vec<_> = (0..8).map(|at| keys.map(|key| field(at, key))).collect();
     let null = || Value::Null;
     assert_eq!(
-        told,
+        summaries,
         [
             ["access denied".into(), "GetExecutor".into(), null(), null(), "CALLER_UNKNOWN".into()],
             ["call".into(), "ListRoots".into(), null(), "OK".into(), null()],
@@ -90,19 +92,19 @@ async fn every_call_as_json() {
             ["call".into(), "ListResources".into(), "mine".into(), "OK".into(), null()],
         ]
     );
-    assert_eq!((of(0, "rules"), of(1, "rules")), (null(), "me".into()));
+    assert_eq!((field(0, "rules"), field(1, "rules")), (null(), "me".into()));
     for at in 0..8 {
-        let address = of(at, "address");
+        let address = field(at, "address");
         assert!(address.as_str().is_some_and(|text| text.starts_with("127.0.0.1:")), "{address}");
     }
     assert_eq!(
-        (of(4, "package"), of(4, "resource")),
+        (field(4, "package"), field(4, "resource")),
         ("skill://mine/a".into(), "skill://mine/a/x.md".into())
     );
-    assert_eq!((of(6, "package"), of(6, "resource")), ("skill://theirs/b".into(), null()));
-    assert_eq!(of(3, "bytes").as_u64(), Some(list_bytes as u64));
-    assert!(of(4, "bytes").as_u64().is_some_and(|bytes| bytes > 14), "{}", lines[4]);
-    assert_eq!(of(6, "bytes"), null());
+    assert_eq!((field(6, "package"), field(6, "resource")), ("skill://theirs/b".into(), null()));
+    assert_eq!(field(3, "bytes").as_u64(), Some(list_bytes as u64));
+    assert!(field(4, "bytes").as_u64().is_some_and(|bytes| bytes > 14), "{}", lines[4]);
+    assert_eq!(field(6, "bytes"), null());
     let all = format!("{lines:?}{rest:?}");
     let name = fixture.top().file_name().and_then(|name| name.to_str()).expect("UTF-8");
     for secret in ["s3cret", "wr0ng", "the body", name] {
@@ -110,8 +112,8 @@ async fn every_call_as_json() {
     }
 }
 
-/// A line of the log, which is about the audit.
-fn audit_json(line: &str) -> Value {
+/// Parses a line of the audit log, and checks its target and level.
+fn parse_audit_line(line: &str) -> Value {
     let value: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
     assert_eq!(value["target"], "caproot::audit", "{line}");
     let level = if value["fields"]["message"] == "call" { "INFO" } else { "WARN" };
@@ -120,90 +122,90 @@ fn audit_json(line: &str) -> Value {
 }
 
 #[tokio::test]
-async fn refused_calls_as_text() {
+async fn rejected_calls_are_logged_as_text() {
     let fixture = fixture();
-    let mut logging = Logging::start(&fixture, RULES, &[]).await;
-    in_time(calls(&mut logging.client, &fixture)).await;
-    let told: Vec<_> = (0..3).map(|_| logging.line()).collect();
-    let rest = logging.end();
-    assert!(rest.iter().all(|line| !line.contains("audit")), "only refused ones: {rest:?}");
-    for (line, says) in told.iter().zip([
+    let mut logging = LoggedDaemon::start(&fixture, RULES, &[]).await;
+    in_time(make_calls(&mut logging.client, &fixture)).await;
+    let lines: Vec<_> = (0..3).map(|_| logging.line()).collect();
+    let rest = logging.stop();
+    assert!(rest.iter().all(|line| !line.contains("audit")), "only rejected calls: {rest:?}");
+    for (line, expected) in lines.iter().zip([
         "WARN caproot::audit: access denied method=\"GetExecutor\" address=\"127.0.0.1:",
         "WARN caproot::audit: access denied method=\"ListSkills\" rules=\"me\" address=\"127.0.0.1:",
         "WARN caproot::audit: access denied method=\"ReadResource\" rules=\"me\" address=\"127.0.0.1:",
     ]) {
-        assert!(line.contains(says), "{line}");
+        assert!(line.contains(expected), "{line}");
     }
-    assert!(told[0].ends_with(" reason=\"CALLER_UNKNOWN\""), "{}", told[0]);
-    assert!(told[2].ends_with(" root=\"theirs\" reason=\"ROOT_NOT_ALLOWED\""), "{}", told[2]);
+    assert!(lines[0].ends_with(" reason=\"CALLER_UNKNOWN\""), "{}", lines[0]);
+    assert!(lines[2].ends_with(" root=\"theirs\" reason=\"ROOT_NOT_ALLOWED\""), "{}", lines[2]);
 }
 
-/// By a flag, and even where the log is for errors alone.
+/// The flag works even if the log is for errors only, or off.
 #[tokio::test]
-async fn by_a_flag() {
+async fn the_audit_flag_logs_every_call() {
     let fixture = Fixture::new("dir root");
     for log in ["error", "off"] {
         let flags = ["--audit", "--log", log];
-        let mut logging = Logging::start(&fixture, "allow: [root]", &flags).await;
+        let mut logging = LoggedDaemon::start(&fixture, "allow: [root]", &flags).await;
         let answer = in_time(logging.client.get_executor(GetExecutorRequest {})).await;
-        answer.expect("whoever can connect");
+        answer.expect("accepted without rules");
         let line = logging.line();
-        let says = "INFO caproot::audit: call method=\"GetExecutor\" address=\"127.0.0.1:";
-        assert!(line.contains(says), "{line}");
+        let expected = "INFO caproot::audit: call method=\"GetExecutor\" address=\"127.0.0.1:";
+        assert!(line.contains(expected), "{line}");
     }
 }
 
-/// Calls in which a stranger writes what would be more than one line, or something else, in a log.
-async fn hostile_calls(client: &mut Client, token: &str) {
+/// Makes calls whose texts would break or forge log lines if they were written unescaped.
+async fn make_hostile_calls(client: &mut Client, token: &str) {
     let long = "\u{202e}".repeat(40_000);
     let root = |id: &str| SelectedCapabilityRoot { id: id.into(), ..located("", HOSTILE) };
     for text in [HOSTILE, &long] {
         let list = list_request(&[root(text), root("a\u{202e}b")]);
-        client.list_skills(by(token, list)).await.expect_err("bad or refused");
+        client.list_skills(with_token(token, list)).await.expect_err("invalid or rejected");
         let read = ReadResourceRequest {
             cursor: text.into(),
             if_none_match: text.into(),
             ..read_request(&root(text), text, text)
         };
-        client.read_resource(by(token, read)).await.expect_err("bad or refused");
+        client.read_resource(with_token(token, read)).await.expect_err("invalid or rejected");
         let files = ListResourcesRequest {
             root: Some(root(text)),
             package: text.into(),
             ..Default::default()
         };
-        client.list_resources(by(token, files)).await.expect_err("bad or refused");
+        client.list_resources(with_token(token, files)).await.expect_err("invalid or rejected");
         let watch = WatchSkillsRequest {
             selected_capability_roots: vec![root(text)],
             resume_token: text.into(),
             ..Default::default()
         };
-        client.watch_skills(by(token, watch)).await.expect_err("bad or refused");
+        client.watch_skills(with_token(token, watch)).await.expect_err("invalid or rejected");
     }
-    // An id that is one, of a root that is none.
-    let fine = SelectedCapabilityRoot { id: "\u{202e}\" x=\"".into(), ..located("", "/etc") };
-    drop(client.list_skills(by(token, list_request(&[fine]))).await);
+    // The id is valid, the location is not.
+    let root = SelectedCapabilityRoot { id: "\u{202e}\" x=\"".into(), ..located("", "/etc") };
+    drop(client.list_skills(with_token(token, list_request(&[root]))).await);
 }
 
 #[tokio::test]
-async fn hostile_texts() {
+async fn hostile_texts_break_no_log_line() {
     for format in ["text", "json"] {
         let fixture = fixture();
         let config = format!("{RULES}audit: true\nlog: {{format: {format}}}");
-        let mut logging = Logging::start(&fixture, &config, &[]).await;
-        in_time(hostile_calls(&mut logging.client, "s3cret")).await;
-        in_time(hostile_calls(&mut logging.client, "\\x1b[2J")).await;
-        // 9 that are let in, one of them with a root that is refused, and 9 that are not let in.
+        let mut logging = LoggedDaemon::start(&fixture, &config, &[]).await;
+        in_time(make_hostile_calls(&mut logging.client, "s3cret")).await;
+        in_time(make_hostile_calls(&mut logging.client, "\\x1b[2J")).await;
+        // 9 calls with a valid token, one of them with a denied root, and 9 rejected calls.
         let lines: Vec<_> = (0..19).map(|_| logging.line()).collect();
-        for line in lines.iter().chain(&logging.end()) {
+        for line in lines.iter().chain(&logging.stop()) {
             assert!(!line.contains(caproot::domain::escape::is_misleading), "{line:?}");
             assert!(line.len() < 8_192, "{} bytes: {line}", line.len());
             if format == "json" {
-                audit_json(line);
+                parse_audit_line(line);
             } else {
-                // Quoted, so that no text ends before its field does.
-                let (_, told) = line.split_once(" caproot::audit: ").expect("the target");
-                let told = told.replace(r"\\", "").replace(r#"\""#, "");
-                let outside: String = told.split('"').step_by(2).collect();
+                // All text is quoted and escaped: outside the quotes are only names and separators.
+                let (_, fields) = line.split_once(" caproot::audit: ").expect("the target");
+                let fields = fields.replace(r"\\", "").replace(r#"\""#, "");
+                let outside: String = fields.split('"').step_by(2).collect();
                 let plain = |c: char| c.is_ascii_alphanumeric() || " =_".contains(c);
                 assert!(outside.chars().all(plain), "{outside}: {line}");
             }
@@ -211,8 +213,8 @@ async fn hostile_texts() {
     }
 }
 
-/// How many calls a line says were refused and not told.
-fn untold_of(line: &str) -> u64 {
+/// How many calls a line reports as denied but not logged.
+fn suppressed_count(line: &str) -> u64 {
     let (_, number) = line.split_once("suppressed").expect("a count");
     let digits: String = number
         .chars()
@@ -223,39 +225,42 @@ fn untold_of(line: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn a_flood_of_refused_calls_is_counted() {
+async fn a_flood_of_rejected_calls_is_counted() {
     const CALLS: u64 = 600;
     let fixture = fixture();
-    let logging = Logging::start(&fixture, RULES, &[]).await;
+    let logging = LoggedDaemon::start(&fixture, RULES, &[]).await;
     let begun = Instant::now();
     let calls = (0..CALLS).map(|n| {
         let mut client = logging.client.clone();
         async move {
             let request = match n % 2 {
                 0 => Request::new(GetExecutorRequest {}),
-                _ => by("wr0ng", GetExecutorRequest {}),
+                _ => with_token("wr0ng", GetExecutorRequest {}),
             };
-            client.get_executor(request).await.expect_err("refused").code()
+            client.get_executor(request).await.expect_err("rejected").code()
         }
     });
     let codes = in_time(futures_util::future::join_all(calls)).await;
-    // Each is answered, and none by the end of the connection.
+    // Each call gets its own status: no connection is closed.
     assert!(codes.iter().all(|code| *code == Code::Unauthenticated), "{codes:?}");
-    let (mut told, mut untold) = (0, 0);
-    while told + untold < CALLS {
+    let (mut logged, mut suppressed) = (0, 0);
+    while logged + suppressed < CALLS {
         let line = logging.line();
         assert!(line.contains("WARN caproot::audit: "), "{line}");
         if line.contains("further denied calls not logged") {
-            untold += untold_of(&line);
+            suppressed += suppressed_count(&line);
         } else {
-            told += 1;
+            logged += 1;
         }
     }
-    assert_eq!(told + untold, CALLS);
-    // As many as begun seconds allow, however slow this machine is.
-    let most = 10 * (begun.elapsed().as_secs() + 1);
-    assert!((10..=most).contains(&told), "{told} of {CALLS} were told, {most} may be");
-    // Whoever may ask is not held up by it.
+    assert_eq!(logged + suppressed, CALLS);
+    // The log takes 10 lines in each second begun, however slow this machine is.
+    let max_logged = 10 * (begun.elapsed().as_secs() + 1);
+    assert!(
+        (10..=max_logged).contains(&logged),
+        "{logged} of {CALLS} calls were logged, at most {max_logged} are allowed"
+    );
+    // An accepted caller is served during the flood.
     let mut client = logging.client.clone();
-    in_time(client.list_roots(by("s3cret", ListRootsRequest {}))).await.expect("let in");
+    in_time(client.list_roots(with_token("s3cret", ListRootsRequest {}))).await.expect("accepted");
 }

@@ -1,4 +1,4 @@
-//! Calls of a caller that shows a token.
+//! Calls of a caller with a token.
 
 use caproot::proto::caproot::v1::watch_skills_response::Event;
 use caproot::proto::caproot::v1::{
@@ -9,15 +9,16 @@ use caproot::proto::caproot::v1::{
 };
 use tonic::{Status, Streaming};
 
-use super::by;
+use super::with_token;
 use crate::harness::{Daemon, in_time, list_request, located};
 
 pub(super) fn published(id: &str) -> SelectedCapabilityRoot {
     located(id, &format!("published:{id}"))
 }
 
-pub(super) async fn roots(daemon: &Daemon, token: &str) -> ListRootsResponse {
-    let call = async { daemon.client.clone().list_roots(by(token, ListRootsRequest {})).await };
+pub(super) async fn list_roots(daemon: &Daemon, token: &str) -> ListRootsResponse {
+    let call =
+        async { daemon.client.clone().list_roots(with_token(token, ListRootsRequest {})).await };
     in_time(call).await.expect("ListRoots").into_inner()
 }
 
@@ -26,7 +27,7 @@ pub(super) async fn try_list(
     token: &str,
     request: ListSkillsRequest,
 ) -> Result<ListSkillsResponse, Status> {
-    let call = async { daemon.client.clone().list_skills(by(token, request)).await };
+    let call = async { daemon.client.clone().list_skills(with_token(token, request)).await };
     Ok(in_time(call).await?.into_inner())
 }
 
@@ -51,7 +52,7 @@ pub(super) async fn resolve(
         selected_capability_roots: vec![root.clone()],
         ..ResolveRootsRequest::default()
     };
-    let call = async { daemon.client.clone().resolve_roots(by(token, request)).await };
+    let call = async { daemon.client.clone().resolve_roots(with_token(token, request)).await };
     let mut roots = in_time(call).await.expect("ResolveRoots").into_inner().roots;
     roots.pop().expect("one root")
 }
@@ -61,11 +62,11 @@ pub(super) async fn read(
     token: &str,
     request: ReadResourceRequest,
 ) -> Result<ReadResourceResponse, Status> {
-    let call = async { daemon.client.clone().read_resource(by(token, request)).await };
+    let call = async { daemon.client.clone().read_resource(with_token(token, request)).await };
     Ok(in_time(call).await?.into_inner())
 }
 
-pub(super) async fn files(
+pub(super) async fn list_files(
     daemon: &Daemon,
     token: &str,
     root: &SelectedCapabilityRoot,
@@ -76,7 +77,7 @@ pub(super) async fn files(
         package: package.into(),
         ..ListResourcesRequest::default()
     };
-    let call = async { daemon.client.clone().list_resources(by(token, request)).await };
+    let call = async { daemon.client.clone().list_resources(with_token(token, request)).await };
     let files = in_time(call).await?.into_inner().resources.into_iter();
     Ok(files.map(|file| file.resource[package.len() + 1..].to_owned()).collect())
 }
@@ -92,13 +93,13 @@ pub(super) async fn watch(
         resume_token: resume_token.into(),
         ..WatchSkillsRequest::default()
     };
-    let call = async { daemon.client.clone().watch_skills(by(token, request)).await };
+    let call = async { daemon.client.clone().watch_skills(with_token(token, request)).await };
     in_time(call).await.expect("a stream").into_inner()
 }
 
-/// What a stream says up to the next `synced`.
+/// Events of a stream up to the next `synced`.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct WatchUpdate {
     pub reset: Option<ResetReason>,
     pub upserted: Vec<String>,
     pub removed: Vec<String>,
@@ -107,21 +108,22 @@ pub(super) struct Told {
     pub token: String,
 }
 
-pub(super) async fn step(stream: &mut Streaming<WatchSkillsResponse>) -> Told {
-    let mut told = Told::default();
+/// Collects the events of a stream up to the next `synced`.
+pub(super) async fn next_update(stream: &mut Streaming<WatchSkillsResponse>) -> WatchUpdate {
+    let mut update = WatchUpdate::default();
     loop {
         let event = in_time(stream.message()).await.expect("no error").expect("no end").event;
         match event.expect("an event") {
-            Event::Reset(reset) => told.reset = Some(reset.reason()),
-            Event::RootStatus(status) => told.statuses.push(status),
+            Event::Reset(reset) => update.reset = Some(reset.reason()),
+            Event::RootStatus(status) => update.statuses.push(status),
             Event::Delta(delta) => {
-                told.upserted.extend(delta.upserted.into_iter().map(|skill| skill.package));
-                told.removed.extend(delta.removed.into_iter().map(|removed| removed.package));
+                update.upserted.extend(delta.upserted.into_iter().map(|skill| skill.package));
+                update.removed.extend(delta.removed.into_iter().map(|removed| removed.package));
             }
-            Event::Diagnostics(list) => told.diagnostics.extend(list.diagnostics),
+            Event::Diagnostics(list) => update.diagnostics.extend(list.diagnostics),
             Event::Synced(synced) => {
-                told.token = synced.resume_token;
-                return told;
+                update.token = synced.resume_token;
+                return update;
             }
             Event::Bookmark(_) => {}
         }

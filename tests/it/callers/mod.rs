@@ -1,14 +1,14 @@
-//! Who may ask, and for what: the real daemon with rules, and callers of every kind.
+//! Authentication and access rules: the real daemon with rules, and callers of every kind.
 
+mod access_scope;
+mod access_scope_property;
 mod audit;
-mod bound;
-mod bound_law;
 mod calls;
-mod hostile;
-mod logging;
+mod hostile_text;
+mod logged_daemon;
+mod peer_credentials;
 mod socket;
 mod tokens;
-mod who;
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -27,20 +27,20 @@ use tonic::transport::{Channel, Endpoint};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, in_time, surroundings};
 
-/// A daemon with this config file, which lies at the fixture's top; its last listener is a free port.
-async fn daemon(fixture: &Fixture, config: &str) -> Daemon {
-    Daemon::of(config_of(fixture, config, &surroundings(Path::new("/nonexistent")))).await
+/// Starts a daemon with a config file at the fixture's top. Its last listener is a free TCP port.
+async fn start_daemon(fixture: &Fixture, config: &str) -> Daemon {
+    Daemon::of(parse_config(fixture, config, &surroundings(Path::new("/nonexistent")))).await
 }
 
-fn config_of(fixture: &Fixture, config: &str, env: &ProcessEnv) -> Config {
+fn parse_config(fixture: &Fixture, config: &str, env: &ProcessEnv) -> Config {
     let listen = "listen: ['tcp:127.0.0.1:0']\n";
     let listen = if config.contains("listen:") { "" } else { listen };
     let file = fixture.path("caproot.yaml");
     let text = format!("{config}\n{listen}").into_bytes();
-    Config::from_bytes(ServeFlags::default(), &file, text, env).expect("a good configuration")
+    Config::from_bytes(ServeFlags::default(), &file, text, env).expect("a valid configuration")
 }
 
-/// Writes a token where a rule may find it: by renaming, as those do who replace one.
+/// Writes a token file by renaming a new file over it, as tools that replace secrets do.
 fn write_token(fixture: &Fixture, path: &str, token: &str) {
     write_token_as(fixture, path, token, 0o600);
 }
@@ -52,39 +52,39 @@ fn write_token_as(fixture: &Fixture, path: &str, token: &str, mode: u32) {
     fs::rename(&fresh, fixture.path(path)).expect("renamed");
 }
 
-/// A request that shows a token.
-fn by<T>(token: &str, message: T) -> Request<T> {
+/// Builds a request with a bearer token.
+fn with_token<T>(token: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
     let value = format!("Bearer {token}").parse().expect("a header's value");
     request.metadata_mut().insert("authorization", value);
     request
 }
 
-/// Whose process connects to a Unix socket.
+/// User and groups of a process that connects to a Unix socket.
 #[derive(Debug, Clone, Copy)]
-struct As {
+struct ProcessUser {
     uid: u32,
     gid: u32,
     groups: &'static [u32],
 }
 
-impl As {
-    /// Connects from a thread that becomes this user, and ends.
+impl ProcessUser {
+    /// Connects from a thread that switches to this user.
     fn connect(self, socket: &Path) -> io::Result<UnixStream> {
         let socket = socket.to_owned();
         let connected = thread::spawn(move || {
-            self.become_it()?;
+            self.switch_thread()?;
             UnixStream::connect(socket)
         });
         connected.join().expect("no panic")
     }
 
-    /// What it asks goes over one connection.
-    async fn channel(self, socket: &Path) -> Channel {
-        channel(self.connect(socket).expect("a connection")).await
+    /// Opens a channel over one connection of this user.
+    async fn open_channel(self, socket: &Path) -> Channel {
+        channel_over(self.connect(socket).expect("a connection")).await
     }
 
-    fn become_it(self) -> io::Result<()> {
+    fn switch_thread(self) -> io::Result<()> {
         let groups: Vec<_> = self.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
         set_thread_groups(&groups)?;
@@ -93,18 +93,18 @@ impl As {
     }
 }
 
-/// Whether this process may be somebody else; says so if not.
-fn may_be_others() -> bool {
-    let nobody = As { uid: 7_002, gid: 7_002, groups: &[] };
-    let may = thread::spawn(move || nobody.become_it().is_ok()).join().expect("no panic");
+/// Whether this process may switch to another user. Prints a note if it may not.
+fn can_switch_user() -> bool {
+    let other = ProcessUser { uid: 7_002, gid: 7_002, groups: &[] };
+    let may = thread::spawn(move || other.switch_thread().is_ok()).join().expect("no panic");
     if !may {
-        println!("SKIPPED: this user cannot be another one; run the tests as root");
+        println!("SKIPPED: this user cannot switch to another user; run the tests as root");
     }
     may
 }
 
-/// A channel over a connection that is there.
-async fn channel(stream: UnixStream) -> Channel {
+/// Opens a channel over an existing connection.
+async fn channel_over(stream: UnixStream) -> Channel {
     stream.set_nonblocking(true).expect("a socket");
     let mut stream = Some(tokio::net::UnixStream::from_std(stream).expect("a socket"));
     let connector = tower::service_fn(move |_| {
@@ -115,8 +115,8 @@ async fn channel(stream: UnixStream) -> Channel {
     in_time(endpoint.connect_with_connector(connector)).await.expect("HTTP/2")
 }
 
-/// A fixture whose sockets others can reach, in `run`.
-fn reachable(tree: &str) -> Fixture {
+/// Builds a fixture whose directory `run` and its sockets other users can reach.
+fn reachable_fixture(tree: &str) -> Fixture {
     let fixture = Fixture::new(&format!("dir run\nmode 0755 run\n{tree}"));
     fs::set_permissions(fixture.top(), fs::Permissions::from_mode(0o711)).expect("a mode");
     fixture

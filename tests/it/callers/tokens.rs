@@ -1,4 +1,4 @@
-//! Bearer tokens: by TCP, where a token is all that a caller can show, and on a Unix socket.
+//! Bearer tokens: over TCP, where the token is a caller's only credential, and on a Unix socket.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -13,14 +13,14 @@ use tonic::{Code, Request};
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 
-use super::{by, channel, daemon, write_token, write_token_as};
+use super::{channel_over, start_daemon, with_token, write_token, write_token_as};
 use crate::fixture::Fixture;
 use crate::harness::{Client, HANG, assert_refused, in_time, refusal};
 
 const TOKEN: &str = "correct-horse-battery-staple";
 
-/// How a call ends that shows this header.
-async fn outcome(client: &mut Client, authorization: Option<&str>) -> Code {
+/// Calls with the given header, and returns the gRPC status.
+async fn call_status(client: &mut Client, authorization: Option<&str>) -> Code {
     let mut request = Request::new(GetExecutorRequest {});
     if let Some(value) = authorization {
         let value = value.parse().expect("a header's value");
@@ -29,26 +29,26 @@ async fn outcome(client: &mut Client, authorization: Option<&str>) -> Code {
     match in_time(client.get_executor(request)).await {
         Ok(_) => Code::Ok,
         Err(status) => {
-            let refused = refusal(&status);
-            let named = (refused.code, &*refused.reason);
+            let rejection = refusal(&status);
+            let named = (rejection.code, &*rejection.reason);
             assert_eq!(named, (Code::Unauthenticated, "CALLER_UNKNOWN"), "{authorization:?}");
             let all = format!("{status:?}");
-            assert!(!all.contains(TOKEN), "a token is not said back: {all}");
-            refused.code
+            assert!(!all.contains(TOKEN), "no token is echoed: {all}");
+            rejection.code
         }
     }
 }
 
 #[tokio::test]
-async fn right_and_wrong_ones() {
+async fn only_valid_tokens_are_accepted() {
     let fixture = Fixture::new("");
     write_token(&fixture, "token", &format!("{TOKEN}\n"));
     write_token(&fixture, "other", "another-token");
     let rules = "callers: [{name: t, token_file: token}, {name: o, token_file: other}, \
                  {name: both, uids: [0], token_file: token}]";
-    let daemon = daemon(&fixture, rules).await;
+    let daemon = start_daemon(&fixture, rules).await;
     let mut client = daemon.client.clone();
-    for (authorization, is_let_in) in [
+    for (authorization, is_valid) in [
         (format!("Bearer {TOKEN}"), true),
         (format!("bearer   {TOKEN}"), true),
         ("Bearer another-token".to_owned(), true),
@@ -63,47 +63,50 @@ async fn right_and_wrong_ones() {
         ("Bearer".to_owned(), false),
         (String::new(), false),
     ] {
-        let is = outcome(&mut client, Some(&authorization)).await == Code::Ok;
-        assert_eq!(is, is_let_in, "{authorization}");
+        let is_accepted = call_status(&mut client, Some(&authorization)).await == Code::Ok;
+        assert_eq!(is_accepted, is_valid, "{authorization}");
     }
-    assert_eq!(outcome(&mut client, None).await, Code::Unauthenticated);
+    assert_eq!(call_status(&mut client, None).await, Code::Unauthenticated);
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_file_that_is_replaced() {
+async fn a_replaced_token_file_is_reread() {
     let fixture = Fixture::new("");
     write_token(&fixture, "token", TOKEN);
-    let daemon = daemon(&fixture, "callers: [{name: t, token_file: token}]").await;
+    let daemon = start_daemon(&fixture, "callers: [{name: t, token_file: token}]").await;
     let mut client = daemon.client.clone();
     let (old, new) = (format!("Bearer {TOKEN}"), "Bearer new".to_owned());
-    let (let_in, refused) = (Code::Ok, Code::Unauthenticated);
-    let mut both = async |expected| {
-        let told = (outcome(&mut client, Some(&old)).await, outcome(&mut client, Some(&new)).await);
-        assert_eq!(told, expected);
+    let (accepted, rejected) = (Code::Ok, Code::Unauthenticated);
+    let mut assert_statuses = async |expected| {
+        let statuses = (
+            call_status(&mut client, Some(&old)).await,
+            call_status(&mut client, Some(&new)).await,
+        );
+        assert_eq!(statuses, expected);
     };
-    both((let_in, refused)).await;
+    assert_statuses((accepted, rejected)).await;
     write_token(&fixture, "token", "new");
-    both((refused, let_in)).await;
-    // In place, by as many bytes.
+    assert_statuses((rejected, accepted)).await;
+    // The file is rewritten in place, with as many bytes.
     fs::write(fixture.path("token"), "old").expect("written");
-    both((refused, refused)).await;
+    assert_statuses((rejected, rejected)).await;
     fs::write(fixture.path("token"), "new").expect("written");
-    both((refused, let_in)).await;
-    // One that others can read is nobody's secret any more.
+    assert_statuses((rejected, accepted)).await;
+    // A token that other users can read is no longer a secret.
     write_token_as(&fixture, "token", "new", 0o644);
-    both((refused, refused)).await;
+    assert_statuses((rejected, rejected)).await;
     write_token_as(&fixture, "token", "new", 0o440);
-    both((refused, let_in)).await;
+    assert_statuses((rejected, accepted)).await;
     fs::remove_file(fixture.path("token")).expect("removed");
-    both((refused, refused)).await;
+    assert_statuses((rejected, rejected)).await;
     write_token(&fixture, "token", TOKEN);
-    both((let_in, refused)).await;
+    assert_statuses((accepted, rejected)).await;
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn beside_a_user() {
+async fn a_rule_with_a_user_and_a_token_needs_both() {
     let fixture = Fixture::new("dir run\nmode 0700 run");
     write_token(&fixture, "token", TOKEN);
     let uid = rustix::process::geteuid().as_raw();
@@ -111,25 +114,25 @@ async fn beside_a_user() {
         "listen: ['unix:run/c.sock', 'tcp:127.0.0.1:0']\n\
          callers: [{{name: both, uids: [{uid}], token_file: token}}]"
     );
-    let daemon = daemon(&fixture, &config).await;
+    let daemon = start_daemon(&fixture, &config).await;
     let stream = UnixStream::connect(fixture.path("run/c.sock")).expect("a connection");
-    let mut client = CapabilityServiceClient::new(channel(stream).await);
+    let mut client = CapabilityServiceClient::new(channel_over(stream).await);
     let right = format!("Bearer {TOKEN}");
-    assert_eq!(outcome(&mut client, Some(&right)).await, Code::Ok);
-    assert_eq!(outcome(&mut client, Some("Bearer wrong")).await, Code::Unauthenticated);
-    assert_eq!(outcome(&mut client, None).await, Code::Unauthenticated);
-    // The token is right, and not whoever has it.
+    assert_eq!(call_status(&mut client, Some(&right)).await, Code::Ok);
+    assert_eq!(call_status(&mut client, Some("Bearer wrong")).await, Code::Unauthenticated);
+    assert_eq!(call_status(&mut client, None).await, Code::Unauthenticated);
+    // The token is valid, but a TCP caller has no uid.
     let mut remote = daemon.client.clone();
-    let answer = in_time(remote.get_executor(by(TOKEN, GetExecutorRequest {}))).await;
+    let answer = in_time(remote.get_executor(with_token(TOKEN, GetExecutorRequest {}))).await;
     assert_refused(answer, Code::PermissionDenied, "CALLER_NOT_ALLOWED", None);
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_refused_reflection_call_ends_at_once() {
+async fn a_rejected_reflection_call_ends_at_once() {
     let fixture = Fixture::new("");
     write_token(&fixture, "token", TOKEN);
-    let daemon = daemon(&fixture, "callers: [{name: t, token_file: token}]").await;
+    let daemon = start_daemon(&fixture, "callers: [{name: t, token_file: token}]").await;
     let endpoint = Channel::from_shared(format!("http://{}", daemon.address)).expect("a URI");
     let channel = in_time(endpoint.connect()).await.expect("a connection");
     // The client neither sends a request nor ends its side of the call.

@@ -1,24 +1,24 @@
-//! `caproot explain`, and that its examples are true: what they show leads to the code, and what
-//! mends it does.
+//! `caproot explain`, and its examples: each example provokes its code, and each fix removes the
+//! code.
 
-use super::{caproot, json, said};
+use super::{check_json, run_caproot, unpack_output};
 use crate::fixture::{Fixture, is_root};
 use caproot::check::explain::{CodeExample, explanation_of};
 use caproot::domain::DiagnosticCode;
 use std::path::Path;
 use std::process::Command;
 
-fn has(top: &Path, code: DiagnosticCode) -> bool {
-    let said = json(top, "skills");
-    let found = said["diagnostics"].as_array().expect("an array");
+fn has_code(top: &Path, code: DiagnosticCode) -> bool {
+    let report = check_json(top, "skills");
+    let found = report["diagnostics"].as_array().expect("an array");
     found.iter().any(|d| d["code"] == code.name())
 }
 
 #[test]
-fn the_examples_are_true() {
+fn each_example_provokes_its_code_and_each_fix_removes_it() {
     for code in DiagnosticCode::ALL {
         if code == DiagnosticCode::Unreadable && is_root() {
-            eprintln!("SKIPPED as root, who may read everything: {}", code.name());
+            eprintln!("SKIPPED: root may read everything: {}", code.name());
             continue;
         }
         let build = || Fixture::new("skill skills/pdf\nskill shared/forms");
@@ -27,10 +27,10 @@ fn the_examples_are_true() {
                 for (text, expected) in [(before, true), (after, false)] {
                     let fixture = build();
                     fixture.write(path, format!("{text}\n"));
-                    assert_eq!(has(fixture.top(), code), expected, "{}:\n{text}", code.name());
+                    assert_eq!(has_code(fixture.top(), code), expected, "{}:\n{text}", code.name());
                 }
             }
-            // Not for a test: it is the host's.
+            // No test can provoke this code: it depends on the host.
             CodeExample::Daemon { .. } => assert_eq!(code, DiagnosticCode::WatchDegraded),
             CodeExample::Shell { before, after } => {
                 for (script, expected) in
@@ -40,7 +40,12 @@ fn the_examples_are_true() {
                     let mut shell = Command::new("sh");
                     let ran = shell.current_dir(fixture.top()).args(["-euc", &script]).status();
                     assert!(ran.expect("a shell").success(), "{script}");
-                    assert_eq!(has(fixture.top(), code), expected, "{}:\n{script}", code.name());
+                    assert_eq!(
+                        has_code(fixture.top(), code),
+                        expected,
+                        "{}:\n{script}",
+                        code.name()
+                    );
                 }
             }
         }
@@ -48,23 +53,24 @@ fn the_examples_are_true() {
 }
 
 #[test]
-fn one_code_all_codes_and_slips() {
+fn explain_prints_one_code_or_all_and_suggests_corrections() {
     let top = Path::new("/");
-    let (exit, all, _) = said(&caproot(top, ["explain"]));
+    let (exit, all, _) = unpack_output(&run_caproot(top, ["explain"]));
     assert_eq!((exit, all.lines().count()), (0, DiagnosticCode::ALL.len()));
     for code in DiagnosticCode::ALL {
-        let (exit, text, _) = said(&caproot(top, ["explain", &code.name().to_lowercase()]));
+        let (exit, text, _) =
+            unpack_output(&run_caproot(top, ["explain", &code.name().to_lowercase()]));
         assert_eq!(exit, 0);
         assert!(text.starts_with(&format!("# {} (", code.name())), "{text}");
         assert!(all.contains(code.name()));
     }
-    let (exit, stdout, stderr) = said(&caproot(top, ["explain", "yaml_sintax"]));
+    let (exit, stdout, stderr) = unpack_output(&run_caproot(top, ["explain", "yaml_sintax"]));
     assert_eq!((exit, stdout.as_str()), (2, ""));
     assert!(stderr.contains("unknown code yaml_sintax; did you mean YAML_SYNTAX?"), "{stderr}");
-    let (exit, _, stderr) = said(&caproot(top, ["explain", "\u{202e}\x1b[31m"]));
+    let (exit, _, stderr) = unpack_output(&run_caproot(top, ["explain", "\u{202e}\x1b[31m"]));
     assert_eq!(exit, 2);
     assert!(stderr.contains(r"unknown code \u{202e}\u{1b}[31m"), "{stderr}");
-    let (_, text, _) = said(&caproot(top, ["explain", "--output", "json"]));
+    let (_, text, _) = unpack_output(&run_caproot(top, ["explain", "--output", "json"]));
     let array: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(array.as_array().map(Vec::len), Some(DiagnosticCode::ALL.len()));
 }

@@ -1,5 +1,5 @@
-//! What a scrape says: counts that are true, labels that no caller can make, and a page that README, the
-//! dashboard and the alerts agree with.
+//! Metrics of a scrape: correct counts, no labels from callers, and agreement with README, the
+//! dashboard and the alerts.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -9,7 +9,7 @@ use caproot::proto::FILE_DESCRIPTOR_SET;
 use caproot::telemetry::RPC_METHODS;
 use prost_reflect::DescriptorPool;
 
-use super::{Served, published};
+use super::{ConfiguredDaemon, published};
 use crate::fixture::Fixture;
 use crate::readme::{table, ticked};
 
@@ -23,10 +23,10 @@ fn fixture() -> Fixture {
     Fixture::new("dir run\nmode 0700 run\nskill root/a\nskill root/b\nfile root/bad/SKILL.md\n| no")
 }
 
-/// The answer to one HTTP request.
-fn ask(fixture: &Fixture, head: &str) -> String {
+/// Sends one HTTP request, and returns the response.
+fn send_http_request(fixture: &Fixture, head: &str) -> String {
     let mut socket = UnixStream::connect(fixture.path("run/m.sock")).expect("a listener");
-    // What is refused before it was read to its end may be cut off.
+    // A response that rejects the request early may cut off the rest of the write.
     drop(socket.write_all(format!("{head} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()));
     let mut bytes = Vec::new();
     drop(socket.read_to_end(&mut bytes));
@@ -34,20 +34,20 @@ fn ask(fixture: &Fixture, head: &str) -> String {
 }
 
 fn scrape(fixture: &Fixture) -> String {
-    let answer = ask(fixture, "GET /metrics");
+    let answer = send_http_request(fixture, "GET /metrics");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     let (head, page) = answer.split_once("\r\n\r\n").expect("a head");
     assert!(head.contains("content-type: application/openmetrics-text"), "{head}");
     page.to_owned()
 }
 
-/// The value of one series.
-fn value(page: &str, series: &str) -> f64 {
+/// Returns the value of one series.
+fn series_value(page: &str, series: &str) -> f64 {
     let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{series} in {page}")).parse().expect("a number")
 }
 
-/// The names of all families, as Prometheus stores them.
+/// Returns the names of all metric families as Prometheus stores them.
 fn families(page: &str) -> BTreeSet<String> {
     let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let names = types.map(|line| match line.split_once(' ').expect("a type") {
@@ -59,9 +59,9 @@ fn families(page: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn counts_are_true() {
+async fn counts_match_the_served_roots_and_calls() {
     let fixture = fixture();
-    let served = Served::start(&fixture, CONFIG).await;
+    let served = ConfiguredDaemon::start(&fixture, CONFIG).await;
     served.list(&[published("r"), published("gone")]).await;
     for package in ["skill://r/none", "skill://r/a", "skill://r/a"] {
         drop(served.read(&published("r"), package, "").await);
@@ -77,24 +77,28 @@ async fn counts_are_true() {
         ("caproot_watcher_running", 1.0),
         ("caproot_watch_overflows_total", 0.0),
     ] {
-        assert!((value(&page, series) - expected).abs() < 0.1, "{series} {expected} in {page}");
+        assert!(
+            (series_value(&page, series) - expected).abs() < 0.1,
+            "{series} {expected} in {page}"
+        );
     }
     for series in
         ["caproot_revisions_total", "caproot_watches", "caproot_scans_total{kind=\"full\"}"]
     {
-        assert!(value(&page, series) >= 1.0, "{series} in {page}");
+        assert!(series_value(&page, series) >= 1.0, "{series} in {page}");
     }
     let read = "method=\"caproot.v1.CapabilityService/ReadResource\"";
-    let ended = |code| value(&page, &format!("caproot_calls_total{{{read},code=\"{code}\"}}"));
+    let ended =
+        |code| series_value(&page, &format!("caproot_calls_total{{{read},code=\"{code}\"}}"));
     assert!((ended("OK") - 2.0).abs() < 0.1 && (ended("NOT_FOUND") - 1.0).abs() < 0.1, "{page}");
-    let timed = value(&page, &format!("caproot_call_duration_seconds_count{{{read}}}"));
+    let timed = series_value(&page, &format!("caproot_call_duration_seconds_count{{{read}}}"));
     assert!((timed - 3.0).abs() < 0.1, "{page}");
 }
 
 #[tokio::test]
-async fn a_callers_text_makes_no_label() {
+async fn text_of_callers_makes_no_label() {
     let fixture = fixture();
-    let served = Served::start(&fixture, CONFIG).await;
+    let served = ConfiguredDaemon::start(&fixture, CONFIG).await;
     let address = served.listening[0].strip_prefix("tcp:").expect("TCP").to_owned();
     let channel = tonic::transport::Endpoint::from_shared(format!("http://{address}"))
         .expect("an address")
@@ -109,7 +113,7 @@ async fn a_callers_text_makes_no_label() {
     let page = scrape(&fixture);
     assert!(!page.contains("evil"), "{page}");
     let other = "caproot_calls_total{method=\"other\",code=\"UNIMPLEMENTED\"}";
-    assert!((value(&page, other) - 1.0).abs() < 0.1, "{page}");
+    assert!((series_value(&page, other) - 1.0).abs() < 0.1, "{page}");
 }
 
 #[test]
@@ -125,20 +129,20 @@ fn every_method_is_known_by_name() {
 }
 
 #[tokio::test]
-async fn other_questions_are_refused() {
+async fn other_http_requests_are_rejected() {
     let fixture = fixture();
-    let _served = Served::start(&fixture, CONFIG).await;
-    assert!(ask(&fixture, "GET /").starts_with("HTTP/1.1 404"));
-    assert!(ask(&fixture, "POST /metrics").starts_with("HTTP/1.1 405"));
-    let garbage = ask(&fixture, "\0\u{1}");
+    let _served = ConfiguredDaemon::start(&fixture, CONFIG).await;
+    assert!(send_http_request(&fixture, "GET /").starts_with("HTTP/1.1 404"));
+    assert!(send_http_request(&fixture, "POST /metrics").starts_with("HTTP/1.1 405"));
+    let garbage = send_http_request(&fixture, "\0\u{1}");
     assert!(garbage.is_empty() || garbage.starts_with("HTTP/1.1 400"), "{garbage}");
     scrape(&fixture);
 }
 
 #[tokio::test]
-async fn readme_dashboard_and_alerts_name_what_there_is() {
+async fn readme_dashboard_and_alerts_name_existing_metrics() {
     let fixture = fixture();
-    let served = Served::start(&fixture, CONFIG).await;
+    let served = ConfiguredDaemon::start(&fixture, CONFIG).await;
     served.list(&[published("r")]).await;
     let families = families(&scrape(&fixture));
     let rows = table("| metric |").into_iter().map(|row| ticked(&row[0]).remove(0));
@@ -152,10 +156,10 @@ async fn readme_dashboard_and_alerts_name_what_there_is() {
     for (file, text) in [("dashboard.json", DASHBOARD), ("alerts.yaml", ALERTS)] {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let named: BTreeSet<_> = words.filter(|word| word.starts_with("caproot_")).collect();
-        assert!(!named.is_empty(), "{file} asks for nothing");
+        assert!(!named.is_empty(), "{file} names no metric");
         for name in named {
-            let of = name.strip_suffix("_bucket").unwrap_or(name);
-            assert!(families.contains(of), "{file} asks for {name}, which there is not");
+            let family = name.strip_suffix("_bucket").unwrap_or(name);
+            assert!(families.contains(family), "{file} names {name}, which does not exist");
         }
     }
 }

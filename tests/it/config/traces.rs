@@ -1,4 +1,4 @@
-//! Spans as a collector gets them, below the trace that the caller named.
+//! Spans that the daemon sends to a collector, with the caller's trace as parent.
 
 use std::net::SocketAddr;
 
@@ -14,18 +14,18 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
 
-use super::{Served, published};
+use super::{ConfiguredDaemon, published};
 use crate::fixture::Fixture;
 use crate::harness::in_time;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
 
-/// A collector that hands on what it is sent.
-struct Collector(mpsc::UnboundedSender<Span>);
+/// OTLP collector that forwards the spans it receives.
+struct SpanCollector(mpsc::UnboundedSender<Span>);
 
 #[tonic::async_trait]
-impl TraceService for Collector {
+impl TraceService for SpanCollector {
     async fn export(
         &self,
         request: Request<ExportTraceServiceRequest>,
@@ -37,12 +37,12 @@ impl TraceService for Collector {
     }
 }
 
-async fn collector() -> (SocketAddr, mpsc::UnboundedReceiver<Span>) {
+async fn start_collector() -> (SocketAddr, mpsc::UnboundedReceiver<Span>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let (spans, received) = mpsc::unbounded_channel();
     let server = tonic::transport::Server::builder()
-        .add_service(TraceServiceServer::new(Collector(spans)))
+        .add_service(TraceServiceServer::new(SpanCollector(spans)))
         .serve_with_incoming(TcpListenerStream::new(listener));
     tokio::spawn(server);
     (address, received)
@@ -57,15 +57,15 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_callers_trace_goes_on() {
-    let (address, mut spans) = collector().await;
+async fn a_sampled_call_continues_its_callers_trace() {
+    let (address, mut spans) = start_collector().await;
     let fixture = Fixture::new("skill root/a");
     let config = format!(
         "roots: [{{id: r, path: root}}]\ntraces: {{otlp: 'http://{address}', ratio: 0}}\n\
          log: {{format: json}}"
     );
-    let served = Served::start(&fixture, &config).await;
-    // Nobody asked for a trace of this one.
+    let served = ConfiguredDaemon::start(&fixture, &config).await;
+    // This call has no trace context.
     served.list(&[published("r")]).await;
     for flags in ["00", "01"] {
         let mut request = Request::new(GetExecutorRequest {});
@@ -73,8 +73,8 @@ async fn a_callers_trace_goes_on() {
         request.metadata_mut().insert("traceparent", parent);
         in_time(served.client().get_executor(request)).await.expect("an answer");
     }
-    // What is left is sent when it ends.
-    drop(served.log().await);
+    // The daemon sends the remaining spans at shutdown.
+    drop(served.stop_and_read_log().await);
     let span = in_time(spans.recv()).await.expect("a span");
     assert_eq!(span.name, "caproot.v1.CapabilityService/GetExecutor");
     assert_eq!(hex(&span.trace_id), TRACE);
@@ -83,11 +83,11 @@ async fn a_callers_trace_goes_on() {
 }
 
 #[tokio::test]
-async fn a_collector_that_is_not_there_costs_nothing() {
+async fn a_missing_collector_does_no_harm() {
     let fixture = Fixture::new("skill root/a");
     let config = "roots: [{id: r, path: root}]\ntraces: {otlp: 'http://127.0.0.1:1'}\n";
-    let served = Served::start(&fixture, config).await;
+    let served = ConfiguredDaemon::start(&fixture, config).await;
     assert_eq!(served.packages(&[published("r")]).await, ["skill://r/a"]);
-    let log = served.log().await;
+    let log = served.stop_and_read_log().await;
     assert!(!log.contains("panicked"), "{log}");
 }

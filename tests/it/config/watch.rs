@@ -1,4 +1,4 @@
-//! When changes are published, how many may watch, and how far back they may go.
+//! Debounce of changes, and limits of streams, history and diagnostics.
 
 use std::time::{Duration, Instant};
 
@@ -8,14 +8,14 @@ use caproot::proto::caproot::v1::{
 };
 use tonic::{Code, Status, Streaming};
 
-use super::{Served, published};
+use super::{ConfiguredDaemon, published};
 use crate::fixture::Fixture;
 use crate::harness::{assert_refused, in_time, list_request};
 
 const ROOT: &str = "roots: [{id: r, path: root}]\n";
 
-impl Served {
-    /// A stream of the root `r`.
+impl ConfiguredDaemon {
+    /// Watches the root `r`.
     async fn watch(&self) -> Result<Streaming<WatchSkillsResponse>, Status> {
         let roots = vec![published("r")];
         let request = WatchSkillsRequest { selected_capability_roots: roots, ..Default::default() };
@@ -32,7 +32,7 @@ impl Served {
     }
 }
 
-async fn synced(stream: &mut Streaming<WatchSkillsResponse>) {
+async fn wait_until_synced(stream: &mut Streaming<WatchSkillsResponse>) {
     loop {
         let message = in_time(stream.message()).await.expect("a stream").expect("an event");
         if matches!(message.event, Some(Event::Synced(_))) {
@@ -41,43 +41,44 @@ async fn synced(stream: &mut Streaming<WatchSkillsResponse>) {
     }
 }
 
-fn skill(fixture: &Fixture, number: u32) {
+fn write_skill(fixture: &Fixture, number: u32) {
     let text = format!("---\nname: a\ndescription: Number {number}.\n---\n");
     fixture.write("root/a/SKILL.md", text);
 }
 
 #[tokio::test]
-async fn debounce() {
+async fn debounce_and_max_debounce_delay_changes() {
     let fixture = Fixture::new("skill root/a");
     let watch = "watch: {debounce: 700ms, max_debounce: 2s}";
-    let served = Served::start(&fixture, &format!("{ROOT}{watch}")).await;
+    let served = ConfiguredDaemon::start(&fixture, &format!("{ROOT}{watch}")).await;
     let mut stream = served.watch().await.expect("a stream");
-    synced(&mut stream).await;
+    wait_until_synced(&mut stream).await;
     let begun = Instant::now();
-    skill(&fixture, 0);
-    synced(&mut stream).await;
+    write_skill(&fixture, 0);
+    wait_until_synced(&mut stream).await;
     let took = begun.elapsed();
     assert!(took >= Duration::from_millis(650), "after the last event: {took:?}");
-    // It never settles, so the cap says when.
+    // The changes never pause, so `max_debounce` decides.
     let begun = Instant::now();
     let storm = async {
         for number in 1.. {
-            skill(&fixture, number);
+            write_skill(&fixture, number);
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
     tokio::select! {
         () = storm => {}
-        () = synced(&mut stream) => {}
+        () = wait_until_synced(&mut stream) => {}
     }
     let took = begun.elapsed();
     assert!(took >= Duration::from_millis(1_900), "after the first event: {took:?}");
 }
 
 #[tokio::test]
-async fn max_streams() {
+async fn max_streams_limits_open_streams() {
     let fixture = Fixture::new("skill root/a");
-    let served = Served::start(&fixture, &format!("{ROOT}limits: {{max_streams: 2}}")).await;
+    let served =
+        ConfiguredDaemon::start(&fixture, &format!("{ROOT}limits: {{max_streams: 2}}")).await;
     assert_eq!(served.executor().await.limits.expect("limits").max_streams, 2);
     let one = served.watch().await.expect("a stream");
     let _two = served.watch().await.expect("another");
@@ -86,17 +87,17 @@ async fn max_streams() {
 }
 
 #[tokio::test]
-async fn max_history() {
+async fn max_history_limits_how_long_page_tokens_work() {
     for (limit, is_known) in [(1, false), (8, true)] {
         let fixture = Fixture::new("skill root/a\nskill root/b");
         let config = format!("{ROOT}limits: {{max_history: {limit}}}");
-        let served = Served::start(&fixture, &config).await;
+        let served = ConfiguredDaemon::start(&fixture, &config).await;
         assert_eq!(served.executor().await.limits.expect("limits").max_history, limit);
         let first = served.page(1, "").await.expect("a page");
         let mut stream = served.watch().await.expect("a stream");
-        synced(&mut stream).await;
-        skill(&fixture, 0);
-        synced(&mut stream).await;
+        wait_until_synced(&mut stream).await;
+        write_skill(&fixture, 0);
+        wait_until_synced(&mut stream).await;
         let next = served.page(1, &first.next_page_token).await;
         if is_known {
             assert_eq!(next.expect("a page").revision, first.revision);
@@ -107,10 +108,10 @@ async fn max_history() {
 }
 
 #[tokio::test]
-async fn max_diagnostics() {
+async fn max_diagnostics_limits_the_list() {
     let fixture = Fixture::new("repeat 5 file root/{}/SKILL.md\n| no frontmatter");
     let config = format!("{ROOT}limits: {{max_diagnostics: 2}}");
-    let served = Served::start(&fixture, &config).await;
+    let served = ConfiguredDaemon::start(&fixture, &config).await;
     assert_eq!(served.executor().await.limits.expect("limits").max_diagnostics, 2);
     let list = served.page(0, "").await.expect("a page");
     assert_eq!(list.diagnostics.len(), 2);
@@ -118,12 +119,12 @@ async fn max_diagnostics() {
 }
 
 #[tokio::test]
-async fn a_skill_that_comes_to_be_off_is_told_so() {
+async fn a_skill_that_becomes_disabled_is_removed_with_this_reason() {
     let fixture = Fixture::new("skill root/a");
     let off = "disabled_skills: [{name: gone}]";
-    let served = Served::start(&fixture, &format!("{ROOT}{off}")).await;
+    let served = ConfiguredDaemon::start(&fixture, &format!("{ROOT}{off}")).await;
     let mut stream = served.watch().await.expect("a stream");
-    synced(&mut stream).await;
+    wait_until_synced(&mut stream).await;
     fixture.write("root/a/SKILL.md", "---\nname: gone\ndescription: Off.\n---\n");
     let removed = loop {
         let message = in_time(stream.message()).await.expect("a stream").expect("an event");

@@ -1,6 +1,6 @@
-//! Nothing that strangers write costs more than in proportion to its size: a text or a tree of any
-//! shape is read in two sizes, and the processor time of both is compared. No clock decides: what
-//! other processes do does not count, and only growth with the square fails.
+//! Processor time in proportion to the size of untrusted input. Each test reads a text or a tree in
+//! two sizes, and compares the processor time. Other processes do not count, and only quadratic
+//! growth fails.
 
 mod texts;
 mod trees;
@@ -11,35 +11,37 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::harness::extent;
 
-/// Four times the size may cost this much more: it is 4 in proportion, 16 with the square.
+/// Allowed growth of the cost for four times the size: linear growth is 4, quadratic growth is 16.
 const MAX_GROWTH: u32 = 10;
 
-/// The processor time that this thread has had.
-fn spent() -> Duration {
+/// Returns the processor time of this thread.
+fn thread_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(now).expect("a time since the thread began")
 }
 
-fn cost<T>(input: &T, read: impl Fn(&T)) -> Duration {
-    let start = spent();
+fn measure_cost<T>(input: &T, read: impl Fn(&T)) -> Duration {
+    let start = thread_time();
     read(input);
-    spent().saturating_sub(start)
+    thread_time().saturating_sub(start)
 }
 
-/// Reads inputs of a quarter of `size` and of `size`, in the short form of a quarter of both. Fails if
-/// three pairs in a row are out of proportion. Costs below `least` are not compared: they vary too much.
+/// Reads inputs of a quarter of `size` and of `size`. The short form takes a quarter of both sizes.
+///
+/// Fails if three pairs in a row are out of proportion. Costs below `min_cost` are not compared,
+/// because they vary too much.
 fn assert_in_proportion<T>(name: &str, size: usize, make: impl Fn(usize) -> T, read: impl Fn(&T)) {
-    let (size, least) = extent((size / 4, 15), (size, 50));
-    let least = Duration::from_millis(least);
+    let (size, min_cost) = extent((size / 4, 15), (size, 50));
+    let min_cost = Duration::from_millis(min_cost);
     let (quarter, whole) = (make(size / 4), make(size));
-    let mut found = Vec::new();
+    let mut pairs = Vec::new();
     for _ in 0..3 {
-        let pair = (cost(&quarter, &read), cost(&whole, &read));
+        let pair = (measure_cost(&quarter, &read), measure_cost(&whole, &read));
         println!("{name}: {pair:?}");
-        if pair.1 < least || pair.1 <= pair.0 * MAX_GROWTH {
+        if pair.1 < min_cost || pair.1 <= pair.0 * MAX_GROWTH {
             return;
         }
-        found.push(pair);
+        pairs.push(pair);
     }
-    panic!("{name}: a quarter and the whole cost {found:?}");
+    panic!("{name}: a quarter and the whole cost {pairs:?}");
 }

@@ -1,4 +1,4 @@
-//! Texts: YAML, JSON, config files, handles.
+//! Cost of reading texts: YAML, JSON, config files, handles.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ fn repeated(unit: &str, size: usize) -> String {
     unit.repeat(size / unit.len())
 }
 
-/// What YAML is made of, and what made readers of it slow.
+/// Building blocks of YAML, and texts that have made YAML parsers slow.
 const SHAPES: &[&str] = &[
     "[", "{", "[{", "{a: ", "[a, ", "- ", "? ", "a: ", "- - ", "!a ", "&a ", "*a ", "'", "\"", "x",
     " ", "\t", "\n", "\r", "#", "%", "a:\n", "- a\n", "? a\n", "\\", "{?", "[?", "\"a\": ", ",",
@@ -22,7 +22,7 @@ const SHAPES: &[&str] = &[
     "a: b:\n", "-\n", "''", "\\\"", "::", "#:", " #",
 ];
 
-/// Longer ones.
+/// Longer building blocks.
 const MORE_SHAPES: &[&str] =
     &["['}',{a: ", "%TAG ! a\n", "- {a: [b, c]}\n", "a: 'b''c'\n", "a: b: c\n  d: e\n"];
 
@@ -30,8 +30,8 @@ fn shapes() -> impl Iterator<Item = &'static str> {
     SHAPES.iter().chain(MORE_SHAPES).copied()
 }
 
-/// The lines, to so many bytes or a few more.
-fn lines(line: impl Fn(usize) -> String, size: usize) -> String {
+/// Joins lines until the text has at least `size` bytes.
+fn join_lines(line: impl Fn(usize) -> String, size: usize) -> String {
     let mut text = String::new();
     for n in 0..size {
         text.push_str(&line(n));
@@ -42,7 +42,7 @@ fn lines(line: impl Fn(usize) -> String, size: usize) -> String {
     text
 }
 
-/// What the line of a number is.
+/// Function that returns the line of a number.
 type Line = fn(usize) -> String;
 
 fn fenced(yaml: &str) -> Vec<u8> {
@@ -50,7 +50,7 @@ fn fenced(yaml: &str) -> Vec<u8> {
 }
 
 #[test]
-fn frontmatter_of_any_shape() {
+fn repeated_frontmatter_is_read_in_linear_time() {
     for shape in shapes() {
         for before in ["", "a: ", "a: [", "a: b: c\n"] {
             let make = |size| fenced(&format!("{before}{}", repeated(shape, size)));
@@ -62,7 +62,7 @@ fn frontmatter_of_any_shape() {
 }
 
 #[test]
-fn frontmatter_in_which_no_line_is_like_another() {
+fn frontmatter_of_distinct_lines_is_read_in_linear_time() {
     let kinds: [(&str, Line); 16] = [
         ("keys", |n| format!("k{n}: v\n")),
         ("keys that are lists", |n| format!("[k{n}]: v\n")),
@@ -77,14 +77,14 @@ fn frontmatter_in_which_no_line_is_like_another() {
         ("tags", |n| format!("- !a{n} b\n")),
         ("values with colons", |n| format!("k{n}: a: b\n")),
         ("values with brackets", |n| format!("k{n}: [a] b\n")),
-        ("values that go on", |n| format!("k{n}: a: b\n  c: d\n")),
-        ("one value that goes on", |n| if n == 0 { "k: a: b\n".into() } else { "  c: d\n".into() }),
-        ("quotes that are not closed", |n| format!("k{n}: \"a\n")),
-        ("brackets that are not closed", |n| format!("k{n}: [a\n")),
+        ("continued values", |n| format!("k{n}: a: b\n  c: d\n")),
+        ("one continued value", |n| if n == 0 { "k: a: b\n".into() } else { "  c: d\n".into() }),
+        ("unclosed quotes", |n| format!("k{n}: \"a\n")),
+        ("unclosed brackets", |n| format!("k{n}: [a\n")),
         ("an item each", |n| format!("- k{n}: a: b\n")),
     ];
     for (name, line) in kinds {
-        let make = |size| fenced(&lines(line, size));
+        let make = |size| fenced(&join_lines(line, size));
         assert_in_proportion(name, 60 << 10, make, |head| {
             let _ = frontmatter::read(head, true, Some(b"a"));
         });
@@ -92,7 +92,7 @@ fn frontmatter_in_which_no_line_is_like_another() {
 }
 
 #[test]
-fn sidecars() {
+fn sidecars_are_read_in_linear_time() {
     let kinds: [(&str, Line); 6] = [
         ("tools", |n| {
             format!(
@@ -100,11 +100,11 @@ fn sidecars() {
                 if n == 0 { "dependencies:\n  tools:\n" } else { "" }
             )
         }),
-        ("what is not known", |n| format!("k{n}: v\n")),
-        ("not known further in", |n| {
+        ("unknown keys", |n| format!("k{n}: v\n")),
+        ("unknown nested keys", |n| {
             format!("{}  k{n}: v\n", if n == 0 { "interface:\n" } else { "" })
         }),
-        ("wrong tools, and much behind them", |n| match n {
+        ("wrong tools before a long rest", |n| match n {
             0 => "dependencies:\n  tools:\n".into(),
             1..250 => "  - {type: 1, x: y}\n".into(),
             _ => "# ...\n".into(),
@@ -116,7 +116,7 @@ fn sidecars() {
         assert_in_proportion(
             name,
             255 << 10,
-            |size| lines(line, size),
+            |size| join_lines(line, size),
             |text| {
                 let _ = sidecar::read(text.as_bytes());
             },
@@ -125,7 +125,7 @@ fn sidecars() {
 }
 
 #[test]
-fn manifests() {
+fn manifests_are_read_in_linear_time() {
     for shape in [
         "[",
         "{\"a\":",
@@ -152,12 +152,12 @@ fn manifests() {
             });
         }
     }
-    let keys = |size| format!("{{{}\"k\":1}}", lines(|n| format!("\"k{n}\":[1],\n"), size));
+    let keys = |size| format!("{{{}\"k\":1}}", join_lines(|n| format!("\"k{n}\":[1],\n"), size));
     assert_in_proportion("keys", 255 << 10, keys, |text| drop(json::parse(text.as_bytes())));
 }
 
 #[test]
-fn config_files() {
+fn config_files_are_read_in_linear_time() {
     let env = ProcessEnv::default();
     let read = |text: &String| {
         drop(Config::from_bytes(ServeFlags::default(), Path::new("c"), text.clone().into(), &env));
@@ -176,12 +176,12 @@ fn config_files() {
         }),
     ];
     for (name, line) in kinds {
-        assert_in_proportion(name, 256 << 10, |size| lines(line, size), read);
+        assert_in_proportion(name, 256 << 10, |size| join_lines(line, size), read);
     }
 }
 
 #[test]
-fn rules_in_a_config_file() {
+fn disabled_skills_in_a_config_file_are_read_in_linear_time() {
     let env = ProcessEnv::default();
     for glob in ["{{a,b},{c,d}}*", "[!a-z]", "**/", "?*", "{a*,", "*{*}"] {
         let glob = format!("{}x", glob.repeat(255 / glob.len()));
@@ -199,9 +199,9 @@ fn rules_in_a_config_file() {
 }
 
 #[test]
-fn handles() {
+fn handles_are_parsed_in_linear_time() {
     for shape in ["a", "/a", "%FF", "%", "%41", "/", "..", "/a%2F", "é", "%C3%A9/"] {
-        // Far beyond what is looked at, so that the bound shows, too.
+        // The text is far longer than the limit of handles, to measure the limit as well.
         let make = |size| format!("skill://r/{}", repeated(shape, size));
         assert_in_proportion(shape, 1 << 20, make, |text| drop(ResourceHandle::parse(text)));
         assert_in_proportion(shape, 2_000, make, |text| {
@@ -213,7 +213,7 @@ fn handles() {
 }
 
 #[test]
-fn lines_that_are_shown() {
+fn source_excerpts_are_made_in_linear_time() {
     for shape in ["a", "é", "\u{301}", "\t", "\n", " "] {
         let make = |size| repeated(shape, size);
         assert_in_proportion(&format!("{shape:?}"), 1 << 20, make, |text| {

@@ -1,4 +1,4 @@
-//! Catalogs, searches, walks and rules, over trees that are only in memory.
+//! Cost of catalogs, searches, walks and rules, over trees in memory.
 
 use std::sync::Arc;
 
@@ -20,8 +20,13 @@ fn rel(text: &str) -> RelPath {
     RelPath::new(text.as_bytes()).expect("a path")
 }
 
-/// A catalog of so many packages, which begin with a letter, of one name or each of its own.
-fn catalog(count: usize, letter: char, name: impl Fn(usize) -> String, content: u8) -> Catalog {
+/// Builds a catalog of `count` packages below the directory `letter`.
+fn build_catalog(
+    count: usize,
+    letter: char,
+    name: impl Fn(usize) -> String,
+    content: u8,
+) -> Catalog {
     let authored = |name: String| SkillMdFrontmatter {
         name: name.into(),
         description: "d".into(),
@@ -56,18 +61,18 @@ fn catalog(count: usize, letter: char, name: impl Fn(usize) -> String, content: 
 }
 
 #[test]
-fn catalogs_and_what_changed_in_them() {
+fn catalogs_are_built_and_compared_in_linear_time() {
     let same = |_: usize| "same".to_owned();
     let own = |n: usize| format!("own-{n}");
     let make = |count| {
         [
-            catalog(count, 'a', own, 0),
-            catalog(count, 'a', own, 1),
-            catalog(count, 'b', same, 1),
-            catalog(count, 'c', same, 0),
+            build_catalog(count, 'a', own, 0),
+            build_catalog(count, 'a', own, 1),
+            build_catalog(count, 'b', same, 1),
+            build_catalog(count, 'c', same, 0),
         ]
     };
-    assert_in_proportion("made", 20_000, |count| count, |count| drop(make(*count)));
+    assert_in_proportion("built", 20_000, |count| count, |count| drop(make(*count)));
     assert_in_proportion("all changed, all renamed, all gone", 20_000, make, |[a, b, c, d]| {
         assert_eq!(diff_catalogs(a, b).upserted.len(), a.len());
         assert_eq!(diff_catalogs(b, c).removed.len(), b.len());
@@ -87,7 +92,7 @@ fn catalogs_and_what_changed_in_them() {
 }
 
 #[test]
-fn diagnostics() {
+fn diagnostics_are_collected_in_linear_time() {
     let make = |count: usize| -> Vec<_> {
         let at = |n: usize| Some(rel(&format!("s{}/SKILL.md", n * 7919 % count)));
         let problem =
@@ -96,15 +101,15 @@ fn diagnostics() {
     };
     assert_in_proportion("diagnostics", 50_000, make, |all| {
         let mut kept = BoundedDiagnostics::with_limit(100);
-        for one in all {
-            kept.push(one.clone());
+        for diagnostic in all {
+            kept.push(diagnostic.clone());
         }
         assert!(kept.kept().len() <= 400);
     });
 }
 
 #[test]
-fn rules_for_skills_that_are_switched_off() {
+fn disable_rules_are_matched_in_linear_time() {
     let rules = |count: usize, text: &str| {
         let id = RootId::new("r").expect("an id");
         let globs = (0..count).map(|n| {
@@ -113,33 +118,39 @@ fn rules_for_skills_that_are_switched_off() {
         });
         DisableRules::new(globs, []).expect("a set")
     };
-    let hold = |off: &DisableRules, packages: usize| {
-        let places =
-            off.resolve_globs(|_| Some(ResolvedPath { dir_index: 0, rel_path: RelPath::root() }));
+    let match_packages = |rules: &DisableRules, packages: usize| {
+        let globs =
+            rules.resolve_globs(|_| Some(ResolvedPath { dir_index: 0, rel_path: RelPath::root() }));
         for n in 0..packages {
             let rel_path = rel(&format!("some/{}/deep/place-{n}/x", n % 9));
-            assert!(!places.matches_package(&ResolvedPath { dir_index: 0, rel_path }));
+            assert!(!globs.matches_package(&ResolvedPath { dir_index: 0, rel_path }));
         }
     };
     for text in ["a/{}/*", "**/n{}-*", "*/*/d*p/*{}?/y*", "{a,b}*{c,d}*/{}[a-z]*"] {
         let thousand = rules(1_000, text);
         let name = format!("{text} for many packages");
-        assert_in_proportion(&name, 20_000, |n| n, |n| hold(&thousand, *n));
+        assert_in_proportion(&name, 20_000, |n| n, |n| match_packages(&thousand, *n));
         let name = format!("many of {text}");
-        assert_in_proportion(&name, 1_000, |n| rules(n, text), |off| hold(off, 200));
-        assert_in_proportion(&format!("made of {text}"), 1_000, |n| n, |n| drop(rules(*n, text)));
+        assert_in_proportion(&name, 1_000, |n| rules(n, text), |rules| match_packages(rules, 200));
+        assert_in_proportion(
+            &format!("built from {text}"),
+            1_000,
+            |n| n,
+            |n| drop(rules(*n, text)),
+        );
     }
     let stars = rules(1, &"*a".repeat(127));
     let hostile = |size: usize| rel(&format!("{}b", "a".repeat(size)));
     assert_in_proportion("stars", 200_000, hostile, |rel| {
-        let places =
+        let globs =
             stars.resolve_globs(|_| Some(ResolvedPath { dir_index: 0, rel_path: RelPath::root() }));
-        assert!(!places.matches_package(&ResolvedPath { dir_index: 0, rel_path: rel.clone() }));
+        assert!(!globs.matches_package(&ResolvedPath { dir_index: 0, rel_path: rel.clone() }));
     });
 }
 
-/// Directories that hold, each, what `entries` says, as one tree would.
-fn search(entries: impl Fn(&RelPath) -> Vec<(String, ListingEntryKind)>) -> usize {
+/// Searches a tree in which `entries` returns the entries of each directory. Returns the number of
+/// skill candidates.
+fn count_candidates(entries: impl Fn(&RelPath) -> Vec<(String, ListingEntryKind)>) -> usize {
     let rules = SearchRules {
         limits: Limits::default(),
         skipped_dirs: Vec::new(),
@@ -159,10 +170,10 @@ fn search(entries: impl Fn(&RelPath) -> Vec<(String, ListingEntryKind)>) -> usiz
         for visit in round {
             inode += 1;
             let entries = entries(&visit.resolved.rel_path).into_iter().enumerate();
-            let entries = entries.map(|(ordinal, (name, what))| ListingEntry {
+            let entries = entries.map(|(ordinal, (name, kind))| ListingEntry {
                 name: name.into_bytes().into(),
                 ordinal,
-                kind: what,
+                kind,
             });
             let entries: Vec<_> = entries.collect();
             let total = entries.len();
@@ -174,7 +185,7 @@ fn search(entries: impl Fn(&RelPath) -> Vec<(String, ListingEntryKind)>) -> usiz
     }
 }
 
-fn main_file() -> ListingEntryKind {
+fn skill_md_entry() -> ListingEntryKind {
     let file = SkillFile {
         digest: None,
         size: 0,
@@ -187,33 +198,33 @@ fn main_file() -> ListingEntryKind {
 }
 
 #[test]
-fn searches() {
-    let main = || vec![("SKILL.md".to_owned(), main_file())];
+fn trees_are_searched_in_linear_time() {
+    let skill_md = || vec![("SKILL.md".to_owned(), skill_md_entry())];
     assert_in_proportion(
         "wide",
         20_000,
         |n| n,
         |n| {
-            let found = search(|dir| match dir.depth() {
+            let found = count_candidates(|dir| match dir.depth() {
                 0 => (0..*n).map(|n| (format!("d{n:05}"), ListingEntryKind::Directory)).collect(),
-                _ => main(),
+                _ => skill_md(),
             });
             assert_eq!(found, *n);
         },
     );
     assert_in_proportion(
-        "links to one place",
+        "links to one directory",
         20_000,
         |n| n,
         |n| {
-            let found = search(|dir| match dir.depth() {
+            let found = count_candidates(|dir| match dir.depth() {
                 0 => (0..*n)
                     .map(|n| {
                         let to = ResolvedPath { dir_index: 1, rel_path: rel("x") };
                         (format!("l{n:05}"), ListingEntryKind::LinkedDirectory(to, (9, 9)))
                     })
                     .collect(),
-                _ => main(),
+                _ => skill_md(),
             });
             assert!(found > 0);
         },
@@ -221,7 +232,7 @@ fn searches() {
 }
 
 #[test]
-fn walks() {
+fn packages_are_walked_in_linear_time() {
     let bounds = WalkLimits { entries: 1_000_000, depth: 16, path_bytes: 2_048 };
     let make = |count: usize| -> Vec<Box<[u8]>> {
         (0..count).map(|n| format!("f{}", n * 7919 % count).into_bytes().into()).collect()

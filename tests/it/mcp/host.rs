@@ -1,4 +1,4 @@
-//! An MCP host by hand: `caproot mcp` as its child, spoken to in lines of JSON-RPC.
+//! MCP host by hand: runs `caproot mcp` as a child, and exchanges lines of JSON-RPC.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,8 +11,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use crate::commands::{Ended, asking};
 use crate::harness::{Daemon, in_time};
 
-/// What a request of the current protocol says of itself.
-pub(super) fn meta() -> Value {
+/// Returns the `_meta` field that each request of the current protocol version needs.
+pub(super) fn request_meta() -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "a host", "version": "1"},
@@ -20,27 +20,29 @@ pub(super) fn meta() -> Value {
     })
 }
 
-/// A host and its server.
+/// MCP host and its server process.
 pub(super) struct Host {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: UnboundedReceiver<Value>,
-    /// Notifications that nobody waited for yet.
-    notices: VecDeque<Value>,
-    asked: u64,
-    /// Whether the version of the protocol was settled at the start, as it once was.
+    /// Notifications that no test has taken yet.
+    notifications: VecDeque<Value>,
+    /// Id of the last request.
+    last_id: u64,
+    /// Whether the host negotiated the protocol version with `initialize`, as older versions do.
     is_older: bool,
 }
 
 impl Host {
-    /// A host of today, with the daemon's published roots or those of the flags.
+    /// Starts a host of the current protocol version, with the daemon's roots or the roots of the
+    /// flags.
     pub(super) fn start(daemon: &Daemon, flags: &str) -> Self {
-        Self::of(asking(daemon, &format!("mcp {flags}")))
+        Self::start_command(asking(daemon, &format!("mcp {flags}")))
     }
 
-    /// A host with a server of its own making.
-    pub(super) fn of(command: Command) -> Self {
-        let (mut host, stdout) = Self::deaf(command);
+    /// Starts a host with the given server command.
+    pub(super) fn start_command(command: Command) -> Self {
+        let (mut host, stdout) = Self::start_unread(command);
         let (send, lines) = unbounded_channel();
         host.lines = lines;
         thread::spawn(move || {
@@ -55,93 +57,93 @@ impl Host {
         host
     }
 
-    /// A host that does not read what its server says.
-    pub(super) fn deaf(mut command: Command) -> (Self, BufReader<ChildStdout>) {
+    /// Starts a host that does not read. Returns the server's stdout.
+    pub(super) fn start_unread(mut command: Command) -> (Self, BufReader<ChildStdout>) {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary runs");
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
         let stdin = child.stdin.take();
         let lines = unbounded_channel().1;
-        let notices = VecDeque::new();
-        (Self { child, stdin, lines, notices, asked: 0, is_older: false }, stdout)
+        let notifications = VecDeque::new();
+        (Self { child, stdin, lines, notifications, last_id: 0, is_older: false }, stdout)
     }
 
-    /// A host of last year, which shook hands.
-    pub(super) async fn older(daemon: &Daemon) -> (Self, Value) {
+    /// Starts a host of an older protocol version. Returns the result of `initialize`.
+    pub(super) async fn start_older(daemon: &Daemon) -> (Self, Value) {
         let mut host = Self::start(daemon, "");
         host.is_older = true;
-        let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {},
+        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {},
             "clientInfo": {"name": "an older host", "version": "1"}});
-        let welcome = host.ask("initialize", hello).await.expect("a welcome");
+        let result = host.call("initialize", params).await.expect("a result");
         host.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
-        (host, welcome)
+        (host, result)
     }
 
-    /// Sends a message as it is.
+    /// Sends a JSON-RPC message.
     pub(super) fn send(&mut self, message: &Value) {
-        self.line(&message.to_string());
+        self.send_line(&message.to_string());
     }
 
-    /// Sends a line, whatever it is.
-    pub(super) fn line(&mut self, line: &str) {
+    /// Sends any text as a line.
+    pub(super) fn send_line(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("not closed");
         writeln!(stdin, "{line}").expect("the server reads");
     }
 
-    /// Takes over what it would write to.
-    pub(super) fn stdin(&mut self) -> ChildStdin {
+    /// Takes the server's stdin out of the host.
+    pub(super) fn take_stdin(&mut self) -> ChildStdin {
         self.stdin.take().expect("not closed")
     }
 
-    /// Sends a request; gives its id.
-    pub(super) fn request(&mut self, method: &str, mut params: Value) -> u64 {
+    /// Sends a request, and returns its id.
+    pub(super) fn send_request(&mut self, method: &str, mut params: Value) -> u64 {
         if !self.is_older {
-            params["_meta"] = meta();
+            params["_meta"] = request_meta();
         }
-        self.asked += 1;
-        let id = self.asked;
+        self.last_id += 1;
+        let id = self.last_id;
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
         id
     }
 
-    /// Asks, and waits for the result, or the error.
-    pub(super) async fn ask(&mut self, method: &str, params: Value) -> Result<Value, Value> {
-        let id = self.request(method, params);
-        self.answer(id).await
+    /// Sends a request, and returns its result or error.
+    pub(super) async fn call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
+        let id = self.send_request(method, params);
+        self.wait_for_response(id).await
     }
 
-    /// The answer to a request that was sent.
-    pub(super) async fn answer(&mut self, id: u64) -> Result<Value, Value> {
+    /// Waits for the response to a request. Keeps the notifications that come before.
+    pub(super) async fn wait_for_response(&mut self, id: u64) -> Result<Value, Value> {
         loop {
-            let mut message = self.message().await;
+            let mut message = self.next_message().await;
             if message.get("id").is_none() {
-                self.notices.push_back(message);
+                self.notifications.push_back(message);
             } else if message["id"] == id {
                 let result = message.get_mut("result").map(Value::take);
                 return result.ok_or_else(|| message["error"].take());
             } else {
-                panic!("nobody asked: {message}");
+                panic!("response without a request: {message}");
             }
         }
     }
 
-    /// The next message of the server.
-    pub(super) async fn message(&mut self) -> Value {
-        in_time(self.lines.recv()).await.expect("the server lives")
+    /// Returns the next message of the server.
+    pub(super) async fn next_message(&mut self) -> Value {
+        in_time(self.lines.recv()).await.expect("the server runs")
     }
 
-    /// The next notification.
-    pub(super) async fn notice(&mut self) -> Value {
-        if let Some(notice) = self.notices.pop_front() {
-            return notice;
+    /// Returns the next notification.
+    pub(super) async fn next_notification(&mut self) -> Value {
+        if let Some(notification) = self.notifications.pop_front() {
+            return notification;
         }
-        let message = self.message().await;
+        let message = self.next_message().await;
         assert!(message.get("id").is_none(), "no notification: {message}");
         message
     }
 
-    /// All items of a list, page by page, and how many pages these were.
-    pub(super) async fn all(
+    /// Lists all items page by page. Returns the items and the number of pages.
+    pub(super) async fn list_all(
         &mut self,
         method: &str,
         items: &str,
@@ -153,7 +155,7 @@ impl Host {
             if let Some(cursor) = cursor {
                 params["cursor"] = cursor;
             }
-            let mut page = self.ask(method, params).await.expect("a page");
+            let mut page = self.call(method, params).await.expect("a page");
             assert!(page.to_string().len() < 1 << 20, "a page of under 1 MiB");
             pages += 1;
             let Value::Array(more) = page[items].take() else { panic!("{items} in {page}") };
@@ -165,8 +167,8 @@ impl Host {
         }
     }
 
-    /// Closes stdin, and waits for the end.
-    pub(super) async fn end(mut self) -> Ended {
+    /// Closes stdin, and waits until the server exits.
+    pub(super) async fn stop(mut self) -> Ended {
         drop(self.stdin.take());
         while in_time(self.lines.recv()).await.is_some() {}
         let mut stderr = String::new();
@@ -179,7 +181,7 @@ impl Host {
 }
 
 impl Drop for Host {
-    /// A test that failed leaves no process behind.
+    /// Kills the server, so that a failed test leaves no process behind.
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());

@@ -1,4 +1,4 @@
-//! Streamable HTTP by hand: which hosts and origins get in, paths, bounds, sessions, the end.
+//! Streamable HTTP by hand: allowed hosts and origins, paths, limits, sessions and shutdown.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -7,19 +7,19 @@ use std::process::{Child, ChildStdout, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::host::meta;
+use super::host::request_meta;
 use crate::commands::asking;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, HANG, Setup, in_time};
 
-/// `caproot mcp --http`, ready.
-struct Server {
+/// Running `caproot mcp --http`.
+struct HttpServer {
     child: Child,
     address: String,
     _stdout: BufReader<ChildStdout>,
 }
 
-impl Server {
+impl HttpServer {
     async fn start(daemon: &Daemon, flags: &str) -> Self {
         let mut command = asking(daemon, &format!("mcp --http 127.0.0.1:0 {flags}"));
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
@@ -35,13 +35,13 @@ impl Server {
         Self { child, address, _stdout: stdout }
     }
 
-    /// Sends a request's bytes, and reads until the server closes or the answer is whole.
+    /// Sends the bytes of a request, and reads until the server closes the connection.
     async fn send(&self, request: String) -> (u16, String) {
         let address = self.address.clone();
         let sent = tokio::task::spawn_blocking(move || {
-            let mut stream = TcpStream::connect(address).expect("it listens");
-            stream.set_read_timeout(Some(HANG)).expect("a time-out");
-            // Who is refused early may be cut off while writing.
+            let mut stream = TcpStream::connect(address).expect("the server listens");
+            stream.set_read_timeout(Some(HANG)).expect("a timeout");
+            // The server may reject the request and close before it has read everything.
             drop(stream.write_all(request.as_bytes()));
             let mut answer = Vec::new();
             drop(stream.read_to_end(&mut answer));
@@ -52,7 +52,7 @@ impl Server {
         (status.unwrap_or_else(|| panic!("no answer: {answer:?}")), answer)
     }
 
-    /// A request with these headers; `{address}` in them is the server's.
+    /// Posts a request with the given headers, in which `{address}` stands for the server's address.
     async fn post(&self, path: &str, headers: &[&str], body: &str) -> (u16, String) {
         let mut request = format!("POST {path} HTTP/1.1\r\nConnection: close\r\n");
         for header in headers {
@@ -65,15 +65,15 @@ impl Server {
         self.send(format!("{request}Content-Length: {length}\r\n\r\n{body}")).await
     }
 
-    /// Asks for the list of resources.
-    async fn list(&self, headers: &[&str]) -> (u16, String) {
+    /// Calls `resources/list`.
+    async fn list_resources(&self, headers: &[&str]) -> (u16, String) {
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": "resources/list",
-            "params": {"_meta": meta()}});
+            "params": {"_meta": request_meta()}});
         let version = ["MCP-Protocol-Version: 2026-07-28", "Mcp-Method: resources/list"];
         self.post("/mcp", &[&version, headers].concat(), &body.to_string()).await
     }
 
-    /// Asks it to end, and waits.
+    /// Stops the server with SIGTERM, and returns its exit code.
     async fn stop(self) -> Option<i32> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
         kill_process(pid, Signal::TERM).expect("a signal");
@@ -85,8 +85,8 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    /// A test that failed leaves no process behind.
+impl Drop for HttpServer {
+    /// Kills the server, so that a failed test leaves no process behind.
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
@@ -99,14 +99,15 @@ async fn publishing() -> (Fixture, Daemon) {
     (fixture, daemon)
 }
 
-/// A page of another site reaches a port of this machine by a name of its own, or says who it is.
+/// A page of another site reaches a local port by its own host name (DNS rebinding), or sends its
+/// origin.
 #[tokio::test]
-async fn hosts_and_origins() {
+async fn only_allowed_hosts_and_origins_are_served() {
     let (_fixture, daemon) = publishing().await;
     let flags = "--allow-host skills.example:8443 --allow-origin https://app.example";
-    let plain = Server::start(&daemon, "").await;
-    let open = Server::start(&daemon, flags).await;
-    for (headers, of_plain, of_open) in [
+    let plain = HttpServer::start(&daemon, "").await;
+    let open = HttpServer::start(&daemon, flags).await;
+    for (headers, plain_status, open_status) in [
         (&["Host: {address}"][..], 200, 200),
         (&["Host: localhost"], 200, 200),
         (&["Host: LOCALHOST:1"], 200, 200),
@@ -128,8 +129,8 @@ async fn hosts_and_origins() {
         (&["Host: {address}", "Origin: http://app.example"], 403, 403),
         (&["Host: evil.example", "Origin: http://localhost"], 403, 403),
     ] {
-        for (server, expected) in [(&plain, of_plain), (&open, of_open)] {
-            let (status, answer) = server.list(headers).await;
+        for (server, expected) in [(&plain, plain_status), (&open, open_status)] {
+            let (status, answer) = server.list_resources(headers).await;
             assert_eq!(status, expected, "{headers:?}: {answer}");
             assert_eq!(answer.contains("skill://r/a/SKILL.md"), expected == 200, "{answer}");
         }
@@ -139,9 +140,9 @@ async fn hosts_and_origins() {
 }
 
 #[tokio::test]
-async fn what_is_no_request() {
+async fn invalid_requests_are_rejected_and_the_server_goes_on() {
     let (_fixture, daemon) = publishing().await;
-    let server = Server::start(&daemon, "").await;
+    let server = HttpServer::start(&daemon, "").await;
     let host = "Host: {address}";
     assert_eq!(server.post("/", &[host], "{}").await.0, 404);
     assert_eq!(server.post("/mcp/x", &[host], "{}").await.0, 404);
@@ -150,46 +151,47 @@ async fn what_is_no_request() {
     assert_eq!(server.post("/mcp", &[host], &large).await.0, 413);
     let (status, answer) = server.send("nonsense\r\n\r\n".into()).await;
     assert_eq!(status, 400, "{answer}");
-    assert_eq!(server.list(&[host]).await.0, 200, "it goes on");
+    assert_eq!(server.list_resources(&[host]).await.0, 200, "the server goes on");
     assert_eq!(server.stop().await, Some(0));
     daemon.stop().await;
 }
 
-/// Older clients have sessions, which they may end; of too many, the oldest ends.
+/// Older clients have sessions, and may end them. If there are too many, the oldest session ends.
 #[tokio::test]
-async fn sessions() {
+async fn the_oldest_session_ends_beyond_the_limit() {
     let (_fixture, daemon) = publishing().await;
-    let server = Server::start(&daemon, "").await;
+    let server = HttpServer::start(&daemon, "").await;
     let mut open = Vec::new();
     for _ in 0..=caproot::mcp::limits::MAX_SESSIONS {
-        open.push(begin(&server).await);
+        open.push(begin_session(&server).await);
     }
     let (first, last) = (&open[0], &open[open.len() - 1]);
-    assert_eq!(older_list(&server, first).await.0, 404, "it is told to begin anew");
-    assert_eq!(older_list(&server, &open[1]).await.0, 200);
-    assert_eq!(older_list(&server, last).await.0, 200);
+    assert_eq!(list_in_session(&server, first).await.0, 404, "the oldest session has ended");
+    assert_eq!(list_in_session(&server, &open[1]).await.0, 200);
+    assert_eq!(list_in_session(&server, last).await.0, 200);
     let delete = format!(
         "DELETE /mcp HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{last}\r\n\r\n",
         server.address
     );
     assert_eq!(server.send(delete).await.0, 200);
-    assert_eq!(older_list(&server, last).await.0, 404);
+    assert_eq!(list_in_session(&server, last).await.0, 404);
     assert_eq!(server.stop().await, Some(0));
     daemon.stop().await;
 }
 
-/// Begins a session; gives the header that names it.
-async fn begin(server: &Server) -> String {
-    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize",
+/// Begins a session. Returns the header that names the session.
+async fn begin_session(server: &HttpServer) -> String {
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize",
         "params": {"protocolVersion": "2025-11-25", "capabilities": {},
             "clientInfo": {"name": "older", "version": "1"}}});
-    let (status, answer) = server.post("/mcp", &["Host: {address}"], &hello.to_string()).await;
+    let (status, answer) = server.post("/mcp", &["Host: {address}"], &body.to_string()).await;
     assert_eq!(status, 200, "{answer}");
     let id = answer.lines().find(|line| line.to_lowercase().starts_with("mcp-session-id:"));
     id.expect("a session").trim_end().to_owned()
 }
 
-async fn older_list(server: &Server, session: &str) -> (u16, String) {
+/// Calls `resources/list` in a session.
+async fn list_in_session(server: &HttpServer, session: &str) -> (u16, String) {
     let list: Value = json!({"jsonrpc": "2.0", "id": 2, "method": "resources/list", "params": {}});
     let headers = ["Host: {address}", "MCP-Protocol-Version: 2025-11-25", session];
     server.post("/mcp", &headers, &list.to_string()).await

@@ -1,13 +1,13 @@
-//! `caproot mcp` as hosts meet it: the real binary, over stdio and HTTP, against a real daemon.
+//! `caproot mcp` from a host's side: the real binary, over stdio and HTTP, with a real daemon.
 
-mod bounds;
-mod changes;
+mod daemon_restart;
 mod host;
 mod http;
-mod lost;
+mod invalid_requests;
+mod notifications;
 mod paging;
 mod prompts;
-mod refusals;
+mod response_limits;
 mod session;
 mod tools;
 
@@ -16,7 +16,7 @@ use caproot::mcp::limits;
 use crate::readme::{table, ticked};
 
 #[test]
-fn the_readme_has_every_bound() {
+fn the_readme_lists_every_limit() {
     let seconds = |span: std::time::Duration| humantime::format_duration(span).to_string();
     let number = |number: usize| number.to_string();
     let real = [
@@ -42,11 +42,11 @@ fn the_readme_has_every_bound() {
         ("SESSION_IDLE_TIMEOUT", seconds(limits::SESSION_IDLE_TIMEOUT)),
         ("CATALOG_TIMEOUT", seconds(limits::CATALOG_TIMEOUT)),
     ];
-    let said = table("| bound of `caproot mcp` | is | beyond |").into_iter();
-    let said: Vec<_> =
-        said.map(|row| (ticked(&row[0]).concat(), row[1].replace(',', ""))).collect();
-    assert_eq!(said, real.map(|(name, value)| (name.to_owned(), value)));
-    // One that is new and not in this list has no row either.
+    let rows = table("| bound of `caproot mcp` | is | beyond |").into_iter();
+    let rows: Vec<_> =
+        rows.map(|row| (ticked(&row[0]).concat(), row[1].replace(',', ""))).collect();
+    assert_eq!(rows, real.map(|(name, value)| (name.to_owned(), value)));
+    // A new limit that is missing in this list has no row in README either.
     let source = include_str!("../../../src/mcp/limits.rs");
-    assert_eq!(source.matches("pub const ").count(), said.len());
+    assert_eq!(source.matches("pub const ").count(), rows.len());
 }

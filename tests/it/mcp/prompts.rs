@@ -1,4 +1,4 @@
-//! Skills that only a person may start: in no list for a model, and prompts for the person.
+//! Skills that only a person may start: they are prompts, and in no list for models.
 
 use serde_json::{Value, json};
 
@@ -8,8 +8,8 @@ use crate::harness::{Daemon, Setup};
 
 const CLOSED: &str = "policy: {allow_implicit_invocation: false}\n";
 
-/// A skill, and whether a model may use it by itself.
-fn skill(path: &str, name: &str, is_open: bool) -> String {
+/// Describes a skill for a fixture. `is_open` says whether a model may start the skill by itself.
+fn skill_tree(path: &str, name: &str, is_open: bool) -> String {
     let text = format!(
         "file r/{path}/SKILL.md\n| ---\n| name: {name}\n| description: Of {path}.\n| ---\n| Body.\n"
     );
@@ -17,18 +17,18 @@ fn skill(path: &str, name: &str, is_open: bool) -> String {
     if is_open { text } else { text + &policy }
 }
 
-fn each(items: &[Value], key: &str) -> Vec<String> {
+fn field_of_each(items: &[Value], key: &str) -> Vec<String> {
     items.iter().map(|item| item[key].as_str().expect(key).to_owned()).collect()
 }
 
 #[tokio::test]
-async fn a_model_sees_none_and_a_person_all() {
+async fn closed_skills_are_prompts_and_in_no_list_for_models() {
     let tree = [
-        skill("open", "open", true),
-        skill("ship", "ship", false),
-        skill("x/twice", "twice", false),
-        skill("y/twice", "twice", false),
-        skill("odd", "O\\u{200b}dd", false),
+        skill_tree("open", "open", true),
+        skill_tree("ship", "ship", false),
+        skill_tree("x/twice", "twice", false),
+        skill_tree("y/twice", "twice", false),
+        skill_tree("odd", "O\\u{200b}dd", false),
         "file r/ship/notes.md\n| More.\n".to_owned(),
     ];
     let fixture = Fixture::new(&tree.concat());
@@ -36,30 +36,30 @@ async fn a_model_sees_none_and_a_person_all() {
     let mut host = Host::start(&daemon, "--tools");
     let lists = [("skills/list", "skills"), ("resources/list", "resources")];
     for (method, items) in lists {
-        let list = host.ask(method, json!({})).await.expect("a list");
-        let uris = each(list[items].as_array().expect("items"), "uri");
+        let list = host.call(method, json!({})).await.expect("a list");
+        let uris = field_of_each(list[items].as_array().expect("items"), "uri");
         assert_eq!(uris, ["skill://r/open/SKILL.md"], "{method}");
         assert_eq!(list["_meta"]["caproot/omitted"]["policy"], 4, "{method}");
     }
     let call = json!({"name": "skills_list", "arguments": {}});
-    let list = host.ask("tools/call", call).await.expect("a result");
+    let list = host.call("tools/call", call).await.expect("a result");
     let list = list["content"][0]["text"].as_str().expect("text").to_owned();
     assert!(list.contains("\"open\"") && !list.contains("ship"), "{list}");
 
-    // By its exact URI, each is there.
+    // Each file can be read by its exact URI.
     for uri in ["skill://r/ship/SKILL.md", "skill://r/ship/notes.md", "skill://r/odd/SKILL.md"] {
-        assert!(host.ask("resources/read", json!({"uri": uri})).await.is_ok(), "{uri}");
+        assert!(host.call("resources/read", json!({"uri": uri})).await.is_ok(), "{uri}");
     }
-    let got = host.ask("skills/get", json!({"uri": "skill://r/ship/SKILL.md"})).await;
+    let got = host.call("skills/get", json!({"uri": "skill://r/ship/SKILL.md"})).await;
     assert_eq!(got.expect("the skill")["skill"]["frontmatter"]["name"], "ship");
 
-    let prompts = host.ask("prompts/list", json!({})).await.expect("a list");
+    let prompts = host.call("prompts/list", json!({})).await.expect("a list");
     let prompts = prompts["prompts"].as_array().expect("prompts").clone();
     let twice = ["skill://r/x/twice", "skill://r/y/twice"];
-    assert_eq!(each(&prompts, "name"), [r"O\u{200b}dd", "ship", twice[0], twice[1]]);
+    assert_eq!(field_of_each(&prompts, "name"), [r"O\u{200b}dd", "ship", twice[0], twice[1]]);
     assert_eq!(prompts[1]["description"], "Of ship.");
     for (prompt, path) in prompts.iter().zip(["r/odd", "r/ship", "r/x/twice", "r/y/twice"]) {
-        let got = host.ask("prompts/get", json!({"name": prompt["name"]})).await;
+        let got = host.call("prompts/get", json!({"name": prompt["name"]})).await;
         let got = got.expect("a prompt");
         let [head, text] = got["messages"].as_array().expect("messages").as_slice() else {
             panic!("two messages: {got}")
@@ -73,15 +73,15 @@ async fn a_model_sees_none_and_a_person_all() {
         assert_eq!(resource["text"], whole.expect("text"));
     }
     for name in ["open", "none", "twice", ""] {
-        let error = host.ask("prompts/get", json!({"name": name})).await.expect_err(name);
+        let error = host.call("prompts/get", json!({"name": name})).await.expect_err(name);
         assert_eq!(
             (&error["code"], &error["data"]["reason"]),
             (&json!(-32602), &json!("NOT_FOUND"))
         );
     }
-    let error = host.ask("prompts/list", json!({"cursor": "x"})).await.expect_err("no cursor");
+    let error = host.call("prompts/list", json!({"cursor": "x"})).await.expect_err("no cursor");
     assert_eq!(error["data"]["reason"], "BAD_CURSOR");
-    assert_eq!(host.end().await.code, Some(0));
+    assert_eq!(host.stop().await.code, Some(0));
     daemon.stop().await;
 }
 
@@ -96,46 +96,49 @@ async fn prompts_come_in_pages() {
     fixture.write("r/zz/SKILL.md", "---\nname: zz\ndescription: Z.\n---\n");
     let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
     let mut host = Host::start(&daemon, "");
-    let (prompts, pages) = host.all("prompts/list", "prompts", json!({})).await;
+    let (prompts, pages) = host.list_all("prompts/list", "prompts", json!({})).await;
     let expected: Vec<_> = (0..600).map(|n| format!("s{n:03}")).collect();
-    assert_eq!((each(&prompts, "name"), pages), (expected, 2));
+    assert_eq!((field_of_each(&prompts, "name"), pages), (expected, 2));
     for (method, items) in [("skills/list", "skills"), ("resources/list", "resources")] {
-        let (open, _) = host.all(method, items, json!({})).await;
-        assert_eq!(each(&open, "uri"), ["skill://r/zz/SKILL.md"], "{method}");
+        let (open, _) = host.list_all(method, items, json!({})).await;
+        assert_eq!(field_of_each(&open, "uri"), ["skill://r/zz/SKILL.md"], "{method}");
     }
-    assert_eq!(host.end().await.code, Some(0));
+    assert_eq!(host.stop().await.code, Some(0));
     daemon.stop().await;
 }
 
-/// When a policy changes, a skill goes from one list to the other, and hosts hear of both.
+/// If its policy changes, a skill moves from one list to the other, and hosts are notified of both.
 #[tokio::test]
-async fn a_policy_that_changes() {
-    let fixture = Fixture::new(&skill("ship", "ship", true));
+async fn a_changed_policy_moves_a_skill_between_the_lists() {
+    let fixture = Fixture::new(&skill_tree("ship", "ship", true));
     let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
     let mut host = Host::start(&daemon, "");
-    host.ask("resources/list", json!({})).await.expect("a list");
-    let (mut older, _) = Host::older(&daemon).await;
-    older.ask("resources/list", json!({})).await.expect("a list");
+    host.call("resources/list", json!({})).await.expect("a list");
+    let (mut older, _) = Host::start_older(&daemon).await;
+    older.call("resources/list", json!({})).await.expect("a list");
     let both = json!({"notifications": {"resourcesListChanged": true, "promptsListChanged": true}});
-    host.request("subscriptions/listen", both);
-    let acknowledged = host.notice().await;
+    host.send_request("subscriptions/listen", both);
+    let acknowledged = host.next_notification().await;
     assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged");
     fixture.write("r/ship/agents/openai.yaml", CLOSED);
     for host in [&mut host, &mut older] {
-        let told = [host.notice().await["method"].clone(), host.notice().await["method"].clone()];
+        let methods = [
+            host.next_notification().await["method"].clone(),
+            host.next_notification().await["method"].clone(),
+        ];
         let expected =
             ["notifications/resources/list_changed", "notifications/prompts/list_changed"];
-        assert_eq!(told, expected);
-        let prompts = host.ask("prompts/list", json!({})).await.expect("a list");
+        assert_eq!(methods, expected);
+        let prompts = host.call("prompts/list", json!({})).await.expect("a list");
         assert_eq!(prompts["prompts"][0]["name"], "ship");
-        let list = host.ask("resources/list", json!({})).await.expect("a list");
+        let list = host.call("resources/list", json!({})).await.expect("a list");
         assert_eq!(list["resources"], json!([]));
     }
-    // A description that only prompts show changes no other list.
+    // The description of a prompt changes only the list of prompts.
     let text = "---\nname: ship\ndescription: Other.\n---\n";
     fixture.replace("r/ship/SKILL.md", text);
-    assert_eq!(host.notice().await["method"], "notifications/prompts/list_changed");
-    assert_eq!(host.end().await.code, Some(0));
-    assert_eq!(older.end().await.code, Some(0));
+    assert_eq!(host.next_notification().await["method"], "notifications/prompts/list_changed");
+    assert_eq!(host.stop().await.code, Some(0));
+    assert_eq!(older.stop().await.code, Some(0));
     daemon.stop().await;
 }

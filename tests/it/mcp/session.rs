@@ -1,4 +1,4 @@
-//! What a host of today and an older one get, end to end.
+//! Lists and files that current and older hosts get, end to end.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup};
 use crate::reads::digest;
 
-/// A daemon that publishes `r`.
+/// Starts a daemon that publishes `r`.
 async fn publishing(tree: &str) -> (Fixture, Daemon) {
     let fixture = Fixture::new(tree);
     let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
@@ -21,32 +21,32 @@ fn uris(items: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn what_the_server_says_of_itself() {
+async fn discover_returns_versions_capabilities_and_instructions() {
     let (_fixture, daemon) = publishing("skill r/a").await;
     let mut host = Host::start(&daemon, "");
-    let said = host.ask("server/discover", json!({})).await.expect("an answer");
-    let versions = said["supportedVersions"].as_array().expect("versions");
+    let discovered = host.call("server/discover", json!({})).await.expect("an answer");
+    let versions = discovered["supportedVersions"].as_array().expect("versions");
     assert!(versions.contains(&json!("2026-07-28")) && versions.contains(&json!("2025-11-25")));
     assert_eq!(
-        said["capabilities"],
+        discovered["capabilities"],
         json!({"prompts": {"listChanged": true}, "resources": {"subscribe": true, "listChanged": true},
             "extensions": {"io.modelcontextprotocol/skills": {"directoryRead": true}}})
     );
-    assert!(said["instructions"].as_str().expect("text").contains("SKILL.md"));
-    let ended = host.end().await;
+    assert!(discovered["instructions"].as_str().expect("text").contains("SKILL.md"));
+    let ended = host.stop().await;
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn skills_and_their_files() {
+async fn skills_and_their_files_are_listed_and_read() {
     let tree = "file r/kit/pdf/SKILL.md\n| ---\n| name: pdf\n| description: |\n|   Fills  forms.\n|   Twice.\n| license: MIT
         | metadata:\n|   version: 2\n|   deep: [1.5, true, null]\n| ---\n| Body.
         file r/kit/pdf/scripts/fill.py\n| #!
         file r/kit/pdf/a b.bin\n| \\xff\\x00";
     let (fixture, daemon) = publishing(tree).await;
     let mut host = Host::start(&daemon, "");
-    let mut list = host.ask("skills/list", json!({})).await.expect("a list");
+    let mut list = host.call("skills/list", json!({})).await.expect("a list");
     assert_eq!(list.get("nextCursor"), None);
     assert_eq!(list["_meta"].get("caproot/omitted"), None);
     let base = "skill://r/kit/pdf";
@@ -65,10 +65,10 @@ async fn skills_and_their_files() {
         ],
     });
     assert_eq!(list["skills"].take(), json!([skill]));
-    let got = host.ask("skills/get", json!({"uri": skill["uri"]})).await.expect("the skill");
+    let got = host.call("skills/get", json!({"uri": skill["uri"]})).await.expect("the skill");
     assert_eq!(got["skill"], skill);
 
-    let resources = host.ask("resources/list", json!({})).await.expect("a list");
+    let resources = host.call("resources/list", json!({})).await.expect("a list");
     assert_eq!(
         resources["resources"],
         json!([{"uri": skill["uri"], "name": "pdf", "description": "Fills  forms.\nTwice.\n",
@@ -80,7 +80,7 @@ async fn skills_and_their_files() {
         ("scripts/fill.py", "text", "text/plain"),
     ] {
         let uri = format!("{base}/{name}");
-        let read = host.ask("resources/read", json!({"uri": uri})).await.expect("a file");
+        let read = host.call("resources/read", json!({"uri": uri})).await.expect("a file");
         let [content] = read["contents"].as_array().expect("contents").as_slice() else { panic!() };
         assert_eq!((&content["uri"], &content["mimeType"]), (&json!(uri), &json!(mime)));
         let text = content[kind].as_str().expect(kind);
@@ -89,7 +89,8 @@ async fn skills_and_their_files() {
         let entry = skill["resources"].as_array().expect("files").iter().find(|f| f["uri"] == uri);
         assert_eq!(entry.expect("listed")["digest"], digest(&bytes));
     }
-    let (top, _) = host.all("resources/directory/read", "resources", json!({"uri": base})).await;
+    let (top, _) =
+        host.list_all("resources/directory/read", "resources", json!({"uri": base})).await;
     assert_eq!(
         json!(top),
         json!([
@@ -101,17 +102,17 @@ async fn skills_and_their_files() {
         ])
     );
     let below = json!({"uri": format!("{base}/scripts")});
-    let (below, _) = host.all("resources/directory/read", "resources", below).await;
+    let (below, _) = host.list_all("resources/directory/read", "resources", below).await;
     assert_eq!(uris(&below), [format!("{base}/scripts/fill.py")]);
-    let templates = host.ask("resources/templates/list", json!({})).await.expect("templates");
+    let templates = host.call("resources/templates/list", json!({})).await.expect("templates");
     assert_eq!(templates["resourceTemplates"][0]["uriTemplate"], "skill://{+path}");
-    assert_eq!(host.end().await.code, Some(0));
+    assert_eq!(host.stop().await.code, Some(0));
     daemon.stop().await;
 }
 
-/// Every skill is a resource; which are skills to the standard too, and at which URI.
+/// Every skill is a resource. Skills with names that the standard allows are listed as skills, too.
 #[tokio::test]
-async fn names_that_are_not_their_directory_s() {
+async fn a_skill_is_served_at_the_uri_of_its_name() {
     let named = |path: &str, name: &str| {
         format!("file r/{path}/SKILL.md\n| ---\n| name: {name}\n| description: Of {path}.\n| ---\n")
     };
@@ -127,7 +128,7 @@ async fn names_that_are_not_their_directory_s() {
     ];
     let (_fixture, daemon) = publishing(&tree.concat()).await;
     let mut host = Host::start(&daemon, "");
-    let list = host.ask("skills/list", json!({})).await.expect("a list");
+    let list = host.call("skills/list", json!({})).await.expect("a list");
     let skills = list["skills"].as_array().expect("skills");
     let mut listed = uris(skills);
     listed.sort_unstable();
@@ -138,26 +139,26 @@ async fn names_that_are_not_their_directory_s() {
         json!({"name": 2, "uriTaken": 2, "files": 0, "policy": 0})
     );
 
-    let (resources, _) = host.all("resources/list", "resources", json!({})).await;
+    let (resources, _) = host.list_all("resources/list", "resources", json!({})).await;
     let mut all = uris(&resources);
     all.sort_unstable();
     let every = ["bare", "blocked", "good", "good/inner", "moved", "second", "shout"].map(uri);
     assert_eq!(all, every);
     for uri in &every {
-        let read = host.ask("resources/read", json!({"uri": uri})).await.expect("a file");
+        let read = host.call("resources/read", json!({"uri": uri})).await.expect("a file");
         assert!(read["contents"][0]["text"].as_str().expect("text").starts_with("---"), "{uri}");
-        let got = host.ask("skills/get", json!({"uri": uri})).await;
+        let got = host.call("skills/get", json!({"uri": uri})).await;
         assert_eq!(got.is_ok(), listed.contains(&uri.as_str()), "{uri}");
     }
-    let moved = host.ask("resources/read", json!({"uri": "skill://r/moved/notes.md"})).await;
+    let moved = host.call("resources/read", json!({"uri": "skill://r/moved/notes.md"})).await;
     assert_eq!(moved.expect("a file")["contents"][0]["text"], "n\n");
-    let before = host.ask("resources/read", json!({"uri": uri("dir")})).await;
-    assert_eq!(before.expect_err("it is elsewhere")["code"], -32602);
-    assert_eq!(host.end().await.code, Some(0));
+    let before = host.call("resources/read", json!({"uri": uri("dir")})).await;
+    assert_eq!(before.expect_err("moved to the URI of its name")["code"], -32602);
+    assert_eq!(host.stop().await.code, Some(0));
     daemon.stop().await;
 }
 
-/// No name, description or field of a skill holds a character that no reviewer sees.
+/// Names, descriptions and fields of skills have no invisible characters.
 #[tokio::test]
 async fn hidden_characters_are_escaped() {
     let tree = "file r/a/SKILL.md\n| ---\n| name: a\n| description: Fi\\u{202e}ne.\n| license: \\u{200b}MIT
@@ -172,7 +173,7 @@ async fn hidden_characters_are_escaped() {
         ("resources/list", json!({})),
         ("resources/directory/read", json!({"uri": "skill://r/a"})),
     ] {
-        answers.push(host.ask(method, params).await.expect(method));
+        answers.push(host.call(method, params).await.expect(method));
     }
     let frontmatter = &answers[0]["skills"][0]["frontmatter"];
     assert_eq!(frontmatter["description"], r"Fi\u{202e}ne.");
@@ -186,65 +187,65 @@ async fn hidden_characters_are_escaped() {
         let text = answer.to_string();
         assert!(!text.contains(['\u{200b}', '\u{202e}', '\u{2066}', '\u{e0041}']), "{text}");
     }
-    let read = host.ask("resources/read", json!({"uri": "skill://r/a/SKILL.md"})).await;
+    let read = host.call("resources/read", json!({"uri": "skill://r/a/SKILL.md"})).await;
     let whole = std::fs::read_to_string(fixture.path("r/a/SKILL.md")).expect("text");
     assert_eq!(read.expect("a file")["contents"][0]["text"], whole, "a file is never changed");
-    assert_eq!(host.end().await.code, Some(0));
+    assert_eq!(host.stop().await.code, Some(0));
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_root_that_is_a_skill() {
+async fn a_root_can_be_a_skill() {
     let tree = "file r/SKILL.md\n| ---\n| name: whole\n| description: All of it.\n| ---
         file r/x.md\n| x\nskill r/part";
     let (_fixture, daemon) = publishing(tree).await;
     let mut host = Host::start(&daemon, "");
-    let (skills, _) = host.all("skills/list", "skills", json!({})).await;
+    let (skills, _) = host.list_all("skills/list", "skills", json!({})).await;
     assert_eq!(uris(&skills), ["skill://r/part/SKILL.md", "skill://r/whole/SKILL.md"]);
     let files = skills[1]["resources"].as_array().expect("files");
     let whole = ["SKILL.md", "part/SKILL.md", "x.md"].map(|path| format!("skill://r/whole/{path}"));
     assert_eq!(uris(files), whole);
     for uri in whole {
-        assert!(host.ask("resources/read", json!({"uri": uri})).await.is_ok());
+        assert!(host.call("resources/read", json!({"uri": uri})).await.is_ok());
     }
-    assert_eq!(host.end().await.code, Some(0));
+    assert_eq!(host.stop().await.code, Some(0));
     daemon.stop().await;
 }
 
 #[tokio::test]
 async fn an_older_host_sees_resources() {
     let (_fixture, daemon) = publishing("skill r/a\nfile r/a/x.md\n| x").await;
-    let (mut host, welcome) = Host::older(&daemon).await;
-    assert_eq!(welcome["protocolVersion"], "2025-11-25");
-    assert_eq!(welcome["serverInfo"]["name"], "caproot");
-    let list = host.ask("resources/list", json!({})).await.expect("a list");
+    let (mut host, initialized) = Host::start_older(&daemon).await;
+    assert_eq!(initialized["protocolVersion"], "2025-11-25");
+    assert_eq!(initialized["serverInfo"]["name"], "caproot");
+    let list = host.call("resources/list", json!({})).await.expect("a list");
     assert_eq!(list["resources"][0]["uri"], "skill://r/a/SKILL.md");
-    assert_eq!(list.get("ttlMs"), None, "what its version does not have");
-    let read = host.ask("resources/read", json!({"uri": "skill://r/a/x.md"})).await;
+    assert_eq!(list.get("ttlMs"), None, "its version lacks this field");
+    let read = host.call("resources/read", json!({"uri": "skill://r/a/x.md"})).await;
     assert_eq!(read.expect("a file")["contents"][0]["text"], "x\n");
-    let none = host.ask("resources/read", json!({"uri": "skill://r/b"})).await;
+    let none = host.call("resources/read", json!({"uri": "skill://r/b"})).await;
     assert_eq!(none.expect_err("no such file")["code"], -32002);
-    assert_eq!(host.ask("ping", json!({})).await, Ok(json!({})));
-    assert_eq!(host.end().await.code, Some(0));
+    assert_eq!(host.call("ping", json!({})).await, Ok(json!({})));
+    assert_eq!(host.stop().await.code, Some(0));
     daemon.stop().await;
 }
 
-/// `--root`, `--selected` and `--product` select as for every other client.
+/// `--root`, `--selected` and `--product` select roots as in every other client.
 #[tokio::test]
-async fn roots_of_flags() {
+async fn flags_select_roots() {
     let fixture = Fixture::new("skill one/a\nskill two/b");
     let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
     let root = |dir| format!("--root x={}", fixture.path(dir).display());
     let mut host = Host::start(&daemon, &root("two"));
-    let (listed, _) = host.all("resources/list", "resources", json!({})).await;
+    let (listed, _) = host.list_all("resources/list", "resources", json!({})).await;
     assert_eq!(uris(&listed), ["skill://x/b/SKILL.md"]);
-    assert_eq!(host.end().await.code, Some(0));
+    assert_eq!(host.stop().await.code, Some(0));
 
     let mut host = Host::start(&daemon, &format!("{} {}", root("none"), "--product nothing"));
-    let list = host.ask("resources/list", json!({})).await.expect("a list");
+    let list = host.call("resources/list", json!({})).await.expect("a list");
     assert_eq!(list["resources"], json!([]));
-    let unseen = json!([{"id": "x", "state": "UNAVAILABLE", "reason": "NOT_FOUND"}]);
-    assert_eq!(list["_meta"]["caproot/omissions"]["rootsNotReady"], unseen);
-    assert_eq!(host.end().await.code, Some(0));
+    let missing = json!([{"id": "x", "state": "UNAVAILABLE", "reason": "NOT_FOUND"}]);
+    assert_eq!(list["_meta"]["caproot/omissions"]["rootsNotReady"], missing);
+    assert_eq!(host.stop().await.code, Some(0));
     daemon.stop().await;
 }

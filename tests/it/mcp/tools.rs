@@ -1,4 +1,4 @@
-//! The two tools, for hosts whose model is shown no resources.
+//! The two tools, for hosts that do not show resources to the model.
 
 use serde_json::{Value, json};
 
@@ -6,9 +6,9 @@ use super::host::Host;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup};
 
-async fn call(host: &mut Host, name: &str, arguments: Value) -> (Value, Value) {
-    let asked = json!({"name": name, "arguments": arguments});
-    let result = host.ask("tools/call", asked).await.expect("a result");
+async fn call_tool(host: &mut Host, name: &str, arguments: Value) -> (Value, Value) {
+    let params = json!({"name": name, "arguments": arguments});
+    let result = host.call("tools/call", params).await.expect("a result");
     assert_eq!(result["_meta"]["caproot/externalContext"], json!(true));
     let text = result["content"][0]["text"].as_str().expect("text");
     assert!(text.len() <= 8_192);
@@ -16,11 +16,11 @@ async fn call(host: &mut Host, name: &str, arguments: Value) -> (Value, Value) {
 }
 
 #[tokio::test]
-async fn listed_and_read() {
+async fn tools_list_and_read_skills() {
     let fixture = Fixture::new("skill r/a\nfile r/a/more.md\n| The rest.");
     let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
     let mut host = Host::start(&daemon, "--tools");
-    let listed = host.ask("tools/list", json!({})).await.expect("tools");
+    let listed = host.call("tools/list", json!({})).await.expect("tools");
     let tools = listed["tools"].as_array().expect("an array");
     let names: Vec<_> = tools.iter().map(|tool| tool["name"].as_str().expect("a name")).collect();
     assert_eq!(names, ["skills_list", "skills_read"]);
@@ -29,34 +29,34 @@ async fn listed_and_read() {
         assert_eq!(tool["inputSchema"]["additionalProperties"], json!(false), "{tool}");
         assert_eq!(tool["annotations"]["readOnlyHint"], json!(true), "{tool}");
     }
-    let (error, list) = call(&mut host, "skills_list", json!({})).await;
+    let (error, list) = call_tool(&mut host, "skills_list", json!({})).await;
     assert_eq!((error, &list["next_cursor"]), (json!(false), &Value::Null));
     let skill = &list["skills"][0];
     assert_eq!(skill["package"], json!("skill://r/a"));
     let read = json!({"authority": skill["authority"], "package": skill["package"],
         "resource": "skill://r/a/more.md"});
-    let (error, read) = call(&mut host, "skills_read", read).await;
+    let (error, read) = call_tool(&mut host, "skills_read", read).await;
     assert_eq!((error, read["contents"].as_str()), (json!(false), Some("The rest.\n")));
-    let (error, refused) = call(&mut host, "skills_list", json!({"more": 1})).await;
+    let (error, refused) = call_tool(&mut host, "skills_list", json!({"more": 1})).await;
     assert_eq!((error, &refused["error"]["code"]), (json!(true), &json!("INVALID_ARGUMENTS")));
-    let (error, refused) = call(&mut host, "skills.list", json!({})).await;
+    let (error, refused) = call_tool(&mut host, "skills.list", json!({})).await;
     assert_eq!((error, &refused["error"]["code"]), (json!(true), &json!("UNKNOWN_TOOL")));
     assert_eq!(refused["error"]["next"], json!("There are skills_list and skills_read."));
-    host.end().await;
+    host.stop().await;
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn none_unasked() {
+async fn tools_are_off_without_the_flag() {
     let fixture = Fixture::new("skill r/a");
     let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
     let mut host = Host::start(&daemon, "");
-    for (method, asked) in
+    for (method, params) in
         [("tools/list", json!({})), ("tools/call", json!({"name": "skills_list", "arguments": {}}))]
     {
-        let refused = host.ask(method, asked).await.expect_err("not served");
+        let refused = host.call(method, params).await.expect_err("not served");
         assert_eq!(refused["code"], json!(-32601), "{refused}");
     }
-    host.end().await;
+    host.stop().await;
     daemon.stop().await;
 }

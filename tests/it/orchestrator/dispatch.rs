@@ -198,7 +198,7 @@ async fn a_dispatcher_that_dispatches_calls_cannot_drain() {
     assert!(matches!(responded, Ok(DispatchOutcome::Ended(record)) if record.is_done()));
     assert_eq!(dispatcher.dispatch_call(call).await, Ok(DispatchOutcome::AlreadyKnown));
     let error = dispatcher.drain().await.expect_err("calls are handed in");
-    assert!(matches!(error.why, DispatchError::Mode(_)), "{error}");
+    assert!(matches!(error.error, DispatchError::Mode(_)), "{error}");
     let thread = HttpThread { manager: &setup.manager, id: "mine" };
     let turn = json!({"calls": [{"tool": "skills.list", "arguments": {}}]});
     let sent = dispatcher.send_and_handle(&thread, &turn, "completed").await;
@@ -218,7 +218,7 @@ async fn an_unreachable_service_is_an_error() {
     let dispatcher =
         CallDispatcher::new("mine", unreachable.clone(), setup.session.clone(), options);
     let error = in_time(dispatcher.drain()).await.expect_err("no service");
-    assert!(error.to_string().starts_with("the manager does not say what is pending: "));
+    assert!(error.to_string().starts_with("the manager does not list the pending calls: "));
     let thread = HttpThread { manager: &unreachable, id: "mine" };
     let sent = in_time(dispatcher.send_and_handle(&thread, &json!({}), "completed")).await;
     assert!(sent.expect_err("no service").to_string().starts_with("the turn was not sent: "));

@@ -103,7 +103,7 @@ async fn invocations_are_counted_and_traced() {
     assert_eq!(spans.len(), 6, "{written}");
     let reads: Vec<_> = spans.iter().filter(|span| span["skill"] == "skill://r/a").collect();
     assert_eq!(reads.len(), 2);
-    assert_eq!((&reads[0]["how"], &reads[0]["explicit"]), (&json!("Read"), &json!(false)));
+    assert_eq!((&reads[0]["kind"], &reads[0]["explicit"]), (&json!("Read"), &json!(false)));
     assert_eq!(
         (&reads[0]["source.kind"], &reads[0]["source.id"]),
         (&json!("executor"), &json!("r"))

@@ -61,7 +61,7 @@ async fn the_fleet_file_in_readme_is_valid() {
 #[test]
 fn readme_lists_all_error_codes() {
     let is_name = |t: &&str| t.len() > 1 && t.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
-    let (code, _) = RESULT.split_once("/// The hint for a model, with").expect("the names");
+    let (code, _) = RESULT.split_once("/// Returns the hint for a model, with").expect("the names");
     let actual: BTreeSet<String> =
         code.split('"').skip(1).step_by(2).filter(is_name).map(str::to_owned).collect();
     let documented =

@@ -135,7 +135,7 @@ async fn a_typed_function_has_a_schema_and_runs() {
 
     // The result description is in the instructions, after the skills, and nowhere else.
     let instructions = session.instruction_text(8_000);
-    let results = "\n\n## Results of tools\nThese tools give a JSON object, if they do not fail:\n\
+    let results = "\n\n## Results of tools\nThese tools return a JSON object on success:\n\
                    - weather.look: The weather there. JSON Schema: {\"properties\":{\"degrees\":";
     assert!(instructions.text.contains("- a: Does a. (skill://r/a)"), "{}", instructions.text);
     assert!(instructions.text.contains(results), "{}", instructions.text);

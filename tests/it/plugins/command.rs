@@ -1,5 +1,4 @@
-//! Plugins on the command line: the tree of `resolve`, what `read` and `resources` give, and the lines
-//! of `watch`.
+//! Plugins on the command line: output of `resolve`, `read`, `resources` and `watch`.
 
 use super::TREE;
 use crate::commands::{caproot, ended};
@@ -9,18 +8,18 @@ use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
-fn asking(daemon: &Daemon, args: &[&str]) -> Command {
+fn client_command(daemon: &Daemon, args: &[&str]) -> Command {
     let mut command = caproot(args.iter().map(OsStr::new));
     command.env("CAPROOT_ENDPOINT", format!("tcp:{}", daemon.address));
     command
 }
 
 #[tokio::test]
-async fn resolve_read_and_resources() {
+async fn resolve_prints_components_and_read_prints_their_files() {
     let fixture = Fixture::new(TREE);
     let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
-    let said = ended(asking(&daemon, &["resolve"])).await;
-    let stdout = String::from_utf8(said.stdout).expect("text");
+    let done = ended(client_command(&daemon, &["resolve"])).await;
+    let stdout = String::from_utf8(done.stdout).expect("text");
     for line in [
         "  marketplace shop: 1 plugin",
         "  plugin demo 1.2  skill://r",
@@ -35,42 +34,42 @@ async fn resolve_read_and_resources() {
         "  plugin inner  skill://r/nested/inner",
         "    mcp a  sse: https://example.com/sse",
     ] {
-        assert!(stdout.lines().any(|said| said.trim_end() == line), "{line}\n{stdout}");
+        assert!(stdout.lines().any(|printed| printed.trim_end() == line), "{line}\n{stdout}");
     }
-    let said = ended(asking(&daemon, &["read", "skill://r/agents/reviewer.md"])).await;
-    assert!(String::from_utf8(said.stdout).expect("text").contains("Review it."));
-    let said = ended(asking(&daemon, &["read", "skill://r/config/mcp.json"])).await;
+    let done = ended(client_command(&daemon, &["read", "skill://r/agents/reviewer.md"])).await;
+    assert!(String::from_utf8(done.stdout).expect("text").contains("Review it."));
+    let done = ended(client_command(&daemon, &["read", "skill://r/config/mcp.json"])).await;
     assert!(
-        said.stdout.is_empty() && said.stderr.contains("RESOURCE_NOT_FOUND"),
+        done.stdout.is_empty() && done.stderr.contains("RESOURCE_NOT_FOUND"),
         "{}",
-        said.stderr
+        done.stderr
     );
-    let said = ended(asking(&daemon, &["resources", "skill://r"])).await;
-    assert_eq!(String::from_utf8(said.stdout).expect("text").lines().count(), 6);
+    let done = ended(client_command(&daemon, &["resources", "skill://r"])).await;
+    assert_eq!(String::from_utf8(done.stdout).expect("text").lines().count(), 6);
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn watch_tells_of_components() {
+async fn watch_prints_changes_of_components() {
     let fixture = Fixture::new(TREE);
     let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
-    let mut command = asking(&daemon, &["watch"]);
+    let mut command = client_command(&daemon, &["watch"]);
     let path = fixture.path("r/nested/inner/.mcp.json");
-    let watched = tokio::task::spawn_blocking(move || {
+    let printed = tokio::task::spawn_blocking(move || {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
         let mut text = String::new();
         while !text.contains("= synced") {
-            assert_ne!(stdout.read_line(&mut text).expect("text"), 0, "it ended: {text}");
+            assert_ne!(stdout.read_line(&mut text).expect("text"), 0, "the watch ended: {text}");
         }
         std::fs::write(path, "{\"b\": {\"command\": \"x\"}}").expect("a file");
         while !text.contains("~ plugin") {
-            assert_ne!(stdout.read_line(&mut text).expect("text"), 0, "it ended: {text}");
+            assert_ne!(stdout.read_line(&mut text).expect("text"), 0, "the watch ended: {text}");
         }
-        child.kill().and_then(|()| child.wait()).expect("it ends");
+        child.kill().and_then(|()| child.wait()).expect("the watch ends");
         text
     });
-    let text = in_time(watched).await.expect("no panic");
+    let text = in_time(printed).await.expect("no panic");
     let summary = "mcp 2, app 1, hook 1, agent 1, command 1, output style 1, lsp 1";
     assert!(text.contains(&format!("+ plugin demo  skill://r  {summary}")), "{text}");
     assert!(text.contains("~ plugin inner  skill://r/nested/inner  -mcp a, +mcp b"), "{text}");

@@ -1,9 +1,9 @@
-//! What plugins declare: as `ResolveRoots` reports it, and what of it can be read.
+//! Declarations of plugins: the response of `ResolveRoots`, and the files that can be read.
 
-mod bad;
+mod changes;
 mod command;
 mod corpus;
-mod live;
+mod invalid_declarations;
 
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, bytes_of, read_request, refusal, selected};
@@ -13,7 +13,7 @@ use caproot::proto::caproot::v1::{
 };
 use tonic::Code;
 
-/// A plugin of which everything is declared somewhere.
+/// Plugin with every kind of declaration.
 const TREE: &str = r##"
 file r/.codex-plugin/plugin.json
 | {"name": "demo", "version": "1.2", "description": "Does it.", "keywords": ["a"],
@@ -63,8 +63,8 @@ file r/nested/inner/.mcp.json
 | {"a": {"type": "sse", "url": "https://example.com/sse"}}
 "##;
 
-/// All pages, each of at most so many plugins and marketplaces.
-pub(crate) async fn resolve_in(
+/// Calls `ResolveRoots` page by page, and joins the pages.
+pub(crate) async fn resolve_in_pages(
     daemon: &Daemon,
     roots: &[SelectedCapabilityRoot],
     page_size: i32,
@@ -83,7 +83,7 @@ pub(crate) async fn resolve_in(
         match &mut answer {
             None => answer = Some(page),
             Some(answer) => {
-                assert_eq!(answer.revision, page.revision, "one revision");
+                assert_eq!(answer.revision, page.revision, "all pages have the same revision");
                 for (root, more) in answer.roots.iter_mut().zip(page.roots) {
                     root.plugins.extend(more.plugins);
                     root.marketplaces.extend(more.marketplaces);
@@ -103,11 +103,11 @@ pub(crate) async fn resolve(
     daemon: &Daemon,
     roots: &[SelectedCapabilityRoot],
 ) -> ResolveRootsResponse {
-    resolve_in(daemon, roots, 0).await
+    resolve_in_pages(daemon, roots, 0).await
 }
 
-/// The plugins and diagnostics of the directory `r` of a tree.
-async fn of(tree: &str) -> (Fixture, Daemon, Vec<Plugin>, Vec<Diagnostic>) {
+/// Builds a tree, and resolves its directory `r`. Returns the plugins and diagnostics.
+async fn resolve_tree(tree: &str) -> (Fixture, Daemon, Vec<Plugin>, Vec<Diagnostic>) {
     let fixture = Fixture::new(tree);
     let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
     let answer = resolve(&daemon, &[selected("r", fixture.path("r"))]).await;
@@ -120,7 +120,7 @@ fn codes(diagnostics: &[Diagnostic]) -> Vec<DiagnosticCode> {
 }
 
 #[tokio::test]
-async fn everything_is_reported() {
+async fn every_kind_of_declaration_is_reported() {
     let fixture = Fixture::new(TREE);
     let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
     let answer = resolve(&daemon, &[selected("r", fixture.path("r"))]).await;
@@ -143,9 +143,9 @@ async fn everything_is_reported() {
     assert_eq!((&*interface.display_name, &*interface.brand_color), ("Demo", "#010203"));
     assert_eq!(interface.logo, "skill://r/assets/logo.svg");
     assert_eq!(interface.screenshots, ["skill://r/assets/one.png"]);
-    let asked: Vec<_> = demo.required_capabilities().collect();
+    let required: Vec<_> = demo.required_capabilities().collect();
     assert_eq!(
-        asked,
+        required,
         [
             HostCapability::McpStdio,
             HostCapability::McpStreamableHttp,
@@ -199,17 +199,18 @@ async fn everything_is_reported() {
         DiagnosticCode::NoFrontmatter,
     ];
     assert_eq!(found, expected, "{:?}", root.diagnostics);
-    let said = format!("{answer:?}");
-    assert!(!said.contains("hunter2") && !said.contains("unread"), "{said}");
+    let text = format!("{answer:?}");
+    assert!(!text.contains("hunter2") && !text.contains("unread"), "{text}");
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn what_can_be_read() {
-    // A skill around it all, whose package is the plugin's.
+async fn only_component_files_can_be_read() {
+    // In the second tree, a skill has the same package as the plugin. In the third, a skill contains
+    // the nested plugin.
     for tree in [TREE.to_owned(), format!("{TREE}\nskill r\n"), format!("{TREE}\nskill r/nested\n")]
     {
-        let (fixture, daemon, ..) = of(&tree).await;
+        let (fixture, daemon, ..) = resolve_tree(&tree).await;
         let root = selected("r", fixture.path("r"));
         let get = |package: &str, resource: &str| {
             let handle = |path: &str| {
@@ -279,7 +280,7 @@ async fn what_can_be_read() {
 }
 
 #[tokio::test]
-async fn pages_join_to_the_whole() {
+async fn joined_pages_equal_the_whole_response() {
     let fixture = Fixture::new(TREE);
     for n in 0..40 {
         fixture.write(
@@ -293,7 +294,7 @@ async fn pages_join_to_the_whole() {
     assert_eq!((whole.roots[0].plugins.len(), whole.roots[1].plugins.len()), (42, 40));
     let diagnostics = whole.roots[0].diagnostics.clone();
     for page_size in [1, 7, 41, 83] {
-        let joined = resolve_in(&daemon, &roots, page_size).await;
+        let joined = resolve_in_pages(&daemon, &roots, page_size).await;
         assert_eq!(joined.roots[0].plugins, whole.roots[0].plugins);
         assert_eq!(joined.roots[1].plugins, whole.roots[1].plugins);
         assert_eq!(joined.roots[0].marketplaces, whole.roots[0].marketplaces);
@@ -311,7 +312,8 @@ async fn pages_join_to_the_whole() {
         page_token,
         ..ResolveRootsRequest::default()
     };
-    let refused = daemon.client.clone().resolve_roots(other).await.expect_err("another's token");
+    let refused =
+        daemon.client.clone().resolve_roots(other).await.expect_err("token of another request");
     assert_eq!(refused.code(), Code::InvalidArgument);
     let negative = ResolveRootsRequest { page_size: -1, ..request };
     let refused = daemon.client.clone().resolve_roots(negative).await.expect_err("a bad size");
@@ -320,7 +322,7 @@ async fn pages_join_to_the_whole() {
 }
 
 #[tokio::test]
-async fn a_root_below_a_plugin_is_none() {
+async fn a_root_inside_a_plugin_is_a_skill_set() {
     let fixture = Fixture::new(TREE);
     let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
     let answer = resolve(&daemon, &[selected("s", fixture.path("r/skills"))]).await;

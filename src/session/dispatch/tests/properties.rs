@@ -1,9 +1,8 @@
-//! Whatever is lost, repeated, reordered, late or failed: no answer is sent after one was accepted, no
-//! tool runs twice for an id that is remembered, and a drain ends with nothing untold.
+//! Properties under lost, repeated, reordered, late and failed messages: no answer is submitted
+//! after it was accepted, no tool runs twice for a remembered id, and a drain reports every call.
 
 use super::super::{DispatchOptions, DispatchOutcome};
-use super::dispatcher;
-use super::model::{Fault, Model, PageFault, Tool, call, id};
+use super::{Fault, Model, PageFault, Tool, call, dispatcher, id};
 use futures_util::future::join_all;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -15,11 +14,11 @@ use tokio::time::timeout;
 enum Step {
     Add(usize),
     Drain,
-    /// A drain that is dropped after so many milliseconds.
+    /// A drain that is dropped after a number of milliseconds.
     DropDrain(u64),
-    /// Everything that is under way and remembered is lost.
+    /// All calls in flight and all remembered ids are lost.
     Crash,
-    /// What is sent next, and how it goes wrong.
+    /// Faults of the next submissions.
     Faults(Vec<Fault>),
     Pages(Vec<PageFault>),
     Tools(Vec<Tool>),
@@ -67,13 +66,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Runs with the clock paused.
+/// Runs a future with the clock paused.
 fn paused<T>(test: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_time().start_paused(true).build().expect("a runtime").block_on(test)
 }
 
-/// What must hold at any time.
+/// Checks the invariants.
 fn check_invariants(model: &Model, at_once: usize) {
     let state = model.state();
     assert_eq!(state.violations, [""; 0]);
@@ -108,17 +107,20 @@ async fn run_steps(steps: Vec<Step>, at_once: usize, page: usize) {
             }
             Step::Drain => {
                 let Ok(drained) = current.drain().await else { continue };
-                let told: BTreeSet<String> =
+                let reported: BTreeSet<String> =
                     drained.failures.iter().map(|r| r.request_id.to_string()).collect();
-                let untold: Vec<_> =
-                    model.pending_names().into_iter().filter(|name| !told.contains(name)).collect();
-                assert!(drained.complete && untold.is_empty(), "{untold:?} of {drained:?}");
+                let unreported: Vec<_> = model
+                    .pending_names()
+                    .into_iter()
+                    .filter(|name| !reported.contains(name))
+                    .collect();
+                assert!(drained.complete && unreported.is_empty(), "{unreported:?} of {drained:?}");
                 assert_eq!(drained.failed, drained.failures.len());
             }
         }
         check_invariants(&model, at_once);
     }
-    // Faults pass; then everything is answered.
+    // Once there are no more faults, every call is answered.
     let mut drains = 0;
     while !model.pending_names().is_empty() {
         drop(current.drain().await);
@@ -129,7 +131,7 @@ async fn run_steps(steps: Vec<Step>, at_once: usize, page: usize) {
     assert_eq!(model.state().at_once, 0);
 }
 
-/// Calls are handed in, each several times at once, with room to remember few.
+/// Pushes calls, each several times concurrently, with a low limit of remembered ids.
 async fn push_calls(calls: Vec<(u8, usize)>, faults: Vec<Fault>, remembered: usize) {
     let model = Arc::new(Model::with(6));
     model.state().faults.extend(faults);
@@ -144,7 +146,7 @@ async fn push_calls(calls: Vec<(u8, usize)>, faults: Vec<Fault>, remembered: usi
         let name = format!("{:05}", n % 6);
         let runs = || model.state().runs.get(&name).copied().unwrap_or(0);
         let (before, known) = (runs(), dispatcher.context.tracker().contains(&id(&name)));
-        // What was accepted and then forgotten is a new call, as far as anybody can know.
+        // An accepted call that was forgotten is a new call for the dispatcher.
         if !known {
             model.state().accepted.remove(&name);
         }
@@ -156,7 +158,7 @@ async fn push_calls(calls: Vec<(u8, usize)>, faults: Vec<Fault>, remembered: usi
             let remembers = dispatcher.context.tracker().contains(&id(&name));
             assert!(remembers, "the latest is never forgotten");
         } else {
-            // There was no room for its answer, at least at first.
+            // The limit of unsent answers was reached, at least at first.
             assert!(runs() - before <= usize::from(!known));
         }
         assert!(dispatcher.remembered_count() <= remembered + 4);
@@ -164,9 +166,10 @@ async fn push_calls(calls: Vec<(u8, usize)>, faults: Vec<Fault>, remembered: usi
     }
 }
 
-/// What a dropped drain began fails while the next one asks for pages: it is sent again, or told of.
+/// A call of a dropped drain fails while the next drain fetches pages: the answer is submitted
+/// again, or the call is reported.
 #[test]
-fn what_another_began_fails_during_a_look() {
+fn a_call_of_a_dropped_drain_fails_during_a_poll() {
     use Fault::{Hangs, Late, Lost, Refused};
     let tools = vec![Tool::Panics, Tool::Panics, Tool::Panics, Tool::Slow(51)];
     let faults = vec![
@@ -196,7 +199,7 @@ fn what_another_began_fails_during_a_look() {
 
 proptest! {
     #[test]
-    fn whatever_goes_wrong(
+    fn invariants_hold_for_any_faults_of_a_drain(
         steps in prop::collection::vec(step(), 1..24),
         at_once in 1_usize..6,
         page in 1_usize..9,
@@ -205,7 +208,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_handed_in(
+    fn invariants_hold_for_any_pushed_calls(
         calls in prop::collection::vec((any::<u8>(), 1_usize..6), 1..40),
         faults in prop::collection::vec(fault(), 0..60),
         remembered in 1_usize..5,

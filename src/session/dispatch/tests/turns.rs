@@ -1,14 +1,13 @@
-//! Turns against the model.
+//! Turns against the scripted model.
 
 use super::super::{DispatchOptions, TerminalStatuses, TurnError};
-use super::model::{Fault, PageFault, Tool};
-use super::{dispatcher, model_and_dispatcher};
+use super::{Fault, PageFault, Tool, dispatcher, model_and_dispatcher};
 use serde_json::json;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 #[tokio::test(start_paused = true)]
-async fn until_one_of_several_names() {
+async fn a_turn_ends_with_one_of_several_statuses() {
     for until in [TerminalStatuses::from("completed"), ["failed", "completed"].into()] {
         let (model, dispatcher) = model_and_dispatcher(0);
         let turn = json!({"calls": 40});
@@ -22,8 +21,8 @@ async fn until_one_of_several_names() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_an_earlier_turn_is_not_this_ones() {
-    // The thread is `completed` until the turn is sent, which takes its time; calls come meanwhile.
+async fn the_end_of_an_earlier_turn_does_not_count() {
+    // The thread is `completed` until the turn is sent, which takes 30 s; calls arrive meanwhile.
     let (model, dispatcher) = model_and_dispatcher(1);
     let turn = json!({"calls": 2, "wait": 30_000});
     let finished = dispatcher.send_and_handle(&*model, &turn, "completed").await.expect("an end");
@@ -31,7 +30,7 @@ async fn the_end_of_an_earlier_turn_is_not_this_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clear_error_in_time() {
+async fn failures_of_a_turn_are_errors() {
     let (model, dispatcher) = model_and_dispatcher(0);
     let none = dispatcher.send_and_handle(&*model, &json!({}), Vec::<String>::new()).await;
     assert_eq!(none, Err(TurnError::NoTerminal));
@@ -49,11 +48,11 @@ async fn a_clear_error_in_time() {
     assert_eq!(error.to_string(), said);
     model.state().page_faults.extend([PageFault::Fails; 30]);
     let error = dispatcher.handle_until(&*model, "completed").await.expect_err("no manager");
-    assert!(error.to_string().contains("what is pending: 500"), "{error}");
+    assert!(error.to_string().contains("the pending calls: 500"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn faults_that_pass_do_not_end_a_turn() {
+async fn temporary_faults_do_not_end_a_turn() {
     let (model, dispatcher) = model_and_dispatcher(5);
     model.state().page_faults.extend([PageFault::Fails; 9]);
     model.state().faults.extend([Fault::Refused; 20]);
@@ -61,10 +60,10 @@ async fn faults_that_pass_do_not_end_a_turn() {
         std::iter::repeat_n(Err("500".to_owned()), 5).chain([Ok("running".to_owned())]).collect();
     model.state().tools.push_back(Tool::Hangs);
     let handled = dispatcher.handle_until(&*model, "completed");
-    // All but the call that hangs are answered long before it is stopped.
+    // All calls except the hanging call are answered long before its time limit.
     assert!(timeout(Duration::from_mins(1), handled).await.is_err());
     assert_eq!(model.state().accepted.len(), 4);
-    // Nothing was lost by dropping it, and it is taken up again.
+    // Dropping the future lost nothing, and the next future resumes the turn.
     model.state().statuses.clear();
     let finished = dispatcher.handle_until(&*model, "completed").await.expect("an end");
     assert_eq!(finished.status, "completed");
@@ -73,7 +72,7 @@ async fn faults_that_pass_do_not_end_a_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_come_while_one_hangs() {
+async fn calls_arrive_while_another_call_hangs() {
     let (model, _) = model_and_dispatcher(1);
     let options = DispatchOptions { answer_timeout: Duration::from_hours(1), ..Default::default() };
     let dispatcher = dispatcher(&model, options);
@@ -91,11 +90,11 @@ async fn calls_that_come_while_one_hangs() {
     let begun = Instant::now();
     let (finished, ()) = tokio::join!(handle, more);
     assert_eq!(finished.expect("an end").drained.accepted, 3);
-    assert!(begun.elapsed() < Duration::from_mins(2), "the one that hangs holds nothing up");
+    assert!(begun.elapsed() < Duration::from_mins(2), "a hanging call delays no other call");
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_is_not_busy() {
+async fn polls_back_off() {
     let (model, dispatcher) = model_and_dispatcher(0);
     model.state().page_faults.extend([PageFault::None; 10_000]);
     model.state().statuses.push_back(Ok("running".to_owned()));

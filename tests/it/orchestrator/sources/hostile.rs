@@ -183,7 +183,7 @@ async fn an_endless_list_is_truncated() {
     let session_ = session(&mock.url).await;
     let listed = session_.sources()[0].snapshot().listing;
     assert!(listed.truncated && listed.skills.len() <= limits::MAX_SKILLS);
-    assert!(listed.warnings[0].contains("is cut: it "), "{:?}", listed.warnings);
+    assert!(listed.warnings[0].contains("is truncated: it "), "{:?}", listed.warnings);
 
     let long = "x".repeat(3 << 20);
     let mock = start(move |_, _| {

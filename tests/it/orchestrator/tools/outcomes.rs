@@ -120,7 +120,7 @@ async fn too_large_results_are_errors() {
     }
     assert_eq!(tool_error(&session, "failing", json!({})).await.0, "TOOL_FAILED");
     let (code, message) = tool_error(&session, "odd", json!({"bytes": 1})).await;
-    assert!(code == "TOOL_FAILED" && message.contains("no JSON"), "{message}");
+    assert!(code == "TOOL_FAILED" && message.contains("not JSON"), "{message}");
 }
 
 /// Map whose keys JSON cannot represent.

@@ -36,7 +36,7 @@ async fn a_registry_is_sealed_once_a_session_starts() {
         assert_eq!(refused, Err(ToolRegistryError::Sealed));
     }
     let sentence = ToolRegistryError::Sealed.to_string();
-    assert!(sentence.contains("before it begins"), "the error says what to do: {sentence}");
+    assert!(sentence.contains("before the start"), "the error says what to do: {sentence}");
     assert_eq!(tool_value(&session, "b.c", json!({})).await, json!({}));
     // Another session may use the same registry or a changed copy.
     assert_eq!(start_session(&tools).await.dynamic_tools(), session.dynamic_tools());
@@ -95,10 +95,10 @@ async fn invalid_tools_are_rejected() {
         ),
         (echo("t").output_schema(json!({"type": 7})), "the schema of the output", "/type"),
         (echo("t").output_schema(large.clone()), "the schema of the output", "16384 bytes"),
-        (echo("t").description(" "), "the description", "there is none"),
+        (echo("t").description(" "), "the description", "it is missing"),
         (echo("t").description(&"x".repeat(5_000)), "the description", "4096 bytes"),
         (echo("t").output_description(&"x".repeat(5_000)), "description of the output", "4096"),
-        (echo("t").time_limit(Duration::ZERO), "the time limit", "more than nothing"),
+        (echo("t").time_limit(Duration::ZERO), "the time limit", "more than zero"),
         (echo("t").time_limit(Duration::MAX), "the time limit", "at most a day"),
     ] {
         let error = ToolRegistry::new().register(tool).expect_err(part).to_string();

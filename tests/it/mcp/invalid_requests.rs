@@ -1,14 +1,14 @@
-//! Bad input on stdio: each is refused by itself, clearly, and the session goes on.
+//! Invalid input on stdio: each request gets its own error, and the session goes on.
 
 use serde_json::{Value, json};
 
-use super::host::{Host, meta};
+use super::host::{Host, request_meta};
 use crate::commands::{asking, ended};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup};
 
 #[tokio::test]
-async fn what_is_not_there() {
+async fn missing_resources_are_not_found() {
     let fixture =
         Fixture::new("skill r/a\nfile r/a/.env\n| secret\nfile r/a/dir/x\nfile outside/x");
     let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
@@ -32,86 +32,86 @@ async fn what_is_not_there() {
         "file:///etc/passwd",
         long.as_str(),
     ] {
-        let error = host.ask("resources/read", json!({"uri": uri})).await.expect_err(uri);
+        let error = host.call("resources/read", json!({"uri": uri})).await.expect_err(uri);
         assert_eq!((&error["code"], &error["data"]["uri"]), (&json!(-32602), &json!(uri)));
-        let error = host.ask("skills/get", json!({"uri": uri})).await.expect_err(uri);
+        let error = host.call("skills/get", json!({"uri": uri})).await.expect_err(uri);
         assert_eq!(error["code"], -32602, "{uri}");
         if !["skill://r/a", "skill://r/a/dir"].contains(&uri) {
-            let error = host.ask("resources/directory/read", json!({"uri": uri})).await;
+            let error = host.call("resources/directory/read", json!({"uri": uri})).await;
             assert_eq!(error.expect_err(uri)["code"], -32602, "{uri}");
         }
     }
     let file = json!({"uri": "skill://r/a/SKILL.md"});
-    let error = host.ask("resources/directory/read", file).await.expect_err("a file");
+    let error = host.call("resources/directory/read", file).await.expect_err("a file");
     assert_eq!(
         (&error["code"], &error["data"]["reason"]),
         (&json!(-32602), &json!("NOT_A_DIRECTORY"))
     );
-    assert_eq!(host.end().await.code, Some(0));
+    assert_eq!(host.stop().await.code, Some(0));
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn cursors_that_are_none() {
+async fn invalid_cursors_are_rejected() {
     let fixture = Fixture::new("repeat 501 skill r/s{}");
     let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
     let mut host = Host::start(&daemon, "");
-    let first = host.ask("resources/list", json!({})).await.expect("a page");
-    let of_another = first["nextCursor"].as_str().expect("more than a page");
+    let first = host.call("resources/list", json!({})).await.expect("a page");
+    let foreign_cursor = first["nextCursor"].as_str().expect("more than a page");
     for method in ["skills/list", "resources/directory/read"] {
-        for cursor in ["", "x", "!!", of_another] {
+        for cursor in ["", "x", "!!", foreign_cursor] {
             let params = json!({"cursor": cursor, "uri": "skill://r/s000"});
-            let error = host.ask(method, params).await.expect_err(cursor);
+            let error = host.call(method, params).await.expect_err(cursor);
             assert_eq!(error["code"], -32602, "{method} {cursor}");
             assert_eq!(error["data"]["reason"], "BAD_CURSOR");
         }
     }
-    assert_eq!(host.end().await.code, Some(0));
+    assert_eq!(host.stop().await.code, Some(0));
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn what_is_no_request() {
+async fn invalid_messages_are_rejected_and_the_session_goes_on() {
     let fixture = Fixture::new("skill r/a");
     let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
     let mut host = Host::start(&daemon, "");
-    host.ask("server/discover", json!({})).await.expect("an answer");
+    host.call("server/discover", json!({})).await.expect("an answer");
     for method in ["no/such", "tools/list", "tools/call", "initialize2", "ping"] {
-        let error = host.ask(method, json!({"name": "x"})).await.expect_err(method);
+        let error = host.call(method, json!({"name": "x"})).await.expect_err(method);
         assert_eq!(error["code"], -32601, "{method}");
     }
-    // What is no JSON cannot be answered; a line that is too long is passed over.
-    host.line("{");
-    host.line("");
-    host.line("\u{7f}\u{0}");
+    // Lines that are not JSON get no response. A line that is too long is skipped.
+    host.send_line("{");
+    host.send_line("");
+    host.send_line("\u{7f}\u{0}");
     let long = json!({"jsonrpc": "2.0", "id": "long", "method": "resources/read",
-        "params": {"uri": "x".repeat(300_000), "_meta": meta()}});
+        "params": {"uri": "x".repeat(300_000), "_meta": request_meta()}});
     host.send(&long);
     host.send(&json!([1, 2]));
-    assert_eq!(host.message().await["error"]["code"], -32600);
+    assert_eq!(host.next_message().await["error"]["code"], -32600);
     for (method, params) in [
         ("resources/read", json!({})),
         ("resources/read", json!({"uri": 7})),
         ("skills/get", json!({"uri": {}})),
         ("subscriptions/listen", json!({"notifications": {"resourcesListChanged": "yes"}})),
     ] {
-        let error = host.ask(method, params).await.expect_err(method);
+        let error = host.call(method, params).await.expect_err(method);
         assert!([-32600, -32601, -32602].map(Value::from).contains(&error["code"]), "{error}");
     }
-    // Without what every request of this version says of itself.
+    // A request without the `_meta` field that this protocol version needs.
     host.send(&json!({"jsonrpc": "2.0", "id": 1000, "method": "resources/list", "params": {}}));
-    assert_eq!(host.answer(1000).await.expect_err("no version")["code"], -32602);
-    let list = host.ask("resources/list", json!({})).await.expect("the session goes on");
+    assert_eq!(host.wait_for_response(1000).await.expect_err("no version")["code"], -32602);
+    let list = host.call("resources/list", json!({})).await.expect("the session goes on");
     assert_eq!(list["resources"].as_array().map(Vec::len), Some(1));
-    assert_eq!(host.end().await.code, Some(0));
+    assert_eq!(host.stop().await.code, Some(0));
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_command_line_that_makes_no_sense() {
+async fn invalid_command_lines_are_rejected() {
     let fixture = Fixture::new("skill r/a");
     let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
-    for (flags, code, says) in [
+    for (flags, code, message) in [
         ("--selected -", 2, "stdin"),
         ("--http 127.0.0.1", 2, "--http"),
         ("--allow-host x", 2, "--http"),
@@ -123,12 +123,13 @@ async fn a_command_line_that_makes_no_sense() {
         ("--http [::]:0", 78, "loopback"),
         ("--http 192.0.2.1:0 --insecure-http", 73, "192.0.2.1"),
     ] {
-        let said = ended(asking(&daemon, &format!("mcp {flags}"))).await;
-        assert_eq!(said.code, Some(code), "{flags}: {}", said.stderr);
-        assert!(said.stderr.contains(says) && said.stdout.is_empty(), "{flags}: {}", said.stderr);
+        let done = ended(asking(&daemon, &format!("mcp {flags}"))).await;
+        assert_eq!(done.code, Some(code), "{flags}: {}", done.stderr);
+        assert!(done.stderr.contains(message), "{flags}: {}", done.stderr);
+        assert!(done.stdout.is_empty(), "{flags}: {}", done.stderr);
     }
     daemon.stop().await;
-    let mut nobody = crate::commands::caproot(["mcp"]);
-    nobody.env("CAPROOT_ENDPOINT", "tcp:127.0.0.1:1");
-    assert_eq!(ended(nobody).await.code, Some(3));
+    let mut without_daemon = crate::commands::caproot(["mcp"]);
+    without_daemon.env("CAPROOT_ENDPOINT", "tcp:127.0.0.1:1");
+    assert_eq!(ended(without_daemon).await.code, Some(3));
 }

@@ -1,11 +1,11 @@
-//! Trees that are broken on purpose, or large, and readers that leave early.
+//! Trees that are broken on purpose or large, and readers that close the pipe early.
 
-use super::{caproot, json, said};
+use super::{check_json, run_caproot, unpack_output};
 use crate::fixture::Fixture;
 use std::io::Read as _;
 use std::process::{Command, Stdio};
 
-/// Everything at once that may be wrong with a tree.
+/// Tree with every kind of breakage.
 const BROKEN: &str = r#"
 file root/binary/SKILL.md
 | \x00\x01\xff\xfe\x80ELF\x1b[31m
@@ -61,42 +61,44 @@ file root/\xff\xfe/SKILL.md
 "#;
 
 #[test]
-fn nothing_broken_panics_or_reaches_the_terminal() {
+fn broken_files_neither_panic_nor_reach_the_terminal_unescaped() {
     let fixture = Fixture::new(BROKEN);
-    let (exit, text, stderr) = said(&caproot(fixture.top(), ["check", "root", "--notes"]));
+    let (exit, text, stderr) =
+        unpack_output(&run_caproot(fixture.top(), ["check", "root", "--notes"]));
     assert_eq!((exit, stderr.as_str()), (1, ""));
     let raw = |c: char| c != '\n' && c.is_control() || ('\u{2028}'..='\u{2069}').contains(&c);
     assert_eq!(text.find(raw), None, "{text}");
     assert!(text.contains(r"root/\u{202e}evil\u{a}--> fake:1:1\u{1b}[31m/SKILL.md:"), "{text}");
     assert!(text.contains(r"root/\xff\xfe/SKILL.md:"), "{text}");
-    // A place or a head only ever begins a line of ours.
+    // Only lines of caproot itself begin with a location.
     let forged = text.lines().filter(|line| line.trim_start().starts_with("--> fake"));
     assert_eq!(forged.count(), 0, "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 700), "{text}");
-    assert!(json(fixture.top(), "root")["summary"]["errors"].as_u64() > Some(10));
-    let (exit, sarif, _) = said(&caproot(fixture.top(), ["check", "root", "--output", "sarif"]));
+    assert!(check_json(fixture.top(), "root")["summary"]["errors"].as_u64() > Some(10));
+    let (exit, sarif, _) =
+        unpack_output(&run_caproot(fixture.top(), ["check", "root", "--output", "sarif"]));
     assert_eq!(exit, 1);
     serde_json::from_str::<serde_json::Value>(&sarif).expect("JSON");
 }
 
 #[test]
-fn all_of_a_large_tree() {
+fn a_large_tree_is_checked_completely() {
     let fixture = Fixture::new("repeat 5000 skill root/s{}");
-    let (exit, text, _) = said(&caproot(fixture.top(), ["check", "root"]));
+    let (exit, text, _) = unpack_output(&run_caproot(fixture.top(), ["check", "root"]));
     assert_eq!(exit, 0);
     assert_eq!(text, "5000 skills, 0 errors, 0 warnings, 0 notes in 5000 files\n");
 }
 
 #[test]
-fn every_diagnostic_however_many() {
+fn the_number_of_diagnostics_is_not_limited() {
     let fixture = Fixture::new("repeat 1500 file root/s{}/SKILL.md\n| # nothing");
-    let said = json(fixture.top(), "root");
-    assert_eq!(said["diagnostics"].as_array().map(Vec::len), Some(1_500));
-    assert_eq!(said["summary"]["errors"], 1_500);
+    let report = check_json(fixture.top(), "root");
+    assert_eq!(report["diagnostics"].as_array().map(Vec::len), Some(1_500));
+    assert_eq!(report["summary"]["errors"], 1_500);
 }
 
 #[test]
-fn a_reader_that_leaves_early() {
+fn a_closed_pipe_is_no_error() {
     let fixture = Fixture::new("repeat 1500 file root/s{}/SKILL.md\n| # nothing");
     for form in ["text", "json", "sarif"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_caproot"));
@@ -105,7 +107,7 @@ fn a_reader_that_leaves_early() {
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
         let mut first = [0; 10];
         child.stdout.take().expect("piped").read_exact(&mut first).expect("some output");
-        let output = child.wait_with_output().expect("it ends");
-        assert_eq!(said(&output), (0, String::new(), String::new()), "{form}");
+        let output = child.wait_with_output().expect("the command ends");
+        assert_eq!(unpack_output(&output), (0, String::new(), String::new()), "{form}");
     }
 }

@@ -1,6 +1,6 @@
-//! The forms of the output, exit codes, and what is said of directories that cannot be checked.
+//! Output formats, exit codes, and messages about directories that cannot be checked.
 
-use super::{caproot, json, said};
+use super::{check_json, run_caproot, unpack_output};
 use crate::fixture::Fixture;
 use caproot::domain::DiagnosticCode;
 use serde_json::Value;
@@ -9,7 +9,7 @@ const WARNED: &str = "file root/w/SKILL.md\n| ---\n| name: W\n| description: d\n
 const BROKEN: &str = "file root/b/SKILL.md\n| # nothing\n";
 
 #[test]
-fn exit_codes() {
+fn exit_codes_report_errors_warnings_and_empty_directories() {
     for (tree, args, expected) in [
         ("skill root/a", vec!["root"], 0),
         ("skill root/a", vec!["root", "--deny-warnings"], 0),
@@ -32,17 +32,17 @@ fn exit_codes() {
     ] {
         let fixture = Fixture::new(tree);
         let args = std::iter::once("check").chain(args.iter().copied());
-        let (exit, stdout, stderr) = said(&caproot(fixture.top(), args.clone()));
+        let (exit, stdout, stderr) = unpack_output(&run_caproot(fixture.top(), args.clone()));
         assert_eq!(exit, expected, "{:?} {stdout}{stderr}", args.collect::<Vec<_>>());
     }
 }
 
 #[test]
-fn every_directory_is_checked_and_every_other_one_named() {
+fn every_directory_is_checked_and_every_other_argument_is_reported() {
     let fixture =
         Fixture::new(&format!("{WARNED}skill two/x\nfile plain\n| x\nlink nowhere -> gone"));
     let args = ["check", "plain", "root", "gone", "nowhere", "root/w/SKILL.md", "two"];
-    let (exit, stdout, stderr) = said(&caproot(fixture.top(), args));
+    let (exit, stdout, stderr) = unpack_output(&run_caproot(fixture.top(), args));
     assert_eq!(exit, 78);
     assert!(stdout.contains("2 skills, 0 errors, 2 warnings, 0 notes in 2 files"), "{stdout}");
     assert_eq!(
@@ -55,9 +55,10 @@ fn every_directory_is_checked_and_every_other_one_named() {
 }
 
 #[test]
-fn an_empty_directory_is_named() {
+fn an_empty_directory_is_reported() {
     let fixture = Fixture::new("skill root/a\ndir none\ndir also/none");
-    let (exit, stdout, stderr) = said(&caproot(fixture.top(), ["check", "none", "root", "also"]));
+    let (exit, stdout, stderr) =
+        unpack_output(&run_caproot(fixture.top(), ["check", "none", "root", "also"]));
     assert_eq!(exit, 1);
     assert!(stdout.contains("1 skill, 0 errors"), "{stdout}");
     assert_eq!(
@@ -66,14 +67,14 @@ fn an_empty_directory_is_named() {
          caproot: also has neither a skill nor a plugin\n\
          hint: a skill is a directory with a SKILL.md; see --allow-empty\n"
     );
-    // An error says already why there is no skill.
+    // With an error, no hint is needed: the error explains the missing skill.
     let fixture = Fixture::new(BROKEN);
-    let (exit, _, stderr) = said(&caproot(fixture.top(), ["check", "root"]));
+    let (exit, _, stderr) = unpack_output(&run_caproot(fixture.top(), ["check", "root"]));
     assert_eq!((exit, &*stderr), (1, ""));
 }
 
 #[test]
-fn places_are_as_the_directory_was_given() {
+fn paths_begin_with_the_directory_as_given() {
     let fixture = Fixture::new(WARNED);
     let absolute = fixture.path("root");
     let absolute = absolute.to_str().expect("UTF-8");
@@ -85,35 +86,35 @@ fn places_are_as_the_directory_was_given() {
         (".", absolute, format!("{absolute}/w/SKILL.md")),
     ] {
         let dir = fixture.path(dir);
-        let (_, stdout, _) = said(&caproot(&dir, ["check", given]));
+        let (_, stdout, _) = unpack_output(&run_caproot(&dir, ["check", given]));
         assert!(stdout.contains(&format!("\n --> {shown}:2:1\n")), "{stdout}");
-        assert_eq!(json(&dir, given)["diagnostics"][0]["path"], shown);
+        assert_eq!(check_json(&dir, given)["diagnostics"][0]["path"], shown);
     }
-    // The name of the directory stands in, however it was given.
+    // A missing name is taken from the directory, in every spelling of its path.
     fixture.write("root/w/SKILL.md", "---\ndescription: No name.\n---\n");
     for given in [".", "./", "x/.."] {
         std::fs::create_dir_all(fixture.path("root/w/x")).expect("a directory");
-        assert_eq!(json(&fixture.path("root/w"), given)["skills"][0]["name"], "w");
+        assert_eq!(check_json(&fixture.path("root/w"), given)["skills"][0]["name"], "w");
     }
 }
 
 #[test]
 fn notes_are_shown_when_asked_for() {
     let fixture = Fixture::new("file root/a/skill.md\n| x");
-    let (_, quiet, _) = said(&caproot(fixture.top(), ["check", "root"]));
+    let (_, quiet, _) = unpack_output(&run_caproot(fixture.top(), ["check", "root"]));
     let summary = "0 skills, 0 errors, 0 warnings, 1 note in 1 file";
     assert_eq!(quiet, format!("{summary} (--notes shows the notes)\n"));
-    let (_, all, _) = said(&caproot(fixture.top(), ["check", "root", "--notes"]));
+    let (_, all, _) = unpack_output(&run_caproot(fixture.top(), ["check", "root", "--notes"]));
     assert!(all.starts_with("note[WRONG_CASE]: ") && all.ends_with(&format!("{summary}\n")));
-    assert_eq!(json(fixture.top(), "root")["diagnostics"][0]["code"], "WRONG_CASE");
+    assert_eq!(check_json(fixture.top(), "root")["diagnostics"][0]["code"], "WRONG_CASE");
 }
 
 #[test]
 fn json_is_one_object() {
-    let said = json(Fixture::new(&format!("{WARNED}{BROKEN}")).top(), "root");
+    let report = check_json(Fixture::new(&format!("{WARNED}{BROKEN}")).top(), "root");
     let keys = |value: &Value| value.as_object().expect("an object").keys().cloned().collect();
     let keys: Vec<Vec<String>> =
-        [&said, &said["skills"][0], &said["diagnostics"][0]].map(keys).into();
+        [&report, &report["skills"][0], &report["diagnostics"][0]].map(keys).into();
     assert_eq!(keys[0], ["diagnostics", "skills", "summary", "unchecked"]);
     assert_eq!(keys[1], ["bareName", "description", "name", "path", "plugin"]);
     let all = ["code", "column", "help", "line", "message", "path", "severity"];
@@ -121,17 +122,19 @@ fn json_is_one_object() {
     let summary = serde_json::json!({
         "skills": 1, "errors": 1, "warnings": 2, "notes": 0, "files": 2, "droppedDiagnostics": 0,
     });
-    assert_eq!(said["summary"], summary);
+    assert_eq!(report["summary"], summary);
 }
 
 #[test]
-fn sarif_has_what_its_readers_need() {
+fn sarif_has_the_fields_that_its_readers_need() {
     let fixture = Fixture::new(&format!("{WARNED}{BROKEN}file root/a b/skill.md\n| x"));
     let absolute = fixture.path("root");
     let absolute = absolute.to_str().expect("UTF-8");
     for given in ["root", "./root", absolute] {
-        let (_, stdout, _) =
-            said(&caproot(fixture.top(), ["check", "--output", "sarif", given, "gone"]));
+        let (_, stdout, _) = unpack_output(&run_caproot(
+            fixture.top(),
+            ["check", "--output", "sarif", given, "gone"],
+        ));
         let log: Value = serde_json::from_str(&stdout).expect("JSON");
         assert_eq!(log["version"], "2.1.0");
         assert!(
@@ -159,10 +162,10 @@ fn sarif_has_what_its_readers_need() {
             assert_eq!(rules[index.expect("small")]["id"], result["ruleId"]);
             assert!(is_level(&result["level"]), "{result}");
             assert!(result["message"]["text"].as_str().is_some_and(|text| !text.is_empty()));
-            let place = &result["locations"][0]["physicalLocation"];
-            let uri = place["artifactLocation"]["uri"].as_str().expect("a URI");
+            let location = &result["locations"][0]["physicalLocation"];
+            let uri = location["artifactLocation"]["uri"].as_str().expect("a URI");
             assert!(uri.starts_with("root/") && !uri.contains(' '), "relative: {uri}");
-            let region = &place["region"];
+            let region = &location["region"];
             let at = |key: &str| region[key].as_u64();
             let is_file = result["ruleId"] == "WRONG_CASE";
             assert!(
@@ -173,8 +176,8 @@ fn sarif_has_what_its_readers_need() {
         }
         let invocation = &run["invocations"][0];
         assert_eq!(invocation["executionSuccessful"], false);
-        let told = &invocation["toolExecutionNotifications"][0]["message"]["text"];
-        assert_eq!(told, "gone: no such directory");
+        let notification = &invocation["toolExecutionNotifications"][0]["message"]["text"];
+        assert_eq!(notification, "gone: no such directory");
     }
 }
 

@@ -1,18 +1,19 @@
-//! Declarations that are wrong, hostile or huge: bounded, said, and no secret in any answer or log.
+//! Invalid, hostile or huge declarations: limits, diagnostics, and no secret in any response or
+//! log.
 
-use super::{codes, of, resolve};
+use super::{codes, resolve, resolve_tree};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, selected};
 use caproot::proto::caproot::v1::{DiagnosticCode, Severity};
 use std::process::Command;
 
-/// A value that must never come out.
+/// Secret that no output may contain.
 const SECRET: &str = "ghp_16C7e42F292c6912E7710c838347Ae178B4a";
 
 const MANIFEST: &str = "file r/.codex-plugin/plugin.json\n| {\"name\": \"p\"}\n";
 
 #[tokio::test]
-async fn files_that_cannot_be_used() {
+async fn invalid_files_give_a_diagnostic_each() {
     for (name, content, code) in [
         (
             ".mcp.json",
@@ -44,7 +45,7 @@ async fn files_that_cannot_be_used() {
 }
 
 #[tokio::test]
-async fn the_huge_is_bounded() {
+async fn huge_declarations_are_limited() {
     let fixture = Fixture::new("dir r/big\ndir r/many");
     fixture.write(
         "r/big/.codex-plugin/plugin.json",
@@ -66,8 +67,8 @@ async fn the_huge_is_bounded() {
 }
 
 #[tokio::test]
-async fn nothing_outside_the_plugin_is_followed() {
-    let (_fixture, daemon, plugins, diagnostics) = of(r#"
+async fn paths_out_of_the_plugin_are_not_followed() {
+    let (_fixture, daemon, plugins, diagnostics) = resolve_tree(r#"
 file r/p/.codex-plugin/plugin.json
 | {"name": "p", "mcpServers": ["../shared.json", "/etc/passwd", "./link.json", "./node_modules/x.json"],
 |  "agents": "./gone.md", "apps": "./.env.json", "interface": {"logo": "./logo.svg"}}
@@ -87,9 +88,9 @@ file r/p/.env.json
 fifo r/p/hooks/hooks.json
 "#)
     .await;
-    let said = format!("{plugins:?}{diagnostics:?}");
-    assert!(!said.contains("hunter2"), "{said}");
-    assert!(!said.contains("/etc"), "no absolute path: {said}");
+    let text = format!("{plugins:?}{diagnostics:?}");
+    assert!(!text.contains("hunter2"), "{text}");
+    assert!(!text.contains("/etc"), "no absolute path: {text}");
     let count = |code| codes(&diagnostics).into_iter().filter(|c| *c == code).count();
     assert_eq!(count(DiagnosticCode::PathInvalid), 7, "{diagnostics:?}");
     assert_eq!(count(DiagnosticCode::PathMissing), 1, "{diagnostics:?}");
@@ -98,7 +99,7 @@ fifo r/p/hooks/hooks.json
 }
 
 #[tokio::test]
-async fn no_secret_is_told() {
+async fn no_output_contains_a_secret() {
     let tree = format!(
         r#"
 file r/.claude-plugin/plugin.json
@@ -129,25 +130,25 @@ file r/.claude-plugin/marketplace.json
     let fixture = Fixture::new(&tree);
     let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
     let answer = resolve(&daemon, &[selected("r", fixture.path("r"))]).await;
-    let said = format!("{answer:?}");
-    let at = said.find(SECRET).map(|at| &said[at.saturating_sub(200)..at + 60]);
-    assert_eq!(at, None);
+    let text = format!("{answer:?}");
+    let leak = text.find(SECRET).map(|at| &text[at.saturating_sub(200)..at + 60]);
+    assert_eq!(leak, None);
     assert_eq!(answer.roots[0].plugins.len(), 1);
     let redacted = answer.roots[0].diagnostics.iter();
     assert!(redacted.filter(|d| d.code() == DiagnosticCode::SecretRedacted).count() >= 3);
     daemon.stop().await;
-    // Nor does the linter repeat the line that it is in.
+    // The linter does not quote the line with the secret.
     fixture.write("r/.mcp.json", format!("{{\"a\": {{\"env\": {{\"A\": \"{SECRET}\"}}}},}}"));
-    let check = Command::new(env!("CARGO_BIN_EXE_caproot"));
-    let mut check = check;
-    let said = check.args(["check", "--notes"]).arg(fixture.path("r")).output().expect("it runs");
-    let said = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
-    assert!(said.contains("PLUGIN_FILE_INVALID") && !said.contains(SECRET), "{said}");
+    let mut check = Command::new(env!("CARGO_BIN_EXE_caproot"));
+    let done = check.args(["check", "--notes"]).arg(fixture.path("r")).output();
+    let done = done.expect("the binary runs");
+    let text = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
+    assert!(text.contains("PLUGIN_FILE_INVALID") && !text.contains(SECRET), "{text}");
 }
 
 #[tokio::test]
-async fn severities() {
-    let (_fixture, daemon, plugins, diagnostics) = of(&format!(
+async fn severities_follow_the_kind_of_problem() {
+    let (_fixture, daemon, plugins, diagnostics) = resolve_tree(&format!(
         "{MANIFEST}file r/.mcp.json\n| {{\"a\": {{}}, \"b\": {{\"command\": \"x\", \"args\": [\"--token=abc\"]}}}}\n"
     ))
     .await;

@@ -1,4 +1,4 @@
-//! Changes of what plugins declare, as open watches see them.
+//! Changes of plugin declarations in open watches.
 
 use crate::harness::selected;
 use crate::live::{Live, watching};
@@ -54,7 +54,7 @@ async fn an_edit_of_a_declaration_is_one_delta() {
     while components(&live).hooks.is_empty() {
         live.change().await;
     }
-    fs::remove_file(live.fixture.path("r/p/.mcp.json")).expect("it goes");
+    fs::remove_file(live.fixture.path("r/p/.mcp.json")).expect("removed");
     while !components(&live).mcp_servers.is_empty() {
         live.change().await;
     }
@@ -83,15 +83,15 @@ async fn plugins_come_and_go() {
     while live.replica.marketplaces.get("r").is_none_or(Vec::is_empty) {
         live.change().await;
     }
-    fs::remove_dir_all(live.fixture.path("r/new")).expect("it goes");
+    fs::remove_dir_all(live.fixture.path("r/new")).expect("removed");
     while live.replica.plugins.contains_key("skill://r/new") {
         live.change().await;
     }
-    fs::rename(live.fixture.path("r"), live.fixture.path("away")).expect("it goes");
+    fs::rename(live.fixture.path("r"), live.fixture.path("away")).expect("renamed");
     while !live.replica.plugins.is_empty() {
         live.change().await;
     }
-    fs::rename(live.fixture.path("away"), live.fixture.path("r")).expect("it comes");
+    fs::rename(live.fixture.path("away"), live.fixture.path("r")).expect("renamed back");
     while live.replica.plugins.is_empty() {
         live.change().await;
     }
@@ -99,14 +99,17 @@ async fn plugins_come_and_go() {
 }
 
 #[tokio::test]
-async fn a_half_written_declaration_keeps_what_it_last_said() {
+async fn a_half_written_declaration_keeps_its_last_valid_content() {
     let mut live = Live::new(TREE).await;
     live.fixture.write("r/p/.mcp.json", "{\"a\": {\"command\": \"y");
     live.change().await;
     assert_eq!(components(&live).mcp_servers[0].command, "x");
     assert!(plugin(&live).stale);
-    let said = &live.replica.diagnostics["r"];
-    assert!(said.iter().any(|d| d.code() == DiagnosticCode::PluginFileInvalid), "{said:?}");
+    let diagnostics = &live.replica.diagnostics["r"];
+    assert!(
+        diagnostics.iter().any(|d| d.code() == DiagnosticCode::PluginFileInvalid),
+        "{diagnostics:?}"
+    );
     live.fixture.write("r/p/.mcp.json", "{\"a\": {\"command\": \"z\"}}");
     live.change().await;
     assert_eq!(components(&live).mcp_servers[0].command, "z");
@@ -115,7 +118,7 @@ async fn a_half_written_declaration_keeps_what_it_last_said() {
 }
 
 #[tokio::test]
-async fn what_means_the_same_is_no_revision() {
+async fn an_edit_without_a_change_of_meaning_makes_no_revision() {
     let mut live = Live::new(TREE).await;
     live.replica.catch_up(&live.daemon).await;
     let before = live.fresh().await.revision;
@@ -130,14 +133,14 @@ async fn what_means_the_same_is_no_revision() {
 #[tokio::test]
 async fn a_stream_is_resumed_with_its_plugins() {
     let mut live = Live::new(TREE).await;
-    let mut left = live.replica.fork();
+    let mut resumed = live.replica.fork();
     live.fixture.write("r/p/.mcp.json", "{\"a\": {\"command\": \"y\"}}");
     live.change().await;
-    left.resume(&live.daemon).await;
-    let step = left.step().await;
+    resumed.resume(&live.daemon).await;
+    let step = resumed.step().await;
     assert_eq!((step.reset, step.upserted_plugins.len(), step.upserted.len()), (None, 1, 0));
-    assert_eq!(left.plugins, live.replica.plugins);
-    // Who asks for less gets no plugins.
+    assert_eq!(resumed.plugins, live.replica.plugins);
+    // A stream with the basic view gets no plugins.
     let roots = vec![selected("r", live.fixture.path("r"))];
     let request = WatchSkillsRequest { view: SkillView::Basic.into(), ..watching(roots) };
     let mut basic = Replica::open(&live.daemon, request).await;
@@ -147,18 +150,18 @@ async fn a_stream_is_resumed_with_its_plugins() {
 }
 
 #[tokio::test]
-async fn a_client_holds_what_resolve_says_whatever_happens() {
+async fn after_random_edits_a_client_agrees_with_resolve() {
     let mut live = Live::new(TREE).await;
-    // Always the same way.
+    // A fixed seed makes each run the same.
     let mut seed = 7_u64;
-    let mut any = |most: u64| {
+    let mut random_below = |limit: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) % most
+        (seed >> 33) % limit
     };
     for _ in 0..60 {
-        let p = format!("r/p{}", any(3));
-        let n = any(4);
-        match any(6) {
+        let p = format!("r/p{}", random_below(3));
+        let n = random_below(4);
+        match random_below(6) {
             0 => live
                 .fixture
                 .write(&format!("{p}/.codex-plugin/plugin.json"), format!("{{\"name\":\"n{n}\"}}")),
@@ -167,13 +170,13 @@ async fn a_client_holds_what_resolve_says_whatever_happens() {
                 .write(&format!("{p}/.mcp.json"), format!("{{\"s{n}\":{{\"command\":\"x\"}}}}")),
             2 => live.fixture.write(
                 &format!("{p}/agents/a{n}.md"),
-                format!("---\ndescription: D{}.\n---\n", any(9)),
+                format!("---\ndescription: D{}.\n---\n", random_below(9)),
             ),
             3 => live.fixture.write(&format!("{p}/.mcp.json"), "{"),
             4 => drop(fs::remove_dir_all(live.fixture.path(&p))),
             _ => drop(fs::remove_file(live.fixture.path(&format!("{p}/agents/a{n}.md")))),
         }
-        if any(3) == 0 {
+        if random_below(3) == 0 {
             live.replica.catch_up(&live.daemon).await;
         }
     }

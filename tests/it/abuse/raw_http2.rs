@@ -1,4 +1,4 @@
-//! HTTP/2 by hand, for what no library would send.
+//! HTTP/2 frames by hand, which no library would send.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -20,29 +20,29 @@ pub(super) const END_STREAM: u8 = 1;
 pub(super) const END_HEADERS: u8 = 4;
 const ACK: u8 = 1;
 
-/// What GOAWAY says of an attack.
+/// GOAWAY error code of a connection that is under attack.
 pub(super) const ENHANCE_YOUR_CALM: u32 = 11;
-/// What `RST_STREAM` says of a call too many.
+/// `RST_STREAM` error code of a call beyond the limit.
 const REFUSED_STREAM: u8 = 7;
 
-/// A connection on which HTTP/2 has begun. What comes back is read elsewhere.
-pub(super) struct Raw {
+/// HTTP/2 connection after the preface. A thread reads the daemon's frames.
+pub(super) struct RawConnection {
     stream: TcpStream,
-    heard: JoinHandle<Heard>,
+    reader: JoinHandle<ReceivedFrames>,
 }
 
-/// What came back until the daemon closed the connection, or the client did.
+/// Frames that the daemon sent until either side closed the connection.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Heard {
-    /// The code of the last GOAWAY.
+pub(super) struct ReceivedFrames {
+    /// Error code of the last GOAWAY.
     pub goaway: Option<u32>,
-    /// Frames that acknowledge pings.
+    /// Number of acknowledged pings.
     pub pongs: usize,
-    /// Calls that were refused as too many on this connection.
+    /// Number of calls refused because the connection has too many.
     pub refused: usize,
 }
 
-/// A frame.
+/// Encodes a frame.
 pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let len = u32::try_from(payload.len()).expect("a short payload").to_be_bytes();
     let mut frame = vec![len[1], len[2], len[3], kind, flags];
@@ -51,7 +51,7 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     frame
 }
 
-/// The header block of a call, by HPACK's plainest form.
+/// Encodes the header block of a call in HPACK's plainest form, literals without indexing.
 pub(super) fn call(path: &str) -> Vec<u8> {
     let headers = [
         (":method", "POST"),
@@ -64,7 +64,7 @@ pub(super) fn call(path: &str) -> Vec<u8> {
     headers.iter().flat_map(|(name, value)| header(name, value)).collect()
 }
 
-/// One header that nobody is to remember.
+/// Encodes one header that does not enter the dynamic table.
 pub(super) fn header(name: &str, value: &str) -> Vec<u8> {
     let mut bytes = vec![0];
     for text in [name, value] {
@@ -74,34 +74,34 @@ pub(super) fn header(name: &str, value: &str) -> Vec<u8> {
     bytes
 }
 
-impl Raw {
-    /// Connects and greets.
+impl RawConnection {
+    /// Connects and sends the preface and empty settings.
     pub(super) fn open(address: SocketAddr) -> io::Result<Self> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_write_timeout(Some(HANG))?;
         stream.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[])].concat())?;
         let reader = stream.try_clone()?;
-        let heard = thread::spawn(move || listen(reader));
-        Ok(Self { stream, heard })
+        let reader = thread::spawn(move || read_frames(reader));
+        Ok(Self { stream, reader })
     }
 
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
 
-    /// Says that nothing more comes; gives what was heard until the daemon closed the connection.
-    pub(super) fn end(self) -> Heard {
-        // The daemon may have closed it already.
+    /// Ends the client's side, and returns the frames received until the daemon closed its side.
+    pub(super) fn finish(self) -> ReceivedFrames {
+        // The daemon may have closed the connection already.
         drop(self.stream.shutdown(Shutdown::Write));
-        self.heard.join().expect("no panic")
+        self.reader.join().expect("no panic")
     }
 }
 
-fn listen(mut stream: TcpStream) -> Heard {
-    let mut heard = Heard::default();
+fn read_frames(mut stream: TcpStream) -> ReceivedFrames {
+    let mut received = ReceivedFrames::default();
     stream.set_read_timeout(Some(HANG)).expect("a timeout");
     let mut frame_head = [0; 9];
-    // It ends with the connection, however that ends.
+    // A close and a reset both end the loop.
     while stream.read_exact(&mut frame_head).is_ok() {
         let len = u32::from_be_bytes([0, frame_head[0], frame_head[1], frame_head[2]]) as usize;
         let mut payload = vec![0; len];
@@ -109,17 +109,17 @@ fn listen(mut stream: TcpStream) -> Heard {
             break;
         }
         match frame_head[3] {
-            GOAWAY => heard.goaway = payload[4..8].try_into().ok().map(u32::from_be_bytes),
-            PING if frame_head[4] & ACK != 0 => heard.pongs += 1,
-            RST_STREAM if payload == [0, 0, 0, REFUSED_STREAM] => heard.refused += 1,
+            GOAWAY => received.goaway = payload[4..8].try_into().ok().map(u32::from_be_bytes),
+            PING if frame_head[4] & ACK != 0 => received.pongs += 1,
+            RST_STREAM if payload == [0, 0, 0, REFUSED_STREAM] => received.refused += 1,
             _ => {}
         }
     }
-    heard
+    received
 }
 
-/// Writes to a connection that is never read, for as long as that has room.
-pub(super) fn fill(address: SocketAddr, bytes: &[u8]) -> io::Result<TcpStream> {
+/// Writes to a connection without reading, until its buffers are full.
+pub(super) fn fill_unread(address: SocketAddr, bytes: &[u8]) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_write_timeout(Some(Duration::from_millis(200)))?;
     stream.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[])].concat())?;

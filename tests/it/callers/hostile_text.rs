@@ -1,6 +1,6 @@
-//! Text from strangers in everything that the client's commands print: names of directories, files,
-//! skills, plugins and roots, descriptions, what diagnostics quote, and what a person typed. Nothing
-//! of it breaks a line or commands a terminal. What a log makes of it is under `audit`.
+//! Hostile text in everything that the client's commands print: names of directories, files,
+//! skills, plugins and roots, descriptions, quotes in diagnostics, and arguments. No text breaks a
+//! line or controls the terminal. See [`super::audit`] for hostile text in logs.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
@@ -13,17 +13,17 @@ use crate::commands::{caproot, ended};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, in_time, located};
 
-/// Spelled for a fixture: a line feed, ANSI and C1 sequences, a title, bidi overrides, what is
-/// invisible, and a tag.
+/// Hostile text in the fixture's escapes: a line feed, ANSI and C1 sequences, a terminal title,
+/// bidi overrides, invisible characters and a tag.
 const NASTY: &str =
     "n\\n\\x1b[2J\\x1b]0;t\\x07\\r\\u{9b}31m\\u{202e}\\u{2066}\\u{200b}\\u{2028}\\u{e0041}y";
-/// The same but for control characters, as where these are refused.
+/// Hostile text without control characters, for places that reject control characters.
 const SLY: &str = "s\\u{202e}\\u{2066}\\u{200b}\\u{e0041}y";
-/// An id of a root.
+/// Hostile id of a root.
 const ID: &str = "r\u{202e}\u{2066}\u{200b}\u{e0041}";
 
-fn tree() -> Fixture {
-    // In YAML and JSON, a control character is written as an escape.
+fn hostile_tree() -> Fixture {
+    // YAML and JSON write control characters as escapes.
     let yaml = r"\\n\\e[2J\\a\\u009b31m\\u202e\\u2066\\u2028";
     let json = r"\\n\\u001b[2J\\u009b31m\\u202e\\u2066\\u2028";
     Fixture::new(&format!(
@@ -41,28 +41,29 @@ fn tree() -> Fixture {
     ))
 }
 
-/// A client command of the daemon.
-fn asking(daemon: &Daemon, args: &[&str]) -> Command {
+/// Returns a client command for the daemon.
+fn client_command(daemon: &Daemon, args: &[&str]) -> Command {
     let mut command = caproot(args.iter().map(OsStr::new));
     command.env("CAPROOT_ENDPOINT", format!("tcp:{}", daemon.address));
     command
 }
 
-fn assert_plain(text: &str, of: &[&str]) {
+/// Checks that a command's output has no misleading character other than line feeds.
+fn assert_plain(text: &str, args: &[&str]) {
     let bad: Vec<_> = text.chars().filter(|c| *c != '\n' && is_misleading(*c)).collect();
-    assert!(bad.is_empty(), "{of:?} prints {bad:?}: {text:?}");
+    assert!(bad.is_empty(), "{args:?} prints {bad:?}: {text:?}");
 }
 
 #[tokio::test]
-async fn commands() {
-    let fixture = tree();
+async fn commands_print_hostile_text_escaped() {
+    let fixture = hostile_tree();
     let setup = Setup::publishing(ID, fixture.path("skills"));
     let daemon = Daemon::start(setup).await;
     let root = located(ID, &format!("published:{ID}"));
     let list = daemon.list(&[root]).await;
     let [skill] = &*list.skills else { panic!("one skill: {list:?}") };
     assert!(skill.name.contains('\u{202e}') && skill.description.contains('\u{1b}'), "{skill:?}");
-    assert!(list.diagnostics.len() >= 6, "much is wrong: {:?}", list.diagnostics);
+    assert!(list.diagnostics.len() >= 6, "many diagnostics: {:?}", list.diagnostics);
     assert!(list.diagnostics.iter().any(|d| d.message.contains(r"\u{202e}")));
     let package = skill.package.as_str();
     let (gone, nasty) = (format!("{package}/none"), "skill://r/\n\u{1b}[2J\u{202e}");
@@ -85,44 +86,44 @@ async fn commands() {
         (&["list", "--endpoint", nasty], 0..1),
         (&["explain", nasty], 0..1),
     ] {
-        let said = ended(asking(&daemon, args)).await;
-        let stdout = String::from_utf8(said.stdout).expect("text");
+        let done = ended(client_command(&daemon, args)).await;
+        let stdout = String::from_utf8(done.stdout).expect("text");
         assert_plain(&stdout, args);
-        assert_plain(&said.stderr, args);
+        assert_plain(&done.stderr, args);
         assert!(lines.contains(&stdout.lines().count()), "{args:?}: {stdout}");
         if matches!(args[0], "read" | "path") || args.contains(&"--endpoint") {
             continue;
         }
         let args = [args, &["--output", "json"]].concat();
-        let said = ended(asking(&daemon, &args)).await;
-        let stdout = String::from_utf8(said.stdout).expect("text");
+        let done = ended(client_command(&daemon, &args)).await;
+        let stdout = String::from_utf8(done.stdout).expect("text");
         assert_plain(&stdout, &args);
-        assert_plain(&said.stderr, &args);
+        assert_plain(&done.stderr, &args);
         for line in stdout.lines() {
             serde_json::from_str::<Value>(line).expect("JSON, one object a line");
         }
         assert_eq!(stdout.is_empty(), lines.contains(&0), "{args:?}: {stdout}");
     }
     for args in [&["watch"][..], &["watch", "--output", "json"]] {
-        let watched = watched(asking(&daemon, args)).await;
-        let told = watched.lines().filter(|line| line.contains("this.")).count();
-        assert_eq!(told, 1, "{watched}");
-        assert_plain(&watched, args);
+        let printed = watch_until_synced(client_command(&daemon, args)).await;
+        let count = printed.lines().filter(|line| line.contains("this.")).count();
+        assert_eq!(count, 1, "{printed}");
+        assert_plain(&printed, args);
     }
     daemon.stop().await;
 }
 
-/// What a watch prints up to its first whole state.
-async fn watched(mut command: Command) -> String {
-    let watched = tokio::task::spawn_blocking(move || {
+/// Runs a watch command, and returns its output up to the first complete state.
+async fn watch_until_synced(mut command: Command) -> String {
+    let printed = tokio::task::spawn_blocking(move || {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
         let mut text = String::new();
         while !text.contains("= synced") && !text.contains("\"synced\"") {
-            assert_ne!(stdout.read_line(&mut text).expect("text"), 0, "it ended: {text}");
+            assert_ne!(stdout.read_line(&mut text).expect("text"), 0, "the watch ended: {text}");
         }
-        child.kill().and_then(|()| child.wait()).expect("it ends");
+        child.kill().and_then(|()| child.wait()).expect("the process ends");
         text
     });
-    in_time(watched).await.expect("no panic")
+    in_time(printed).await.expect("no panic")
 }

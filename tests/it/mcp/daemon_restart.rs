@@ -1,4 +1,4 @@
-//! The daemon goes and comes back: calls fail clearly meanwhile, and the server goes on by itself.
+//! Restart of the daemon: calls fail meanwhile, and the MCP server reconnects by itself.
 
 use std::ffi::OsStr;
 
@@ -10,7 +10,7 @@ use crate::commands::caproot;
 use crate::fixture::Fixture;
 
 #[tokio::test]
-async fn a_daemon_that_is_restarted() {
+async fn the_server_reconnects_after_a_daemon_restart() {
     let fixture = Fixture::new("dir run\nmode 0700 run\nskill one/a\nskill two/b");
     let endpoint = format!("unix:{}", fixture.path("run/c.sock").display());
     let serve = |dirs: &[&str]| {
@@ -21,30 +21,30 @@ async fn a_daemon_that_is_restarted() {
         Serving::start(&flags.iter().map(OsStr::new).collect::<Vec<_>>())
     };
     let daemon = serve(&["one"]);
-    let mut host = Host::of(caproot(["mcp", "--endpoint", &endpoint]));
-    let list = host.ask("resources/list", json!({})).await.expect("a list");
+    let mut host = Host::start_command(caproot(["mcp", "--endpoint", &endpoint]));
+    let list = host.call("resources/list", json!({})).await.expect("a list");
     assert_eq!(list["resources"][0]["uri"], "skill://one/a/SKILL.md");
     let listen = json!({"notifications": {"resourcesListChanged": true}});
-    host.request("subscriptions/listen", listen);
-    host.notice().await;
+    host.send_request("subscriptions/listen", listen);
+    host.next_notification().await;
     assert_eq!(daemon.terminated().await.0, Some(0));
 
-    let error = host.ask("resources/read", json!({"uri": "skill://one/a/SKILL.md"})).await;
-    let error = error.expect_err("nobody is there");
+    let error = host.call("resources/read", json!({"uri": "skill://one/a/SKILL.md"})).await;
+    let error = error.expect_err("no daemon");
     assert_eq!(
         (&error["code"], &error["data"]["retry"]),
         (&json!(-32603), &json!(true)),
         "{error}"
     );
 
-    // What is published is what is served.
+    // After the restart, the server offers the roots that the new daemon publishes.
     let daemon = serve(&["one", "two"]);
-    let changed = host.notice().await;
+    let changed = host.next_notification().await;
     assert_eq!(changed["method"], "notifications/resources/list_changed");
-    let (both, _) = host.all("resources/list", "resources", json!({})).await;
+    let (both, _) = host.list_all("resources/list", "resources", json!({})).await;
     assert_eq!(both.len(), 2);
-    assert!(host.ask("resources/read", json!({"uri": "skill://two/b/SKILL.md"})).await.is_ok());
-    let ended = host.end().await;
+    assert!(host.call("resources/read", json!({"uri": "skill://two/b/SKILL.md"})).await.is_ok());
+    let ended = host.stop().await;
     assert_eq!(ended.code, Some(0));
     assert!(ended.stderr.contains("reconnecting") && ended.stderr.contains("reconnected"));
     assert_eq!(daemon.terminated().await.0, Some(0));

@@ -1,39 +1,40 @@
-//! The rules of the Agent Skills format, a line each: what `check` says and what becomes of the skill
-//! in the catalog.
+//! Rules of the Agent Skills format, one line per rule: the diagnostics of `check`, and the name of
+//! the skill in the catalog.
 
-use super::agrees::listed;
-use super::json;
+use super::check_json;
+use super::daemon_agreement::list_skills;
 use crate::fixture::Fixture;
 
-/// What is said of a skill.
+/// Diagnostics of a skill.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Says {
+enum ExpectedDiagnostics {
     Clean,
+    /// One diagnostic of the given severity.
     Only(&'static str),
 }
 
-use Says::{Clean, Only};
+use ExpectedDiagnostics::{Clean, Only};
 
-/// What becomes of it: listed under a name, or left out.
-type Becomes = Option<&'static str>;
+/// Name of the listed skill, or `None` if the skill is omitted.
+type ListedName = Option<&'static str>;
 
 const LONG: &str = "a234567890123456789012345678901234567890123456789012345678901234";
 
-fn rules() -> Vec<(&'static str, String, Says, Becomes)> {
+fn rules() -> Vec<(&'static str, String, ExpectedDiagnostics, ListedName)> {
     let named = |name: &str| format!("---\nname: {name}\ndescription: Does it.\n---\n");
     let with = |fields: &str| format!("---\nname: s\ndescription: Does it.\n{fields}\n---\n");
     let described =
         |chars: usize| format!("---\nname: s\ndescription: {}\n---\n", "é".repeat(chars));
-    let (left_out, warned) = (Only("ERROR"), Only("WARNING"));
+    let (omitted, warned) = (Only("ERROR"), Only("WARNING"));
     vec![
         ("my-skill", named("my-skill"), Clean, Some("my-skill")),
-        ("s", "# No frontmatter\n".into(), left_out, None),
-        ("s", "---\nname: s\ndescription: Never closed.\n".into(), left_out, None),
-        ("s", "---\n- name\n- description\n---\n".into(), left_out, None),
-        ("s", "---\nname: \"s\ndescription: d\n---\n".into(), left_out, None),
+        ("s", "# No frontmatter\n".into(), omitted, None),
+        ("s", "---\nname: s\ndescription: Never closed.\n".into(), omitted, None),
+        ("s", "---\n- name\n- description\n---\n".into(), omitted, None),
+        ("s", "---\nname: \"s\ndescription: d\n---\n".into(), omitted, None),
         ("s", "---\ndescription: Does it.\n---\n".into(), warned, Some("s")),
-        ("s", "---\nname: s\n---\n".into(), left_out, None),
-        ("s", "---\nname: s\ndescription: ' '\n---\n".into(), left_out, None),
+        ("s", "---\nname: s\n---\n".into(), omitted, None),
+        ("s", "---\nname: s\ndescription: ' '\n---\n".into(), omitted, None),
         ("MySkill", named("MySkill"), warned, Some("MySkill")),
         ("a_b", named("a_b"), warned, Some("a_b")),
         ("a--b", named("a--b"), warned, Some("a--b")),
@@ -42,7 +43,7 @@ fn rules() -> Vec<(&'static str, String, Says, Becomes)> {
         ("🚀", named("🚀"), warned, Some("🚀")),
         ("folder", named("other"), warned, Some("other")),
         (LONG, named(LONG), Clean, Some(LONG)),
-        ("s", named(&format!("{LONG}5")), left_out, None),
+        ("s", named(&format!("{LONG}5")), omitted, None),
         ("s", described(1_024), Clean, Some("s")),
         ("s", described(1_025), warned, Some("s")),
         ("s", with(&format!("compatibility: {}", "x".repeat(500))), Clean, Some("s")),
@@ -73,21 +74,21 @@ fn rules() -> Vec<(&'static str, String, Says, Becomes)> {
 }
 
 #[tokio::test]
-async fn as_check_and_the_catalog_see_them() {
-    for (folder, text, says, becomes) in rules() {
+async fn check_and_catalog_follow_the_rules_of_the_format() {
+    for (folder, text, diagnostics, name) in rules() {
         let fixture = Fixture::new("dir root");
         fixture.write(&format!("root/{folder}/SKILL.md"), &text);
-        let said = json(fixture.top(), "root");
-        let found = said["diagnostics"].as_array().expect("an array");
+        let report = check_json(fixture.top(), "root");
+        let found = report["diagnostics"].as_array().expect("an array");
         let found: Vec<_> = found.iter().map(|d| d["severity"].as_str().expect("text")).collect();
-        match says {
-            Clean => assert!(found.is_empty(), "{text}{said}"),
-            Only(one) => assert_eq!(found, [one], "{text}{said}"),
+        match diagnostics {
+            Clean => assert!(found.is_empty(), "{text}{report}"),
+            Only(severity) => assert_eq!(found, [severity], "{text}{report}"),
         }
-        let list = listed(fixture.path("root")).await;
+        let list = list_skills(fixture.path("root")).await;
         let names: Vec<_> = list.skills.iter().map(|s| s.name.as_str()).collect();
-        assert_eq!(names, becomes.into_iter().collect::<Vec<_>>(), "{text}");
-        // What the format does not allow is still there for whoever wants it.
+        assert_eq!(names, name.into_iter().collect::<Vec<_>>(), "{text}");
+        // Fields that the format does not allow are kept in the frontmatter.
         for skill in &list.skills {
             assert!(skill.description.chars().count() <= 1_024);
             let fields = skill.frontmatter.as_ref().expect("the author's fields");

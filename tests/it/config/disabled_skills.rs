@@ -1,8 +1,8 @@
-//! Skills that the operator switched off, by place and by name.
+//! Skills that the operator disabled by path or by name.
 
 use tonic::Code;
 
-use super::{Served, published};
+use super::{ConfiguredDaemon, published};
 use crate::fixture::Fixture;
 use crate::harness::{assert_refused, selected};
 
@@ -13,11 +13,11 @@ const TREE: &str = "\
     skill root/roll-back\nfile root/drafts/one/y\n| y\nlink root/keep/in -> ../drafts/one/y";
 
 #[tokio::test]
-async fn by_glob() {
+async fn a_glob_disables_skills_and_their_files() {
     let fixture = Fixture::new(TREE);
     let config = "roots: [{id: r, path: root}]\n\
                   disabled_skills: [{root: r, path: 'drafts/*'}, {root: r, path: keep/inner}]";
-    let served = Served::start(&fixture, config).await;
+    let served = ConfiguredDaemon::start(&fixture, config).await;
     let list = served.list(&[published("r")]).await;
     let packages: Vec<_> = list.skills.iter().map(|s| &*s.package).collect();
     assert_eq!(
@@ -35,22 +35,22 @@ async fn by_glob() {
         let answer = served.read(&published("r"), package, "").await;
         assert_refused(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
     }
-    // The files of what is off are no files of the skill around it, by whatever way.
+    // Files of a disabled skill are not files of the skill around it, neither directly nor by a link.
     for file in ["inner/SKILL.md", "inner/secret", "way", "in"] {
         let answer = served.read_file("r", "skill://r/keep", file).await;
         assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
     }
-    assert_eq!(served.files("r", "skill://r/keep").await, ["SKILL.md", "x"]);
+    assert_eq!(served.list_files("r", "skill://r/keep").await, ["SKILL.md", "x"]);
     assert!(served.read_file("r", "skill://r/keep", "x").await.is_ok());
 }
 
 #[tokio::test]
-async fn by_glob_whichever_root_is_selected() {
+async fn a_glob_applies_to_every_selected_root() {
     let mut fixture = Fixture::new(TREE);
     fixture.add("skill other/a\nlink other/b -> ../root/drafts/one\nlink other/a/z -> ../../root/drafts/one/y");
     let config = "allow: [root, other]\nroots: [{id: r, path: root}, {id: o, path: other}]\n\
                   disabled_skills: [{root: r, path: 'drafts/**'}]";
-    let served = Served::start(&fixture, config).await;
+    let served = ConfiguredDaemon::start(&fixture, config).await;
     let inside = served.list(&[selected("d", fixture.path("root/drafts"))]).await;
     assert!(inside.skills.is_empty(), "{:?}", inside.skills);
     assert_eq!(inside.roots[0].counts.expect("counts").disabled, 2);
@@ -61,33 +61,37 @@ async fn by_glob_whichever_root_is_selected() {
     let linked = served.list(&[published("o")]).await;
     let packages: Vec<_> = linked.skills.iter().map(|s| &*s.package).collect();
     assert_eq!(packages, ["skill://o/a"]);
-    assert_eq!(served.files("o", "skill://o/a").await, ["SKILL.md"]);
+    assert_eq!(served.list_files("o", "skill://o/a").await, ["SKILL.md"]);
     let answer = served.read_file("o", "skill://o/a", "z").await;
     assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
 }
 
 #[tokio::test]
-async fn the_root_itself() {
+async fn a_glob_can_disable_the_skill_at_the_root() {
     let fixture = Fixture::new("skill root\nskill root/inner");
     let config = "roots: [{id: r, path: root}]\ndisabled_skills: [{root: r, path: .}]";
-    let served = Served::start(&fixture, config).await;
+    let served = ConfiguredDaemon::start(&fixture, config).await;
     assert_eq!(served.packages(&[published("r")]).await, ["skill://r/inner"]);
     assert!(served.read(&published("r"), "skill://r/inner", "").await.is_ok());
 }
 
 #[tokio::test]
-async fn by_qualified_name() {
+async fn a_qualified_name_disables_one_skill() {
     let fixture = Fixture::new(TREE);
     let config = "roots: [{id: r, path: root}]\n\
                   disabled_skills: [{name: 'p:roll-back'}, {name: inner}]";
-    let served = Served::start(&fixture, config).await;
+    let served = ConfiguredDaemon::start(&fixture, config).await;
     let list = served.list(&[published("r")]).await;
     let names: Vec<_> = list.skills.iter().map(|s| &*s.name).collect();
-    assert_eq!(names, ["keep", "one", "roll-back", "two"], "another skill of the bare name stays");
+    assert_eq!(
+        names,
+        ["keep", "one", "roll-back", "two"],
+        "another skill with the bare name stays"
+    );
     assert_eq!(list.roots[0].counts.expect("counts").disabled, 2);
     let answer = served.read(&published("r"), "skill://r/plugin/roll-back", "").await;
     assert_refused(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
-    assert_eq!(served.files("r", "skill://r/keep").await, ["SKILL.md", "in", "x"]);
+    assert_eq!(served.list_files("r", "skill://r/keep").await, ["SKILL.md", "in", "x"]);
     for file in ["inner/secret", "way"] {
         let answer = served.read_file("r", "skill://r/keep", file).await;
         assert_refused(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
@@ -95,14 +99,14 @@ async fn by_qualified_name() {
 }
 
 #[tokio::test]
-async fn nothing_is_said_of_what_is_wrong_with_one_that_is_off() {
+async fn a_disabled_skill_gives_no_diagnostics() {
     let fixture = Fixture::new("file root/a/SKILL.md\n| no frontmatter\nskill root/B_");
     let roots = "roots: [{id: r, path: root}]\n";
     let off = "disabled_skills: [{root: r, path: '*'}]";
-    let served = Served::start(&fixture, roots).await;
+    let served = ConfiguredDaemon::start(&fixture, roots).await;
     let counts = served.list(&[published("r")]).await.roots[0].counts.expect("counts");
     assert!(counts.omitted == 1 && counts.diagnostics > 0, "{counts:?}");
-    let served = Served::start(&fixture, &format!("{roots}{off}")).await;
+    let served = ConfiguredDaemon::start(&fixture, &format!("{roots}{off}")).await;
     let counts = served.list(&[published("r")]).await.roots[0].counts.expect("counts");
     assert_eq!((counts.disabled, counts.omitted, counts.diagnostics), (2, 0, 0));
 }

@@ -1,4 +1,4 @@
-//! Callers that are bound to roots: what each call shows them, and what it does not.
+//! Callers whose rule names roots: each call serves these roots only.
 
 use std::fs;
 
@@ -8,8 +8,10 @@ use caproot::proto::caproot::v1::{
 };
 use tonic::{Code, Status};
 
-use super::calls::{files, list, packages, published, read, resolve, roots, step, try_list, watch};
-use super::{daemon, write_token};
+use super::calls::{
+    list, list_files, list_roots, next_update, packages, published, read, resolve, try_list, watch,
+};
+use super::{start_daemon, write_token};
 use crate::fixture::Fixture;
 use crate::harness::{
     Daemon, assert_refused, bytes_of, list_request, located, read_request, selected,
@@ -33,26 +35,26 @@ const TREE: &str = "skill srv/mine/a\nfile srv/mine/a/own.md\n| mine\n\
     link srv/mine/up -> ..\n\
     link srv/mine/back -> ../theirs/../mine/a\n";
 
-async fn serving_with(tree: &str, rules: &str) -> (Fixture, Daemon) {
+async fn start_with_tree(tree: &str, rules: &str) -> (Fixture, Daemon) {
     let fixture = Fixture::new(tree);
     for token in ["me", "them", "all"] {
         write_token(&fixture, token, token);
     }
-    let daemon = daemon(&fixture, rules).await;
+    let daemon = start_daemon(&fixture, rules).await;
     (fixture, daemon)
 }
 
-async fn serving() -> (Fixture, Daemon) {
-    serving_with(TREE, RULES).await
+async fn start() -> (Fixture, Daemon) {
+    start_with_tree(TREE, RULES).await
 }
 
 #[tokio::test]
-async fn only_their_own_are_offered() {
-    let (_fixture, daemon) = serving().await;
+async fn list_roots_shows_allowed_roots_only() {
+    let (_fixture, daemon) = start().await;
     for (token, expected) in
         [("me", &["mine"][..]), ("them", &["theirs"]), ("all", &["mine", "theirs"])]
     {
-        let roots = roots(&daemon, token).await.roots;
+        let roots = list_roots(&daemon, token).await.roots;
         let ids: Vec<_> = roots.iter().map(|root| &*root.id).collect();
         assert_eq!(ids, expected, "{token}");
         assert!(roots.iter().all(|root| root.state() == RootState::Ready), "{roots:?}");
@@ -61,29 +63,29 @@ async fn only_their_own_are_offered() {
 }
 
 #[tokio::test]
-async fn another_ones_root_is_none() {
-    let (fixture, daemon) = serving().await;
-    // A name that is another caller's is like one that is nobody's.
+async fn roots_of_other_callers_look_like_missing_roots() {
+    let (fixture, daemon) = start().await;
+    // The name of another caller's root gets the response of an unknown name.
     let (theirs, none) = (located("r", "published:theirs"), located("r", "published:no-such-root"));
-    let of = async |root: &SelectedCapabilityRoot| {
+    let responses = async |root: &SelectedCapabilityRoot| {
         let list = list(&daemon, "me", std::slice::from_ref(root)).await;
         assert!(list.skills.is_empty());
         let read = read(&daemon, "me", read_request(root, "skill://r/b", "")).await;
         let read = read.expect_err("no root");
-        let files = files(&daemon, "me", root, "skill://r/b").await.expect_err("no root");
-        let told = step(&mut watch(&daemon, "me", root, "").await).await;
-        assert!(told.upserted.is_empty());
-        let seen = |s: &Status| (s.code(), s.message().to_owned(), s.details().to_vec());
+        let files = list_files(&daemon, "me", root, "skill://r/b").await.expect_err("no root");
+        let update = next_update(&mut watch(&daemon, "me", root, "").await).await;
+        assert!(update.upserted.is_empty());
+        let visible = |s: &Status| (s.code(), s.message().to_owned(), s.details().to_vec());
         let resolved = resolve(&daemon, "me", root).await;
-        (list.roots, list.diagnostics, resolved, seen(&read), seen(&files), told.statuses)
+        (list.roots, list.diagnostics, resolved, visible(&read), visible(&files), update.statuses)
     };
-    let refused = of(&theirs).await;
-    assert_eq!(refused, of(&none).await);
-    assert_eq!(refused.0[0].reason(), RootReason::InvalidPath);
-    // A place that is another caller's is like one where nothing is, or that nobody may use.
+    let hidden = responses(&theirs).await;
+    assert_eq!(hidden, responses(&none).await);
+    assert_eq!(hidden.0[0].reason(), RootReason::InvalidPath);
+    // A path in another caller's root gets the response of a missing or denied path.
     let mut all = Vec::new();
     let path = |below: &str| fixture.path(below).to_str().expect("UTF-8").to_owned();
-    for place in [
+    for path in [
         path("srv/theirs"),
         path("srv/theirs/b"),
         path("srv/theirs/none"),
@@ -99,29 +101,29 @@ async fn another_ones_root_is_none() {
         "/etc".to_owned(),
         "/no/where".to_owned(),
     ] {
-        all.push((of(&located("r", &place)).await, place));
+        all.push((responses(&located("r", &path)).await, path));
     }
-    for (refused, place) in &all {
-        assert_eq!(*refused, all[0].0, "{place}");
+    for (denied, path) in &all {
+        assert_eq!(*denied, all[0].0, "{path}");
     }
     let (lists, diagnostics, resolved, read, files, watched) = &all[0].0;
     assert!(diagnostics.is_empty() && resolved.diagnostics.is_empty());
-    let refused = RootReason::NotAllowed;
-    assert_eq!((lists[0].reason(), watched[0].reason()), (refused, refused));
+    let denied = RootReason::NotAllowed;
+    assert_eq!((lists[0].reason(), watched[0].reason()), (denied, denied));
     assert_eq!(read.0, Code::PermissionDenied);
     assert_eq!(read, files);
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn links_end_at_the_bound() {
-    let (_fixture, daemon) = serving().await;
+async fn links_out_of_the_allowed_roots_are_not_followed() {
+    let (_fixture, daemon) = start().await;
     let mine = [published("mine")];
-    let (bound, all) = (list(&daemon, "me", &mine).await, list(&daemon, "all", &mine).await);
-    assert_eq!(packages(&bound), ["skill://mine/a"]);
+    let (scoped, all) = (list(&daemon, "me", &mine).await, list(&daemon, "all", &mine).await);
+    assert_eq!(packages(&scoped), ["skill://mine/a"]);
     assert_eq!(packages(&all), ["skill://mine/a", "skill://mine/linked"]);
-    // Each link that leads out is said to, whether anything is there or not.
-    let outside = bound.diagnostics.iter().filter(|d| d.code() == DiagnosticCode::OutsideRoot);
+    // Each link that leads out gets the same diagnostic, whether its target exists or not.
+    let outside = scoped.diagnostics.iter().filter(|d| d.code() == DiagnosticCode::OutsideRoot);
     let outside: Vec<_> = outside.map(|d| (&*d.resource, &*d.message)).collect();
     let names: Vec<_> = outside.iter().map(|(resource, _)| *resource).collect();
     assert_eq!(
@@ -147,12 +149,12 @@ async fn links_end_at_the_bound() {
             "PACKAGE_NOT_FOUND" => Code::NotFound,
             _ => Code::PermissionDenied,
         };
-        let refused = read(&daemon, "me", read_request(root, package, resource)).await;
-        assert_refused(refused, code, reason, None);
+        let denied = read(&daemon, "me", read_request(root, package, resource)).await;
+        assert_refused(denied, code, reason, None);
     }
-    let own = files(&daemon, "me", root, "skill://mine/a").await.expect("files");
+    let own = list_files(&daemon, "me", root, "skill://mine/a").await.expect("files");
     assert_eq!(own, ["SKILL.md", "own.md"]);
-    let whole = files(&daemon, "all", root, "skill://mine/a").await.expect("files");
+    let whole = list_files(&daemon, "all", root, "skill://mine/a").await.expect("files");
     assert_eq!(whole, ["SKILL.md", "more/SKILL.md", "more/secret.md", "own.md", "secret.md"]);
     let read =
         read(&daemon, "all", read_request(root, "skill://mine/a", "skill://mine/a/secret.md"));
@@ -161,52 +163,52 @@ async fn links_end_at_the_bound() {
 }
 
 #[tokio::test]
-async fn a_link_that_is_turned_to_another_ones_root() {
+async fn a_link_retargeted_to_another_callers_root_ends_access() {
     let tree = "skill srv/mine/one/x\nskill srv/theirs/x\nlink srv/mine/now -> one";
-    let (fixture, daemon) = serving_with(tree, RULES).await;
+    let (fixture, daemon) = start_with_tree(tree, RULES).await;
     let now = selected("now", fixture.path("srv/mine/now"));
     let mut stream = watch(&daemon, "me", &now, "").await;
-    assert_eq!(step(&mut stream).await.upserted, ["skill://now/x"]);
+    assert_eq!(next_update(&mut stream).await.upserted, ["skill://now/x"]);
     retarget(&fixture.path("srv/mine/now"), "../theirs");
-    let told = step(&mut stream).await;
-    assert_eq!(told.removed, ["skill://now/x"]);
-    assert_eq!(told.statuses[0].reason(), RootReason::NotAllowed);
-    let refused = read(&daemon, "me", read_request(&now, "skill://now/x", "")).await;
-    assert_refused(refused, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
+    let update = next_update(&mut stream).await;
+    assert_eq!(update.removed, ["skill://now/x"]);
+    assert_eq!(update.statuses[0].reason(), RootReason::NotAllowed);
+    let denied = read(&daemon, "me", read_request(&now, "skill://now/x", "")).await;
+    assert_refused(denied, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
     retarget(&fixture.path("srv/mine/now"), "one");
-    assert_eq!(step(&mut stream).await.upserted, ["skill://now/x"]);
+    assert_eq!(next_update(&mut stream).await.upserted, ["skill://now/x"]);
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_bound_that_is_moved() {
+async fn a_retargeted_root_moves_the_access_scope() {
     let tree = "skill srv/v1/a\nskill srv/v2/b\nlink srv/mine -> v1\nskill srv/theirs/x";
-    let (fixture, daemon) = serving_with(tree, RULES).await;
+    let (fixture, daemon) = start_with_tree(tree, RULES).await;
     let mine = published("mine");
     let mut stream = watch(&daemon, "me", &mine, "").await;
-    assert_eq!(step(&mut stream).await.upserted, ["skill://mine/a"]);
+    assert_eq!(next_update(&mut stream).await.upserted, ["skill://mine/a"]);
     let old = selected("old", fixture.path("srv/v1"));
     assert_eq!(packages(&list(&daemon, "me", std::slice::from_ref(&old)).await), ["skill://old/a"]);
     let mut on_old = watch(&daemon, "me", &old, "").await;
-    step(&mut on_old).await;
-    // The operator's root is elsewhere now, and the bound goes with it.
+    next_update(&mut on_old).await;
+    // The operator's root now leads elsewhere, and the caller's scope follows.
     retarget(&fixture.path("srv/mine"), "v2");
-    let told = step(&mut stream).await;
+    let update = next_update(&mut stream).await;
     assert_eq!(
-        (&*told.upserted, &*told.removed),
+        (&*update.upserted, &*update.removed),
         (&["skill://mine/b".to_owned()][..], &["skill://mine/a".to_owned()][..])
     );
-    assert_eq!(step(&mut on_old).await.statuses[0].reason(), RootReason::NotAllowed);
-    let refused = read(&daemon, "me", read_request(&old, "skill://old/a", "")).await;
-    assert_refused(refused, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
+    assert_eq!(next_update(&mut on_old).await.statuses[0].reason(), RootReason::NotAllowed);
+    let denied = read(&daemon, "me", read_request(&old, "skill://old/a", "")).await;
+    assert_refused(denied, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn tokens_of_others_give_nothing() {
+async fn page_and_resume_tokens_of_other_callers_give_nothing() {
     let tree = "skill srv/mine/a\nskill srv/mine/b\nlink srv/mine/c -> ../theirs/d\n\
                 skill srv/theirs/d\nfile srv/theirs/d/f.md\n| 0123456789";
-    let (_fixture, daemon) = serving_with(tree, RULES).await;
+    let (_fixture, daemon) = start_with_tree(tree, RULES).await;
     let mine = published("mine");
     let page = |page_token: &str| ListSkillsRequest {
         page_size: 1,
@@ -216,35 +218,35 @@ async fn tokens_of_others_give_nothing() {
     let first = try_list(&daemon, "all", page("")).await.expect("a page");
     let second = try_list(&daemon, "all", page(&first.next_page_token)).await.expect("a page");
     for token in [&first.next_page_token, &second.next_page_token] {
-        let refused = try_list(&daemon, "me", page(token)).await;
-        assert_refused(refused, Code::InvalidArgument, "INVALID_ARGUMENT", Some("page_token"));
+        let denied = try_list(&daemon, "me", page(token)).await;
+        assert_refused(denied, Code::InvalidArgument, "INVALID_ARGUMENT", Some("page_token"));
     }
     let own = try_list(&daemon, "me", page("")).await.expect("a page");
     let end = try_list(&daemon, "me", page(&own.next_page_token)).await.expect("a page");
     assert_eq!((packages(&end), &*end.next_page_token), (vec!["skill://mine/b"], ""));
-    // A stream that is resumed with another caller's token begins anew, with what is its own.
+    // A stream resumed with another caller's token starts again, with its own caller's skills.
     let token = list(&daemon, "all", std::slice::from_ref(&mine)).await.resume_token;
     let mut stream = watch(&daemon, "me", &mine, &token).await;
-    let told = step(&mut stream).await;
-    assert_eq!(told.reset, Some(ResetReason::SelectionChanged));
-    assert_eq!(told.upserted, ["skill://mine/a", "skill://mine/b"]);
-    let mut stream = watch(&daemon, "me", &mine, &told.token).await;
-    let told = step(&mut stream).await;
-    assert_eq!((told.reset, &*told.upserted), (None, &[][..]));
-    // A cursor is a place in a file, which must be one's own.
+    let update = next_update(&mut stream).await;
+    assert_eq!(update.reset, Some(ResetReason::SelectionChanged));
+    assert_eq!(update.upserted, ["skill://mine/a", "skill://mine/b"]);
+    let mut stream = watch(&daemon, "me", &mine, &update.token).await;
+    let update = next_update(&mut stream).await;
+    assert_eq!((update.reset, &*update.upserted), (None, &[][..]));
+    // A cursor names a position in a file, which must lie in the caller's scope.
     let file = ReadResourceRequest {
         max_bytes: 4,
         ..read_request(&mine, "skill://mine/c", "skill://mine/c/f.md")
     };
     let cursor = read(&daemon, "all", file.clone()).await.expect("a page").next_cursor;
-    let refused = read(&daemon, "me", ReadResourceRequest { cursor, ..file }).await;
-    assert_refused(refused, Code::NotFound, "PACKAGE_NOT_FOUND", None);
+    let denied = read(&daemon, "me", ReadResourceRequest { cursor, ..file }).await;
+    assert_refused(denied, Code::NotFound, "PACKAGE_NOT_FOUND", None);
     daemon.stop().await;
 }
 
-/// A bound ends what is served, and changes neither a skill's name nor what is switched off.
+/// An access scope limits the served files. Names of skills and `disabled_skills` stay the same.
 #[tokio::test]
-async fn names_and_rules_are_everybodys() {
+async fn skill_names_and_disabled_skills_do_not_depend_on_the_caller() {
     let rules = "roots: [{id: plugins, path: srv/plugins}]\n\
         callers:\n\
         - {name: me, token_file: me, roots: [/TOP/srv/plugins/p/skills/on, /TOP/srv/plugins/p/skills/sub]}\n\
@@ -260,8 +262,8 @@ async fn names_and_rules_are_everybodys() {
         write_token(&fixture, token, token);
     }
     let rules = rules.replace("/TOP", fixture.top().to_str().expect("UTF-8"));
-    let daemon = daemon(&fixture, &rules).await;
-    let of = async |token: &str, path: &str| {
+    let daemon = start_daemon(&fixture, &rules).await;
+    let names_and_disabled = async |token: &str, path: &str| {
         let root = selected("r", fixture.path(path));
         let list = list(&daemon, token, &[root]).await;
         let disabled = list.roots[0].counts.map(|counts| counts.disabled);
@@ -271,37 +273,37 @@ async fn names_and_rules_are_everybodys() {
         ("srv/plugins/p/skills/on", &["plug:on"][..], 0),
         ("srv/plugins/p/skills/sub", &["plug:left"], 2),
     ] {
-        let bound = of("me", path).await;
-        assert_eq!(bound, (names.iter().map(|n| (*n).to_owned()).collect(), Some(disabled)));
-        assert_eq!(bound, of("all", path).await, "{path}");
+        let scoped = names_and_disabled("me", path).await;
+        assert_eq!(scoped, (names.iter().map(|n| (*n).to_owned()).collect(), Some(disabled)));
+        assert_eq!(scoped, names_and_disabled("all", path).await, "{path}");
     }
-    assert!(roots(&daemon, "me").await.roots.is_empty());
-    assert_eq!(of("me", "srv/plugins/p/skills").await, (Vec::new(), None));
-    // Nothing is said of what is wrong with a manifest above the bound.
+    assert!(list_roots(&daemon, "me").await.roots.is_empty());
+    assert_eq!(names_and_disabled("me", "srv/plugins/p/skills").await, (Vec::new(), None));
+    // A broken manifest above the caller's scope gives the caller no diagnostic.
     fixture.write("srv/plugins/p/.codex-plugin/plugin.json", "{\"name\": ");
     let root = [selected("r", fixture.path("srv/plugins/p/skills/on"))];
     let fresh = ListSkillsRequest { consistency: 2, ..list_request(&root) };
-    let bound = try_list(&daemon, "me", fresh.clone()).await.expect("a list");
-    assert_eq!((&*bound.skills[0].name, &*bound.diagnostics), ("on", &[][..]));
+    let scoped = try_list(&daemon, "me", fresh.clone()).await.expect("a list");
+    assert_eq!((&*scoped.skills[0].name, &*scoped.diagnostics), ("on", &[][..]));
     let all = try_list(&daemon, "all", fresh).await.expect("a list");
     assert_eq!(all.diagnostics[0].code(), DiagnosticCode::ManifestInvalid);
     daemon.stop().await;
 }
 
-/// What each of several rules gives is given.
 #[tokio::test]
-async fn several_rules_give_their_union() {
+async fn a_caller_gets_the_roots_of_all_matching_rules() {
     let fixture =
         Fixture::new("skill a/x\nskill b/y\nskill c/z\nlink a/l -> ../b/y\nlink a/m -> ../c/z");
     write_token(&fixture, "t", "t");
     let rules = "roots: [{id: a, path: a}, {id: b, path: b}, {id: c, path: c}]\n\
                  callers: [{name: 1, token_file: t, roots: [a]}, {name: '2', token_file: t, roots: [b]}]";
-    let daemon = daemon(&fixture, &rules.replace("name: 1", "name: '1'")).await;
-    let ids: Vec<_> = roots(&daemon, "t").await.roots.into_iter().map(|root| root.id).collect();
+    let daemon = start_daemon(&fixture, &rules.replace("name: 1", "name: '1'")).await;
+    let ids: Vec<_> =
+        list_roots(&daemon, "t").await.roots.into_iter().map(|root| root.id).collect();
     assert_eq!(ids, ["a", "b"]);
     let both = list(&daemon, "t", &[published("a"), published("b"), published("c")]).await;
     assert_eq!(packages(&both), ["skill://a/x", "skill://a/l", "skill://b/y"]);
-    // A directory that is taken away and made again is the same root.
+    // A root whose directory is removed stays allowed: the reason is NOT_FOUND.
     fs::remove_dir_all(fixture.path("b")).expect("removed");
     let gone = list_request(&[published("b")]);
     let gone = try_list(&daemon, "t", ListSkillsRequest { consistency: 2, ..gone }).await;

@@ -1,4 +1,4 @@
-//! Requests that are too large, or not what they say.
+//! Requests that are too large, malformed or forged.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use super::{Victim, root};
 use crate::fixture::Fixture;
 use crate::harness::{in_time, list_request, read_request};
 
-/// Sends one request of these bytes with a library that does not check them; gives the status.
-async fn call(victim: &Victim, path: &str, body: Vec<u8>) -> Option<Code> {
+/// Sends a request body with a library that does not check it. Returns the gRPC status.
+async fn send_body(victim: &Victim, path: &str, body: Vec<u8>) -> Option<Code> {
     let stream = tokio::net::TcpStream::connect(victim.address).await.expect("a connection");
     let (mut client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
     let connection = tokio::spawn(connection);
@@ -21,8 +21,8 @@ async fn call(victim: &Victim, path: &str, body: Vec<u8>) -> Option<Code> {
         .header("te", "trailers")
         .body(())
         .expect("a request");
-    let (answer, mut sending) = client.send_request(request, false).expect("it is sent");
-    sending.send_data(Bytes::from(body), false).expect("it is sent");
+    let (answer, mut sending) = client.send_request(request, false).expect("the request is sent");
+    sending.send_data(Bytes::from(body), false).expect("the request is sent");
     let mut answer = in_time(answer).await.expect("an answer");
     let mut status = answer.headers().get("grpc-status").cloned();
     if status.is_none() {
@@ -36,29 +36,30 @@ async fn call(victim: &Victim, path: &str, body: Vec<u8>) -> Option<Code> {
     status.map(|status| Code::from_bytes(status.as_bytes()))
 }
 
-/// A message of so many bytes, of which these are sent.
-fn declared(len: u32, sent: &[u8]) -> Vec<u8> {
+/// Frames `sent` as a gRPC message that declares `len` bytes.
+fn frame_message(len: u32, sent: &[u8]) -> Vec<u8> {
     [&[0][..], &len.to_be_bytes(), sent].concat()
 }
 
 #[tokio::test]
-async fn declared_sizes_and_broken_messages() {
+async fn wrong_sizes_and_broken_messages_are_rejected() {
     let fixture = Fixture::new("skill root/a");
     let victim = Victim::new(&fixture, "").await;
-    // All methods at once, since the daemon waits a moment for the rest of each request.
+    // All methods run at once, because the daemon waits a moment for the rest of each request.
     let methods = ["ListSkills", "WatchSkills", "ReadResource", "ResolveRoots", "GetExecutor"];
     let calls = methods.into_iter().map(|method| {
         let victim = &victim;
         async move {
             let path = format!("/caproot.v1.CapabilityService/{method}");
-            let sizes = [1 << 30, u32::MAX, 2 << 20].map(|len| declared(len, &[0; 100]));
+            let sizes = [1 << 30, u32::MAX, 2 << 20].map(|len| frame_message(len, &[0; 100]));
             let broken = [&[0xff; 64][..], &[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f]];
-            let broken = broken
-                .map(|bytes| declared(u32::try_from(bytes.len()).expect("a short message"), bytes));
-            // Compressed by a method that the request does not name.
+            let broken = broken.map(|bytes| {
+                frame_message(u32::try_from(bytes.len()).expect("a short message"), bytes)
+            });
+            // The message is flagged as compressed, but the request names no encoding.
             let compressed = [&[1][..], &4_u32.to_be_bytes(), &[0; 4]].concat();
             let statuses = async |bodies: Vec<Vec<u8>>| {
-                join_all(bodies.into_iter().map(|body| call(victim, &path, body))).await
+                join_all(bodies.into_iter().map(|body| send_body(victim, &path, body))).await
             };
             let (sizes, broken, compressed) = tokio::join!(
                 statuses(sizes.into()),
@@ -72,13 +73,13 @@ async fn declared_sizes_and_broken_messages() {
         }
     });
     join_all(calls).await;
-    victim.is_served().await;
+    victim.assert_served().await;
     victim.assert_unharmed("declared sizes").await;
-    victim.end().await;
+    victim.stop().await;
 }
 
 #[tokio::test]
-async fn headers_that_are_too_large() {
+async fn too_large_headers_are_rejected() {
     let fixture = Fixture::new("skill root/a");
     let victim = Victim::new(&fixture, "").await;
     let stream = tokio::net::TcpStream::connect(victim.address).await.expect("a connection");
@@ -90,15 +91,15 @@ async fn headers_that_are_too_large() {
             .header("x-large", "x".repeat(bytes))
             .body(())
             .expect("a request");
-        let (answer, _) = client.send_request(request, true).expect("it is sent");
+        let (answer, _) = client.send_request(request, true).expect("the request is sent");
         assert_eq!(in_time(answer).await.expect("an answer").status(), status, "{bytes}");
     }
     drop(client);
-    victim.end().await;
+    victim.stop().await;
 }
 
 #[tokio::test]
-async fn huge_texts_that_were_forged() {
+async fn huge_forged_tokens_are_rejected() {
     let fixture = Fixture::new("skill root/a");
     let victim = Victim::new(&fixture, "").await;
     let list = list_request(&[root()]);
@@ -125,14 +126,14 @@ async fn huge_texts_that_were_forged() {
         }
     }
     victim.assert_unharmed("forged texts").await;
-    victim.end().await;
+    victim.stop().await;
 }
 
 #[tokio::test]
-async fn as_many_roots_as_may_be_fit_a_request() {
+async fn the_maximum_number_of_roots_fits_a_request() {
     let fixture = Fixture::new("skill root/a");
     let victim = Victim::new(&fixture, "max_roots: 4096, max_cached_roots: 4096").await;
-    // The longest that a root can be.
+    // Each id, environment and path has the maximum length.
     let name = |n: usize| format!("{n:0>256}");
     let path = fixture.path("root").join("x/".repeat(2_000));
     let mut longest = crate::harness::selected("", &path);
@@ -149,5 +150,5 @@ async fn as_many_roots_as_may_be_fit_a_request() {
         tokio::time::timeout(Duration::from_mins(1), victim.good.try_list(list_request(&roots)));
     let list = list.await.expect("no hang").expect("a list");
     assert_eq!(list.roots.len(), 4_096);
-    victim.end().await;
+    victim.stop().await;
 }

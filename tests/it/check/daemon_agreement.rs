@@ -1,6 +1,6 @@
-//! The check and the daemon say the same of a tree, skill by skill and diagnostic by diagnostic.
+//! The check and the daemon find the same skills and diagnostics in a tree.
 
-use super::json;
+use super::check_json;
 use crate::harness::{Daemon, Setup, list_request, located};
 use caproot::domain::ResourceHandle;
 use caproot::proto::caproot::v1::{
@@ -11,8 +11,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// All pages of what a daemon lists that publishes a directory as `root`, joined.
-pub(super) async fn listed(dir: PathBuf) -> ListSkillsResponse {
+/// Starts a daemon that publishes a directory as `root`, and lists all its skills.
+pub(super) async fn list_skills(dir: PathBuf) -> ListSkillsResponse {
     let daemon = Daemon::start(Setup::publishing("root", dir)).await;
     let roots = [located("root", "published:root")];
     let mut all = daemon.list(&roots).await;
@@ -27,33 +27,33 @@ pub(super) async fn listed(dir: PathBuf) -> ListSkillsResponse {
     all
 }
 
-/// Compares what both say of `dir`, which lies in `top`. The check may know more diagnostics, where
-/// the daemon had no room for all.
+/// Compares the output of the check and of the daemon for `dir`, a directory in `top`. The check
+/// may report more diagnostics if the daemon's limit cut the list.
 pub(super) async fn assert_agrees(top: &Path, dir: &str) {
-    let list = listed(top.join(dir)).await;
-    let said = json(top, dir);
-    let array = |key: &str| said[key].as_array().expect("an array").clone();
+    let list = list_skills(top.join(dir)).await;
+    let report = check_json(top, dir);
+    let array = |key: &str| report[key].as_array().expect("an array").clone();
     let below = |value: &Value| {
         let path = value["path"].as_str().expect("a path");
         let path = path.strip_prefix(dir).expect("below the directory");
         path.strip_prefix('/').unwrap_or(path).to_owned()
     };
-    let place = |handle: &str| {
+    let path_of = |handle: &str| {
         let path = ResourceHandle::parse(handle).expect("a handle").path;
         String::from_utf8_lossy(path.as_bytes()).into_owned()
     };
     let text = |value: &Value| value.as_str().expect("text").to_owned();
 
-    let theirs: Vec<_> = list
+    let served: Vec<_> = list
         .skills
         .iter()
-        .map(|s| (s.name.clone(), s.description.clone(), place(&s.main_resource)))
+        .map(|s| (s.name.clone(), s.description.clone(), path_of(&s.main_resource)))
         .collect();
-    let ours: Vec<_> = array("skills")
+    let checked: Vec<_> = array("skills")
         .iter()
         .map(|s| (text(&s["name"]), text(&s["description"]), below(s)))
         .collect();
-    assert_eq!(ours, theirs, "{dir}");
+    assert_eq!(checked, served, "{dir}");
     for skill in array("skills") {
         let bare = text(&skill["bareName"]);
         let qualified = skill["plugin"].as_str().map(|p| format!("{p}:{bare}"));
@@ -61,24 +61,24 @@ pub(super) async fn assert_agrees(top: &Path, dir: &str) {
     }
 
     let total = list.roots[0].counts.expect("counts").diagnostics as usize;
-    let mut ours: Vec<_> = array("diagnostics")
+    let mut checked: Vec<_> = array("diagnostics")
         .iter()
         .map(|d| {
             let code = text(&d["code"]);
-            // The daemon cannot name a place that is too long to name.
+            // The daemon has no handle for a path that is too long.
             let path = if code == "HANDLE_TOO_LONG" { String::new() } else { below(d) };
             let at = [&d["line"], &d["column"]].map(|n| n.as_u64().expect("a number"));
             (code, text(&d["severity"]), path, at, text(&d["message"]))
         })
         .collect();
-    assert_eq!(ours.len(), total, "{dir}");
-    let mut theirs: Vec<_> = list
+    assert_eq!(checked.len(), total, "{dir}");
+    let mut served: Vec<_> = list
         .diagnostics
         .iter()
         .map(|d| {
             let code = DiagnosticCode::try_from(d.code).expect("a code").as_str_name();
             let severity = Severity::try_from(d.severity).expect("a severity").as_str_name();
-            let path = if d.resource.is_empty() { String::new() } else { place(&d.resource) };
+            let path = if d.resource.is_empty() { String::new() } else { path_of(&d.resource) };
             (
                 code.trim_start_matches("DIAGNOSTIC_CODE_").to_owned(),
                 severity.trim_start_matches("SEVERITY_").to_owned(),
@@ -88,18 +88,18 @@ pub(super) async fn assert_agrees(top: &Path, dir: &str) {
             )
         })
         .collect();
-    if theirs.len() < total {
-        ours.retain(|d| theirs.contains(d));
+    if served.len() < total {
+        checked.retain(|d| served.contains(d));
     }
-    ours.sort();
-    theirs.sort();
-    assert_eq!(ours, theirs, "{dir}");
+    checked.sort();
+    served.sort();
+    assert_eq!(checked, served, "{dir}");
 }
 
 #[tokio::test]
-async fn over_a_corpus_of_real_skills() {
+async fn check_and_daemon_agree_on_a_corpus_of_real_skills() {
     let Some(corpus) = corpus() else {
-        eprintln!("SKIPPED: CAPROOT_CORPUS names no directory of real skills");
+        eprintln!("SKIPPED: CAPROOT_CORPUS is not set");
         return;
     };
     let mut roots = 0;
@@ -115,15 +115,15 @@ async fn over_a_corpus_of_real_skills() {
     assert_agrees(parent, corpus.file_name().and_then(|n| n.to_str()).expect("UTF-8")).await;
 }
 
-/// The directory that `CAPROOT_CORPUS` names.
+/// Returns the directory in `CAPROOT_CORPUS`, if the variable is set.
 fn corpus() -> Option<PathBuf> {
     let corpus = std::env::var_os("CAPROOT_CORPUS").filter(|path| !path.is_empty())?;
     Some(PathBuf::from(corpus).canonicalize().expect("CAPROOT_CORPUS is a directory"))
 }
 
-/// `CAPROOT_PYTHON` names an interpreter that has `ruamel.yaml` or `PyYAML`.
+/// `CAPROOT_PYTHON` is the path of an interpreter with `ruamel.yaml` or `PyYAML`.
 #[test]
-fn another_reader_of_yaml_agrees() {
+fn another_yaml_library_agrees() {
     let python = std::env::var_os("CAPROOT_PYTHON").filter(|path| !path.is_empty());
     let (Some(corpus), Some(python)) = (corpus(), python) else {
         eprintln!("SKIPPED: CAPROOT_CORPUS or CAPROOT_PYTHON is not set");
@@ -133,8 +133,8 @@ fn another_reader_of_yaml_agrees() {
     let mut command = Command::new(python);
     command.arg(script).current_dir(&corpus).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut reader = command.spawn().expect("CAPROOT_PYTHON runs");
-    let said = json(&corpus, ".").to_string();
-    reader.stdin.take().expect("piped").write_all(said.as_bytes()).expect("it reads");
-    let output = reader.wait_with_output().expect("it ends");
+    let report = check_json(&corpus, ".").to_string();
+    reader.stdin.take().expect("piped").write_all(report.as_bytes()).expect("the script reads");
+    let output = reader.wait_with_output().expect("the script ends");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }

@@ -1,4 +1,4 @@
-//! The real binary with a config file, and its log as it comes.
+//! The real binary with a config file, and its log while it runs.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,15 +8,15 @@ use std::thread;
 use crate::fixture::Fixture;
 use crate::harness::{Client, HANG, connect};
 
-/// A daemon whose log is read while it runs.
-pub(super) struct Logging {
+/// Daemon whose log is read while it runs.
+pub(super) struct LoggedDaemon {
     child: Child,
     pub client: Client,
     lines: Receiver<String>,
 }
 
-impl Logging {
-    /// Starts it with this config file.
+impl LoggedDaemon {
+    /// Starts the daemon with the given config file and flags.
     pub(super) async fn start(fixture: &Fixture, config: &str, flags: &[&str]) -> Self {
         let file = fixture.path("caproot.yaml");
         fixture.write("caproot.yaml", format!("{config}\nlisten: ['tcp:127.0.0.1:0']\n"));
@@ -27,7 +27,7 @@ impl Logging {
         let (send, lines) = channel();
         let stderr = BufReader::new(child.stderr.take().expect("piped"));
         thread::spawn(move || {
-            // Split at line feeds alone, and text all through: nothing else ends a line.
+            // Only line feeds end a line, and the whole log must be UTF-8.
             stderr.lines().try_for_each(|line| send.send(line.expect("text")))
         });
         let mut line = String::new();
@@ -38,7 +38,7 @@ impl Logging {
         Self { child, client: connect(&address).await, lines }
     }
 
-    /// The next line of the log, but those of the start.
+    /// Returns the next line of the log, without the lines of the start.
     pub(super) fn line(&self) -> String {
         loop {
             let line = self.lines.recv_timeout(HANG).expect("a line");
@@ -48,15 +48,15 @@ impl Logging {
         }
     }
 
-    /// Ends it, and gives the lines that were not read yet.
-    pub(super) fn end(mut self) -> Vec<String> {
+    /// Kills the daemon, and returns the lines that were not read yet.
+    pub(super) fn stop(mut self) -> Vec<String> {
         drop(self.child.kill());
-        self.child.wait().expect("it ends");
+        self.child.wait().expect("the process ends");
         self.lines.iter().collect()
     }
 }
 
-impl Drop for Logging {
+impl Drop for LoggedDaemon {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
