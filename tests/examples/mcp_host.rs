@@ -24,7 +24,8 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     Ok(if rejected == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Lists the skills, and reads their files if `read_files` is set. Returns the number of rejected files.
+/// Lists the skills, and reads their files if `read_files` is set. Returns the number of rejected
+/// files.
 pub async fn run(read_files: bool, url: &str) -> Result<usize, Box<dyn Error>> {
     // The server may hash all files before it answers.
     let start_timeout = Duration::from_mins(1);

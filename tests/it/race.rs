@@ -273,7 +273,7 @@ fn open_link_target(root: &Path, path: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Proves that the storms race: a naive resolver leaks.
+/// Proves that the exchanges race with reads: a naive resolver leaks.
 #[test]
 fn a_naive_resolver_leaks() {
     assert!(!openers().is_empty());

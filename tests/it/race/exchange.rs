@@ -62,7 +62,7 @@ pub(super) struct RaceFixture {
     secrets: Vec<Vec<u8>>,
 }
 
-/// Running storm.
+/// Thread that makes exchanges.
 pub(super) struct ExchangeThread {
     stop: Arc<AtomicBool>,
     exchanges: Arc<AtomicU64>,
@@ -109,8 +109,8 @@ impl RaceFixture {
         self.secrets.iter().any(holds)
     }
 
-    /// Starts a storm that runs until `ExchangeThread::end`. Returns `None` if the filesystem cannot exchange
-    /// files.
+    /// Starts exchanges that run until `ExchangeThread::stop`. Returns `None` if the filesystem
+    /// cannot exchange files.
     pub(super) fn start_exchanges(&self, kind: ExchangeKind) -> Option<ExchangeThread> {
         let pairs: Vec<_> =
             kind.places().iter().map(|place| self.exchange_paths(kind, place)).collect();
@@ -177,7 +177,7 @@ fn swap_entries(one: &PathBuf, other: &PathBuf) -> rustix::io::Result<()> {
 }
 
 impl ExchangeThread {
-    /// Stops the storm. Returns the number of exchanges.
+    /// Stops the exchanges. Returns the number of exchanges.
     pub(super) fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("no panic");

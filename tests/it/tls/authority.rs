@@ -25,7 +25,7 @@ pub(super) struct CertificateSpec {
 impl CertificateSpec {
     /// Returns the contents of a certificate for `localhost` and 127.0.0.1.
     pub(super) fn server() -> Self {
-        Self::named("localhost").and(SanType::IpAddress([127, 0, 0, 1].into()))
+        Self::for_host("localhost").with_name(SanType::IpAddress([127, 0, 0, 1].into()))
     }
 
     /// Returns the contents of a certificate for a host name.

@@ -71,7 +71,7 @@ fn invalid_name_lists_are_rejected() {
             ..CertificateSpec::default()
         })
     };
-    // This encoding is the one of `rcgen`, so the errors below are caused by the changed bytes.
+    // `rcgen` encodes names like this, so the changed bytes cause the errors below.
     assert_eq!(san(b"\x30\x03\x82\x01a").expect("a name"), ["a"]);
     assert_eq!(san(b"\x30\x03\x82\x01\xff"), Err(SubjectNamesError::InvalidName), "not even text");
     assert_eq!(
