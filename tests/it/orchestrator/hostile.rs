@@ -172,9 +172,9 @@ async fn invalid_read_responses_are_errors() {
         (
             "",
             Box::new(|r| {
-                let asked = usize::try_from(r.max_bytes).expect("a page size");
+                let max_bytes = usize::try_from(r.max_bytes).expect("a page size");
                 let cursor = "\u{1}".repeat(500);
-                read_response(r, &"\u{1}".repeat(asked), &cursor)
+                read_response(r, &"\u{1}".repeat(max_bytes), &cursor)
             }),
         ),
     ];

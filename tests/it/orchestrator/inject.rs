@@ -197,9 +197,9 @@ async fn large_and_hostile_skills_are_truncated_and_escaped() {
         assert!(fragment.text.len() > MAX_FRAGMENT_BYTES - 200, "{name} {}", fragment.text.len());
         // The call continues exactly at the end of the fragment.
         let rest = read_all(&session, next_call_arguments(&fragment.text)).await;
-        let begun = whole.strip_suffix(&rest).expect("the rest of the file");
-        let shown = fragment.text.replace("<\\", "<");
-        assert!(shown.contains(&format!("{begun}\n[cut here;")), "{name}");
+        let prefix = whole.strip_suffix(&rest).expect("the rest of the file");
+        let unescaped = fragment.text.replace("<\\", "<");
+        assert!(unescaped.contains(&format!("{prefix}\n[cut here;")), "{name}");
     }
     let all: Vec<_> = bodies.iter().map(|(name, _)| format!("${name}")).collect();
     let injected = inject(&session, all.join(" ").as_str()).await;

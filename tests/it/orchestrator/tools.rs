@@ -125,11 +125,11 @@ async fn a_typed_function_has_a_schema_and_runs() {
         "required": ["name"],
         "additionalProperties": false
     });
-    let looked = json!({
+    let expected_tool = json!({
         "namespace": "weather", "name": "look",
         "description": "Looks the weather of a place up.", "inputSchema": schema
     });
-    assert_eq!(payloads[2], looked);
+    assert_eq!(payloads[2], expected_tool);
     assert_eq!(payloads[3]["name"], "echo");
     assert_eq!((payloads[3].get("namespace"), payloads[4].clone()), (None, Value::Null));
 
@@ -186,8 +186,8 @@ async fn flat_names_are_in_every_text() {
 
     let list = session.call("skills_list", &json!({})).await;
     assert!(list.success, "{}", list.json);
-    let looked = tool_value(&session, "weather_look", json!({"name": "here"})).await;
-    assert_eq!(looked["named"], "here");
+    let result = tool_value(&session, "weather_look", json!({"name": "here"})).await;
+    assert_eq!(result["named"], "here");
     let at = |package: &str, resource: &str, cursor: Value| {
         json!({"authority": {"kind": "executor", "id": "r"}, "package": package,
             "resource": resource, "cursor": cursor})

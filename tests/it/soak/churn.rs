@@ -227,9 +227,13 @@ impl Churn {
         let (root, group) = (self.pick_root(), self.dice.below(GROUPS));
         let moved = self.path(&format!("{root}/moved"));
         fs::create_dir_all(&moved)?;
-        let (here, there) = (self.path(&format!("{root}/g{group:02}")), format!("g{group:02}"));
-        let there = moved.join(there);
-        if there.exists() { fs::rename(there, here) } else { fs::rename(here, there) }
+        let group_dir = self.path(&format!("{root}/g{group:02}"));
+        let moved_dir = moved.join(format!("g{group:02}"));
+        if moved_dir.exists() {
+            fs::rename(moved_dir, group_dir)
+        } else {
+            fs::rename(group_dir, moved_dir)
+        }
     }
 
     fn rewrite_group(&mut self) -> io::Result<()> {

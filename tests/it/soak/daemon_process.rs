@@ -93,13 +93,13 @@ impl DaemonProcess {
 
     /// Waits until the usage is not above `before`.
     pub(super) async fn assert_takes_no_more(&self, before: ResourceUsage) -> ResourceUsage {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         loop {
             let usage = self.usage();
             if usage.is_within(before) {
                 return usage;
             }
-            assert!(begun.elapsed() < HANG, "{usage} at the end, {before} at the beginning");
+            assert!(started_at.elapsed() < HANG, "{usage} at the end, {before} at the beginning");
             sleep(POLL_INTERVAL).await;
         }
     }

@@ -29,8 +29,8 @@ pub(super) async fn list_all_pages(
 
 /// Asserts that skills are sorted, unique, of requested roots, and as many as the roots report.
 fn assert_list_is_valid(list: &ListSkillsResponse, request: &ListSkillsRequest) {
-    let asked = request.selected_capability_roots.iter().map(|root| &root.id);
-    assert!(asked.eq(list.roots.iter().map(|root| &root.id)), "{:?}", list.roots);
+    let requested_ids = request.selected_capability_roots.iter().map(|root| &root.id);
+    assert!(requested_ids.eq(list.roots.iter().map(|root| &root.id)), "{:?}", list.roots);
     let place: BTreeMap<_, _> = list.roots.iter().zip(0..).map(|(r, n)| (&*r.id, n)).collect();
     let mut counts = vec![0; list.roots.len()];
     let keys = list.skills.iter().map(|skill| {

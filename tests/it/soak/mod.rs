@@ -62,12 +62,12 @@ async fn clients_agree_with_the_tree_and_resource_usage_does_not_grow() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let seed = from_env("CAPROOT_SOAK_SEED", now.map_or(1, |d| u64::from(d.subsec_nanos())));
     println!("CAPROOT_SOAK_SEED={seed}, for {}", humantime::format_duration(length));
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let mut soak = Soak::start(seed, ROUND.min(length / 4)).await;
     let first = soak.compare_all(true).await;
 
     for end_kind in [EndKind::Killed, EndKind::Terminated].into_iter().cycle().enumerate() {
-        if end_kind.0 > 1 && begun.elapsed() > length / 2 {
+        if end_kind.0 > 1 && started_at.elapsed() > length / 2 {
             break;
         }
         soak.change_and_compare(Some(end_kind.1)).await;
@@ -81,7 +81,7 @@ async fn clients_agree_with_the_tree_and_resource_usage_does_not_grow() {
     println!("soak: at the beginning {before}");
     let measured = Instant::now();
     for round in 0.. {
-        if round > 1 && begun.elapsed() > length {
+        if round > 1 && started_at.elapsed() > length {
             break;
         }
         soak.change_and_compare(None).await;
@@ -113,7 +113,7 @@ async fn clients_agree_with_the_tree_and_resource_usage_does_not_grow() {
     for what in ["check: equal to a list", "check: equal in a calm", "read: whole"] {
         assert!(counters.get(what) > 0, "nothing was compared: {what}");
     }
-    println!("soak: {:.0?} in all", begun.elapsed());
+    println!("soak: {:.0?} in all", started_at.elapsed());
 }
 
 impl Soak {
@@ -212,14 +212,14 @@ impl Soak {
         }
         let lists = Arc::new(lists);
         self.shared.phase.send_replace(Phase::Calm(lists.clone(), all));
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let mut waiting: BTreeSet<_> = (0..STREAMS).collect();
         while !waiting.is_empty() {
             let number = self.wait_for_report(&waiting).await;
             assert!(waiting.remove(&number), "each client reports once");
         }
         self.shared.counters.add("check: trees compared", ROOTS.len());
-        let (revision, took) = (lists[ROOTS.len()].revision, begun.elapsed());
+        let (revision, took) = (lists[ROOTS.len()].revision, started_at.elapsed());
         println!("soak: all clients agree at revision {revision} after {took:.1?}");
         lists
     }

@@ -69,7 +69,7 @@ impl RandomCaller {
                 (self.process_number, self.daemon) = (process_number, daemon);
                 self.shared.counters.add("call: reconnects", 1);
             }
-            let (kind, asked) = match self.dice.below(40) {
+            let (kind, result) = match self.dice.below(40) {
                 0 => ("ListSkills cached", self.list(Consistency::Cached).await),
                 1 => ("ListSkills fresh", self.list(Consistency::Fresh).await),
                 2 => ("ResolveRoots", self.resolve().await),
@@ -80,7 +80,7 @@ impl RandomCaller {
                 _ => ("left without waiting", self.drop_call().await),
             };
             self.shared.counters.add(&format!("call: {kind}"), 1);
-            if let Err((status, allowed_reasons)) = asked {
+            if let Err((status, allowed_reasons)) = result {
                 self.shared.assert_expected_error(self.process_number, &status, allowed_reasons);
             }
             sleep(Duration::from_millis(self.dice.below(MAX_PAUSE_MS))).await;
@@ -150,8 +150,8 @@ impl RandomCaller {
         loop {
             let answer = in_time(self.daemon.client.resolve_roots(request.clone())).await;
             let answer = answer.map_err(allow_reasons(&["CATALOG_CHANGED"]))?.into_inner();
-            let shown = (answer.epoch.clone(), answer.revision);
-            assert_eq!(first.get_or_insert_with(|| shown.clone()), &shown, "of one revision");
+            let version = (answer.epoch.clone(), answer.revision);
+            assert_eq!(first.get_or_insert_with(|| version.clone()), &version, "of one revision");
             assert!(answer.roots.iter().map(|root| &root.id).eq(&ids), "in request order");
             for (root, plugin) in
                 answer.roots.iter().flat_map(|r| r.plugins.iter().map(move |p| (r, p)))
@@ -160,7 +160,7 @@ impl RandomCaller {
             }
             request.page_token = answer.next_page_token;
             if request.page_token.is_empty() {
-                self.assert_not_older(&shown.0, shown.1);
+                self.assert_not_older(&version.0, version.1);
                 return Ok(());
             }
         }
@@ -254,8 +254,8 @@ impl RandomCaller {
         let request =
             ListSkillsRequest { consistency, ..self.shared.requests[request_index].clone() };
         let call_timeout = Duration::from_millis(self.dice.below(20));
-        let asked = timeout(call_timeout, list_all_pages(&self.daemon, &request)).await;
-        asked.map_or(Ok(()), |list| list.map(drop)).map_err(allow_reasons(&["CATALOG_CHANGED"]))
+        let result = timeout(call_timeout, list_all_pages(&self.daemon, &request)).await;
+        result.map_or(Ok(()), |list| list.map(drop)).map_err(allow_reasons(&["CATALOG_CHANGED"]))
     }
 }
 

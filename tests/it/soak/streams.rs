@@ -311,15 +311,15 @@ impl WatchClient {
     /// Describes the difference between the replica and a list.
     fn difference(&self, list: &ListSkillsResponse) -> String {
         let Self { replica, number, behavior, process_number, .. } = self;
-        let mut held: Vec<_> =
+        let mut differing_roots: Vec<_> =
             list.roots.iter().filter(|r| replica.roots.get(&r.id) != Some(*r)).collect();
-        held.truncate(1);
+        differing_roots.truncate(1);
         let other = list.skills.iter().filter(|s| replica.skills.get(&s.package) != Some(*s));
         let other: Vec<_> = other.map(|s| (s, replica.skills.get(&s.package))).collect();
         let skills = (replica.skills.len(), list.skills.len());
         format!(
             "client {number} ({behavior:?}, process {process_number}) holds revision {}, the list is {}; skills {skills:?}; \
-             {} differ, such as {:?}; roots {held:?}",
+             {} differ, such as {:?}; roots {differing_roots:?}",
             replica.revision,
             list.revision,
             other.len(),
